@@ -35,7 +35,7 @@ fn holds(environment: &[(&str, &str)]) {
     });
     let port = free_port();
     let site = Site::new(
-        "",
+        "daemon off;",
         &format!(
             "http {{
                 log_format said '$uri $status $upstream_status $body_bytes_sent $bytes_sent $upstream_response_length $server_protocol';

@@ -4,17 +4,7 @@ mod support;
 
 use std::net::UdpSocket;
 use support::http3::{Client, config};
-use support::{Site, wait};
-
-/// A port where nothing listens, neither for datagrams nor for connections.
-fn free_port() -> u16 {
-    loop {
-        let port = support::free_port();
-        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
+use support::{Site, free_port, wait};
 
 fn site(main: &str, rest: &str) -> Site {
     let site = Site::new(main, rest);
@@ -421,4 +411,57 @@ fn explain_lint_and_doctor_know_quic() {
     let told = run(&["explain", &url]);
     assert!(told.contains("(UDP), announced by Alt-Svc"), "{told}");
     assert!(!run(&["lint"]).contains("[quic-not-announced]"));
+}
+
+/// Runs `tidegate bench` with 60 requests; returns its only round.
+fn bench(url: &str, arguments: &[&str]) -> serde_json::Value {
+    let out = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["bench", url, "--http3", "-n", "60", "-q", "--json", "-"])
+        .args(arguments)
+        .output()
+        .expect("started");
+    let report: serde_json::Value =
+        serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&out.stderr)));
+    report["points"][0]["rounds"][0].clone()
+}
+
+fn wait_for_lines(site: &Site, words: &str, times: usize) {
+    wait(&format!("{times} lines with {words}"), || {
+        let log = site.read("logs/h3.log");
+        if log.matches(words).count() >= times { Ok(()) } else { Err(log) }
+    });
+}
+
+#[test]
+fn the_load_generator_speaks_http3() {
+    let port = free_port();
+    let site = site(
+        "daemon off;",
+        &format!(
+            "http {{ {TLS} ssl_session_cache shared:SSL:1m; ssl_early_data on; client_max_body_size 1m;
+                log_format l '$server_protocol $request_method $status $bytes_sent early:$ssl_early_data reused:$ssl_session_reused';
+                access_log logs/h3.log l;
+                server {{ listen 127.0.0.1:{port} quic; location / {{ return 200 hello; }} location /none {{ return 404; }} }} }}"
+        ),
+    );
+    let running = site.start();
+    let url = format!("https://localhost:{port}/");
+    let round = bench(&url, &["-c", "3", "-m", "5"]);
+    assert_eq!((&round["answers"], &round["statuses"]["200"]), (&60.into(), &60.into()), "{round}");
+    assert_eq!(round["failures"], serde_json::json!({}), "{round}");
+    wait_for_lines(&site, "HTTP/3.0 GET 200", 60);
+    let body = site.path("body");
+    std::fs::write(&body, "b".repeat(200_000)).expect("written");
+    let round =
+        bench(&url, &["-c", "2", "-X", "POST", "-b", &format!("@{}", body.display()), "--expect-contains", "hello"]);
+    assert_eq!((&round["good"], &round["failures"]), (&60.into(), &serde_json::json!({})), "{round}");
+    let round = bench(&format!("{url}none"), &["-c", "1"]);
+    assert_eq!(round["statuses"]["404"], 60, "{round}");
+    // Resumed connections send their request as early data. One that ends before its new tickets arrive leaves none for
+    // the next, which makes a full handshake then.
+    let round = bench(&url, &["-c", "1", "--no-keepalive", "--resume", "--early-data"]);
+    assert_eq!(round["answers"], 60, "{round}");
+    wait_for_lines(&site, "early:1 reused:r", 20);
+    running.quit();
+    site.assert_no_alerts();
 }

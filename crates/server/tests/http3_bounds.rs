@@ -12,7 +12,7 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Instant;
 use support::http3::{Client, config};
-use support::{Running, Site, resident_kb};
+use support::{Running, Site, free_port, resident_kb};
 
 const TLS: &str = "ssl_certificate a.crt; ssl_certificate_key a.key;";
 
@@ -20,16 +20,6 @@ const TLS: &str = "ssl_certificate a.crt; ssl_certificate_key a.key;";
 /// streams that are not allocated before they are opened.
 const IDLE_KB: f64 = 48.0;
 const UNFINISHED_KB: f64 = 56.0;
-
-/// A port where nothing listens, neither for datagrams nor for connections.
-fn free_port() -> u16 {
-    loop {
-        let port = support::free_port();
-        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
 
 fn site(port: u16, connections: u32, more: &str) -> Site {
     let site = Site::new("", "");

@@ -378,7 +378,7 @@ fn datagrams_of_a_client_are_one_session_until_it_has_had_enough() {
 /// A restarting datagram server causes ICMP errors, and the sessions' threads continue.
 #[test]
 fn a_datagram_for_a_closed_port_costs_no_thread() {
-    let closed = UdpSocket::bind("127.0.0.1:0").expect("bind").local_addr().expect("address").port();
+    let closed = free_port();
     let (datagrams, web) = (free_port(), free_port());
     let site = Site::new(
         "daemon off;",

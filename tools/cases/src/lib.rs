@@ -50,11 +50,13 @@ mod http2;
 mod http3;
 mod origin;
 mod parse;
+mod ports;
 mod run;
 mod wire;
 
 pub use expect::Answer;
 pub use http2::{Came, Http2};
 pub use parse::{Case, Expect, Over, Request, Step, parse};
+pub use ports::free_port;
 pub use run::{Server, run};
 pub use wire::{Wire, identity};

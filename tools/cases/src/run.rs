@@ -6,10 +6,11 @@ use crate::http2::Http2;
 use crate::http3::Http3;
 use crate::origin::Origin;
 use crate::parse::{Act, Case, Over, Plain, Session, Step};
+use crate::ports::free_port;
 use crate::wire::{IDENTITY, Wire};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -55,7 +56,7 @@ pub fn run(server: &Server, case: &Case, name: &str, over: Over) -> Result<(), S
         case.origins.iter().map(|script| Origin::start(script, PATIENCE)).collect::<Result<_, _>>()?;
     let log = folder.join("error.log");
     let begin = || {
-        let ports = Ports::free()?;
+        let ports = Ports::free();
         let conf = configuration(server, case, &folder, &ports, &origins, over)?;
         fs::write(folder.join("case.conf"), conf).map_err(|e| e.to_string())?;
         let running = start(server, &folder, ports.http, &log)?;
@@ -192,19 +193,8 @@ struct Ports {
 }
 
 impl Ports {
-    /// Ports that are free for both kinds of sockets, each another.
-    fn free() -> Result<Ports, String> {
-        // They are held until all are there.
-        let mut held = Vec::new();
-        while held.len() < 4 {
-            let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
-            let port = listener.local_addr().map_err(|e| e.to_string())?.port();
-            if let Ok(socket) = UdpSocket::bind(("127.0.0.1", port)) {
-                held.push((port, listener, socket));
-            }
-        }
-        let port = |at: usize| held.get(at).map_or(0, |(port, ..)| *port);
-        Ok(Ports { http: port(0), tls: port(1), stream: port(2), other: port(3) })
+    fn free() -> Ports {
+        Ports { http: free_port(), tls: free_port(), stream: free_port(), other: free_port() }
     }
 }
 

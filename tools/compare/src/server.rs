@@ -4,7 +4,7 @@ use crate::pool::Ask;
 use crate::{normal, site};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,7 +102,7 @@ fn run(
     let say = |e: std::io::Error| format!("{}: {e}", dirs.folder.display());
     fs::create_dir_all(dirs.folder.join("logs")).map_err(say)?;
     site::files(dirs).map_err(say)?;
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(say)?.port();
+    let port = cases::free_port();
     let path = dirs.folder.join("compare.conf");
     let text = conf(dirs, port);
     let last_line = text.lines().count() as u32;

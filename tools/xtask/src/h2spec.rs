@@ -3,7 +3,7 @@
 //! The program is named by `--h2spec FILE`, or built by Go's tools where they are there (once, below `target`).
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -62,7 +62,7 @@ fn within(program: &Path, folder: &Path) -> Result<(), String> {
     let (certificate, key) = cases::identity()?;
     fs::write(folder.join("s.crt"), certificate).map_err(say)?;
     fs::write(folder.join("s.key"), key).map_err(say)?;
-    let [clear, tls, origin] = ports()?;
+    let [clear, tls, origin] = std::array::from_fn(|_| cases::free_port());
     let dir = folder.display();
     let conf = format!(
         "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log info; events {{ }}
@@ -153,19 +153,6 @@ fn start(binary: &Path, folder: &Path, port: u16) -> Result<Child, String> {
         std::thread::park_timeout(Duration::from_millis(5));
     }
     Ok(child)
-}
-
-/// Ports that are free, each another.
-fn ports() -> Result<[u16; 3], String> {
-    let mut held = Vec::new();
-    for _ in 0..3 {
-        held.push(TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?);
-    }
-    let mut ports = [0; 3];
-    for (port, listener) in ports.iter_mut().zip(&held) {
-        *port = listener.local_addr().map_err(|e| e.to_string())?.port();
-    }
-    Ok(ports)
 }
 
 /// Builds it with Go's tools; `None`: there are none, or they cannot have it.

@@ -6,7 +6,7 @@
 use crate::deb;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -45,12 +45,13 @@ fn check(package: &Path, root: &Path) -> Result<(), String> {
         "usr/sbin/tidegate",
         "usr/sbin/nginx",
         "var/log/tidegate",
+        "var/lib/tidegate",
     ] {
         if fs::symlink_metadata(here(path)).is_err() {
             return Err(format!("/{path} is not there after the installation"));
         }
     }
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(|e| e.to_string())?.port();
+    let port = cases::free_port();
     // The configuration of the package, on another port and below the folder. The server runs outside of it: it needs /proc.
     let conf = fs::read_to_string(here("etc/tidegate/nginx.conf")).map_err(|e| e.to_string())?;
     let below = root.display();
@@ -100,7 +101,7 @@ fn check(package: &Path, root: &Path) -> Result<(), String> {
         return Err("the removal has taken the configuration".into());
     }
     dpkg(root, &["--purge", "tidegate"])?;
-    if here("etc/tidegate").exists() || here("var/log/tidegate").exists() {
+    if ["etc/tidegate", "var/log/tidegate", "var/lib/tidegate"].iter().any(|path| here(path).exists()) {
         return Err("the purge has left files".into());
     }
     println!("xtask package: installed, started, asked, reloaded, removed");

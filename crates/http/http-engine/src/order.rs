@@ -53,10 +53,14 @@ pub enum HandlerOrder {
     LimitReq,
     Degradation,
     LimitConn,
+    /// A provider's answers are bounded by the limits of their location, and no matter of its access rules.
+    OidcAnswer,
     Access,
     /// Before the checks of credentials, whose failures it limits.
     AuthFailureLimit,
     AuthBasic,
+    /// Before `AuthJwt`, which may check the session's tokens.
+    AuthOidc,
     AuthJwt,
     AuthRequest,
     /// Folder settings precede handlers that look up files.
@@ -89,6 +93,8 @@ impl HandlerOrder {
                 | HandlerOrder::LimitConn
                 | HandlerOrder::Degradation
                 | HandlerOrder::AuthFailureLimit
+                | HandlerOrder::OidcAnswer
+                | HandlerOrder::AuthOidc
                 | HandlerOrder::AuthJwt
                 | HandlerOrder::AuthRequest
                 | HandlerOrder::DavGuard
@@ -105,12 +111,15 @@ impl HandlerOrder {
             | HandlerOrder::ServerEarlyBody
             | HandlerOrder::ServerScript => Phase::ServerRewrite,
             HandlerOrder::Script => Phase::Rewrite,
-            HandlerOrder::Realip | HandlerOrder::LimitReq | HandlerOrder::Degradation | HandlerOrder::LimitConn => {
-                Phase::Preaccess
-            }
+            HandlerOrder::Realip
+            | HandlerOrder::LimitReq
+            | HandlerOrder::Degradation
+            | HandlerOrder::LimitConn
+            | HandlerOrder::OidcAnswer => Phase::Preaccess,
             HandlerOrder::Access
             | HandlerOrder::AuthFailureLimit
             | HandlerOrder::AuthBasic
+            | HandlerOrder::AuthOidc
             | HandlerOrder::AuthJwt
             | HandlerOrder::AuthRequest => Phase::Access,
             HandlerOrder::Htaccess

@@ -13,6 +13,7 @@ mod addition;
 mod auth_basic;
 mod auth_failure_limit;
 mod auth_jwt;
+mod auth_oidc;
 mod auth_request;
 mod autoindex;
 mod brotli;

@@ -13,6 +13,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::auth_basic::AuthBasic,
     &crate::auth_failure_limit::AuthFailureLimit,
     &crate::auth_jwt::AuthJwt,
+    &crate::auth_oidc::AuthOidc,
     &crate::auth_request::AuthRequest,
     &crate::autoindex::Autoindex,
     &crate::brotli::Brotli,

@@ -6,7 +6,7 @@ use socket2::SockRef;
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Octets of the receive buffer without `rcvbuf` in `listen`: simultaneous clients overflow the kernel's default.
 pub const RECEIVE_BUFFER: usize = 2 * 1024 * 1024;
@@ -45,6 +45,12 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 impl PacketSocket {
     /// Prepares a bound socket. `sized`: the configuration sets the receive buffer.
     pub fn new(fd: OwnedFd, sized: bool) -> io::Result<PacketSocket> {
@@ -61,8 +67,9 @@ impl PacketSocket {
         self.state.max_gso_segments()
     }
 
-    /// Passes the datagrams of one `recvmmsg` to `take`. Fails with `WouldBlock` when there are none.
-    pub fn receive(&self, mut take: impl FnMut(Packet<'_>)) -> io::Result<()> {
+    /// Passes the datagrams of one `recvmmsg` to `take`. Returns false if it emptied the socket. Fails with
+    /// `WouldBlock` when there are none.
+    pub fn receive(&self, mut take: impl FnMut(Packet<'_>)) -> io::Result<bool> {
         let mut buffer = BUFFER.take();
         buffer.resize(MESSAGES * MESSAGE_BYTES, 0);
         let mut metas = [RecvMeta::default(); MESSAGES];
@@ -84,7 +91,7 @@ impl PacketSocket {
             }
         }
         BUFFER.set(buffer);
-        received.map(|_| ())
+        received.map(|n| n == MESSAGES)
     }
 
     /// Sends datagrams; those that the network refuses are lost. Fails with `WouldBlock` without room.

@@ -1,8 +1,8 @@
 //! Where things are when the command line does not say.
 //!
 //! Without `-p` the places of a packaged system hold: `/etc/tidegate/nginx.conf` if it exists, else `/etc/nginx/nginx.conf`;
-//! relative paths start at `/etc/nginx/`, or `/usr/share/nginx/` where the distribution keeps its pages there. Started under the name
-//! `nginx` the program takes nginx's configuration, log folder and pid file alone. With `-p DIR`
+//! relative paths start at `/etc/nginx/`, at `/usr/share/nginx/` where the distribution keeps its pages there, or at
+//! `/var/lib/tidegate/` on a machine that has no nginx. Started under the name `nginx` the program takes nginx's configuration, log folder and pid file alone. With `-p DIR`
 //! the classic layout below DIR holds: `conf/nginx.conf`, `logs/error.log`, `logs/nginx.pid`.
 
 use crate::voice;
@@ -31,9 +31,8 @@ pub fn defaults(prefix: Option<&Path>) -> Defaults {
         None => {
             let as_nginx = voice::is_nginx();
             let exists = |path: &str| Path::new(path).exists();
-            let debian = exists("/usr/share/nginx/html") && !exists("/etc/nginx/html");
             Defaults {
-                prefix: if debian { "/usr/share/nginx/".into() } else { "/etc/nginx/".into() },
+                prefix: packaged_prefix(exists).into(),
                 conf_file: if exists(OURS) && !as_nginx { OURS.into() } else { NGINX.into() },
                 error_log: if !as_nginx && (exists("/var/log/tidegate") || !exists("/var/log/nginx")) {
                     "/var/log/tidegate/error.log".into()
@@ -46,8 +45,33 @@ pub fn defaults(prefix: Option<&Path>) -> Defaults {
     }
 }
 
+fn packaged_prefix(exists: impl Fn(&str) -> bool) -> &'static str {
+    if exists("/usr/share/nginx/html") && !exists("/etc/nginx/html") {
+        "/usr/share/nginx/"
+    } else if exists("/var/lib/tidegate") && !exists("/etc/nginx") {
+        "/var/lib/tidegate/"
+    } else {
+        "/etc/nginx/"
+    }
+}
+
 /// Where a packaged system logs requests when the configuration does not say: beside the error log. `None` elsewhere.
 pub fn access_log(prefix: &Path) -> Option<PathBuf> {
     let packaged = defaults(None);
     (prefix == packaged.prefix).then(|| packaged.error_log.with_file_name("access.log"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_follows_the_packages_of_the_machine() {
+        let prefix = |there: &[&str]| packaged_prefix(|path| there.contains(&path));
+        assert_eq!(prefix(&["/usr/share/nginx/html", "/etc/nginx", "/var/lib/tidegate"]), "/usr/share/nginx/");
+        assert_eq!(prefix(&["/usr/share/nginx/html", "/etc/nginx", "/etc/nginx/html"]), "/etc/nginx/");
+        assert_eq!(prefix(&["/etc/nginx", "/var/lib/tidegate"]), "/etc/nginx/");
+        assert_eq!(prefix(&["/var/lib/tidegate"]), "/var/lib/tidegate/");
+        assert_eq!(prefix(&[]), "/etc/nginx/");
+    }
 }

@@ -44,6 +44,11 @@ impl Client {
         Ok((status, head))
     }
 
+    /// Sends a request; status, head and body.
+    pub fn ask_for_all(&mut self, request: &str) -> Result<(u16, String, String), String> {
+        self.exchange(request)
+    }
+
     fn exchange(&mut self, request: &str) -> Result<(u16, String, String), String> {
         self.stream.get_mut().write_all(request.as_bytes()).map_err(|e| format!("write: {e}"))?;
         let mut line = String::new();

@@ -188,7 +188,7 @@ impl Client {
         while let Some(event) = self.core.poll_event() {
             match event {
                 ClientEvent::Connected { early_accepted } => self.connected = Some(early_accepted),
-                ClientEvent::Head { stream, status, list } if status >= 200 => {
+                ClientEvent::Head { stream, status, list, .. } if status >= 200 => {
                     let answer = self.answers.entry(stream).or_default();
                     (answer.status, answer.fields) = (status, texts(&list));
                 }

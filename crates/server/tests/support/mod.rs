@@ -8,6 +8,7 @@ pub mod http2;
 pub mod http3;
 pub mod mail;
 pub mod origin;
+pub mod provider;
 pub mod simulated;
 
 use std::io::Read;
@@ -189,7 +190,7 @@ pub fn resident_kb(pid: u32) -> u64 {
 
 /// A port that was free a moment ago.
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address").port()
+    cases::free_port()
 }
 
 pub fn text(output: &[u8]) -> String {

@@ -19,3 +19,11 @@ mod stream;
 
 pub use frame::{ConnectionError, ErrorCode, Settings};
 pub use server::{Limits, Server};
+
+/// Encodes a field section without the dynamic table, for requests that are sent many times
+/// ([`client::Client::open_encoded`]). Names are in lower case, pseudo-header fields first.
+pub fn encoded_section(fields: http_types::FieldLines<'_, '_>) -> Vec<u8> {
+    let mut section = Vec::with_capacity(256);
+    qpack::Encoder::default().section(0, None, fields, &mut section);
+    section
+}

@@ -56,7 +56,7 @@ impl Server {
         let folder = std::env::temp_dir().join(format!("bench-{}-php", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-        let port = free_port()?;
+        let port = cases::free_port();
         let file = folder.join("php-fpm.conf");
         fs::write(&file, conf.replace("@PORT@", &port.to_string())).map_err(|e| e.to_string())?;
         let child = Command::new("taskset")
@@ -88,7 +88,7 @@ impl Server {
             Ok(_) => return Err("benches/floor/floor.c does not compile".into()),
             Err(_) => return Ok(None),
         }
-        let port = free_port()?;
+        let port = cases::free_port();
         let child = Command::new("taskset")
             .args(["-c", "0"])
             .arg(&program)
@@ -117,7 +117,7 @@ impl Server {
         if scenario.tls {
             write_certificate(&folder)?;
         }
-        let port = free_port()?;
+        let port = cases::free_port();
         let file = folder.join("server.conf");
         let conf = conf.replace("@PORT@", &port.to_string()).replace("@ORIGIN@", &origin.to_string());
         fs::write(&file, conf).map_err(|e| e.to_string())?;
@@ -355,11 +355,6 @@ fn gunzip(body: &[u8]) -> Result<Vec<u8>, String> {
     let output = child.wait_with_output().map_err(|e| e.to_string())?;
     let _ = writer.join();
     if output.status.success() { Ok(output.stdout) } else { Err("the body is no gzip".into()) }
-}
-
-fn free_port() -> Result<u16, String> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
-    listener.local_addr().map(|address| address.port()).map_err(|e| e.to_string())
 }
 
 /// A certificate that signs itself, with a key on P-256.

@@ -44,6 +44,8 @@ pub const ROWS: &[Known] = &[
     k("auth_jwt_leeway", "ngx_http_auth_jwt_module", HSL, Arity::exact(1), false, "0s", "1.13.10"),
     k("auth_jwt_require", "ngx_http_auth_jwt_module", HSL | 0b1000_0000, Arity::AtLeast(1), false, "", "1.21.2"),
     k("auth_jwt_type", "ngx_http_auth_jwt_module", HSL | 0b1000_0000, Arity::exact(1), false, "signed", "1.19.7"),
+    k("oidc_provider", "ngx_http_oidc_module", HTTP, Arity::exact(1), true, "", "1.27.4"),
+    k("auth_oidc", "ngx_http_oidc_module", HSL, Arity::exact(1), false, "off", "1.27.4"),
     k("keyval", "ngx_http_keyval_module", HTTP, Arity::exact(3), false, "", "1.13.3"),
     k("keyval", "ngx_stream_keyval_module", STREAM, Arity::exact(3), false, "", "1.13.7"),
     k("keyval_zone", "ngx_http_keyval_module", HTTP, Arity::AtLeast(1), false, "", "1.13.3"),

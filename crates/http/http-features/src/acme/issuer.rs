@@ -1,5 +1,6 @@
 //! `acme_issuer`: an ACME server with an account.
 
+use crate::shared::authorities;
 use acme::{Account, AccountKey, Algorithm, Binding, ChallengeKind, Profile};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,13 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tls::{ClientRules, ClientSettings};
 
-/// Bundles of trusted certificates, in the places of the common distributions.
-const BUNDLES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 /// Certificates between a server's and its authority's.
 const VERIFY_DEPTH: u32 = 10;
 /// Octets of a key's file.
@@ -107,7 +101,7 @@ impl Draft {
         let words: Vec<String> = row.args.iter().map(|word| word.text().into_owned()).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         if self.seen.iter().any(|seen| seen == name) {
-            return Err(Problem::directive("is duplicate"));
+            return Err(Problem::says(format!("\"{}\" directive is duplicate", row.name.text())));
         }
         self.seen.push(name.to_vec());
         let switch = |word: &str| match word {
@@ -180,12 +174,7 @@ impl Draft {
             ClientSettings { prefix: "ssl", verify_depth: VERIFY_DEPTH, addresses: true, ..ClientSettings::default() };
         if !self.skip_verification && uri.tls {
             settings.verify = true;
-            let bundle = || BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file());
-            let file = self.trusted.or_else(bundle).ok_or_else(|| {
-                Problem::says(format!("no bundle of trusted certificates is installed for issuer \"{name}\""))
-                    .hint("install the package \"ca-certificates\", or write \"ssl_trusted_certificate\"")
-            })?;
-            settings.trusted = trusted(&file).map_err(Problem::says)?;
+            settings.trusted = authorities::trusted(self.trusted, &format!("issuer \"{name}\""))?;
         }
         let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
         let state_path = match self.state_path {
@@ -205,14 +194,6 @@ impl Draft {
             rules: rules.map_err(Problem::says)?,
         })
     }
-}
-
-fn trusted(file: &Path) -> Result<Vec<tls::x509::Certificate>, String> {
-    let failed = |why: String| format!("cannot load certificate \"{}\": {why}", file.display());
-    let text = std::fs::read(file).map_err(|e| failed(e.to_string()))?;
-    // A bundle may have certificates of forms that are not read; one is enough to begin with.
-    let all = tls::certs::certificates(&text).map_err(failed)?;
-    if all.is_empty() { Err(failed("it has no certificate".into())) } else { Ok(all) }
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {

@@ -16,6 +16,8 @@ pub struct Check {
     pub realm: Template,
     /// `None`: the `Authorization` header.
     pub token: Option<Template>,
+    /// The token is `$oidc_id_token`.
+    pub token_of_session: bool,
     pub expected: Expected,
     /// Seconds.
     pub leeway: u64,
@@ -177,6 +179,12 @@ impl Handler for Ask {
         let check = &self.0;
         let realm = check.realm.eval(r);
         if realm == b"off" {
+            // nginx documents "auth_jwt off token=$oidc_id_token": the token was verified when its session began.
+            if check.token_of_session
+                && let Some(token) = check.token(r).and_then(|token| Unverified::parse(&token))
+            {
+                r.share(Rc::new(Checked::Checking(token)));
+            }
             return Flow::Declined;
         }
         let Some(token) = check.token(r) else {
@@ -276,6 +284,7 @@ mod tests {
         let check = Check {
             realm: Template::literal(b"r"),
             token: None,
+            token_of_session: false,
             expected: Expected::Signed,
             leeway: 1 << 40,
             key_cache: 0,

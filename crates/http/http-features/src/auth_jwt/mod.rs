@@ -54,12 +54,14 @@ directives! {
 pub struct Realm {
     realm: Template,
     token: Option<Template>,
+    token_of_session: bool,
 }
 
 impl Value for Realm {
     const SYNTAX: &'static str = "string [token=$variable] | off";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Some(realm) = d.args.first() else { return Err(Problem::invalid()) };
+        let token_of_session = d.args.get(1).is_some_and(|word| word.bytes.as_slice() == b"token=$oidc_id_token");
         let token = match d.args.get(1) {
             None => None,
             Some(word) => {
@@ -69,7 +71,7 @@ impl Value for Realm {
                 Some(Template::compile(cx, d, text).map_err(|p| p.at(1))?)
             }
         };
-        Ok(Realm { realm: Template::compile(cx, d, &realm.bytes).map_err(|p| p.at(0))?, token })
+        Ok(Realm { realm: Template::compile(cx, d, &realm.bytes).map_err(|p| p.at(0))?, token, token_of_session })
     }
 }
 
@@ -129,6 +131,7 @@ impl Feature for AuthJwt {
         let check = Check {
             realm: conf.auth_jwt.realm.clone(),
             token: conf.auth_jwt.token.clone(),
+            token_of_session: conf.auth_jwt.token_of_session,
             expected: match conf.auth_jwt_type {
                 TokenType::Signed => jose::Expected::Signed,
                 TokenType::Encrypted => jose::Expected::Encrypted,
@@ -140,7 +143,8 @@ impl Feature for AuthJwt {
             requirements: conf.auth_jwt_require.iter().flat_map(|list| list.0.iter().map(|r| r.0.clone())).collect(),
         };
         // A server's own check may be for its locations, which have keys.
-        if check.sources.is_empty() && block.context == Contexts::location {
+        let off = conf.auth_jwt.realm.as_literal() == Some(b"off");
+        if check.sources.is_empty() && block.context == Contexts::location && !off {
             let name = String::from_utf8_lossy(&block.location.name).into_owned();
             let At { span, line } = block.location.at;
             block.cx.warnings.push(Complaint {

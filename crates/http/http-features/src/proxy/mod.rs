@@ -27,8 +27,26 @@ use std::any::Any;
 use std::sync::Arc;
 use upstream::SerialCodec;
 
-conf_schema::words! {
-    pub enum HttpVersion { V10 = "1.0", V11 = "1.1", V2 = "2" }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpVersion {
+    V10,
+    V11,
+    V2,
+}
+
+impl Value for HttpVersion {
+    const SYNTAX: &'static str = "1.0 | 1.1 | 2";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let known = "one of: 1.0, 1.1, 2";
+        match conf_schema::value::arg(d, 0)?.text().as_ref() {
+            "1.0" => Ok(HttpVersion::V10),
+            "1.1" => Ok(HttpVersion::V11),
+            "2" => Ok(HttpVersion::V2),
+            // A value of Angie's.
+            "3" => Err(Problem::says("invalid value \"3\": HTTP/3 to servers is not supported").at(0).hint(known)),
+            other => Err(Problem::says(format!("invalid value \"{other}\"")).at(0).hint(known)),
+        }
+    }
 }
 
 http_upstream::pass_directives! {

@@ -1,5 +1,6 @@
 //! Code shared by several features.
 
+pub mod authorities;
 pub mod bucket;
 pub mod compress;
 pub mod failed_logins;

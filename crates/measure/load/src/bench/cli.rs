@@ -21,8 +21,9 @@ Loads:
   tidegate bench URL --replay access.log --speed 2            replay an access log at twice its speed
 Flags of other tools:
   tidegate bench wrk -t2 -c100 -d30s URL                      also wrk2, h2load, httperf, ab, jmeter, oha, hey, fortio, nighthawk
-HTTP/2:
+HTTP/2 and HTTP/3:
   tidegate bench https://127.0.0.1:8443/ --http2 -c 10 -m 32  10 connections with 32 concurrent streams each
+  tidegate bench https://127.0.0.1:8443/ --http3 --conn-rate 500 --resume --early-data   resumed QUIC connections with 0-RTT requests
 Gates:
   tidegate bench URL --require 'p99<5ms@20000rps' --require 'errors<0.1%'
   tidegate bench URL -c 100 --rounds 5 --baseline before.json --by 2%
@@ -83,22 +84,28 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive, help_heading = "Load")]
     pub pipeline: usize,
     /// Use HTTP/2: over TLS by ALPN, in cleartext with prior knowledge.
-    #[arg(long, conflicts_with = "pipeline", help_heading = "HTTP/2")]
+    #[arg(long, conflicts_with = "pipeline", help_heading = "HTTP/2 and HTTP/3")]
     pub http2: bool,
+    /// Use HTTP/3, over QUIC.
+    #[arg(long, conflicts_with_all = ["pipeline", "http2"], help_heading = "HTTP/2 and HTTP/3")]
+    pub http3: bool,
+    /// Send the first requests of resumed connections as 0-RTT data.
+    #[arg(long, requires = "http3", requires = "resume", help_heading = "HTTP/2 and HTTP/3")]
+    pub early_data: bool,
     /// Concurrent streams per connection, up to the server's limit [default: 1 in a closed loop, 100 in an open loop].
-    #[arg(short = 'm', long, value_name = "N", value_parser = positive, requires = "http2", help_heading = "HTTP/2")]
+    #[arg(short = 'm', long, value_name = "N", value_parser = positive, help_heading = "HTTP/2 and HTTP/3")]
     pub streams: Option<usize>,
     /// Flow-control window of a stream in bytes, 65535 to 2147483647 [default: 1 GiB].
-    #[arg(long, value_name = "BYTES", value_parser = window, requires = "http2", help_heading = "HTTP/2")]
+    #[arg(long, value_name = "BYTES", value_parser = window, help_heading = "HTTP/2 and HTTP/3")]
     pub stream_window: Option<u32>,
     /// Flow-control window of a connection in bytes [default: 1 GiB].
-    #[arg(long, value_name = "BYTES", value_parser = window, requires = "http2", help_heading = "HTTP/2")]
+    #[arg(long, value_name = "BYTES", value_parser = window, help_heading = "HTTP/2 and HTTP/3")]
     pub connection_window: Option<u32>,
     /// Size of the HPACK dynamic table announced to the server, in bytes; 0 disables it [default: 4096].
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(0..=65536), requires = "http2", help_heading = "HTTP/2")]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(0..=65536), requires = "http2", help_heading = "HTTP/2 and HTTP/3")]
     pub header_table: Option<u32>,
     /// Priority of every request (RFC 9218), such as `u=1,i`.
-    #[arg(long, value_name = "FIELD", value_parser = priority, requires = "http2", help_heading = "HTTP/2")]
+    #[arg(long, value_name = "FIELD", value_parser = priority, help_heading = "HTTP/2 and HTTP/3")]
     pub priority: Option<String>,
     /// Warm-up before each point [default: 500ms; none with --requests].
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Load")]

@@ -6,7 +6,7 @@ use super::cli::{Options, time};
 use super::gate::{self, Condition, Requirement};
 use super::remote_write::Collector;
 use super::{replay, requests, watcher};
-use crate::engine::job::{Http2, Job, Model, Think};
+use crate::engine::job::{Http2, Http3, Job, Model, Think};
 use crate::engine::profile::{Arrivals, Profile, Stage};
 use crate::engine::run::prepare;
 use crate::engine::tls;
@@ -15,6 +15,7 @@ use crate::observe::status::Page;
 use crate::protocol::Protocol as _;
 use crate::protocol::h1::H1;
 use crate::protocol::h2::H2;
+use crate::protocol::h3::H3;
 
 /// Default streams per connection of an open loop; servers usually allow as many.
 const STREAMS: usize = 100;
@@ -129,6 +130,11 @@ impl Plan {
             connection_window: o.connection_window.unwrap_or(own.connection_window),
             table: o.header_table.unwrap_or(own.table),
         });
+        let http3 = o.http3.then(|| Http3 {
+            stream_window: o.stream_window.unwrap_or(own.stream_window),
+            connection_window: o.connection_window.unwrap_or(own.connection_window),
+            early_data: o.early_data,
+        });
         let streams = o.streams.unwrap_or(if open_loop { STREAMS } else { 1 });
         let priority = o.priority.iter().map(|field| format!("Priority: {field}"));
         let base = Job {
@@ -137,8 +143,9 @@ impl Plan {
             headers: o.headers.iter().cloned().chain(priority).collect(),
             connections_max: o.connections.or(o.users).unwrap_or(default_connections),
             calls: calls as u32,
-            pipeline: if http2.is_some() { streams } else { o.pipeline.max(1) },
+            pipeline: if http2.is_some() || http3.is_some() { streams } else { o.pipeline.max(1) },
             http2,
+            http3,
             warmup: match (o.ramp, o.warmup) {
                 (Some(_), _) => 0.0,
                 (None, Some(warmup)) => warmup,
@@ -233,7 +240,7 @@ impl Plan {
             Model::Closed { think } if think.mean > 0.0 => {
                 format!("Closed loop, {point} users thinking {}", figures::units::seconds(think.mean))
             }
-            Model::Closed { .. } if j.http2.is_some() => {
+            Model::Closed { .. } if j.is_multiplexed() => {
                 format!("Closed loop, {point} connections of {}", streams(j.pipeline))
             }
             Model::Closed { .. } => format!("Closed loop, {point} connections"),
@@ -262,7 +269,11 @@ impl Plan {
             (Some(n), _) => format!("{} requests a point", crate::report::text::grouped(*n as f64)),
             _ => format!("{} a point", seconds(self.duration)),
         };
-        let protocol = if j.http2.is_some() { ", HTTP/2" } else { "" };
+        let protocol = match (&j.http2, &j.http3) {
+            (_, Some(_)) => ", HTTP/3",
+            (Some(_), _) => ", HTTP/2",
+            (None, None) => "",
+        };
         format!("{what}{keep}{protocol}, {length}, {count} {unit}{many}")
     }
 
@@ -281,6 +292,21 @@ impl Plan {
 fn refuse(o: &Options, base: &Job) -> Result<(), String> {
     let open = base.model.is_open();
     let words = |option: &str, why: &str| Err(format!("{option} {why}"));
+    let of_streams = [
+        ("--streams", o.streams.is_some()),
+        ("--stream-window", o.stream_window.is_some()),
+        ("--connection-window", o.connection_window.is_some()),
+        ("--priority", o.priority.is_some()),
+    ];
+    if let Some((option, _)) = of_streams.iter().find(|(_, given)| *given && !base.is_multiplexed()) {
+        return words(option, "is for --http2 and --http3");
+    }
+    if base.http3.is_some() && (base.target.tls.is_none() || base.target.unix.is_some()) {
+        return words("--http3", "needs a URL that begins with https://, and no Unix socket");
+    }
+    if base.http3.is_some() && o.tls == "1.2" {
+        return words("--http3", "has TLS 1.3 only (RFC 9001, 4.2)");
+    }
     if o.streams.is_some_and(|n| n > 1) && o.session.is_some() {
         return words(
             "--streams",
@@ -327,8 +353,11 @@ fn refuse(o: &Options, base: &Job) -> Result<(), String> {
         }
     }
     if let Some(tls) = &base.target.tls {
-        let name = if base.http2.is_some() { H2::NAME } else { H1::NAME };
-        tls::client(tls, &base.target.host, &[name])?;
+        match (&base.http2, &base.http3) {
+            (_, Some(_)) => H3::shared(base, &[]).map(|_| ())?,
+            (Some(_), _) => tls::client(tls, &base.target.host, &[H2::NAME]).map(|_| ())?,
+            (None, None) => tls::client(tls, &base.target.host, &[H1::NAME]).map(|_| ())?,
+        }
     }
     prepare(base).map(|_| ())
 }
@@ -428,6 +457,8 @@ mod tests {
         assert_eq!((h2.base.pipeline, h2.base.headers.as_slice()), (8, &["Priority: u=1,i".to_string()][..]));
         assert_eq!(h2.base.http2.map(|own| own.stream_window), Some(1_000_000));
         assert_eq!(plan("http://127.0.0.1:1/ --http2 -r 10").unwrap().base.pipeline, STREAMS);
+        let h3 = plan("https://127.0.0.1:1/ --http3 -c 3 -m 8 --resume --early-data").unwrap();
+        assert!(h3.base.pipeline == 8 && h3.base.http3.is_some_and(|own| own.early_data) && h3.base.http2.is_none());
         let n = plan("http://127.0.0.1:1/ -n 50").unwrap();
         assert_eq!((n.base.warmup, n.base.budget, n.base.profile.seconds()), (0.0, Some(50), 3600.0));
         assert_eq!(plan("http://127.0.0.1:1/ -n 50 --warmup 1s -d 5s").unwrap().base.warmup, 1.0);
@@ -437,6 +468,9 @@ mod tests {
     fn what_has_no_effect_or_cannot_work_is_refused_before_the_run() {
         for (options, word) in [
             ("-r 100 --pipeline 4", "--pipeline"),
+            ("--http3", "--http3"),
+            ("-m 4", "--streams"),
+            ("--priority u=1", "--priority"),
             ("-r 100 --think 1s", "--think"),
             ("-c 5 --arrivals fixed", "--arrivals"),
             ("--resume", "https"),

@@ -334,7 +334,8 @@ fn httperf(args: &[String]) -> Result<Vec<String>, String> {
 fn h2load(args: &[String]) -> Result<Vec<String>, String> {
     let mut a = Arguments::new(args);
     let (mut out, mut requests, mut duration, mut clients, mut streams) = (Vec::new(), 1.0, None, 1.0, "1".to_string());
-    let (mut rate, mut period, mut rps, mut http1, mut clear1) = (0.0, 1.0, 0.0, false, false);
+    let (mut rate, mut period, mut rps) = (0.0, 1.0, 0.0);
+    let (mut http1, mut clear1, mut http3) = (false, false, false);
     let (mut threads, mut warmup, mut windows, mut urls) = ("1".to_string(), "0".to_string(), Vec::new(), Vec::new());
     let window = |name: &str, text: &str| match text.parse::<u32>() {
         Ok(bits @ 16..=30) => Ok(((1u32 << bits) - 1).to_string()),
@@ -385,7 +386,9 @@ fn h2load(args: &[String]) -> Result<Vec<String>, String> {
             "-p" | "--no-tls-proto" => clear1 = a.value(&name, value)?.eq_ignore_ascii_case("http/1.1"),
             "--npn-list" | "--alpn-list" => {
                 let list = a.value(&name, value)?;
-                http1 = list.split(',').next().is_some_and(|first| first.trim().eq_ignore_ascii_case("http/1.1"));
+                let first = list.split(',').next().unwrap_or_default().trim();
+                http1 = first.eq_ignore_ascii_case("http/1.1");
+                http3 = first.eq_ignore_ascii_case("h3");
             }
             "--encoder-header-table-size" | "--max-samples" => drop(a.value(&name, value)?),
             "-v" | "--verbose" => {}
@@ -427,7 +430,7 @@ fn h2load(args: &[String]) -> Result<Vec<String>, String> {
         }
     }
     if !http1 {
-        all.push("--http2".into());
+        all.push(if http3 { "--http3" } else { "--http2" }.into());
         all.extend(windows);
     }
     all.extend(out);
@@ -579,6 +582,8 @@ mod tests {
         assert_eq!((timed.base().warmup, timed.base().profile.seconds()), (1.0, 5.0));
         let one = plan("h2load --h1 -n 10 -c 2 -m 3 http://127.0.0.1:1/");
         assert_eq!((one.base().pipeline, &one.base().http2), (3, &None));
+        let quic = plan("h2load --alpn-list=h3 -n 10 -c 2 -m 3 https://127.0.0.1:1/");
+        assert!(quic.base().http3.is_some() && quic.base().http2.is_none() && quic.base().pipeline == 3);
         let opened = plan("h2load -n 1000 -c 100 -r 50 http://127.0.0.1:1/");
         assert!(matches!(opened.base().model, Model::Connections { .. }));
         assert_eq!((opened.values.as_slice(), opened.base().calls), (&[50.0][..], 10));

@@ -2,10 +2,12 @@
 //! Sockets are registered once, edge-triggered, in both directions; a request of a busy closed loop costs one send, one
 //! receive and a share of an `epoll_wait`.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use net::packets::{Outgoing, PacketSocket};
 use net::socket::set_bind_address_no_port;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
@@ -37,12 +39,28 @@ const TIMED_EVERY: usize = 16;
 /// Nanoseconds without another search after ports ran out: a search in vain tries all of them.
 const PORTLESS: u64 = 5_000_000;
 
+enum Socket {
+    Stream(OwnedFd),
+    Datagrams(PacketSocket),
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Stream(fd) => fd.as_fd(),
+            Socket::Datagrams(socket) => socket.as_fd(),
+        }
+    }
+}
+
 pub struct Epoll {
     epoll: OwnedFd,
     address: SocketAddr,
     unix: Option<SocketAddrUnix>,
     ports: Ports,
-    sockets: Vec<Option<OwnedFd>>,
+    /// Connects over UDP.
+    datagrams: bool,
+    sockets: Vec<Option<Socket>>,
     /// Sockets that each slot has had, to discard events of earlier ones.
     epochs: Vec<u32>,
     events: Vec<epoll::Event>,
@@ -73,6 +91,7 @@ impl Epoll {
             address: job.target.address,
             unix: job.target.unix.as_ref().map(SocketAddrUnix::new).transpose()?,
             ports,
+            datagrams: job.http3.is_some(),
             sockets: Vec::new(),
             epochs: Vec::new(),
             events: vec![epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; BATCH],
@@ -136,12 +155,16 @@ impl Epoll {
             let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
             // A full accept queue returns EAGAIN, where TCP would let the connection wait.
             connect(&socket, path)?;
-            return self.register(slot, socket, 0);
+            return self.register(slot, Socket::Stream(socket), 0);
         }
         let family = if self.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        sockopt::set_tcp_nodelay(&socket, true)?;
-        if self.address.ip().is_loopback() {
+        let (kind, protocol) =
+            if self.datagrams { (SocketType::DGRAM, ipproto::UDP) } else { (SocketType::STREAM, ipproto::TCP) };
+        let socket = socket_with(family, kind, flags, Some(protocol))?;
+        if !self.datagrams {
+            sockopt::set_tcp_nodelay(&socket, true)?;
+        }
+        if !self.datagrams && self.address.ip().is_loopback() {
             // A pacing algorithm (BBR) would delay requests by a timer of this side. Falls back to the system's.
             let _ = sockopt::set_tcp_congestion(&socket, "reno");
         }
@@ -162,11 +185,15 @@ impl Epoll {
         {
             return Err(error);
         }
+        let socket = match self.datagrams {
+            true => Socket::Datagrams(PacketSocket::new(socket, false).map_err(|_| Errno::NOBUFS)?),
+            false => Socket::Stream(socket),
+        };
         self.register(slot, socket, number)
     }
 
     /// Puts a socket that connects from address `number` into a slot.
-    fn register(&mut self, slot: Slot, socket: OwnedFd, number: usize) -> Result<(), Errno> {
+    fn register(&mut self, slot: Slot, socket: Socket, number: usize) -> Result<(), Errno> {
         if self.sockets.len() <= slot {
             self.sockets.resize_with(slot + 1, || None);
             self.epochs.resize(slot + 1, 0);
@@ -246,7 +273,7 @@ impl Transport for Epoll {
 
     #[inline]
     fn receive(&mut self, slot: Slot, buffer: &mut [u8]) -> Io {
-        let Some(Some(socket)) = self.sockets.get(slot) else { return Io::Wait };
+        let Some(Some(Socket::Stream(socket))) = self.sockets.get(slot) else { return Io::Wait };
         outcome(recv(socket, buffer, RecvFlags::empty()).map(|(n, _)| n))
     }
 
@@ -254,6 +281,30 @@ impl Transport for Epoll {
         let Some(Some(socket)) = self.sockets.get(slot) else { return Io::Wait };
         // On TCP, MSG_TRUNC drops the bytes in the kernel instead of copying them (tcp(7)).
         outcome(recv(socket, buffer, RecvFlags::TRUNC).map(|(_, n)| n))
+    }
+
+    fn receive_datagrams(&mut self, slot: Slot, take: &mut dyn FnMut(&[u8])) -> Io {
+        let Some(Some(Socket::Datagrams(socket))) = self.sockets.get(slot) else { return Io::Wait };
+        match socket.receive(|packet| take(packet.bytes)) {
+            Ok(true) => Io::Done(1),
+            Ok(false) => Io::Wait,
+            Err(e) => match e.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted => Io::Wait,
+                ErrorKind::ConnectionRefused => Io::Failed(Failure::ConnectRefused),
+                _ => Io::Failed(Failure::Reset),
+            },
+        }
+    }
+
+    fn send_datagrams(&mut self, slot: Slot, bytes: &[u8], segment: usize) -> Io {
+        let Some(Some(Socket::Datagrams(socket))) = self.sockets.get(slot) else { return Io::Wait };
+        // One call takes no more datagrams than the kernel segments.
+        let bytes = bytes.get(..segment * socket.segments_max()).unwrap_or(bytes);
+        let segment = (bytes.len() > segment).then_some(segment);
+        match socket.send(&Outgoing { bytes, to: self.address, from: None, ecn: 0, segment }) {
+            Ok(()) => Io::Done(bytes.len()),
+            Err(_) => Io::Wait,
+        }
     }
 
     #[inline]
@@ -268,7 +319,7 @@ impl Transport for Epoll {
             if let Some(live) = self.live.get_mut(self.from[slot]) {
                 *live -= 1;
             }
-            if reset {
+            if reset && !self.datagrams {
                 let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
             }
             self.epochs[slot] = self.epochs[slot].wrapping_add(1);

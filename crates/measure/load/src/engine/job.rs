@@ -26,6 +26,8 @@ pub struct Job {
     pub pipeline: usize,
     #[serde(default)]
     pub http2: Option<Http2>,
+    #[serde(default)]
+    pub http3: Option<Http3>,
     /// Unmeasured seconds before the profile, at its first value.
     pub warmup: f64,
     /// Seconds until a request or connection attempt fails.
@@ -78,6 +80,22 @@ impl Default for Http2 {
     /// Windows too large for any response, so that servers are measured and not windows; the protocol's table size.
     fn default() -> Self {
         Http2 { stream_window: 1 << 30, connection_window: 1 << 30, table: 4096 }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Http3 {
+    /// Flow-control windows in octets: per stream, and per connection.
+    pub stream_window: u32,
+    pub connection_window: u32,
+    /// Resumed connections send their first requests as 0-RTT data.
+    pub early_data: bool,
+}
+
+impl Default for Http3 {
+    /// The windows of [`Http2`].
+    fn default() -> Self {
+        Http3 { stream_window: 1 << 30, connection_window: 1 << 30, early_data: false }
     }
 }
 
@@ -149,6 +167,7 @@ impl Job {
             calls: 0,
             pipeline: 1,
             http2: None,
+            http3: None,
             warmup: 0.0,
             timeout: 5.0,
             connect_timeout: 5.0,
@@ -161,6 +180,11 @@ impl Job {
             interval: 1.0,
             share: (0, 1),
         }
+    }
+
+    /// Tells whether connections carry concurrent streams (HTTP/2, HTTP/3).
+    pub fn is_multiplexed(&self) -> bool {
+        self.http2.is_some() || self.http3.is_some()
     }
 
     /// Index of world `world` among the worlds of all machines, and their number.

@@ -108,8 +108,10 @@ pub struct Prepared {
     pub extract: Vec<(String, Extractor)>,
     pub think: f64,
     constant: Option<Vec<u8>>,
-    /// HTTP/2: scheme, and header block and body of a constant request.
+    /// HTTP/2 and HTTP/3: scheme, and header block and body of a constant request.
     scheme: &'static str,
+    /// Header blocks are QPACK's.
+    is_http3: bool,
     constant_streamed: Option<(Vec<u8>, Vec<u8>)>,
     target: Template,
     headers: Vec<(Vec<u8>, Template)>,
@@ -154,6 +156,7 @@ impl Prepared {
             expect_hash,
             constant: None,
             scheme: "http",
+            is_http3: false,
             constant_streamed: None,
             target: Template::parse(if spec.path.is_empty() { "/" } else { &spec.path })?,
             headers: first,
@@ -175,6 +178,15 @@ impl Prepared {
 
     pub fn for_http2(mut self, tls: bool) -> Prepared {
         self.scheme = if tls { "https" } else { "http" };
+        self.streamed()
+    }
+
+    pub fn for_http3(mut self) -> Prepared {
+        (self.scheme, self.is_http3) = ("https", true);
+        self.streamed()
+    }
+
+    fn streamed(mut self) -> Prepared {
         if self.constant.is_some() {
             let (mut block, mut body) = (Vec::new(), Vec::new());
             self.write_streamed(0, &Variables::default(), &mut Rng::new(0), &mut block, &mut body);
@@ -183,14 +195,14 @@ impl Prepared {
         self
     }
 
-    /// HTTP/2 header block and body, if constant.
+    /// Header block and body for HTTP/2 or HTTP/3, if constant.
     #[inline]
     pub fn constant_streamed(&self) -> Option<(&[u8], &[u8])> {
         self.constant_streamed.as_ref().map(|(block, body)| (block.as_slice(), body.as_slice()))
     }
 
-    /// Appends header block and body for HTTP/2, without connection-specific fields and with `Host` as `:authority`
-    /// (RFC 9113, 8.2.2 and 8.3.1).
+    /// Appends header block and body for HTTP/2 or HTTP/3, without connection-specific fields and with `Host` as
+    /// `:authority` (RFC 9113, 8.2.2 and 8.3.1; RFC 9114, 4.2 and 4.3.1).
     pub fn write_streamed(
         &self,
         sequence: u64,
@@ -200,17 +212,38 @@ impl Prepared {
         body: &mut Vec<u8>,
     ) {
         self.body.fill(sequence, variables, rng, body);
-        let mut encoder = wire_h2::Encoder::stateless();
+        if self.is_http3 {
+            let mut fields: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+            self.each_field(sequence, variables, rng, body.len(), &mut |name, value| {
+                fields.push((name.to_vec(), value.to_vec()));
+            });
+            let mut fields = fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+            block.extend_from_slice(&wire_h3::encoded_section(&mut fields));
+        } else {
+            let mut encoder = wire_h2::Encoder::stateless();
+            self.each_field(sequence, variables, rng, body.len(), &mut |name, value| encoder.field(name, value, block));
+        }
+    }
+
+    /// Passes the fields of a request with a body of `length` octets to `take`, pseudo-header fields first.
+    fn each_field(
+        &self,
+        sequence: u64,
+        variables: &Variables,
+        rng: &mut Rng,
+        length: usize,
+        take: &mut dyn FnMut(&[u8], &[u8]),
+    ) {
         let mut text = Vec::new();
-        encoder.field(b":method", &self.method_name, block);
-        encoder.field(b":scheme", self.scheme.as_bytes(), block);
+        take(b":method", &self.method_name);
+        take(b":scheme", self.scheme.as_bytes());
         self.target.fill(sequence, variables, rng, &mut text);
-        encoder.field(b":path", &text, block);
+        take(b":path", &text);
         let is = |name: &[u8], other: &[u8]| name.eq_ignore_ascii_case(other);
         if let Some((_, host)) = self.headers.iter().find(|(name, _)| is(name, b"host")) {
             text.clear();
             host.fill(sequence, variables, rng, &mut text);
-            encoder.field(b":authority", &text, block);
+            take(b":authority", &text);
         }
         for (name, value) in &self.headers {
             let lower = name.to_ascii_lowercase();
@@ -219,11 +252,11 @@ impl Prepared {
             if lower == b"host" || http_types::is_connection_field(&lower, &text) {
                 continue;
             }
-            encoder.field(&lower, &text, block);
+            take(&lower, &text);
         }
         let framed = self.headers.iter().any(|(name, _)| is(name, b"content-length"));
-        if !framed && (!body.is_empty() || matches!(self.method, Method::Post | Method::Put | Method::Patch)) {
-            encoder.field(b"content-length", body.len().to_string().as_bytes(), block);
+        if !framed && (length > 0 || matches!(self.method, Method::Post | Method::Put | Method::Patch)) {
+            take(b"content-length", length.to_string().as_bytes());
         }
     }
 

@@ -16,6 +16,7 @@ use super::world::{Done, World};
 use crate::protocol::Protocol;
 use crate::protocol::h1::H1;
 use crate::protocol::h2::H2;
+use crate::protocol::h3::H3;
 
 /// Start and stop signals between the caller and a run.
 #[derive(Clone, Debug, Default)]
@@ -108,7 +109,11 @@ pub fn prepare(job: &Job) -> Result<Arc<[Prepared]>, String> {
     let close = job.calls == 1;
     let prepared = job.requests.iter().map(|r| {
         let prepared = Prepared::new(r, &authority, &job.headers, close)?;
-        Ok(if job.http2.is_some() { prepared.for_http2(job.target.tls.is_some()) } else { prepared })
+        Ok(match (&job.http2, &job.http3) {
+            (_, Some(_)) => prepared.for_http3(),
+            (Some(_), _) => prepared.for_http2(job.target.tls.is_some()),
+            (None, None) => prepared,
+        })
     });
     prepared.collect()
 }
@@ -126,9 +131,10 @@ pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Resul
         let (job, requests, sender) = (job.clone(), requests.clone(), sender.clone());
         let (control, ready, go) = (control.clone(), ready.clone(), go.clone());
         let place = WorldThread { job, requests, sender, control, ready, go, world };
-        let body = move || match place.job.http2 {
-            None => place.run::<H1>(),
-            Some(_) => place.run::<H2>(),
+        let body = move || match (&place.job.http2, &place.job.http3) {
+            (_, Some(_)) => place.run::<H3>(),
+            (Some(_), _) => place.run::<H2>(),
+            (None, None) => place.run::<H1>(),
         };
         let handle = thread::Builder::new().name(format!("load-{world}")).spawn(body);
         handles.push(handle.map_err(|e| format!("cannot start a thread: {e}"))?);

@@ -41,6 +41,14 @@ pub trait Transport {
     /// Discards up to `buffer.len()` bytes; may overwrite `buffer`.
     fn discard(&mut self, slot: Slot, buffer: &mut [u8]) -> Io;
     fn send(&mut self, slot: Slot, bytes: &[u8]) -> Io;
+    /// Passes received datagrams to `take`; `Done` if there may be more. For protocols over datagrams only.
+    fn receive_datagrams(&mut self, _slot: Slot, _take: &mut dyn FnMut(&[u8])) -> Io {
+        Io::Wait
+    }
+    /// Sends datagrams of `segment` octets each, the last of which may be shorter.
+    fn send_datagrams(&mut self, slot: Slot, bytes: &[u8], _segment: usize) -> Io {
+        self.send(slot, bytes)
+    }
     /// Closes; `reset` sends an RST, which leaves no port in TIME_WAIT.
     fn close(&mut self, slot: Slot, reset: bool);
     fn connect_cost(&mut self) -> Cost;

@@ -17,7 +17,7 @@ use super::file::{Lab, Server, Workload};
 use super::probe::{self, Seen};
 use super::servers::{self, Ground, Running, installed, split};
 use crate::bench::execute::watched;
-use crate::engine::job::{Http2, Job, Model, Target, Think, Tls};
+use crate::engine::job::{Http2, Http3, Job, Model, Target, Think, Tls};
 use crate::engine::profile::{Arrivals, Profile};
 use crate::engine::run::{Control, run};
 use crate::interrupt;
@@ -199,7 +199,8 @@ impl Bench<'_> {
             connections_max: workload.connections,
             calls,
             pipeline: workload.streams.unwrap_or(1),
-            http2: workload.streams.map(|_| Http2::default()),
+            http2: workload.streams.filter(|_| !workload.http3).map(|_| Http2::default()),
+            http3: workload.http3.then(|| Http3 { early_data: workload.early_data, ..Http3::default() }),
             warmup,
             timeout,
             connect_timeout: timeout,

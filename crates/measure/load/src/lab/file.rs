@@ -101,6 +101,12 @@ pub struct Workload {
     /// HTTP/2 with so many streams per connection.
     #[serde(default)]
     pub streams: Option<usize>,
+    /// HTTP/3 instead, with `streams` or one stream per connection.
+    #[serde(default)]
+    pub http3: bool,
+    /// HTTP/3: resumed connections send their first requests as 0-RTT data.
+    #[serde(default)]
+    pub early_data: bool,
     #[serde(default)]
     pub servers: Vec<String>,
 }
@@ -245,6 +251,17 @@ pub fn read(text: &str) -> Result<Lab, String> {
         if w.streams == Some(0) || (one_at_a_time && w.streams.is_some_and(|n| n > 1)) {
             let why = "at least 1, and exactly 1 with think or connection-rate";
             return Err(format!("workload `{}`: streams are {why}", w.name));
+        }
+        if w.early_data && !(w.http3 && w.resume) {
+            return Err(format!("workload `{}`: early_data needs http3 and resume", w.name));
+        }
+        if w.http3
+            && let Some(server) = lab.servers.iter().find(|server| w.includes(&server.name) && !server.tls)
+        {
+            return Err(format!(
+                "workload `{}`: http3 needs tls, which server `{}` does not have",
+                w.name, server.name
+            ));
         }
         positive("timeout", &w.timeout)?;
         if !w.think.is_empty() {

@@ -1,9 +1,9 @@
 //! One request to a server, to check before timing that all serve equal content.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use figures::rng::Rng;
 use rustls::{ClientConnection, StreamOwned};
@@ -15,6 +15,7 @@ use crate::engine::session::Variables;
 use crate::engine::tls;
 use crate::protocol::h1::H1;
 use crate::protocol::h2::H2;
+use crate::protocol::h3::H3;
 use crate::protocol::{Encoded, Event, Protocol};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +38,9 @@ pub fn fetch(job: &Job, spec: &RequestSpec) -> Result<(Seen, Vec<u8>), String> {
     // An expectation makes the protocol show the body, for its hash.
     let shown = RequestSpec { expect: Expect { contains: Some(String::new()), ..Expect::default() }, ..spec.clone() };
     let request = Prepared::new(&shown, &job.target.authority(), &job.headers, false)?;
+    if job.http3.is_some() {
+        return exchange_datagrams(&request.for_http3(), job);
+    }
     if let Some(path) = &job.target.unix {
         let stream = UnixStream::connect(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let limits = stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit));
@@ -61,6 +65,69 @@ fn secure<P: Protocol, S: Read + Write>(stream: S, request: &Prepared, job: &Job
     exchange::<P>(StreamOwned::new(connection, stream), request, job)
 }
 
+/// Drives an HTTP/3 connection for one request.
+fn exchange_datagrams(request: &Prepared, job: &Job) -> Result<(Seen, Vec<u8>), String> {
+    let say = |e: std::io::Error| e.to_string();
+    let local = match job.target.address.ip() {
+        ip if ip.is_loopback() => ip,
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((local, 0)).and_then(|s| s.connect(job.target.address).map(|()| s)).map_err(say)?;
+    let mut shared = H3::shared(job, std::slice::from_ref(request))?;
+    let (mut core, start, mut buffer) = (H3::new(&shared), Instant::now(), vec![0; 65536]);
+    let now = || start.elapsed().as_nanos() as u64;
+    core.begin(&mut shared, now()).map_err(|class| class.word().to_string())?;
+    let (mut submitted, mut fnv, mut body) = (false, Fnv::default(), Vec::new());
+    let result = loop {
+        if core.is_established() && !std::mem::replace(&mut submitted, true) {
+            core.submit(request, 0, &Variables::default(), &mut Rng::new(1), &mut Vec::new());
+        }
+        send_datagrams(&mut core, &socket, now())?;
+        let left = LIMIT.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            break Err(core.complaint().unwrap_or_else(|| "no answer over HTTP/3 (UDP) within 5 s".into()));
+        }
+        let wait = core.deadline().map_or(left, |at| Duration::from_nanos(at.saturating_sub(now())).min(left));
+        socket.set_read_timeout(Some(wait.max(Duration::from_millis(1)))).map_err(say)?;
+        match socket.recv(&mut buffer) {
+            Ok(n) => core.take_in(&buffer[..n], now()),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => core.expire(now()),
+            Err(e) => break Err(e.to_string()),
+        }
+        let mut answer = None;
+        while core.is_due() && answer.is_none() {
+            let step = core.receive(&[], &mut shared);
+            answer = match step.map_err(|class| core.complaint().unwrap_or_else(|| class.word().into()))?.event {
+                Event::Answer(answer) => Some(Ok(answer)),
+                Event::Failed { class, .. } => Some(Err(class.word().to_string())),
+                Event::Unprocessed { .. } => Some(Err("the server did not process the request".into())),
+                Event::More | Event::Body { .. } | Event::Began { .. } | Event::Room => None,
+            };
+        }
+        let Some(answer) = answer else { continue };
+        break answer.map(|answer| {
+            core.take_body(&mut body);
+            fnv.update(&body);
+            body.truncate(BODY_MAX);
+            let hash = format!("{:016x}", fnv.0);
+            (Seen { status: answer.status, length: answer.body, hash, head: answer.overhead }, body)
+        });
+    };
+    core.close(now());
+    send_datagrams(&mut core, &socket, now())?;
+    result
+}
+
+fn send_datagrams(core: &mut H3, socket: &UdpSocket, now: u64) -> Result<(), String> {
+    loop {
+        let segment = core.next_datagrams(now);
+        let Some(datagram) = core.output().chunks(segment.max(1)).next() else { return Ok(()) };
+        let n = socket.send(datagram).map_err(|e| e.to_string())?;
+        core.advance(n);
+    }
+}
+
 const LIMIT: Duration = Duration::from_secs(5);
 const BODY_MAX: usize = 4 * 1024 * 1024;
 
@@ -70,7 +137,7 @@ fn exchange<P: Protocol>(
     job: &Job,
 ) -> Result<(Seen, Vec<u8>), String> {
     let mut body = Vec::new();
-    let mut shared = P::shared(job, std::slice::from_ref(request));
+    let mut shared = P::shared(job, std::slice::from_ref(request))?;
     let (mut core, mut output) = (P::new(&shared), Vec::new());
     let bytes = match core.submit(request, 0, &Variables::default(), &mut Rng::new(1), &mut output) {
         Encoded::Ready(bytes) => bytes.to_vec(),

@@ -105,15 +105,20 @@ fn memory(pid: u32) -> Option<f64> {
 }
 
 fn listeners(port: u16) -> HashSet<u64> {
+    // State 0A is LISTEN; 07 is an unconnected datagram socket (QUIC).
+    let tcp = bound(port, ["/proc/net/tcp", "/proc/net/tcp6"], "0A");
+    if tcp.is_empty() { bound(port, ["/proc/net/udp", "/proc/net/udp6"], "07") } else { tcp }
+}
+
+fn bound(port: u16, files: [&str; 2], wanted: &str) -> HashSet<u64> {
     let mut inodes = HashSet::new();
-    for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
+    for file in files {
         let text = fs::read_to_string(file).unwrap_or_default();
         for line in text.lines().skip(1) {
             let cells: Vec<&str> = line.split_whitespace().collect();
             let (Some(local), Some(state), Some(inode)) = (cells.get(1), cells.get(3), cells.get(9)) else { continue };
             let same = local.rsplit_once(':').and_then(|(_, p)| u16::from_str_radix(p, 16).ok()) == Some(port);
-            // State 0A is LISTEN.
-            if same && *state == "0A" {
+            if same && *state == wanted {
                 inodes.extend(inode.parse::<u64>());
             }
         }

@@ -167,8 +167,8 @@ impl Protocol for H1 {
     const NAME: &'static [u8] = b"http/1.1";
     const MULTIPLEXED: bool = false;
 
-    fn shared(_: &Job, _: &[Prepared]) -> HeadCache {
-        HeadCache::default()
+    fn shared(_: &Job, _: &[Prepared]) -> Result<HeadCache, String> {
+        Ok(HeadCache::default())
     }
 
     fn new(_: &HeadCache) -> Self {

@@ -191,7 +191,7 @@ impl Protocol for H2 {
     const NAME: &'static [u8] = b"h2";
     const MULTIPLEXED: bool = true;
 
-    fn shared(job: &Job, requests: &[Prepared]) -> Settings {
+    fn shared(job: &Job, requests: &[Prepared]) -> Result<Settings, String> {
         let own = job.http2.clone().unwrap_or_default();
         let limits = ClientLimits {
             streams_max: job.pipeline.max(1),
@@ -201,7 +201,7 @@ impl Protocol for H2 {
             count_bodies: !requests.iter().any(Prepared::wants_body),
             ..ClientLimits::default()
         };
-        Settings { limits, learned: None }
+        Ok(Settings { limits, learned: None })
     }
 
     fn new(shared: &Settings) -> Self {

@@ -1,8 +1,9 @@
-//! Protocol cores in the client role, behind one interface: HTTP/1.1 ([`h1`]) and multiplexing HTTP/2 ([`h2`]), whose
-//! output gathers until the engine takes it.
+//! Protocol cores in the client role, behind one interface: HTTP/1.1 ([`h1`]) and multiplexing HTTP/2 ([`h2`]) and
+//! HTTP/3 ([`h3`]), whose output gathers until the engine takes it.
 
 pub mod h1;
 pub mod h2;
+pub mod h3;
 
 use std::ops::Range;
 
@@ -76,9 +77,40 @@ pub trait Protocol: Sized {
     /// Answers come in any order; a request can fail alone.
     const MULTIPLEXED: bool;
 
-    fn shared(job: &Job, requests: &[Prepared]) -> Self::Shared;
+    /// Runs over datagrams, with its own handshake and timers.
+    const DATAGRAMS: bool = false;
+
+    /// Fails on unusable TLS settings.
+    fn shared(job: &Job, requests: &[Prepared]) -> Result<Self::Shared, String>;
 
     fn new(shared: &Self::Shared) -> Self;
+
+    /// Starts the handshake of a datagram protocol at `now`, in nanoseconds as all times here. Fails with
+    /// [`Failure::Tls`].
+    fn begin(&mut self, _shared: &mut Self::Shared, _now: u64) -> Result<(), Failure> {
+        Ok(())
+    }
+    /// Tells whether requests can be sent.
+    fn is_established(&self) -> bool {
+        true
+    }
+    /// Takes in a datagram; [`Protocol::receive`] with empty input reports its events.
+    fn take_in(&mut self, _datagram: &[u8], _now: u64) {}
+    /// Fills an empty output with the next datagrams, and returns the size of each.
+    fn next_datagrams(&mut self, _now: u64) -> usize {
+        0
+    }
+    /// Time of [`Protocol::expire`].
+    fn deadline(&mut self) -> Option<u64> {
+        None
+    }
+    fn expire(&mut self, _now: u64) {}
+    /// Puts the closing of the connection into the output.
+    fn close(&mut self, _now: u64) {}
+    /// Why the connection or its handshake failed.
+    fn complaint(&mut self) -> Option<String> {
+        None
+    }
 
     fn has_room(&self) -> bool {
         true

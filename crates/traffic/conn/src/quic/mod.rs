@@ -427,7 +427,12 @@ impl Carrier for QuicListener {
         self.configure();
         while budget::is_left() {
             match self.socket.receive(|packet| self.take(&packet)) {
-                Ok(()) => self.act_on_heard(),
+                Ok(more) => {
+                    self.act_on_heard();
+                    if !more {
+                        break;
+                    }
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) => {
                     worker.log(Level::Alert, 0, format_args!("recvmmsg() failed {}", observe::os(&e)));

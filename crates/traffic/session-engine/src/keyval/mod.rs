@@ -193,6 +193,28 @@ impl<S: Session> Value for Zones<S> {
     }
 }
 
+/// Declares a zone of strings for a feature, as `keyval_zone zone=NAME:SIZE` does.
+///
+/// # Errors
+/// The name is taken.
+pub fn declare<S: Session>(cx: &mut Cx, d: &Directive, name: &str, size: u64) -> Result<Arc<Keyval>, Problem> {
+    let matching = Matching::String;
+    let zone = zones::state(KIND, name, size, &[matching as u8], || Zone::new(size, matching));
+    let keyval = Arc::new(Keyval { name: name.to_string(), zone, timeout: None, state: None });
+    zones::declare_named::<S, _>(cx, d, KIND, name, keyval.clone())?;
+    cx.get::<Declared<S>>().all.push(keyval.clone());
+    Ok(keyval)
+}
+
+/// Finds a zone by its name, after the whole configuration was read.
+///
+/// # Errors
+/// A zone that is not declared, or of another kind.
+pub fn find<S: Session>(cx: &mut Cx, name: &str) -> Result<Arc<Keyval>, Problem> {
+    zones::find_named::<S, Keyval>(cx, KIND, name)
+        .map_err(|problem| problem.hint(format!("declare it: keyval_zone zone={name}:1m;")))
+}
+
 /// Reads the pairs of a state file, none if the file does not exist.
 fn read_state(path: &Path, timeout: Option<u64>, now: u64) -> Result<Vec<Pair>, String> {
     let text = match std::fs::read(path) {
@@ -266,9 +288,9 @@ impl<S: Session> Value for Lookups<S> {
 /// A zone that is not declared, or of another kind.
 pub fn connect<S: Session>(cx: &mut Cx) -> Result<Vec<Arc<Keyval>>, Problem> {
     for (name, at, named) in cx.take::<Pending<S>>().all {
-        let found = zones::find_named::<S, Keyval>(cx, KIND, &name).map_err(|mut problem| {
+        let found = find::<S>(cx, &name).map_err(|mut problem| {
             problem.inner = Some(at);
-            problem.hint(format!("declare it: keyval_zone zone={name}:1m;"))
+            problem
         })?;
         let _ = named.set(found.zone.clone());
     }

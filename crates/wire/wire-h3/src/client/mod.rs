@@ -38,8 +38,8 @@ pub enum ClientEvent {
     Connected { early_accepted: bool },
     /// The server's settings have come.
     Settings(Settings),
-    /// A response's head; `status` below 200 is an interim one.
-    Head { stream: u64, status: u16, list: List },
+    /// A response's head, `octets` encoded; `status` below 200 is an interim one.
+    Head { stream: u64, status: u16, list: List, octets: usize },
     /// Body has come, or its end; see [`Client::take_body`].
     Body(u64),
     /// The fields behind a body.
@@ -65,6 +65,7 @@ pub struct Client {
     goaway: Option<u64>,
     closed: bool,
     decoded_with: u64,
+    reserved: Option<StreamId>,
 }
 
 impl Client {
@@ -80,6 +81,7 @@ impl Client {
             goaway: None,
             closed: false,
             decoded_with: 0,
+            reserved: None,
         }
     }
     /// The QUIC connection, for the endpoint that carries it. After events and timeouts, call [`Client::drive`].
@@ -122,18 +124,45 @@ impl Client {
         if self.failed.is_some() || self.goaway.is_some() {
             return None;
         }
-        let id: u64 = self.session.quic.streams().open(Dir::Bi)?.into();
-        self.streams.insert(id, Stream::new(2 * self.limits.list_max as u64 + 4096));
+        let id = self.open_stream()?;
         self.section(id, fields, end);
+        Some(id)
+    }
+
+    /// [`Client::open`] with a section of [`crate::encoded_section`].
+    pub fn open_encoded(&mut self, section: &[u8], end: bool) -> Option<u64> {
+        if self.failed.is_some() || self.goaway.is_some() {
+            return None;
+        }
+        let id = self.open_stream()?;
+        self.send_section(id, section, end);
+        Some(id)
+    }
+
+    /// Reserves a stream for the next request. False: the server allows no further one for now.
+    pub fn reserve(&mut self) -> bool {
+        if self.reserved.is_none() {
+            self.reserved = self.session.quic.streams().open(Dir::Bi);
+        }
+        self.reserved.is_some()
+    }
+
+    fn open_stream(&mut self) -> Option<u64> {
+        let id: u64 = self.reserved.take().or_else(|| self.session.quic.streams().open(Dir::Bi))?.into();
+        self.streams.insert(id, Stream::new(2 * self.limits.list_max as u64 + 4096));
         Some(id)
     }
 
     fn section(&mut self, id: u64, fields: FieldLines<'_, '_>, end: bool) {
         let mut section = Vec::with_capacity(256);
         self.session.encoder.section(id, None, fields, &mut section);
+        self.send_section(id, &section, end);
+    }
+
+    fn send_section(&mut self, id: u64, section: &[u8], end: bool) {
         let mut out = Vec::with_capacity(section.len() + 10);
         frame::put_head(frame::HEADERS, section.len(), &mut out);
-        out.extend_from_slice(&section);
+        out.extend_from_slice(section);
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.queue(out);
             stream.fin |= end;
@@ -386,7 +415,7 @@ impl Client {
         } else {
             stream.phase = Phase::Body;
         }
-        self.events.push_back(ClientEvent::Head { stream: id, status, list });
+        self.events.push_back(ClientEvent::Head { stream: id, status, list, octets: section.len() });
         if status >= 200 {
             self.events.push_back(ClientEvent::Body(id));
         }

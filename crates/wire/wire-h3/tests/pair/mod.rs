@@ -460,7 +460,7 @@ impl Answers {
     pub fn take(&mut self, client: &mut Client) {
         while let Some(event) = client.poll_event() {
             match event {
-                ClientEvent::Head { stream, status, list } => {
+                ClientEvent::Head { stream, status, list, .. } => {
                     let answer = self.of.entry(stream).or_default();
                     if status < 200 {
                         answer.interim.push(status);

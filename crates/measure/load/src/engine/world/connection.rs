@@ -18,7 +18,7 @@ const BODY_MAX: usize = 64 * 1024 * 1024;
 const DISCARD_FROM: u64 = 8 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ConnectionState {
+pub(super) enum ConnectionState {
     Closed,
     Connecting,
     Handshaking,
@@ -26,14 +26,14 @@ enum ConnectionState {
 }
 
 pub(super) struct Connection<P> {
-    state: ConnectionState,
+    pub(super) state: ConnectionState,
     pub(super) protocol: P,
     tls: Option<Box<ClientConnection>>,
     output: Vec<u8>,
     pub(super) flights: VecDeque<Flight>,
     pub(super) waiting: VecDeque<Due>,
     pub(super) epoch: u32,
-    started: u64,
+    pub(super) started: u64,
     pub(super) calls: u32,
     /// The slot has a user (closed loop).
     pub(super) active: bool,
@@ -46,6 +46,8 @@ pub(super) struct Connection<P> {
     /// Membership in the world's lists of connections with output, and with room.
     dirty: bool,
     pub(super) listed: bool,
+    /// Time of the earliest entry in the world's timers; 0: none.
+    pub(super) timer: u64,
 }
 
 impl<P: Protocol> Connection<P> {
@@ -68,6 +70,7 @@ impl<P: Protocol> Connection<P> {
             variables: Variables::default(),
             dirty: false,
             listed: false,
+            timer: 0,
         }
     }
 
@@ -102,6 +105,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let connection = &mut self.connections[slot];
         connection.protocol = P::new(&self.shared);
         connection.listed = false;
+        connection.timer = 0;
         connection.output.clear();
         connection.body.clear();
         connection.epoch = connection.epoch.wrapping_add(1);
@@ -127,7 +131,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 }
                 // A TLS server's first bytes may have arrived already; the edge will not repeat.
                 if !ready.readable {
-                    return;
+                    return self.flush_output();
                 }
             }
             ConnectionState::Handshaking | ConnectionState::Open => {}
@@ -137,7 +141,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
         } else if P::MULTIPLEXED && ready.writable {
             self.soil(slot);
         }
-        if ready.readable || ready.ended {
+        if P::DATAGRAMS {
+            self.pull_datagrams(slot);
+        } else if ready.readable || ready.ended {
             self.pull(slot, ready.ended);
         }
         self.flush_output();
@@ -160,6 +166,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     fn flush_connection(&mut self, slot: Slot) {
+        if P::DATAGRAMS {
+            return self.flush_datagrams(slot);
+        }
         let connection = &mut self.connections[slot];
         if connection.state != ConnectionState::Open {
             return;
@@ -187,6 +196,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     fn established(&mut self, slot: Slot, now: u64) {
+        if P::DATAGRAMS {
+            return self.begin(slot, now);
+        }
         let connection = &mut self.connections[slot];
         // Includes connects before the measured part, since kept connections are made once.
         self.record.connect.record(now - connection.started);
@@ -207,7 +219,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    fn opened(&mut self, slot: Slot, now: u64) {
+    pub(super) fn opened(&mut self, slot: Slot, now: u64) {
         self.open += 1;
         self.making -= 1;
         if now >= self.from && now < self.to {
@@ -370,7 +382,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     #[inline]
-    fn feed(&mut self, slot: Slot, bytes: &[u8], now: u64) {
+    pub(super) fn feed(&mut self, slot: Slot, bytes: &[u8], now: u64) {
         let epoch = self.connections[slot].epoch;
         let mut at = 0;
         loop {
@@ -449,6 +461,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
     fn break_off_at(&mut self, slot: Slot, class: Failure, now: u64, until: u64) {
         let connection = &mut self.connections[slot];
         let fresh = connection.calls == 0;
+        if let Some(why) = connection.protocol.complaint() {
+            self.tls_error.get_or_insert(why);
+        }
         connection.restart();
         let flights: Vec<Flight> = connection.flights.drain(..).collect();
         let waiting: Vec<Due> = connection.waiting.drain(..).collect();
@@ -478,6 +493,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
             ConnectionState::Open => self.open -= 1,
             _ => self.making -= 1,
         }
+        self.say_goodbye(slot);
+        let connection = &mut self.connections[slot];
         connection.state = ConnectionState::Closed;
         connection.tls = None;
         connection.epoch = connection.epoch.wrapping_add(1);
@@ -491,7 +508,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
             let connection = &self.connections[slot];
             match connection.state {
                 ConnectionState::Connecting | ConnectionState::Handshaking if now - connection.started >= connect => {
-                    let class = if connection.tls.is_some() { Failure::Tls } else { Failure::ConnectTimeout };
+                    let class =
+                        if connection.tls.is_some() || P::DATAGRAMS { Failure::Tls } else { Failure::ConnectTimeout };
                     let until = connection.started + connect;
                     self.break_off_at(slot, class, now, until);
                 }

@@ -1,9 +1,10 @@
 //! One world: a thread's share of a run, with its own connections, schedule and records.
-//! This file is the loop and the plan; [`connection`] is the life of a connection, [`conduct`] that of requests. All
+//! This file is the loop and the plan; [`connection`] is the life of a connection ([`datagrams`]: over UDP), [`conduct`] that of requests. All
 //! times count from the plan; the world's own lateness is recorded separately.
 
 mod conduct;
 mod connection;
+mod datagrams;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -119,6 +120,8 @@ pub struct World<T: Transport, P: Protocol> {
     plain: Vec<u8>,
     /// Connections with output in their cores.
     dirty: Vec<Slot>,
+    /// Timers of datagram protocols, with their connection's epoch.
+    timers: BinaryHeap<Reverse<(u64, Slot, u32)>>,
     /// Latest connection of an open loop, with its epoch.
     opening: (Slot, u32),
     /// Connections made for requests of an open loop, which any free connection may take (HTTP/1).
@@ -161,10 +164,10 @@ impl<T: Transport, P: Protocol> World<T, P> {
             _ => part(job.connections_max, number, of).max(1),
         };
         let tls = match &job.target.tls {
-            Some(spec) => Some(tls::client(spec, &job.target.host, &[P::NAME])?),
-            None => None,
+            Some(spec) if !P::DATAGRAMS => Some(tls::client(spec, &job.target.host, &[P::NAME])?),
+            _ => None,
         };
-        let shared = P::shared(&job, &requests);
+        let shared = P::shared(&job, &requests)?;
         Ok(World {
             net,
             chooser: Chooser::new(job.requests.iter().map(|r| r.weight)),
@@ -198,6 +201,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             buffer: vec![0; READ],
             plain: Vec::new(),
             dirty: Vec::new(),
+            timers: BinaryHeap::new(),
             opening: (usize::MAX, 0),
             openings: VecDeque::new(),
             open: 0,
@@ -229,7 +233,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
             }
             begun = next.max(begun);
             self.check_timeouts(now);
-            self.net.wait(limit.min(now + 20_000_000), &mut ready);
+            self.expire(now);
+            self.net.wait(limit.min(now + 20_000_000).min(self.next_timer()), &mut ready);
             for event in &ready {
                 self.handle(*event);
             }
@@ -268,7 +273,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 break;
             }
             self.take_up(now);
-            let deadline = self.next_time().min(next_tick).min(self.to).min(self.boundary());
+            let deadline = self.next_time().min(self.next_timer()).min(next_tick).min(self.to).min(self.boundary());
             self.net.wait(deadline, &mut ready);
             for event in &ready {
                 self.handle(*event);
@@ -323,7 +328,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 break;
             }
             self.check_timeouts(now);
-            self.net.wait(limit.min(now + 20_000_000), &mut ready);
+            self.expire(now);
+            self.net.wait(limit.min(now + 20_000_000).min(self.next_timer()), &mut ready);
             for event in std::mem::take(&mut ready) {
                 self.handle(event);
             }
@@ -336,6 +342,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             flights.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), Failure::Unfinished, now));
             waiting.into_iter().for_each(|d| self.fail(d, None, Failure::Unsent, now));
             if self.connections[slot].is_live() {
+                self.say_goodbye(slot);
                 self.net.close(slot, self.job.reset);
             }
         }
@@ -410,6 +417,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
 
     #[inline]
     fn take_up(&mut self, now: u64) {
+        self.expire(now);
         self.plan(now);
         self.flush_output();
     }

@@ -1,0 +1,126 @@
+//! `auth_oidc`: admits requests with a session, and sends others to the provider.
+
+use super::login::{begin, complain, resolving};
+use super::provider::Provider;
+use super::session::Session;
+use super::variables::Known;
+use http_engine::{Flow, Handler, Request, Template};
+use observe::Level;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The provider of a location.
+pub enum Gate {
+    Fixed(Arc<Provider>),
+    /// By the value of a text with variables.
+    Named(Template, Arc<BTreeMap<String, Arc<Provider>>>),
+}
+
+impl Gate {
+    pub fn may_use(&self, provider: &Arc<Provider>) -> bool {
+        match self {
+            Gate::Fixed(own) => Arc::ptr_eq(own, provider),
+            Gate::Named(..) => true,
+        }
+    }
+    /// Chooses the provider; `Ok(None)`: `off`.
+    fn choose(&self, r: &mut Request) -> Result<Option<Arc<Provider>>, String> {
+        match self {
+            Gate::Fixed(provider) => Ok(Some(provider.clone())),
+            Gate::Named(template, all) => {
+                let name = String::from_utf8_lossy(&template.eval(r)).into_owned();
+                match all.get(&name) {
+                    Some(provider) => Ok(Some(provider.clone())),
+                    None if name == "off" => Ok(None),
+                    None => Err(name),
+                }
+            }
+        }
+    }
+}
+
+/// The handler.
+pub struct Ask(pub Arc<Gate>);
+
+impl Handler for Ask {
+    fn run(&self, r: &mut Request) -> Flow {
+        let provider = match self.0.choose(r) {
+            Ok(Some(provider)) => provider,
+            Ok(None) => return Flow::Declined,
+            Err(name) => {
+                r.log(Level::Error, format_args!("oidc_provider \"{name}\" is not defined"));
+                return Flow::Status(500);
+            }
+        };
+        // A session of an earlier location says nothing about this one.
+        r.share(Rc::new(Known::none()));
+        let Some((key, session)) = provider.session_of(r) else {
+            return match provider.known_metadata() {
+                Some(metadata) => begin(&provider, r, &metadata),
+                None => later(provider),
+            };
+        };
+        let now = base::clock::unix_millis();
+        if session.is_due(now) {
+            let is_over = session.is_over(now);
+            let (mut done, refresh) = provider.state.refresh(&key);
+            if let Some(turn) = refresh {
+                let (provider, session, key, resolving) =
+                    (provider.clone(), session.clone(), key.clone(), resolving(r));
+                let log = r.loc().core.error_log.clone();
+                // A task of its own: a refresh that a leaving client would cut could lose the new refresh token.
+                drop(runtime::task::spawn_local(async move {
+                    if let Err(why) = provider.refresh(&key, session, resolving).await {
+                        let name = &provider.name;
+                        log.log(
+                            Level::Error,
+                            0,
+                            format_args!("oidc_provider \"{name}\": {why} while refreshing a session"),
+                        );
+                    }
+                    drop(turn);
+                }));
+            }
+            if is_over {
+                return Flow::Later(Box::new(move |mut r| {
+                    Box::pin(async move {
+                        // Ends with the sender.
+                        while done.changed().await.is_ok() {}
+                        base::clock::update();
+                        let flow = match provider.find(&key) {
+                            Some(session) => admit(&mut r, session),
+                            None => log_in(&provider, &mut r).await,
+                        };
+                        (r, flow)
+                    })
+                }));
+            }
+        }
+        admit(r, session)
+    }
+}
+
+fn admit(r: &mut Request, session: Session) -> Flow {
+    r.share(Rc::new(Known::of(session)));
+    Flow::Allowed
+}
+
+fn later(provider: Arc<Provider>) -> Flow {
+    Flow::Later(Box::new(move |mut r| {
+        Box::pin(async move {
+            let flow = log_in(&provider, &mut r).await;
+            (r, flow)
+        })
+    }))
+}
+
+async fn log_in(provider: &Arc<Provider>, r: &mut Request) -> Flow {
+    match provider.metadata(resolving(r)).await {
+        Ok(metadata) => begin(provider, r, &metadata),
+        Err(why) => {
+            complain(r, provider, &why);
+            Flow::Status(why.status())
+        }
+    }
+}

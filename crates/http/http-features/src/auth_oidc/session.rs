@@ -1,0 +1,278 @@
+//! Sessions of logged-in users, in a zone of key-value pairs. The cookie holds a random value, the zone its digest: the zone's list
+//! and its state file are of no use as cookies.
+
+use super::discovery::Trouble;
+use super::provider::Provider;
+use super::state;
+use super::tokens::{Talk, Tokens};
+use http_engine::Request;
+use http_engine::variables::find_cookie;
+use jose::Unverified;
+use keyval::{Change, Pair, Refusal};
+use serde_json::{Map, Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Seconds before the end of an access token in which it is refreshed: at most, and as a part of its lifetime.
+const AHEAD_MAX: u64 = 60;
+const AHEAD_PART: u64 = 5;
+/// Seconds for which a session goes on with its old tokens after a refresh failed because of the provider.
+const RETRY_SECONDS: u64 = 30;
+/// Sessions of one `sid` that a front-channel logout ends: the latest ones.
+const SESSIONS_OF_SID_MAX: usize = 16;
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    pub id_token: String,
+    pub subject: String,
+    /// The provider's identifier of the session.
+    pub sid: Option<String>,
+    pub access_token: Option<String>,
+    pub refresh_token: Option<String>,
+    pub userinfo: Option<String>,
+    /// Seconds since 1970: the access token is to be refreshed, and has ended; 0: never.
+    pub refresh_at: u64,
+    pub ends_at: u64,
+    /// Milliseconds since 1970: the end of the session.
+    pub until: u64,
+}
+
+/// The cookie of a request with this name.
+pub fn cookie(r: &Request, name: &str) -> Option<Vec<u8>> {
+    let lines = r.headers().filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
+    let found = lines.map(|(_, value)| value).find_map(|value| find_cookie(value, name.as_bytes()));
+    found.filter(|value| !value.is_empty()).map(<[u8]>::to_vec)
+}
+
+fn member(claims: &Map<String, Value>, name: &str) -> Option<String> {
+    claims.get(name).and_then(Value::as_str).map(String::from)
+}
+
+impl Session {
+    /// Takes new tokens over; absent ones stay.
+    pub fn renew(&mut self, tokens: Tokens, timeout: u64) {
+        let now = base::clock::unix_millis();
+        if let (Some(token), Some(claims)) = (tokens.id_token, tokens.claims) {
+            self.id_token = token;
+            self.subject = member(&claims, "sub").unwrap_or_default();
+            self.sid = member(&claims, "sid").or(self.sid.take());
+        }
+        self.access_token = tokens.access_token.or(self.access_token.take());
+        self.refresh_token = tokens.refresh_token.or(self.refresh_token.take());
+        (self.refresh_at, self.ends_at) = match tokens.expires_in {
+            Some(lifetime) if self.refresh_token.is_some() => {
+                let ends = (now / 1000).saturating_add(lifetime);
+                (ends.saturating_sub((lifetime / AHEAD_PART).min(AHEAD_MAX)), ends)
+            }
+            _ => (0, 0),
+        };
+        self.until = now.saturating_add(timeout);
+    }
+
+    pub fn is_due(&self, now: u64) -> bool {
+        self.refresh_at > 0 && now / 1000 >= self.refresh_at && self.refresh_token.is_some()
+    }
+    /// Tells whether the access token has ended.
+    pub fn is_over(&self, now: u64) -> bool {
+        self.ends_at > 0 && now / 1000 >= self.ends_at
+    }
+
+    fn text(&self) -> String {
+        json!({
+            "id_token": self.id_token, "sub": self.subject, "sid": self.sid, "access_token": self.access_token,
+            "refresh_token": self.refresh_token, "userinfo": self.userinfo, "refresh_at": self.refresh_at,
+            "ends_at": self.ends_at, "until": self.until,
+        })
+        .to_string()
+    }
+    fn parse(text: &str) -> Option<Session> {
+        let Ok(Value::Object(members)) = serde_json::from_str(text) else { return None };
+        let text = |name: &str| member(&members, name);
+        let number = |name: &str| members.get(name).and_then(Value::as_u64);
+        Some(Session {
+            id_token: text("id_token")?,
+            subject: text("sub")?,
+            sid: text("sid"),
+            access_token: text("access_token"),
+            refresh_token: text("refresh_token"),
+            userinfo: text("userinfo"),
+            refresh_at: number("refresh_at")?,
+            ends_at: number("ends_at")?,
+            until: number("until")?,
+        })
+    }
+
+    /// Returns the claims of the ID token.
+    pub fn claims(&self) -> Option<Map<String, Value>> {
+        Unverified::parse(self.id_token.as_bytes())?.claims
+    }
+}
+
+/// Changes of the pairs that list the sessions of a `sid`.
+static LISTS: Mutex<()> = Mutex::new(());
+
+impl Provider {
+    /// Returns the key of a cookie's session. Sessions of other providers have other keys, also in a shared zone.
+    pub fn key_of(&self, cookie: &[u8]) -> String {
+        state::digest(&[b"session", self.name.as_bytes(), self.issuer.as_bytes(), self.client_id.as_bytes(), cookie])
+    }
+    fn list_key(&self, sid: &str) -> String {
+        state::digest(&[b"sid", self.name.as_bytes(), self.issuer.as_bytes(), sid.as_bytes()])
+    }
+
+    /// Finds a session.
+    pub fn find(&self, key: &str) -> Option<Session> {
+        let now = base::clock::unix_millis();
+        let session = self.store()?.find(key.as_bytes(), now, Session::parse)??;
+        (now < session.until).then_some(session)
+    }
+    /// Finds the request's session, and its key.
+    pub fn session_of(&self, r: &Request) -> Option<(String, Session)> {
+        let key = self.key_of(&cookie(r, &self.cookie_name)?);
+        let session = self.find(&key)?;
+        Some((key, session))
+    }
+
+    /// Stores a new session. Returns the value of its cookie.
+    ///
+    /// # Errors
+    /// The store is full, or the session too large for it.
+    pub fn begin(&self, session: &Session) -> Result<String, Refusal> {
+        let store = self.store().ok_or(Refusal::Missing)?;
+        let cookie = state::random::<32>();
+        let (key, now) = (self.key_of(cookie.as_bytes()), base::clock::unix_millis());
+        store.add(Pair::new(&key, &session.text(), Some(session.until)), now)?;
+        if let (Some(sid), Some(_)) = (&session.sid, &self.frontchannel_path) {
+            let list = self.list_key(sid);
+            let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
+            let earlier = store.get(&list, now).map(|pair| pair.value.to_string()).unwrap_or_default();
+            let mut all: Vec<&str> = earlier.split_ascii_whitespace().collect();
+            all.push(&key);
+            let text = all.get(all.len().saturating_sub(SESSIONS_OF_SID_MAX)..).unwrap_or_default().join(" ");
+            let change = Change { value: Some(&text), expires: Some(session.until) };
+            match store.change(&list, change, now) {
+                Err(Refusal::Missing) => store.add(Pair::new(&list, &text, Some(session.until)), now)?,
+                changed => changed?,
+            }
+        }
+        Ok(cookie)
+    }
+    /// Replaces a session, unless it has ended meanwhile.
+    fn replace(&self, key: &str, session: &Session) -> Result<(), Refusal> {
+        let Some(store) = self.store() else { return Ok(()) };
+        let now = base::clock::unix_millis();
+        if let (Some(sid), Some(_)) = (&session.sid, &self.frontchannel_path) {
+            let change = Change { value: None, expires: Some(session.until) };
+            let _ = store.change(&self.list_key(sid), change, now);
+        }
+        let text = session.text();
+        match store.change(key, Change { value: Some(&text), expires: Some(session.until) }, now) {
+            Err(Refusal::Missing) => Ok(()),
+            done => done,
+        }
+    }
+    /// Ends a session.
+    pub fn end(&self, key: &str) {
+        if let Some(store) = self.store() {
+            let _ = store.remove(key, base::clock::unix_millis());
+        }
+    }
+    /// Ends all sessions of a `sid`.
+    pub fn end_all_of(&self, sid: &str) {
+        let Some(store) = self.store() else { return };
+        let (list, now) = (self.list_key(sid), base::clock::unix_millis());
+        let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pair) = store.get(&list, now) {
+            pair.value.split_ascii_whitespace().for_each(|key| self.end(key));
+            let _ = store.remove(&list, now);
+        }
+    }
+
+    /// Refreshes a session. If the provider fails, the session goes on for a while with the tokens that it has.
+    ///
+    /// # Errors
+    /// See [`Trouble`]; the session has ended unless it is [`Trouble::Unavailable`].
+    pub async fn refresh(
+        self: &Arc<Self>,
+        key: &str,
+        mut session: Session,
+        resolving: Option<session_engine::upstreams::Resolving>,
+    ) -> Result<(), Trouble> {
+        let asked = async {
+            let metadata = self.metadata(resolving.clone()).await?;
+            let talk = Talk::new(self, resolving, metadata);
+            let token = session.refresh_token.clone().unwrap_or_default();
+            let tokens = talk.refresh(&token, &session.subject).await?;
+            let userinfo = match (&tokens.access_token, self.userinfo) {
+                (Some(access), true) => Some(talk.userinfo(access, &session.subject).await?),
+                _ => None,
+            };
+            Ok((tokens, userinfo))
+        };
+        let asked = asked.await;
+        base::clock::update();
+        match asked {
+            Ok((tokens, userinfo)) => {
+                session.renew(tokens, self.session_timeout);
+                session.userinfo = userinfo.or(session.userinfo.take());
+            }
+            Err(Trouble::Unavailable(why)) => {
+                let later = base::clock::unix_millis() / 1000 + RETRY_SECONDS;
+                (session.refresh_at, session.ends_at) = (later, session.ends_at.max(later));
+                let _ = self.replace(key, &session);
+                return Err(Trouble::Unavailable(why));
+            }
+            Err(why) => {
+                self.end(key);
+                return Err(why);
+            }
+        }
+        self.replace(key, &session).map_err(|refusal| {
+            // The provider may have replaced the refresh token: the old session is of no use any more.
+            self.end(key);
+            Trouble::Unavailable(format!("the session is not stored: {refusal}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(expires_in: Option<u64>, refresh: Option<&str>) -> Tokens {
+        Tokens {
+            id_token: Some("a.b.c".into()),
+            claims: json!({"sub": "u", "sid": "s"}).as_object().cloned(),
+            access_token: Some("access".into()),
+            refresh_token: refresh.map(String::from),
+            expires_in,
+        }
+    }
+
+    #[test]
+    fn sessions_survive_their_text() {
+        let mut session = Session::default();
+        session.renew(tokens(Some(3600), Some("r")), 1000);
+        session.userinfo = Some("{}".into());
+        assert_eq!(Session::parse(&session.text()), Some(session));
+        for text in ["", "[]", "{}", r#"{"id_token":"a","sub":"b","until":1}"#] {
+            assert_eq!(Session::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_refreshed_before_their_end() {
+        let now = base::clock::unix_millis();
+        let mut session = Session::default();
+        session.renew(tokens(Some(3600), Some("r")), 8000);
+        assert!(!session.is_due(now) && !session.is_over(now) && session.until >= now + 8000);
+        assert!(session.is_due(now + 3_545_000) && !session.is_over(now + 3_545_000));
+        assert!(session.is_over(now + 3_605_000));
+        // A response without a refresh token or a lifetime keeps the old one; without any, nothing is refreshed.
+        session.renew(tokens(Some(10), None), 8000);
+        assert_eq!(session.refresh_token.as_deref(), Some("r"));
+        assert!(session.is_due(now + 9_000) && !session.is_due(now + 6_000));
+        session.renew(tokens(None, None), 8000);
+        assert!(!session.is_due(u64::MAX) && !session.is_over(u64::MAX));
+    }
+}

@@ -1,0 +1,194 @@
+//! A provider's state in this process, which outlives reloads: keys of this server, the provider's metadata and key set, sessions
+//! that are being refreshed.
+
+use super::discovery::Metadata;
+use arc_swap::ArcSwapOption;
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::{digest, hmac};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jose::KeySet;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// Code exchanges at a time for one provider; a login beyond them gets 503.
+pub const EXCHANGES_MAX: usize = 256;
+
+/// A thing of the provider, and the time when it was fetched, in milliseconds of the clock.
+pub struct Fetched<T> {
+    pub thing: T,
+    pub at: u64,
+}
+
+/// See the module's documentation.
+pub struct State {
+    /// Seals and derives the secrets of logins. New in each process: a login that spans a restart begins anew.
+    secret: [u8; 32],
+    pub metadata: ArcSwapOption<Fetched<Arc<Metadata>>>,
+    pub keys: ArcSwapOption<Fetched<Arc<KeySet>>>,
+    /// Milliseconds of the clock: the last failed fetch; the last fetch of keys for an unknown one.
+    pub failed: AtomicU64,
+    pub doubted: AtomicU64,
+    /// Held by the task that fetches.
+    pub turn: tokio::sync::Mutex<()>,
+    exchanges: AtomicUsize,
+    refreshes: Mutex<HashMap<String, watch::Receiver<()>>>,
+}
+
+/// Counts a code exchange.
+pub struct Exchange(Arc<State>);
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.0.exchanges.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A session that this task refreshes; dropping it wakes the requests that wait for it.
+pub struct Refresh {
+    state: Arc<State>,
+    key: String,
+    _done: watch::Sender<()>,
+}
+
+impl Drop for Refresh {
+    fn drop(&mut self) {
+        self.state.refreshes().remove(&self.key);
+    }
+}
+
+impl State {
+    fn new() -> State {
+        let mut secret = [0; 32];
+        net::random::fill(&mut secret);
+        State {
+            secret,
+            metadata: ArcSwapOption::empty(),
+            keys: ArcSwapOption::empty(),
+            failed: AtomicU64::new(0),
+            doubted: AtomicU64::new(0),
+            turn: tokio::sync::Mutex::default(),
+            exchanges: AtomicUsize::new(0),
+            refreshes: Mutex::default(),
+        }
+    }
+
+    /// Returns the state of a provider with this name and these properties.
+    pub fn of(name: &str, properties: &[&str]) -> Arc<State> {
+        session_engine::zones::state("oidc", name, 0, properties.join("\n").as_bytes(), State::new)
+    }
+
+    /// Begins a code exchange; `None`: too many are under way.
+    pub fn exchange(self: &Arc<Self>) -> Option<Exchange> {
+        let exchange = Exchange(self.clone());
+        (self.exchanges.fetch_add(1, Ordering::Relaxed) < EXCHANGES_MAX).then_some(exchange)
+    }
+
+    fn refreshes(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<()>>> {
+        self.refreshes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Begins the refresh of a session, unless it is under way; its end closes the receiver.
+    pub fn refresh(self: &Arc<Self>, key: &str) -> (watch::Receiver<()>, Option<Refresh>) {
+        let mut all = self.refreshes();
+        if let Some(done) = all.get(key) {
+            return (done.clone(), None);
+        }
+        let (sender, receiver) = watch::channel(());
+        all.insert(key.to_string(), receiver.clone());
+        (receiver, Some(Refresh { state: self.clone(), key: key.to_string(), _done: sender }))
+    }
+
+    /// Derives a value of a login: 43 characters of base64url.
+    pub fn derive(&self, purpose: &str, login: &[u8], cookie: &[u8]) -> String {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.secret);
+        let mut context = hmac::Context::with_key(&key);
+        context.update(purpose.as_bytes());
+        context.update(&[0]);
+        context.update(login);
+        context.update(cookie);
+        URL_SAFE_NO_PAD.encode(context.sign())
+    }
+
+    fn sealing_key(&self) -> Option<LessSafeKey> {
+        UnboundKey::new(&AES_256_GCM, &self.secret).ok().map(LessSafeKey::new)
+    }
+    /// Encrypts and authenticates a text, bound to `context`; `None` if the library fails.
+    pub fn seal(&self, text: &[u8], context: &[u8]) -> Option<String> {
+        let mut nonce = [0; NONCE_LEN];
+        net::random::fill(&mut nonce);
+        let mut sealed = text.to_vec();
+        let key = self.sealing_key()?;
+        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(context), &mut sealed).ok()?;
+        Some(URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat()))
+    }
+    /// Opens a sealed text; `None` for any other.
+    pub fn open(&self, sealed: &[u8], context: &[u8]) -> Option<Vec<u8>> {
+        let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
+        let (nonce, text) = sealed.split_at_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let mut text = text.to_vec();
+        let length = self.sealing_key()?.open_in_place(nonce, Aad::from(context), &mut text).ok()?.len();
+        text.truncate(length);
+        Some(text)
+    }
+}
+
+/// Returns the SHA-256 of these parts, each preceded by its length, as base64url.
+pub fn digest(parts: &[&[u8]]) -> String {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for part in parts {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    }
+    URL_SAFE_NO_PAD.encode(context.finish())
+}
+
+/// Returns random bytes as base64url.
+pub fn random<const N: usize>() -> String {
+    let mut bytes = [0; N];
+    net::random::fill(&mut bytes);
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sealed_texts_are_bound_to_their_context() {
+        let state = State::new();
+        let sealed = state.seal(b"text", b"context").expect("sealed");
+        assert_eq!(state.open(sealed.as_bytes(), b"context").as_deref(), Some(&b"text"[..]));
+        assert!(state.open(sealed.as_bytes(), b"other").is_none());
+        assert!(State::new().open(sealed.as_bytes(), b"context").is_none());
+        for cut in 0..sealed.len() {
+            assert!(state.open(&sealed.as_bytes()[..cut], b"context").is_none());
+        }
+        assert_ne!(Some(sealed), state.seal(b"text", b"context"));
+        assert_eq!(state.derive("a", b"b", b"c"), state.derive("a", b"b", b"c"));
+        assert_ne!(state.derive("a", b"b", b"c"), state.derive("d", b"b", b"c"));
+    }
+
+    #[test]
+    fn a_session_is_refreshed_once_at_a_time() {
+        let state = Arc::new(State::new());
+        let (_, first) = state.refresh("a");
+        assert!(first.is_some() && state.refresh("a").1.is_none() && state.refresh("b").1.is_some());
+        let (waiting, _) = state.refresh("a");
+        drop(first);
+        assert!(waiting.has_changed().is_err(), "the end wakes those that wait");
+        assert!(state.refresh("a").1.is_some());
+    }
+
+    #[test]
+    fn exchanges_are_bounded() {
+        let state = Arc::new(State::new());
+        let all: Vec<Exchange> = (0..EXCHANGES_MAX).filter_map(|_| state.exchange()).collect();
+        assert_eq!(all.len(), EXCHANGES_MAX);
+        assert!(state.exchange().is_none());
+        drop(all);
+        assert!(state.exchange().is_some());
+    }
+}

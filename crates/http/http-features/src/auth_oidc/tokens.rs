@@ -1,0 +1,307 @@
+//! Token requests (OpenID Connect Core 1.0, sections 3.1.3 and 12), validation of ID tokens, user information.
+
+use super::discovery::{ANSWER_BYTES_MAX, Metadata, Trouble, invalid};
+use super::provider::Provider;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http_client::{Client, Request};
+use http_engine::path::escape_component;
+use jose::{Expected, Failure, KeySet, Token, Unverified};
+use serde_json::{Map, Value};
+use session_engine::upstreams::Resolving;
+use std::sync::Arc;
+
+/// Seconds by which the provider's clock may differ.
+const LEEWAY: f64 = 60.0;
+
+/// A token response that has been checked.
+pub struct Tokens {
+    pub id_token: Option<String>,
+    pub claims: Option<Map<String, Value>>,
+    pub access_token: Option<String>,
+    pub refresh_token: Option<String>,
+    /// Seconds.
+    pub expires_in: Option<u64>,
+}
+
+/// Writes arguments as a query or a form.
+pub fn form(arguments: &[(&str, &str)]) -> String {
+    let mut out = Vec::new();
+    for (name, value) in arguments {
+        if !out.is_empty() {
+            out.push(b'&');
+        }
+        out.extend_from_slice(name.as_bytes());
+        out.push(b'=');
+        escape_component(value.as_bytes(), &mut out);
+    }
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Everything that a request to a provider needs.
+pub struct Talk {
+    pub provider: Arc<Provider>,
+    pub resolving: Option<Resolving>,
+    pub metadata: Arc<Metadata>,
+    client: Client,
+}
+
+impl Talk {
+    pub fn new(provider: &Arc<Provider>, resolving: Option<Resolving>, metadata: Arc<Metadata>) -> Talk {
+        let client = provider.client(resolving.clone(), ANSWER_BYTES_MAX);
+        Talk { provider: provider.clone(), resolving, metadata, client }
+    }
+
+    /// Sends a token request with the client's credentials.
+    async fn ask(&self, arguments: &[(&str, &str)]) -> Result<Map<String, Value>, Trouble> {
+        let Provider { client_id, client_secret, .. } = &*self.provider;
+        let url = &self.metadata.token;
+        let bad = |_| Trouble::Invalid("invalid credentials of the client".into());
+        let mut request = Request::new("POST", url.clone()).field("Accept", "application/json").map_err(bad)?;
+        let mut all = arguments.to_vec();
+        match client_secret {
+            Some(secret) if !self.metadata.secret_in_body => {
+                // Both are encoded as in a form first (RFC 6749, section 2.3.1).
+                let mut pair = Vec::new();
+                escape_component(client_id.as_bytes(), &mut pair);
+                pair.push(b':');
+                escape_component(secret.as_bytes(), &mut pair);
+                request = request.field("Authorization", &format!("Basic {}", STANDARD.encode(pair))).map_err(bad)?;
+            }
+            Some(secret) => all.extend([("client_id", client_id.as_str()), ("client_secret", secret.as_str())]),
+            None => all.push(("client_id", client_id)),
+        }
+        let request = request.body("application/x-www-form-urlencoded", form(&all).into_bytes()).map_err(bad)?;
+        let response = match self.client.ask(&request).await {
+            Ok(response) => response,
+            Err(why) => return Err(Trouble::Unavailable(format!("{why} while asking {url}"))),
+        };
+        let status = response.status();
+        let parsed = serde_json::from_slice::<Value>(&response.body);
+        match (status, parsed) {
+            (200, Ok(Value::Object(members))) => Ok(members),
+            (200, _) => invalid(format!("answer of {url} is no JSON object")),
+            (400 | 401, Ok(Value::Object(members))) => {
+                let error = members.get("error").and_then(Value::as_str).unwrap_or_default();
+                let why = format!("error {error:?} of {url}");
+                if error == "invalid_grant" { Err(Trouble::Refused(why)) } else { Err(Trouble::Invalid(why)) }
+            }
+            (500..=599 | 429, _) => Err(Trouble::Unavailable(format!("status {status} of {url}"))),
+            _ => invalid(format!("status {status} of {url}")),
+        }
+    }
+
+    /// Exchanges a code for tokens; the ID token must have this nonce.
+    ///
+    /// # Errors
+    /// See [`Trouble`].
+    pub async fn exchange(
+        &self,
+        code: &str,
+        redirect: &str,
+        verifier: Option<&str>,
+        nonce: &str,
+    ) -> Result<Tokens, Trouble> {
+        let mut arguments = vec![("grant_type", "authorization_code"), ("code", code), ("redirect_uri", redirect)];
+        arguments.extend(verifier.map(|verifier| ("code_verifier", verifier)));
+        let members = self.ask(&arguments).await?;
+        let tokens = self.check(members).await?;
+        let claims = match &tokens.claims {
+            Some(claims) => claims,
+            None => return invalid("token response without an ID token"),
+        };
+        if claims.get("nonce").and_then(Value::as_str) != Some(nonce) {
+            return invalid("ID token of another login: its nonce differs");
+        }
+        Ok(tokens)
+    }
+
+    /// Asks for new tokens; an ID token must have this subject.
+    ///
+    /// # Errors
+    /// See [`Trouble`].
+    pub async fn refresh(&self, token: &str, subject: &str) -> Result<Tokens, Trouble> {
+        let members = self.ask(&[("grant_type", "refresh_token"), ("refresh_token", token)]).await?;
+        let tokens = self.check(members).await?;
+        let own = tokens.claims.as_ref().map(|claims| claims.get("sub").and_then(Value::as_str));
+        if own.is_some_and(|own| own != Some(subject)) {
+            return invalid("ID token of another user");
+        }
+        Ok(tokens)
+    }
+
+    async fn check(&self, members: Map<String, Value>) -> Result<Tokens, Trouble> {
+        let text = |name: &str| match members.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(_) => Err(Trouble::Invalid(format!("\"{name}\" of a token response is no string"))),
+        };
+        let (id_token, access_token) = (text("id_token")?, text("access_token")?);
+        let expires_in = match members.get("expires_in") {
+            // Some providers send a string.
+            Some(Value::String(digits)) => digits.parse().ok(),
+            other => other.and_then(Value::as_u64),
+        };
+        let claims = match &id_token {
+            Some(token) => Some(self.validate(token, access_token.as_deref()).await?),
+            None => None,
+        };
+        Ok(Tokens { id_token, claims, access_token, refresh_token: text("refresh_token")?, expires_in })
+    }
+
+    /// Validates an ID token (section 3.1.3.7), apart from its nonce.
+    async fn validate(&self, token: &str, access_token: Option<&str>) -> Result<Map<String, Value>, Trouble> {
+        let readable =
+            Unverified::parse(token.as_bytes()).ok_or_else(|| Trouble::Invalid("malformed ID token".into()))?;
+        let algorithm = readable.header.get("alg").and_then(Value::as_str).unwrap_or_default();
+        // A secret key in a public set would let anybody sign.
+        if algorithm.starts_with("HS") {
+            return invalid(format!("ID token with the algorithm {algorithm:?}"));
+        }
+        let (provider, metadata) = (&self.provider, &self.metadata);
+        let verify = |set: Arc<KeySet>| Token::verify(token.as_bytes(), Expected::Signed, &[&set]);
+        let mut verified = match provider.keys(self.resolving.clone(), metadata, false).await? {
+            Some(set) => verify(set),
+            None => Err(Failure::NoKey),
+        };
+        // The keys may have been replaced. A set whose keys have no names tells it by the signature.
+        if matches!(verified, Err(Failure::NoKey | Failure::Invalid))
+            && let Some(set) = provider.keys(self.resolving.clone(), metadata, true).await?
+        {
+            verified = verify(set);
+        }
+        let token = verified.map_err(|why| Trouble::Invalid(format!("ID token is refused: {why}")))?;
+        token
+            .times
+            .check(base::clock::unix_millis() as f64 / 1000.0, LEEWAY)
+            .map_err(|why| Trouble::Invalid(format!("ID token is refused: {why}")))?;
+        check_claims(&token.claims, &provider.issuer, &provider.client_id).map_err(Trouble::Invalid)?;
+        if let (Some(hash), Some(access)) = (token.claims.get("at_hash"), access_token)
+            && access_hash(algorithm, access).is_some_and(|own| hash.as_str() != Some(&own))
+        {
+            return invalid("ID token of another access token: its at_hash differs");
+        }
+        Ok(token.claims)
+    }
+
+    /// Fetches the user information of a subject, as JSON.
+    ///
+    /// # Errors
+    /// See [`Trouble`].
+    pub async fn userinfo(&self, access_token: &str, subject: &str) -> Result<String, Trouble> {
+        let Some(url) = &self.metadata.userinfo else { return invalid("the provider has no \"userinfo_endpoint\"") };
+        let bad = |_| Trouble::Invalid("invalid access token".into());
+        let request = Request::new("GET", url.clone()).field("Accept", "application/json").map_err(bad)?;
+        let request = request.field("Authorization", &format!("Bearer {access_token}")).map_err(bad)?;
+        let response = match self.client.ask(&request).await {
+            Ok(response) => response,
+            Err(why) => return Err(Trouble::Unavailable(format!("{why} while asking {url}"))),
+        };
+        if response.status() != 200 {
+            return Err(Trouble::Unavailable(format!("status {} of {url}", response.status())));
+        }
+        match serde_json::from_slice::<Value>(&response.body) {
+            // Section 5.3.4: without this check another user's claims could be substituted.
+            Ok(Value::Object(members)) if members.get("sub").and_then(Value::as_str) == Some(subject) => {
+                Ok(Value::Object(members).to_string())
+            }
+            Ok(Value::Object(_)) => invalid("user information of another user"),
+            _ => invalid(format!("answer of {url} is no JSON object")),
+        }
+    }
+}
+
+/// Checks issuer, audience, times and subject of an ID token.
+fn check_claims(claims: &Map<String, Value>, issuer: &str, client: &str) -> Result<(), String> {
+    let text = |name: &str| claims.get(name).and_then(Value::as_str);
+    if text("iss") != Some(issuer) {
+        return Err(format!("ID token of the issuer {:?}", text("iss").unwrap_or_default()));
+    }
+    let (own, others) = match claims.get("aud") {
+        Some(Value::String(one)) => (one == client, false),
+        Some(Value::Array(all)) => (all.iter().any(|one| one == client), all.len() > 1),
+        _ => (false, false),
+    };
+    if !own {
+        return Err("ID token for another audience".into());
+    }
+    match claims.get("azp") {
+        None if others => return Err("ID token for several audiences, without \"azp\"".into()),
+        Some(party) if party != client => return Err("ID token for another authorized party".into()),
+        _ => {}
+    }
+    if !claims.get("exp").is_some_and(Value::is_number) || !claims.get("iat").is_some_and(Value::is_number) {
+        return Err("ID token without \"exp\" or \"iat\"".into());
+    }
+    if text("sub").is_none_or(str::is_empty) {
+        return Err("ID token without \"sub\"".into());
+    }
+    Ok(())
+}
+
+/// Returns the value of `at_hash` for an access token; `None` for algorithms whose hash is not defined.
+fn access_hash(algorithm: &str, token: &str) -> Option<String> {
+    use aws_lc_rs::digest::{SHA256, SHA384, SHA512, digest};
+    let hash = match algorithm.get(2..)? {
+        "256" => &SHA256,
+        "384" => &SHA384,
+        "512" => &SHA512,
+        _ => return None,
+    };
+    let whole = digest(hash, token.as_bytes());
+    let half = whole.as_ref().get(..whole.as_ref().len() / 2)?;
+    Some(URL_SAFE_NO_PAD.encode(half))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn forms_are_encoded() {
+        assert_eq!(form(&[("a", "b c&d"), ("e", "ü=/+")]), "a=b%20c%26d&e=%C3%BC%3D%2F%2B");
+    }
+
+    #[test]
+    fn claims_are_of_this_issuer_for_this_client() {
+        let check = |claims: Value| check_claims(claims.as_object().expect("an object"), "https://a", "me");
+        let right = json!({"iss": "https://a", "aud": "me", "exp": 1, "iat": 1, "sub": "u"});
+        assert_eq!(check(right.clone()), Ok(()));
+        let with = |name: &str, value: Value| {
+            let mut claims = right.clone();
+            claims[name] = value;
+            check(claims)
+        };
+        assert_eq!(with("aud", json!(["me"])), Ok(()));
+        assert!(with("aud", json!(["me", "you"])).is_err());
+        let mut several = right.clone();
+        (several["aud"], several["azp"]) = (json!(["me", "you"]), json!("me"));
+        assert_eq!(check(several), Ok(()));
+        for (name, value) in [
+            ("iss", json!("https://a/")),
+            ("iss", json!(null)),
+            ("aud", json!("you")),
+            ("aud", json!(["you"])),
+            ("aud", json!([])),
+            ("aud", json!({"me": 1})),
+            ("azp", json!("you")),
+            ("exp", json!("1")),
+            ("iat", json!(null)),
+            ("sub", json!("")),
+            ("sub", json!(7)),
+        ] {
+            assert!(with(name, value.clone()).is_err(), "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn access_tokens_are_bound() {
+        // OpenID Connect Core 1.0, appendix A.3.
+        assert_eq!(
+            access_hash("RS256", "jHkWEdUXMU1BwAsC4vtUsZwnNvTIxEl0z9K3vx5KF0Y").as_deref(),
+            Some("77QmUPtjPfzWtF2AnpK9RQ")
+        );
+        assert_eq!(access_hash("EdDSA", "a"), None);
+    }
+}
