@@ -42,7 +42,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Measure", &["docs/bench.md", "docs/lab.md", "docs/plan.md", "docs/top.md"]),
-    ("Trust", &["SECURITY.md", "docs/conformance.md", "docs/dependencies.md", "CHANGELOG.md"]),
+    ("Trust", &["SECURITY.md", "docs/conformance.md", "docs/dependencies.md", "docs/release.md", "CHANGELOG.md"]),
     ("Develop", &["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/lexicon.md"]),
     ("Decisions", &["docs/decisions/"]),
 ];
