@@ -6,6 +6,8 @@
 pub mod fuzzing;
 pub mod registry;
 
+pub use acme::{Listed as AcmeCertificate, listed as acme_certificates};
+
 mod access;
 mod access_log;
 mod acme;

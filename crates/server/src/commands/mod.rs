@@ -1,5 +1,6 @@
 //! The subcommands: what nginx's command line does not have.
 
+mod certificates;
 mod completions;
 mod convert;
 mod diff;
@@ -59,6 +60,12 @@ const COMMANDS: &[Command] = &[
         summary: "translate Apache virtual hosts and .htaccess files",
         help: Help::Text(convert::HELP),
         run: convert::run,
+    },
+    Command {
+        name: "certificates",
+        summary: "list certificates with their ends, and renew those of ACME",
+        help: Help::Text(certificates::HELP),
+        run: certificates::run,
     },
     Command {
         name: "doctor",

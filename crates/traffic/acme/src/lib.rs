@@ -1,5 +1,5 @@
-//! An ACME client (RFC 8555): accounts with external bindings, orders with profiles, http-01 and tls-alpn-01 challenges
-//! (RFC 8737), IP identifiers (RFC 8738), renewal information (RFC 9773).
+//! An ACME client (RFC 8555): accounts with external bindings, orders with profiles, http-01, dns-01 and
+//! tls-alpn-01 challenges (RFC 8737), IP identifiers (RFC 8738), renewal information (RFC 9773).
 //!
 //! [`Session`] speaks to one server; a [`Solver`] makes challenges answerable. Listeners, configuration and storage belong to
 //! the caller. Futures run on the control thread: nothing here blocks it.
@@ -20,4 +20,4 @@ pub use error::Error;
 pub use identifier::Identifier;
 pub use key::{AccountKey, Algorithm};
 pub use renewal::{Schedule, certificate_id};
-pub use session::{Account, Binding, ChallengeKind, Order, Profile, Session, Solver};
+pub use session::{Account, Binding, ChallengeKind, Doing, Order, Profile, Session, Solver};

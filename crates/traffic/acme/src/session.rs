@@ -13,6 +13,7 @@ use http_client::{Client, Request, Response, Url};
 use runtime::time::sleep;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::pin::Pin;
 use std::time::Duration;
 
 /// Redirects that a request without a signature follows.
@@ -39,6 +40,7 @@ pub enum ChallengeKind {
     #[default]
     Http01,
     TlsAlpn01,
+    Dns01,
 }
 
 impl ChallengeKind {
@@ -47,6 +49,7 @@ impl ChallengeKind {
         match text {
             "http" | "http-01" => Some(ChallengeKind::Http01),
             "tls-alpn" | "tls-alpn-01" => Some(ChallengeKind::TlsAlpn01),
+            "dns" | "dns-01" => Some(ChallengeKind::Dns01),
             _ => None,
         }
     }
@@ -54,27 +57,46 @@ impl ChallengeKind {
         match self {
             ChallengeKind::Http01 => "http-01",
             ChallengeKind::TlsAlpn01 => "tls-alpn-01",
+            ChallengeKind::Dns01 => "dns-01",
         }
     }
 }
 
+/// Work of a [`Solver`].
+pub type Doing<T> = Pin<Box<dyn Future<Output = T>>>;
+
 /// Makes challenges answerable.
 pub trait Solver {
-    /// Answers from now on.
+    /// Answers from the future's end on.
     ///
     /// # Errors
     /// A description; the order fails.
-    fn present(&self, identifier: &Identifier, token: &str, authorization: &str) -> Result<(), String>;
+    fn present(&self, identifier: &Identifier, token: &str, authorization: &str) -> Doing<Result<(), String>>;
     /// Stops answering.
-    fn remove(&self, identifier: &Identifier, token: &str);
+    fn remove(&self, identifier: &Identifier, token: &str, authorization: &str) -> Doing<()>;
 }
 
 /// Ends an answer when the wait for it ends, whatever the reason.
-struct Presented<'a>(&'a dyn Solver, &'a Identifier, &'a str);
+struct Presented<'a> {
+    solver: &'a dyn Solver,
+    identifier: &'a Identifier,
+    token: &'a str,
+    authorization: &'a str,
+    ended: bool,
+}
+
+impl Presented<'_> {
+    async fn end(mut self) {
+        self.ended = true;
+        self.solver.remove(self.identifier, self.token, self.authorization).await;
+    }
+}
 
 impl Drop for Presented<'_> {
     fn drop(&mut self) {
-        self.0.remove(self.1, self.2);
+        if !self.ended {
+            drop(runtime::task::spawn_local(self.solver.remove(self.identifier, self.token, self.authorization)));
+        }
     }
 }
 
@@ -392,19 +414,28 @@ impl<'a> Session<'a> {
             return Err(Error::Protocol("an invalid token".into()));
         }
         let authorization = format!("{token}.{}", self.key.thumbprint());
-        solver.present(&identifier, token, &authorization).map_err(Error::Local)?;
-        let presented = Presented(solver, &identifier, token);
-        self.post(url, "{}").await?;
+        let presented =
+            Presented { solver, identifier: &identifier, token, authorization: &authorization, ended: false };
+        let present = solver.present(&identifier, token, &authorization).await;
+        let validated = match present {
+            Ok(()) => self.validated(place, url, name).await,
+            Err(why) => Err(Error::Local(why)),
+        };
+        // Before the next challenge, which may concern the same DNS name.
+        presented.end().await;
+        validated
+    }
+
+    /// Asks for the validation of a challenge, and waits for its end.
+    async fn validated(&mut self, place: &str, challenge: &str, name: &str) -> Result<(), Error> {
+        self.post(challenge, "{}").await?;
         let mut pause = PAUSE;
         for _ in 0..LOOKS_MAX {
             sleep(pause).await;
             let response = self.post(place, "").await?;
             let state: Authorization = json_of(&response)?;
             match state.status.as_str() {
-                "valid" => {
-                    drop(presented);
-                    return Ok(());
-                }
+                "valid" => return Ok(()),
                 "pending" => {}
                 other => {
                     let problem = state.challenges.into_iter().find(|challenge| challenge.error.is_some());
@@ -480,9 +511,13 @@ mod tests {
 
     #[test]
     fn names_of_challenges() {
-        for (text, kind) in [("http", ChallengeKind::Http01), ("tls-alpn-01", ChallengeKind::TlsAlpn01)] {
+        for (text, kind) in [
+            ("http", ChallengeKind::Http01),
+            ("tls-alpn-01", ChallengeKind::TlsAlpn01),
+            ("dns-01", ChallengeKind::Dns01),
+        ] {
             assert_eq!(ChallengeKind::parse(text), Some(kind));
         }
-        assert_eq!(ChallengeKind::parse("dns-01"), None);
+        assert_eq!(ChallengeKind::parse("dns-02"), None);
     }
 }

@@ -1,7 +1,8 @@
 //! Answers to authorities: http-01 in the first phase of every server, tls-alpn-01 in the handshake (RFC 8555, section 8.3;
-//! RFC 8737).
+//! RFC 8737). `dns.rs` answers dns-01.
 
-use acme::{ChallengeKind, Identifier, Solver};
+use super::dns::Records;
+use acme::{ChallengeKind, Doing, Identifier, Solver};
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use http_engine::{Body, Flow, Handler, Request};
@@ -30,34 +31,48 @@ static RULES: LazyLock<Option<Arc<ServerRules>>> = LazyLock::new(|| {
 });
 
 /// Makes the challenges of one issuer answerable.
-pub struct Board(pub ChallengeKind);
+pub struct Board {
+    pub kind: ChallengeKind,
+    pub dns: Option<Arc<Records>>,
+}
 
-impl Solver for Board {
-    fn present(&self, identifier: &Identifier, token: &str, authorization: &str) -> Result<(), String> {
-        match self.0 {
-            ChallengeKind::Http01 => {
-                let text = Bytes::copy_from_slice(authorization.as_bytes());
-                TOKENS.write().unwrap_or_else(PoisonError::into_inner).insert(token.into(), text);
-            }
-            ChallengeKind::TlsAlpn01 => {
-                let digest = digest::digest(&digest::SHA256, authorization.as_bytes());
-                let made = acme::challenge_certificate(identifier, digest.as_ref())?;
-                let pair = KeyPair::load(made.chain.as_bytes(), made.key.as_bytes(), &[]).map_err(|e| e.to_string())?;
-                let set = CertificateSet::new(vec![pair]);
-                NAMES.write().unwrap_or_else(PoisonError::into_inner).insert(identifier.server_name(), set);
-            }
-        }
+impl Board {
+    fn answer_tls(identifier: &Identifier, authorization: &str) -> Result<(), String> {
+        let digest = digest::digest(&digest::SHA256, authorization.as_bytes());
+        let made = acme::challenge_certificate(identifier, digest.as_ref())?;
+        let pair = KeyPair::load(made.chain.as_bytes(), made.key.as_bytes(), &[]).map_err(|e| e.to_string())?;
+        let set = CertificateSet::new(vec![pair]);
+        NAMES.write().unwrap_or_else(PoisonError::into_inner).insert(identifier.server_name(), set);
         Ok(())
     }
-    fn remove(&self, identifier: &Identifier, token: &str) {
-        match self.0 {
-            ChallengeKind::Http01 => {
+}
+
+impl Solver for Board {
+    fn present(&self, identifier: &Identifier, token: &str, authorization: &str) -> Doing<Result<(), String>> {
+        let done = match (self.kind, &self.dns) {
+            (ChallengeKind::Http01, _) => {
+                let text = Bytes::copy_from_slice(authorization.as_bytes());
+                TOKENS.write().unwrap_or_else(PoisonError::into_inner).insert(token.into(), text);
+                Ok(())
+            }
+            (ChallengeKind::TlsAlpn01, _) => Board::answer_tls(identifier, authorization),
+            (ChallengeKind::Dns01, Some(records)) => return records.clone().add(identifier, authorization),
+            (ChallengeKind::Dns01, None) => Err("no way to change DNS records".into()),
+        };
+        Box::pin(std::future::ready(done))
+    }
+    fn remove(&self, identifier: &Identifier, token: &str, authorization: &str) -> Doing<()> {
+        match (self.kind, &self.dns) {
+            (ChallengeKind::Http01, _) => {
                 TOKENS.write().unwrap_or_else(PoisonError::into_inner).remove(token);
             }
-            ChallengeKind::TlsAlpn01 => {
+            (ChallengeKind::TlsAlpn01, _) => {
                 NAMES.write().unwrap_or_else(PoisonError::into_inner).remove(&identifier.server_name());
             }
+            (ChallengeKind::Dns01, Some(records)) => return records.clone().remove(identifier, authorization),
+            (ChallengeKind::Dns01, None) => {}
         }
+        Box::pin(std::future::ready(()))
     }
 }
 

@@ -15,8 +15,9 @@ use observe::{ErrorLog, Level};
 use runtime::time::sleep;
 use session_engine::upstreams::Resolving;
 use std::collections::HashMap;
+use std::fs::File;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Seconds until a failed order is repeated: at first, and at most.
 const RETRY_FIRST: i64 = 5;
@@ -27,6 +28,10 @@ const WINDOW_LEAST: i64 = 60;
 const WINDOW_MOST: i64 = 24 * 3600;
 /// The longest sleep: a clock that is set forward is noticed after it.
 const SLEEP_MOST: i64 = 60;
+/// Seconds between two looks for requests of operators.
+const LOOK_SECONDS: u64 = 2;
+/// Seconds until another try, while another process has the folder's lock.
+const LOCKED: i64 = 10;
 /// Seconds for all requests of an order.
 const REQUEST_SECONDS: u64 = 60;
 
@@ -46,6 +51,10 @@ struct Job {
     order_at: i64,
     window_at: i64,
     failures: u32,
+    /// The last failure and its time, until an order succeeds.
+    error: Option<(String, i64)>,
+    /// An operator has asked for an order.
+    wanted: bool,
 }
 
 /// The jobs of one issuer.
@@ -55,6 +64,8 @@ struct Desk {
     folder: Option<Folder>,
     jobs: Vec<Job>,
     log: Arc<ErrorLog>,
+    /// The folder's time when requests were last looked for.
+    looked: Option<SystemTime>,
 }
 
 fn random() -> f64 {
@@ -108,6 +119,7 @@ impl Background<HttpPlan> for Engine {
                             folder: ordered.issuer.state_path.clone().map(Folder),
                             jobs: Vec::new(),
                             log: Arc::clone(&log),
+                            looked: None,
                         });
                         desks.len() - 1
                     });
@@ -136,6 +148,8 @@ impl Job {
             order_at: 0,
             window_at: 0,
             failures: 0,
+            error: None,
+            wanted: false,
         };
         job.schedule();
         job
@@ -186,30 +200,141 @@ impl Desk {
         };
         let issuer = Arc::clone(&self.issuer);
         let mut account = self.folder.as_ref().and_then(Folder::account_url);
+        for index in 0..self.jobs.len() {
+            let issued = self.jobs.get(index).is_some_and(|job| job.certificate.leaf().is_some());
+            self.tell(index, if issued { "issued" } else { "waiting" }).await;
+        }
         loop {
-            let mut now = clock::unix_seconds();
+            let now = clock::unix_seconds();
             let due = |job: &Job| job.order_at <= now || (job.window_at <= now && job.certificate.leaf().is_some());
             if self.jobs.iter().any(due) {
-                let mut session = Session::new(self.client(), &issuer.uri, &key, account.clone());
-                for index in 0..self.jobs.len() {
-                    self.window(index, &mut session).await;
-                    clock::update();
-                    now = clock::unix_seconds();
-                    if self.jobs.get(index).is_some_and(|job| job.order_at <= now) {
-                        self.order(index, &mut session).await;
+                match self.lock().await {
+                    Ok(lock) => {
+                        let mut session = Session::new(self.client(), &issuer.uri, &key, account.clone());
+                        for index in 0..self.jobs.len() {
+                            self.window(index, &mut session).await;
+                            clock::update();
+                            let now = clock::unix_seconds();
+                            if self.jobs.get(index).is_some_and(|job| job.order_at <= now) {
+                                self.order(index, &mut session).await;
+                            }
+                        }
+                        account = session.account().map(String::from);
+                        drop(lock);
                     }
+                    Err(why) => self.wait_for_lock(&why).await,
                 }
-                account = session.account().map(String::from);
             }
+            self.pause().await;
+        }
+    }
+
+    /// Takes the lock of the folder; without a folder there is none.
+    async fn lock(&self) -> Result<Option<File>, String> {
+        let Some(folder) = self.folder.clone() else { return Ok(None) };
+        let locked = blocking(move || {
+            let lock = folder.lock()?;
+            if lock.is_some() {
+                folder.tidy()?;
+            }
+            Ok(lock)
+        });
+        match locked.await {
+            Ok(Some(lock)) => Ok(Some(lock)),
+            Ok(None) => Err("another process has its lock".into()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// Lets another process with the same folder order, and takes its certificates over.
+    async fn wait_for_lock(&mut self, why: &str) {
+        let now = clock::unix_seconds();
+        self.say(Level::Info, format_args!("the state is not available: {why}"));
+        for index in 0..self.jobs.len() {
+            let Some(job) = self.jobs.get(index) else { return };
+            if job.order_at <= now || job.window_at <= now {
+                self.adopt(index).await;
+                if let Some(job) = self.jobs.get_mut(index) {
+                    job.order_at = job.order_at.max(now + LOCKED);
+                    job.window_at = job.window_at.max(now + LOCKED);
+                }
+            }
+        }
+    }
+
+    /// Takes a certificate over that another process has stored. `true`: it is newer than the present one.
+    async fn adopt(&mut self, index: usize) -> bool {
+        let Some(folder) = self.folder.clone() else { return false };
+        let Some(stem) = self.jobs.get(index).map(|job| job.stem.clone()) else { return false };
+        let Ok(Some(stored)) = blocking(move || Ok(folder.certificate(&stem))).await else { return false };
+        let Some(job) = self.jobs.get_mut(index) else { return false };
+        let leaves = tls::certs::certificates(stored.chain.as_bytes()).unwrap_or_default();
+        let newer = match (leaves.first(), job.certificate.leaf()) {
+            (Some(stored), Some(own)) => stored.not_after > own.not_after,
+            (stored, None) => stored.is_some(),
+            (None, Some(_)) => false,
+        };
+        if !newer || job.certificate.set(&stored, false).is_err() {
+            return false;
+        }
+        job.failures = 0;
+        job.error = None;
+        job.schedule();
+        true
+    }
+
+    /// Sleeps until the next time that something is due, or an operator asks for an order.
+    async fn pause(&mut self) {
+        clock::update();
+        let now = clock::unix_seconds();
+        let next = self.jobs.iter().map(|job| match job.certificate.leaf() {
+            Some(_) => job.order_at.min(job.window_at),
+            None => job.order_at,
+        });
+        let until = now.saturating_add(next.min().unwrap_or(i64::MAX).saturating_sub(now).clamp(1, SLEEP_MOST));
+        loop {
+            let left = u64::try_from(until.saturating_sub(clock::unix_seconds())).unwrap_or(0);
+            if self.take_requests().await || left == 0 {
+                return;
+            }
+            let most = if self.folder.is_some() { LOOK_SECONDS } else { SLEEP_MOST as u64 };
+            sleep(Duration::from_secs(left.min(most))).await;
             clock::update();
-            now = clock::unix_seconds();
-            let next = self.jobs.iter().map(|job| match job.certificate.leaf() {
-                Some(_) => job.order_at.min(job.window_at),
-                None => job.order_at,
-            });
-            let pause = next.min().unwrap_or(i64::MAX).saturating_sub(now).clamp(1, SLEEP_MOST);
-            sleep(Duration::from_secs(pause as u64)).await;
-            clock::update();
+        }
+    }
+
+    /// Takes requests of operators (`tidegate certificates --renew`). `true`: there is one.
+    async fn take_requests(&mut self) -> bool {
+        let (Some(folder), looked) = (self.folder.clone(), self.looked) else { return false };
+        let taken = blocking(move || {
+            let changed = folder.changed();
+            // Before the search: a request that comes meanwhile changes the time again.
+            Ok(match changed == looked {
+                true => (changed, Vec::new()),
+                false => (changed, folder.take_requests()?),
+            })
+        });
+        let Ok((changed, stems)) = taken.await else { return false };
+        // A change of the last moment may be followed by one with an equal time.
+        self.looked = changed.filter(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(1)));
+        let mut any = false;
+        for job in self.jobs.iter_mut().filter(|job| stems.contains(&job.stem)) {
+            (job.order_at, job.wanted, any) = (0, true, true);
+        }
+        any
+    }
+
+    /// Stores the state of a certificate's orders, for `tidegate certificates`.
+    async fn tell(&self, index: usize, state: &str) {
+        let (Some(folder), Some(job)) = (self.folder.clone(), self.jobs.get(index)) else { return };
+        let stem = job.stem.clone();
+        let text = serde_json::json!({
+            "issuer": self.issuer.name, "state": state, "failures": job.failures, "next_order": job.order_at,
+            "error": job.error.as_ref().map(|(why, _)| why), "error_at": job.error.as_ref().map(|(_, at)| at),
+            "process": std::process::id(),
+        });
+        if let Err(why) = blocking(move || folder.store_status(&stem, &format!("{text}\n"))).await {
+            self.say(Level::Error, format_args!("the state of an order is not stored: {why}"));
         }
     }
 
@@ -248,6 +373,14 @@ impl Desk {
 
     async fn order(&mut self, index: usize, session: &mut Session<'_>) {
         let issuer = Arc::clone(&self.issuer);
+        let wanted = self.jobs.get_mut(index).is_some_and(|job| std::mem::take(&mut job.wanted));
+        if !wanted && self.adopt(index).await {
+            let name = self.jobs.get(index).map(Job::name).unwrap_or_default();
+            self.say(Level::Notice, format_args!("took a certificate for \"{name}\" over from another process"));
+            self.tell(index, "issued").await;
+            return;
+        }
+        self.tell(index, "ordering").await;
         let Some(job) = self.jobs.get(index) else { return };
         let (name, stem) = (job.name(), job.stem.clone());
         let order = Order {
@@ -266,6 +399,7 @@ impl Desk {
         match issued.and_then(|issued| job.certificate.set(&issued, false).map(|()| issued).map_err(Error::Protocol)) {
             Ok(issued) => {
                 job.failures = 0;
+                job.error = None;
                 job.schedule();
                 job.window_at = now;
                 let until = job.certificate.leaf().map_or(0, |leaf| leaf.not_after);
@@ -277,21 +411,24 @@ impl Desk {
                         self.say(Level::Error, format_args!("the certificate for \"{name}\" is not stored: {why}"));
                     }
                 }
+                self.tell(index, "issued").await;
             }
             Err(why) => {
                 let pause = job.failed(now, why.retry_after());
+                job.error = Some((why.to_string(), now));
                 let issuer = &self.issuer.name;
                 self.log.log(
                     Level::Warn,
                     0,
                     format_args!("{why} while ordering a certificate for \"{name}\" of acme issuer \"{issuer}\", next try in {pause} s"),
                 );
+                self.tell(index, "failed").await;
             }
         }
     }
 
     async fn issue(&mut self, order: &Order, session: &mut Session<'_>) -> Result<Issued, Error> {
-        let board = Board(self.issuer.challenge);
+        let board = Board { kind: self.issuer.challenge, dns: self.issuer.dns.clone() };
         if session.account().is_some() {
             match session.order(order, &board).await {
                 // The server has lost or deactivated the account.

@@ -1,19 +1,24 @@
 //! `acme_issuer`: an ACME server with an account.
 
+use super::dns::{Hook, Records};
 use crate::shared::authorities;
 use acme::{Account, AccountKey, Algorithm, Binding, ChallengeKind, Profile};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use conf_schema::value::parse_msec;
 use conf_schema::{Cx, Directive, Problem, Value};
 use conf_syntax::Directive as Row;
 use http_client::Url;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tls::{ClientRules, ClientSettings};
 
 /// Certificates between a server's and its authority's.
 const VERIFY_DEPTH: u32 = 10;
+/// Milliseconds between a change of DNS records and the question for their validation.
+const PROPAGATION_MILLIS_MAX: u64 = 600_000;
 /// Octets of a key's file.
 const KEY_BYTES_MAX: u64 = 64 * 1024;
 
@@ -31,6 +36,8 @@ pub struct Issuer {
     pub key: KeySource,
     pub account: Account,
     pub challenge: ChallengeKind,
+    /// For dns-01.
+    pub dns: Option<Arc<Records>>,
     pub profile: Option<Profile>,
     pub preferred_chain: Option<String>,
     pub common_name: bool,
@@ -86,6 +93,8 @@ struct Draft {
     key: Option<KeySource>,
     account: Account,
     challenge: ChallengeKind,
+    hook: Option<Hook>,
+    propagation: Option<Duration>,
     profile: Option<Profile>,
     preferred_chain: Option<String>,
     common_name: bool,
@@ -120,6 +129,13 @@ impl Draft {
                 self.challenge =
                     kind.ok_or_else(|| Problem::says(format!("unsupported challenge: \"{text}\"")).at(0))?;
             }
+            (b"dns_hook", [program]) => self.hook = Some(Hook::parse(cx, program, None)?),
+            (b"dns_hook", [program, limit]) => self.hook = Some(Hook::parse(cx, program, Some(limit))?),
+            (b"dns_propagation", [time]) => {
+                let wrong = || Problem::says(format!("invalid time \"{time}\"")).at(0);
+                let millis = parse_msec(time.as_bytes()).filter(|millis| *millis <= PROPAGATION_MILLIS_MAX);
+                self.propagation = Some(Duration::from_millis(millis.ok_or_else(wrong)?));
+            }
             (b"contact", [_, ..]) => {
                 for (index, text) in words.iter().enumerate() {
                     if text.is_empty() || !text.bytes().all(|c| c.is_ascii_graphic()) {
@@ -150,6 +166,8 @@ impl Draft {
                 b"uri"
                 | b"account_key"
                 | b"challenge"
+                | b"dns_hook"
+                | b"dns_propagation"
                 | b"contact"
                 | b"external_account_key"
                 | b"preferred_chain"
@@ -169,6 +187,13 @@ impl Draft {
     }
 
     fn finish(self, cx: &mut Cx, name: &str) -> Result<Issuer, Problem> {
+        let is_dns = self.challenge == ChallengeKind::Dns01;
+        if is_dns != self.hook.is_some() || (self.propagation.is_some() && !is_dns) {
+            let text = format!("\"challenge dns-01\" and \"dns_hook\" need each other in issuer \"{name}\"");
+            return Err(Problem::says(text));
+        }
+        let propagation = self.propagation.unwrap_or_default();
+        let dns = self.hook.map(|hook| Arc::new(Records { hook, propagation }));
         let uri = self.uri.ok_or_else(|| Problem::says(format!("\"uri\" is missing in issuer \"{name}\"")))?;
         let mut settings =
             ClientSettings { prefix: "ssl", verify_depth: VERIFY_DEPTH, addresses: true, ..ClientSettings::default() };
@@ -187,6 +212,7 @@ impl Draft {
             key: self.key.unwrap_or(KeySource::Generated(Algorithm::default())),
             account: self.account,
             challenge: self.challenge,
+            dns,
             profile: self.profile,
             preferred_chain: self.preferred_chain,
             common_name: self.common_name,

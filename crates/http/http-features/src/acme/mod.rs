@@ -5,6 +5,7 @@
 
 mod certificates;
 mod challenges;
+mod dns;
 mod engine;
 mod issuer;
 mod order;
@@ -14,17 +15,18 @@ use certificates::Certificate;
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::handler::HandshakeHook;
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, PlanOrder, Request};
+use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpPlan, PlanOrder, Request};
 use http_upstream::resolving::Resolving;
 use issuer::{IssuerBlocks, Issuers};
 use order::Ordered;
 use std::any::Any;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 directives! {
     pub struct AcmeConf from AcmeInput {
-        /// Defines an ACME server and an account there: `uri`, `account_key`, `challenge`, `contact`, `external_account_key`,
-        /// `preferred_chain`, `profile`, `common_name_in_csr`, `ssl_trusted_certificate`, `ssl_verify`, `state_path`,
+        /// Defines an ACME server and an account there: `uri`, `account_key`, `challenge`, `contact`, `dns_hook`,
+        /// `dns_propagation`, `external_account_key`, `preferred_chain`, `profile`, `common_name_in_csr`, `ssl_trusted_certificate`, `ssl_verify`, `state_path`,
         /// `accept_terms_of_service`.
         acme_issuer: IssuerBlocks,
         /// Size of a zone for certificates, keys and challenges.
@@ -73,6 +75,61 @@ fn value(r: &mut Request, out: &mut Vec<u8>, part: fn(&Certificate) -> Option<Ar
     };
     out.extend_from_slice(&text);
     true
+}
+
+/// An `acme_certificate` of a configuration, for commands that show or renew it.
+pub struct Listed {
+    pub issuer: String,
+    pub uri: String,
+    pub challenge: &'static str,
+    pub identifiers: Vec<String>,
+    /// `FILE:LINE` of the directives, the first one's first.
+    pub places: Vec<String>,
+    folder: Option<state::Folder>,
+    stem: String,
+}
+
+impl Listed {
+    /// Returns the certificate's file; `None` with `state_path off`.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.0.join(format!("{}.crt", self.stem)))
+    }
+    /// Returns the state of the orders, as the running server stores it: a JSON object.
+    pub fn status(&self) -> Option<serde_json::Value> {
+        serde_json::from_str(&self.folder.as_ref()?.status(&self.stem)?).ok()
+    }
+    /// Asks the running server to order the certificate anew.
+    ///
+    /// # Errors
+    /// Nothing is stored, or the file system refuses.
+    pub fn renew(&self) -> std::io::Result<()> {
+        let folder = self.folder.as_ref().ok_or_else(|| std::io::Error::other("the issuer has \"state_path off\""))?;
+        folder.request(&self.stem)
+    }
+}
+
+/// Lists the certificates of a plan, each once.
+pub fn listed(plan: &HttpPlan) -> Vec<Listed> {
+    let mut all: Vec<(Arc<Certificate>, Listed)> = Vec::new();
+    let servers = plan.servers.iter().filter_map(|server| plan.locations.get(server.location));
+    for ordered in servers.filter_map(|location| location.ext::<Ordered>()) {
+        if let Some((_, known)) = all.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &ordered.certificate)) {
+            known.places.push(ordered.place.clone());
+            continue;
+        }
+        let issuer = &ordered.issuer;
+        let listed = Listed {
+            issuer: issuer.name.clone(),
+            uri: issuer.uri.to_string(),
+            challenge: issuer.challenge.name(),
+            identifiers: ordered.identifiers.iter().map(ToString::to_string).collect(),
+            places: vec![ordered.place.clone()],
+            folder: issuer.state_path.clone().map(state::Folder),
+            stem: state::stem(&ordered.identifiers, ordered.key),
+        };
+        all.push((ordered.certificate.clone(), listed));
+    }
+    all.into_iter().map(|(_, listed)| listed).collect()
 }
 
 /// The feature.

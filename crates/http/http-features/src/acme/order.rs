@@ -2,7 +2,7 @@
 
 use super::certificates::{self, Certificate};
 use super::issuer::Issuer;
-use acme::{Algorithm, Identifier};
+use acme::{Algorithm, ChallengeKind, Identifier};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Request;
 use session_engine::names::ServerName;
@@ -16,6 +16,8 @@ const IDENTIFIERS_MAX: usize = 100;
 #[derive(Clone)]
 pub struct Line {
     pub issuer: String,
+    /// `FILE:LINE` of the directive.
+    place: String,
     identifiers: Vec<Identifier>,
     key: Algorithm,
 }
@@ -26,6 +28,8 @@ pub struct Ordered {
     pub resolving: Resolving,
     pub identifiers: Vec<Identifier>,
     pub key: Algorithm,
+    /// `FILE:LINE` of the directive.
+    pub place: String,
     pub certificate: Arc<Certificate>,
 }
 
@@ -40,7 +44,7 @@ fn add(name: &str, all: &mut Vec<Identifier>) -> Result<(), Problem> {
         None => vec![name.to_string()],
     };
     for one in names {
-        let identifier = Identifier::parse(&one).filter(|_| !one.starts_with('*')).ok_or_else(|| invalid(name))?;
+        let identifier = Identifier::parse(&one).ok_or_else(|| invalid(name))?;
         if !all.contains(&identifier) {
             all.push(identifier);
         }
@@ -50,8 +54,9 @@ fn add(name: &str, all: &mut Vec<Identifier>) -> Result<(), Problem> {
 
 impl Value for Line {
     const SYNTAX: &'static str = "issuer [identifier ...] [key=alg[:size]]";
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let mut line = Line { issuer: String::new(), identifiers: Vec::new(), key: Algorithm::default() };
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let place = cx.place();
+        let mut line = Line { issuer: String::new(), place, identifiers: Vec::new(), key: Algorithm::default() };
         for (index, word) in d.args.iter().enumerate() {
             let text = word.text();
             match text.strip_prefix("key=") {
@@ -85,6 +90,7 @@ impl Line {
                 match name {
                     ServerName::Exact(name) if name.is_empty() => {}
                     ServerName::Exact(_) | ServerName::Below(_) => add(&written, &mut identifiers)?,
+                    _ if written.starts_with("*.") => add(&written, &mut identifiers)?,
                     _ => return Err(invalid(&written)),
                 }
             }
@@ -95,10 +101,25 @@ impl Line {
                 self.issuer
             )));
         }
+        let is_dns = issuer.challenge == ChallengeKind::Dns01;
+        for identifier in &identifiers {
+            let name = identifier.to_string();
+            match identifier {
+                // An authority validates wildcards by DNS alone, and addresses never.
+                Identifier::Dns(_) if name.starts_with('*') && !is_dns => {
+                    return Err(invalid(&name).hint("wildcard names need \"challenge dns-01\""));
+                }
+                Identifier::Ip(_) if is_dns => {
+                    let text = format!("\"{name}\" is an address, which \"challenge dns-01\" cannot prove");
+                    return Err(Problem::says(text));
+                }
+                _ => {}
+            }
+        }
         if identifiers.len() > IDENTIFIERS_MAX {
             return Err(Problem::says(format!("more than {IDENTIFIERS_MAX} identifiers in a certificate")));
         }
         let certificate = certificates::of(&issuer, &identifiers, self.key);
-        Ok(Ordered { issuer, resolving, identifiers, key: self.key, certificate })
+        Ok(Ordered { issuer, resolving, identifiers, key: self.key, place: self.place.clone(), certificate })
     }
 }

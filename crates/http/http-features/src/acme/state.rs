@@ -2,11 +2,14 @@
 
 use acme::{Algorithm, Identifier, Issued};
 use aws_lc_rs::digest;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 /// Octets of a file.
 const FILE_MAX: u64 = 1 << 20;
@@ -78,6 +81,67 @@ impl Folder {
     }
 }
 
+/// Ending of a file that tells the state of a certificate's orders.
+const STATUS: &str = ".status";
+/// Ending of a file that asks the running server for an order.
+const RENEW: &str = ".renew";
+/// Files of a folder that a search for requests looks at.
+const ENTRIES_MAX: usize = 100_000;
+/// Age of a temporary file that a process has left behind.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+impl Folder {
+    pub fn store_status(&self, stem: &str, text: &str) -> std::io::Result<()> {
+        self.write(&format!("{stem}{STATUS}"), text)
+    }
+    pub fn status(&self, stem: &str) -> Option<String> {
+        self.read(&format!("{stem}{STATUS}"))
+    }
+
+    /// Asks the running server to order a certificate anew.
+    pub fn request(&self, stem: &str) -> std::io::Result<()> {
+        File::create(self.0.join(format!("{stem}{RENEW}"))).map(drop)
+    }
+    /// Takes the requests for orders.
+    pub fn take_requests(&self) -> std::io::Result<Vec<String>> {
+        let mut stems = Vec::new();
+        for entry in fs::read_dir(&self.0)?.take(ENTRIES_MAX).flatten() {
+            let name = entry.file_name();
+            let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(RENEW)) else { continue };
+            fs::remove_file(entry.path())?;
+            stems.push(stem.to_string());
+        }
+        Ok(stems)
+    }
+    /// Returns the time of the folder's last change.
+    pub fn changed(&self) -> Option<SystemTime> {
+        fs::metadata(&self.0).and_then(|found| found.modified()).ok()
+    }
+
+    /// Takes the folder's lock, which other processes with this folder respect; `None`: another process has it. Closing the file
+    /// gives it back.
+    pub fn lock(&self) -> std::io::Result<Option<File>> {
+        let path = self.0.join("lock");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+    /// Removes temporary files that a killed process has left behind. The caller holds the lock.
+    pub fn tidy(&self) -> std::io::Result<()> {
+        for entry in fs::read_dir(&self.0)?.take(ENTRIES_MAX).flatten() {
+            let found = entry.metadata()?;
+            let old = found.modified().ok().and_then(|at| at.elapsed().ok()).is_some_and(|age| age > ABANDONED);
+            if entry.file_name().as_encoded_bytes().starts_with(b".") && found.is_file() && old {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
 fn sync(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
@@ -106,6 +170,26 @@ mod tests {
         }
         fs::remove_dir_all(&path).expect("removed");
         assert!(folder.store("a", &issued("x")).is_err());
+    }
+
+    #[test]
+    fn requests_are_taken_once_and_the_lock_is_exclusive() {
+        let path = std::env::temp_dir().join(format!("tidegate-acme-lock-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        let folder = Folder(path.clone());
+        folder.request("a").expect("requested");
+        folder.store_status("a", "{}").expect("stored");
+        assert_eq!(folder.take_requests().expect("read"), ["a"]);
+        assert!(folder.take_requests().expect("read").is_empty());
+        assert_eq!(folder.status("a").as_deref(), Some("{}"));
+        let held = folder.lock().expect("a lock");
+        assert!(held.is_some() && folder.lock().expect("no lock").is_none());
+        drop(held);
+        assert!(folder.lock().expect("a lock").is_some());
+        fs::write(path.join(".a.crt.1.1"), "x").expect("a file");
+        folder.tidy().expect("tidied");
+        assert!(path.join(".a.crt.1.1").exists(), "it may belong to a process that lives");
+        fs::remove_dir_all(&path).expect("removed");
     }
 
     #[test]

@@ -1,0 +1,286 @@
+//! `tidegate certificates`: the certificates of a configuration, from files and by ACME.
+
+use crate::{conf, options, report};
+use conf_schema::Store;
+use conf_syntax::{Disk, Files, Item, directives};
+use http_features::AcmeCertificate;
+use observe::LogFiles;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use tls::x509::{Certificate, name, time};
+
+pub const HELP: &str = "\
+Usage: tidegate certificates [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--json] [--within DAYS]
+                             [--renew NAME | --renew-all]
+
+Lists the certificates that a configuration names: their names, issuer and end, and where they are
+configured. Certificates by ACME have the state of their orders, the last error and the time of the
+next order, as the running server stores them in \"state_path\".
+
+  tidegate certificates                     the certificates of the installed configuration
+  tidegate certificates --within 14         for monitoring: exit code 1 if one ends within two weeks
+  tidegate certificates --renew example.com order a certificate anew
+  tidegate certificates --json              print a JSON array
+
+  -c, -p, -g   as for the server
+  --within     days of validity below which the exit code is 1 (default: 0)
+  --renew      ask the running server to order the ACME certificates with this name; it begins
+               within seconds, and serves the old certificate until the new one is there
+  --renew-all  ask for all ACME certificates
+
+Certificates whose file is chosen by variables are not listed. --renew leaves a file in \"state_path\";
+a server that is not running orders when it starts.
+
+Exit code: 0; 1 if a certificate is missing, unreadable or ends too soon; 2 if the configuration
+cannot be read.
+";
+
+const DAY: i64 = 86_400;
+
+/// Options besides the configuration's.
+#[derive(Default)]
+struct Asked {
+    json: bool,
+    within: i64,
+    renew: Option<String>,
+    renew_all: bool,
+    rest: Vec<OsString>,
+}
+
+fn parse(arguments: &[OsString]) -> Result<Asked, String> {
+    let mut asked = Asked::default();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let mut value = || {
+            let value = arguments.next().map(|value| value.to_string_lossy().into_owned());
+            value.ok_or_else(|| format!("option \"{}\" requires a value", argument.to_string_lossy()))
+        };
+        match argument.to_str() {
+            Some("--json") => asked.json = true,
+            Some("--renew-all") => asked.renew_all = true,
+            Some("--renew") => asked.renew = Some(value()?),
+            Some("--within") => {
+                let days = value()?;
+                asked.within = days
+                    .parse()
+                    .ok()
+                    .filter(|days| (0..=36_500).contains(days))
+                    .ok_or(format!("invalid number of days: \"{days}\""))?;
+            }
+            _ => asked.rest.push(argument.clone()),
+        }
+    }
+    Ok(asked)
+}
+
+/// A certificate of the list.
+struct Row {
+    names: Vec<String>,
+    places: Vec<String>,
+    file: Option<PathBuf>,
+    leaf: Result<Certificate, String>,
+    acme: Option<AcmeCertificate>,
+}
+
+pub fn run(arguments: &[OsString]) -> i32 {
+    let parsed = parse(arguments).and_then(|asked| Ok((options::parse(&asked.rest)?.invocation(), asked)));
+    let (invocation, asked) = match parsed {
+        Ok(parsed) => parsed,
+        Err(words) => {
+            eprintln!("tidegate: {words}\n  = \"tidegate certificates --help\" lists the options");
+            return 2;
+        }
+    };
+    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let config = match reading.config {
+        Ok(config) => config,
+        Err(failure) => {
+            report::print_failure(&failure, report::Style::new(true), None);
+            return 2;
+        }
+    };
+    let acme = config.http.as_deref().map(http_features::acme_certificates).unwrap_or_default();
+    if asked.renew.is_some() || asked.renew_all {
+        return renew(&acme, asked.renew.as_deref());
+    }
+    let Ok((files, items)) = conf::load(&Disk, &invocation) else { return 2 };
+    let folder = invocation.conf_file.parent().unwrap_or(Path::new("/"));
+    let mut rows = from_files(&files, &items, folder);
+    rows.extend(acme.into_iter().map(by_acme));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+    match asked.json {
+        true => println!("{}", Value::Array(rows.iter().map(|row| row.json(now)).collect())),
+        false if rows.is_empty() => println!("The configuration has no certificates."),
+        false => rows.iter().for_each(|row| print!("{}", row.text(now))),
+    }
+    let soon = |row: &Row| row.leaf.as_ref().map_or(true, |leaf| leaf.not_after - now <= asked.within * DAY);
+    i32::from(rows.iter().any(soon))
+}
+
+fn renew(acme: &[AcmeCertificate], name: Option<&str>) -> i32 {
+    let lower = name.map(str::to_ascii_lowercase);
+    let wanted = |one: &&AcmeCertificate| lower.as_ref().is_none_or(|name| one.identifiers.contains(name));
+    let mut code = 0;
+    let mut found = false;
+    for one in acme.iter().filter(wanted) {
+        found = true;
+        let names = one.identifiers.join(", ");
+        match one.renew() {
+            Ok(()) => println!("{names}: asked the server for an order of issuer \"{}\"", one.issuer),
+            Err(why) => {
+                eprintln!("tidegate: {names}: {why}");
+                code = 1;
+            }
+        }
+    }
+    if !found {
+        let which =
+            name.map_or_else(|| "no certificate".into(), |name| format!("no certificate with the name \"{name}\""));
+        eprintln!("tidegate: {which} is ordered by ACME\n  = \"tidegate certificates\" lists all");
+        return 1;
+    }
+    code
+}
+
+fn read(path: &Path) -> Result<Certificate, String> {
+    let text = std::fs::read(path).map_err(|e| observe::os(&e).to_string())?;
+    let mut all = tls::certs::certificates(&text)?;
+    if all.is_empty() { Err("it has no certificate".into()) } else { Ok(all.swap_remove(0)) }
+}
+
+/// Finds the files of `ssl_certificate`, each once.
+fn from_files(files: &Files, items: &[Item], folder: &Path) -> Vec<Row> {
+    fn visit(files: &Files, items: &[Item], folder: &Path, found: &mut BTreeMap<PathBuf, Vec<String>>) {
+        for d in directives(items) {
+            if let (b"ssl_certificate", [word]) = (d.name.bytes.as_slice(), d.args.as_slice()) {
+                let text = word.text();
+                let is_path =
+                    !text.contains('$') && !["data:", "engine:", "store:"].iter().any(|p| text.starts_with(p));
+                if is_path && !text.is_empty() {
+                    let place = format!("{}:{}", files.path(d.span.file).display(), d.line);
+                    found.entry(folder.join(&*text)).or_default().push(place);
+                }
+            }
+            visit(files, d.block.as_deref().unwrap_or_default(), folder, found);
+        }
+    }
+    let mut found = BTreeMap::new();
+    visit(files, items, folder, &mut found);
+    let row = |(file, places): (PathBuf, Vec<String>)| {
+        let leaf = read(&file);
+        let names = leaf.as_ref().map(names_of).unwrap_or_default();
+        Row { names, places, file: Some(file), leaf, acme: None }
+    };
+    found.into_iter().map(row).collect()
+}
+
+fn by_acme(acme: AcmeCertificate) -> Row {
+    let file = acme.file();
+    let leaf = match &file {
+        Some(file) if file.exists() => read(file),
+        Some(_) => Err("not issued yet".into()),
+        None => Err("nothing is stored (\"state_path off\")".into()),
+    };
+    Row { names: acme.identifiers.clone(), places: acme.places.clone(), file, leaf, acme: Some(acme) }
+}
+
+fn names_of(leaf: &Certificate) -> Vec<String> {
+    let address = |bytes: &Vec<u8>| match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes.as_slice()).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+        16 => <[u8; 16]>::try_from(bytes.as_slice()).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+        _ => None,
+    };
+    let dns = leaf.extensions.dns_names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
+    let all: Vec<String> = dns.chain(leaf.extensions.addresses.iter().filter_map(address)).collect();
+    if all.is_empty() { leaf.common_name().into_iter().collect() } else { all }
+}
+
+impl Row {
+    fn status(&self) -> Option<Value> {
+        self.acme.as_ref()?.status()
+    }
+
+    fn json(&self, now: i64) -> Value {
+        let status = self.status();
+        let status = |name: &str| status.as_ref().and_then(|status| status.get(name)).cloned().unwrap_or(Value::Null);
+        let acme = self.acme.as_ref().map(|acme| {
+            json!({
+                "issuer": acme.issuer, "uri": acme.uri, "challenge": acme.challenge, "state": status("state"),
+                "failures": status("failures"), "last_error": status("error"), "last_error_at": status("error_at"),
+                "next_order_at": status("next_order"),
+            })
+        });
+        let leaf = self.leaf.as_ref().ok();
+        json!({
+            "names": self.names,
+            "issuer": leaf.map(|leaf| name::rfc2253(leaf.issuer())),
+            "serial": leaf.map(Certificate::serial_hex),
+            "not_before": leaf.map(|leaf| leaf.not_before),
+            "not_after": leaf.map(|leaf| leaf.not_after),
+            "days_left": leaf.map(|leaf| (leaf.not_after - now).div_euclid(DAY)),
+            "problem": self.leaf.as_ref().err(),
+            "file": self.file.as_ref().map(|file| file.display().to_string()),
+            "configured": self.places,
+            "acme": acme,
+        })
+    }
+
+    fn text(&self, now: i64) -> String {
+        let mut out = String::new();
+        let mut line = |what: &str, text: &str| {
+            let _ = writeln!(out, "  {what:<12} {text}");
+        };
+        match &self.leaf {
+            Ok(leaf) => {
+                line("issuer", &name::rfc2253(leaf.issuer()));
+                let left = match (leaf.not_after - now).div_euclid(DAY) {
+                    days if days < 0 => "it has ended".into(),
+                    days => format!("{days} days left"),
+                };
+                line("valid until", &format!("{} ({left})", time::print(leaf.not_after)));
+            }
+            Err(why) => line("problem", why),
+        }
+        if let Some(file) = &self.file {
+            line("file", &file.display().to_string());
+        }
+        for place in &self.places {
+            line("configured", place);
+        }
+        if let Some(acme) = &self.acme {
+            let status = self.status();
+            let number = |name: &str| status.as_ref()?.get(name)?.as_i64();
+            let text = |name: &str| status.as_ref()?.get(name)?.as_str();
+            let state = text("state").unwrap_or("no order yet");
+            line("acme", &format!("issuer \"{}\", {}: {state}", acme.issuer, acme.challenge));
+            if let Some(at) = number("next_order") {
+                line("next order", &if at <= now { "now".into() } else { time::print(at) });
+            }
+            if let Some(why) = text("error") {
+                let at = number("error_at").map(|at| format!(" ({})", time::print(at))).unwrap_or_default();
+                line("last error", &format!("{why}{at}"));
+            }
+        }
+        let names = if self.names.is_empty() { "(no name)".into() } else { self.names.join(", ") };
+        format!("{names}\n{out}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read() {
+        let parse = |words: &[&str]| parse(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        let asked = parse(&["-c", "a", "--within", "14", "--json"]).expect("valid");
+        assert!(asked.json && asked.within == 14 && asked.rest == ["-c", "a"]);
+        for wrong in [&["--within"][..], &["--within", "-1"], &["--within", "x"], &["--renew"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
