@@ -46,11 +46,14 @@ pub struct Needs {
     pub anywhere: BTreeMap<Access, String>,
     pub connect: Ports,
     pub bind: Ports,
+    /// Directive that runs a program.
+    pub program: Option<String>,
 }
 
 impl Default for Needs {
     fn default() -> Needs {
-        Needs { paths: BTreeMap::new(), anywhere: BTreeMap::new(), connect: Ports::none(), bind: Ports::none() }
+        let (paths, anywhere) = (BTreeMap::new(), BTreeMap::new());
+        Needs { paths, anywhere, connect: Ports::none(), bind: Ports::none(), program: None }
     }
 }
 

@@ -76,16 +76,18 @@ pub struct Layers {
     pub ports: bool,
 }
 
-/// Rules of the worker process; `None` without Landlock or where the mode has none.
+/// Rules of the worker process; `None` without Landlock or where the mode has none. A program that the worker runs
+/// would inherit the rules, and may need any file.
 pub fn rules(config: &Config) -> Option<Rules> {
     let mode = config.core.sandbox.mode();
     let enforced = matches!(mode, Mode::On | Mode::Strict) && sandbox::landlock_version() >= LANDLOCK_FILES;
-    enforced.then(|| Rules::of(&config.needs, mode))
+    (enforced && config.needs.program.is_none()).then(|| Rules::of(&config.needs, mode))
 }
 
 /// Tells whether a worker with these rules can serve a configuration.
 pub fn fits(rules: Option<&Rules>, config: &Config) -> bool {
-    rules.is_none_or(|rules| rules.cover(&Rules::of(&config.needs, config.core.sandbox.mode())))
+    let covers = |rules: &Rules| rules.cover(&Rules::of(&config.needs, config.core.sandbox.mode()));
+    rules.is_none_or(|rules| config.needs.program.is_none() && covers(rules))
 }
 
 /// Confines the master.
@@ -185,7 +187,11 @@ pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Pre
             Err(e) => say!(Alert, "sandbox: Landlock failed {}", os(&e)),
         }
     }
-    layers.calls = filter(Process::Worker, mode, refusals.is_some());
+    layers.calls = match config.needs.program {
+        None => filter(Process::Worker, mode, refusals.is_some()),
+        // The master's calls are those of ordinary programs, which have no handler for counted refusals.
+        Some(_) => filter(Process::Master, mode, false),
+    };
     tell(mode, layers, rules);
     #[cfg(debug_assertions)]
     if testing() == "probe" {
@@ -253,6 +259,9 @@ pub fn explain(config: &Config) -> Vec<String> {
     for (access, why) in &config.needs.anywhere {
         let verb = if *access == sandbox::Access::Read { "read" } else { "write" };
         lines.push(format!("  = \"{why}\" begins with a variable: workers may {verb} everything"));
+    }
+    if let Some(why) = &config.needs.program {
+        lines.push(format!("  = \"{why}\" runs a program: workers may use all files and the master's system calls"));
     }
     lines.push("  = a reload that needs more starts a new worker process".into());
     lines

@@ -99,6 +99,7 @@ impl Walk<'_> {
                 self.roots.push((first.to_vec(), why()));
             }
             "include" => {}
+            "dns_hook" => self.needs.program = Some(why()),
             "access_log" if first == b"off" || first.starts_with(b"syslog:") => {}
             // The master opens logs; those with variables are opened by workers.
             "access_log" if first.contains(&b'$') => self.path(first, Access::Write, &why(), false),
@@ -279,6 +280,13 @@ mod tests {
         assert_eq!(walk("upstream u { server a service=http resolve; }").connect, Ports::Any);
         assert_eq!(walk("ssl_stapling on;").connect, Ports::Any);
         assert_eq!(walk("ssl_stapling off;").connect, ports(&[]));
+    }
+
+    #[test]
+    fn programs_are_needs() {
+        let needs = walk("acme_issuer a { challenge dns-01; dns_hook /usr/local/bin/hook timeout=1m; }");
+        assert_eq!(needs.program.as_deref(), Some("dns_hook /usr/local/bin/hook"));
+        assert_eq!(walk("acme_issuer a { challenge http-01; }").program, None);
     }
 
     #[test]
