@@ -34,17 +34,17 @@ pub async fn make(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed
     match runtime::time::timeout(server.timeout, stream.accept(choose)).await {
         Ok(Ok(())) => {}
         Ok(Err(why)) => {
-            metrics::count_handshake(metrics::Area::Mail, None);
+            metrics::count_handshake(metrics::Area::Mail, Err(metrics::TlsFailure::Other));
             s.log(Level::Info, format_args!("{}", shared::handshake_words(&why)));
             return Err(Closed);
         }
         Err(_) => {
-            metrics::count_handshake(metrics::Area::Mail, None);
+            metrics::count_handshake(metrics::Area::Mail, Err(metrics::TlsFailure::Other));
             return Err(timed_out(s));
         }
     }
     s.tls = stream.facts();
-    metrics::count_handshake(metrics::Area::Mail, Some(s.tls.as_ref().is_some_and(|facts| facts.resumed)));
+    metrics::count_handshake(metrics::Area::Mail, Ok(s.tls.as_ref().is_some_and(|facts| facts.resumed)));
     let Some(facts) = s.tls.clone().filter(|_| tls.verify != VerifyClient::Off) else { return Ok(()) };
     let Some(peer) = facts.peer.as_deref() else {
         if tls.verify == VerifyClient::On {

@@ -2,10 +2,11 @@
 //! `ngx_stream_ssl_servername`).
 
 use crate::session::StreamSession;
+use metrics::{TlsFailure, VerifyFailure};
 use observe::Level;
 use session_engine::Session;
 use session_engine::names::host;
-use session_engine::tls as shared;
+use session_engine::tls::{self as shared, verify_failure};
 use std::sync::Arc;
 use tls::{Choice, ClientHello, Facts, VerifyClient};
 use upstream::Stream;
@@ -20,20 +21,46 @@ pub async fn make(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16>
     }
     let idle_timer = server.tls.as_ref().map_or(DEFAULT_TIMEOUT, |tls| tls.handshake_timeout);
     let done = runtime::time::timeout(idle_timer, stream.accept(|hello| choose(s, hello))).await;
-    let words = match done {
+    let (words, failure) = match done {
         Ok(Ok(())) => {
             s.tls = stream.facts();
             let resumed = s.tls.as_ref().is_some_and(|facts| facts.resumed);
-            metrics::count_handshake(metrics::Area::Stream, Some(resumed));
+            count(s, Ok(resumed));
             return judge(s).await;
         }
-        Ok(Err(why)) => shared::handshake_words(&why),
-        Err(_) => "client timed out (110: Connection timed out)".into(),
+        Ok(Err(why)) => (shared::handshake_words(&why), failure(&why)),
+        Err(_) => ("client timed out (110: Connection timed out)".into(), TlsFailure::Timeout),
     };
     s.tls = None;
-    metrics::count_handshake(metrics::Area::Stream, None);
+    count(s, Err(failure));
     s.log(Level::Info, format_args!("{words}"));
     Err(500)
+}
+
+/// Counts the handshake for the process and for its server's zone.
+fn count(s: &StreamSession, done: Result<bool, TlsFailure>) {
+    metrics::count_handshake(metrics::Area::Stream, done);
+    if let Some(zone) = &s.srv().zone {
+        metrics::count_stream_handshake_of(zone, done);
+    }
+}
+
+fn refused(s: &StreamSession, why: VerifyFailure) -> Result<(), u16> {
+    metrics::process::TLS_VERIFY_FAILURES.up_at(why as usize);
+    if let Some(zone) = &s.srv().zone {
+        zone.up_at(metrics::stream_zone::TLS_VERIFY_FAILURES, why as usize);
+    }
+    Err(500)
+}
+
+fn failure(why: &upstream::HandshakeError) -> TlsFailure {
+    let upstream::HandshakeError::Tls(why) = why else { return TlsFailure::Other };
+    match why {
+        tls::TlsError::UnsupportedProtocol => TlsFailure::NoCommonProtocol,
+        tls::TlsError::NoSharedCipher => TlsFailure::NoCommonCipher,
+        why if why.is_rejected_certificate() => TlsFailure::PeerRejectedCert,
+        _ => TlsFailure::Other,
+    }
 }
 
 const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
@@ -75,7 +102,7 @@ async fn judge(s: &mut StreamSession) -> Result<(), u16> {
     let Some(peer) = facts.peer.as_deref() else {
         if verify == VerifyClient::On {
             s.log(Level::Info, format_args!("client sent no required SSL certificate"));
-            return Err(500);
+            return refused(s, VerifyFailure::NoCert);
         }
         return Ok(());
     };
@@ -83,14 +110,14 @@ async fn judge(s: &mut StreamSession) -> Result<(), u16> {
     if !peer.verdict.is_ok() && !excused {
         let (number, reason) = (peer.verdict.0, peer.verdict.reason());
         s.log(Level::Info, format_args!("client SSL certificate verify error: ({number}:{reason})"));
-        return Err(500);
+        return refused(s, verify_failure(peer.verdict));
     }
     if let Some(ask) = tls.ask.as_ref().filter(|_| peer.verdict.is_ok()) {
         let resolving = plan.srv(s.server).resolving.clone();
         let fault = ask.fault(&*s, peer, resolving).await;
         if let Some(reason) = *peer.asked.get_or_init(|| fault) {
             s.log(Level::Info, format_args!("client SSL certificate verify error: {reason}"));
-            return Err(500);
+            return refused(s, VerifyFailure::RevokedCert);
         }
     }
     Ok(())

@@ -14,6 +14,8 @@ const PEERS: &[(&str, &str)] = &[
     ("memcached", "memcached"),
     ("pebble", "pebble"),
     ("pg_ctlcluster", "postgresql"),
+    ("prometheus-nginx-exporter", "prometheus-nginx-exporter"),
+    ("promtool", "prometheus"),
     // A library; its folder shows that it is installed.
     ("/usr/lib/python3/dist-packages/jwcrypto", "python3-jwcrypto"),
 ];

@@ -63,6 +63,8 @@ pub struct BlockPlan<'a> {
     /// Plan indexes of the inner blocks, in the order of the configuration.
     pub children: &'a [usize],
     pub server_names: &'a [ServerName],
+    /// Addresses of the server's `listen` lines; none: the default address.
+    pub listens: &'a [Address],
     /// Writable folders: see [`crate::HttpPlan::folders`].
     pub folders: &'a mut Vec<crate::plan::Folder>,
     pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
@@ -106,6 +108,7 @@ struct Builder<'a> {
     /// By the address of the core's plan and the kind of root. The plan is kept, so that the address stays unique.
     cores: HashMap<(usize, Alias), (Arc<dyn Any + Send + Sync>, Arc<Core>)>,
     server_names: Vec<ServerName>,
+    listens: Vec<Address>,
     /// Servers with a complaint: further problems may be its consequence.
     faulty: Vec<usize>,
 }
@@ -134,6 +137,7 @@ pub fn build(
         complaints: Vec::new(),
         cores: HashMap::new(),
         server_names: Vec::new(),
+        listens: Vec::new(),
         faulty: Vec::new(),
     };
     let plan = b.http(http);
@@ -299,6 +303,7 @@ impl Builder<'_> {
             zone: None,
         });
         self.server_names.clone_from(&names);
+        self.listens = listens.iter().flat_map(|listen| &listen.specs).map(|spec| spec.address.clone()).collect();
         let root = self.core_conf(&levels).root.0.clone();
         let (location, tree) = self.location(block, &levels, index, None, None, root);
         self.servers[index].location = location;
@@ -466,6 +471,7 @@ impl Builder<'_> {
                 context: block.context,
                 children,
                 server_names: &self.server_names,
+                listens: &self.listens,
                 folders: &mut self.folders,
                 extensions: &mut self.extensions,
             };

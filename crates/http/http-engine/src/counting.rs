@@ -117,7 +117,10 @@ fn in_zones(r: &Request, server: Option<&Zone<server_zone::Of>>, location: Optio
     if let Some(zone) = server {
         match r.accounting.bytes_sent {
             0 => zone.up(server_zone::DISCARDED),
-            _ => zone.up_at(server_zone::RESPONSES, class),
+            _ => {
+                zone.up_at(server_zone::RESPONSES, class);
+                zone.count_code(r.out.status);
+            }
         }
         zone.add(server_zone::RECEIVED, r.incoming.length);
         zone.add(server_zone::SENT, r.accounting.bytes_sent);
@@ -126,7 +129,10 @@ fn in_zones(r: &Request, server: Option<&Zone<server_zone::Of>>, location: Optio
         zone.up(location_zone::REQUESTS);
         match r.accounting.bytes_sent {
             0 => zone.up(location_zone::DISCARDED),
-            _ => zone.up_at(location_zone::RESPONSES, class),
+            _ => {
+                zone.up_at(location_zone::RESPONSES, class);
+                zone.count_code(r.out.status);
+            }
         }
         zone.add(location_zone::RECEIVED, r.incoming.length);
         zone.add(location_zone::SENT, r.accounting.bytes_sent);

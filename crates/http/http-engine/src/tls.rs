@@ -6,8 +6,9 @@ use crate::handler::HandshakeHook;
 use crate::path;
 use crate::plan::{HttpPlan, Listener};
 use crate::request::Request;
+use metrics::VerifyFailure;
 use observe::Level;
-use session_engine::tls::Certified;
+use session_engine::tls::{Certified, verify_failure};
 use session_engine::upstreams::Resolving;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -103,6 +104,31 @@ impl HttpPlan {
         Some((choice, h2))
     }
 
+    /// Counts a handshake for the server that the client named, if it has a zone.
+    pub fn count_handshake(
+        self: &Arc<Self>,
+        connection: &Connection,
+        hello: Option<&ClientHello>,
+        done: Result<bool, metrics::TlsFailure>,
+    ) {
+        if self.servers.iter().all(|server| server.zone.is_none()) {
+            return;
+        }
+        let Some(listener) = self.listener_of(connection) else { return };
+        let named = match (&connection.tls, hello) {
+            (Some(_), _) => self.initial_server(connection),
+            (None, Some(hello)) => name(hello.server_name.as_deref()).and_then(|name| {
+                let mut r = self.request_of_handshake(connection.clone());
+                listener.names.find(&name, &mut r).ok().flatten()
+            }),
+            (None, None) => None,
+        };
+        let server = self.servers.get(named.unwrap_or(listener.default_server));
+        if let Some(zone) = server.and_then(|server| server.zone.as_ref()) {
+            metrics::count_handshake_of(zone, done);
+        }
+    }
+
     fn choice(self: &Arc<Self>, connection: &Rc<Connection>, hello: &ClientHello) -> Option<(Choice, usize)> {
         let listener = self.listener_of(connection).filter(|l| l.ssl)?;
         // Validations of certificates offer a single protocol.
@@ -162,6 +188,13 @@ pub fn misdirected(listener: &Listener, r: &mut Request) -> bool {
     misdirected
 }
 
+fn count_refused(r: &Request, why: VerifyFailure) {
+    metrics::process::TLS_VERIFY_FAILURES.up_at(why as usize);
+    if let Some(zone) = &r.srv().zone {
+        zone.up_at(metrics::server_zone::TLS_VERIFY_FAILURES, why as usize);
+    }
+}
+
 /// Status for missing TLS (497), or an invalid (495) or missing (496) client certificate.
 pub fn refused(listener: &Listener, r: &Request) -> Option<u16> {
     let connection = r.connection();
@@ -188,6 +221,8 @@ pub fn refused(listener: &Listener, r: &Request) -> Option<u16> {
                     "client SSL certificate verify error: ({number}:{reason}) while reading client request headers"
                 ),
             );
+            let why = if peer.verdict.is_ok() { VerifyFailure::RevokedCert } else { verify_failure(peer.verdict) };
+            count_refused(r, why);
             Some(495)
         }
         None if verify == VerifyClient::On => {
@@ -195,6 +230,7 @@ pub fn refused(listener: &Listener, r: &Request) -> Option<u16> {
                 Level::Info,
                 format_args!("client sent no required SSL certificate while reading client request headers"),
             );
+            count_refused(r, VerifyFailure::NoCert);
             Some(496)
         }
         None => None,

@@ -12,6 +12,7 @@ mod access;
 mod access_log;
 mod acme;
 mod addition;
+mod api;
 mod auth_basic;
 mod auth_failure_limit;
 mod auth_jwt;

@@ -10,6 +10,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::access_log::AccessLog,
     &crate::acme::Acme,
     &crate::addition::Addition,
+    &crate::api::ApiFeature,
     &crate::auth_basic::AuthBasic,
     &crate::auth_failure_limit::AuthFailureLimit,
     &crate::auth_jwt::AuthJwt,

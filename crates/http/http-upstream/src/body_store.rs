@@ -314,6 +314,33 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
     Ok(Some(store))
 }
 
+/// Reads a body of at most `client_body_buffer_size` bytes into memory. Fails with the response's status: 413 for a
+/// longer one, of which no more is read.
+pub async fn read_small(r: &mut Request) -> Result<Bytes, u16> {
+    let most = r.loc().core.conf.client_body_buffer_size.0;
+    let whole = |store: &BodyStore| store.shared().filter(|bytes| bytes.len() as u64 <= most).ok_or(413_u16);
+    if let Some(store) = kept(r) {
+        return whole(&store);
+    }
+    if matches!(r.incoming.body_length, Some(BodyLength::Exact(length)) if length > most) {
+        return Err(413);
+    }
+    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.incoming.body, RequestBody::Taken) else {
+        return Ok(Bytes::new());
+    };
+    let mut all = Memory::default();
+    received(r, 0);
+    while let Some(read) = std::future::poll_fn(|cx| reader.poll_read(cx)).await {
+        all.push(read?, 0);
+        let length = all.bytes().len() as u64;
+        received(r, length);
+        if length > most {
+            return Err(413);
+        }
+    }
+    Ok(all.settle())
+}
+
 /// Notes the bytes read of a body of unknown length.
 fn received(r: &mut Request, length: u64) {
     if r.incoming.body_length == Some(BodyLength::Chunked) {

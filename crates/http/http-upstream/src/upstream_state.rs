@@ -28,6 +28,8 @@ pub struct Try {
     pub sent: bool,
     pub bytes_sent: u64,
     pub bytes_received: u64,
+    /// Counters of the server, if its group has them.
+    pub zone: Option<metrics::Zone<metrics::peer::Of>>,
 }
 
 impl Try {
@@ -45,6 +47,21 @@ impl Try {
             sent: false,
             bytes_sent: 0,
             bytes_received: 0,
+            zone: None,
+        }
+    }
+    /// Creates a try of a server, for whose counters its bytes count.
+    pub fn of(peer: &upstream::Peer, started: Instant) -> Try {
+        Try { zone: peer.zone().cloned(), ..Try::new(peer.text.clone(), started) }
+    }
+    /// Counts transferred bytes.
+    #[inline]
+    pub fn transferred(&mut self, sent: u64, received: u64) {
+        self.bytes_sent += sent;
+        self.bytes_received += received;
+        if let Some(zone) = &self.zone {
+            zone.add(metrics::peer::SENT, sent);
+            zone.add(metrics::peer::RECEIVED, received);
         }
     }
 }
@@ -109,8 +126,7 @@ pub const OVER: &str = "sending to client";
 pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) -> bool {
     let (from_client, to_client) = std::mem::take(&mut r.accounting.tunnelled);
     if let Some(one) = UpstreamState::last(r) {
-        one.bytes_sent += from_client;
-        one.bytes_received += to_client;
+        one.transferred(from_client, to_client);
     }
     each(r, out, |one, out| number(which(one), out))
 }

@@ -3,7 +3,8 @@
 use crate::process;
 use crate::table::{BOUNDS_MICROS, Counter, Gauge, Histogram};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 pub(crate) const WIDTH: usize = process::SET.width();
@@ -12,12 +13,14 @@ pub(crate) const WIDTH: usize = process::SET.width();
 #[repr(align(128))]
 pub(crate) struct Block {
     pub(crate) number: usize,
+    /// Number of the worker thread plus 1; 0: another thread.
+    worker: AtomicUsize,
     pub(crate) cells: [AtomicU64; WIDTH],
 }
 
 impl Block {
     const fn new(number: usize) -> Block {
-        Block { number, cells: [const { AtomicU64::new(0) }; WIDTH] }
+        Block { number, worker: AtomicUsize::new(0), cells: [const { AtomicU64::new(0) }; WIDTH] }
     }
 }
 
@@ -39,6 +42,7 @@ impl Drop for Leave {
     fn drop(&mut self) {
         OWN.set(Some(&LATE));
         if let Some(block) = self.0.take() {
+            block.worker.store(0, Ordering::Relaxed);
             BLOCKS.lock().unwrap_or_else(PoisonError::into_inner).free.push(block);
         }
     }
@@ -101,6 +105,30 @@ fn sum(at: usize, width: usize) -> u64 {
     let blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
     let cells = blocks.all.iter().copied().chain([&LATE]).flat_map(|block| block.cells.iter().skip(at).take(width));
     cells.fold(0, |sum, cell| sum.wrapping_add(cell.load(Ordering::Relaxed)))
+}
+
+/// Marks this thread as a worker thread, whose own counts [`crate::workers`] returns.
+pub fn mark_worker(number: usize) {
+    own().worker.store(number + 1, Ordering::Relaxed);
+}
+
+/// Collects from each worker thread's cells; `read` gets functions for sums of counters and for gauges.
+pub(crate) fn of_workers<T>(
+    read: impl Fn(&dyn Fn(Counter<process::Of>) -> u64, &dyn Fn(Gauge<process::Of>) -> u64) -> T,
+) -> BTreeMap<usize, T> {
+    let blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
+    let mut all = BTreeMap::new();
+    for block in blocks {
+        let Some(number) = block.worker.load(Ordering::Relaxed).checked_sub(1) else { continue };
+        let sum = |at: usize, width: usize| {
+            let cells = block.cells.iter().skip(at).take(width);
+            cells.fold(0_u64, |sum, cell| sum.wrapping_add(cell.load(Ordering::Relaxed)))
+        };
+        let counter = |counter: Counter<process::Of>| sum(counter.at, counter.width);
+        let gauge = |gauge: Gauge<process::Of>| floor(sum(gauge.at, gauge.width));
+        all.insert(number, read(&counter, &gauge));
+    }
+    all
 }
 
 pub(crate) fn bucket(micros: u64) -> usize {

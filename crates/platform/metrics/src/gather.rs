@@ -3,6 +3,7 @@
 use crate::cells;
 use crate::table::{BOUNDS_MICROS, MetricKind, Row, Set, Unit, offset};
 use crate::{SETS, process, zone};
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub struct Family {
@@ -32,7 +33,7 @@ pub fn gather() -> Vec<Family> {
         let things: Vec<(&[String], Vec<u64>)> = if set.name == process::SET.name {
             vec![(&[], with_waiting(&cells::sums()))]
         } else {
-            zones.iter().filter(|zone| zone.set.name == set.name).map(|zone| (&*zone.labels, zone.sums())).collect()
+            of_zones(zones.iter().filter(|zone| zone.set.name == set.name))
         };
         if things.is_empty() {
             continue;
@@ -45,6 +46,20 @@ pub fn gather() -> Vec<Family> {
         }
     }
     families
+}
+
+/// Sums zones with equal labels, which are neighbours.
+fn of_zones<'a>(zones: impl Iterator<Item = &'a Arc<zone::Cells>>) -> Vec<(&'a [String], Vec<u64>)> {
+    let mut all: Vec<(&[String], Vec<u64>)> = Vec::new();
+    for zone in zones {
+        match all.last_mut() {
+            Some((labels, sums)) if **labels == *zone.labels => {
+                sums.iter_mut().zip(zone.sums()).for_each(|(sum, more)| *sum = sum.wrapping_add(more));
+            }
+            _ => all.push((&zone.labels, zone.sums())),
+        }
+    }
+    all
 }
 
 /// Adds waiting connections: those neither read nor written.

@@ -8,8 +8,11 @@
 #[macro_use]
 mod table;
 mod cells;
+mod codes;
 mod gather;
+mod lifecycle;
 mod nginx;
+mod reading;
 mod reference;
 mod render;
 mod tables;
@@ -17,8 +20,11 @@ mod tables;
 mod tests;
 mod zone;
 
+pub use cells::mark_worker;
 pub use gather::{Family, Sample, Value, gather};
+pub use lifecycle::Lifecycle;
 pub use nginx::nginx;
+pub use reading::{Reading, Times, WorkerCounts, readings, reset_workers, reset_zones, workers};
 pub use reference::reference;
 pub use render::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, json, openmetrics, prometheus};
 pub use table::{BOUNDS_MICROS, Counter, Gauge, Histogram, MetricKind, Row, Set, Tabled, Unit};

@@ -32,6 +32,12 @@ metrics! {
         TLS_HANDSHAKES_FAILED: Counter None "tidegate_tls_handshakes_failed" by "area" ["http", "stream", "mail"];
         /// TLS handshakes with clients that resumed a session, by area.
         TLS_SESSION_REUSES: Counter None "tidegate_tls_session_reuses" by "area" ["http", "stream", "mail"];
+        /// Failed TLS handshakes with clients, by reason.
+        TLS_FAILURES: Counter None "tidegate_tls_failures"
+            by "reason" ["timeout", "no_common_protocol", "no_common_cipher", "peer_rejected_cert", "other"];
+        /// Refused client certificates, by reason.
+        TLS_VERIFY_FAILURES: Counter None "tidegate_tls_verify_failures"
+            by "reason" ["no_cert", "expired_cert", "revoked_cert", "hostname_mismatch", "other"];
         /// Client requests with a cache lookup, by result (`$upstream_cache_status`).
         CACHE_RESPONSES: Counter None "tidegate_cache_responses"
             by "status" ["hit", "miss", "expired", "bypass", "stale", "updating", "revalidated"];
@@ -96,6 +102,16 @@ metrics! {
         RECEIVED: Counter Bytes "tidegate_server_zone_received_bytes";
         /// Response bytes sent.
         SENT: Counter Bytes "tidegate_server_zone_sent_bytes";
+        /// Completed TLS handshakes of the server.
+        TLS_HANDSHAKES: Counter None "tidegate_server_zone_tls_handshakes";
+        /// TLS handshakes of the server that resumed a session.
+        TLS_REUSES: Counter None "tidegate_server_zone_tls_session_reuses";
+        /// Failed TLS handshakes of the server, by reason.
+        TLS_FAILURES: Counter None "tidegate_server_zone_tls_failures"
+            by "reason" ["timeout", "no_common_protocol", "no_common_cipher", "peer_rejected_cert", "other"];
+        /// Refused client certificates of the server, by reason.
+        TLS_VERIFY_FAILURES: Counter None "tidegate_server_zone_tls_verify_failures"
+            by "reason" ["no_cert", "expired_cert", "revoked_cert", "hostname_mismatch", "other"];
     }
     /// Locations with `status_zone`
     pub mod location_zone ["location_zone"] {
@@ -118,6 +134,10 @@ metrics! {
         REQUESTS: Counter None "tidegate_upstream_peer_requests";
         /// Responses by status class.
         RESPONSES: Counter None "tidegate_upstream_peer_responses" by "class" ["1xx", "2xx", "3xx", "4xx", "5xx"];
+        /// Bytes sent to the server.
+        SENT: Counter Bytes "tidegate_upstream_peer_sent_bytes";
+        /// Bytes received from the server.
+        RECEIVED: Counter Bytes "tidegate_upstream_peer_received_bytes";
         /// Failures counted for `max_fails`.
         FAILS: Counter None "tidegate_upstream_peer_fails";
         /// Times the server became unavailable because of failures.
@@ -181,6 +201,16 @@ metrics! {
         RECEIVED: Counter Bytes "tidegate_stream_zone_received_bytes";
         /// Bytes sent to clients.
         SENT: Counter Bytes "tidegate_stream_zone_sent_bytes";
+        /// Completed TLS handshakes of the server.
+        TLS_HANDSHAKES: Counter None "tidegate_stream_zone_tls_handshakes";
+        /// TLS handshakes of the server that resumed a session.
+        TLS_REUSES: Counter None "tidegate_stream_zone_tls_session_reuses";
+        /// Failed TLS handshakes of the server, by reason.
+        TLS_FAILURES: Counter None "tidegate_stream_zone_tls_failures"
+            by "reason" ["timeout", "no_common_protocol", "no_common_cipher", "peer_rejected_cert", "other"];
+        /// Refused client certificates of the server, by reason.
+        TLS_VERIFY_FAILURES: Counter None "tidegate_stream_zone_tls_verify_failures"
+            by "reason" ["no_cert", "expired_cert", "revoked_cert", "hostname_mismatch", "other"];
     }
 }
 
@@ -212,11 +242,60 @@ pub fn cache_status(status: &str) -> Option<usize> {
     row.values.iter().position(|value| value.eq_ignore_ascii_case(status))
 }
 
-/// Counts a client's handshake: `Some(true)` resumed, `Some(false)` new session, `None` failed.
-pub fn count_handshake(area: Area, resumed: Option<bool>) {
-    let Some(resumed) = resumed else { return process::TLS_HANDSHAKES_FAILED.up_at(area as usize) };
-    process::TLS_HANDSHAKES.up_at(area as usize);
-    if resumed {
-        process::TLS_SESSION_REUSES.up_at(area as usize);
+/// Reasons of failed handshakes, in the order of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsFailure {
+    Timeout = 0,
+    NoCommonProtocol = 1,
+    NoCommonCipher = 2,
+    PeerRejectedCert = 3,
+    Other = 4,
+}
+
+/// Reasons to refuse a certificate, in the order of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerifyFailure {
+    NoCert = 0,
+    ExpiredCert = 1,
+    RevokedCert = 2,
+    HostnameMismatch = 3,
+    Other = 4,
+}
+
+/// Counts a client's handshake: `Ok(true)` resumed, `Ok(false)` new session.
+pub fn count_handshake(area: Area, done: Result<bool, TlsFailure>) {
+    match done {
+        Ok(resumed) => {
+            process::TLS_HANDSHAKES.up_at(area as usize);
+            if resumed {
+                process::TLS_SESSION_REUSES.up_at(area as usize);
+            }
+        }
+        Err(reason) => {
+            process::TLS_HANDSHAKES_FAILED.up_at(area as usize);
+            process::TLS_FAILURES.up_at(reason as usize);
+        }
+    }
+}
+
+/// Counts a client's handshake for its server's zone, too.
+pub fn count_handshake_of(zone: &crate::Zone<server_zone::Of>, done: Result<bool, TlsFailure>) {
+    match done {
+        Ok(resumed) => {
+            zone.up(server_zone::TLS_HANDSHAKES);
+            zone.add(server_zone::TLS_REUSES, u64::from(resumed));
+        }
+        Err(reason) => zone.up_at(server_zone::TLS_FAILURES, reason as usize),
+    }
+}
+
+/// As [`count_handshake_of`], for a server of the stream area.
+pub fn count_stream_handshake_of(zone: &crate::Zone<stream_zone::Of>, done: Result<bool, TlsFailure>) {
+    match done {
+        Ok(resumed) => {
+            zone.up(stream_zone::TLS_HANDSHAKES);
+            zone.add(stream_zone::TLS_REUSES, u64::from(resumed));
+        }
+        Err(reason) => zone.up_at(stream_zone::TLS_FAILURES, reason as usize),
     }
 }

@@ -2,6 +2,8 @@
 //! configuration gets its cells.
 
 use crate::cells::{bucket, change, own};
+use crate::codes::Codes;
+use crate::reading::Reading;
 use crate::table::{Counter, Gauge, Histogram, Set, Tabled};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -19,11 +21,18 @@ const GROUPS_MAX: usize = 64;
 #[repr(align(128))]
 struct Line([AtomicU64; LINE_CELLS]);
 
-type Lines = Box<[Line]>;
+/// A thread's cells in a zone.
+struct Lines {
+    cells: Box<[Line]>,
+    /// Counts by status code, allocated upon the first one.
+    codes: OnceLock<Box<Codes>>,
+}
+
 type Group = Box<[OnceLock<Lines>; GROUP_THREADS]>;
 
 fn lines(set: &Set) -> Lines {
-    (0..set.width().div_ceil(LINE_CELLS)).map(|_| Line::default()).collect()
+    let cells = (0..set.width().div_ceil(LINE_CELLS)).map(|_| Line::default()).collect();
+    Lines { cells, codes: OnceLock::new() }
 }
 
 /// Reads values that the owner of an object knows without counting; called when metrics are gathered.
@@ -35,6 +44,15 @@ pub(crate) struct Cells {
     groups: [OnceLock<Group>; GROUPS_MAX],
     shared: OnceLock<Lines>,
     source: Mutex<Option<Source>>,
+    /// Sums and codes at the last reset.
+    pub(crate) reset: Mutex<Option<Reset>>,
+}
+
+/// Counts at the time of a reset, which readings since then leave out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reset {
+    pub(crate) sums: Vec<u64>,
+    pub(crate) codes: BTreeMap<u16, u64>,
 }
 
 impl Cells {
@@ -45,6 +63,7 @@ impl Cells {
             groups: [const { OnceLock::new() }; GROUPS_MAX],
             shared: OnceLock::new(),
             source: Mutex::new(None),
+            reset: Mutex::new(None),
         }
     }
     #[inline]
@@ -57,19 +76,34 @@ impl Cells {
     fn add(&self, at: usize, by: u64) {
         let own = self.of(own().number);
         let lines = own.unwrap_or_else(|| self.shared.get_or_init(|| lines(self.set)));
-        let Some(cell) = lines.get(at / LINE_CELLS).and_then(|line| line.0.get(at % LINE_CELLS)) else { return };
+        let Some(cell) = lines.cells.get(at / LINE_CELLS).and_then(|line| line.0.get(at % LINE_CELLS)) else { return };
         match own {
             Some(_) => change(cell, by),
             None => _ = cell.fetch_add(by, Ordering::Relaxed),
         }
     }
+    fn count_code(&self, status: u16) {
+        let own = self.of(own().number);
+        let lines = own.unwrap_or_else(|| self.shared.get_or_init(|| lines(self.set)));
+        lines.codes.get_or_init(Box::default).up(status, own.is_none());
+    }
+    fn all_lines(&self) -> impl Iterator<Item = &Lines> {
+        let groups = self.groups.iter().filter_map(OnceLock::get);
+        groups.flat_map(|group| group.iter().filter_map(OnceLock::get)).chain(self.shared.get())
+    }
+    /// Returns the counts by status code over all threads, those that are not 0.
+    pub(crate) fn codes(&self) -> BTreeMap<u16, u64> {
+        let mut all = BTreeMap::new();
+        for codes in self.all_lines().filter_map(|lines| lines.codes.get()) {
+            codes.add_to(&mut all);
+        }
+        all
+    }
     /// Returns the sums over all threads, cell by cell, with the source's values.
     pub(crate) fn sums(&self) -> Vec<u64> {
         let mut sums = vec![0_u64; self.set.width()];
-        let groups = self.groups.iter().filter_map(OnceLock::get);
-        let own = groups.flat_map(|group| group.iter().filter_map(OnceLock::get)).chain(self.shared.get());
-        for lines in own {
-            let cells = lines.iter().flat_map(|line| &line.0);
+        for lines in self.all_lines() {
+            let cells = lines.cells.iter().flat_map(|line| &line.0);
             for (sum, cell) in sums.iter_mut().zip(cells) {
                 *sum = sum.wrapping_add(cell.load(Ordering::Relaxed));
             }
@@ -103,7 +137,8 @@ impl Values<'_> {
     }
 }
 
-type Zones = BTreeMap<(&'static str, Box<[String]>), Weak<Cells>>;
+/// By set, labels and scope.
+type Zones = BTreeMap<(&'static str, Box<[String]>, u64), Weak<Cells>>;
 static ZONES: Mutex<Zones> = Mutex::new(BTreeMap::new());
 
 pub(crate) fn all() -> Vec<Arc<Cells>> {
@@ -139,11 +174,15 @@ impl<S> std::fmt::Debug for Zone<S> {
 impl<S: Tabled> Zone<S> {
     /// Returns the zone with these label values, existing or new.
     pub fn named(labels: &[&str]) -> Zone<S> {
+        Zone::scoped(labels, 0)
+    }
+    /// Returns one of several zones with these labels. Expositions add them up.
+    pub fn scoped(labels: &[&str], scope: u64) -> Zone<S> {
         debug_assert_eq!(labels.len(), S::SET.labels.len());
         let labels: Box<[String]> = labels.iter().map(ToString::to_string).collect();
         let mut zones = ZONES.lock().unwrap_or_else(PoisonError::into_inner);
         zones.retain(|_, cells| cells.strong_count() > 0);
-        let key = (S::SET.name, labels.clone());
+        let key = (S::SET.name, labels.clone(), scope);
         if let Some(cells) = zones.get(&key).and_then(Weak::upgrade) {
             return Zone { cells, of: PhantomData };
         }
@@ -171,6 +210,18 @@ impl<S: Tabled> Zone<S> {
     #[inline]
     pub fn add_at(&self, counter: Counter<S>, index: usize, by: u64) {
         self.cells.add(counter.at + index.min(counter.width - 1), by);
+    }
+    /// Counts a response by its status code.
+    pub fn count_code(&self, status: u16) {
+        self.cells.count_code(status);
+    }
+    /// Returns the zone's values since its last reset.
+    pub fn reading(&self) -> Reading<S> {
+        Reading::of(&self.cells)
+    }
+    /// Starts all readings anew. Expositions go on: their counters never decrease.
+    pub fn reset(&self) {
+        crate::reading::reset(&self.cells);
     }
     pub fn note(&self, histogram: Histogram<S>, micros: u64) {
         self.cells.add(histogram.at + bucket(micros), 1);

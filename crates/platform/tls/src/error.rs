@@ -25,6 +25,13 @@ pub enum TlsError {
     Dead,
 }
 
+impl TlsError {
+    /// The peer refused our certificate with an alert (RFC 8446, 6.2).
+    pub fn is_rejected_certificate(&self) -> bool {
+        matches!(self, TlsError::Alert(42..=46 | 48))
+    }
+}
+
 impl std::fmt::Display for TlsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let known =

@@ -111,7 +111,10 @@ impl Loop {
         let refusals = refusals.map(Watched::new).transpose()?;
         let superior = match orders {
             Orders::Master(socket) => Superior::Master(Channel::new(socket)?),
-            Orders::Signals(single) => Superior::Nobody(single),
+            Orders::Signals(single) => {
+                metrics::Lifecycle::note_load(clock::unix_millis());
+                Superior::Nobody(single)
+            }
         };
         let (mut threads, ended) = Threads::new();
         let assignments = copies(&listeners, &listeners.assignments(config.core.workers))?;
@@ -272,6 +275,7 @@ impl Loop {
         }
         self.listeners = listeners;
         self.config = config;
+        metrics::Lifecycle::note_load(clock::unix_millis());
         self.background.replace(&self.config);
         self.config.logs.forget_unused();
         self.retired_pause = RETIRED_FIRST;

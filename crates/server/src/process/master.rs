@@ -117,6 +117,7 @@ pub fn run(
         new_binary: None,
         rules: None,
     };
+    note_load();
     let words: Vec<_> = master.program.arguments.iter().map(|word| word.to_string_lossy()).collect();
     net::title::set(&format!("{}: master process {}", crate::voice::name(), words.join(" ")));
     let mut master = match master.start_worker() {
@@ -164,6 +165,12 @@ pub fn run(
             return master.exit(0);
         }
     }
+}
+
+/// Notes for the API that a configuration serves.
+fn note_load() {
+    base::clock::update();
+    metrics::Lifecycle::note_load(base::clock::unix_millis());
 }
 
 impl Master {
@@ -353,6 +360,7 @@ impl Master {
     }
 
     fn commit(&mut self, config: Config, listeners: Listeners) {
+        note_load();
         self.listeners.remove_paths(&listeners);
         self.listeners = listeners;
         self.config = config;
@@ -419,6 +427,7 @@ impl Master {
                 say!(Alert, "worker process {pid} exited with fatal code {FATAL} and cannot be respawned");
                 return Step::Exit(self.clean_up(1));
             }
+            metrics::Lifecycle::note_respawn();
             let pause = self.pause_after(&worker, status);
             self.restart_at = Some(Instant::now() + pause);
         }

@@ -4,6 +4,7 @@
 use crate::build::{Feature, StreamBuild};
 use crate::session::StreamSession;
 use conf_schema::{Area, Problem, Table, directives};
+use session_engine::inventory::Inventory;
 use session_engine::keyval::{self, Keeping};
 use std::any::Any;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ impl Feature for KeyvalFeature {
     fn plan_stream(&self, _: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
         let zones = keyval::connect::<StreamSession>(stream.cx)?;
         if !zones.is_empty() {
+            Inventory::of(stream.cx).stream.add_keyvals(&zones);
             let keeping = Arc::new(Keeping(zones));
             stream.extensions.push(keeping.clone());
             stream.background.push(keeping);

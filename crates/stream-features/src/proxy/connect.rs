@@ -96,6 +96,7 @@ impl<'a> Servers<'a> {
         let Some(one) = s.tries.last_mut() else { return };
         let ms = clock::now().millis_since(one.started);
         one.first_byte_ms = Some(ms);
+        active.first_byte();
         if self.counts() == Counts::FirstByte {
             active.header(ms);
         }

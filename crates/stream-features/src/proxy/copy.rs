@@ -57,6 +57,9 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
     })
     .await;
     account(&copy, s);
+    if let Some(one) = s.tries.last() {
+        active.transferred(one.bytes_sent, one.bytes_received);
+    }
     end_try(s);
     say(s, over);
     drop((server, active));

@@ -6,9 +6,11 @@ use crate::groups::{Counts, Groups, Rules, StreamResolver, UpstreamRef};
 use crate::session::StreamSession;
 use conf_schema::value::Msec;
 use conf_schema::{Area, At, Cx, Directive, Problem, Table, Value, directives};
+use session_engine::inventory::{Inventory, Listed};
 use session_engine::upstreams::ResolverLine;
 use session_engine::upstreams::methods::{self, Marker, RandomValue, Zone};
 use session_engine::upstreams::servers::StreamServers;
+use session_engine::upstreams::state::{self, StateValue};
 use session_engine::zones;
 use std::any::Any;
 use std::sync::Arc;
@@ -36,6 +38,9 @@ directives! {
         /// Name and size of shared memory. The values are checked; the state of a group is always shared by all
         /// threads.
         zone: Zone,
+        /// Keeps the servers of the group in this file, which `api` writes and every start reads. Requires `zone`, and
+        /// excludes `server`.
+        state: StateValue,
         /// Name servers for the names of this group, instead of those of the stream block.
         resolver: ResolverLine,
         /// Maximum time to resolve a name.
@@ -108,13 +113,14 @@ impl Feature for UpstreamBlock {
     fn plan_stream(&self, _: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
         zones::check_shares(stream.cx, Zone::kind(true))?;
         let names = stream.cx.get::<Groups>().names.clone();
-        stream.background.push(names);
+        Inventory::of(stream.cx).stream.set_present();
+        stream.background.insert(0, names);
         Ok(())
     }
     fn plan_upstream(&self, own: Option<Box<dyn Any>>, d: &Directive, cx: &mut Cx) -> Result<(), Problem> {
         let input = own.and_then(|own| own.downcast::<UpstreamInput>().ok());
         let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
-        let Some(input) = input.filter(|input| input.server.is_some()) else {
+        let Some(input) = input.filter(|input| input.server.is_some() || input.state.is_some()) else {
             return Err(Problem::says("no servers are inside upstream"));
         };
         let (method, rules) = method(&input, d, cx);
@@ -128,7 +134,8 @@ fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut C
     if !method.takes_backups() && lines.iter().any(|line| line.spec.backup) {
         return Err(Problem::says("balancing method does not support parameter \"backup\""));
     }
-    if lines.iter().all(|line| line.spec.backup) {
+    state::check(conf.state.as_ref(), conf.zone.as_ref(), !lines.is_empty())?;
+    if conf.state.is_none() && lines.iter().all(|line| line.spec.backup) {
         return Err(Problem::says(format!("no servers in upstream \"{name}\"")));
     }
     let area = cx.get::<StreamResolver>();
@@ -146,9 +153,18 @@ fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut C
             return Err(Problem::says(words));
         }
     }
-    let extras = Extras { counted: conf.zone.is_some(), ..Extras::default() };
+    let roster = conf.zone.as_ref().map(|_| state::roster(name, true, conf.state.as_ref()));
+    let extras = Extras { counted: conf.zone.is_some(), stream: true, roster, ..Extras::default() };
     let group = Arc::new(Group::with(name, lines, method, KeepAlive::none(), true, extras));
-    cx.get::<Groups>().names.keep(Naming { group: group.clone(), resolver, timeout });
+    let names = cx.get::<Groups>().names.clone();
+    let listed = Listed {
+        group: group.clone(),
+        zone: conf.zone.map(|zone| zone.0),
+        resolves: resolver.is_some(),
+        state: conf.state.map(|state| state.0),
+    };
+    state::list(cx, listed, &names);
+    names.keep(Naming { group: group.clone(), resolver, timeout });
     Ok(UpstreamRef { group, rules: Some(Arc::new(rules)) })
 }
 

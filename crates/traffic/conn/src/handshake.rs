@@ -43,7 +43,7 @@ impl Carrier for Secure {
     fn timed_out(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
         let connection = self.connection();
         if Secure::is_handshaking(&self) {
-            metrics::count_handshake(metrics::Area::Http, None);
+            self.count(worker, Err(metrics::TlsFailure::Timeout));
             self.say(worker, Level::Info, "client timed out (110: Connection timed out)");
             head_in::reset_timed_out(worker, key, &connection);
             return worker.close(key);

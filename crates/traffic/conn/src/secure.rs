@@ -2,6 +2,7 @@
 
 use crate::worker::{READ_BYTES, Worker};
 use http_engine::Connection;
+use metrics::TlsFailure;
 use net::poller::Key;
 use observe::Level;
 use runtime::budget;
@@ -193,7 +194,7 @@ impl Secure {
                 }
                 if received.handshake_done {
                     let resumed = self.connection().tls.as_ref().is_some_and(|facts| facts.resumed);
-                    metrics::count_handshake(metrics::Area::Http, Some(resumed));
+                    self.count(worker, Ok(resumed));
                 }
                 Ok(received)
             }
@@ -226,7 +227,7 @@ impl Secure {
 
     fn ended(&self, worker: &Worker) {
         if self.stream.borrow().is_handshaking() {
-            metrics::count_handshake(metrics::Area::Http, None);
+            self.count(worker, Err(TlsFailure::Other));
             // nginx distinguishes clients that sent nothing (`ngx_http_ssl_handshake`).
             let words =
                 if self.begun.get() { "peer closed connection in SSL handshake" } else { "client closed connection" };
@@ -236,10 +237,18 @@ impl Secure {
 
     fn log(&self, worker: &Worker, e: &TlsError, is_handshaking: bool) {
         if is_handshaking {
-            metrics::count_handshake(metrics::Area::Http, None);
+            self.count(worker, Err(failure(e)));
         }
         let call = if is_handshaking { "SSL_do_handshake" } else { "SSL_read" };
         self.say(worker, level_of(e), &format!("{call}() failed (SSL: {e})"));
+    }
+
+    /// Counts the handshake for the process and, if it has a zone, for the server that the client names.
+    pub fn count(&self, worker: &Worker, done: Result<bool, TlsFailure>) {
+        metrics::count_handshake(metrics::Area::Http, done);
+        if let Some(plan) = &*worker.plan.borrow() {
+            plan.count_handshake(&self.connection(), self.stream.borrow().hello(), done);
+        }
     }
 
     pub fn say(&self, worker: &Worker, level: Level, words: &str) {
@@ -258,6 +267,15 @@ impl Secure {
         {
             let _ = write_out(&mut stream, worker, key);
         }
+    }
+}
+
+pub fn failure(e: &TlsError) -> TlsFailure {
+    match e {
+        TlsError::UnsupportedProtocol => TlsFailure::NoCommonProtocol,
+        TlsError::NoSharedCipher => TlsFailure::NoCommonCipher,
+        e if e.is_rejected_certificate() => TlsFailure::PeerRejectedCert,
+        _ => TlsFailure::Other,
     }
 }
 

@@ -87,6 +87,7 @@ pub struct Turns {
 impl Turns {
     pub fn begin(init: ThreadInit) -> std::io::Result<Turns> {
         clock::update();
+        metrics::mark_worker(init.index);
         metrics::prepare_thread();
         let thread = runtime::Thread::enter()?;
         let worker = Rc::new(Worker::new(init.serving)?);

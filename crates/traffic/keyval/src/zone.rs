@@ -301,6 +301,10 @@ impl Zone {
         (books.bytes, books.pairs)
     }
 
+    /// Returns the size of the zone in bytes.
+    pub fn size(&self) -> u64 {
+        self.bytes_max
+    }
     /// Returns a number that grows with every change.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)

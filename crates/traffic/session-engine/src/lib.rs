@@ -14,6 +14,7 @@ pub mod geo;
 pub mod geoip;
 pub mod geoip2;
 pub mod hosts;
+pub mod inventory;
 pub mod keyval;
 pub mod levels;
 pub mod limit_conn;

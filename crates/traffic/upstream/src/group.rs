@@ -5,16 +5,17 @@ use crate::balance::{Attempts, Method};
 use crate::health::{Budget, Ejection};
 use crate::peer::{Peer, PeerSpec};
 use crate::pool::KeepAlive;
+use crate::registry::{remember_all, remembered_names};
+use crate::roster::{Entry, Origin, Roster};
 use net::Address;
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use tokio::sync::Notify;
 
 /// Servers kept per line.
-const SERVERS_OF_LINE_MAX: usize = 1024;
+pub(crate) const SERVERS_OF_LINE_MAX: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -32,7 +33,7 @@ pub enum Source {
     },
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Parameters of each server; the address is a placeholder.
     pub spec: PeerSpec,
@@ -88,6 +89,10 @@ pub struct Extras {
     pub budget: Option<Budget>,
     /// `zone`: counts per server.
     pub counted: bool,
+    /// The group belongs to the stream area.
+    pub stream: bool,
+    /// Servers that outlive the configuration, and the numbers of all; with `zone`.
+    pub roster: Option<Arc<Roster>>,
 }
 
 /// An `upstream` block, or the addresses of a name in `proxy_pass`.
@@ -101,12 +106,18 @@ pub struct Group {
     pub keepalive: KeepAlive,
     /// An `upstream` block, not implied by a URL.
     pub explicit: bool,
-    pub lines: Vec<Line>,
     pub extras: Extras,
     pub(crate) waiting: AtomicUsize,
+    /// Requests that found the queue full.
+    pub(crate) overflows: AtomicU64,
     pub(crate) freed: Notify,
-    /// Resolved addresses by line.
-    found: Mutex<Vec<Vec<ResolvedAddress>>>,
+    /// Lines with their resolved addresses.
+    entries: Mutex<Vec<Entry>>,
+    /// Changes of `entries`, but for addresses.
+    generation: AtomicU64,
+    changed: Notify,
+    /// Checks that every server must pass before its first request (`mandatory`).
+    first_checks: Mutex<Vec<String>>,
     members: RwLock<Arc<Members>>,
     pub(crate) rounds: Rounds,
     /// Lock for limits over all threads: `max_conns`, and ejections.
@@ -126,8 +137,7 @@ impl Group {
         explicit: bool,
         extras: Extras,
     ) -> Group {
-        let found = lines.iter().map(|line| remembered_names(name, &line.source)).collect();
-        let group = Group {
+        let mut group = Group {
             name: name.into(),
             number: number(name),
             method,
@@ -135,22 +145,35 @@ impl Group {
             explicit,
             extras,
             waiting: AtomicUsize::new(0),
+            overflows: AtomicU64::new(0),
             freed: Notify::new(),
-            found: Mutex::new(found),
+            entries: Mutex::default(),
+            generation: AtomicU64::new(0),
+            changed: Notify::new(),
+            first_checks: Mutex::default(),
             members: RwLock::new(Arc::new(Members::default())),
             rounds: Rounds::default(),
             turn: Mutex::new(()),
-            lines,
         };
-        let found = group.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        group.rebuild(&found);
+        let file: Vec<Entry> = match &group.extras.roster {
+            Some(roster) => roster.number_lines(lines),
+            None => lines.into_iter().map(|line| Entry::new(0, line, Origin::File)).collect(),
+        };
+        let added = group.extras.roster.as_ref().map(|roster| roster.added()).unwrap_or_default();
+        let mut entries: Vec<Entry> = file.into_iter().chain(added).collect();
+        for entry in &mut entries {
+            entry.found = remembered_names(&group.key(), &entry.line.source);
+        }
+        let before = group.extras.roster.as_ref().map(|roster| roster.peers()).unwrap_or_default();
+        group.rebuild(&entries, &before);
+        *group.entries.get_mut().unwrap_or_else(PoisonError::into_inner) = entries;
         group
     }
 
     /// A group for one request, forgotten with it.
     pub fn fleeting(name: &str, addresses: Vec<Address>) -> Group {
         let group = Group::new(name, Vec::new(), Method::RoundRobin, KeepAlive::none(), false);
-        let peers = addresses.into_iter().map(|address| Arc::new(Peer::new(PeerSpec::new(name, address))));
+        let peers = addresses.into_iter().map(|address| Arc::new(Peer::new(PeerSpec::new(name, address), 0)));
         let primary: Vec<_> = peers.collect();
         let members = Members { total_weight: primary.len() as u64, primary, ..Members::default() };
         *group.members.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(members);
@@ -163,58 +186,113 @@ impl Group {
     pub fn attempts(&self) -> Attempts {
         Attempts::new(self.members())
     }
-    pub fn is_found(&self, line: usize) -> bool {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.get(line).is_some_and(|servers| !servers.is_empty())
+    /// Name that no group of the other area has.
+    pub(crate) fn key(&self) -> String {
+        if self.extras.stream { format!("stream {}", self.name) } else { self.name.clone() }
+    }
+    pub(crate) fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Returns the group's lines with their numbers.
+    pub fn lines(&self) -> Vec<Entry> {
+        self.entries().clone()
+    }
+    /// Returns a number that grows with every change of the lines.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+    /// Waits for a change of the lines after `seen`, a number of [`Group::generation`].
+    pub async fn changed_since(&self, seen: u64) {
+        loop {
+            let changed = self.changed.notified();
+            if self.generation() != seen {
+                return;
+            }
+            changed.await;
+        }
+    }
+    /// Returns the number of requests that wait, and of those that found the queue full.
+    pub fn queued(&self) -> (usize, u64) {
+        (self.waiting.load(Ordering::Relaxed), self.overflows.load(Ordering::Relaxed))
+    }
+    /// Sets the checks that servers added later must pass before their first request.
+    pub fn check_first(&self, checks: Vec<String>) {
+        *self.first_checks.lock().unwrap_or_else(PoisonError::into_inner) = checks;
+    }
+    /// Tells whether a line has servers; `index`: its position in [`Group::lines`].
+    pub fn is_found(&self, index: usize) -> bool {
+        self.entries().get(index).is_some_and(|entry| !entry.found.is_empty())
     }
 
     /// Updates a line's addresses; remaining servers keep their state. Returns whether anything changed.
-    pub fn update(&self, line: usize, mut now: Vec<ResolvedAddress>) -> bool {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(known), Some(written)) = (found.get(line), self.lines.get(line)) else { return false };
-        now.truncate(SERVERS_OF_LINE_MAX);
-        if written.spec.weight != 1 {
-            // The line's own weight overrides the records'.
-            now.iter_mut().filter_map(|f| f.record.as_mut()).for_each(|record| record.1 = written.spec.weight);
-        }
-        let mut merged = Vec::with_capacity(now.len());
-        for old in known {
-            if let Some(at) = now.iter().position(|new| new == old) {
-                merged.push(now.remove(at));
-            }
-        }
-        merged.append(&mut now);
-        if *known == merged {
+    pub fn update(&self, index: usize, now: Vec<ResolvedAddress>) -> bool {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(index) else { return false };
+        if !entry.update(&self.key(), now) {
             return false;
         }
-        remember_names(&self.name, &written.source, &merged);
-        found[line] = merged;
-        self.rebuild(&found);
-        drop(found);
+        self.rebuild(&entries, &[]);
+        drop(entries);
         self.freed.notify_waiters();
         true
     }
+    /// As [`Group::update`], by number and source, which the line may no longer have.
+    pub fn update_numbered(&self, number: u64, source: &Source, now: Vec<ResolvedAddress>) -> bool {
+        let index = self.entries().iter().position(|e| e.number == number && e.line.source == *source);
+        index.is_some_and(|index| self.update(index, now))
+    }
+    /// Replaces the lines. Their known addresses stay.
+    pub(crate) fn replace(&self, mut new: Vec<Entry>) {
+        let mut entries = self.entries();
+        for entry in &mut new {
+            let same = |old: &&Entry| old.number == entry.number && old.line.source == entry.line.source;
+            if let Some(old) = entries.iter().find(same) {
+                entry.found.clone_from(&old.found);
+            }
+        }
+        *entries = new;
+        self.rebuild(&entries, &[]);
+        drop(entries);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.changed.notify_waiters();
+        self.freed.notify_waiters();
+    }
 
-    fn rebuild(&self, found: &[Vec<ResolvedAddress>]) {
+    /// Publishes the servers of these lines; `before`: servers of other configurations, whose state they continue.
+    fn rebuild(&self, entries: &[Entry], before: &[Arc<Peer>]) {
         let mut specs = Vec::new();
-        for (line, found) in self.lines.iter().zip(found) {
+        for entry in entries {
+            let line = &entry.line;
             match &line.source {
                 Source::Fixed(all) => {
-                    specs.extend(all.iter().map(|address| PeerSpec { address: address.clone(), ..line.spec.clone() }));
+                    let specs_of = |address: &Address| PeerSpec { address: address.clone(), ..line.spec.clone() };
+                    specs.extend(all.iter().map(|address| (entry.number, all.len() == 1, specs_of(address))));
                 }
-                _ => specs.extend(found.iter().filter_map(|f| self.spec(line, f))),
+                _ => {
+                    let found = entry.found.iter().filter_map(|f| self.spec(line, f));
+                    specs.extend(found.map(|spec| (entry.number, false, spec)));
+                }
             }
         }
         let old = self.members();
+        let before: Vec<Arc<Peer>> = old.all().chain(before).cloned().collect();
         let mut members = Members::default();
-        for peer in remember_all(&self.name, specs) {
+        let first_checks = self.first_checks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for peer in remember_all(&self.key(), specs, self.extras.roster.as_deref(), &before) {
             if self.extras.counted {
                 peer.count(&self.name);
+            }
+            for check in &first_checks {
+                peer.begin_check(check, true, true);
             }
             let list = if peer.spec.backup { &mut members.backup } else { &mut members.primary };
             list.push(peer);
         }
         members.total_weight = members.primary.iter().map(|p| u64::from(p.spec.weight)).sum();
+        if let Some(roster) = &self.extras.roster {
+            let left = old.all().filter(|p| !members.all().any(|m| Arc::ptr_eq(&m.live, &p.live)));
+            roster.bury(left.map(|peer| Arc::downgrade(&peer.live)));
+        }
         *self.members.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(members);
         drop(old);
     }
@@ -239,93 +317,6 @@ impl Group {
 fn number(name: &str) -> u64 {
     static KEYS: OnceLock<RandomState> = OnceLock::new();
     KEYS.get_or_init(RandomState::new).hash_one(name)
-}
-
-/// Last resolved addresses, from which a reload starts.
-type Names = HashMap<(String, String), Vec<ResolvedAddress>>;
-static NAMES: Mutex<Option<Names>> = Mutex::new(None);
-/// Remembered names at most.
-const NAMES_MAX: usize = 10_000;
-
-fn name_of(source: &Source) -> Option<String> {
-    match source {
-        Source::Fixed(_) => None,
-        Source::Named { host, .. } => Some(host.to_ascii_lowercase()),
-        Source::Resolved { host, service: None, .. } => Some(format!("{} resolve", host.to_ascii_lowercase())),
-        Source::Resolved { host, service: Some(service), .. } => {
-            Some(format!("{} {service}", host.to_ascii_lowercase()))
-        }
-    }
-}
-
-fn remember_names(group: &str, source: &Source, found: &[ResolvedAddress]) {
-    let Some(name) = name_of(source) else { return };
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    let names = names.get_or_insert_default();
-    if names.len() >= NAMES_MAX {
-        names.clear();
-    }
-    names.insert((group.to_string(), name), found.to_vec());
-}
-
-fn remembered_names(group: &str, source: &Source) -> Vec<ResolvedAddress> {
-    let Some(name) = name_of(source) else { return Vec::new() };
-    let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut found = names.as_ref().and_then(|n| n.get(&(group.to_string(), name))).cloned().unwrap_or_default();
-    if let Source::Named { port, .. } | Source::Resolved { port, service: None, .. } = source {
-        found.iter_mut().for_each(|f| f.address.set_port(*port));
-    }
-    found
-}
-
-/// Identity of a server over reloads, which keeps its state.
-#[derive(PartialEq, Eq, Hash)]
-struct PeerId {
-    group: Arc<str>,
-    spec: PeerSpec,
-    /// Equal preceding lines: repeated lines have separate counters.
-    before: usize,
-}
-
-#[derive(Default)]
-struct Peers {
-    known: HashMap<PeerId, Weak<Peer>>,
-    /// Number of entries at which unused ones are removed.
-    sweep_at: usize,
-}
-
-const SWEEP_AT_MIN: usize = 64;
-
-impl Peers {
-    fn get(&mut self, id: PeerId) -> Arc<Peer> {
-        if let Some(peer) = self.known.get(&id).and_then(Weak::upgrade) {
-            return peer;
-        }
-        if self.known.len() >= self.sweep_at {
-            self.known.retain(|_, peer| peer.strong_count() > 0);
-            self.sweep_at = SWEEP_AT_MIN.max(self.known.len() * 2);
-        }
-        let peer = Arc::new(Peer::new(id.spec.clone()));
-        self.known.insert(id, Arc::downgrade(&peer));
-        peer
-    }
-}
-
-/// Servers of a group's lines, known ones with their state.
-fn remember_all(group: &str, specs: Vec<PeerSpec>) -> Vec<Arc<Peer>> {
-    static PEERS: Mutex<Option<Peers>> = Mutex::new(None);
-    let mut seen: HashMap<&PeerSpec, usize> = HashMap::with_capacity(specs.len());
-    let times = |spec| {
-        let times = seen.entry(spec).or_default();
-        *times += 1;
-        *times - 1
-    };
-    let before: Vec<usize> = specs.iter().map(times).collect();
-    let group: Arc<str> = group.into();
-    let mut peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let peers = peers.get_or_insert_default();
-    let id = |(spec, before)| PeerId { group: group.clone(), spec, before };
-    specs.into_iter().zip(before).map(id).map(|id| peers.get(id)).collect()
 }
 
 #[cfg(test)]
@@ -372,22 +363,6 @@ mod tests {
             let other = group(name, lines(max_fails, 1));
             assert!(!Arc::ptr_eq(&other.members().primary[0], &before.primary[0]), "{name} {max_fails}");
         }
-    }
-
-    #[test]
-    fn servers_that_no_group_has_are_forgotten() {
-        let id = |n: usize| PeerId {
-            group: "g".into(),
-            spec: PeerSpec::new(format!("s{n}"), Address::Unix("s".into())),
-            before: 0,
-        };
-        let mut peers = Peers::default();
-        let kept = peers.get(id(0));
-        for n in 1..1000 {
-            peers.get(id(n));
-        }
-        assert!(peers.known.len() <= SWEEP_AT_MIN, "{}", peers.known.len());
-        assert!(Arc::ptr_eq(&peers.get(id(0)), &kept));
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Group {
     /// Judges a response; returns a resulting ejection.
     pub fn judge(&self, peer: &Peer, bad: bool, now: Instant) -> Option<Ejected> {
         let rule = self.extras.ejection?;
-        let out = peer.with(|s| {
+        let out = peer.with_state(|s| {
             if now.millis_since(s.window) >= rule.window_ms || s.window.0 == 0 {
                 // Forgets the past after a quiet time as long as the longest exclusion.
                 if now.millis_since(s.window) >= rule.time_ms.saturating_mul(u64::from(EJECTIONS_MAX)) {
@@ -69,7 +69,7 @@ impl Group {
             return None;
         }
         let for_ms = rule.time_ms.saturating_mul(u64::from((times + 1).min(EJECTIONS_MAX)));
-        peer.with(|s| {
+        peer.with_state(|s| {
             s.ejections = times.saturating_add(1);
             (s.row, s.seen, s.bad) = (0, 0, 0);
         });

@@ -2,6 +2,8 @@
 
 use crate::group::{Group, ResolvedAddress, Source};
 use crate::resolver::{Failed, Resolver};
+use crate::roster::{Entry, is_named};
+use runtime::task::JoinSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,45 +38,113 @@ pub async fn system(host: &str) -> Result<Vec<IpAddr>, String> {
 }
 
 impl Naming {
-    pub fn is_needed(group: &Group) -> bool {
-        group.lines.iter().any(|line| !matches!(line.source, Source::Fixed(_)))
+    /// Tells whether there are names, or an API may add some.
+    pub fn is_needed(&self) -> bool {
+        let may_come = self.resolver.is_some() && self.group.extras.roster.is_some();
+        may_come || self.group.lines().iter().any(|entry| is_named(&entry.line))
     }
 
     pub async fn prepare(self) {
-        for (index, line) in self.group.lines.iter().enumerate() {
-            if let Source::Named { host, port } = &line.source
-                && !self.group.is_found(index)
+        for (index, entry) in self.group.lines().into_iter().enumerate() {
+            if let Source::Named { host, port } = &entry.line.source
+                && entry.found.is_empty()
                 && let Ok(ips) = system(host).await
             {
-                self.group.update(index, ips.into_iter().map(|ip| ResolvedAddress::plain(ip, *port)).collect());
+                self.update(index, &entry, ips.into_iter().map(|ip| ResolvedAddress::plain(ip, *port)).collect());
             }
         }
     }
 
-    /// Keeps a line's servers current; returns when there is nothing to do.
-    pub async fn keep(self, line: usize, say: impl Fn(Word<'_>)) {
-        let Some(source) = self.group.lines.get(line).map(|l| l.source.clone()) else { return };
-        match source {
+    /// Keeps the servers of all lines current. Returns when nothing can change.
+    pub async fn keep(self, say: impl Fn(Word<'_>) + Clone + 'static) {
+        let mut running: Vec<(u64, Source)> = Vec::new();
+        let mut tasks = JoinSet::new();
+        loop {
+            let seen = self.group.generation();
+            let lines = self.group.lines();
+            let is_there = |(number, source): &(u64, Source)| {
+                lines.iter().any(|entry| entry.number == *number && entry.line.source == *source)
+            };
+            running.retain(is_there);
+            // (Without a roster all lines have the number 0, and never change.)
+            let is_new = |entry: &Entry| {
+                let id = (entry.number, entry.line.source.clone());
+                is_named(&entry.line) && (self.group.extras.roster.is_none() || !running.contains(&id))
+            };
+            let new: Vec<(usize, Entry)> = lines.iter().cloned().enumerate().filter(|(_, e)| is_new(e)).collect();
+            for (index, entry) in new {
+                running.push((entry.number, entry.line.source.clone()));
+                tasks.spawn_local(self.clone().keep_line(index, entry, say.clone()));
+            }
+            if self.group.extras.roster.is_none() {
+                while tasks.join_next().await.is_some() {}
+                return;
+            }
+            self.group.changed_since(seen).await;
+            tasks.reap();
+        }
+    }
+
+    async fn keep_line(self, index: usize, entry: Entry, say: impl Fn(Word<'_>)) {
+        let kept = KeptLine { naming: &self, index, entry: &entry };
+        match &entry.line.source {
             Source::Fixed(_) => {}
-            Source::Named { host, port } => self.keep_literal(line, &host, port, say).await,
-            Source::Resolved { host, port, service } => {
-                self.keep_resolved(line, &host, port, service.as_deref(), say).await;
+            Source::Named { host, port } => kept.keep_literal(host, *port, say).await,
+            Source::Resolved { host, port, service } => kept.keep_resolved(host, *port, service.as_deref(), say).await,
+        }
+    }
+
+    /// Updates a line: by its number, if lines may come and go.
+    fn update(&self, index: usize, entry: &Entry, now: Vec<ResolvedAddress>) -> bool {
+        match self.group.extras.roster {
+            Some(_) => self.group.update_numbered(entry.number, &entry.line.source, now),
+            None => self.group.update(index, now),
+        }
+    }
+}
+
+/// A line whose name is asked for.
+struct KeptLine<'a> {
+    naming: &'a Naming,
+    index: usize,
+    entry: &'a Entry,
+}
+
+impl KeptLine<'_> {
+    fn group(&self) -> &Group {
+        &self.naming.group
+    }
+    /// Tells whether the group still has the line.
+    fn stays(&self) -> bool {
+        let Entry { number, line, .. } = self.entry;
+        self.group().lines().iter().any(|entry| entry.number == *number && entry.line.source == line.source)
+    }
+    fn is_found(&self) -> bool {
+        let Entry { number, line, .. } = self.entry;
+        match self.group().extras.roster {
+            None => self.group().is_found(self.index),
+            Some(_) => {
+                let lines = self.group().lines();
+                lines.iter().any(|e| e.number == *number && e.line.source == line.source && !e.found.is_empty())
             }
         }
+    }
+    fn update(&self, now: Vec<ResolvedAddress>) -> bool {
+        self.naming.update(self.index, self.entry, now)
     }
 
     /// Retries until the system resolves it; then constant until a reload, as in nginx.
-    async fn keep_literal(&self, line: usize, host: &str, port: u16, say: impl Fn(Word<'_>)) {
+    async fn keep_literal(&self, host: &str, port: u16, say: impl Fn(Word<'_>)) {
+        let group = &self.group().name;
         let mut pause = AGAIN_FIRST;
         let mut told = false;
-        loop {
-            let known = self.group.is_found(line);
+        while self.stays() {
+            let known = self.is_found();
             match system(host).await {
                 Ok(ips) => {
-                    let changed =
-                        self.group.update(line, ips.into_iter().map(|ip| ResolvedAddress::plain(ip, port)).collect());
+                    let changed = self.update(ips.into_iter().map(|ip| ResolvedAddress::plain(ip, port)).collect());
                     if changed && (told || !known) {
-                        say(Word::Found { host, group: &self.group.name });
+                        say(Word::Found { host, group });
                     }
                     return;
                 }
@@ -82,7 +152,7 @@ impl Naming {
                 Err(_) if known => return,
                 Err(why) if !told => {
                     told = true;
-                    say(Word::Down { host, group: &self.group.name, why: &why });
+                    say(Word::Down { host, group, why: &why });
                 }
                 Err(_) => {}
             }
@@ -91,19 +161,20 @@ impl Naming {
         }
     }
 
-    async fn keep_resolved(&self, line: usize, host: &str, port: u16, service: Option<&str>, say: impl Fn(Word<'_>)) {
-        let Some(resolver) = &self.resolver else { return };
-        loop {
+    async fn keep_resolved(&self, host: &str, port: u16, service: Option<&str>, say: impl Fn(Word<'_>)) {
+        let Some(resolver) = &self.naming.resolver else { return };
+        let timeout = self.naming.timeout;
+        while self.stays() {
             let asked = match service {
-                None => resolver.look(host, self.timeout).await.map(|(ips, valid)| {
+                None => resolver.look(host, timeout).await.map(|(ips, valid)| {
                     let found = ips.iter().map(|ip| ResolvedAddress::plain(*ip, port)).collect();
                     (found, valid)
                 }),
-                Some(service) => resolver.service(host, service, self.timeout, &say).await,
+                Some(service) => resolver.service(host, service, timeout, &say).await,
             };
             let wait = match asked {
                 Ok((found, valid)) => {
-                    self.group.update(line, found);
+                    self.update(found);
                     valid
                 }
                 Err(why) => {
@@ -111,11 +182,11 @@ impl Naming {
                     match why {
                         // NXDOMAIN: drops the servers of this line.
                         Failed::NoSuchName => {
-                            self.group.update(line, Vec::new());
+                            self.update(Vec::new());
                             resolver.valid.unwrap_or(Duration::from_secs(10))
                         }
                         // Other failures keep the known addresses.
-                        _ => self.timeout.max(Duration::from_secs(1)),
+                        _ => timeout.max(Duration::from_secs(1)),
                     }
                 }
             };

@@ -1,6 +1,7 @@
 //! A server of a group: configuration and state.
 
 use crate::balance::UNIT;
+use crate::history::History;
 use base::clock::Instant;
 use md5::{Digest, Md5};
 use metrics::{Zone, peer as row};
@@ -60,9 +61,20 @@ pub struct Peer {
     pub spec: PeerSpec,
     /// Address as text: `$upstream_addr`, log lines.
     pub text: Arc<str>,
-    id: OnceLock<String>,
+    /// Number within the group, which the API uses. Constant while the server stays; never reused.
+    pub number: u64,
+    /// Number of its line: equal to `number`, unless the line is a name.
+    pub line: u64,
+    pub(crate) id: OnceLock<String>,
+    /// State that a change of parameters keeps.
+    pub(crate) live: Arc<Live>,
+}
+
+/// State of a server at run time, independent of its parameters.
+#[derive(Debug)]
+pub struct Live {
     /// Connections over all threads.
-    pub active: AtomicU64,
+    active: AtomicU64,
     checked: AtomicU8,
     /// Results by check; `checked` is the worst.
     checks: Mutex<Vec<(String, Checked)>>,
@@ -72,6 +84,30 @@ pub struct Peer {
     troubled: AtomicBool,
     state: Mutex<State>,
     pub(crate) zone: OnceLock<Zone<metrics::peer::Of>>,
+    /// Distinguishes the zones of servers with one address.
+    scope: u64,
+    pub(crate) history: History,
+}
+
+impl Live {
+    fn new(weight: u32) -> Live {
+        static SCOPES: AtomicU64 = AtomicU64::new(1);
+        Live {
+            active: AtomicU64::new(0),
+            checked: AtomicU8::new(0),
+            checks: Mutex::default(),
+            ejected_until: AtomicU64::new(0),
+            troubled: AtomicBool::new(false),
+            state: Mutex::new(State { effective: i64::from(weight), ..State::default() }),
+            zone: OnceLock::new(),
+            scope: SCOPES.fetch_add(1, Ordering::Relaxed),
+            history: History::default(),
+        }
+    }
+    /// Returns the number of requests or sessions that use the server.
+    pub fn active(&self) -> u64 {
+        self.active.load(Ordering::Relaxed)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,36 +139,48 @@ pub(crate) fn average(old: u64, new: u64) -> u64 {
 }
 
 impl Peer {
-    pub(crate) fn new(spec: PeerSpec) -> Peer {
-        let effective = i64::from(spec.weight);
+    pub(crate) fn new(spec: PeerSpec, number: u64) -> Peer {
+        let live = Arc::new(Live::new(spec.weight));
+        Peer::with(spec, number, live)
+    }
+    /// Creates a server with the state of one that it replaces.
+    pub(crate) fn with(spec: PeerSpec, number: u64, live: Arc<Live>) -> Peer {
         let text = spec.address.to_string().into();
-        Peer {
-            spec,
-            text,
-            id: OnceLock::new(),
-            active: AtomicU64::new(0),
-            checked: AtomicU8::new(0),
-            checks: Mutex::default(),
-            ejected_until: AtomicU64::new(0),
-            troubled: AtomicBool::new(false),
-            state: Mutex::new(State { effective, ..State::default() }),
-            zone: OnceLock::new(),
-        }
+        Peer { spec, text, number, line: number, id: OnceLock::new(), live }
+    }
+    /// Restarts the gradual fall and rise of the weight, after a change of parameters.
+    pub(crate) fn renew_weight(&self) {
+        let weight = i64::from(self.spec.weight);
+        self.with_state(|s| s.effective = weight);
     }
     pub(crate) fn count(self: &Arc<Self>, group: &str) {
-        self.zone.get_or_init(|| {
-            let zone = Zone::named(&[group, &self.text]);
-            let peer = Arc::downgrade(self);
-            zone.ask(move |values| {
-                let Some(peer) = peer.upgrade() else { return };
-                let spec = &peer.spec;
-                let now = base::clock::now();
-                values.set(row::UP, u64::from(!spec.down && !spec.drain && !peer.unavailable(now)));
-                values.set(row::BACKUP, u64::from(spec.backup));
-                values.set(row::WEIGHT, u64::from(spec.weight));
-            });
-            zone
+        let zone = self.live.zone.get_or_init(|| Zone::scoped(&[group, &self.text], self.live.scope));
+        let peer = Arc::downgrade(self);
+        zone.ask(move |values| {
+            let Some(peer) = peer.upgrade() else { return };
+            let spec = &peer.spec;
+            let now = base::clock::now();
+            values.set(row::UP, u64::from(!spec.down && !spec.drain && !peer.unavailable(now)));
+            values.set(row::BACKUP, u64::from(spec.backup));
+            values.set(row::WEIGHT, u64::from(spec.weight));
         });
+    }
+    /// Returns the counters of the server, if its group has them (`zone`).
+    pub fn zone(&self) -> Option<&Zone<metrics::peer::Of>> {
+        self.live.zone.get()
+    }
+    pub fn active(&self) -> u64 {
+        self.live.active()
+    }
+    pub(crate) fn enter(&self) {
+        self.live.active.fetch_add(1, Ordering::Relaxed);
+    }
+    pub(crate) fn leave(&self) {
+        self.live.active.fetch_sub(1, Ordering::Relaxed);
+    }
+    /// Returns the record of times, failures and checks.
+    pub fn history(&self) -> &History {
+        &self.live.history
     }
     /// Id for `sticky`: its route, or the MD5 of its address.
     pub fn id(&self) -> &str {
@@ -141,18 +189,18 @@ impl Peer {
             route => route.to_string(),
         })
     }
-    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+    pub(crate) fn with_state<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         // Only checked arithmetic runs under the lock: a poisoned state is usable.
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self.live.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let done = f(&mut state);
         let is_whole = state.effective >= i64::from(self.spec.weight);
-        self.troubled.store(state.fails > 0 || !is_whole || state.recovered.is_some(), Ordering::Relaxed);
+        self.live.troubled.store(state.fails > 0 || !is_whole || state.recovered.is_some(), Ordering::Relaxed);
         done
     }
     /// Tells whether failures or recovery affect it; otherwise choices take no lock.
     #[inline]
     pub(crate) fn is_troubled(&self) -> bool {
-        self.troubled.load(Ordering::Relaxed)
+        self.live.troubled.load(Ordering::Relaxed)
     }
     /// Gain in a step of round robin: weight reduced by failures and `slow_start`.
     pub(crate) fn gain(&self, now: Instant) -> i64 {
@@ -160,7 +208,7 @@ impl Peer {
         if !self.is_troubled() {
             return weight * UNIT;
         }
-        self.with(|s| {
+        self.with_state(|s| {
             let gain = match self.share(s, now) {
                 None => s.effective * UNIT,
                 Some((part, whole)) => (s.effective * UNIT).saturating_mul(part as i64) / whole as i64,
@@ -174,24 +222,31 @@ impl Peer {
     /// Records a failure; tells whether it made the server unavailable.
     pub(crate) fn failed(&self, now: Instant) -> bool {
         let spec = &self.spec;
-        self.with(|s| {
+        self.with_state(|s| {
             s.fails = s.fails.saturating_add(1);
             s.accessed = now;
             s.checked = now;
             if let Some(share) = spec.weight.checked_div(spec.max_fails) {
                 s.effective = (s.effective - i64::from(share)).max(0);
             }
-            spec.max_fails > 0 && s.fails >= spec.max_fails
+            let is_out = spec.max_fails > 0 && s.fails >= spec.max_fails;
+            if is_out {
+                self.live.history.fell();
+            }
+            is_out
         })
     }
     pub(crate) fn succeeded(&self, now: Instant) {
         if !self.is_troubled() {
             return;
         }
-        self.with(|s| {
+        self.with_state(|s| {
             if s.accessed < s.checked {
                 if self.spec.max_fails > 0 && s.fails >= self.spec.max_fails {
                     s.recovered = Some(now);
+                    if self.checks_say() == Checked::Healthy {
+                        self.live.history.rose();
+                    }
                 }
                 s.fails = 0;
             }
@@ -199,21 +254,21 @@ impl Peer {
     }
     /// Tells whether `max_conns` is reached.
     pub fn full(&self) -> bool {
-        self.spec.max_conns > 0 && self.active.load(Ordering::Relaxed) >= u64::from(self.spec.max_conns)
+        self.spec.max_conns > 0 && self.active() >= u64::from(self.spec.max_conns)
     }
     pub fn sound(&self, now: Instant) -> bool {
-        self.checked.load(Ordering::Relaxed) == Checked::Healthy as u8
-            && self.ejected_until.load(Ordering::Relaxed) <= now.0
+        self.live.checked.load(Ordering::Relaxed) == Checked::Healthy as u8
+            && self.live.ejected_until.load(Ordering::Relaxed) <= now.0
     }
     pub fn is_ejected(&self, now: Instant) -> bool {
-        self.ejected_until.load(Ordering::Relaxed) > now.0
+        self.live.ejected_until.load(Ordering::Relaxed) > now.0
     }
     pub(crate) fn eject(&self, now: Instant, until: Instant) {
-        self.ejected_until.store(until.0, Ordering::Relaxed);
-        self.with(|s| s.recovered = Some(until.max(now)));
+        self.live.ejected_until.store(until.0, Ordering::Relaxed);
+        self.with_state(|s| s.recovered = Some(until.max(now)));
     }
     fn with_checks<R>(&self, f: impl FnOnce(&mut Vec<(String, Checked)>) -> R) -> R {
-        let mut checks = self.checks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut checks = self.live.checks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let done = f(&mut checks);
         let says = |wanted: Checked| checks.iter().any(|(_, found)| *found == wanted);
         let worst = match () {
@@ -221,12 +276,13 @@ impl Peer {
             () if says(Checked::Unknown) => Checked::Unknown,
             () => Checked::Healthy,
         };
-        self.checked.store(worst as u8, Ordering::Relaxed);
+        self.live.checked.store(worst as u8, Ordering::Relaxed);
         done
     }
     /// Starts a check; `mandatory` excludes the server until it passes, unless `persistent` and passed under an earlier
     /// configuration.
     pub fn begin_check(&self, name: &str, mandatory: bool, persistent: bool) {
+        self.live.history.is_checked.store(true, Ordering::Relaxed);
         self.with_checks(|checks| {
             let known = checks.iter_mut().find(|(known, _)| known == name);
             let start = if mandatory { Checked::Unknown } else { Checked::Healthy };
@@ -248,8 +304,15 @@ impl Peer {
             // From a replaced configuration.
             None => false,
         });
-        if self.checks_say() == Checked::Healthy && before == Checked::Unhealthy {
-            self.with(|s| {
+        let after = self.checks_say();
+        self.live.history.checked(found == Checked::Healthy, after == Checked::Unhealthy && before != after);
+        match (before, after) {
+            (Checked::Healthy, Checked::Unhealthy | Checked::Unknown) => self.live.history.fell(),
+            (Checked::Unhealthy | Checked::Unknown, Checked::Healthy) => self.live.history.rose(),
+            _ => {}
+        }
+        if after == Checked::Healthy && before == Checked::Unhealthy {
+            self.with_state(|s| {
                 s.recovered = Some(now);
                 s.fails = 0;
             });
@@ -257,7 +320,7 @@ impl Peer {
         news
     }
     pub fn checks_say(&self) -> Checked {
-        match self.checked.load(Ordering::Relaxed) {
+        match self.live.checked.load(Ordering::Relaxed) {
             0 => Checked::Healthy,
             1 => Checked::Unhealthy,
             _ => Checked::Unknown,
@@ -268,7 +331,7 @@ impl Peer {
         let spec = &self.spec;
         spec.max_fails > 0
             && self.is_troubled()
-            && self.with(|s| {
+            && self.with_state(|s| {
                 s.fails >= spec.max_fails && now.millis_since(s.checked) <= spec.fail_timeout_ms && s.checked.0 > 0
             })
     }

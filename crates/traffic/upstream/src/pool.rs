@@ -12,6 +12,8 @@ use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -76,6 +78,25 @@ pub struct Pooled {
     timeout_ms: u64,
     place: Place,
     address: Address,
+    /// The group's count of idle connections, if an API shows it.
+    idle_count: Option<Arc<AtomicU64>>,
+    idle_mark: Option<IdleMark>,
+}
+
+/// Counts a connection while it is idle.
+struct IdleMark(Arc<AtomicU64>);
+
+impl IdleMark {
+    fn new(count: Arc<AtomicU64>) -> IdleMark {
+        count.fetch_add(1, Ordering::Relaxed);
+        IdleMark(count)
+    }
+}
+
+impl Drop for IdleMark {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Timer of a connection, armed across waits: moving it is cheap, creating it is not.
@@ -145,6 +166,8 @@ impl Pooled {
             timeout_ms: 0,
             place: Place { group: group.number, scope },
             address,
+            idle_count: group.extras.roster.as_ref().map(|roster| roster.idle_count().clone()),
+            idle_mark: None,
         })
     }
     pub fn is_fresh(&self) -> bool {
@@ -192,7 +215,8 @@ pub fn take(group: &Group, address: &Address, scope: usize) -> Option<Box<Pooled
         let now = clock::now();
         // The most recently used one is the least likely to be closed.
         while let Some(at) = idle.iter().rposition(|c| c.address == *address) {
-            let connection = idle.remove(at)?;
+            let mut connection = idle.remove(at)?;
+            connection.idle_mark = None;
             if !connection.expired(now) && connection.quiet() {
                 return Some(connection);
             }
@@ -215,6 +239,7 @@ pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
     connection.timeout_ms = keep.timeout_ms;
     connection.idle_timer.renew();
     connection.stream.set_idle();
+    connection.idle_mark = connection.idle_count.clone().map(IdleMark::new);
     IDLE.with_borrow_mut(|idle| {
         let idle = idle.entry(connection.place).or_default();
         if idle.len() >= keep.connections {

@@ -28,7 +28,11 @@ impl Group {
         {
             return Some(active);
         }
-        if waiting >= queue.max || attempts.asked() > 0 {
+        if waiting >= queue.max {
+            self.overflows.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        if attempts.asked() > 0 {
             return None;
         }
         // Boxed: waiting is rare, and the field would enlarge every caller's future.

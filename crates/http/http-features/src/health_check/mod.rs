@@ -168,6 +168,8 @@ impl Background<HttpPlan> for Doctor {
         Box::pin(async move {
             for (group, checks) in groups(&plan) {
                 let ids: Vec<&str> = checks.iter().map(|(_, check, _)| check.id.as_str()).collect();
+                let mandatory = checks.iter().filter(|(_, check, _)| check.mandatory);
+                group.check_first(mandatory.map(|(_, check, _)| check.id.clone()).collect());
                 for peer in group.members().all() {
                     peer.keep_checks(&ids);
                     for (_, check, _) in &checks {
@@ -235,6 +237,7 @@ impl Round {
             let found = probe::once(&self, &peer, &mut kept).await;
             base::clock::update();
             let now = base::clock::now();
+            peer.history().probed(found.is_ok());
             match found {
                 Ok(()) => (failed, passed) = (0, passed.saturating_add(1)),
                 Err(_) => (failed, passed) = (failed.saturating_add(1), 0),

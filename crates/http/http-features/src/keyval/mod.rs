@@ -3,6 +3,7 @@
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::build::HttpBuild;
 use http_engine::{BlockPlan, Feature, Request};
+use session_engine::inventory::Inventory;
 use session_engine::keyval::{self, Keeping};
 use std::any::Any;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ impl Feature for KeyvalFeature {
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         let zones = keyval::connect::<Request>(http.cx)?;
         if !zones.is_empty() {
+            Inventory::of(http.cx).http.add_keyvals(&zones);
             let keeping = Arc::new(Keeping(zones));
             http.extensions.push(keeping.clone());
             http.background.push(keeping);

@@ -211,7 +211,7 @@ async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Str
     let address = active.peer().spec.address.clone();
     let started = clock::now();
     if let Some(state) = UpstreamState::of(r) {
-        state.push(Try::new(active.peer().text.clone(), started));
+        state.push(Try::of(active.peer(), started));
     }
     let (from, transparent) = BindTo::of(&conf.tunnel_bind, r);
     let options = Options {

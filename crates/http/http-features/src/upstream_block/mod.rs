@@ -10,8 +10,10 @@ use http_engine::{BlockPlan, Feature, HttpBuild};
 use http_upstream::groups::{Groups, Rules, UpstreamRef};
 use http_upstream::resolving::{HttpResolver, ResolverLine, Resolving};
 use ours::{EjectionValue, RetryBudget};
+use session_engine::inventory::{Inventory, Listed};
 use session_engine::upstreams::methods::{self, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
 use session_engine::upstreams::servers::Servers;
+use session_engine::upstreams::state::{self, StateValue};
 use session_engine::zones;
 use std::any::Any;
 use std::sync::Arc;
@@ -53,6 +55,9 @@ directives! {
         /// Counts every server of the group in `metrics`. The state of a group is always shared by all threads; name
         /// and size are checked.
         zone: Zone,
+        /// Keeps the servers of the group in this file, which `api` writes and every start reads. Requires `zone`, and
+        /// excludes `server`.
+        state: StateValue,
         /// Name servers for the names of this group, instead of those of the http block.
         resolver: ResolverLine,
         /// Maximum time to resolve a name.
@@ -75,13 +80,16 @@ impl Feature for UpstreamBlock {
     }
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         zones::check_shares(http.cx, Zone::kind(false))?;
-        http.background.push(http.cx.get::<Groups>().names.clone());
+        let inventory = Inventory::of(http.cx);
+        inventory.http.set_present();
+        // First: other work needs the servers of state files.
+        http.background.insert(0, http.cx.get::<Groups>().names.clone());
         Ok(())
     }
     fn plan_upstream(&self, own: Option<Box<dyn Any>>, d: &Directive, cx: &mut Cx) -> Result<(), Problem> {
         let input = own.and_then(|own| own.downcast::<UpstreamInput>().ok());
         let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
-        let Some(input) = input.filter(|input| input.server.is_some()) else {
+        let Some(input) = input.filter(|input| input.server.is_some() || input.state.is_some()) else {
             return Err(Problem::says("no servers are inside upstream"));
         };
         let method = method(&input, d, cx);
@@ -103,7 +111,8 @@ fn make(
     if !method.takes_backups() && lines.iter().any(|line| line.spec.slow_start_ms > 0) {
         return Err(Problem::says("balancing method does not support parameter \"slow_start\""));
     }
-    if lines.iter().all(|line| line.spec.backup) {
+    state::check(conf.state.as_ref(), conf.zone.as_ref(), !lines.is_empty())?;
+    if conf.state.is_none() && lines.iter().all(|line| line.spec.backup) {
         return Err(Problem::says(format!("no servers in upstream \"{name}\"")));
     }
     let mut keep = KeepAlive::default();
@@ -131,10 +140,20 @@ fn make(
         ejection: conf.outlier_ejection.map(|e| e.0),
         budget: conf.retry_budget.map(|b| b.0),
         counted: conf.zone.is_some(),
+        stream: false,
+        roster: conf.zone.as_ref().map(|_| state::roster(name, false, conf.state.as_ref())),
     };
     let group = Arc::new(Group::with(name, lines, method, keep, true, extras));
+    let names = cx.get::<Groups>().names.clone();
     let Wanted { resolver, timeout } = resolving;
-    cx.get::<Groups>().names.keep(Naming { group: group.clone(), resolver, timeout });
+    let listed = Listed {
+        group: group.clone(),
+        zone: conf.zone.map(|zone| zone.0),
+        resolves: resolver.is_some(),
+        state: conf.state.map(|state| state.0),
+    };
+    state::list(cx, listed, &names);
+    names.keep(Naming { group: group.clone(), resolver, timeout });
     let sticky = conf.sticky.map(|s| s.finish(name, cx)).transpose()?;
     let rules = (key.is_some() || sticky.is_some()).then(|| Arc::new(Rules { key, sticky }));
     Ok(UpstreamRef { group, rules })

@@ -207,8 +207,7 @@ impl Io {
     pub fn count(&mut self, r: &mut Request) -> u64 {
         let counts = self.stream.take_counts();
         if let Some(one) = UpstreamState::last(r) {
-            one.bytes_sent += counts.sent;
-            one.bytes_received += counts.received;
+            one.transferred(counts.sent, counts.received);
         }
         counts.received
     }

@@ -78,7 +78,7 @@ impl Light {
         let sent = connection.try_write(&out).unwrap_or(0);
         if let Some(one) = UpstreamState::last(r) {
             one.sent = true;
-            one.bytes_sent += sent as u64;
+            one.transferred(sent as u64, 0);
         }
         if sent < out.len() {
             // (A failed write fails again.)
@@ -126,7 +126,7 @@ impl Light {
             Err(e) => return LightStep::Failed(conversation::broken(r, trial, &e, fresh)),
         };
         if let Some(one) = UpstreamState::last(r) {
-            one.bytes_received += input.len() as u64;
+            one.transferred(0, input.len() as u64);
         }
         let rules = RelayRules {
             hidden: &plan.hidden,

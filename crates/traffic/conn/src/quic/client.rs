@@ -181,7 +181,7 @@ impl Client {
                 facts.early.store(false, Ordering::Relaxed);
             }
             self.counted.set(true);
-            metrics::count_handshake(metrics::Area::Http, Some(facts.is_some_and(|facts| facts.resumed)));
+            self.count_handshake(&connection, Ok(facts.is_some_and(|facts| facts.resumed)));
         }
     }
 
@@ -223,6 +223,14 @@ impl Client {
         listener.worker().log(level, connection.number, format_args!("{words}, client: {client}, server: {local}"));
     }
 
+    fn count_handshake(&self, connection: &Connection, done: Result<bool, metrics::TlsFailure>) {
+        metrics::count_handshake(metrics::Area::Http, done);
+        if let Some(listener) = self.listener.upgrade()
+            && let Some(plan) = &*listener.worker().plan.borrow()
+        {
+            plan.count_handshake(connection, None, done);
+        }
+    }
     /// Ends all requests, and counts the connection as gone.
     pub fn end(&self) {
         if self.over.replace(true) {
@@ -235,7 +243,7 @@ impl Client {
         }
         process::CONNECTIONS_ACTIVE.down();
         if !self.counted.replace(true) {
-            metrics::count_handshake(metrics::Area::Http, None);
+            self.count_handshake(&self.connection(), Err(metrics::TlsFailure::Other));
         }
         if let Some(listener) = self.listener.upgrade() {
             let count = &listener.worker().datagram_clients;

@@ -270,7 +270,7 @@ impl QuicListener {
                 self.heard.borrow_mut().push(client);
             }
             Err(AcceptError { cause, response }) => {
-                metrics::count_handshake(metrics::Area::Http, None);
+                metrics::count_handshake(metrics::Area::Http, Err(metrics::TlsFailure::Other));
                 if let ConnectionError::TransportError(error) = &cause {
                     let client = connection.peer_text();
                     self.worker.log(

@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::inventory::Inventory;
 use crate::zones::{self, Declared};
 use crate::{Session, Template};
 use conf_schema::value::List;
@@ -77,8 +78,9 @@ impl<S: Session> Value for Zone<S> {
         if name.is_empty() {
             return Err(Problem::says("\"limit_conn_zone\" must have \"zone\" parameter"));
         }
-        let state = zones::state(KIND, &name, size, &key_text, || Counts::new(&name, size));
+        let (state, limit) = (zones::state(KIND, &name, size, &key_text, || Counts::new(&name, size)), name.clone());
         zones::declare(cx, d, KIND, Declared { name, key, key_text, state })?;
+        Inventory::of(cx).area(cx.context).add_limit(&limit);
         Ok(Zone(PhantomData))
     }
 }

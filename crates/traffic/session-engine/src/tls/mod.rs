@@ -34,6 +34,16 @@ pub fn clock() -> tls::Clock {
     Arc::new(|| u64::try_from(base::clock::unix_seconds()).unwrap_or(0))
 }
 
+/// Returns the reason of a refused certificate, as the metrics classify it.
+pub fn verify_failure(verdict: ::tls::verify::Verdict) -> metrics::VerifyFailure {
+    match verdict {
+        ::tls::verify::Verdict::EXPIRED | ::tls::verify::Verdict::NOT_YET_VALID => metrics::VerifyFailure::ExpiredCert,
+        ::tls::verify::Verdict::REVOKED => metrics::VerifyFailure::RevokedCert,
+        ::tls::verify::Verdict::HOST => metrics::VerifyFailure::HostnameMismatch,
+        _ => metrics::VerifyFailure::Other,
+    }
+}
+
 /// nginx's message about a client's failed handshake.
 pub fn handshake_words(why: &HandshakeError) -> String {
     match why {

@@ -1,5 +1,6 @@
 //! Groups of a configuration by name, in `Cx`.
 
+use super::state::StateFile;
 use crate::background::{Background, LocalFuture};
 use crate::listen;
 use conf_schema::Problem;
@@ -8,7 +9,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use upstream::names::{Naming, Word};
-use upstream::{Group, Source};
+use upstream::{Group, Roster, Source};
 
 /// A group with the templates of its selection.
 pub struct UpstreamRef<R> {
@@ -73,12 +74,33 @@ impl<R> Groups<R> {
 
 /// Name resolution of a configuration's groups, on the control thread.
 #[derive(Default)]
-pub struct Names(Mutex<Vec<Naming>>);
+pub struct Names(Mutex<Vec<Naming>>, Mutex<Vec<(Arc<Roster>, Arc<StateFile>)>>);
 
 impl Names {
+    /// Reads a group's state file before its first request.
+    pub fn restore(&self, roster: &Arc<Roster>, file: &Arc<StateFile>) {
+        self.1.lock().unwrap_or_else(PoisonError::into_inner).push((roster.clone(), file.clone()));
+    }
+    /// Returns what prevented state files from being read.
+    fn load_states(&self) -> Vec<String> {
+        let states = self.1.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        states.iter().filter_map(|(roster, file)| file.load(roster).err()).collect()
+    }
+    fn log_states(&self, log: &ErrorLog) {
+        for why in self.load_states() {
+            log.log(Level::Crit, 0, format_args!("{why}; its group has no servers and cannot be changed"));
+        }
+        for (_, file) in self.1.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            if let Err(e) = file.check_folder() {
+                let path = file.path.display();
+                let why = observe::os(&e);
+                log.log(Level::Warn, 0, format_args!("the folder of \"{path}\" cannot be written {why}"));
+            }
+        }
+    }
     /// Keeps a group's servers current with its names, if any.
     pub fn keep(&self, naming: Naming) {
-        if Naming::is_needed(&naming.group) {
+        if naming.is_needed() {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push(naming);
         }
     }
@@ -89,6 +111,8 @@ impl Names {
 
 impl<P: Send + Sync + 'static> Background<P> for Names {
     fn prepare(self: Arc<Self>, _: Arc<P>) -> LocalFuture<()> {
+        // At once, before work that needs the servers.
+        let _ = self.load_states();
         Box::pin(async move {
             let all: Vec<_> = self.all().into_iter().map(|n| runtime::task::spawn_local(n.prepare())).collect();
             for one in all {
@@ -98,20 +122,19 @@ impl<P: Send + Sync + 'static> Background<P> for Names {
     }
     fn run(self: Arc<Self>, _: Weak<P>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
+            self.log_states(&log);
             let mut tasks = runtime::task::JoinSet::new();
             for naming in self.all() {
-                for line in 0..naming.group.lines.len() {
-                    let log = log.clone();
-                    let say = move |word: Word<'_>| {
-                        let level = match word {
-                            Word::Down { .. } => Level::Warn,
-                            Word::Found { .. } => Level::Notice,
-                            Word::Failed { .. } | Word::Target { .. } => Level::Error,
-                        };
-                        log.log(level, 0, format_args!("{word}"));
+                let log = log.clone();
+                let say = move |word: Word<'_>| {
+                    let level = match word {
+                        Word::Down { .. } => Level::Warn,
+                        Word::Found { .. } => Level::Notice,
+                        Word::Failed { .. } | Word::Target { .. } => Level::Error,
                     };
-                    tasks.spawn_local(naming.clone().keep(line, say));
-                }
+                    log.log(level, 0, format_args!("{word}"));
+                };
+                tasks.spawn_local(naming.keep(say));
             }
             while tasks.join_next().await.is_some() {}
         })
@@ -119,8 +142,8 @@ impl<P: Send + Sync + 'static> Background<P> for Names {
     fn unsettled(&self, _: &P) -> Vec<String> {
         let mut words = Vec::new();
         for naming in self.all() {
-            for (index, line) in naming.group.lines.iter().enumerate() {
-                if let Source::Named { host, .. } = &line.source
+            for (index, entry) in naming.group.lines().iter().enumerate() {
+                if let Source::Named { host, .. } = &entry.line.source
                     && !naming.group.is_found(index)
                 {
                     let why = "host not found";

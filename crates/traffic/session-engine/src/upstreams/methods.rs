@@ -135,7 +135,7 @@ impl Value for KeepaliveValue {
 
 /// `zone name [size]`
 #[derive(Clone)]
-pub struct Zone;
+pub struct Zone(pub String);
 
 impl Zone {
     /// Kind of the zones of an area's groups.
@@ -163,6 +163,6 @@ impl Value for Zone {
         }
         let kind = Zone::kind(cx.context == Contexts::stream_upstream);
         zones::share(cx, kind, &name, bytes_given).map_err(|p| p.at(0))?;
-        Ok(Zone)
+        Ok(Zone(name))
     }
 }

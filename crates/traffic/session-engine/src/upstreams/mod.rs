@@ -7,6 +7,7 @@ pub mod hosts;
 pub mod methods;
 pub mod resolving;
 pub mod servers;
+pub mod state;
 
 pub use binding::{BindTo, Transparent};
 pub use groups::{Groups, UpstreamRef, host_and_port};

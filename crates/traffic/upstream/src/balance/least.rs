@@ -4,20 +4,19 @@ use super::{Attempts, Choice, Time, usable};
 use crate::group::Group;
 use crate::peer::{Peer, average};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Steps, and maximum, of compared response times in milliseconds.
 const STEP_MS: u64 = 20;
 const TIME_MAX_MS: u64 = 5000;
 
 pub fn connections(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &Attempts) -> Option<usize> {
-    least(group, list, choice, attempts, |peer| peer.active.load(Ordering::Relaxed))
+    least(group, list, choice, attempts, |peer| peer.active())
 }
 
 pub fn time(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &Attempts, time: Time) -> Option<usize> {
     for (index, peer) in list.iter().enumerate() {
         if usable(list, index, choice.now, attempts) {
-            peer.with(|s| {
+            peer.with_state(|s| {
                 if let Some(each) = s.inflight_last.checked_div(s.inflight) {
                     let flown = each + choice.now.millis_since(s.inflight_changed);
                     s.inflight_time = average(s.inflight_time, flown);
@@ -30,7 +29,7 @@ pub fn time(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &A
 
 /// Estimated time for a server's pending work (nginx: `ngx_http_upstream_least_time_eta`).
 pub fn estimate(peer: &Peer, choice: &Choice<'_>, time: Time) -> u64 {
-    let mut ms = peer.with(|s| {
+    let mut ms = peer.with_state(|s| {
         let mut ms = match time {
             Time::Header => s.header_time,
             Time::LastByte => s.response_time,
@@ -47,7 +46,7 @@ pub fn estimate(peer: &Peer, choice: &Choice<'_>, time: Time) -> u64 {
     } else {
         ms += STEP_MS - ms % STEP_MS;
     }
-    ms * (1 + peer.active.load(Ordering::Relaxed))
+    ms * (1 + peer.active())
 }
 
 fn least(
@@ -82,7 +81,7 @@ fn least(
 
 fn weight(peer: &Peer, choice: &Choice<'_>) -> u128 {
     let weight = u128::from(peer.spec.weight.max(1)) * 1000;
-    match peer.with(|s| peer.share(s, choice.now)) {
+    match peer.with_state(|s| peer.share(s, choice.now)) {
         Some((part, whole)) => (weight * u128::from(part) / u128::from(whole)).max(1),
         None => weight,
     }

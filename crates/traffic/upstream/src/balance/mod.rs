@@ -8,12 +8,12 @@ pub(crate) mod rounds;
 mod tests;
 
 use crate::group::{Group, Members};
+use crate::history::Timed;
 use crate::peer::{Peer, State};
 use base::clock::Instant;
 pub use hash::Crc32;
 use metrics::{peer as row, process};
 use smallvec::SmallVec;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,9 +132,11 @@ impl PeerLease {
     pub fn answered(&mut self, status: u16, micros: u64) {
         self.status = status;
         process::UPSTREAM_HEADER.note(micros);
-        if let Some(zone) = self.peer.zone.get() {
+        if let Some(zone) = self.peer.zone() {
             zone.up_at(row::RESPONSES, metrics::class(status));
+            zone.count_code(status);
             zone.note(row::HEADER, micros);
+            self.peer.history().note(Timed::Header, micros);
         }
     }
     pub fn header(&mut self, ms: u64) {
@@ -142,17 +144,32 @@ impl PeerLease {
         if let Method::LeastTime { time: Time::Header, .. } = self.group.method
             && self.inflight
         {
-            self.peer.with(|s| s.header_time = crate::peer::average(s.header_time, ms));
+            self.peer.with_state(|s| s.header_time = crate::peer::average(s.header_time, ms));
             self.landed(ms);
         }
     }
     /// Records a connection, which clears failures (nginx: `notify_round_robin_peer`).
     pub fn connected(&self) {
-        if let Some(zone) = self.peer.zone.get() {
-            zone.note(row::HEADER, base::clock::now().micros_since(self.started));
+        if let Some(zone) = self.peer.zone() {
+            let micros = base::clock::now().micros_since(self.started);
+            zone.note(row::HEADER, micros);
+            self.peer.history().note(Timed::Connect, micros);
         }
         if !self.single {
             self.peer.succeeded(base::clock::now());
+        }
+    }
+    /// Counts bytes sent to the server and received from it.
+    pub fn transferred(&self, sent: u64, received: u64) {
+        if let Some(zone) = self.peer.zone() {
+            zone.add(row::SENT, sent);
+            zone.add(row::RECEIVED, received);
+        }
+    }
+    /// Records the first bytes of a stream server.
+    pub fn first_byte(&self) {
+        if self.peer.zone().is_some() {
+            self.peer.history().note(Timed::FirstByte, base::clock::now().micros_since(self.started));
         }
     }
     /// Records a failure; tells whether the server is unavailable now.
@@ -160,7 +177,7 @@ impl PeerLease {
         self.over = true;
         // A single server always stays available.
         let is_out = !self.single && self.peer.failed(now);
-        if let Some(zone) = self.peer.zone.get() {
+        if let Some(zone) = self.peer.zone() {
             zone.up(row::FAILS);
             zone.add(row::UNAVAILABLE, u64::from(is_out));
         }
@@ -174,7 +191,7 @@ impl PeerLease {
     fn landed(&mut self, ms: u64) {
         self.inflight = false;
         let now = base::clock::now();
-        self.peer.with(|s| {
+        self.peer.with_state(|s| {
             if s.inflight <= 1 {
                 s.inflight_last = 0;
             } else {
@@ -194,9 +211,13 @@ impl Drop for PeerLease {
         if self.status > 0 {
             process::UPSTREAM_RESPONSE.note(now.micros_since(self.started));
         }
-        if let Some(zone) = self.peer.zone.get() {
+        if let Some(zone) = self.peer.zone() {
             zone.down(row::ACTIVE);
-            zone.note(row::RESPONSE, now.micros_since(self.started));
+            let micros = now.micros_since(self.started);
+            zone.note(row::RESPONSE, micros);
+            if !self.over {
+                self.peer.history().note(Timed::Response, micros);
+            }
         }
         if self.inflight {
             self.landed(whole_ms);
@@ -210,7 +231,7 @@ impl Drop for PeerLease {
             }
             if let (Some(header_ms), true) = (self.header_ms, self.group.method.keeps_times()) {
                 let counted = matches!(self.group.method, Method::LeastTime { time: Time::Header, inflight: true });
-                self.peer.with(|s| {
+                self.peer.with_state(|s| {
                     s.response_time = crate::peer::average(s.response_time, whole_ms);
                     if !counted {
                         s.header_time = crate::peer::average(s.header_time, header_ms);
@@ -218,7 +239,7 @@ impl Drop for PeerLease {
                 });
             }
         }
-        self.peer.active.fetch_sub(1, Ordering::Relaxed);
+        self.peer.leave();
         if self.group.extras.queue.is_some() {
             self.group.freed.notify_one();
         }
@@ -337,10 +358,11 @@ impl Group {
 
     fn taken(self: &Arc<Self>, peer: &Arc<Peer>, single: bool, now: Instant) -> PeerLease {
         let inflight = matches!(self.method, Method::LeastTime { inflight: true, .. }) && !single;
-        peer.active.fetch_add(1, Ordering::Relaxed);
-        if let Some(zone) = peer.zone.get() {
+        peer.enter();
+        if let Some(zone) = peer.zone() {
             zone.up(row::REQUESTS);
             zone.rise(row::ACTIVE);
+            peer.history().select();
         }
         let note = |s: &mut State| {
             if now.millis_since(s.checked) > peer.spec.fail_timeout_ms {
@@ -356,7 +378,7 @@ impl Group {
             }
         };
         if !single && (peer.is_troubled() || self.method.keeps_times()) {
-            peer.with(note);
+            peer.with_state(note);
         }
         PeerLease {
             peer: peer.clone(),

@@ -5,7 +5,6 @@ use super::{Attempts, Choice, MISSES_MAX, Time, by_weight, usable};
 use crate::group::Group;
 use crate::peer::Peer;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 struct Lots(u64);
 
@@ -42,7 +41,7 @@ pub fn two(
     let mut lots = Lots(choice.random | 1);
     let mut first: Option<usize> = None;
     let load = |index: usize| match time {
-        None => u128::from(list[index].active.load(Ordering::Relaxed)),
+        None => u128::from(list[index].active()),
         Some(time) => u128::from(estimate(&list[index], choice, time)),
     };
     while attempts.misses <= MISSES_MAX {

@@ -87,7 +87,7 @@ mod tests {
     use net::Address;
 
     fn peer(port: u16) -> Arc<Peer> {
-        Arc::new(Peer::new(PeerSpec::new("p", Address::Ip(([127, 0, 0, 1], port).into()))))
+        Arc::new(Peer::new(PeerSpec::new("p", Address::Ip(([127, 0, 0, 1], port).into())), 0))
     }
 
     #[test]

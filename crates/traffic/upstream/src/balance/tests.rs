@@ -115,10 +115,10 @@ fn a_server_comes_back_slowly() {
 fn times_decide_in_steps() {
     let g = group("t4f", &[1, 1], Method::LeastTime { time: Time::Header, inflight: false });
     let peers = g.members();
-    peers.primary[0].with(|s| s.header_time = 100);
-    peers.primary[1].with(|s| s.header_time = 15);
+    peers.primary[0].with_state(|s| s.header_time = 100);
+    peers.primary[1].with_state(|s| s.header_time = 15);
     assert_eq!(run(&g, &at(1), 3), "bbb");
-    peers.primary[0].with(|s| s.header_time = 5);
+    peers.primary[0].with_state(|s| s.header_time = 5);
     let both = run(&g, &at(1), 4);
     assert!(both.contains('a') && both.contains('b'), "{both}");
 }

@@ -1,0 +1,125 @@
+//! Answers and errors of the API.
+
+use serde_json::{Map, Value, json};
+
+/// Where clients read about errors.
+const HREF: &str = "https://nginx.org/en/docs/http/ngx_http_api_module.html";
+
+/// An answer: status, and JSON but for 204.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub body: Option<String>,
+    /// Version of the list of servers, for `If-Match`.
+    pub etag: Option<String>,
+}
+
+impl Answer {
+    pub fn json(value: &Value) -> Answer {
+        Answer::of(200, value)
+    }
+    pub fn of(status: u16, value: &Value) -> Answer {
+        Answer { status, body: Some(value.to_string()), etag: None }
+    }
+    /// 204: a change without a result.
+    pub fn done() -> Answer {
+        Answer { status: 204, body: None, etag: None }
+    }
+    /// 201 without a result.
+    pub fn created() -> Answer {
+        Answer { status: 201, body: None, etag: None }
+    }
+}
+
+/// An error of the API.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub status: u16,
+    /// nginx's word for the error, which clients compare.
+    pub code: &'static str,
+    pub text: String,
+}
+
+impl Refused {
+    pub fn new(status: u16, code: &'static str, text: impl Into<String>) -> Refused {
+        Refused { status, code, text: text.into() }
+    }
+    pub fn internal(text: impl Into<String>) -> Refused {
+        Refused::new(500, "InternalError", text)
+    }
+    pub fn no_path() -> Refused {
+        Refused::new(404, "PathNotFound", "path not found")
+    }
+    pub fn method() -> Refused {
+        Refused::new(405, "MethodDisabled", "method disabled")
+    }
+    /// Returns the error as JSON, whose form depends on the version.
+    pub fn answer(&self, version: u32, request_id: &str) -> Answer {
+        let mut body = json!({
+            "error": { "status": self.status, "text": self.text, "code": self.code },
+            "request_id": request_id,
+            "href": HREF,
+        });
+        if let (1..=3, Value::Object(body)) = (version, &mut body) {
+            body.insert("path".into(), json!(""));
+            body.insert("method".into(), json!(""));
+        }
+        Answer::of(self.status, &body)
+    }
+}
+
+/// Leaves the fields of an object that `fields` names.
+pub fn only(value: Value, fields: Option<&str>) -> Value {
+    let (Value::Object(all), Some(fields)) = (value, fields) else { return Value::Null };
+    let wanted: Vec<&str> = fields.split(',').map(str::trim).collect();
+    Value::Object(all.into_iter().filter(|(name, _)| wanted.contains(&name.as_str())).collect())
+}
+
+/// Returns an object with the fields that `fields` names, or all.
+pub fn selected(value: Value, fields: Option<&str>) -> Value {
+    match fields {
+        None => value,
+        Some(_) => only(value, fields),
+    }
+}
+
+/// Returns a collection: objects by name, each with the fields that `fields` names; names alone if it is empty.
+pub fn collection(all: Map<String, Value>, fields: Option<&str>) -> Value {
+    match fields {
+        None => Value::Object(all),
+        Some("") => all.keys().cloned().map(Value::String).collect(),
+        Some(_) => Value::Object(all.into_iter().map(|(name, value)| (name, only(value, fields))).collect()),
+    }
+}
+
+/// Writes milliseconds since 1970 in ISO 8601, UTC, with milliseconds.
+pub fn time(ms: u64) -> String {
+    let text = observe::clock::iso8601(i64::try_from(ms / 1000).unwrap_or(0), 0);
+    let text = String::from_utf8_lossy(&text);
+    format!("{}.{:03}Z", text.get(..19).unwrap_or_default(), ms % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_and_times() {
+        let refused = Refused::no_path();
+        let text = refused.answer(9, "abc").body.expect("a body");
+        assert!(text.contains("\"code\":\"PathNotFound\"") && text.contains("\"request_id\":\"abc\""), "{text}");
+        assert!(!text.contains("\"method\""), "{text}");
+        assert!(refused.answer(3, "").body.expect("a body").contains("\"method\":\"\""));
+        assert_eq!(time(1_656_415_544_067), "2022-06-28T11:25:44.067Z");
+    }
+
+    #[test]
+    fn fields_select() {
+        let all = json!({"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 4}});
+        let Value::Object(map) = all.clone() else { panic!("an object") };
+        assert_eq!(collection(map.clone(), None), all);
+        assert_eq!(collection(map.clone(), Some("")), json!(["a", "b"]));
+        assert_eq!(collection(map, Some("y,z")), json!({"a": {"y": 2}, "b": {"y": 4}}));
+        assert_eq!(selected(json!({"x": 1, "y": 2}), Some("x")), json!({"x": 1}));
+    }
+}

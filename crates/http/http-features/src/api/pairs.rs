@@ -1,0 +1,125 @@
+//! Key-value zones: `/http/keyvals/`, `/stream/keyvals/`.
+
+use super::answer::{Answer, Refused, collection};
+use super::path::Side;
+use super::run::{Ask, Verb};
+use keyval::Refusal;
+use serde_json::{Map, Value, json};
+use session_engine::keyval::{Addition, Failure, Keyval};
+
+fn wrong(text: impl Into<String>) -> Refused {
+    Refused::new(400, "KeyvalFormatError", text)
+}
+
+fn refused(failure: Failure) -> Refused {
+    match failure {
+        Failure::NoTimeout => wrong("keyval timeout is not enabled"),
+        Failure::Refused(Refusal::Exists) => Refused::new(409, "KeyvalKeyExists", "key already exists"),
+        Failure::Refused(Refusal::Missing) => Refused::new(404, "KeyvalKeyNotFound", "keyval key not found"),
+        Failure::Refused(Refusal::BadKey) => wrong("invalid key format"),
+        Failure::Refused(Refusal::TooLarge) => {
+            Refused::new(413, "RequestEntityTooLarge", "the key or the value is too large")
+        }
+        Failure::Refused(Refusal::Full) => Refused::new(413, "KeyvalOutOfMemory", "the zone has no room left"),
+    }
+}
+
+/// A value as clients write it: text, or an object with `value` and `expire` in milliseconds.
+struct Given<'a> {
+    value: Option<&'a str>,
+    expire: Option<u64>,
+}
+
+fn given<'a>(key: &str, value: &'a Value) -> Result<Given<'a>, Refused> {
+    let invalid = || wrong(format!("invalid value of \"{key}\""));
+    match value {
+        Value::String(value) => Ok(Given { value: Some(value), expire: None }),
+        Value::Object(both) => {
+            if let Some(name) = both.keys().find(|name| !matches!(name.as_str(), "value" | "expire")) {
+                return Err(wrong(format!("unknown parameter \"{name}\"")));
+            }
+            let value = both.get("value").map(|value| value.as_str().ok_or_else(invalid)).transpose()?;
+            let expire = both.get("expire").map(|ms| ms.as_u64().ok_or_else(invalid)).transpose()?;
+            Ok(Given { value, expire })
+        }
+        _ => Err(invalid()),
+    }
+}
+
+fn pairs(zone: &Keyval) -> Value {
+    zone.list().into_iter().map(|pair| (pair.key.to_string(), json!(&*pair.value))).collect::<Map<_, _>>().into()
+}
+
+pub fn run(ask: &Ask, verb: Verb, side: Side, name: Option<&str>) -> Result<Answer, Refused> {
+    let zones = ask.area(side).keyvals();
+    let Some(name) = name else {
+        if verb != Verb::Get {
+            return Err(Refused::method());
+        }
+        let all = zones.iter().map(|zone| (zone.name.clone(), pairs(zone))).collect();
+        return Ok(Answer::json(&collection(all, ask.fields.as_deref())));
+    };
+    let missing = || Refused::new(404, "KeyvalNotFound", "keyval not found");
+    let zone = zones.iter().find(|zone| zone.name == name).ok_or_else(missing)?;
+    match verb {
+        Verb::Get => match &ask.key {
+            None => Ok(Answer::json(&pairs(zone))),
+            Some(key) => {
+                let pair = zone.get(key).ok_or_else(|| refused(Refusal::Missing.into()))?;
+                Ok(Answer::json(&json!({ key.as_str(): &*pair.value })))
+            }
+        },
+        Verb::Post => add(zone, &object(ask)?),
+        Verb::Patch => change(zone, &object(ask)?),
+        Verb::Delete => {
+            zone.zone.clear();
+            Ok(Answer::done())
+        }
+        Verb::Put | Verb::Other => Err(Refused::method()),
+    }
+}
+
+fn object(ask: &Ask) -> Result<Map<String, Value>, Refused> {
+    match ask.json()? {
+        Value::Object(all) if all.is_empty() => Err(wrong("key required")),
+        Value::Object(all) => Ok(all),
+        _ => Err(wrong("invalid JSON")),
+    }
+}
+
+fn add(zone: &Keyval, all: &Map<String, Value>) -> Result<Answer, Refused> {
+    let mut additions = Vec::with_capacity(all.len());
+    for (key, value) in all {
+        let Given { value, expire } = given(key, value)?;
+        let value = value.ok_or_else(|| wrong(format!("value required for \"{key}\"")))?;
+        additions.push(Addition { key, value, lifetime: expire });
+    }
+    let done = match additions.as_slice() {
+        [one] => zone.add(one),
+        several => match zone.fill(several) {
+            Err(Failure::Refused(Refusal::Exists)) => return Err(wrong("only one key can be added")),
+            done => done,
+        },
+    };
+    done.map_err(refused)?;
+    Ok(Answer::created())
+}
+
+fn change(zone: &Keyval, all: &Map<String, Value>) -> Result<Answer, Refused> {
+    let mut pairs = all.iter();
+    let (Some((key, value)), None) = (pairs.next(), pairs.next()) else {
+        return Err(wrong("only one key can be updated"));
+    };
+    let done = match value {
+        Value::Null => zone.remove(key),
+        value => {
+            let Given { value, expire } = given(key, value)?;
+            if value.is_none() && expire.is_none() {
+                return Err(wrong(format!("nothing to change for \"{key}\"")));
+            }
+            zone.change(key, value, expire)
+        }
+    };
+    done.map_err(refused)?;
+    Ok(Answer::done())
+}
