@@ -2,8 +2,8 @@
 
 mod support;
 
-use std::process::{Command, Stdio};
-use support::client::get;
+use std::process::Stdio;
+use support::client::{Client, get};
 use support::{Running, Site, free_port, text, wait};
 
 const EPERM: i32 = 1;
@@ -80,19 +80,19 @@ fn no_process_escapes() {
         assert_eq!(result(&log, "worker", "connect"), EACCES);
     }
     assert_eq!(get(port).expect("an answer"), (200, "served".to_string()));
-    assert!(log.contains("sandbox: refused system call ptrace"), "{log}");
+    site.wait_for_log("sandbox: refused system call ptrace", 1);
     let worker = running.worker();
     for pid in [running.pid(), worker] {
         assert_eq!(field(pid, "NoNewPrivs"), "1");
         assert_eq!(field(pid, "Seccomp"), "2");
     }
-    let metrics = Command::new("curl").args(["-s", &format!("http://127.0.0.1:{port}/metrics")]).output();
-    let metrics = text(&metrics.map(|output| output.stdout).unwrap_or_default());
-    if !metrics.is_empty() {
+    wait("the metrics", || {
+        let metrics = Client::connect(port)?.ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?.1;
         let refused = metrics.lines().find_map(|line| line.strip_prefix("tidegate_sandbox_refused_calls_total "));
-        assert!(refused.and_then(|count| count.parse::<u32>().ok()).is_some_and(|count| count > 5), "{metrics}");
-        assert!(metrics.contains("tidegate_sandbox{layer=\"calls\"} 1"), "{metrics}");
-    }
+        let counted = refused.and_then(|count| count.parse::<u32>().ok()).is_some_and(|count| count > 5);
+        let enforced = metrics.contains("tidegate_sandbox{layer=\"calls\"} 1");
+        if counted && enforced { Ok(()) } else { Err(metrics) }
+    });
     running.quit();
 }
 

@@ -11,6 +11,7 @@ mod compare;
 mod crates;
 mod deb;
 mod docs;
+mod fuzz;
 mod h2spec;
 mod oracle;
 mod package;
@@ -43,6 +44,11 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
         package::run,
     ),
     ("docs", "write the generated documents: reference, compatibility, lint, metrics", docs::run),
+    (
+        "fuzz",
+        "run fuzz targets under libFuzzer and the address sanitizer: [TARGET...] [--minutes N] [--jobs N]",
+        fuzz::run,
+    ),
     ("h2spec", "run h2spec, the HTTP/2 conformance test, against the debug build: [--h2spec FILE]", h2spec::run),
     (
         "oracle",

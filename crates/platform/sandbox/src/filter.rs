@@ -138,3 +138,63 @@ fn restrict(rules: &mut Rules) -> io::Result<()> {
     rules.insert(libc::SYS_prlimit64, vec![all(vec![test(0, Dword, Eq, 0)])?]);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    /// Filters bind the thread that installs them: the test's other threads stay free.
+    fn confined<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        if !confine::has_filters() {
+            eprintln!("skipped: this kernel does not filter system calls");
+            return None;
+        }
+        std::thread::spawn(|| {
+            confine::no_new_privileges().expect("prctl");
+            install(Process::Worker, Mode::On, false).expect("filters");
+            body()
+        })
+        .join()
+        .ok()
+    }
+
+    #[test]
+    fn a_filtered_thread_serves_and_starts_threads_and_nothing_else() {
+        let result = confined(|| {
+            let thread = std::thread::spawn(|| 7).join().ok();
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|e| e.raw_os_error());
+            let program = std::process::Command::new("/bin/true").spawn().map(drop).map_err(|e| e.raw_os_error());
+            let priority = rustix::process::getpriority_process(None).is_ok();
+            (thread, listener.map(drop), program, priority)
+        });
+        if let Some((thread, listener, program, priority)) = result {
+            assert_eq!((thread, priority), (Some(7), true));
+            assert_eq!(listener, Err(Some(libc::EPERM)), "listen is the master's");
+            assert_eq!(program, Err(Some(libc::EPERM)));
+        }
+    }
+
+    /// Shortest time of a call in many rounds.
+    fn cost() -> Duration {
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("eventfd");
+        let round = || {
+            let start = Instant::now();
+            for _ in 0..1000 {
+                let _ = rustix::io::read(&event, &mut [0; 8]);
+            }
+            start.elapsed() / 1000
+        };
+        (0..2000).map(|_| round()).min().unwrap_or_default()
+    }
+
+    /// `cargo test --release -p sandbox -- --ignored --nocapture cost`
+    #[test]
+    #[ignore = "a measurement"]
+    fn cost_of_a_filtered_call() {
+        let free = std::thread::spawn(cost).join().expect("measured");
+        if let Some(filtered) = confined(cost) {
+            println!("a call: {free:?} free, {filtered:?} filtered");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! `cargo xtask fuzz`: builds all fuzz targets with libFuzzer's coverage and the address sanitizer, and runs each for some minutes.
+//!
+//! The flags are those of cargo-fuzz, which needs a nightly compiler; here the stable compiler builds with `RUSTC_BOOTSTRAP`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+const FLAGS: &[&str] = &[
+    "--cfg",
+    "fuzzing",
+    "-Zsanitizer=address",
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "-Ccodegen-units=1",
+    "-Cdebug-assertions",
+];
+
+/// Memory of a target, and seconds that one input may take, before libFuzzer reports it.
+const MEMORY_MB: u32 = 2048;
+const SECONDS_MAX: u32 = 20;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    minutes: u64,
+    /// Targets that run at once.
+    jobs: usize,
+    only: Vec<String>,
+}
+
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    let options = parse(arguments)?;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    let mut targets = targets(&folder)?;
+    if !options.only.is_empty() {
+        if let Some(unknown) = options.only.iter().find(|name| !targets.contains(name)) {
+            return Err(format!("there is no target \"{unknown}\"; there are: {}", targets.join(", ")));
+        }
+        targets.retain(|name| options.only.contains(name));
+    }
+    let built = build(&folder, &targets)?;
+    let mut failed = Vec::new();
+    println!("{:<20} {:>14} {:>9} {:>9}  result", "target", "executions", "coverage", "inputs");
+    for group in targets.chunks(options.jobs) {
+        let mut running = Vec::new();
+        for name in group {
+            running.push((name, start(&folder, &built, name, options.minutes)?));
+        }
+        for (name, child) in running {
+            let output = child.wait_with_output().map_err(|e| format!("{name}: {e}"))?;
+            let stats = Stats::of(&String::from_utf8_lossy(&output.stderr));
+            let word = if output.status.success() { "ok" } else { "FAILED" };
+            println!("{name:<20} {:>14} {:>9} {:>9}  {word}", stats.executions, stats.coverage, stats.inputs);
+            if !output.status.success() {
+                failed.push(describe(name, &output));
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+fn parse(arguments: &[String]) -> Result<Options, String> {
+    let mut options = Options { minutes: 1, jobs: 1, only: Vec::new() };
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let mut number = || {
+            let value = rest.next().and_then(|text| text.parse::<u64>().ok()).filter(|n| *n > 0);
+            value.ok_or(format!("{argument} needs a number above 0"))
+        };
+        match argument.as_str() {
+            "--minutes" => options.minutes = number()?,
+            "--jobs" => options.jobs = number()? as usize,
+            name if name.starts_with('-') => {
+                return Err("usage: cargo xtask fuzz [TARGET...] [--minutes N] [--jobs N]".into());
+            }
+            name => options.only.push(name.to_string()),
+        }
+    }
+    Ok(options)
+}
+
+/// Names of the targets, from their files.
+fn targets(folder: &Path) -> Result<Vec<String>, String> {
+    let entries = std::fs::read_dir(folder.join("fuzz_targets")).map_err(|e| format!("fuzz/fuzz_targets: {e}"))?;
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".rs")?.to_string()))
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// Builds targets; the folder that holds them.
+fn build(folder: &Path, targets: &[String]) -> Result<PathBuf, String> {
+    let root = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| folder.join("target"), |dir| PathBuf::from(dir).join("fuzz"));
+    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    command.args(["build", "--release", "--target", TARGET, "--manifest-path"]).arg(folder.join("Cargo.toml"));
+    command.args(targets.iter().flat_map(|name| ["--bin", name]));
+    command.env("CARGO_TARGET_DIR", &root).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS.join(" "));
+    match command.status() {
+        Ok(status) if status.success() => Ok(root.join(TARGET).join("release")),
+        Ok(_) => Err("the fuzz targets do not build".into()),
+        Err(e) => Err(format!("cargo: {e}")),
+    }
+}
+
+fn start(folder: &Path, built: &Path, name: &str, minutes: u64) -> Result<std::process::Child, String> {
+    let (corpus, artifacts) = (folder.join("corpus").join(name), folder.join("artifacts").join(name));
+    for folder in [&corpus, &artifacts] {
+        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    let seconds = Duration::from_secs(minutes * 60).as_secs();
+    let mut command = Command::new(built.join(name));
+    command.arg(&corpus).args([
+        format!("-max_total_time={seconds}"),
+        format!("-rss_limit_mb={MEMORY_MB}"),
+        format!("-timeout={SECONDS_MAX}"),
+        format!("-artifact_prefix={}/", artifacts.display()),
+        // Small inputs that reach as much replace large ones.
+        "-reduce_inputs=1".to_string(),
+        "-print_final_stats=1".to_string(),
+    ]);
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|e| format!("{name}: {e}"))
+}
+
+/// What libFuzzer reports at its end.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Stats {
+    executions: u64,
+    /// Edges of the control flow that were reached.
+    coverage: u64,
+    inputs: u64,
+}
+
+impl Stats {
+    fn of(text: &str) -> Stats {
+        let mut stats = Stats::default();
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            while let Some(word) = words.next() {
+                let mut number = || words.next().and_then(|text| text.split('/').next()?.parse().ok());
+                match word {
+                    "cov:" => stats.coverage = number().unwrap_or(stats.coverage),
+                    "corp:" => stats.inputs = number().unwrap_or(stats.inputs),
+                    "stat::number_of_executed_units:" => stats.executions = number().unwrap_or(0),
+                    _ => {}
+                }
+            }
+        }
+        stats
+    }
+}
+
+/// The end of a failed target's output, from the report of the error on.
+fn describe(name: &str, output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().position(|line| line.contains("panicked at") || line.contains("ERROR:")).unwrap_or(0);
+    let mut out = format!("{name}:");
+    for line in lines.iter().skip(at).take(12).chain(lines.iter().filter(|line| line.contains("Test unit written"))) {
+        let _ = write!(out, "\n  {line}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read() {
+        let words = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
+        let options = parse(&words("jwt --minutes 60 --jobs 2")).expect("valid");
+        assert_eq!(options, Options { minutes: 60, jobs: 2, only: vec!["jwt".into()] });
+        assert!(parse(&words("--minutes 0")).is_err() && parse(&words("--hours 1")).is_err());
+    }
+
+    #[test]
+    fn every_target_is_declared() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("the manifest");
+        let targets = targets(&folder).expect("targets");
+        assert!(targets.len() > 30);
+        for name in targets {
+            assert!(manifest.contains(&format!("name = \"{name}\"")), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_report_of_libfuzzer_is_read() {
+        let text = "#2\tINITED cov: 3 ft: 4 corp: 1/1b\n#99\tDONE   cov: 345 ft: 678 corp: 12/345b lim: 4\n\
+                    stat::number_of_executed_units: 99\n";
+        assert_eq!(Stats::of(text), Stats { executions: 99, coverage: 345, inputs: 12 });
+    }
+}
