@@ -1,6 +1,6 @@
 //! `acme_issuer`: an ACME server with an account.
 
-use super::dns::{Hook, Records};
+use super::dns::{Hook, Means, Records, Updates};
 use crate::shared::authorities;
 use acme::{Account, AccountKey, Algorithm, Binding, ChallengeKind, Profile};
 use base64::Engine as _;
@@ -93,7 +93,7 @@ struct Draft {
     key: Option<KeySource>,
     account: Account,
     challenge: ChallengeKind,
-    hook: Option<Hook>,
+    means: Option<Means>,
     propagation: Option<Duration>,
     profile: Option<Profile>,
     preferred_chain: Option<String>,
@@ -129,8 +129,12 @@ impl Draft {
                 self.challenge =
                     kind.ok_or_else(|| Problem::says(format!("unsupported challenge: \"{text}\"")).at(0))?;
             }
-            (b"dns_hook", [program]) => self.hook = Some(Hook::parse(cx, program, None)?),
-            (b"dns_hook", [program, limit]) => self.hook = Some(Hook::parse(cx, program, Some(limit))?),
+            (b"dns_hook" | b"dns_update", _) if self.means.is_some() => {
+                return Err(Problem::says("\"dns_hook\" and \"dns_update\" exclude each other"));
+            }
+            (b"dns_hook", [program]) => self.means = Some(Means::Hook(Hook::parse(cx, program, None)?)),
+            (b"dns_hook", [program, limit]) => self.means = Some(Means::Hook(Hook::parse(cx, program, Some(limit))?)),
+            (b"dns_update", [_, ..]) => self.means = Some(Means::Updates(Box::new(Updates::parse(cx, &words)?))),
             (b"dns_propagation", [time]) => {
                 let wrong = || Problem::says(format!("invalid time \"{time}\"")).at(0);
                 let millis = parse_msec(time.as_bytes()).filter(|millis| *millis <= PROPAGATION_MILLIS_MAX);
@@ -168,6 +172,7 @@ impl Draft {
                 | b"challenge"
                 | b"dns_hook"
                 | b"dns_propagation"
+                | b"dns_update"
                 | b"contact"
                 | b"external_account_key"
                 | b"preferred_chain"
@@ -188,12 +193,13 @@ impl Draft {
 
     fn finish(self, cx: &mut Cx, name: &str) -> Result<Issuer, Problem> {
         let is_dns = self.challenge == ChallengeKind::Dns01;
-        if is_dns != self.hook.is_some() || (self.propagation.is_some() && !is_dns) {
-            let text = format!("\"challenge dns-01\" and \"dns_hook\" need each other in issuer \"{name}\"");
+        if is_dns != self.means.is_some() || (self.propagation.is_some() && !is_dns) {
+            let text =
+                format!("\"challenge dns-01\" and \"dns_hook\" or \"dns_update\" need each other in issuer \"{name}\"");
             return Err(Problem::says(text));
         }
         let propagation = self.propagation.unwrap_or_default();
-        let dns = self.hook.map(|hook| Arc::new(Records { hook, propagation }));
+        let dns = self.means.map(|means| Arc::new(Records { means, propagation }));
         let uri = self.uri.ok_or_else(|| Problem::says(format!("\"uri\" is missing in issuer \"{name}\"")))?;
         let mut settings =
             ClientSettings { prefix: "ssl", verify_depth: VERIFY_DEPTH, addresses: true, ..ClientSettings::default() };
