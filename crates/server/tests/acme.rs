@@ -448,6 +448,8 @@ fn name_servers_are_updated() {
     let site = Site::new("daemon off;", "");
     let Some(authority) = Authority::start_with(&site, free_port(), tls, Some(zone.port)) else { return };
     site.write("conf/key", support::zone::KEY);
+    // Read by the master: the workers' user may not.
+    std::fs::set_permissions(site.path("conf/key"), std::fs::Permissions::from_mode(0o600)).expect("private");
     site.write("conf/other", &support::zone::KEY.replace("MDEy", "AAAA"));
     let state = site.path("state").display().to_string();
     let conf = |update: &str, names: &str| {

@@ -74,7 +74,7 @@ pub struct Updates {
 }
 
 impl Updates {
-    pub fn parse(cx: &Cx, words: &[&str]) -> Result<Updates, Problem> {
+    pub fn parse(cx: &mut Cx, words: &[&str]) -> Result<Updates, Problem> {
         let Some((server, rest)) = words.split_first() else { return Err(Problem::invalid()) };
         let address = server.parse().ok().or_else(|| Some(SocketAddr::new(server.parse::<IpAddr>().ok()?, DNS_PORT)));
         let wrong = || {
@@ -90,8 +90,8 @@ impl Updates {
                 Some(("key", file)) if updates.key.is_none() => {
                     let path = cx.conf_full_name(file);
                     let shown = path.display();
-                    let text = std::fs::read_to_string(&path).map_err(|e| observe::os(&e).to_string());
-                    let key = text.and_then(|text| Key::parse(&text));
+                    let text = cx.store.read(&path).map_err(|e| observe::os(&e).to_string());
+                    let key = text.and_then(|text| Key::parse(&String::from_utf8_lossy(&text)));
                     let failed = |why| at(Problem::says(format!("cannot load TSIG key \"{shown}\": {why}")));
                     updates.key = Some(key.map_err(failed)?);
                 }
