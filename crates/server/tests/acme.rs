@@ -5,6 +5,7 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
+use support::zone::Zone;
 use support::{Site, free_port, text, wait};
 
 /// An authority that asks the given ports instead of 80 and 443. Ends with its owner.
@@ -438,5 +439,56 @@ fn wildcards_are_proven_by_dns() {
         assert!(text(&output.stderr).contains(says), "{says}: {}", text(&output.stderr));
     }
     site.configure("daemon off;", &conf("hook", "*.a.test").replace("dns-01", "http-01"));
-    assert!(text(&site.run(&["-t"]).stderr).contains("need each other"));
+    assert!(text(&site.run(&["-t"]).stderr).contains("need each other"), "a hook without dns-01");
+}
+
+#[test]
+fn name_servers_are_updated() {
+    let (zone, tls) = (Zone::start(), free_port());
+    let site = Site::new("daemon off;", "");
+    let Some(authority) = Authority::start_with(&site, free_port(), tls, Some(zone.port)) else { return };
+    site.write("conf/key", support::zone::KEY);
+    // Read by the master: the workers' user may not.
+    std::fs::set_permissions(site.path("conf/key"), std::fs::Permissions::from_mode(0o600)).expect("private");
+    site.write("conf/other", &support::zone::KEY.replace("MDEy", "AAAA"));
+    let state = site.path("state").display().to_string();
+    let conf = |update: &str, names: &str| {
+        format!(
+            "http {{ resolver 127.0.0.1:1;
+                acme_issuer test {{ uri https://127.0.0.1:{}/dir; ssl_trusted_certificate pebble.crt; state_path {state};
+                    accept_terms_of_service; challenge dns-01; dns_update {update}; }}
+                server {{ listen 127.0.0.1:{tls} ssl; server_name {names}; acme_certificate test;
+                    ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key; }} }}",
+            authority.port
+        )
+    };
+    let server = format!("127.0.0.1:{}", zone.port);
+    // The name server tells the zone of a name.
+    site.configure("daemon off;", &conf(&format!("{server} key=key"), "*.a.upd.test upd.test"));
+    let running = site.start();
+    site.wait_for_log("issued a certificate for \"*.a.upd.test\"", 1);
+    assert!(zone.records.lock().expect("not poisoned").is_empty(), "records are removed");
+    assert_eq!(*zone.updates.lock().expect("not poisoned"), 4);
+    site.configure("daemon off;", &conf(&format!("{server} zone=upd.test key=key"), "b.upd.test"));
+    running.signal("HUP");
+    site.wait_for_log("issued a certificate for \"b.upd.test\"", 1);
+    site.configure("daemon off;", &conf(&format!("{server} zone=upd.test key=other"), "c.upd.test"));
+    running.signal("HUP");
+    site.wait_for_log(
+        "the name server refuses the update (NOTAUTH) while ordering a certificate for \"c.upd.test\"",
+        1,
+    );
+    running.quit();
+    site.assert_no_alerts();
+    for (update, says) in [
+        ("ns.test", "invalid address \"ns.test\""),
+        ("127.0.0.1 zone=a..b", "invalid parameter \"zone=a..b\""),
+        ("127.0.0.1 key=nowhere", "cannot load TSIG key"),
+        ("127.0.0.1 key=pebble.json", "it has no \"algorithm\""),
+        ("127.0.0.1; dns_hook key", "exclude each other"),
+    ] {
+        site.configure("daemon off;", &conf(update, "a.test"));
+        let output = site.run(&["-t"]);
+        assert!(text(&output.stderr).contains(says), "{says}: {}", text(&output.stderr));
+    }
 }

@@ -10,6 +10,7 @@ pub mod mail;
 pub mod origin;
 pub mod provider;
 pub mod simulated;
+pub mod zone;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -14,6 +14,7 @@ mod key;
 mod messages;
 mod renewal;
 mod session;
+pub mod update;
 
 pub use certificate::{Issued, challenge_certificate, placeholder};
 pub use error::Error;

@@ -1,16 +1,20 @@
-//! dns-01 (RFC 8555, section 8.4): TXT records by a program of the operator.
+//! dns-01 (RFC 8555, section 8.4): TXT records by a program of the operator, or by updates to a name server (RFC 2136).
 //!
 //! The program runs as the workers' user, with the arguments `present|cleanup NAME VALUE`, without a shell, with no environment but
 //! `PATH`, and for a limited time.
 
+use acme::update::{self, Change, Key};
 use acme::{Doing, Identifier};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use conf_schema::value::parse_msec;
 use conf_schema::{Cx, Problem};
+use runtime::io::UdpSocket;
+use runtime::time::timeout;
 use rustix::process::{Pid, Signal};
 use std::io::Read as _;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -25,6 +29,13 @@ const HOOK_MILLIS_MAX: u64 = 3_600_000;
 const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of a program's messages for the log.
 const SAID_MAX: usize = 1024;
+const DNS_PORT: u16 = 53;
+/// Messages that are sent for an answer, and the time for each.
+const ASKS_MAX: usize = 3;
+const ANSWER: Duration = Duration::from_secs(5);
+/// Unrelated packets that are read before the message is sent again.
+const STRAYS_MAX: usize = 100;
+const UDP_BYTES: usize = 4096;
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// `dns_hook`
@@ -54,9 +65,102 @@ impl Hook {
     }
 }
 
-/// A way to change the DNS records of challenges.
+/// `dns_update`
+pub struct Updates {
+    server: SocketAddr,
+    /// `None`: the server is asked for the zone of a name.
+    zone: Option<String>,
+    key: Option<Key>,
+}
+
+impl Updates {
+    pub fn parse(cx: &mut Cx, words: &[&str]) -> Result<Updates, Problem> {
+        let Some((server, rest)) = words.split_first() else { return Err(Problem::invalid()) };
+        let address = server.parse().ok().or_else(|| Some(SocketAddr::new(server.parse::<IpAddr>().ok()?, DNS_PORT)));
+        let wrong = || {
+            Problem::says(format!("invalid address \"{server}\"")).at(0).hint("an IP address, with a port or without")
+        };
+        let mut updates = Updates { server: address.ok_or_else(wrong)?, zone: None, key: None };
+        for (index, word) in rest.iter().enumerate() {
+            let at = |problem: Problem| problem.at(index + 1);
+            match word.split_once('=') {
+                Some(("zone", zone)) if updates.zone.is_none() && update::zone_question(0, zone).is_some() => {
+                    updates.zone = Some(zone.to_string());
+                }
+                Some(("key", file)) if updates.key.is_none() => {
+                    let path = cx.conf_full_name(file);
+                    let shown = path.display();
+                    let text = cx.store.read(&path).map_err(|e| observe::os(&e).to_string());
+                    let key = text.and_then(|text| Key::parse(&String::from_utf8_lossy(&text)));
+                    let failed = |why| at(Problem::says(format!("cannot load TSIG key \"{shown}\": {why}")));
+                    updates.key = Some(key.map_err(failed)?);
+                }
+                _ => return Err(at(Problem::says(format!("invalid parameter \"{word}\"")))),
+            }
+        }
+        Ok(updates)
+    }
+
+    /// Sends a message until a response is understood.
+    async fn ask<T>(&self, message: &[u8], read: impl Fn(&[u8]) -> Option<T>) -> Result<T, String> {
+        for _ in 0..ASKS_MAX {
+            let socket = UdpSocket::connect(self.server).map_err(|e| observe::os(&e).to_string())?;
+            let answered = timeout(ANSWER, async {
+                socket.send(message).await?;
+                let mut bytes = Vec::with_capacity(UDP_BYTES);
+                for _ in 0..STRAYS_MAX {
+                    bytes.clear();
+                    socket.recv(&mut bytes).await?;
+                    if let Some(answer) = read(&bytes) {
+                        return Ok(answer);
+                    }
+                }
+                Err(std::io::Error::from(std::io::ErrorKind::InvalidData))
+            });
+            if let Ok(Ok(answer)) = answered.await {
+                return Ok(answer);
+            }
+        }
+        Err(format!("no valid answer of the name server {}", self.server))
+    }
+
+    async fn change(&self, change: Change, name: &str, value: &str) -> Result<(), String> {
+        let id = || {
+            let [high, low, ..] = net::random::bytes16();
+            u16::from_be_bytes([high, low])
+        };
+        let invalid = || format!("invalid name \"{name}\"");
+        let zone = match &self.zone {
+            Some(zone) => zone.clone(),
+            None => {
+                let id = id();
+                let question = update::zone_question(id, name).ok_or_else(invalid)?;
+                self.ask(&question, |answer| update::zone_of(answer, id, name)).await??
+            }
+        };
+        let id = id();
+        let message = update::change(id, &zone, name, value, change).ok_or_else(invalid)?;
+        base::clock::update();
+        let now = base::clock::unix_millis() / 1000;
+        match &self.key {
+            None => self.ask(&message, |answer| update::outcome(answer, id, None)).await?,
+            Some(key) => {
+                let signed = update::sign(message, key, now);
+                self.ask(&signed.bytes, |answer| update::outcome(answer, id, Some((key, &signed.code)))).await?
+            }
+        }
+    }
+}
+
+/// A way to change DNS records.
+pub enum Means {
+    Hook(Hook),
+    Updates(Box<Updates>),
+}
+
+/// The DNS records of challenges.
 pub struct Records {
-    pub hook: Hook,
+    pub means: Means,
     /// Time until a change is visible to the authority.
     pub propagation: Duration,
 }
@@ -73,7 +177,7 @@ impl Records {
     pub fn add(self: Arc<Self>, identifier: &Identifier, authorization: &str) -> Doing<Result<(), String>> {
         let (name, value) = record(identifier, authorization);
         Box::pin(async move {
-            self.run("present", name, value).await?;
+            self.change(Change::Add, name, value).await?;
             runtime::time::sleep(self.propagation).await;
             base::clock::update();
             Ok(())
@@ -83,19 +187,29 @@ impl Records {
         let (name, value) = record(identifier, authorization);
         Box::pin(async move {
             // A record that stays harms nothing; the next order's differs.
-            let _ = self.run("cleanup", name, value).await;
+            let _ = self.change(Change::Remove, name, value).await;
         })
     }
 
+    async fn change(&self, change: Change, name: String, value: String) -> Result<(), String> {
+        match (&self.means, change) {
+            (Means::Hook(hook), Change::Add) => hook.run("present", name, value).await,
+            (Means::Hook(hook), Change::Remove) => hook.run("cleanup", name, value).await,
+            (Means::Updates(updates), change) => updates.change(change, &name, &value).await,
+        }
+    }
+}
+
+impl Hook {
     async fn run(&self, action: &'static str, name: String, value: String) -> Result<(), String> {
-        let (program, limit) = (self.hook.program.clone(), self.hook.limit);
+        let (program, limit) = (self.program.clone(), self.limit);
         let (done, result) = tokio::sync::oneshot::channel();
         // A thread of its own: programs wait for minutes, and would hold up the pool's work.
         let work = move || drop(done.send(run(&program, [action, &name, &value], limit)));
         std::thread::Builder::new().name("acme hook".into()).spawn(work).map_err(|e| e.to_string())?;
         let ended = result.await.unwrap_or_else(|_| Err("its thread has ended".into()));
         base::clock::update();
-        ended.map_err(|why| format!("\"{} {action}\" failed: {why}", self.hook.program.display()))
+        ended.map_err(|why| format!("\"{} {action}\" failed: {why}", self.program.display()))
     }
 }
 

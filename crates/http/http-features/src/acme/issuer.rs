@@ -1,6 +1,6 @@
 //! `acme_issuer`: an ACME server with an account.
 
-use super::dns::{Hook, Records};
+use super::dns::{Hook, Means, Records, Updates};
 use crate::shared::authorities;
 use acme::{Account, AccountKey, Algorithm, Binding, ChallengeKind, Profile};
 use base64::Engine as _;
@@ -20,7 +20,7 @@ const VERIFY_DEPTH: u32 = 10;
 /// Milliseconds between a change of DNS records and the question for their validation.
 const PROPAGATION_MILLIS_MAX: u64 = 600_000;
 /// Octets of a key's file.
-const KEY_BYTES_MAX: u64 = 64 * 1024;
+const KEY_BYTES_MAX: usize = 64 * 1024;
 
 /// The key of an account.
 #[derive(Clone)]
@@ -93,7 +93,7 @@ struct Draft {
     key: Option<KeySource>,
     account: Account,
     challenge: ChallengeKind,
-    hook: Option<Hook>,
+    means: Option<Means>,
     propagation: Option<Duration>,
     profile: Option<Profile>,
     preferred_chain: Option<String>,
@@ -105,7 +105,7 @@ struct Draft {
 }
 
 impl Draft {
-    fn row(&mut self, cx: &Cx, row: &Row) -> Result<(), Problem> {
+    fn row(&mut self, cx: &mut Cx, row: &Row) -> Result<(), Problem> {
         let name = row.name.bytes.as_slice();
         let words: Vec<String> = row.args.iter().map(|word| word.text().into_owned()).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -129,8 +129,12 @@ impl Draft {
                 self.challenge =
                     kind.ok_or_else(|| Problem::says(format!("unsupported challenge: \"{text}\"")).at(0))?;
             }
-            (b"dns_hook", [program]) => self.hook = Some(Hook::parse(cx, program, None)?),
-            (b"dns_hook", [program, limit]) => self.hook = Some(Hook::parse(cx, program, Some(limit))?),
+            (b"dns_hook" | b"dns_update", _) if self.means.is_some() => {
+                return Err(Problem::says("\"dns_hook\" and \"dns_update\" exclude each other"));
+            }
+            (b"dns_hook", [program]) => self.means = Some(Means::Hook(Hook::parse(cx, program, None)?)),
+            (b"dns_hook", [program, limit]) => self.means = Some(Means::Hook(Hook::parse(cx, program, Some(limit))?)),
+            (b"dns_update", [_, ..]) => self.means = Some(Means::Updates(Box::new(Updates::parse(cx, &words)?))),
             (b"dns_propagation", [time]) => {
                 let wrong = || Problem::says(format!("invalid time \"{time}\"")).at(0);
                 let millis = parse_msec(time.as_bytes()).filter(|millis| *millis <= PROPAGATION_MILLIS_MAX);
@@ -168,6 +172,7 @@ impl Draft {
                 | b"challenge"
                 | b"dns_hook"
                 | b"dns_propagation"
+                | b"dns_update"
                 | b"contact"
                 | b"external_account_key"
                 | b"preferred_chain"
@@ -188,18 +193,19 @@ impl Draft {
 
     fn finish(self, cx: &mut Cx, name: &str) -> Result<Issuer, Problem> {
         let is_dns = self.challenge == ChallengeKind::Dns01;
-        if is_dns != self.hook.is_some() || (self.propagation.is_some() && !is_dns) {
-            let text = format!("\"challenge dns-01\" and \"dns_hook\" need each other in issuer \"{name}\"");
+        if is_dns != self.means.is_some() || (self.propagation.is_some() && !is_dns) {
+            let text =
+                format!("\"challenge dns-01\" and \"dns_hook\" or \"dns_update\" need each other in issuer \"{name}\"");
             return Err(Problem::says(text));
         }
         let propagation = self.propagation.unwrap_or_default();
-        let dns = self.hook.map(|hook| Arc::new(Records { hook, propagation }));
+        let dns = self.means.map(|means| Arc::new(Records { means, propagation }));
         let uri = self.uri.ok_or_else(|| Problem::says(format!("\"uri\" is missing in issuer \"{name}\"")))?;
         let mut settings =
             ClientSettings { prefix: "ssl", verify_depth: VERIFY_DEPTH, addresses: true, ..ClientSettings::default() };
         if !self.skip_verification && uri.tls {
             settings.verify = true;
-            settings.trusted = authorities::trusted(self.trusted, &format!("issuer \"{name}\""))?;
+            settings.trusted = authorities::trusted(cx, self.trusted, &format!("issuer \"{name}\""))?;
         }
         let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
         let state_path = match self.state_path {
@@ -222,31 +228,30 @@ impl Draft {
     }
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let found = std::fs::metadata(file).map_err(|e| e.to_string())?;
-    if !found.is_file() || found.len() > KEY_BYTES_MAX {
-        return Err("it is no file of a key".into());
-    }
-    std::fs::read(file).map_err(|e| e.to_string())
+/// Reads a file, which the workers' user need not be allowed to.
+fn read(cx: &mut Cx, file: &Path) -> Result<Arc<[u8]>, String> {
+    let found = cx.store.read(file).map_err(|e| e.to_string())?;
+    if found.len() > KEY_BYTES_MAX { Err("it is no file of a key".into()) } else { Ok(found) }
 }
 
-fn account_key(cx: &Cx, text: &str) -> Result<KeySource, String> {
+fn account_key(cx: &mut Cx, text: &str) -> Result<KeySource, String> {
     if let Some(algorithm) = Algorithm::parse(text) {
         return algorithm.map(KeySource::Generated);
     }
     let file = cx.conf_full_name(text);
-    let key = read(&file).and_then(|pem| AccountKey::load(&pem));
+    let key = read(cx, &file).and_then(|pem| AccountKey::load(&pem));
     let key = key.map_err(|why| format!("cannot load certificate key \"{}\": {why}", file.display()))?;
     Ok(KeySource::Loaded(Arc::new(key)))
 }
 
 /// The secret of an external account, from a file or from `data:`.
-fn secret(cx: &Cx, source: &str) -> Result<Vec<u8>, String> {
+fn secret(cx: &mut Cx, source: &str) -> Result<Vec<u8>, String> {
     let text = match source.strip_prefix("data:") {
         Some(text) => text.as_bytes().to_vec(),
         None => {
             let file = cx.conf_full_name(source);
-            read(&file).map_err(|why| format!("cannot load external account key \"{}\": {why}", file.display()))?
+            let text = read(cx, &file).map(|text| text.to_vec());
+            text.map_err(|why| format!("cannot load external account key \"{}\": {why}", file.display()))?
         }
     };
     let text = text.trim_ascii();

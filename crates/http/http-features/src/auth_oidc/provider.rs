@@ -291,7 +291,7 @@ impl Draft {
                     addresses: true,
                     ..ClientSettings::default()
                 };
-                settings.trusted = authorities::trusted(self.trusted, &format!("oidc_provider \"{name}\""))?;
+                settings.trusted = authorities::trusted(cx, self.trusted, &format!("oidc_provider \"{name}\""))?;
                 if let Some(file) = &self.crl {
                     settings.revocations = session_engine::tls::crls(cx, file)?;
                 }
