@@ -248,6 +248,7 @@ impl Builder<'_> {
             generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
             groups_used: true,
             ht_names_hidden: false,
+            servers_counted: self.servers.iter().any(|server| server.zone.is_some()),
             cache_bytes: self.core_conf(&levels).tidegate_cache.bytes,
             cache_recheck: self.core_conf(&levels).tidegate_cache.recheck,
             transparent: self.cx.get::<crate::plan::Transparent>().0,

@@ -24,6 +24,8 @@ pub struct HttpPlan {
     pub groups_used: bool,
     /// Some location applies `.htaccess` files: clients may neither write nor read names that begin with `.ht`.
     pub ht_names_hidden: bool,
+    /// Some server has a `status_zone`.
+    pub servers_counted: bool,
     /// `tidegate_cache`: its size in bytes, and `recheck` in milliseconds.
     pub cache_bytes: u64,
     pub cache_recheck: u64,

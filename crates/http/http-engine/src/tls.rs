@@ -111,7 +111,7 @@ impl HttpPlan {
         hello: Option<&ClientHello>,
         done: Result<bool, metrics::TlsFailure>,
     ) {
-        if self.servers.iter().all(|server| server.zone.is_none()) {
+        if !self.servers_counted {
             return;
         }
         let Some(listener) = self.listener_of(connection) else { return };

@@ -39,7 +39,7 @@ impl Entry {
     pub(crate) fn new(number: u64, line: Line, origin: Origin) -> Entry {
         Entry { number, line, origin, found: Vec::new() }
     }
-    /// Tells whether changes of addresses differ.
+    /// Sets the addresses that the name stands for; tells whether anything changed.
     pub(crate) fn update(&mut self, group: &str, mut now: Vec<ResolvedAddress>) -> bool {
         now.truncate(SERVERS_OF_LINE_MAX);
         if self.line.spec.weight != 1 {
