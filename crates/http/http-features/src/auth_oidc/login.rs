@@ -16,7 +16,7 @@ use observe::Level;
 use session_engine::upstreams::Resolving;
 use std::sync::Arc;
 
-/// Seconds for a login at the provider; one that takes longer begins anew.
+/// Seconds for a login at the provider; a longer login begins anew.
 const LOGIN_SECONDS: u64 = 3600;
 /// Longest URI in bytes to which a login returns; after a longer one it returns to `/`.
 const RETURN_BYTES_MAX: usize = 2048;
