@@ -180,7 +180,7 @@ fn answers_that_belong_to_no_login_are_refused() {
 }
 
 #[test]
-fn providers_that_misbehave_log_nobody_in() {
+fn misbehaving_providers_log_no_user_in() {
     let (provider, port) = (Provider::start(), free_port());
     let site = site(port, &provider, "userinfo on;", "");
     let running = site.start();

@@ -204,7 +204,7 @@ impl Hook {
     async fn run(&self, action: &'static str, name: String, value: String) -> Result<(), String> {
         let (program, limit) = (self.program.clone(), self.limit);
         let (done, result) = tokio::sync::oneshot::channel();
-        // A thread of its own: programs wait for minutes, and would hold up the pool's work.
+        // Outside the pool: programs wait for minutes, and would hold up other work.
         let work = move || drop(done.send(run(&program, [action, &name, &value], limit)));
         std::thread::Builder::new().name("acme hook".into()).spawn(work).map_err(|e| e.to_string())?;
         let ended = result.await.unwrap_or_else(|_| Err("its thread has ended".into()));

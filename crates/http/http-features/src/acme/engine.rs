@@ -246,7 +246,7 @@ impl Desk {
         }
     }
 
-    /// Lets another process with the same folder order, and takes its certificates over.
+    /// Leaves orders to the process that has the lock, and takes its certificates over.
     async fn wait_for_lock(&mut self, why: &str) {
         let now = clock::unix_seconds();
         self.say(Level::Info, format_args!("the state is not available: {why}"));

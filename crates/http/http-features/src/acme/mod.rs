@@ -26,8 +26,8 @@ use std::sync::Arc;
 directives! {
     pub struct AcmeConf from AcmeInput {
         /// Defines an ACME server and an account there: `uri`, `account_key`, `challenge`, `contact`, `dns_hook`,
-        /// `dns_propagation`, `dns_update`, `external_account_key`, `preferred_chain`, `profile`, `common_name_in_csr`, `ssl_trusted_certificate`, `ssl_verify`, `state_path`,
-        /// `accept_terms_of_service`.
+        /// `dns_propagation`, `dns_update`, `external_account_key`, `preferred_chain`, `profile`, `common_name_in_csr`,
+        /// `ssl_trusted_certificate`, `ssl_verify`, `state_path`, `accept_terms_of_service`.
         acme_issuer: IssuerBlocks,
         /// Size of a zone for certificates, keys and challenges.
         /// No effect: they are kept in the memory of the process.

@@ -155,7 +155,7 @@ impl Provider {
                 drop(runtime::task::spawn_local(fetch));
                 Ok(known.thing.clone())
             }
-            // A task of its own: the client that came first may leave, and others wait.
+            // Detached from the request: its client may leave while others wait.
             None => match runtime::task::spawn_local(fetch).await {
                 Ok(done) => done,
                 Err(_) => Err(Trouble::Unavailable("the fetch was interrupted".into())),

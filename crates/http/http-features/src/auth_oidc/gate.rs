@@ -69,7 +69,7 @@ impl Handler for Ask {
                 let (provider, session, key, resolving) =
                     (provider.clone(), session.clone(), key.clone(), resolving(r));
                 let log = r.loc().core.error_log.clone();
-                // A task of its own: a refresh that a leaving client would cut could lose the new refresh token.
+                // Detached from the request: a refresh that a leaving client cuts could lose the new refresh token.
                 drop(runtime::task::spawn_local(async move {
                     if let Err(why) = provider.refresh(&key, session, resolving).await {
                         let name = &provider.name;

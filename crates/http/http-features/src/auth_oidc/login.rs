@@ -16,7 +16,7 @@ use observe::Level;
 use session_engine::upstreams::Resolving;
 use std::sync::Arc;
 
-/// Seconds for a login at the provider; one that takes longer begins anew.
+/// Seconds for a login at the provider; a longer login begins anew.
 const LOGIN_SECONDS: u64 = 3600;
 /// Longest URI in bytes to which a login returns; after a longer one it returns to `/`.
 const RETURN_BYTES_MAX: usize = 2048;
@@ -314,7 +314,7 @@ mod tests {
     fn challenges_are_those_of_the_rfc() {
         // RFC 7636, appendix B.
         assert_eq!(
-            challenge("dBjftJeZ4CVP-mB92K27uhbUJU1r1p_wW1gFWFOEjXk"),
+            challenge("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"),
             "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
         );
         assert_eq!(with_arguments("https://a/b", "c=d"), "https://a/b?c=d");

@@ -154,7 +154,7 @@ impl Talk {
         let readable =
             Unverified::parse(token.as_bytes()).ok_or_else(|| Trouble::Invalid("malformed ID token".into()))?;
         let algorithm = readable.header.get("alg").and_then(Value::as_str).unwrap_or_default();
-        // A secret key in a public set would let anybody sign.
+        // With a secret key in a public set any client could sign.
         if algorithm.starts_with("HS") {
             return invalid(format!("ID token with the algorithm {algorithm:?}"));
         }
