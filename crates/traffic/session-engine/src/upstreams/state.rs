@@ -185,7 +185,7 @@ mod tests {
     fn lines_survive_the_file() {
         let text = b"server 127.0.0.1:81;\nserver unix:/a/b weight=5 max_conns=2 max_fails=0 fail_timeout=3s down;\n\
                      server a.example:82 resolve backup;\n# a comment\n\
-                     server b.example resolve service=http slow_start=1500ms route=\"x y\" drain;\n";
+                     server b.example resolve service=http slow_start=1500ms \"route=x y\" drain;\n";
         let lines = parse(text, false).expect("servers");
         assert_eq!(lines.len(), 4);
         let again: String = lines.iter().map(|line| format!("{};\n", words(line))).collect();
