@@ -8,9 +8,10 @@ use conf_schema::value::Msec;
 use conf_schema::{Area, At, Cx, Directive, Problem, Table, Value, directives};
 use session_engine::inventory::{Inventory, Listed};
 use session_engine::upstreams::ResolverLine;
+use session_engine::upstreams::managed;
 use session_engine::upstreams::methods::{self, Marker, RandomValue, Zone};
 use session_engine::upstreams::servers::StreamServers;
-use session_engine::upstreams::state::{self, StateValue};
+use session_engine::upstreams::state::StateValue;
 use session_engine::zones;
 use std::any::Any;
 use std::sync::Arc;
@@ -134,7 +135,7 @@ fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut C
     if !method.takes_backups() && lines.iter().any(|line| line.spec.backup) {
         return Err(Problem::says("balancing method does not support parameter \"backup\""));
     }
-    state::check(conf.state.as_ref(), conf.zone.as_ref(), !lines.is_empty())?;
+    managed::check(conf.state.as_ref(), conf.zone.as_ref(), !lines.is_empty())?;
     if conf.state.is_none() && lines.iter().all(|line| line.spec.backup) {
         return Err(Problem::says(format!("no servers in upstream \"{name}\"")));
     }
@@ -153,7 +154,7 @@ fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut C
             return Err(Problem::says(words));
         }
     }
-    let roster = conf.zone.as_ref().map(|_| state::roster(name, true, conf.state.as_ref()));
+    let roster = conf.zone.as_ref().map(|_| managed::roster(name, true, conf.state.as_ref()));
     let extras = Extras { counted: conf.zone.is_some(), stream: true, roster, ..Extras::default() };
     let group = Arc::new(Group::with(name, lines, method, KeepAlive::none(), true, extras));
     let names = cx.get::<Groups>().names.clone();
@@ -163,7 +164,7 @@ fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut C
         resolves: resolver.is_some(),
         state: conf.state.map(|state| state.0),
     };
-    state::list(cx, listed, &names);
+    managed::list(cx, listed, &names);
     names.keep(Naming { group: group.clone(), resolver, timeout });
     Ok(UpstreamRef { group, rules: Some(Arc::new(rules)) })
 }

@@ -60,7 +60,7 @@ impl AreaInventory {
     }
     pub fn add_group(&self, listed: Listed) {
         if let Some(roster) = &listed.group.extras.roster {
-            roster.follow(&listed.group);
+            roster.follow(listed.group.clone());
         }
         locked(&self.groups).push(listed);
     }

@@ -3,57 +3,17 @@
 use crate::balance::rounds::Rounds;
 use crate::balance::{Attempts, Method};
 use crate::health::{Budget, Ejection};
+use crate::line::{Entry, Origin};
+pub use crate::line::{Line, ResolvedAddress, Source};
 use crate::peer::{Peer, PeerSpec};
 use crate::pool::KeepAlive;
-use crate::registry::{remember_all, remembered_names};
-use crate::roster::{Entry, Origin, Roster};
+use crate::registry::{remember_all, remember_names, remembered_names};
+use crate::roster::{Follower, Roster};
 use net::Address;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use tokio::sync::Notify;
-
-/// Servers kept per line.
-pub(crate) const SERVERS_OF_LINE_MAX: usize = 1024;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    Fixed(Vec<Address>),
-    /// Name for the system, once it resolves.
-    Named {
-        host: String,
-        port: u16,
-    },
-    /// `resolve`: name for the `resolver`, repeated by TTL; `service`: by SRV records.
-    Resolved {
-        host: String,
-        port: u16,
-        service: Option<String>,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// Parameters of each server; the address is a placeholder.
-    pub spec: PeerSpec,
-    pub source: Source,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResolvedAddress {
-    pub address: SocketAddr,
-    /// Name and weight of an SRV record.
-    pub record: Option<(String, u32)>,
-    /// SRV record of lower priority.
-    pub backup: bool,
-}
-
-impl ResolvedAddress {
-    pub fn plain(ip: IpAddr, port: u16) -> ResolvedAddress {
-        ResolvedAddress { address: SocketAddr::new(ip, port), record: None, backup: false }
-    }
-}
 
 #[derive(Debug, Default)]
 pub struct Members {
@@ -228,9 +188,10 @@ impl Group {
     pub fn update(&self, index: usize, now: Vec<ResolvedAddress>) -> bool {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(index) else { return false };
-        if !entry.update(&self.key(), now) {
+        if !entry.update(now) {
             return false;
         }
+        remember_names(&self.key(), &entry.line.source, &entry.found);
         self.rebuild(&entries, &[]);
         drop(entries);
         self.freed.notify_waiters();
@@ -241,23 +202,6 @@ impl Group {
         let index = self.entries().iter().position(|e| e.number == number && e.line.source == *source);
         index.is_some_and(|index| self.update(index, now))
     }
-    /// Replaces the lines. Their known addresses stay.
-    pub(crate) fn replace(&self, mut new: Vec<Entry>) {
-        let mut entries = self.entries();
-        for entry in &mut new {
-            let same = |old: &&Entry| old.number == entry.number && old.line.source == entry.line.source;
-            if let Some(old) = entries.iter().find(same) {
-                entry.found.clone_from(&old.found);
-            }
-        }
-        *entries = new;
-        self.rebuild(&entries, &[]);
-        drop(entries);
-        self.generation.fetch_add(1, Ordering::AcqRel);
-        self.changed.notify_waiters();
-        self.freed.notify_waiters();
-    }
-
     /// Publishes the servers of these lines; `before`: servers of other configurations, whose state they continue.
     fn rebuild(&self, entries: &[Entry], before: &[Arc<Peer>]) {
         let mut specs = Vec::new();
@@ -277,8 +221,10 @@ impl Group {
         let old = self.members();
         let before: Vec<Arc<Peer>> = old.all().chain(before).cloned().collect();
         let mut members = Members::default();
+        let next = self.extras.roster.as_ref().map(|roster| || roster.next_number());
+        let next_number = next.as_ref().map(|next| next as &dyn Fn() -> u64);
         let first_checks = self.first_checks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for peer in remember_all(&self.key(), specs, self.extras.roster.as_deref(), &before) {
+        for peer in remember_all(&self.key(), specs, next_number, &before) {
             if self.extras.counted {
                 peer.count(&self.name);
             }
@@ -314,6 +260,31 @@ impl Group {
     }
 }
 
+impl Follower for Group {
+    fn lines(&self) -> Vec<Entry> {
+        self.entries().clone()
+    }
+    fn peers(&self) -> Vec<Arc<Peer>> {
+        self.members().all().cloned().collect()
+    }
+    /// Replaces the lines. Their known addresses stay.
+    fn replace(&self, mut new: Vec<Entry>) {
+        let mut entries = self.entries();
+        for entry in &mut new {
+            let same = |old: &&Entry| old.number == entry.number && old.line.source == entry.line.source;
+            if let Some(old) = entries.iter().find(same) {
+                entry.found.clone_from(&old.found);
+            }
+        }
+        *entries = new;
+        self.rebuild(&entries, &[]);
+        drop(entries);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.changed.notify_waiters();
+        self.freed.notify_waiters();
+    }
+}
+
 fn number(name: &str) -> u64 {
     static KEYS: OnceLock<RandomState> = OnceLock::new();
     KEYS.get_or_init(RandomState::new).hash_one(name)
@@ -322,6 +293,7 @@ fn number(name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{IpAddr, SocketAddr};
 
     fn fixed(spec: PeerSpec) -> Line {
         Line { source: Source::Fixed(vec![spec.address.clone()]), spec }
@@ -394,8 +366,8 @@ mod tests {
         };
         let g = group("many", vec![line]);
         let found = |n: usize| ResolvedAddress::plain(IpAddr::from([127, 1, (n >> 8) as u8, n as u8]), 80);
-        assert!(g.update(0, (0..2 * SERVERS_OF_LINE_MAX).map(found).collect()));
-        assert_eq!(g.members().primary.len(), SERVERS_OF_LINE_MAX);
+        assert!(g.update(0, (0..2 * crate::line::SERVERS_OF_LINE_MAX).map(found).collect()));
+        assert_eq!(g.members().primary.len(), crate::line::SERVERS_OF_LINE_MAX);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Repeated name resolution of a group's lines, on the control thread.
 
 use crate::group::{Group, ResolvedAddress, Source};
+use crate::line::{Entry, is_named};
 use crate::resolver::{Failed, Resolver};
-use crate::roster::{Entry, is_named};
 use runtime::task::JoinSet;
 use std::net::IpAddr;
 use std::sync::Arc;

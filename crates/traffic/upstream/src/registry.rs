@@ -1,8 +1,7 @@
-//! What outlives a configuration: resolved names, and servers with their state.
+//! State that outlives a configuration: resolved names, and servers with their state.
 
-use crate::group::{ResolvedAddress, Source};
+use crate::line::{ResolvedAddress, Source};
 use crate::peer::{Peer, PeerSpec};
-use crate::roster::Roster;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -86,7 +85,7 @@ pub(crate) type Wanted = (u64, bool, PeerSpec);
 pub(crate) fn remember_all(
     group: &str,
     specs: Vec<Wanted>,
-    roster: Option<&Roster>,
+    next_number: Option<&dyn Fn() -> u64>,
     before: &[Arc<Peer>],
 ) -> Vec<Arc<Peer>> {
     static PEERS: Mutex<Option<Peers>> = Mutex::new(None);
@@ -99,7 +98,7 @@ pub(crate) fn remember_all(
     let repeated: Vec<usize> = specs.iter().map(times).collect();
     let group: Arc<str> = group.into();
     let make = |id: &PeerId, only: bool| {
-        let Some(roster) = roster else { return Peer::new(id.spec.clone(), 0) };
+        let Some(next_number) = next_number else { return Peer::new(id.spec.clone(), 0) };
         let same = |peer: &&Arc<Peer>| peer.line == id.line && peer.spec.address == id.spec.address;
         match before.iter().find(same) {
             Some(old) => {
@@ -108,7 +107,7 @@ pub(crate) fn remember_all(
                 peer
             }
             None => {
-                let number = if only { id.line } else { roster.next_number() };
+                let number = if only { id.line } else { next_number() };
                 Peer { line: id.line, ..Peer::new(id.spec.clone(), number) }
             }
         }

@@ -5,6 +5,7 @@
 //! other: collecting numbers and writing files delays no worker, and changes have one writer.
 
 mod answer;
+mod ask;
 mod pairs;
 mod path;
 mod run;
@@ -14,6 +15,7 @@ mod upstreams;
 mod zones;
 
 use answer::{Answer, Refused};
+use ask::{Ask, Verb};
 use bytes::Bytes;
 use conf_schema::table::synthetic;
 use conf_schema::value::Own;
@@ -25,7 +27,6 @@ use http_upstream::body_store;
 use net::Address;
 use net::pool::{Pool, PoolSpec};
 use observe::Level;
-use run::{Ask, Verb};
 use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::sync::{Arc, OnceLock};

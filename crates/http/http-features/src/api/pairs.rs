@@ -1,8 +1,8 @@
 //! Key-value zones: `/http/keyvals/`, `/stream/keyvals/`.
 
 use super::answer::{Answer, Refused, collection};
+use super::ask::{Ask, Verb};
 use super::path::Side;
-use super::run::{Ask, Verb};
 use keyval::Refusal;
 use serde_json::{Map, Value, json};
 use session_engine::keyval::{Addition, Failure, Keyval};

@@ -1,8 +1,8 @@
 //! The process: version, connections, handshakes, worker threads.
 
 use super::answer::{Answer, Refused, selected, time};
+use super::ask::{Ask, Verb};
 use super::path::EndPoint;
-use super::run::{Ask, Verb};
 use metrics::{Lifecycle, TlsFailure, VerifyFailure, WorkerCounts, process};
 use serde_json::{Map, Value, json};
 use session_engine::NGINX_VERSION;

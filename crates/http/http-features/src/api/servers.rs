@@ -1,14 +1,15 @@
 //! Servers of a group, as they are written and changed: `.../upstreams/{name}/servers/`.
 
 use super::answer::{Answer, Refused};
+use super::ask::{Ask, Verb};
 use super::path::Side;
-use super::run::{Ask, Verb};
 use super::upstreams::find;
 use serde_json::{Map, Value, json};
 use session_engine::inventory::Listed;
 use session_engine::upstreams::state::{self, time};
 use std::sync::Arc;
-use upstream::roster::{Draft, LINES_MAX, is_named};
+use upstream::edit::{Draft, LINES_MAX};
+use upstream::line::is_named;
 use upstream::{Entry, Line, Peer, PeerSpec, Source};
 
 /// Objects that one PUT may have.
@@ -355,7 +356,7 @@ impl Editing<'_> {
                 spec.down &= !spec.drain;
             }
             "backup" if is_new => spec.backup = flag()?,
-            // What cannot change may be repeated.
+            // A parameter that cannot change may be repeated.
             "backup" if flag()? == spec.backup => {}
             "service" if is_new => {}
             "service" if matches!(&line.source, Source::Resolved { service, .. } if service.as_deref() == value.as_str()) =>

@@ -1,8 +1,8 @@
 //! Groups and their servers, as they are: `/http/upstreams/`, `/stream/upstreams/`.
 
 use super::answer::{Answer, Refused, collection, selected, time};
+use super::ask::{Ask, Verb};
 use super::path::Side;
-use super::run::{Ask, Verb};
 use super::zones::responses;
 use metrics::{BOUNDS_MICROS, Reading, Times, peer as row};
 use serde_json::{Map, Value, json};

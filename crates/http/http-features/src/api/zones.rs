@@ -1,8 +1,8 @@
 //! Zones: servers, locations, caches, limits, resolvers, memory.
 
 use super::answer::{Answer, Refused, collection, selected};
+use super::ask::{Ask, Verb};
 use super::path::{EndPoint, Side};
-use super::run::{Ask, Verb};
 use super::server::handshakes;
 use metrics::{Counter, Reading, Tabled};
 use metrics::{cache, limit_conn, limit_req, location_zone, resolver, server_zone, stream_zone};

@@ -11,9 +11,10 @@ use http_upstream::groups::{Groups, Rules, UpstreamRef};
 use http_upstream::resolving::{HttpResolver, ResolverLine, Resolving};
 use ours::{EjectionValue, RetryBudget};
 use session_engine::inventory::{Inventory, Listed};
+use session_engine::upstreams::managed;
 use session_engine::upstreams::methods::{self, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
 use session_engine::upstreams::servers::Servers;
-use session_engine::upstreams::state::{self, StateValue};
+use session_engine::upstreams::state::StateValue;
 use session_engine::zones;
 use std::any::Any;
 use std::sync::Arc;
@@ -111,7 +112,7 @@ fn make(
     if !method.takes_backups() && lines.iter().any(|line| line.spec.slow_start_ms > 0) {
         return Err(Problem::says("balancing method does not support parameter \"slow_start\""));
     }
-    state::check(conf.state.as_ref(), conf.zone.as_ref(), !lines.is_empty())?;
+    managed::check(conf.state.as_ref(), conf.zone.as_ref(), !lines.is_empty())?;
     if conf.state.is_none() && lines.iter().all(|line| line.spec.backup) {
         return Err(Problem::says(format!("no servers in upstream \"{name}\"")));
     }
@@ -141,7 +142,7 @@ fn make(
         budget: conf.retry_budget.map(|b| b.0),
         counted: conf.zone.is_some(),
         stream: false,
-        roster: conf.zone.as_ref().map(|_| state::roster(name, false, conf.state.as_ref())),
+        roster: conf.zone.as_ref().map(|_| managed::roster(name, false, conf.state.as_ref())),
     };
     let group = Arc::new(Group::with(name, lines, method, keep, true, extras));
     let names = cx.get::<Groups>().names.clone();
@@ -152,7 +153,7 @@ fn make(
         resolves: resolver.is_some(),
         state: conf.state.map(|state| state.0),
     };
-    state::list(cx, listed, &names);
+    managed::list(cx, listed, &names);
     names.keep(Naming { group: group.clone(), resolver, timeout });
     let sticky = conf.sticky.map(|s| s.finish(name, cx)).transpose()?;
     let rules = (key.is_some() || sticky.is_some()).then(|| Arc::new(Rules { key, sticky }));

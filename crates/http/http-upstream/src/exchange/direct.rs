@@ -106,7 +106,7 @@ impl Direct {
         };
         process::UPSTREAM_REQUESTS.up();
         if let Some(state) = UpstreamState::of(r) {
-            state.push(Try::of(&peer, started));
+            state.push(Try::of(peer, started));
             state.answer = None;
         }
         match kept {

@@ -317,7 +317,7 @@ async fn ask(
         None | Some(ResumedAt::Connect | ResumedAt::Failed(_)) => {
             let started = clock::now();
             if let Some(state) = UpstreamState::of(r) {
-                state.push(Try::of(&peer, started));
+                state.push(Try::of(peer, started));
                 state.answer = None;
             }
             started

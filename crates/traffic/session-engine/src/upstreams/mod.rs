@@ -4,6 +4,7 @@
 pub mod binding;
 pub mod groups;
 pub mod hosts;
+pub mod managed;
 pub mod methods;
 pub mod resolving;
 pub mod servers;

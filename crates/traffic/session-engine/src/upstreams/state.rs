@@ -1,10 +1,6 @@
 //! `state FILE` of a group: its servers, one `server` directive a line, as the commercial nginx writes them.
 
-use super::groups::Names;
-use super::methods::Zone;
 use super::servers::{Servers, StreamServers};
-use crate::inventory::{Inventory, Listed};
-use crate::zones;
 use conf_schema::complaint::ProblemWords;
 use conf_schema::{Contexts, Cx, Directive, Problem, Value};
 use conf_syntax::{FileId, Item, Word};
@@ -88,38 +84,6 @@ impl StateFile {
         let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         Ok(rustix::fs::access(folder, access)?)
     }
-}
-
-/// Checks the lines beside `state`.
-///
-/// # Errors
-/// The group has `server` lines, too, or no `zone`.
-pub fn check(state: Option<&StateValue>, zone: Option<&Zone>, has_servers: bool) -> Result<(), Problem> {
-    let problem = |words: &str| Problem::says(words.to_string()).of("state");
-    match (state, zone) {
-        (Some(_), _) if has_servers => Err(problem("\"server\" and \"state\" directives cannot stand in one upstream")
-            .hint("write the servers to the state file, or leave it out")),
-        (Some(_), None) => {
-            Err(problem("\"state\" requires the upstream to be in shared memory").hint("add a \"zone\" directive"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Returns the state of a group beside its configurations: an earlier one's if area, name and file are equal.
-pub fn roster(name: &str, stream: bool, state: Option<&StateValue>) -> Arc<Roster> {
-    let file = state.map(|StateValue(file)| file.path.as_os_str().as_encoded_bytes()).unwrap_or_default();
-    zones::state(if stream { "servers of stream" } else { "servers" }, name, 0, file, Roster::default)
-}
-
-/// Enters a group into the inventory, and its file into the work before the first request.
-pub fn list(cx: &mut Cx, listed: Listed, names: &Names) {
-    if let (Some(roster), Some(file)) = (&listed.group.extras.roster, &listed.state) {
-        names.restore(roster, file);
-    }
-    let inventory = Inventory::of(cx);
-    let area = if listed.group.extras.stream { &inventory.stream } else { &inventory.http };
-    area.add_group(listed);
 }
 
 /// Parses the text of a state file; an error has its line.
@@ -221,7 +185,7 @@ mod tests {
     fn lines_survive_the_file() {
         let text = b"server 127.0.0.1:81;\nserver unix:/a/b weight=5 max_conns=2 max_fails=0 fail_timeout=3s down;\n\
                      server a.example:82 resolve backup;\n# a comment\n\
-                     server b.example resolve service=http slow_start=1500ms route=\"x y\" drain;\n";
+                     server b.example resolve service=http slow_start=1500ms \"route=x y\" drain;\n";
         let lines = parse(text, false).expect("servers");
         assert_eq!(lines.len(), 4);
         let again: String = lines.iter().map(|line| format!("{};\n", words(line))).collect();

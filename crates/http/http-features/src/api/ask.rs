@@ -1,0 +1,62 @@
+//! A request of the API, apart from its connection.
+
+use super::answer::{Answer, Refused, selected};
+use super::path::Side;
+use bytes::Bytes;
+use serde_json::Value;
+use session_engine::inventory::{AreaInventory, Inventory};
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Get,
+    Post,
+    Put,
+    Patch,
+    Delete,
+    Other,
+}
+
+/// A request, apart from its connection.
+pub struct Ask {
+    /// Path below the location.
+    pub path: String,
+    pub verb: Verb,
+    pub fields: Option<String>,
+    pub key: Option<String>,
+    pub dry_run: bool,
+    pub if_match: Option<String>,
+    /// A browser sends a change for a page of another site.
+    pub foreign: bool,
+    pub body: Bytes,
+    pub writes: bool,
+    /// Address that accepted the connection.
+    pub local: String,
+    pub inventory: Arc<Inventory>,
+    /// This request, if no gauge counts it.
+    pub active: u64,
+}
+
+impl Ask {
+    /// Tells whether the method has a body that the answer depends on.
+    pub fn reads_body(&self) -> bool {
+        self.writes && matches!(self.verb, Verb::Post | Verb::Put | Verb::Patch)
+    }
+    pub fn area(&self, side: Side) -> &AreaInventory {
+        match side {
+            Side::Http => &self.inventory.http,
+            Side::Stream => &self.inventory.stream,
+        }
+    }
+    /// Parses the body.
+    ///
+    /// # Errors
+    /// `JsonError`
+    pub fn json(&self) -> Result<Value, Refused> {
+        serde_json::from_slice(&self.body).map_err(|e| Refused::new(415, "JsonError", format!("json error: {e}")))
+    }
+    /// Answers with an object.
+    pub fn object(&self, value: Value) -> Result<Answer, Refused> {
+        Ok(Answer::json(&selected(value, self.fields.as_deref())))
+    }
+}
