@@ -130,7 +130,7 @@ fn start(folder: &Path, built: &Path, name: &str, minutes: u64) -> Result<std::p
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|e| format!("{name}: {e}"))
 }
 
-/// What libFuzzer reports at its end.
+/// The final report of libFuzzer.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Stats {
     executions: u64,

@@ -61,7 +61,7 @@ fn bill(metadata: &Value, checksums: &BTreeMap<(String, String), String>) -> Res
         list(&metadata["resolve"], "nodes").into_iter().map(|node| (text(&node, "id"), node)).collect();
     let root =
         packages.iter().find(|(_, package)| text(package, "name") == ROOT).ok_or("the root package is missing")?;
-    // What tests alone use is not in the binary; build scripts may leave code in it.
+    // Dependencies of tests are not in the binary; build scripts may leave code in it.
     let needs = |id: &str| -> BTreeSet<String> {
         let deps = nodes.get(id).map(|node| list(node, "deps")).unwrap_or_default();
         let linked = deps.iter().filter(|dep| list(dep, "dep_kinds").iter().any(|kind| kind["kind"] != "dev"));

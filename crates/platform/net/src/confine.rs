@@ -1,5 +1,5 @@
 //! Restrictions of the process itself: seccomp filters, the count of refused calls, privileges that `execve` cannot regain.
-//! What to allow is decided by `sandbox`.
+//! The lists of allowed calls are in `sandbox`.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;

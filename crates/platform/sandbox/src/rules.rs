@@ -37,7 +37,7 @@ impl Ports {
     }
 }
 
-/// What a configuration uses at run time.
+/// Files, folders and ports that a configuration uses at run time.
 #[derive(Clone, Debug)]
 pub struct Needs {
     /// Files and folders, and the directive that names each.

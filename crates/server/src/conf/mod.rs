@@ -56,7 +56,7 @@ pub struct Config {
     pub error_log: Arc<ErrorLog>,
     pub logs: LogFiles,
     pub texts: Texts,
-    /// What its workers use at run time.
+    /// Files and ports that its workers use at run time.
     pub needs: sandbox::Needs,
 }
 

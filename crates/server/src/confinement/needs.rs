@@ -1,4 +1,4 @@
-//! What a configuration uses at run time, read from its directives: files, folders and TCP ports.
+//! Files, folders and TCP ports that a configuration uses at run time, read from its directives.
 //!
 //! A path with variables counts as the folder before the first of them, and as every folder where nothing stands before it.
 

@@ -94,7 +94,6 @@ pub fn run(
     program: Program,
     standing: Standing,
 ) -> i32 {
-    confinement::enter_master(&config);
     let master = Master {
         invocation,
         config,
@@ -120,6 +119,7 @@ pub fn run(
     note_load();
     let words: Vec<_> = master.program.arguments.iter().map(|word| word.to_string_lossy()).collect();
     net::title::set(&format!("{}: master process {}", crate::voice::name(), words.join(" ")));
+    confinement::enter_master(&master.config);
     let mut master = match master.start_worker() {
         Ok(master) => master,
         Err(code) => return code,

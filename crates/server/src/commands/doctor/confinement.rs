@@ -1,4 +1,4 @@
-//! What the kernel can enforce of `sandbox`.
+//! Compares the needs of `sandbox` with the abilities of the kernel.
 
 use super::examine::{Finding, Verdict};
 use crate::conf::Config;
