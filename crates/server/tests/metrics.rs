@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::client::Client;
 use support::http2::Client as Http2;
 use support::origin::{NameServer, Origin, ok};
@@ -356,4 +356,31 @@ fn an_upload_that_goes_on_is_told() {
     });
     running.quit();
     site.assert_no_alerts();
+}
+
+/// Prometheus' own checker reads the page of a server whose objects all have samples.
+#[test]
+fn promtool_has_no_complaint() {
+    let (origin, port) = (Origin::answering(|_| ok("hello")), free_port());
+    let site = site(port, &address(&origin), "");
+    let running = site.start();
+    for request in [REQUESTS[0], REQUESTS[3], REQUESTS[6]] {
+        Client::connect(port).and_then(|mut c| c.ask(request)).expect("an answer");
+    }
+    let request = "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let (_, text) = Client::connect(port).and_then(|mut c| c.ask(request)).expect("the page");
+    running.quit();
+    let started = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut promtool) = started else {
+        eprintln!("NOT TESTED: promtool is not installed");
+        return;
+    };
+    promtool.stdin.take().expect("piped").write_all(text.as_bytes()).expect("written");
+    let output = promtool.wait_with_output().expect("ended");
+    assert!(output.status.success(), "{}{}", support::text(&output.stdout), support::text(&output.stderr));
 }
