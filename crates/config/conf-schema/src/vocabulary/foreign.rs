@@ -39,7 +39,7 @@ const FAMILIES: &[Family] = &[
     family(&["auth_ldap", "auth_ldap_*", "ldap_server", "satisfy_ldap"], "nginx-auth-ldap", "write \"auth_request\" to a service that asks LDAP"),
     family(&["auth_gss", "auth_gss_*"], "spnego-http-auth-nginx-module", "write \"auth_request\" to a service that speaks SPNEGO"),
     family(&["auth_digest", "auth_digest_*"], "nginx-http-auth-digest", "write \"auth_basic\" over TLS"),
-    family(&["oidc_*", "auth_oidc_*"], "a module for OpenID Connect", "write \"oidc_provider\" and \"auth_oidc\""),
+    family(&["auth_oidc_*"], "a module for OpenID Connect", "write \"oidc_provider\" and \"auth_oidc\""),
     family(&["auth_jwt_key", "auth_jwt_enabled", "auth_jwt_algorithm", "auth_jwt_location", "auth_jwt_redirect", "auth_jwt_loginurl", "auth_jwt_validate_*", "auth_jwt_extract_*", "auth_jwt_use_keyfile", "auth_jwt_keyfile_path"],
         "a module for tokens", "write \"auth_jwt\" with \"auth_jwt_key_file\", which names a JWK set"),
     family(&["auth_totp_*", "auth_radius_*", "auth_cas_*", "cas_*"], "a module for logins", "write \"auth_request\" to a service that checks them"),
