@@ -619,7 +619,7 @@ fn removed_servers_finish_their_requests() {
         ok("late")
     });
     // Dropped before the origin, which waits for its requests.
-    let closed = gate.lock().expect("nobody else has it");
+    let closed = gate.lock().expect("an unpoisoned lock");
     let site = with_state(port, "user root; daemon off; worker_processes 1;");
     site.write("app.servers", &format!("server {};\n", address(&origin)));
     let running = site.start();

@@ -289,10 +289,10 @@ fn sessions_of_the_stream_area() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let (port, tcp, udp) = (free_port(), free_port(), free_port());
     let silent = TcpListener::bind("127.0.0.1:0").expect("bound");
-    let nobody = free_port();
+    let closed = free_port();
     let more = format!(
         "stream {{ server {{ listen 127.0.0.1:{tcp}; proxy_pass 127.0.0.1:{}; }}
-         server {{ listen 127.0.0.1:{udp} udp; proxy_pass 127.0.0.1:{nobody}; }} }}",
+         server {{ listen 127.0.0.1:{udp} udp; proxy_pass 127.0.0.1:{closed}; }} }}",
         silent.local_addr().expect("address").port()
     );
     let site = site(&(conf(port, "") + &more));

@@ -74,7 +74,7 @@ pub struct PathRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     pub paths: Vec<PathRule>,
-    /// Those that the configuration needs, also where a wider rule of `paths` includes them.
+    /// Rules for each need of the configuration, also where a wider rule of `paths` covers it.
     needed: Vec<PathRule>,
     pub connect: Ports,
     pub bind: Ports,
