@@ -153,7 +153,7 @@ impl Default for Http3 {
             stream_buffer: 65_536,
             retry: false,
             active_ids: 2,
-            gso: false,
+            gso: true,
             host_key: None,
         }
     }

@@ -8,7 +8,7 @@ use http_engine::{BodyReader, Request, RequestBody};
 use http_types::BodyLength;
 use observe::{Level, os};
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -59,11 +59,16 @@ impl Memory {
     }
 }
 
+/// Minimum bytes of a `write` to a temporary file, except for the last one.
+const WRITE_MIN: usize = 16 * 1024;
+
 /// A complete request body, in memory or in a file.
 #[derive(Debug, Default)]
 pub struct BodyStore {
     memory: Memory,
     file: Option<File>,
+    /// End of the body that `file` does not have yet: pieces of a datagram each would cost a `write` apiece.
+    tail: Vec<u8>,
     length: u64,
     path: Option<PathBuf>,
     /// `client_body_in_file_only on`: the file remains after the request.
@@ -119,9 +124,23 @@ impl BodyStore {
             self.memory.push(bytes, expected.min(memory_max) as usize);
             return Ok(());
         }
+        if self.tail.len() + bytes.len() < WRITE_MIN {
+            self.in_file(folder)?;
+            self.tail.extend_from_slice(&bytes);
+            return Ok(());
+        }
+        let before = std::mem::take(&mut self.tail);
         let file = self.in_file(folder)?;
-        file.seek(SeekFrom::End(0))?;
+        file.write_all(&before)?;
         file.write_all(&bytes)
+    }
+    /// Writes what `file` does not have yet. To be called when the body is complete.
+    fn finish(&mut self) -> io::Result<()> {
+        let tail = std::mem::take(&mut self.tail);
+        match &mut self.file {
+            Some(file) => file.write_all(&tail),
+            None => Ok(()),
+        }
     }
     fn in_file(&mut self, folder: &TempPath) -> io::Result<&mut File> {
         if self.file.is_none() {
@@ -256,6 +275,7 @@ pub async fn spool(r: &mut Request) -> Result<Spooled, u16> {
     let limit = core.conf.client_max_body_size.0;
     let mut length = 0;
     received(r, 0);
+    let mut file = BufWriter::with_capacity(WRITE_MIN, &spooled.file);
     while let Some(read) = std::future::poll_fn(|cx| reader.poll_read(cx)).await {
         let bytes = read?;
         if limit != 0 && length + bytes.len() as u64 > limit {
@@ -264,8 +284,10 @@ pub async fn spool(r: &mut Request) -> Result<Spooled, u16> {
         }
         length += bytes.len() as u64;
         received(r, length);
-        spooled.file.write_all(&bytes).map_err(|e| failed(r, e))?;
+        file.write_all(&bytes).map_err(|e| failed(r, e))?;
     }
+    file.flush().map_err(|e| failed(r, e))?;
+    drop(file);
     Ok(spooled)
 }
 
@@ -394,7 +416,14 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
                 }
                 return Ok(store);
             }
-            None => return Ok(store),
+            None => {
+                if let Err(e) = store.finish() {
+                    let folder = core.conf.client_body_temp_path.path.display();
+                    r.log(Level::Crit, format_args!("a temporary file in \"{folder}\" failed {}", os(&e)));
+                    return Err(500);
+                }
+                return Ok(store);
+            }
             Some(Err(status)) => {
                 if status == 499 {
                     r.incoming.body_bytes = store.shared();
@@ -436,6 +465,35 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_pieces_share_a_write() {
+        let folder = std::env::temp_dir().join(format!("body-store-{}", std::process::id()));
+        let temp = TempPath { path: folder.clone(), levels: Vec::new() };
+        let mut store = BodyStore::default();
+        let mut sent = Vec::new();
+        let size = |store: &BodyStore| store.file.as_ref().map(|file| file.metadata().expect("metadata").len());
+        for number in 0..40_u8 {
+            let piece = vec![number; 1200];
+            sent.extend_from_slice(&piece);
+            store.push(piece.into(), 10_000, 0, &temp).expect("stored");
+        }
+        assert!(size(&store).is_some_and(|n| n < 48_000 && n >= 48_000 - WRITE_MIN as u64), "{:?}", size(&store));
+        let large = vec![77; WRITE_MIN];
+        sent.extend_from_slice(&large);
+        store.push(large.into(), 10_000, 0, &temp).expect("stored");
+        assert_eq!(size(&store), Some(sent.len() as u64), "a large piece takes the small ones with it");
+        sent.push(1);
+        store.push(Bytes::from_static(&[1]), 10_000, 0, &temp).expect("stored");
+        store.finish().expect("written");
+        let mut read = Vec::new();
+        while (read.len() as u64) < store.len() {
+            read.extend(store.read_at(read.len() as u64).expect("read"));
+        }
+        assert!(read == sent);
+        drop(store);
+        std::fs::remove_dir(&folder).expect("an empty folder: the file went with the body");
+    }
 
     #[test]
     fn pieces_become_one() {

@@ -13,6 +13,9 @@ pub const RECEIVE_BUFFER: usize = 2 * 1024 * 1024;
 /// Messages per `recvmmsg`; with GRO each may hold several datagrams of a peer.
 const MESSAGES: usize = 8;
 const MESSAGE_BYTES: usize = 65_536;
+/// Datagrams per GSO send: with 1,500 octets each, all of them fit into the 65,507 that IPv4 and UDP have lengths for. The kernel
+/// refuses a longer message whole, whatever `UDP_MAX_SEGMENTS` is.
+const SEGMENTS_MAX: usize = 43;
 
 #[derive(Debug)]
 pub struct Packet<'a> {
@@ -64,7 +67,7 @@ impl PacketSocket {
 
     /// Datagrams per call at most.
     pub fn segments_max(&self) -> usize {
-        self.state.max_gso_segments()
+        self.state.max_gso_segments().min(SEGMENTS_MAX)
     }
 
     /// Passes the datagrams of one `recvmmsg` to `take`. Returns false if it emptied the socket. Fails with
@@ -144,8 +147,16 @@ mod tests {
         let segment = (server.segments_max() > 1).then_some(10);
         let to = from.expect("an address");
         server.send(&Outgoing { bytes: &bytes, to, from: Some(at.ip()), ecn: 2, segment }).expect("sent");
-        let mut buf = [0; 64];
+        let mut buf = [0; 2000];
         let n = client.recv(&mut buf).expect("a datagram");
         assert_eq!(&buf[..n], &bytes[..segment.unwrap_or(30)]);
+        for _ in 1..segment.map_or(1, |_| 3) {
+            client.recv(&mut buf).expect("a datagram");
+        }
+        // The largest send is one that the kernel takes.
+        let bytes = vec![7; server.segments_max() * 1500];
+        server.send(&Outgoing { bytes: &bytes, to, from: None, ecn: 0, segment: Some(1500) }).expect("sent");
+        let whole: usize = (0..server.segments_max()).map(|_| client.recv(&mut buf).expect("a datagram")).sum();
+        assert_eq!(whole, bytes.len());
     }
 }

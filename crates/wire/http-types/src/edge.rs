@@ -114,6 +114,10 @@ pub trait StreamMux {
     fn send_interim(&mut self, stream: StreamId, status: u16, fields: FieldLines<'_, '_>);
     /// Sends body within the windows in frames of up to `frame_max` octets. `end`: ends the stream if all is taken.
     fn send_body(&mut self, stream: StreamId, body: &[u8], frame_max: usize, end: bool) -> SentBody;
+    /// [`StreamMux::send_body`] of a shared buffer, which a core may keep instead of a copy.
+    fn send_shared(&mut self, stream: StreamId, body: &Bytes, frame_max: usize, end: bool) -> SentBody {
+        self.send_body(stream, body, frame_max, end)
+    }
     /// Sends trailers; returns their octets.
     fn send_trailers(&mut self, stream: StreamId, fields: FieldLines<'_, '_>) -> usize;
     /// Forgets a stream; resets it unless closed on both sides.

@@ -79,11 +79,16 @@ pub fn encode(text: &[u8], out: &mut Vec<u8>) {
     for octet in text {
         let (code, length) = CODE.codes.get(usize::from(*octet)).copied().unwrap_or_default();
         bits = bits << length | u64::from(code);
+        // A code has 30 bits at most, so that 31 older ones leave it room.
         count += u32::from(length);
-        while count >= 8 {
-            count -= 8;
-            out.push((bits >> count) as u8);
+        if count >= 32 {
+            count -= 32;
+            out.extend_from_slice(&((bits >> count) as u32).to_be_bytes());
         }
+    }
+    while count >= 8 {
+        count -= 8;
+        out.push((bits >> count) as u8);
     }
     if count > 0 {
         // Fills the last octet with ones, the start of the end-of-string code.

@@ -74,10 +74,11 @@ impl Stream {
     }
 
     /// Puts octets behind those that wait.
-    pub fn queue(&mut self, bytes: Vec<u8>) {
+    pub fn queue(&mut self, bytes: impl Into<Bytes>) {
+        let bytes = bytes.into();
         if !bytes.is_empty() {
             self.queued += bytes.len();
-            self.out.push_back(bytes.into());
+            self.out.push_back(bytes);
         }
     }
     pub fn room(&self) -> usize {

@@ -4,7 +4,7 @@
 //! and loads them turn by turn, A B A B. Where a scenario has a `haproxy.cfg`, HAProxy takes a turn after each pair; where its first line
 //! has `floor=`, so does the program of `benches/floor`, which is built with `cc`. What is
 //! compared is the servers' CPU time a request, and only within a pair: it survives a busy machine, which requests a second do
-//! not. A scenario of HTTP/2 (`streams=`) has `tidegate bench` as its client; with an `h2o.conf` h2o takes a turn after each pair. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
+//! not. A scenario of HTTP/2 (`streams=`) or HTTP/3 (`http3`) has `tidegate bench` as its client; with an `h2o.conf` h2o takes a turn after each pair. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
 //! a server wakes up for every request. `--syscalls` counts system calls a request of one kept connection instead, `--fairness` measures what a second
 //! client waits beside a hog, `--large` what a test and a reload of 1,000 servers cost. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
 //! megabytes or datagrams. Scenarios
@@ -189,7 +189,7 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
     let port = origin.as_ref().map_or(0, |server| server.port);
     let ours = Server::start(scenario, binary, "tidegate", port)?;
     let theirs = Server::start(scenario, &options.nginx, "nginx", port)?;
-    if options.calls && scenario.streams.is_some() {
+    if options.calls && scenario.protocol().is_some() {
         return Err("calls are counted over HTTP/1.1".into());
     }
     if options.calls {
@@ -204,7 +204,7 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
     if let Some(conf) = scenario.h2o.as_ref().filter(|_| is_there("h2o")) {
         peers.push(Server::h2o(scenario, conf, Path::new("h2o"))?);
     }
-    let same = |a: &Server, b: &Server| match scenario.tls || scenario.streams.is_some() {
+    let same = |a: &Server, b: &Server| match scenario.tls || scenario.protocol().is_some() {
         false => compare(a, &a.ask(scenario)?, b, &b.ask(scenario)?),
         true => compare(a, &a.ask_by(client, scenario)?, b, &b.ask_by(client, scenario)?),
     };
@@ -310,9 +310,14 @@ fn turn_by(scenario: &Scenario, server: &Server, client: &Path, seconds: u64) ->
         "/dev/stdout",
     ]);
     bench.args(["-t", "1", "-c", &scenario.connections.to_string()]);
+    bench.args(scenario.protocol());
     if let Some(streams) = scenario.streams {
-        bench.args(["--http2", "-m", &streams.to_string()]);
+        bench.args(["-m", &streams.to_string()]);
     }
+    if let Some(length) = scenario.post {
+        bench.args(["-X", "POST", "-b", &format!("@{}", server.body_file(length)?.display())]);
+    }
+    bench.args(scenario.fresh.then_some("--no-keepalive"));
     if let Some(rate) = scenario.rate {
         bench.args(["-r", &rate.to_string()]);
     }

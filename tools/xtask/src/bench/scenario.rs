@@ -3,7 +3,7 @@
 use super::sessions::Kind;
 use std::path::Path;
 
-/// `# bench: path=/5k.html connections=64 header=Connection:close rates=2000,8000`; `streams=16`: over HTTP/2, `tls`: over TLS; `floor=5120`: beside the floor program; `session=tcp`: of the stream area
+/// `# bench: path=/5k.html connections=64 header=Connection:close rates=2000,8000`; `streams=16`: over HTTP/2, `http3`: over HTTP/3, `tls`: over TLS, `post=300000`: with a body of so many bytes, `fresh`: a connection for each request; `floor=5120`: beside the floor program; `session=tcp`: of the stream area
 #[derive(Clone)]
 pub struct Scenario {
     pub name: String,
@@ -17,6 +17,12 @@ pub struct Scenario {
     pub rate: Option<u64>,
     /// Streams at a time on each connection, over HTTP/2; the client is `tidegate bench`.
     pub streams: Option<usize>,
+    /// The streams are HTTP/3's.
+    pub http3: bool,
+    /// Bytes of a body: the requests are POSTs.
+    pub post: Option<usize>,
+    /// A new connection for every request (`tidegate bench --no-keepalive`).
+    pub fresh: bool,
     /// Over TLS, with a certificate that is made for the run (`cert.pem`, `key.pem`).
     pub tls: bool,
     /// Offered rates of variants, `NAME@RATE`.
@@ -40,7 +46,14 @@ pub struct Scenario {
 impl Scenario {
     /// The client is `tidegate bench`, and not wrk.
     pub fn by_bench(&self) -> bool {
-        self.rate.is_some() || self.streams.is_some()
+        self.rate.is_some() || self.streams.is_some() || self.http3 || self.fresh || self.post.is_some()
+    }
+    /// `tidegate bench`'s word for the protocol.
+    pub fn protocol(&self) -> Option<&'static str> {
+        match self.http3 {
+            true => Some("--http3"),
+            false => self.streams.map(|_| "--http2"),
+        }
     }
 
     /// Where its server is asked.
@@ -98,6 +111,9 @@ pub fn parse(name: String, conf: String) -> Result<Scenario, String> {
         headers: Vec::new(),
         rate: None,
         streams: None,
+        http3: false,
+        post: None,
+        fresh: false,
         tls: false,
         rates: Vec::new(),
         origin: None,
@@ -125,7 +141,12 @@ pub fn parse(name: String, conf: String) -> Result<Scenario, String> {
             Some(("floor", value)) => scenario.floor = Some(value.split(',').map(String::from).collect()),
             Some(("session", "tcp")) => scenario.session = Some(Kind::Tcp),
             Some(("session", "udp")) => scenario.session = Some(Kind::Udp),
+            Some(("post", value)) => {
+                scenario.post = Some(value.parse().map_err(|_| format!("{}: {word}", scenario.name))?);
+            }
             _ if word == "tls" => scenario.tls = true,
+            _ if word == "http3" => (scenario.tls, scenario.http3) = (true, true),
+            _ if word == "fresh" => scenario.fresh = true,
             _ if word == "idle" => scenario.idle = true,
             _ => return Err(format!("{}: \"{word}\" is not known", scenario.name)),
         }

@@ -162,7 +162,7 @@ impl Server {
         }
         server.listens()?;
         // Workers start after the socket listens.
-        if scenario.streams.is_none() && scenario.session.is_none() && !scenario.tls {
+        if scenario.protocol().is_none() && scenario.session.is_none() && !scenario.tls {
             server.ask(scenario)?;
         }
         Ok(server)
@@ -252,7 +252,7 @@ impl Server {
     /// `ask` with Tidegate's client, over the scenario's protocol.
     pub fn ask_by(&self, client: &Path, scenario: &Scenario) -> Result<Answer, String> {
         let mut bench = Command::new(client);
-        bench.args(["bench", "--show"]).args(scenario.streams.map(|_| "--http2")).arg(scenario.url(self.port));
+        bench.args(["bench", "--show"]).args(scenario.protocol()).arg(scenario.url(self.port));
         let output = bench.output().map_err(|e| format!("{}: {e}", client.display()))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let after = |mark: &str| text.split_whitespace().skip_while(|word| *word != mark).nth(1);
@@ -271,6 +271,13 @@ impl Server {
         let status =
             Command::new("kill").args([&format!("-{name}"), &pid]).status().map_err(|e| format!("kill: {e}"))?;
         if status.success() { Ok(()) } else { Err(format!("{} is gone", self.name)) }
+    }
+
+    /// A file for the bodies of POSTs.
+    pub fn body_file(&self, length: usize) -> Result<PathBuf, String> {
+        let file = self.folder.join("post.bin");
+        fs::write(&file, filler(length)).map_err(|e| format!("{}: {e}", file.display()))?;
+        Ok(file)
     }
 
     /// Where it runs, with its files in `html`.

@@ -24,8 +24,10 @@ directives! {
         /// Connection ids that a client may have the server keep: with each, the client can move to another address.
         /// Differs: 2 to 5 are told to clients; smaller numbers count as 2, greater ones as 5.
         quic_active_connection_id_limit: Number = "2",
-        /// Sends several datagrams with one system call, where the network card or the kernel splits them.
-        quic_gso: Flag = "off",
+        /// Sends several datagrams with one system call, where the network card or the kernel splits them. A system that refuses this gets single
+        /// datagrams.
+        /// Differs: the default is "on".
+        quic_gso: Flag = "on",
         /// File with a secret for address validation tokens and stateless resets, so that they stay valid over restarts. Without it, a random
         /// key is made when the program starts.
         quic_host_key: Text,

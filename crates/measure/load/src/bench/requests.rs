@@ -129,9 +129,11 @@ pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, Str
         contains: options.expect_contains.clone(),
         hash: options.expect_hash.clone(),
     };
-    let body = match options.body.strip_prefix('@') {
-        Some(path) => read(Path::new(path))?,
-        None => options.body.clone(),
+    let file = options.body.strip_prefix('@').map(|path| fs::read(path).map_err(|e| format!("{path}: {e}")));
+    let (body, binary) = match file.transpose()?.map(String::from_utf8) {
+        Some(Ok(text)) => (text, Vec::new()),
+        Some(Err(bytes)) => (String::new(), bytes.into_bytes()),
+        None => (options.body.clone(), Vec::new()),
     };
     let plain = |path: &str, weight: f64| RequestSpec {
         method: options.method.clone(),
@@ -139,6 +141,7 @@ pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, Str
         weight,
         headers: Vec::new(),
         body: body.clone(),
+        binary: binary.clone(),
         expect: expect.clone(),
         ..RequestSpec::get("")
     };

@@ -25,6 +25,9 @@ pub struct RequestSpec {
     /// Body; may contain templates. `Content-Length` is added.
     #[serde(default)]
     pub body: String,
+    /// Body that is no text, without templates; instead of `body`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub binary: Vec<u8>,
     #[serde(default)]
     pub expect: Expect,
     /// In a session: variables for later requests and their sources in the answer (see [`Extractor::parse`]).
@@ -51,6 +54,7 @@ impl RequestSpec {
             weight: 1.0,
             headers: Vec::new(),
             body: String::new(),
+            binary: Vec::new(),
             expect: Expect::default(),
             extract: BTreeMap::new(),
             think: String::new(),
@@ -160,7 +164,7 @@ impl Prepared {
             constant_streamed: None,
             target: Template::parse(if spec.path.is_empty() { "/" } else { &spec.path })?,
             headers: first,
-            body: Template::parse(&spec.body)?,
+            body: if spec.binary.is_empty() { Template::parse(&spec.body)? } else { Template::verbatim(&spec.binary) },
             method_name: spec.method.as_bytes().to_vec(),
         };
         let mut bytes = Vec::new();
@@ -364,6 +368,13 @@ mod tests {
         let mut out = Vec::new();
         assert!(p.write(123, &Variables::default(), &mut Rng::new(1), &mut out));
         assert_eq!(out, b"POST /a/123 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nn=123");
+    }
+
+    #[test]
+    fn a_binary_body_has_no_templates() {
+        let spec = RequestSpec { method: "POST".into(), binary: b"\xff{{seq}}".to_vec(), ..RequestSpec::get("/") };
+        let p = Prepared::new(&spec, "h", &[], false).unwrap();
+        assert_eq!(p.constant().unwrap(), b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\n\xff{{seq}}");
     }
 
     #[test]

@@ -42,6 +42,11 @@ impl Template {
         Ok(Template { pieces })
     }
 
+    /// Bytes without placeholders.
+    pub fn verbatim(bytes: &[u8]) -> Template {
+        Template { pieces: vec![Piece::Text(bytes.to_vec())] }
+    }
+
     pub fn constant(&self) -> Option<&[u8]> {
         match self.pieces.as_slice() {
             [] => Some(&[]),

@@ -9,7 +9,7 @@ mod tunnel;
 
 use crate::worker::Worker;
 use http_engine::{Connection, Request, engine};
-use http_types::{ByStream, Event, StreamId, StreamMux};
+use http_types::{ByStream, Event, SentBody, StreamId, StreamMux};
 use runtime::budget;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -216,14 +216,13 @@ impl Streams {
         Poll::Ready(true)
     }
 
-    /// Sends body and returns the octets taken. Pending without a window, or with too much unsent.
+    /// Sends body by `send` and returns the octets taken. Pending without a window, or with too much unsent.
     fn poll_send(
         self: &Rc<Self>,
         id: StreamId,
-        body: &[u8],
-        frame_max: usize,
-        end: bool,
+        is_empty: bool,
         cx: &mut Context<'_>,
+        send: impl FnOnce(&mut dyn StreamMux) -> SentBody,
     ) -> Poll<Option<usize>> {
         if !std::task::ready!(self.poll_room(id, cx)) {
             return Poll::Ready(None);
@@ -231,11 +230,11 @@ impl Streams {
         let Some(shared) = self.open.borrow().get(&id).cloned() else { return Poll::Ready(None) };
         let mut core = self.core.borrow_mut();
         let Some(capacity) = core.capacity(id) else { return Poll::Ready(None) };
-        if capacity == 0 && !body.is_empty() {
+        if capacity == 0 && !is_empty {
             *shared.window.borrow_mut() = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let sent = core.send_body(id, body, frame_max, end);
+        let sent = send(&mut *core);
         drop(core);
         shared.octets.set(shared.octets.get() + sent.octets as u64);
         budget::spend(sent.taken + 256);

@@ -61,7 +61,7 @@ fn at_once(streams: &Rc<Streams>, id: StreamId, mut r: Box<Request>, body: Body)
     r.accounting.bytes_sent = r.accounting.header_size;
     if !bytes.is_empty() {
         let chunk = r.loc().http2_chunk;
-        r.accounting.bytes_sent += streams.core.borrow_mut().send_body(id, &bytes, chunk, true).octets as u64;
+        r.accounting.bytes_sent += streams.core.borrow_mut().send_shared(id, &bytes, chunk, true).octets as u64;
     }
     r.accounting.body_bytes_sent = bytes.len() as u64;
     r.accounting.completed = true;
@@ -301,10 +301,11 @@ impl Out<'_> {
                     }
                 }
             }
-            let part = bytes.get(..most).unwrap_or_default();
+            let part = bytes.slice(..most.min(bytes.len()));
             let ends = last && part.len() == bytes.len();
+            let (id, chunk) = (self.id, self.chunk);
             let sending = poll_fn(|cx| {
-                let sent = self.streams.poll_send(self.id, part, self.chunk, ends, cx);
+                let sent = self.streams.poll_send(id, false, cx, |core| core.send_shared(id, &part, chunk, ends));
                 if sent.is_pending() {
                     body.poll_ahead(cx, r);
                 }
@@ -328,7 +329,8 @@ impl Out<'_> {
     }
 
     async fn end(&mut self) -> bool {
-        let ending = poll_fn(|cx| self.streams.poll_send(self.id, b"", self.chunk, true, cx));
+        let id = self.id;
+        let ending = poll_fn(|cx| self.streams.poll_send(id, true, cx, |core| core.send_body(id, b"", 1, true)));
         matches!(runtime::time::timeout(self.timeout, ending).await, Ok(Some(_)))
     }
 }

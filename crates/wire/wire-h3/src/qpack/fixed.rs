@@ -102,18 +102,44 @@ pub const TABLE: [(&str, &str); 99] = [
     ("x-frame-options", "sameorigin"),
 ];
 
+/// Octets of the longest name.
+const NAME_MAX: usize = 32;
+
+/// The table's indexes by length of name, and where each length begins among them.
+const BY_LENGTH: ([u8; TABLE.len()], [u8; NAME_MAX + 2]) = by_length();
+
+const fn by_length() -> ([u8; TABLE.len()], [u8; NAME_MAX + 2]) {
+    let (mut order, mut starts) = ([0; TABLE.len()], [0; NAME_MAX + 2]);
+    let (mut length, mut count) = (0, 0);
+    while length <= NAME_MAX {
+        starts[length] = count as u8;
+        let mut at = 0;
+        while at < TABLE.len() {
+            if TABLE[at].0.len() == length {
+                order[count] = at as u8;
+                count += 1;
+            }
+            at += 1;
+        }
+        length += 1;
+    }
+    assert!(count == TABLE.len(), "a name is longer than NAME_MAX");
+    starts[NAME_MAX + 1] = count as u8;
+    (order, starts)
+}
+
 /// Returns the index of a field in the static table and its name's: an exact match, or the first entry of that name.
 pub fn find(name: &[u8], value: &[u8]) -> (Option<usize>, Option<usize>) {
+    let (order, starts) = &BY_LENGTH;
+    let start = |length: usize| starts.get(length).map_or(TABLE.len(), |start| usize::from(*start));
     let mut named = None;
-    for (at, (known, common)) in TABLE.iter().enumerate() {
-        if known.as_bytes() == name {
-            if common.as_bytes() == value {
-                return (Some(at), Some(at));
-            }
-            if named.is_none() {
-                named = Some(at);
-            }
+    for at in order.get(start(name.len())..start(name.len().saturating_add(1))).unwrap_or_default() {
+        let at = usize::from(*at);
+        let Some((_, common)) = TABLE.get(at).filter(|(known, _)| known.as_bytes() == name) else { continue };
+        if common.as_bytes() == value {
+            return (Some(at), Some(at));
         }
+        named = named.or(Some(at));
     }
     (None, named)
 }

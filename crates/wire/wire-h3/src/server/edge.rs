@@ -2,6 +2,7 @@
 
 use super::Server;
 use crate::frame::ErrorCode;
+use bytes::Bytes;
 use http_types::{Event, FieldLines, Rank, SentBody, StreamId, StreamMux, Taken, Version, Why};
 
 impl StreamMux for Server {
@@ -34,6 +35,9 @@ impl StreamMux for Server {
     /// One frame: its size is limited by what a stream takes. (`http2_chunk_size` is HTTP/2's.)
     fn send_body(&mut self, stream: StreamId, body: &[u8], _frame_max: usize, end: bool) -> SentBody {
         Server::send_body(self, stream, body, end)
+    }
+    fn send_shared(&mut self, stream: StreamId, body: &Bytes, _frame_max: usize, end: bool) -> SentBody {
+        Server::send_shared(self, stream, body, end)
     }
     fn send_trailers(&mut self, stream: StreamId, fields: FieldLines<'_, '_>) -> usize {
         Server::send_trailers(self, stream, fields)

@@ -4,7 +4,7 @@ use super::{Server, stream_id};
 use crate::frame::{self, ErrorCode};
 use crate::session::code;
 use crate::stream::{QUEUED_MAX, Stream};
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use http_types::{Event, FieldLines, SentBody};
 use quinn_proto::WriteError;
 
@@ -64,19 +64,37 @@ impl Server {
 
     /// Sends body in one frame, as much as the stream takes. `end`: the stream ends when all of it was taken.
     pub fn send_body(&mut self, id: u64, body: &[u8], end: bool) -> SentBody {
+        let now = body.len().min(self.room_for(id));
+        let now = Bytes::copy_from_slice(body.get(..now).unwrap_or_default());
+        self.send_data(id, now, body.len(), end)
+    }
+
+    /// [`Server::send_body`] without a copy: the buffer is kept until the client has acknowledged it.
+    pub fn send_shared(&mut self, id: u64, body: &Bytes, end: bool) -> SentBody {
+        let now = body.slice(..body.len().min(self.room_for(id)));
+        self.send_data(id, now, body.len(), end)
+    }
+
+    fn room_for(&self, id: u64) -> usize {
+        self.streams.get(&id).map_or(0, Stream::room)
+    }
+
+    /// Sends a frame with the first octets of a body of `length`.
+    fn send_data(&mut self, id: u64, now: Bytes, length: usize, end: bool) -> SentBody {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.fin) else { return SentBody::default() };
-        let (now, later) = body.split_at(body.len().min(stream.room()));
-        let mut out = Vec::with_capacity(now.len() + 5);
+        let is_all = now.len() == length;
+        let mut sent = SentBody { taken: now.len(), octets: now.len() };
         if !now.is_empty() {
-            frame::put_head(frame::DATA, now.len(), &mut out);
-            out.extend_from_slice(now);
+            let mut head = Vec::with_capacity(9);
+            frame::put_head(frame::DATA, now.len(), &mut head);
+            sent.octets += head.len();
+            stream.queue(head);
+            stream.queue(now);
         }
-        let sent = SentBody { taken: now.len(), octets: out.len() };
-        stream.queue(out);
-        stream.fin = end && later.is_empty();
+        stream.fin = end && is_all;
         self.push(id);
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.starved = !later.is_empty() || (stream.room() == 0 && !stream.fin);
+            stream.starved = !is_all || (stream.room() == 0 && !stream.fin);
             // QUIC may have taken all of it meanwhile.
             if stream.starved && stream.queued <= QUEUED_MAX / 2 {
                 stream.starved = false;
