@@ -492,3 +492,37 @@ fn name_servers_are_updated() {
         assert!(text(&output.stderr).contains(says), "{says}: {}", text(&output.stderr));
     }
 }
+
+#[test]
+fn a_directory_is_served_under_a_public_name() {
+    let (http, tls) = (free_port(), free_port());
+    let site = Site::new("", "");
+    let Some(authority) = Authority::start(&site, http, tls) else { return };
+    authority.root(&site);
+    site.write("html/index.html", "a public page");
+    let mut serve = Command::new(support::BINARY)
+        .args(["serve", "html", "--domain", "127.0.0.1", "--email", "a@example.test"])
+        .args(["--listen", &tls.to_string(), "--http", &http.to_string()])
+        .args(["--acme", &format!("https://127.0.0.1:{}/dir", authority.port)])
+        .args(["--acme-ca", "conf/pebble.crt"])
+        .env("XDG_DATA_HOME", site.path("data"))
+        .current_dir(site.path("."))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    wait("the certificate", || match ask(&site, tls) {
+        answer if answer == "0 a public page" => Ok(()),
+        answer => Err(answer),
+    });
+    let output = Command::new("curl")
+        .args(["-s", "-o", "/dev/null", "-w", "%{http_code} %{redirect_url}"])
+        .arg(format!("http://127.0.0.1:{http}/a?b"))
+        .output()
+        .expect("curl");
+    assert_eq!(text(&output.stdout), format!("301 https://127.0.0.1:{tls}/a?b"));
+    support::signal(serve.id(), "INT");
+    assert!(serve.wait().expect("ends").success());
+    // Another start needs no order.
+    assert!(site.path("data/tidegate/acme").read_dir().expect("a state").count() > 0);
+}

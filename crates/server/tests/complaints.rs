@@ -61,7 +61,6 @@ fn what_nginx_refuses() {
         ),
         ("ssl_certificate_cache off bogus;", "[emerg] invalid parameter \"bogus\""),
         ("aio maybe;", "[emerg] \"aio\" directive invalid value"),
-        ("proxy_http_version 3;", "[emerg] invalid value \"3\": HTTP/3 to servers is not supported"),
         ("proxy_http_version 4;", "[emerg] invalid value \"4\""),
         ("client_body_temp_path t 9;", "[emerg] \"client_body_temp_path\" directive invalid value"),
     ] {

@@ -4,13 +4,15 @@
 mod path;
 mod token;
 
+use crate::certs::KeyPair as CertificateKey;
+use crate::client::{ClientRules, Target};
 use crate::current::{self, HandshakeRecord};
 use crate::hello::{ClientHello, HELLO_MAX, Peek, peek_message};
 use crate::stream::facts_of;
 use crate::{Choice, Facts, ServerRules, TlsError, VerifyClient};
 use aws_lc_rs::{hkdf, hmac};
 use path::{Watched, varint};
-use quinn_proto::crypto::rustls::QuicServerConfig;
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{
     self, ExportKeyingMaterialError, HandshakeTokenKey, HeaderKey, HmacKey, KeyPair, Keys, PacketKey, Session,
     UnsupportedVersion,
@@ -85,6 +87,22 @@ impl EndpointKeys {
             secret
         });
         EndpointKeys::derive(secret)
+    }
+}
+
+/// TLS of a QUIC connection to a server, and the name that its handshake begins with.
+pub struct ClientCrypto {
+    pub config: Arc<dyn crypto::ClientConfig>,
+    pub name: String,
+}
+
+impl ClientCrypto {
+    /// Fails when the rules exclude TLS 1.3 or the cipher suite of Initial packets.
+    pub fn new(rules: &ClientRules, target: &Target, certificate: Option<&CertificateKey>) -> Result<ClientCrypto, String> {
+        let config = rules.config(target, certificate).map_err(|why| why.to_string())?;
+        let config = QuicClientConfig::try_from(config).map_err(|_| "no TLS_AES_128_GCM_SHA256 for QUIC".to_string())?;
+        let (name, _) = ClientRules::server_name(target);
+        Ok(ClientCrypto { config: Arc::new(config), name: name.to_str().into_owned() })
     }
 }
 

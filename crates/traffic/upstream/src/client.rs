@@ -2,7 +2,7 @@
 //! unfinished, it closes its connection or resets its stream.
 
 use crate::codec::{Asked, Event, Wrong};
-use crate::mux::{Mux, MuxStream};
+use crate::mux::{Lease, MuxStream};
 use crate::pool::{IdleTimer, KeepAlive, Pooled};
 use crate::serial::Serial;
 use crate::stream::Stream;
@@ -36,13 +36,13 @@ pub struct Counts {
 
 pub enum Connection {
     Serial(Box<Pooled>),
-    Mux(Mux),
+    Mux(Box<dyn Lease>),
 }
 
 #[allow(clippy::large_enum_variant, reason = "it is a part of its request's task, and moved once")]
 pub enum ClientStream {
     Serial(Serial),
-    Mux(Box<MuxStream>),
+    Mux(Box<dyn MuxStream>),
 }
 
 impl ClientStream {
@@ -50,7 +50,7 @@ impl ClientStream {
     pub fn new(connection: Connection, asked: &Asked, head: Vec<u8>) -> ClientStream {
         match connection {
             Connection::Serial(pooled) => ClientStream::Serial(Serial::new(pooled, asked, head)),
-            Connection::Mux(mux) => ClientStream::Mux(Box::new(MuxStream::new(mux, asked, head))),
+            Connection::Mux(lease) => ClientStream::Mux(lease.begin(asked, head)),
         }
     }
     pub fn requests(&self) -> u64 {
@@ -126,13 +126,13 @@ impl ClientStream {
     pub fn idle_timer(&mut self) -> &mut IdleTimer {
         match self {
             ClientStream::Serial(stream) => stream.idle_timer(),
-            ClientStream::Mux(stream) => &mut stream.idle_timer,
+            ClientStream::Mux(stream) => stream.idle_timer(),
         }
     }
     pub fn take_counts(&mut self) -> Counts {
         match self {
             ClientStream::Serial(stream) => stream.take_counts(),
-            ClientStream::Mux(stream) => std::mem::take(&mut stream.counts),
+            ClientStream::Mux(stream) => std::mem::take(stream.counts()),
         }
     }
     /// Ends a request; keeps the connection unless in doubt.

@@ -69,13 +69,13 @@ impl std::fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
-/// Starts connecting; `true`: already connected.
-fn begin(to: &Address, options: &Options) -> io::Result<(Outbound, bool)> {
+/// Opens a socket with the options that precede connecting.
+fn open(to: &Address, kind: Type, options: &Options) -> io::Result<(Socket, SockAddr)> {
     let (domain, address) = match to {
         Address::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
         Address::Ip(ip) => (Domain::for_address(*ip), SockAddr::from(*ip)),
     };
-    let socket = Socket::new(domain, Type::STREAM.nonblocking().cloexec(), None)?;
+    let socket = Socket::new(domain, kind.nonblocking().cloexec(), None)?;
     if let Address::Ip(ip) = to {
         if options.transparent {
             let set =
@@ -88,9 +88,6 @@ fn begin(to: &Address, options: &Options) -> io::Result<(Outbound, bool)> {
             }
             socket.bind(&from.into()).map_err(|error| io::Error::new(error.kind(), BindError { from, error }))?;
         }
-        if options.keepalive {
-            socket.set_keepalive(true)?;
-        }
     }
     // Before connecting, which negotiates windows.
     if options.receive_buffer > 0 {
@@ -98,6 +95,22 @@ fn begin(to: &Address, options: &Options) -> io::Result<(Outbound, bool)> {
     }
     if options.send_buffer > 0 {
         socket.set_send_buffer_size(options.send_buffer)?;
+    }
+    Ok((socket, address))
+}
+
+/// Opens a datagram socket that exchanges packets with one server.
+pub(crate) fn datagram_socket(to: SocketAddr, options: &Options) -> io::Result<OwnedFd> {
+    let (socket, address) = open(&Address::Ip(to), Type::DGRAM, options)?;
+    socket.connect(&address)?;
+    Ok(socket.into())
+}
+
+/// Starts connecting; `true`: already connected.
+fn begin(to: &Address, options: &Options) -> io::Result<(Outbound, bool)> {
+    let (socket, address) = open(to, Type::STREAM, options)?;
+    if options.keepalive && matches!(to, Address::Ip(_)) {
+        socket.set_keepalive(true)?;
     }
     let connected = match socket.connect(&address) {
         Ok(()) => true,

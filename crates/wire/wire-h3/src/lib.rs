@@ -27,3 +27,20 @@ pub fn encoded_section(fields: http_types::FieldLines<'_, '_>) -> Vec<u8> {
     qpack::Encoder::default().section(0, None, fields, &mut section);
     section
 }
+
+/// Writes a field section without the dynamic table, field by field ([`client::Client::open_encoded`]).
+#[derive(Debug)]
+pub struct SectionWriter(qpack::Encoder);
+
+impl SectionWriter {
+    /// Begins a section.
+    pub fn new(out: &mut Vec<u8>) -> SectionWriter {
+        // Insert Count and Base (RFC 9204, 4.5.1): no entry is referred to.
+        out.extend_from_slice(&[0, 0]);
+        SectionWriter(qpack::Encoder::default())
+    }
+    /// Appends a field; the name is in lower case, pseudo-header fields come first.
+    pub fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        self.0.plain(name, value, out);
+    }
+}

@@ -5,7 +5,7 @@ use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
 use http_engine::{BlockPlan, Feature, Request, Template, clean};
 use http_types::{Known, NameSet};
 use http_upstream::binding::BindTo;
-use http_upstream::exchange::block::HeaderBlock;
+use http_upstream::exchange::block::{Coding, HeaderBlock};
 use http_upstream::exchange::conf::{IgnoreHeaders, Name, NextUpstream, PassConf, names};
 use http_upstream::exchange::target::{self, Scheme, Target, UpstreamTarget};
 use http_upstream::exchange::{Announce, PassPlan, Protocol};
@@ -201,7 +201,7 @@ impl Protocol for Spoken {
         let method = r.method_name().to_vec();
         let host = self.authority(r).unwrap_or_else(|| target.origin.host.as_bytes().to_vec());
         let values: Vec<Vec<u8>> = self.lines.iter().map(|line| line.value.eval(r)).collect();
-        let mut block = HeaderBlock::new(&method, target.origin.tls, &clean::target(&path), Some(&host), out);
+        let mut block = HeaderBlock::new(Coding::Http2, &method, target.origin.tls, &clean::target(&path), Some(&host), out);
         if let Announce::Length(n) = announce
             && !self.says("content-length")
         {

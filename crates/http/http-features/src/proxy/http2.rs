@@ -1,4 +1,4 @@
-//! Request over HTTP/2 (nginx: `ngx_http_proxy_v2_module`).
+//! Request over HTTP/2 (nginx: `ngx_http_proxy_v2_module`) and HTTP/3, whose heads differ in their compression.
 
 use super::Http;
 use super::request::OWN_FIELDS;
@@ -31,7 +31,7 @@ pub fn write(
     let host = host.and_then(|host| r.field_value("proxy_set_header", b"Host", host)).filter(|host| !host.is_empty());
     let host = host.unwrap_or_else(|| target.origin.host.as_bytes().to_vec());
     let path = clean::target(target.uri());
-    let mut block = HeaderBlock::new(&method, target.origin.tls, &path, Some(&host), out);
+    let mut block = HeaderBlock::new(http.coding(), &method, target.origin.tls, &path, Some(&host), out);
     let mut length_said = false;
     for line in lines.iter().filter(|line| !is_host(line)) {
         let value = line.value.eval(r);

@@ -17,6 +17,7 @@ use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request, Template};
 use http_types::{BodyLength, Method, NameSet};
 use http_upstream::caching::CacheRequest;
+use http_upstream::exchange::block::Coding;
 use http_upstream::exchange::conf::PassConf;
 use http_upstream::exchange::target::{Scheme, Target, UpstreamTarget};
 use http_upstream::exchange::{Announce, HIDDEN, PassPlan, Protocol};
@@ -32,18 +33,18 @@ pub enum HttpVersion {
     V10,
     V11,
     V2,
+    V3,
 }
 
 impl Value for HttpVersion {
-    const SYNTAX: &'static str = "1.0 | 1.1 | 2";
+    const SYNTAX: &'static str = "1.0 | 1.1 | 2 | 3";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let known = "one of: 1.0, 1.1, 2";
+        let known = "one of: 1.0, 1.1, 2, 3";
         match conf_schema::value::arg(d, 0)?.text().as_ref() {
             "1.0" => Ok(HttpVersion::V10),
             "1.1" => Ok(HttpVersion::V11),
             "2" => Ok(HttpVersion::V2),
-            // A value of Angie's.
-            "3" => Err(Problem::says("invalid value \"3\": HTTP/3 to servers is not supported").at(0).hint(known)),
+            "3" => Ok(HttpVersion::V3),
             other => Err(Problem::says(format!("invalid value \"{other}\"")).at(0).hint(known)),
         }
     }
@@ -85,7 +86,8 @@ http_upstream::pass_directives! {
         proxy_method: Template,
         /// Replaces the request body.
         proxy_set_body: Template,
-        /// HTTP version for connections to the server.
+        /// HTTP version for connections to the server. 3 (Angie's value) is HTTP/3 over QUIC: it needs an `https://` URL, and a health check
+        /// (`check`) then asks the server over TCP.
         proxy_http_version: HttpVersion = "1.1",
         /// Passes trailer fields of responses to the client.
         proxy_pass_trailers: Flag = "off",
@@ -159,9 +161,18 @@ impl Feature for Proxy {
         let redirects = redirect::rules(&conf.proxy_redirect, &target, &block.location.name)?;
         // A URL with variables may be https.
         let tls = match &*target {
-            Target::Fixed(url, _) if !url.tls => None,
+            Target::Fixed(url, _) if !url.tls => {
+                if conf.proxy_http_version == HttpVersion::V3 {
+                    return Err(Problem::says("\"proxy_http_version 3\" needs \"https://\" in \"proxy_pass\": QUIC is always encrypted")
+                        .of("proxy_http_version"));
+                }
+                None
+            }
             _ if conf.proxy_http_version == HttpVersion::V2 => {
                 Some(Said { alpn: &["h2"], ..conf.tls() }.build(block.cx)?)
+            }
+            _ if conf.proxy_http_version == HttpVersion::V3 => {
+                Some(Said { alpn: &["h3"], ..conf.tls() }.build(block.cx)?)
             }
             _ => Some(conf.tls().build(block.cx)?),
         };
@@ -189,6 +200,10 @@ impl Http {
         let overridden = own.chain(lines.iter().map(|line| line.name.as_slice())).collect();
         Http { conf, redirects, set, overridden }
     }
+    /// Coding of a head that is not HTTP/1's.
+    fn coding(&self) -> Coding {
+        if self.conf.proxy_http_version == HttpVersion::V3 { Coding::Http3 } else { Coding::Http2 }
+    }
 }
 
 impl Protocol for Http {
@@ -196,7 +211,10 @@ impl Protocol for Http {
         (!self.multiplexes()).then(|| Box::new(Http1::new()) as Box<dyn SerialCodec>)
     }
     fn multiplexes(&self) -> bool {
-        self.conf.proxy_http_version == HttpVersion::V2
+        matches!(self.conf.proxy_http_version, HttpVersion::V2 | HttpVersion::V3)
+    }
+    fn over_quic(&self) -> bool {
+        self.conf.proxy_http_version == HttpVersion::V3
     }
     fn goes_both_ways(&self) -> bool {
         self.multiplexes()

@@ -1,9 +1,33 @@
 //! Request head as a header block without dynamic table references, written before the connection is known.
 
 use wire_h2::Encoder;
+use wire_h3::SectionWriter;
+
+/// Protocol of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// HPACK.
+    Http2,
+    /// QPACK.
+    Http3,
+}
+
+enum Writer {
+    Http2(Encoder),
+    Http3(SectionWriter),
+}
+
+impl Writer {
+    fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Writer::Http2(encoder) => encoder.field(name, value, out),
+            Writer::Http3(section) => section.field(name, value, out),
+        }
+    }
+}
 
 pub struct HeaderBlock<'a> {
-    encoder: Encoder,
+    encoder: Writer,
     out: &'a mut Vec<u8>,
     name: Vec<u8>,
 }
@@ -11,13 +35,18 @@ pub struct HeaderBlock<'a> {
 impl<'a> HeaderBlock<'a> {
     /// Starts a block with the pseudo-header fields. `authority`: the value of `Host`.
     pub fn new(
+        coding: Coding,
         method: &[u8],
         tls: bool,
         path: &[u8],
         authority: Option<&[u8]>,
         out: &'a mut Vec<u8>,
     ) -> HeaderBlock<'a> {
-        let mut block = HeaderBlock { encoder: Encoder::stateless(), out, name: Vec::new() };
+        let encoder = match coding {
+            Coding::Http2 => Writer::Http2(Encoder::stateless()),
+            Coding::Http3 => Writer::Http3(SectionWriter::new(out)),
+        };
+        let mut block = HeaderBlock { encoder, out, name: Vec::new() };
         block.put(b":method", method);
         block.put(b":scheme", if tls { b"https" } else { b"http" });
         block.put(b":path", path);

@@ -13,6 +13,7 @@ mod failure;
 pub mod fuzzing;
 mod headless;
 mod light;
+mod quic;
 mod response;
 mod run;
 mod storage;
@@ -45,8 +46,12 @@ pub enum Announce {
 pub trait Protocol: Send + Sync {
     /// Returns the codec of a new connection; `None`: multiplexed.
     fn codec(&self) -> Option<Box<dyn SerialCodec>>;
-    /// Tells whether connections are multiplexed (HTTP/2); [`Protocol::write`] then writes a header block.
+    /// Tells whether connections are multiplexed (HTTP/2, HTTP/3); [`Protocol::write`] then writes a header block.
     fn multiplexes(&self) -> bool {
+        false
+    }
+    /// Tells whether connections are QUIC's (HTTP/3).
+    fn over_quic(&self) -> bool {
         false
     }
     /// Checks a request first. Fails with the response's status.

@@ -5,7 +5,7 @@ use super::conf::{IgnoreHeaders, NextUpstream};
 use super::conversation::{Io, Trial, read_head, said, send_request};
 use super::failure::{Failure, Outgoing, TIMED_OUT, note, note_at, status_bit};
 use super::target::UpstreamTarget;
-use super::{PassPlan, headless, response, storage};
+use super::{PassPlan, headless, quic, response, storage};
 use crate::balancing::{self, PeerSelection, SelectionState};
 use crate::binding::BindTo;
 use crate::body_store::{self};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use tls::TlsError;
 use tls::verify::Verdict;
 use upstream::{
-    Begun, BindError, ClientStream, Connection, Event, HandshakeError, Mux, Options, Peer, PeerLease, Pooled, Stream,
+    Begun, BindError, ClientStream, Connection, Event, H2Lease, HandshakeError, Options, Peer, PeerLease, Pooled, Stream,
     mux, pool,
 };
 
@@ -351,7 +351,10 @@ async fn ask(
             None => {
                 let kept = match plan.protocol.multiplexes() {
                     false => pool::take(group, &peer.spec.address, scope).map(Connection::Serial),
-                    true => mux::take(group, &peer.spec.address, scope).map(Connection::Mux),
+                    true if plan.protocol.over_quic() => {
+                        mux::h3::take(group, &peer.spec.address, scope).map(Connection::Mux)
+                    }
+                    true => mux::h2::take(group, &peer.spec.address, scope).map(Connection::Mux),
                 };
                 let fresh = kept.is_none();
                 let connection = match kept {
@@ -404,6 +407,9 @@ async fn connect(
     scope: usize,
     wanted: Option<&Wanted>,
 ) -> Result<Connection, Failure> {
+    if plan.protocol.over_quic() {
+        return quic::connect(plan, r, target, peer, scope, wanted).await;
+    }
     let options = options(plan, r);
     let connecting = Stream::connect(&peer.spec.address, &options);
     let mut stream = match runtime::time::timeout(plan.conf.connect_timeout, connecting).await {
@@ -420,7 +426,7 @@ async fn connect(
     let (group, address) = (&target.named.group, peer.spec.address.clone());
     Ok(match plan.protocol.codec() {
         Some(codec) => Connection::Serial(Pooled::new(stream, codec, group, address, scope)),
-        None => Connection::Mux(Mux::new(stream, group, address, scope)),
+        None => Connection::Mux(Box::new(H2Lease::new(stream, group, address, scope))),
     })
 }
 

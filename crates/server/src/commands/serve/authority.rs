@@ -55,7 +55,7 @@ const CERTIFICATE: &str = "local-authority.crt";
 const KEY: &str = "local-authority.key";
 
 /// The XDG base directory specification's place for data of a user.
-fn folder() -> Option<PathBuf> {
+pub fn folder() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")))?;
     Some(data.join("tidegate"))

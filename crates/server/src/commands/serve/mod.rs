@@ -1,6 +1,7 @@
 //! `tidegate serve [DIR]`: a directory on this machine, without a configuration. It writes one in memory and runs that.
 
 mod authority;
+mod domain;
 
 use crate::conf::{self, Invocation};
 use crate::process::control::{self, Control, Orders};
@@ -10,6 +11,7 @@ use crate::process::{reload, worker};
 use crate::{report, voice};
 use conf_schema::Store;
 use conf_syntax::Disk;
+use domain::{Domain, Lines};
 use observe::LogFiles;
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -17,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 pub const HELP: &str = "\
-Usage: tidegate serve [DIR] [--listen ADDRESS] [--tls]
+Usage: tidegate serve [DIR] [--listen ADDRESS] [--tls | --domain NAME]
 
 Serves the files of a directory (default: the current one) until Ctrl-C: index.html if it exists,
 a directory listing otherwise, with headers for browser caching.
@@ -26,6 +28,12 @@ a directory listing otherwise, with headers for browser caching.
   --tls              HTTPS with HTTP/2 (default port: 8443). The certificate comes from a local authority
                      that is created on first use and restricted to this machine and private networks;
                      the command prints how to trust it
+  --domain NAME      a public site: HTTPS with HTTP/2 and HTTP/3 on port 443, and a certificate from Let's Encrypt that is
+                     renewed by itself; port 80 redirects. Several names: --domain a.example --domain b.example
+  --email ADDRESS    contact for the certificate authority
+  --acme URL         ACME directory of another authority
+  --acme-ca FILE     certificates to verify that authority by
+  --http ADDRESS     address in place of port 80, where a forwarder leads to it
   --print            print the generated configuration instead of running it
 
 Only this machine can reach the default address. --listen 0.0.0.0:8080 opens it to the network.
@@ -44,6 +52,7 @@ struct Request {
     listen: Option<SocketAddr>,
     print: bool,
     tls: bool,
+    domain: Option<Domain>,
 }
 
 /// The lines that a configuration has for TLS: `data` stands for files.
@@ -66,6 +75,9 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
     let request = parse(arguments)?;
     let directory = check_directory(&request.directory)?;
     let port = if request.tls { TLS_PORT } else { PORT };
+    if let Some(domain) = &request.domain {
+        return start_domain(&request, domain, &directory);
+    }
     if request.print {
         let address = request.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port));
         let tls = request.tls.then(|| Tls { certificate: "localhost.crt".into(), key: "localhost.key".into() });
@@ -76,16 +88,42 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
     let identity = if request.tls { Some(authority::identity(address.ip())?) } else { None };
     let data = |pem: &str| format!("\"data:{pem}\"");
     let tls = identity.as_ref().map(|i| Tls { certificate: data(&i.certificate), key: data(&i.key) });
+    let text = configuration(address, &root_of(&directory), tls.as_ref());
+    run_configuration(text, &directory, &address.to_string(), || match &identity {
+        None => println!("  http://{address}/"),
+        Some(identity) => tell_of_tls(address, identity),
+    })
+}
+
+/// Serves a public site.
+fn start_domain(request: &Request, domain: &Domain, directory: &Path) -> Result<i32, String> {
+    domain.check()?;
+    let root = root_of(directory);
+    if request.print {
+        print!("{}", site(&root, &domain.configuration(request.listen, "/var/lib/tidegate/acme")));
+        return Ok(0);
+    }
+    let (http, https) = domain.addresses(request.listen);
+    for address in http.iter().chain(&https).filter(|address| address.is_ipv4()) {
+        choose_address(Some(*address), 0)?;
+    }
+    let state = Domain::state_path()?;
+    let text = site(&root, &domain.configuration(request.listen, &state.to_string_lossy()));
+    run_configuration(text, directory, "the site's addresses", || domain.tell(request.listen))
+}
+
+/// Runs a configuration until a signal ends it. `tell`: says where it serves.
+fn run_configuration(text: String, directory: &Path, addresses: &str, tell: impl FnOnce()) -> Result<i32, String> {
     let invocation = Invocation {
         conf_file: directory.join("tidegate serve"),
         error_log: None,
         error_log_said: false,
         pid: PathBuf::new(),
         globals: Vec::new(),
-        text: Some(configuration(address, &root_of(&directory), tls.as_ref()).into_bytes()),
-        prefix: if root_of(&directory) == HERE { HERE.into() } else { directory.clone() },
+        text: Some(text.into_bytes()),
+        prefix: if root_of(directory) == HERE { HERE.into() } else { directory.to_path_buf() },
     };
-    std::env::set_current_dir(&directory).map_err(|e| format!("\"{}\" {}", directory.display(), observe::os(&e)))?;
+    std::env::set_current_dir(directory).map_err(|e| format!("\"{}\" {}", directory.display(), observe::os(&e)))?;
     voice::report_bugs();
     let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
     let config = match reading.config {
@@ -96,13 +134,10 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
     let logs = reload::open_logs(&config.logs).map_err(|_| "the output cannot be opened for the access log")?;
     reload::commit_logs(logs);
     let listeners = Listeners::open(&config.specs(), config.core.workers, &Listeners::default(), Purpose::Serve)
-        .map_err(|_| format!("{address} cannot be opened"))?;
+        .map_err(|_| format!("{addresses} cannot be opened"))?;
     worker::limits(&config.core);
     println!("Serving {} at", directory.display());
-    match &identity {
-        None => println!("  http://{address}/"),
-        Some(identity) => tell_of_tls(address, identity),
-    }
+    tell();
     println!("Press Ctrl-C to stop.");
     let single = Single { pid_file: false };
     Ok(control::run(Control { invocation, config, listeners, orders: Orders::Signals(single), refusals: None }))
@@ -131,6 +166,7 @@ fn tell_of_tls(address: SocketAddr, identity: &authority::Identity) {
 fn parse(arguments: &[OsString]) -> Result<Request, String> {
     use lexopt::Arg::{Long, Short, Value};
     let (mut directory, mut listen, mut print, mut tls) = (None, None, false, false);
+    let mut domain = Domain::default();
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next().map_err(|e| e.to_string())? {
         match argument {
@@ -145,10 +181,33 @@ fn parse(arguments: &[OsString]) -> Result<Request, String> {
             }
             Long("print") => print = true,
             Long("tls") => tls = true,
+            Long(option @ ("domain" | "email" | "acme" | "acme-ca" | "http")) => {
+                let option = option.to_string();
+                let value = parser.value().map_err(|_| format!("--{option} needs a value"))?;
+                let text = value.to_string_lossy().into_owned();
+                match option.as_str() {
+                    "domain" => domain.names.push(text),
+                    "email" => domain.email = Some(text),
+                    "acme" => domain.authority = Some(text),
+                    "http" => domain.http = Some(parse_address(&text)?),
+                    _ => {
+                        let path = std::path::absolute(&value).map_err(|e| format!("\"{text}\" {}", observe::os(&e)))?;
+                        domain.authority_trust = Some(path);
+                    }
+                }
+            }
             other => return Err(format!("{}\n  = \"tidegate serve --help\" lists the options", other.unexpected())),
         }
     }
-    Ok(Request { directory: directory.unwrap_or_else(|| ".".into()), listen, print, tls })
+    let is_public = !domain.names.is_empty();
+    if !is_public && domain != Domain::default() {
+        return Err("--email, --acme, --acme-ca and --http belong to --domain".into());
+    }
+    if is_public && tls {
+        return Err("--tls is for this machine, --domain for a public name: choose one".into());
+    }
+    let domain = is_public.then_some(domain);
+    Ok(Request { directory: directory.unwrap_or_else(|| ".".into()), listen, print, tls, domain })
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
@@ -221,15 +280,21 @@ fn choose_address(asked: Option<SocketAddr>, first: u16) -> Result<SocketAddr, S
         })
 }
 
-/// The configuration that is run.
+/// The configuration of a local site.
 fn configuration(address: SocketAddr, root: &str, tls: Option<&Tls>) -> String {
-    let (ssl, lines) = match tls {
+    let (ssl, server) = match tls {
         None => ("", String::new()),
         Some(Tls { certificate, key }) => (
             " ssl",
             format!("        http2 on;\n        ssl_certificate {certificate};\n        ssl_certificate_key {key};\n"),
         ),
     };
+    site(root, &Lines { before: String::new(), listens: format!("        listen {address}{ssl};\n"), server })
+}
+
+/// A configuration with the lines that differ.
+fn site(root: &str, lines: &Lines) -> String {
+    let Lines { before, listens, server } = lines;
     format!(
         "# The configuration of \"tidegate serve\", as a starting point for your own.
 daemon off;
@@ -248,9 +313,8 @@ http {{
     log_not_found off;
     sendfile on;
 
-    server {{
-        listen {address}{ssl};
-{lines}        root {root};
+{before}    server {{
+{listens}{server}        root {root};
         index index.html;
         autoindex on;
         autoindex_exact_size off;
@@ -332,6 +396,26 @@ mod tests {
         let address = taken.local_addr().expect("address").to_string();
         assert!(words(&["--listen", &address, "/"]).contains("is in use by another program"));
         assert!(words(&["--listen", "192.0.2.1:8080", "/"]).contains("not an address of this machine"));
+    }
+
+    #[test]
+    fn public_sites_have_options_of_their_own() {
+        let refused = |list: &[&str]| parse(&arguments(list)).expect_err("refused");
+        assert!(refused(&["--email", "a@b.test"]).contains("belong to --domain"));
+        assert!(refused(&["--domain", "a.test", "--tls"]).contains("choose one"));
+        let words = ["--domain", "a.test", "--domain", "b.test", "--acme", "https://c.test/dir", "--print"];
+        let request = parse(&arguments(&words)).expect("accepted");
+        let domain = request.domain.expect("a domain");
+        let text = site("html", &domain.configuration(None, "state"));
+        for line in [
+            "uri https://c.test/dir;",
+            "acme_certificate default a.test b.test;",
+            "listen 0.0.0.0:443 quic;",
+            "listen [::]:80 ipv6only=on;",
+            "return 301 https://$host$request_uri;",
+        ] {
+            assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
     }
 
     #[test]

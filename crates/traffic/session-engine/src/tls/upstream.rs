@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 use tls::certs::KeyPair;
+use tls::quic::ClientCrypto;
 use tls::{ClientRules, ClientSettings, Target, TlsError, TlsStream};
 
 pub struct Said<'a, S> {
@@ -192,6 +193,11 @@ impl Wanted {
     /// Fails when the rules allow no connection.
     pub fn stream(&self) -> Result<TlsStream, TlsError> {
         TlsStream::client(&self.rules, &self.target, self.certificate.as_ref())
+    }
+
+    /// [`Wanted::stream`] for QUIC.
+    pub fn quic(&self) -> Result<ClientCrypto, String> {
+        ClientCrypto::new(&self.rules, &self.target, self.certificate.as_ref())
     }
 
     pub fn name(&self) -> &str {

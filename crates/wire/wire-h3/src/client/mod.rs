@@ -188,6 +188,11 @@ impl Client {
         now.len()
     }
 
+    /// Tells whether a request's body can go on: the server has not stopped it, nor has it ended.
+    pub fn takes_body(&self, id: u64) -> bool {
+        self.streams.get(&id).is_some_and(|stream| !stream.fin)
+    }
+
     /// Sends the fields behind a body.
     pub fn send_trailers(&mut self, id: u64, fields: FieldLines<'_, '_>) {
         self.section(id, fields, true);

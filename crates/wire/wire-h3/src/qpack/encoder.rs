@@ -103,6 +103,11 @@ impl Encoder {
         out.splice(start..start + 2, prefix);
     }
 
+    /// Appends a field of a section that refers to no dynamic entry.
+    pub fn plain(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        self.field(name, value, 0, false, &mut None, out);
+    }
+
     fn field(
         &mut self,
         name: &[u8],

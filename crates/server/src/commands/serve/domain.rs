@@ -1,0 +1,185 @@
+//! `tidegate serve --domain`: a public site whose certificate comes from an ACME authority.
+
+use super::authority;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// Directory of Let's Encrypt.
+const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+/// Name servers of a machine that are asked (resolv.conf(5): MAXNS).
+const NAME_SERVERS_MAX: usize = 3;
+
+/// Options of a public site.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Domain {
+    pub names: Vec<String>,
+    pub email: Option<String>,
+    /// URL of the authority's directory; Let's Encrypt's by default.
+    pub authority: Option<String>,
+    /// Certificates that the authority's own connection is verified by.
+    pub authority_trust: Option<PathBuf>,
+    /// Address for plain HTTP, which answers challenges and redirects.
+    pub http: Option<SocketAddr>,
+}
+
+impl Domain {
+    /// Checks the options. Fails with a remedy.
+    pub fn check(&self) -> Result<(), String> {
+        for name in &self.names {
+            let is_address = name.parse::<IpAddr>().is_ok();
+            let is_label = |label: &str| {
+                !label.is_empty()
+                    && label.len() <= 63
+                    && label.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
+                    && !label.starts_with('-')
+                    && !label.ends_with('-')
+            };
+            if !is_address && (!name.contains('.') || !name.split('.').all(is_label)) {
+                return Err(format!("\"{name}\" is no domain name: write one such as www.example.com"));
+            }
+        }
+        if let Some(email) = self.email.as_ref().filter(|email| !email.contains('@') || email.contains(['"', ' ', ';'])) {
+            return Err(format!("\"{email}\" is no e-mail address"));
+        }
+        if let Some(url) = self.authority.as_ref().filter(|url| !url.starts_with("https://") || url.contains(['"', ' ', ';'])) {
+            return Err(format!("\"{url}\" is no ACME directory: write its https URL"));
+        }
+        Ok(())
+    }
+
+    /// Addresses for plain HTTP and for TLS; `asked`: `--listen`.
+    pub fn addresses(&self, asked: Option<SocketAddr>) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
+        let all = |port| {
+            vec![SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)]
+        };
+        (self.http.map_or_else(|| all(80), |one| vec![one]), asked.map_or_else(|| all(443), |one| vec![one]))
+    }
+
+    /// Folder of the account's key and the certificates. Fails without a home.
+    pub fn state_path() -> Result<PathBuf, String> {
+        let folder = authority::folder().ok_or("neither XDG_DATA_HOME nor HOME is set: no place for certificates")?;
+        let path = folder.join("acme");
+        fs::create_dir_all(&path).map_err(|e| format!("\"{}\" cannot be created {}", path.display(), observe::os(&e)))?;
+        Ok(path)
+    }
+
+    /// The lines of the `http` block: issuer, redirecting server, and the parts of the TLS server that differ from a local one's.
+    pub fn configuration(&self, asked: Option<SocketAddr>, state: &str) -> Lines {
+        let (http, https) = self.addresses(asked);
+        let names = self.names.join(" ");
+        let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+        let mut issuer = format!(
+            "    resolver {};
+    acme_issuer default {{
+        uri {};
+        state_path \"{}\";
+        accept_terms_of_service;
+",
+            name_servers().join(" "),
+            self.authority.as_deref().unwrap_or(LETS_ENCRYPT),
+            quoted(state)
+        );
+        if let Some(email) = &self.email {
+            issuer.push_str(&format!("        contact {email};\n"));
+        }
+        if let Some(file) = &self.authority_trust {
+            issuer.push_str(&format!("        ssl_trusted_certificate \"{}\";\n", quoted(&file.display().to_string())));
+        }
+        issuer.push_str("    }\n");
+        let port = https.first().map_or(443, SocketAddr::port);
+        let shown = if port == 443 { String::new() } else { format!(":{port}") };
+        let listens = |all: &[SocketAddr], more: &str| -> String {
+            let only = |address: &SocketAddr| if address.is_ipv6() { " ipv6only=on" } else { "" };
+            all.iter().map(|one| format!("        listen {one}{more}{};\n", only(one))).collect()
+        };
+        let redirect = format!(
+            "    server {{
+{}        server_name {names};
+        location / {{
+            return 301 https://$host{shown}$request_uri;
+        }}
+    }}
+
+",
+            listens(&http, "")
+        );
+        let server = format!(
+            "        server_name {names};
+        http2 on;
+        add_header Alt-Svc 'h3=\":{port}\"; ma=86400';
+        acme_certificate default {names};
+        ssl_certificate $acme_certificate;
+        ssl_certificate_key $acme_certificate_key;
+"
+        );
+        Lines { before: issuer + "\n" + &redirect, listens: listens(&https, " ssl") + &listens(&https, " quic"), server }
+    }
+
+    pub fn tell(&self, asked: Option<SocketAddr>) {
+        let (_, https) = self.addresses(asked);
+        for name in &self.names {
+            match https.first().map_or(443, SocketAddr::port) {
+                443 => println!("  https://{name}/"),
+                port => println!("  https://{name}:{port}/"),
+            }
+        }
+        let authority = self.authority.as_deref().unwrap_or(LETS_ENCRYPT);
+        println!("The certificate comes from {authority}, whose terms of service you accept by this.");
+        println!("It is ordered when the site is up: port 80 must be reachable from the Internet.");
+    }
+}
+
+/// Parts of a configuration.
+pub struct Lines {
+    /// Before the site's server.
+    pub before: String,
+    /// `listen` lines of the site's server.
+    pub listens: String,
+    /// Its other lines.
+    pub server: String,
+}
+
+/// The machine's name servers, as addresses for `resolver`.
+fn name_servers() -> Vec<String> {
+    parse_name_servers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
+}
+
+fn parse_name_servers(text: &str) -> Vec<String> {
+    let address = |line: &str| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some("nameserver")).then(|| words.next()?.parse::<IpAddr>().ok())?
+    };
+    let all: Vec<String> = text
+        .lines()
+        .filter_map(address)
+        .take(NAME_SERVERS_MAX)
+        .map(|ip| if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() })
+        .collect();
+    // resolv.conf(5): without any, the name server on this machine.
+    if all.is_empty() { vec!["127.0.0.1".into()] } else { all }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_servers_of_the_machine() {
+        let text = "# x\nsearch a.test\nnameserver 10.0.0.2\nnameserver fe80::1%eth0\nnameserver ::1 # own\noptions x\n";
+        assert_eq!(parse_name_servers(text), ["10.0.0.2", "[::1]"]);
+        assert_eq!(parse_name_servers(""), ["127.0.0.1"]);
+    }
+
+    #[test]
+    fn options_that_cannot_be() {
+        let domain = |name: &str| Domain { names: vec![name.into()], ..Domain::default() };
+        for name in ["localhost", "a b.test", "-a.test", "a..test", "*.a.test", "a.test;", ""] {
+            assert!(domain(name).check().is_err(), "{name}");
+        }
+        assert!(domain("www.example.com").check().is_ok() && domain("127.0.0.1").check().is_ok());
+        let email = Domain { email: Some("me".into()), ..domain("a.test") };
+        let url = Domain { authority: Some("http://a".into()), ..domain("a.test") };
+        assert!(email.check().is_err() && url.check().is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! Connections of multiplexed protocols (HTTP/2, HTTP/3): several requests of a thread share one. `usage.rs` lends and keeps them,
+//! `response.rs` translates responses; `h2.rs` and `h3.rs` have the protocols, `quic.rs` the datagrams below HTTP/3.
+
+pub mod h2;
+pub mod h3;
+mod quic;
+mod response;
+mod usage;
+
+use crate::client::{Came, Counts, Stop};
+use crate::codec::Asked;
+use crate::pool::IdleTimer;
+use std::io;
+use std::task::{Context, Poll};
+
+/// Lease of one stream.
+pub trait Lease {
+    /// Starts a request; `block`: encoded head.
+    fn begin(self: Box<Self>, asked: &Asked, block: Vec<u8>) -> Box<dyn MuxStream>;
+}
+
+/// One request over a shared connection.
+pub trait MuxStream {
+    /// Requests that the connection has served, this one included.
+    fn requests(&self) -> u64;
+    /// Queues a piece of the body; `end`: the last.
+    fn queue(&mut self, piece: &[u8], end: bool);
+    /// Tells whether all queued bytes are written.
+    fn is_flushed(&self) -> bool;
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>>;
+    /// Next event that has arrived.
+    fn poll_now(&mut self) -> Option<Came>;
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Came>;
+    fn idle_timer(&mut self) -> &mut IdleTimer;
+    fn counts(&mut self) -> &mut Counts;
+}
+
+/// End of a connection.
+#[derive(Clone, Debug)]
+enum Over {
+    Closed,
+    Failed(io::ErrorKind, Option<i32>),
+    Wrong(String),
+}
+
+impl Over {
+    fn failed(e: &io::Error) -> Over {
+        Over::Failed(e.kind(), e.raw_os_error())
+    }
+    fn came(self) -> Came {
+        match self {
+            Over::Closed => Came::Closed,
+            Over::Failed(_, Some(code)) => Came::Failed(io::Error::from_raw_os_error(code)),
+            Over::Failed(kind, None) => Came::Failed(kind.into()),
+            Over::Wrong(words) => Came::Wrong(words.into()),
+        }
+    }
+}
