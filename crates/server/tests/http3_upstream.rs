@@ -155,7 +155,10 @@ fn certificates_are_verified() {
 
 #[test]
 fn plain_urls_are_refused() {
-    let site = Site::new("", "http { server { listen 127.0.0.1:1; location / { proxy_http_version 3; proxy_pass http://127.0.0.1:2; } } }");
+    let site = Site::new(
+        "",
+        "http { server { listen 127.0.0.1:1; location / { proxy_http_version 3; proxy_pass http://127.0.0.1:2; } } }",
+    );
     let output = site.run(&["-t"]);
     let words = support::text(&output.stderr);
     assert!(!output.status.success() && words.contains("needs \"https://\""), "{words}");

@@ -98,9 +98,14 @@ pub struct ClientCrypto {
 
 impl ClientCrypto {
     /// Fails when the rules exclude TLS 1.3 or the cipher suite of Initial packets.
-    pub fn new(rules: &ClientRules, target: &Target, certificate: Option<&CertificateKey>) -> Result<ClientCrypto, String> {
+    pub fn new(
+        rules: &ClientRules,
+        target: &Target,
+        certificate: Option<&CertificateKey>,
+    ) -> Result<ClientCrypto, String> {
         let config = rules.config(target, certificate).map_err(|why| why.to_string())?;
-        let config = QuicClientConfig::try_from(config).map_err(|_| "no TLS_AES_128_GCM_SHA256 for QUIC".to_string())?;
+        let config =
+            QuicClientConfig::try_from(config).map_err(|_| "no TLS_AES_128_GCM_SHA256 for QUIC".to_string())?;
         let (name, _) = ClientRules::server_name(target);
         Ok(ClientCrypto { config: Arc::new(config), name: name.to_str().into_owned() })
     }

@@ -201,7 +201,8 @@ impl Protocol for Spoken {
         let method = r.method_name().to_vec();
         let host = self.authority(r).unwrap_or_else(|| target.origin.host.as_bytes().to_vec());
         let values: Vec<Vec<u8>> = self.lines.iter().map(|line| line.value.eval(r)).collect();
-        let mut block = HeaderBlock::new(Coding::Http2, &method, target.origin.tls, &clean::target(&path), Some(&host), out);
+        let mut block =
+            HeaderBlock::new(Coding::Http2, &method, target.origin.tls, &clean::target(&path), Some(&host), out);
         if let Announce::Length(n) = announce
             && !self.says("content-length")
         {

@@ -163,8 +163,10 @@ impl Feature for Proxy {
         let tls = match &*target {
             Target::Fixed(url, _) if !url.tls => {
                 if conf.proxy_http_version == HttpVersion::V3 {
-                    return Err(Problem::says("\"proxy_http_version 3\" needs \"https://\" in \"proxy_pass\": QUIC is always encrypted")
-                        .of("proxy_http_version"));
+                    return Err(Problem::says(
+                        "\"proxy_http_version 3\" needs \"https://\" in \"proxy_pass\": QUIC is always encrypted",
+                    )
+                    .of("proxy_http_version"));
                 }
                 None
             }

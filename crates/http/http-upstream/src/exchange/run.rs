@@ -27,8 +27,8 @@ use std::sync::Arc;
 use tls::TlsError;
 use tls::verify::Verdict;
 use upstream::{
-    Begun, BindError, ClientStream, Connection, Event, H2Lease, HandshakeError, Options, Peer, PeerLease, Pooled, Stream,
-    mux, pool,
+    Begun, BindError, ClientStream, Connection, Event, H2Lease, HandshakeError, Options, Peer, PeerLease, Pooled,
+    Stream, mux, pool,
 };
 
 /// A try that started in place (`direct.rs`) and continues in [`run`].

@@ -39,10 +39,13 @@ impl Domain {
                 return Err(format!("\"{name}\" is no domain name: write one such as www.example.com"));
             }
         }
-        if let Some(email) = self.email.as_ref().filter(|email| !email.contains('@') || email.contains(['"', ' ', ';'])) {
+        if let Some(email) = self.email.as_ref().filter(|email| !email.contains('@') || email.contains(['"', ' ', ';']))
+        {
             return Err(format!("\"{email}\" is no e-mail address"));
         }
-        if let Some(url) = self.authority.as_ref().filter(|url| !url.starts_with("https://") || url.contains(['"', ' ', ';'])) {
+        if let Some(url) =
+            self.authority.as_ref().filter(|url| !url.starts_with("https://") || url.contains(['"', ' ', ';']))
+        {
             return Err(format!("\"{url}\" is no ACME directory: write its https URL"));
         }
         Ok(())
@@ -51,7 +54,10 @@ impl Domain {
     /// Addresses for plain HTTP and for TLS; `asked`: `--listen`.
     pub fn addresses(&self, asked: Option<SocketAddr>) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
         let all = |port| {
-            vec![SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)]
+            vec![
+                SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
+                SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port),
+            ]
         };
         (self.http.map_or_else(|| all(80), |one| vec![one]), asked.map_or_else(|| all(443), |one| vec![one]))
     }
@@ -60,7 +66,8 @@ impl Domain {
     pub fn state_path() -> Result<PathBuf, String> {
         let folder = authority::folder().ok_or("neither XDG_DATA_HOME nor HOME is set: no place for certificates")?;
         let path = folder.join("acme");
-        fs::create_dir_all(&path).map_err(|e| format!("\"{}\" cannot be created {}", path.display(), observe::os(&e)))?;
+        fs::create_dir_all(&path)
+            .map_err(|e| format!("\"{}\" cannot be created {}", path.display(), observe::os(&e)))?;
         Ok(path)
     }
 
@@ -113,7 +120,11 @@ impl Domain {
         ssl_certificate_key $acme_certificate_key;
 "
         );
-        Lines { before: issuer + "\n" + &redirect, listens: listens(&https, " ssl") + &listens(&https, " quic"), server }
+        Lines {
+            before: issuer + "\n" + &redirect,
+            listens: listens(&https, " ssl") + &listens(&https, " quic"),
+            server,
+        }
     }
 
     pub fn tell(&self, asked: Option<SocketAddr>) {
@@ -166,7 +177,8 @@ mod tests {
 
     #[test]
     fn name_servers_of_the_machine() {
-        let text = "# x\nsearch a.test\nnameserver 10.0.0.2\nnameserver fe80::1%eth0\nnameserver ::1 # own\noptions x\n";
+        let text =
+            "# x\nsearch a.test\nnameserver 10.0.0.2\nnameserver fe80::1%eth0\nnameserver ::1 # own\noptions x\n";
         assert_eq!(parse_name_servers(text), ["10.0.0.2", "[::1]"]);
         assert_eq!(parse_name_servers(""), ["127.0.0.1"]);
     }

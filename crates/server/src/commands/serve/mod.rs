@@ -191,7 +191,8 @@ fn parse(arguments: &[OsString]) -> Result<Request, String> {
                     "acme" => domain.authority = Some(text),
                     "http" => domain.http = Some(parse_address(&text)?),
                     _ => {
-                        let path = std::path::absolute(&value).map_err(|e| format!("\"{text}\" {}", observe::os(&e)))?;
+                        let path =
+                            std::path::absolute(&value).map_err(|e| format!("\"{text}\" {}", observe::os(&e)))?;
                         domain.authority_trust = Some(path);
                     }
                 }

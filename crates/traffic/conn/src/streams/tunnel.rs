@@ -63,9 +63,8 @@ impl http_engine::RawClient for RawStream {
     }
     fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let (id, frame_max) = (self.id, buf.len().max(1));
-        let sent = ready!(
-            self.streams.poll_send(id, buf.is_empty(), cx, |core| core.send_body(id, buf, frame_max, false))
-        );
+        let sent =
+            ready!(self.streams.poll_send(id, buf.is_empty(), cx, |core| core.send_body(id, buf, frame_max, false)));
         Poll::Ready(sent.ok_or(io::ErrorKind::ConnectionReset.into()))
     }
     /// Output leaves at the turn's end.

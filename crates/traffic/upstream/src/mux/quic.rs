@@ -6,7 +6,8 @@ use bytes::BytesMut;
 use net::outbound::Outbound;
 use net::packets::{Outgoing, PacketSocket};
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, Transmit, TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, Transmit, TransportConfig,
+    VarInt,
 };
 use runtime::budget;
 use std::io;
@@ -87,8 +88,7 @@ impl Link {
         client.transport_config(transport(streams_max));
         let (handle, connection) = endpoint.connect(now(), client, to, &crypto.name).map_err(io::Error::other)?;
         let segments = socket.segments_max().min(SEGMENTS_MAX);
-        let link =
-            Link { socket, outbound, endpoint, handle, peer: to, blocked: None, buf: Vec::new(), segments };
+        let link = Link { socket, outbound, endpoint, handle, peer: to, blocked: None, buf: Vec::new(), segments };
         Ok((link, connection))
     }
 

@@ -108,6 +108,7 @@ const NAME_MAX: usize = 32;
 /// The table's indexes by length of name, and where each length begins among them.
 const BY_LENGTH: ([u8; TABLE.len()], [u8; NAME_MAX + 2]) = by_length();
 
+#[allow(clippy::indexing_slicing, reason = "it runs when this is compiled")]
 const fn by_length() -> ([u8; TABLE.len()], [u8; NAME_MAX + 2]) {
     let (mut order, mut starts) = ([0; TABLE.len()], [0; NAME_MAX + 2]);
     let (mut length, mut count) = (0, 0);
