@@ -1,7 +1,7 @@
 //! A request of the API, apart from its connection.
 
 use super::answer::{Answer, Refused, selected};
-use super::path::Side;
+use crate::shared::status_tree::Side;
 use bytes::Bytes;
 use serde_json::Value;
 use session_engine::inventory::{AreaInventory, Inventory};
@@ -43,10 +43,7 @@ impl Ask {
         self.writes && matches!(self.verb, Verb::Post | Verb::Put | Verb::Patch)
     }
     pub fn area(&self, side: Side) -> &AreaInventory {
-        match side {
-            Side::Http => &self.inventory.http,
-            Side::Stream => &self.inventory.stream,
-        }
+        side.of(&self.inventory)
     }
     /// Parses the body.
     ///

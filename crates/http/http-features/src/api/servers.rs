@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, Refused};
 use super::ask::{Ask, Verb};
-use super::path::Side;
+use crate::shared::status_tree::Side;
 use super::upstreams::find;
 use serde_json::{Map, Value, json};
 use session_engine::inventory::Listed;
