@@ -43,7 +43,7 @@ pub fn gather() -> Vec<Family> {
     let mut families = Vec::new();
     for set in SETS {
         let things = if set.name == process::SET.name {
-            let sums = with_waiting(&cells::sums());
+            let sums = with_derived(&cells::sums());
             vec![Thing { names: &[], sums, created_ms: Lifecycle::began_at(), zones: Vec::new() }]
         } else {
             of_zones(zones.iter().filter(|zone| zone.set.name == set.name))
@@ -79,10 +79,17 @@ fn of_zones<'a>(zones: impl Iterator<Item = &'a Arc<zone::Cells>>) -> Vec<Thing<
     all
 }
 
-/// Adds waiting connections: those neither read nor written.
-fn with_waiting(sums: &[u64]) -> Vec<u64> {
+/// Adds what is derived: waiting connections, those neither read nor written, and the turns of event loops.
+fn with_derived(sums: &[u64]) -> Vec<u64> {
     let mut sums = sums.to_vec();
     let busy = process::CONNECTIONS_READING.sum() + process::CONNECTIONS_WRITING.sum();
+    // Short turns of the event loops are not counted by duration.
+    let (first, count) = (process::LOOP_TIMES.at, process::LOOP_TIMES.width);
+    if let Some([buckets @ .., sum]) = sums.get_mut(first..first + count) {
+        let all = crate::workers::turns(buckets, process::LOOP_TURNS.sum());
+        buckets.copy_from_slice(&all);
+        *sum = process::LOOP_BUSY.sum();
+    }
     if let Some(waiting) = sums.get_mut(process::CONNECTIONS_WAITING.at) {
         *waiting = process::CONNECTIONS_ACTIVE.sum().saturating_sub(busy);
     }

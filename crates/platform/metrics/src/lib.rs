@@ -19,6 +19,7 @@ mod render;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod workers;
 mod zone;
 
 pub use cells::mark_worker;
@@ -31,4 +32,5 @@ pub use reference::reference;
 pub use render::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, json, openmetrics, prometheus, write_labels};
 pub use table::{BOUNDS_MICROS, Counter, Gauge, Histogram, MetricKind, Row, Set, Tabled, Unit};
 pub use tables::*;
+pub use workers::worker_zone;
 pub use zone::{Lease, Values, Zone, prepare_thread};

@@ -28,6 +28,8 @@ pub struct Lifecycle {
     pub reload_failed_at: u64,
     /// Worker processes that ended abnormally and were replaced, since the last reset.
     pub respawned: u64,
+    /// As `respawned`, whatever was reset.
+    pub respawned_ever: u64,
 }
 
 impl Lifecycle {
@@ -39,6 +41,7 @@ impl Lifecycle {
             reloads_failed: RELOADS_FAILED.load(Ordering::Relaxed),
             reload_failed_at: RELOAD_FAILED_AT.load(Ordering::Relaxed),
             respawned: respawned.saturating_sub(RESPAWNED_BEFORE.load(Ordering::Relaxed)),
+            respawned_ever: respawned,
         }
     }
     /// Notes that a configuration serves; `now` in milliseconds since 1970.

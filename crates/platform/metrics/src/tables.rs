@@ -101,6 +101,8 @@ metrics! {
         LOOP_TURNS_LONG: Counter None "tidegate_loop_turns_long";
         /// Time the worker threads were busy, in seconds; they slept for the rest.
         LOOP_BUSY: Counter Seconds "tidegate_loop_busy_seconds";
+        /// Duration of event loop iterations of the worker threads, in seconds.
+        LOOP_TIMES: Histogram Seconds "tidegate_loop_turn_seconds";
     }
     /// Worker threads
     pub mod worker ["worker"] {

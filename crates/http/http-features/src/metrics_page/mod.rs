@@ -12,6 +12,7 @@ use format::Format;
 use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
 use http_types::Method;
+use metrics::{Zone, certificate};
 use net::pool::{Pool, PoolSpec};
 use session_engine::inventory::Inventory;
 use std::any::Any;
@@ -129,18 +130,37 @@ impl Handler for Page {
 fn write(format: Format, inventory: &Inventory, active: u64) -> String {
     base::clock::update();
     match format {
-        Format::Tidegate | Format::Prometheus => metrics::prometheus(&metrics::gather()),
-        Format::OpenMetrics => metrics::openmetrics(&metrics::gather()),
-        Format::Json => metrics::json(&metrics::gather()),
+        Format::Tidegate | Format::Prometheus => metrics::prometheus(&gather(inventory)),
+        Format::OpenMetrics => metrics::openmetrics(&gather(inventory)),
+        Format::Json => metrics::json(&gather(inventory)),
         Format::Nginx => metrics::nginx(active),
         Format::NginxPlus => nginxplus::page(inventory, active),
         Format::All => {
-            let mut text = metrics::prometheus(&metrics::gather());
+            let mut text = metrics::prometheus(&gather(inventory));
             text.push_str(&metrics::nginx(active));
             text.push_str(&nginxplus::page(inventory, active));
             text
         }
     }
+}
+
+/// Collects all metrics, with the certificates of the page's configuration.
+fn gather(inventory: &Inventory) -> Vec<metrics::Family> {
+    let _certificates: Vec<Zone<certificate::Of>> = inventory
+        .certificates()
+        .into_iter()
+        .map(|(name, validity)| {
+            let zone = Zone::named(&[&name]);
+            zone.ask(move |values| {
+                let (from, to) = validity().unwrap_or_default();
+                let micros = |seconds: i64| u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000);
+                values.set(certificate::NOT_BEFORE, micros(from));
+                values.set(certificate::NOT_AFTER, micros(to));
+            });
+            zone
+        })
+        .collect();
+    metrics::gather()
 }
 
 fn content(r: &mut Request, format: Format, negotiates: bool, text: String) -> Flow {
