@@ -15,6 +15,8 @@ static KEPT: OnceLock<(Zone<row::Of>, Zone<reload::Of>)> = OnceLock::new();
 struct Files {
     memory: Option<OwnedFd>,
     descriptors: Option<OwnedFd>,
+    /// Bytes of a page, asked for before the process is confined.
+    page_bytes: u64,
 }
 
 /// Begins to show the facts; called once by a process that serves, before it is confined.
@@ -23,7 +25,8 @@ pub fn install() {
     Lifecycle::note_begin(clock::unix_millis());
     let open = |path: &str, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).ok();
     let memory = open("/proc/self/statm", OFlags::RDONLY);
-    let files = Files { memory, descriptors: open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY) };
+    let descriptors = open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY);
+    let files = Files { memory, descriptors, page_bytes: rustix::param::page_size() as u64 };
     let process = Zone::named(&[]);
     process.ask(move |values| {
         let life = Lifecycle::now();
@@ -53,7 +56,7 @@ impl Files {
         let n = rustix::io::pread(self.memory.as_ref()?, &mut text, 0).ok()?;
         let text = std::str::from_utf8(text.get(..n)?).ok()?;
         let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-        Some(pages * rustix::param::page_size() as u64)
+        Some(pages * self.page_bytes)
     }
     /// Number of open descriptors. Linux 6.2 has it as the folder's size; before, its entries are counted.
     fn open_descriptors(&self) -> Option<u64> {
@@ -80,12 +83,14 @@ mod tests {
     #[test]
     fn facts_of_this_process() {
         let open = |path: &str| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-        let files = Files { memory: open("/proc/self/statm"), descriptors: open("/proc/self/fd") };
+        let (memory, descriptors) = (open("/proc/self/statm"), open("/proc/self/fd"));
+        let files = Files { memory, descriptors, page_bytes: 4096 };
         assert!(files.resident().expect("/proc") > 1 << 20);
         let before = files.open_descriptors().expect("/proc");
         let more: Vec<_> = (0..50).map(|_| std::fs::File::open("/dev/null").expect("a file")).collect();
         // Other tests open and close descriptors, too.
         assert!(files.open_descriptors().expect("/proc") + 25 > before + more.len() as u64);
-        assert_eq!(Files { memory: None, descriptors: None }.resident(), None);
+        let none = Files { memory: None, descriptors: None, page_bytes: 4096 };
+        assert_eq!((none.resident(), none.open_descriptors()), (None, None));
     }
 }

@@ -33,8 +33,6 @@ pub struct Ask {
     /// Address that accepted the connection.
     pub local: String,
     pub inventory: Arc<Inventory>,
-    /// This request, if no gauge counts it.
-    pub active: u64,
 }
 
 impl Ask {

@@ -29,10 +29,10 @@ pub fn run(ask: &Ask) -> Result<Answer, Refused> {
         }
         (Verb::Get, EndPoint::Nginx) => ask.object(process::nginx(&ask.local)),
         (Verb::Get, EndPoint::Processes) => ask.object(process::processes()),
-        (Verb::Get, EndPoint::Connections) => ask.object(process::connections(ask.active)),
+        (Verb::Get, EndPoint::Connections) => ask.object(process::connections()),
         (Verb::Get, EndPoint::Ssl) => ask.object(process::ssl(version)),
         (Verb::Get, EndPoint::License) => ask.object(server::license()),
-        (Verb::Get, EndPoint::Requests) => ask.object(process::requests(ask.active)),
+        (Verb::Get, EndPoint::Requests) => ask.object(process::requests()),
         (Verb::Delete, EndPoint::Processes | EndPoint::Connections | EndPoint::Ssl | EndPoint::Requests) => {
             server::reset(&end);
             Ok(Answer::done())

@@ -108,11 +108,9 @@ impl Handler for Page {
         let accept = r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"accept")).map(|(_, value)| value);
         let format = said.negotiated(|| negotiation::prefers_openmetrics(accept));
         let (inventory, negotiates) = (self.inventory.clone(), said == Format::Tidegate);
-        // As in `stub_status`, counts the present request, even if too fast to be counted.
-        let active = u64::from(!r.accounting.counted && !r.is_subrequest());
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let made = match pool().run(move || write(format, &inventory, active)) {
+                let made = match pool().run(move || write(format, &inventory)) {
                     Ok(work) => work.await.map_err(|_| 500),
                     Err(_) => Err(503),
                 };
@@ -126,19 +124,19 @@ impl Handler for Page {
     }
 }
 
-/// Runs on the page's thread. `active`: the present request, if no gauge counts it.
-fn write(format: Format, inventory: &Inventory, active: u64) -> String {
+/// Runs on the page's thread, while the request's task counts it as one that is being written.
+fn write(format: Format, inventory: &Inventory) -> String {
     base::clock::update();
     match format {
         Format::Tidegate | Format::Prometheus => metrics::prometheus(&gather(inventory)),
         Format::OpenMetrics => metrics::openmetrics(&gather(inventory)),
         Format::Json => metrics::json(&gather(inventory)),
-        Format::Nginx => metrics::nginx(active),
-        Format::NginxPlus => nginxplus::page(inventory, active),
+        Format::Nginx => metrics::nginx(),
+        Format::NginxPlus => nginxplus::page(inventory),
         Format::All => {
             let mut text = metrics::prometheus(&gather(inventory));
-            text.push_str(&metrics::nginx(active));
-            text.push_str(&nginxplus::page(inventory, active));
+            text.push_str(&metrics::nginx());
+            text.push_str(&nginxplus::page(inventory));
             text
         }
     }

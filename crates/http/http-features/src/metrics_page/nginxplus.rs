@@ -223,11 +223,10 @@ fn number(object: &Value, place: &str) -> u64 {
     object.pointer(place).and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// Writes the page. `active`: the present request, if no gauge counts it.
-pub fn page(inventory: &Inventory, active: u64) -> String {
+pub fn page(inventory: &Inventory) -> String {
     let mut page = Page::default();
     page.put("up".into(), Gauge, "1 while the server responds.", &[], 1);
-    let connections = process::connections(active);
+    let connections = process::connections();
     for (name, kind, help) in [
         ("accepted", Counter, "Accepted connections."),
         ("dropped", Counter, "Dropped connections."),
@@ -236,7 +235,7 @@ pub fn page(inventory: &Inventory, active: u64) -> String {
     ] {
         page.put(format!("connections_{name}"), kind, help, &[], number(&connections, &format!("/{name}")));
     }
-    let requests = process::requests(active);
+    let requests = process::requests();
     page.put("http_requests_total".into(), Counter, "Requests.", &[], number(&requests, "/total"));
     page.put("http_requests_current".into(), Gauge, "Requests being processed.", &[], number(&requests, "/current"));
     let tls = serde_json::json!({ "ssl": process::ssl(VERSION) });

@@ -100,13 +100,12 @@ impl Handler for Page {
         }
         let (name, metrics, inventory) = (self.name.clone(), self.metrics.clone(), self.inventory.clone());
         let local = r.connection().local.to_string();
-        let active = u64::from(!r.accounting.counted && !r.is_subrequest());
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
                 let searched = metrics.clone();
                 let work = pool().run(move || {
                     base::clock::update();
-                    template::search(&searched, tree::leaves(&inventory, &local, active))
+                    template::search(&searched, tree::leaves(&inventory, &local))
                 });
                 let found = match work {
                     Ok(work) => work.await.map_err(|_| 500),

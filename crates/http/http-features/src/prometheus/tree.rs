@@ -221,12 +221,12 @@ fn escaped(name: &str) -> String {
     name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Collects the tree. `local`: the address that accepted the connection; `active`: the present request, if no gauge counts it.
-pub fn leaves(inventory: &Inventory, local: &str, active: u64) -> Vec<Leaf> {
+/// Collects the tree. `local`: the address that accepted the connection.
+pub fn leaves(inventory: &Inventory, local: &str) -> Vec<Leaf> {
     let mut all = Leaves::default();
     let about = process::nginx(local);
     all.fields("/angie", &about, &[("version", "/version"), ("address", "/address"), ("generation", "/generation")]);
-    let connections = process::connections(active);
+    let connections = process::connections();
     for field in ["accepted", "dropped", "active", "idle"] {
         all.put(format!("/connections/{field}"), &connections, &format!("/{field}"));
     }
@@ -361,7 +361,7 @@ mod tests {
             metrics::Zone::<metrics::resolver::Of>::named(&["tree"]),
             metrics::Zone::<metrics::limit_req::Of>::named(&["tree"]),
         );
-        let all = leaves(&Inventory::default(), "127.0.0.1:80", 1);
+        let all = leaves(&Inventory::default(), "127.0.0.1:80");
         assert!(all.len() > 40, "{all:?}");
         for leaf in all {
             assert!(PATHS.iter().any(|pattern| fits(pattern, &leaf.path)), "{leaf:?}");

@@ -33,25 +33,22 @@ pub fn processes() -> Value {
     json!({ "respawned": Lifecycle::now().respawned })
 }
 
-/// `active`: the present request, if no gauge counts it.
-pub fn connections(active: u64) -> Value {
+pub fn connections() -> Value {
     let accepted = process::CONNECTIONS_ACCEPTED.since_reset();
     let sessions = process::STREAM_SESSIONS.sum() + process::MAIL_SESSIONS.sum();
     let (reading, writing) = (process::CONNECTIONS_READING.sum(), process::CONNECTIONS_WRITING.sum());
-    let idle = process::CONNECTIONS_ACTIVE.sum().saturating_sub(reading + writing + active);
+    let idle = process::CONNECTIONS_ACTIVE.sum().saturating_sub(reading + writing);
     json!({
         "accepted": accepted,
         "dropped": accepted.saturating_sub(process::CONNECTIONS_HANDLED.since_reset()),
-        "active": reading + writing + active + sessions,
+        "active": reading + writing + sessions,
         "idle": idle,
     })
 }
 
-/// `active`: as in [`connections`].
-pub fn requests(active: u64) -> Value {
+pub fn requests() -> Value {
     let ended = process::HTTP_RESPONSES.sum() + process::HTTP_DISCARDED.sum();
-    // At least the present one, if it is not a subrequest.
-    let current = process::HTTP_REQUESTS.sum().saturating_sub(ended).max(active);
+    let current = process::HTTP_REQUESTS.sum().saturating_sub(ended);
     json!({ "total": process::HTTP_REQUESTS.since_reset(), "current": current })
 }
 
