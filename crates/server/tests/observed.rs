@@ -1,4 +1,4 @@
-//! What the metrics show of requests, of the process and of its configuration, and metrics that a configuration defines.
+//! Metrics of requests, of the process and of its configuration, and metrics that a configuration defines.
 
 mod support;
 
@@ -349,12 +349,20 @@ fn metrics_that_cannot_be_are_refused() {
         ("1a $p8s_value;", "invalid metric name: \"1a\""),
         ("a-b $p8s_value;", "invalid metric name: \"a-b\""),
     ] {
-        site.configure("", &format!("http {{ prometheus_template t {{ {line} }} server {{ location / {{ prometheus t; }} }} }}"));
+        site.configure(
+            "",
+            &format!("http {{ prometheus_template t {{ {line} }} server {{ location / {{ prometheus t; }} }} }}"),
+        );
         let output = site.run(&["-t"]);
         let said = text(&output.stderr) + &text(&output.stdout);
         match want {
-            "" => assert!(output.status.success() && said.contains("matches no path of the statistics"), "{line}: {said}"),
-            _ => assert!(!output.status.success() && said.contains(want) && said.contains("nginx.conf"), "{line}: {said}"),
+            "" => {
+                assert!(output.status.success() && said.contains("matches no path of the statistics"), "{line}: {said}")
+            }
+            _ => assert!(
+                !output.status.success() && said.contains(want) && said.contains("nginx.conf"),
+                "{line}: {said}"
+            ),
         }
     }
     for (rest, want) in [
@@ -375,12 +383,12 @@ fn a_thousand_zones() {
     let port = free_port();
     let mut servers = String::new();
     for n in 0..ZONES {
-        let _ = writeln!(servers, "server {{ listen 127.0.0.1:{port}; server_name s{n}; status_zone z{n}; return 204; }}");
+        let _ =
+            writeln!(servers, "server {{ listen 127.0.0.1:{port}; server_name s{n}; status_zone z{n}; return 204; }}");
     }
     let watch = free_port();
-    let conf = format!(
-        "http {{ {servers} server {{ listen 127.0.0.1:{watch}; location = /metrics {{ metrics; }} }} }}"
-    );
+    let conf =
+        format!("http {{ {servers} server {{ listen 127.0.0.1:{watch}; location = /metrics {{ metrics; }} }} }}");
     let site = Site::new("daemon off; worker_processes 1;", &conf);
     let running = site.start();
     let threads = || -> Vec<String> {

@@ -1,9 +1,9 @@
 //! Sums the cells into families of samples for the exposition formats.
 
 use crate::cells;
-use crate::table::{BOUNDS_MICROS, MetricKind, Row, Set, Unit, offset};
 use crate::exemplar::Exemplar;
 use crate::lifecycle::Lifecycle;
+use crate::table::{BOUNDS_MICROS, MetricKind, Row, Set, Unit, offset};
 use crate::{SETS, process, zone};
 use std::sync::Arc;
 

@@ -29,13 +29,12 @@ prefix, with the path: `/metrics/nginxplus`.
 | `all` | Prometheus text with the names of `tidegate`, `nginx` and `nginxplus` |
 
 With `nginx` and `nginxplus` no exporter is needed: names, types, labels and values are those of version 0.11 of its program, and
-`nginxplus_cache_*` and `nginxplus_worker_*` those of later versions. Only Tidegate's own names follow Prometheus's conventions. `reset` in
-the API sets values of `nginxplus` to 0; counters of this page never decrease.
+`nginxplus_cache_*` and `nginxplus_worker_*` those of later versions. Only Tidegate's own names follow Prometheus's conventions. Resets by the
+API set values of `nginxplus` to 0; counters of this page never decrease.
 
 **Exemplars.** In OpenMetrics, buckets of request and response times of zones have an exemplar with the label `trace_id`: the trace of a
 valid `traceparent` field if its trace is sampled, or `$request_id` for requests without such a field. Exemplars of upstream servers have
-`$request_id` only if it was passed on or otherwise used before the response. A thread replaces the exemplar of a bucket at most once a
-second.
+`$request_id` only if it was passed on or otherwise used before the response. An exemplar stays for at least a second.
 
 **Templates.** `prometheus` and `prometheus_template` of Angie define metrics with other names: see the [reference](reference.md).
 ";

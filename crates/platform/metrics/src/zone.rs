@@ -4,8 +4,8 @@
 use crate::cells::{bucket, change, own};
 use crate::codes::Codes;
 use crate::exemplar::{self, Exemplar, Exemplars};
-use crate::reading::Reading;
 use crate::lifecycle::unix_millis;
+use crate::reading::Reading;
 use crate::table::{BOUNDS_MICROS, Counter, Gauge, Histogram, Set, Tabled};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -190,7 +190,8 @@ pub(crate) fn all() -> Vec<Arc<Cells>> {
 /// reload.
 pub fn prepare_thread() {
     let number = own().number;
-    for cells in all() {
+    // Workers' zones are read from other cells.
+    for cells in all().iter().filter(|cells| cells.set.name != crate::worker::SET.name) {
         let _ = cells.of(number);
     }
 }

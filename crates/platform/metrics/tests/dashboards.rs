@@ -65,7 +65,8 @@ fn check(place: &str, expression: &str) -> usize {
         }
     }
     // Labels that sums keep.
-    let asked: BTreeSet<&str> = all.iter().filter_map(|(name, _)| known.get(name)).flat_map(|l| l.keys().copied()).collect();
+    let asked: BTreeSet<&str> =
+        all.iter().filter_map(|(name, _)| known.get(name)).flat_map(|l| l.keys().copied()).collect();
     for group in expression.split(" by (").skip(1) {
         for label in group.split(')').next().unwrap_or_default().split(',').map(str::trim) {
             assert!(asked.contains(label) || ADDED.contains(&label), "{place}: no label {label} in {expression}");
@@ -105,7 +106,10 @@ fn dashboards_ask_for_metrics_that_exist() {
         for panel in panels {
             let mut found = 0;
             texts(panel, &["expr"], &mut |text| {
-                assert!(!text.contains("{ ") && text.matches('(').count() == text.matches(')').count(), "{place}: {text}");
+                assert!(
+                    !text.contains("{ ") && text.matches('(').count() == text.matches(')').count(),
+                    "{place}: {text}"
+                );
                 found += check(&place, text);
             });
             assert!(found > 0, "{place}: {panel}");
@@ -136,10 +140,10 @@ fn alerts_ask_for_metrics_that_exist() {
 
 #[test]
 fn names_that_do_not_exist_are_found() {
-    assert_eq!(selectors("a(tidegate_x{b=\"c\"}) / tidegate_y"), [
-        ("tidegate_x".into(), "b=\"c\"".into()),
-        ("tidegate_y".into(), String::new())
-    ]);
+    assert_eq!(
+        selectors("a(tidegate_x{b=\"c\"}) / tidegate_y"),
+        [("tidegate_x".into(), "b=\"c\"".into()), ("tidegate_y".into(), String::new())]
+    );
     let fails = |text: &'static str| std::panic::catch_unwind(move || check("test", text)).is_err();
     assert!(fails("tidegate_http_requests") && fails("tidegate_http_requests_total{host=\"a\"}"));
     assert!(fails("tidegate_http_responses_total{class=\"6xx\"}"));

@@ -38,7 +38,9 @@ const FAILED: u8 = b'f';
 pub enum Order {
     Quit,
     Terminate,
-    Reopen { logs: Vec<(PathBuf, OwnedFd)> },
+    Reopen {
+        logs: Vec<(PathBuf, OwnedFd)>,
+    },
     Reload(Box<Reload>),
     /// A reload failed in the master; nothing changes.
     FailedReload,

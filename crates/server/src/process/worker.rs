@@ -3,8 +3,8 @@
 
 use crate::conf::{Config, CorePlan, Invocation};
 use crate::confinement;
-use crate::process::facts;
 use crate::process::control::{self, Control, FATAL, Orders};
+use crate::process::facts;
 use crate::process::listeners::Listeners;
 use crate::say;
 use observe::os;

@@ -21,10 +21,10 @@ pub fn find(ask: &Ask, side: Side, name: &str) -> Result<Listed, Refused> {
 pub fn run(ask: &Ask, verb: Verb, side: Side, name: Option<&str>, version: u32) -> Result<Answer, Refused> {
     let fields = ask.fields.as_deref();
     match (verb, name) {
-        (Verb::Get, None) => {
-            Ok(Answer::json(&collection(groups::all(ask.area(side), side, version), fields)))
+        (Verb::Get, None) => Ok(Answer::json(&collection(groups::all(ask.area(side), side, version), fields))),
+        (Verb::Get, Some(name)) => {
+            Ok(Answer::json(&selected(groups::shown(&find(ask, side, name)?, side, version), fields)))
         }
-        (Verb::Get, Some(name)) => Ok(Answer::json(&selected(groups::shown(&find(ask, side, name)?, side, version), fields))),
         (Verb::Delete, Some(name)) => {
             find(ask, side, name)?.group.reset();
             Ok(Answer::done())

@@ -69,7 +69,9 @@ impl Feature for PrometheusFeature {
         let Some(Own(Named(name))) = said.filter(|_| block.context == Contexts::location) else { return Ok(()) };
         let Some(metrics) = block.cx.get::<Templates>().0.get(name).cloned() else {
             let words = format!("unknown Prometheus template \"{name}\"");
-            return Err(Problem::says(words).of("prometheus").hint("\"prometheus_template\" in the http block defines it"));
+            return Err(Problem::says(words)
+                .of("prometheus")
+                .hint("\"prometheus_template\" in the http block defines it"));
         };
         block.location.content =
             Some(Arc::new(Page { name: name.clone(), metrics, inventory: Inventory::of(block.cx) }));

@@ -99,8 +99,9 @@ impl Metric {
                 Some(("type", kind)) if TYPES.contains(&kind) => metric.kind = Some(kind.into()),
                 Some(("type", kind)) => {
                     let types = TYPES.join(", ");
-                    return Err(at(Problem::says(format!("invalid metric type \"{kind}\""))
-                        .hint(format!("the types are {types}"))));
+                    return Err(at(
+                        Problem::says(format!("invalid metric type \"{kind}\"")).hint(format!("the types are {types}"))
+                    ));
                 }
                 Some(("help", "")) => return Err(at(Problem::says("empty metric help"))),
                 Some(("help", help)) => metric.help = Some(help.replace('\\', "\\\\").replace('\n', "\\n")),

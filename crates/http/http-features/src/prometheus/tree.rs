@@ -205,8 +205,7 @@ impl Leaves {
                 let state = if text("state") == "unavail" { "unavailable" } else { text("state") };
                 self.0.push(Leaf { path: format!("{own}/state"), value: state.into() });
                 if side == Side::Http {
-                    let times =
-                        [("health/header_time", "/header_time"), ("health/response_time", "/response_time")];
+                    let times = [("health/header_time", "/header_time"), ("health/response_time", "/response_time")];
                     self.fields(&own, peer, &times);
                     self.codes(&own, peer);
                 }
