@@ -159,7 +159,7 @@ fn pythons_parser_reads_the_page() {
     let read = text(&output.stdout);
     let mut numbers = read.split_whitespace().map(|word| word.parse::<usize>().expect("a number"));
     let (found, exemplars) = (numbers.next(), numbers.next());
-    assert!(found == Some(families) && exemplars > Some(3), "{read}");
+    assert!(found == Some(families) && exemplars >= Some(2), "{read}");
 }
 
 /// Samples of text for Prometheus by name and labels, and the kinds of families.

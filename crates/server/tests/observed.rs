@@ -84,7 +84,7 @@ fn exemplars_lead_to_requests() {
     assert_eq!((of("traced"), of("unsampled")), (vec![id.to_string()], vec![]));
     assert_eq!((of("invalid"), of("plain")), (vec![invalid], vec![plain]));
     for name in ["tidegate_upstream_peer_header_seconds", "tidegate_upstream_peer_response_seconds"] {
-        assert_eq!(traces(&families, name, &[("upstream", "app")]), [passed.clone()], "{name}");
+        assert_eq!(traces(&families, name, &[("upstream", "app")]), std::slice::from_ref(&passed), "{name}");
     }
     // Prometheus text has none.
     let (_, _, body) = page(port, "/metrics?format=prometheus", "");

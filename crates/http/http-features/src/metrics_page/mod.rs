@@ -58,7 +58,7 @@ impl Feature for MetricsPage {
             let has_prefix = !block.location.regex && !block.location.named;
             block.location.content = Some(Arc::new(Page {
                 format: *format,
-                prefix: has_prefix.then(|| block.location.name.len()),
+                prefix: has_prefix.then_some(block.location.name.len()),
                 inventory: Inventory::of(block.cx),
             }));
         }
