@@ -44,6 +44,9 @@ pub async fn make(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed
         }
     }
     s.tls = stream.facts();
+    if let Some(facts) = &s.tls {
+        metrics::count_tls_version(facts.protocol);
+    }
     metrics::count_handshake(metrics::Area::Mail, Ok(s.tls.as_ref().is_some_and(|facts| facts.resumed)));
     let Some(facts) = s.tls.clone().filter(|_| tls.verify != VerifyClient::Off) else { return Ok(()) };
     let Some(peer) = facts.peer.as_deref() else {

@@ -80,6 +80,7 @@ fn finish(s: &mut StreamSession, status: u16) {
         zone.up_at(row::SESSIONS, class);
         zone.add(row::RECEIVED, s.received);
         zone.add(row::SENT, s.sent);
+        zone.note(row::TIME, base::clock::now().micros_since(s.started));
     }
     for logger in &plan.srv(s.server).loggers {
         logger.log(s);

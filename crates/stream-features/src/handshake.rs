@@ -40,6 +40,9 @@ pub async fn make(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16>
 /// Counts the handshake for the process and for its server's zone.
 fn count(s: &StreamSession, done: Result<bool, TlsFailure>) {
     metrics::count_handshake(metrics::Area::Stream, done);
+    if let Some(facts) = s.tls.as_ref().filter(|_| done.is_ok()) {
+        metrics::count_tls_version(facts.protocol);
+    }
     if let Some(zone) = &s.srv().zone {
         metrics::count_stream_handshake_of(zone, done);
     }

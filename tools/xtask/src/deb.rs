@@ -13,6 +13,10 @@ const FILES: &[(&str, &str)] = &[
     ("docs/replace-nginx.md", "usr/share/doc/tidegate/replace-nginx.md"),
     ("packaging/nginx.conf", "usr/share/tidegate/nginx.conf"),
     ("packaging/mime.types", "usr/share/tidegate/mime.types"),
+    ("packaging/grafana/overview.json", "usr/share/tidegate/grafana/overview.json"),
+    ("packaging/grafana/upstreams.json", "usr/share/tidegate/grafana/upstreams.json"),
+    ("packaging/grafana/caches-tls.json", "usr/share/tidegate/grafana/caches-tls.json"),
+    ("packaging/prometheus/alerts.yml", "usr/share/tidegate/prometheus/alerts.yml"),
     ("packaging/logrotate", "etc/logrotate.d/tidegate"),
     ("packaging/tidegate.8", "usr/share/man/man8/tidegate.8"),
 ];

@@ -3,6 +3,8 @@
 
 use crate::Request;
 use crate::request::RequestBody;
+use crate::trace_id;
+use base::clock;
 use metrics::{Lease, Zone, location_zone, process, server_zone};
 use std::cell::RefCell;
 
@@ -44,11 +46,14 @@ pub fn ended(r: &mut Request) {
     }
     process::HTTP_RECEIVED.add(r.incoming.length);
     process::HTTP_SENT.add(r.accounting.bytes_sent);
+    if let Some(count) = &mut r.accounting.cached {
+        count.sent = r.accounting.bytes_sent;
+    }
     let Some(plan) = &r.scope.plan else { return };
-    let server = plan.servers.get(r.scope.server).and_then(|server| server.zone.as_ref());
-    let location = plan.locations.get(r.scope.location).and_then(|location| location.zone.as_ref());
-    if server.is_some() || location.is_some() {
-        in_zones(r, server, location);
+    let server = plan.servers.get(r.scope.server).is_some_and(|server| server.zone.is_some());
+    let location = plan.locations.get(r.scope.location).is_some_and(|location| location.zone.is_some());
+    if server || location {
+        in_zones(r);
     }
 }
 
@@ -112,9 +117,12 @@ fn lost(r: &mut Request) {
 }
 
 #[cold]
-fn in_zones(r: &Request, server: Option<&Zone<server_zone::Of>>, location: Option<&Zone<location_zone::Of>>) {
+fn in_zones(r: &mut Request) {
+    let plan = r.plan_rc();
     let class = metrics::class(r.out.status);
-    if let Some(zone) = server {
+    let micros = clock::now().micros_since(r.accounting.started);
+    let now_ms = clock::unix_millis();
+    if let Some(zone) = plan.servers.get(r.scope.server).and_then(|server| server.zone.as_ref()) {
         match r.accounting.bytes_sent {
             0 => zone.up(server_zone::DISCARDED),
             _ => {
@@ -124,8 +132,9 @@ fn in_zones(r: &Request, server: Option<&Zone<server_zone::Of>>, location: Optio
         }
         zone.add(server_zone::RECEIVED, r.incoming.length);
         zone.add(server_zone::SENT, r.accounting.bytes_sent);
+        zone.note_traced(server_zone::TIME, micros, now_ms, || trace_id::own(r));
     }
-    if let Some(zone) = location {
+    if let Some(zone) = plan.locations.get(r.scope.location).and_then(|location| location.zone.as_ref()) {
         zone.up(location_zone::REQUESTS);
         match r.accounting.bytes_sent {
             0 => zone.up(location_zone::DISCARDED),
@@ -136,5 +145,6 @@ fn in_zones(r: &Request, server: Option<&Zone<server_zone::Of>>, location: Optio
         }
         zone.add(location_zone::RECEIVED, r.incoming.length);
         zone.add(location_zone::SENT, r.accounting.bytes_sent);
+        zone.note_traced(location_zone::TIME, micros, now_ms, || trace_id::own(r));
     }
 }

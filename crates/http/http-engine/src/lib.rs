@@ -35,6 +35,7 @@ pub mod subrequest;
 pub mod template;
 pub mod tls;
 pub mod trace;
+pub mod trace_id;
 pub mod tree;
 pub mod upstream_slot;
 pub mod values;
@@ -46,7 +47,7 @@ pub use connection::{Begun, BodyReader, Connection, ListenerRef, RawClient, Tunn
 pub use handler::{Body, BodySource, Exchange, Filter, Flow, Handler, Later, LocalFuture, Logger, Transform};
 pub use order::{FilterOrder, HandlerOrder, PlanOrder};
 pub use plan::{Background, HttpPlan, Listener, Location, Server};
-pub use request::{Request, RequestBody};
+pub use request::{CacheCount, Request, RequestBody};
 pub use response::{BodyError, FilePart, OpenFile, Piece, Str};
 pub use session_engine::{forwarded, listen};
 pub use template::Template;

@@ -1,6 +1,8 @@
 //! Sums the cells into families of samples for the exposition formats.
 
 use crate::cells;
+use crate::exemplar::Exemplar;
+use crate::lifecycle::Lifecycle;
 use crate::table::{BOUNDS_MICROS, MetricKind, Row, Set, Unit, offset};
 use crate::{SETS, process, zone};
 use std::sync::Arc;
@@ -15,14 +17,24 @@ pub struct Family {
 pub struct Sample {
     pub labels: Vec<(&'static str, String)>,
     pub value: Value,
+    /// When counting began, in milliseconds since 1970.
+    pub created_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// In the row's unit; seconds as microseconds.
     Number(u64),
-    /// Counts per bucket, the last one unbounded, and the sum in microseconds.
-    Times { buckets: Vec<u64>, sum: u64 },
+    /// Counts per bucket, the last one unbounded, the sum in microseconds, and exemplars by bucket (empty: none).
+    Times { buckets: Vec<u64>, sum: u64, exemplars: Vec<Option<Exemplar>> },
+}
+
+/// An object of a set: the process, or zones with equal labels.
+struct Thing<'a> {
+    names: &'a [String],
+    sums: Vec<u64>,
+    created_ms: u64,
+    zones: Vec<&'a zone::Cells>,
 }
 
 /// Collects all metrics in the table's order; omits sets without objects.
@@ -30,8 +42,9 @@ pub fn gather() -> Vec<Family> {
     let zones = zone::all();
     let mut families = Vec::new();
     for set in SETS {
-        let things: Vec<(&[String], Vec<u64>)> = if set.name == process::SET.name {
-            vec![(&[], with_waiting(&cells::sums()))]
+        let things = if set.name == process::SET.name {
+            let sums = with_derived(&cells::sums());
+            vec![Thing { names: &[], sums, created_ms: Lifecycle::began_at(), zones: Vec::new() }]
         } else {
             of_zones(zones.iter().filter(|zone| zone.set.name == set.name))
         };
@@ -40,8 +53,7 @@ pub fn gather() -> Vec<Family> {
         }
         for (index, row) in set.rows.iter().enumerate() {
             let at = offset(set.rows, index);
-            let samples =
-                things.iter().flat_map(|(names, sums)| of_row(set, row, names, sums.get(at..).unwrap_or(&[])));
+            let samples = things.iter().flat_map(|thing| of_row(set, row, thing, at));
             families.push(Family { row, samples: samples.collect() });
         }
     }
@@ -49,35 +61,49 @@ pub fn gather() -> Vec<Family> {
 }
 
 /// Sums zones with equal labels, which are neighbours.
-fn of_zones<'a>(zones: impl Iterator<Item = &'a Arc<zone::Cells>>) -> Vec<(&'a [String], Vec<u64>)> {
-    let mut all: Vec<(&[String], Vec<u64>)> = Vec::new();
+fn of_zones<'a>(zones: impl Iterator<Item = &'a Arc<zone::Cells>>) -> Vec<Thing<'a>> {
+    let mut all: Vec<Thing<'a>> = Vec::new();
     for zone in zones {
         match all.last_mut() {
-            Some((labels, sums)) if **labels == *zone.labels => {
-                sums.iter_mut().zip(zone.sums()).for_each(|(sum, more)| *sum = sum.wrapping_add(more));
+            Some(thing) if *thing.names == *zone.labels => {
+                thing.sums.iter_mut().zip(zone.sums()).for_each(|(sum, more)| *sum = sum.wrapping_add(more));
+                thing.created_ms = thing.created_ms.min(zone.created_ms);
+                thing.zones.push(zone);
             }
-            _ => all.push((&zone.labels, zone.sums())),
+            _ => {
+                let created_ms = zone.created_ms;
+                all.push(Thing { names: &zone.labels, sums: zone.sums(), created_ms, zones: vec![zone] });
+            }
         }
     }
     all
 }
 
-/// Adds waiting connections: those neither read nor written.
-fn with_waiting(sums: &[u64]) -> Vec<u64> {
+/// Adds what is derived: waiting connections, those neither read nor written, and the turns of event loops.
+fn with_derived(sums: &[u64]) -> Vec<u64> {
     let mut sums = sums.to_vec();
     let busy = process::CONNECTIONS_READING.sum() + process::CONNECTIONS_WRITING.sum();
+    // Short turns of the event loops are not counted by duration.
+    let (first, count) = (process::LOOP_TIMES.at, process::LOOP_TIMES.width);
+    if let Some([buckets @ .., sum]) = sums.get_mut(first..first + count) {
+        let all = crate::workers::turns(buckets, process::LOOP_TURNS.sum());
+        buckets.copy_from_slice(&all);
+        *sum = process::LOOP_BUSY.sum();
+    }
     if let Some(waiting) = sums.get_mut(process::CONNECTIONS_WAITING.at) {
         *waiting = process::CONNECTIONS_ACTIVE.sum().saturating_sub(busy);
     }
     sums
 }
 
-fn of_row(set: &Set, row: &'static Row, names: &[String], cells: &[u64]) -> Vec<Sample> {
-    let labels: Vec<(&'static str, String)> = set.labels.iter().copied().zip(names.iter().cloned()).collect();
+fn of_row(set: &Set, row: &'static Row, thing: &Thing<'_>, at: usize) -> Vec<Sample> {
+    let labels: Vec<(&'static str, String)> = set.labels.iter().copied().zip(thing.names.iter().cloned()).collect();
+    let (cells, created_ms) = (thing.sums.get(at..).unwrap_or_default(), thing.created_ms);
     if row.kind == MetricKind::Histogram {
         let buckets = cells.get(..=BOUNDS_MICROS.len()).unwrap_or_default().to_vec();
         let sum = cells.get(row.width() - 1).copied().unwrap_or_default();
-        return vec![Sample { labels, value: Value::Times { buckets, sum } }];
+        let exemplars = thing.zones.iter().map(|zone| zone.exemplars(at)).reduce(newest).unwrap_or_default();
+        return vec![Sample { labels, value: Value::Times { buckets, sum, exemplars }, created_ms }];
     }
     let values = (0..row.width()).map(|index| {
         let mut labels = labels.clone();
@@ -86,9 +112,16 @@ fn of_row(set: &Set, row: &'static Row, names: &[String], cells: &[u64]) -> Vec<
         }
         let number = cells.get(index).copied().unwrap_or_default();
         let number = if row.kind == MetricKind::Gauge { cells::floor(number) } else { number };
-        Sample { labels, value: Value::Number(number) }
+        Sample { labels, value: Value::Number(number), created_ms }
     });
     values.collect()
+}
+
+/// Joins exemplars of two zones, bucket by bucket.
+fn newest(mut one: Vec<Option<Exemplar>>, other: Vec<Option<Exemplar>>) -> Vec<Option<Exemplar>> {
+    one.resize(one.len().max(other.len()), None);
+    one.iter_mut().zip(other).for_each(|(known, more)| *known = zone::newer(*known, more));
+    one
 }
 
 pub(crate) fn told(unit: Unit, number: u64) -> String {

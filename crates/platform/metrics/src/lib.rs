@@ -9,6 +9,7 @@
 mod table;
 mod cells;
 mod codes;
+mod exemplar;
 mod gather;
 mod lifecycle;
 mod nginx;
@@ -18,15 +19,18 @@ mod render;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod workers;
 mod zone;
 
 pub use cells::mark_worker;
+pub use exemplar::Exemplar;
 pub use gather::{Family, Sample, Value, gather};
 pub use lifecycle::Lifecycle;
 pub use nginx::nginx;
 pub use reading::{Reading, Times, WorkerCounts, readings, reset_workers, reset_zones, workers};
 pub use reference::reference;
-pub use render::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, json, openmetrics, prometheus};
+pub use render::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, json, openmetrics, prometheus, write_labels};
 pub use table::{BOUNDS_MICROS, Counter, Gauge, Histogram, MetricKind, Row, Set, Tabled, Unit};
 pub use tables::*;
+pub use workers::worker_zone;
 pub use zone::{Lease, Values, Zone, prepare_thread};

@@ -3,11 +3,10 @@
 use crate::process;
 use std::fmt::Write as _;
 
-/// Writes the exporter's seven metrics and `nginx_up` in Prometheus's text format. `writing`: connections being
-/// answered besides the counted ones (the present one).
-pub fn nginx(writing: u64) -> String {
+/// Writes the exporter's seven metrics and `nginx_up` in Prometheus's text format.
+pub fn nginx() -> String {
     let (active, reading) = (process::CONNECTIONS_ACTIVE.sum(), process::CONNECTIONS_READING.sum());
-    let writing = process::CONNECTIONS_WRITING.sum() + writing;
+    let writing = process::CONNECTIONS_WRITING.sum();
     let rows: [(&str, &str, &str, u64); 8] = [
         ("nginx_connections_accepted", "counter", "Accepted client connections.", process::CONNECTIONS_ACCEPTED.sum()),
         ("nginx_connections_active", "gauge", "Active client connections.", active),

@@ -1,7 +1,7 @@
 //! The metrics as text: Prometheus 0.0.4, OpenMetrics 1.0, JSON.
 
 use crate::gather::{Family, Sample, Value, seconds, told};
-use crate::table::BOUNDS_MICROS;
+use crate::table::{BOUNDS_MICROS, MetricKind};
 use std::fmt::Write as _;
 
 pub const PROMETHEUS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -20,12 +20,10 @@ fn quoted(out: &mut String, text: &str) {
     out.push('"');
 }
 
-fn labelled(out: &mut String, name: &str, suffix: &str, sample: &Sample, bound: Option<&str>) {
-    out.push_str(name);
-    out.push_str(suffix);
-    let own = sample.labels.iter().map(|(label, value)| (*label, value.as_str()));
+/// Writes labels in braces, nothing without labels.
+pub fn write_labels<'a>(out: &mut String, labels: impl Iterator<Item = (&'a str, &'a str)>) {
     let mut is_first = true;
-    for (label, value) in own.chain(bound.map(|bound| ("le", bound))) {
+    for (label, value) in labels {
         out.push(if std::mem::take(&mut is_first) { '{' } else { ',' });
         out.push_str(label);
         out.push('=');
@@ -34,25 +32,39 @@ fn labelled(out: &mut String, name: &str, suffix: &str, sample: &Sample, bound: 
     if !is_first {
         out.push('}');
     }
+}
+
+fn labelled(out: &mut String, name: &str, suffix: &str, sample: &Sample, bound: Option<&str>) {
+    out.push_str(name);
+    out.push_str(suffix);
+    let own = sample.labels.iter().map(|(label, value)| (*label, value.as_str()));
+    write_labels(out, own.chain(bound.map(|bound| ("le", bound))));
     out.push(' ');
 }
 
-fn samples(out: &mut String, family: &Family) {
-    let name = family.row.sample_name();
+/// Writes a family's samples; `details`: with creation times and exemplars, which OpenMetrics has.
+fn samples(out: &mut String, family: &Family, details: bool) {
+    let row = family.row;
+    let name = row.sample_name();
     for sample in &family.samples {
         match &sample.value {
             Value::Number(number) => {
                 labelled(out, &name, "", sample, None);
-                out.push_str(&told(family.row.unit, *number));
+                out.push_str(&told(row.unit, *number));
                 out.push('\n');
             }
-            Value::Times { buckets, sum } => {
+            Value::Times { buckets, sum, exemplars } => {
                 let mut count = 0_u64;
                 let bounds = BOUNDS_MICROS.iter().map(|bound| seconds(*bound)).chain(["+Inf".to_string()]);
-                for (bound, number) in bounds.zip(buckets) {
+                for (index, (bound, number)) in bounds.zip(buckets).enumerate() {
                     count += number;
                     labelled(out, &name, "_bucket", sample, Some(&bound));
-                    let _ = writeln!(out, "{count}");
+                    let _ = write!(out, "{count}");
+                    if let Some(Some(exemplar)) = exemplars.get(index).filter(|_| details) {
+                        let (time, at) = (seconds(exemplar.micros), instant(exemplar.at_ms));
+                        let _ = write!(out, " # {{trace_id=\"{}\"}} {time} {at}", exemplar.trace());
+                    }
+                    out.push('\n');
                 }
                 labelled(out, &name, "_sum", sample, None);
                 let _ = writeln!(out, "{}", seconds(*sum));
@@ -60,7 +72,16 @@ fn samples(out: &mut String, family: &Family) {
                 let _ = writeln!(out, "{count}");
             }
         }
+        if details && row.kind != MetricKind::Gauge {
+            labelled(out, row.name, "_created", sample, None);
+            let _ = writeln!(out, "{}", instant(sample.created_ms));
+        }
     }
+}
+
+/// Writes milliseconds since 1970 as seconds.
+fn instant(ms: u64) -> String {
+    format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
 pub fn prometheus(families: &[Family]) -> String {
@@ -69,12 +90,12 @@ pub fn prometheus(families: &[Family]) -> String {
         let row = family.row;
         let name = row.sample_name();
         let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} {}", row.doc.trim(), row.kind.word());
-        samples(&mut out, family);
+        samples(&mut out, family, false);
     }
     out
 }
 
-/// OpenMetrics 1.0.0: families without `_total`, with units and an end mark.
+/// OpenMetrics 1.0.0: families without `_total`, with units, creation times, exemplars and an end mark.
 pub fn openmetrics(families: &[Family]) -> String {
     let mut out = String::new();
     for family in families {
@@ -84,7 +105,7 @@ pub fn openmetrics(families: &[Family]) -> String {
             let _ = writeln!(out, "# UNIT {} {}", row.name, row.unit.word());
         }
         let _ = writeln!(out, "# HELP {} {}", row.name, row.doc.trim().replace('"', "\\\""));
-        samples(&mut out, family);
+        samples(&mut out, family, true);
     }
     out.push_str("# EOF\n");
     out
@@ -125,7 +146,7 @@ pub fn json(families: &[Family]) -> String {
             out.push_str("},");
             match &sample.value {
                 Value::Number(number) => _ = write!(out, "\"value\":{}", told(row.unit, *number)),
-                Value::Times { buckets, sum } => {
+                Value::Times { buckets, sum, .. } => {
                     let count: u64 = buckets.iter().sum();
                     let _ = write!(out, "\"count\":{count},\"sum\":{},\"buckets\":{{", seconds(*sum));
                     let bounds = BOUNDS_MICROS.iter().map(|bound| seconds(*bound)).chain(["+Inf".to_string()]);

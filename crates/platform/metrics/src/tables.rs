@@ -17,7 +17,7 @@ metrics! {
         /// Idle HTTP client connections waiting for a request.
         CONNECTIONS_WAITING: Gauge None "tidegate_connections_waiting";
         /// HTTP client requests by protocol version. A malformed request head counts as 1.1.
-        HTTP_REQUESTS: Counter None "tidegate_http_requests" by "version" ["0.9", "1.0", "1.1", "2"];
+        HTTP_REQUESTS: Counter None "tidegate_http_requests" by "version" ["0.9", "1.0", "1.1", "2", "3"];
         /// HTTP client requests with a response, complete or partial, by status class.
         HTTP_RESPONSES: Counter None "tidegate_http_responses" by "class" ["1xx", "2xx", "3xx", "4xx", "5xx"];
         /// HTTP client requests that ended without a byte of a response.
@@ -35,9 +35,23 @@ metrics! {
         /// Failed TLS handshakes with clients, by reason.
         TLS_FAILURES: Counter None "tidegate_tls_failures"
             by "reason" ["timeout", "no_common_protocol", "no_common_cipher", "peer_rejected_cert", "other"];
+        /// Completed TLS handshakes with clients, by protocol version.
+        TLS_VERSIONS: Counter None "tidegate_tls_handshake_versions" by "version" ["1.2", "1.3"];
         /// Refused client certificates, by reason.
         TLS_VERIFY_FAILURES: Counter None "tidegate_tls_verify_failures"
             by "reason" ["no_cert", "expired_cert", "revoked_cert", "hostname_mismatch", "other"];
+        /// Client connections that used a protocol with concurrent requests (HTTP/2, HTTP/3).
+        MULTIPLEXED: Counter None "tidegate_multiplexed_connections" by "version" ["2", "3"];
+        /// Open client connections of a protocol with concurrent requests.
+        MULTIPLEXED_ACTIVE: Gauge None "tidegate_multiplexed_connections_active" by "version" ["2", "3"];
+        /// Requests of HTTP/2 and HTTP/3 that the client cancelled (`RST_STREAM`, `STOP_SENDING`).
+        STREAMS_RESET: Counter None "tidegate_multiplexed_resets" by "version" ["2", "3"];
+        /// Client connections that announced their end (`GOAWAY`).
+        GOAWAYS: Counter None "tidegate_multiplexed_goaways" by "version" ["2", "3"];
+        /// UDP datagrams received by HTTP/3 listeners.
+        QUIC_DATAGRAMS: Counter None "tidegate_quic_datagrams_received";
+        /// Clients of HTTP/3 that had to prove their address first (`quic_retry`).
+        QUIC_RETRIES: Counter None "tidegate_quic_retries";
         /// Client requests with a cache lookup, by result (`$upstream_cache_status`).
         CACHE_RESPONSES: Counter None "tidegate_cache_responses"
             by "status" ["hit", "miss", "expired", "bypass", "stale", "updating", "revalidated"];
@@ -87,6 +101,54 @@ metrics! {
         LOOP_TURNS_LONG: Counter None "tidegate_loop_turns_long";
         /// Time the worker threads were busy, in seconds; they slept for the rest.
         LOOP_BUSY: Counter Seconds "tidegate_loop_busy_seconds";
+        /// Duration of event loop iterations of the worker threads, in seconds.
+        LOOP_TIMES: Histogram Seconds "tidegate_loop_turn_seconds";
+    }
+    /// Worker threads
+    pub mod worker ["worker"] {
+        /// Accepted client connections.
+        CONNECTIONS_ACCEPTED: Counter None "tidegate_worker_connections_accepted";
+        /// Open HTTP client connections.
+        CONNECTIONS_ACTIVE: Gauge None "tidegate_worker_connections_active";
+        /// HTTP client requests.
+        REQUESTS: Counter None "tidegate_worker_http_requests";
+        /// Processor time of the thread, in seconds.
+        CPU: Counter Seconds "tidegate_worker_cpu_seconds";
+        /// Duration of event loop iterations, by which the thread's other connections are delayed at most, in seconds.
+        TURNS: Histogram Seconds "tidegate_worker_loop_turn_seconds";
+    }
+    /// The worker process
+    pub mod worker_process [] {
+        /// When the process began, in seconds since 1970.
+        BEGAN: Gauge Seconds "tidegate_process_start_timestamp_seconds";
+        /// Processor time of all threads, in seconds.
+        CPU: Counter Seconds "tidegate_process_cpu_seconds";
+        /// Resident memory, in bytes; 0 where the system does not tell.
+        RESIDENT: Gauge Bytes "tidegate_process_resident_memory_bytes";
+        /// Open descriptors; 0 where the system does not tell.
+        DESCRIPTORS: Gauge None "tidegate_process_descriptors_open";
+        /// Maximum number of descriptors (`worker_rlimit_nofile`).
+        DESCRIPTORS_MAX: Gauge None "tidegate_process_descriptors_limit";
+        /// Worker processes that ended abnormally and were replaced.
+        RESPAWNED: Counter None "tidegate_worker_processes_respawned";
+    }
+    /// Reloads
+    pub mod reload [] {
+        /// Reloads of the configuration, by result. A failed one leaves the present configuration.
+        RELOADS: Counter None "tidegate_reloads" by "result" ["success", "failure"];
+        /// 1 if the last reload succeeded, or there was none.
+        LAST_OK: Gauge None "tidegate_reload_last_success";
+        /// When the last reload was tried, in seconds since 1970; the start if there was none.
+        LAST: Gauge Seconds "tidegate_reload_last_timestamp_seconds";
+        /// When the present configuration was loaded, in seconds since 1970.
+        LOADED: Gauge Seconds "tidegate_config_loaded_timestamp_seconds";
+    }
+    /// Certificates that the configuration names by file, or orders by ACME
+    pub mod certificate ["certificate"] {
+        /// Beginning of the certificate's validity, in seconds since 1970; 0 before the first order by ACME is complete.
+        NOT_BEFORE: Gauge Seconds "tidegate_certificate_not_before_timestamp_seconds";
+        /// End of the certificate's validity, in seconds since 1970; 0 before the first order by ACME is complete.
+        NOT_AFTER: Gauge Seconds "tidegate_certificate_not_after_timestamp_seconds";
     }
     /// Servers of the http block with `status_zone`
     pub mod server_zone ["server_zone"] {
@@ -102,6 +164,8 @@ metrics! {
         RECEIVED: Counter Bytes "tidegate_server_zone_received_bytes";
         /// Response bytes sent.
         SENT: Counter Bytes "tidegate_server_zone_sent_bytes";
+        /// Time from the first byte of a request to its end, in seconds.
+        TIME: Histogram Seconds "tidegate_server_zone_request_seconds";
         /// Completed TLS handshakes of the server.
         TLS_HANDSHAKES: Counter None "tidegate_server_zone_tls_handshakes";
         /// TLS handshakes of the server that resumed a session.
@@ -125,6 +189,8 @@ metrics! {
         RECEIVED: Counter Bytes "tidegate_location_zone_received_bytes";
         /// Response bytes sent.
         SENT: Counter Bytes "tidegate_location_zone_sent_bytes";
+        /// Time from the first byte of a request to its end, in seconds.
+        TIME: Histogram Seconds "tidegate_location_zone_request_seconds";
     }
     /// Upstream servers in groups with `zone`
     pub mod peer ["upstream", "peer"] {
@@ -157,6 +223,9 @@ metrics! {
     pub mod cache ["cache"] {
         /// Responses of locations that use the cache, by lookup result (`$upstream_cache_status`).
         RESPONSES: Counter None "tidegate_cache_zone_responses"
+            by "status" ["hit", "miss", "expired", "bypass", "stale", "updating", "revalidated"];
+        /// Response bytes sent to clients, heads included, by lookup result.
+        SENT: Counter Bytes "tidegate_cache_zone_sent_bytes"
             by "status" ["hit", "miss", "expired", "bypass", "stale", "updating", "revalidated"];
         /// Entries in the index.
         ENTRIES: Gauge None "tidegate_cache_zone_entries";
@@ -201,6 +270,8 @@ metrics! {
         RECEIVED: Counter Bytes "tidegate_stream_zone_received_bytes";
         /// Bytes sent to clients.
         SENT: Counter Bytes "tidegate_stream_zone_sent_bytes";
+        /// Duration of sessions in seconds.
+        TIME: Histogram Seconds "tidegate_stream_zone_session_seconds";
         /// Completed TLS handshakes of the server.
         TLS_HANDSHAKES: Counter None "tidegate_stream_zone_tls_handshakes";
         /// TLS handshakes of the server that resumed a session.
@@ -276,6 +347,11 @@ pub fn count_handshake(area: Area, done: Result<bool, TlsFailure>) {
             process::TLS_FAILURES.up_at(reason as usize);
         }
     }
+}
+
+/// Counts the protocol version of a completed handshake: `TLSv1.2`, `TLSv1.3`.
+pub fn count_tls_version(protocol: &str) {
+    process::TLS_VERSIONS.up_at(usize::from(protocol == "TLSv1.3"));
 }
 
 /// Counts a client's handshake for its server's zone, too.

@@ -120,7 +120,7 @@ fn times_fall_into_buckets() {
         family.samples.iter().find(|sample| sample.labels.iter().any(|(_, value)| value == "times")).expect("it");
     let mut expected = vec![0; 15];
     (expected[0], expected[1], expected[13], expected[14]) = (2, 1, 1, 1);
-    assert_eq!(mine.value, Value::Times { buckets: expected, sum: 20_010_002 });
+    assert_eq!(mine.value, Value::Times { buckets: expected, sum: 20_010_002, exemplars: Vec::new() });
     let text = prometheus(&all);
     let line = |line: &str| text.lines().any(|found| found == line);
     let of = "{upstream=\"group\",peer=\"times\"";

@@ -3,8 +3,10 @@
 
 use crate::cells::{bucket, change, own};
 use crate::codes::Codes;
+use crate::exemplar::{self, Exemplar, Exemplars};
+use crate::lifecycle::unix_millis;
 use crate::reading::Reading;
-use crate::table::{Counter, Gauge, Histogram, Set, Tabled};
+use crate::table::{BOUNDS_MICROS, Counter, Gauge, Histogram, Set, Tabled};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,13 +28,15 @@ struct Lines {
     cells: Box<[Line]>,
     /// Counts by status code, allocated upon the first one.
     codes: OnceLock<Box<Codes>>,
+    /// Exemplars of histograms, allocated upon the first one.
+    exemplars: OnceLock<Exemplars>,
 }
 
 type Group = Box<[OnceLock<Lines>; GROUP_THREADS]>;
 
 fn lines(set: &Set) -> Lines {
     let cells = (0..set.width().div_ceil(LINE_CELLS)).map(|_| Line::default()).collect();
-    Lines { cells, codes: OnceLock::new() }
+    Lines { cells, codes: OnceLock::new(), exemplars: OnceLock::new() }
 }
 
 /// Reads values that the owner of an object knows without counting; called when metrics are gathered.
@@ -43,6 +47,8 @@ pub(crate) struct Cells {
     pub(crate) labels: Box<[String]>,
     groups: [OnceLock<Group>; GROUPS_MAX],
     shared: OnceLock<Lines>,
+    /// When counting began, in milliseconds since 1970.
+    pub(crate) created_ms: u64,
     source: Mutex<Option<Source>>,
     /// Sums and codes at the last reset.
     pub(crate) reset: Mutex<Option<Reset>>,
@@ -62,6 +68,7 @@ impl Cells {
             labels,
             groups: [const { OnceLock::new() }; GROUPS_MAX],
             shared: OnceLock::new(),
+            created_ms: unix_millis(),
             source: Mutex::new(None),
             reset: Mutex::new(None),
         }
@@ -86,6 +93,24 @@ impl Cells {
         let own = self.of(own().number);
         let lines = own.unwrap_or_else(|| self.shared.get_or_init(|| lines(self.set)));
         lines.codes.get_or_init(Box::default).up(status, own.is_none());
+    }
+    /// Offers an exemplar for the bucket of a time. Threads that share cells have none.
+    fn offer(&self, at: usize, micros: u64, now_ms: u64, trace_id: impl FnOnce() -> Option<[u8; 16]>) {
+        let Some(lines) = self.of(own().number) else { return };
+        let exemplars = lines.exemplars.get_or_init(|| Exemplars::new(self.set));
+        exemplars.offer(exemplar::first_slot(self.set, at) + bucket(micros), micros, now_ms, trace_id);
+    }
+    /// Returns the newest exemplars of a histogram over all threads, by bucket; empty if there are none.
+    pub(crate) fn exemplars(&self, at: usize) -> Vec<Option<Exemplar>> {
+        let mut newest = Vec::new();
+        let first = exemplar::first_slot(self.set, at);
+        for exemplars in self.all_lines().filter_map(|lines| lines.exemplars.get()) {
+            newest.resize(BOUNDS_MICROS.len() + 1, None);
+            for (index, known) in newest.iter_mut().enumerate() {
+                *known = newer(*known, exemplars.read(first + index));
+            }
+        }
+        newest
     }
     fn all_lines(&self) -> impl Iterator<Item = &Lines> {
         let groups = self.groups.iter().filter_map(OnceLock::get);
@@ -116,6 +141,11 @@ impl Cells {
     }
 }
 
+/// Returns the newer of two exemplars.
+pub(crate) fn newer(one: Option<Exemplar>, other: Option<Exemplar>) -> Option<Exemplar> {
+    [one, other].into_iter().flatten().max_by_key(|exemplar| exemplar.at_ms)
+}
+
 pub struct Values<'a> {
     sums: &'a mut [u64],
 }
@@ -131,8 +161,19 @@ impl Values<'_> {
     }
     /// Sets a counter that its owner keeps.
     pub fn set_count<S: Tabled>(&mut self, counter: Counter<S>, value: u64) {
-        if let Some(sum) = self.sums.get_mut(counter.at) {
+        self.set_count_at(counter, 0, value);
+    }
+    pub fn set_count_at<S: Tabled>(&mut self, counter: Counter<S>, index: usize, value: u64) {
+        if let Some(sum) = self.sums.get_mut(counter.at + index.min(counter.width - 1)) {
             *sum = value;
+        }
+    }
+    /// Sets a histogram that its owner keeps: counts by bucket, not cumulative, and the sum in microseconds.
+    pub fn set_times<S: Tabled>(&mut self, histogram: Histogram<S>, buckets: &[u64], sum: u64) {
+        let cells = self.sums.iter_mut().skip(histogram.at).take(histogram.width - 1);
+        cells.zip(buckets).for_each(|(cell, count)| *cell = *count);
+        if let Some(cell) = self.sums.get_mut(histogram.at + histogram.width - 1) {
+            *cell = sum;
         }
     }
 }
@@ -149,7 +190,8 @@ pub(crate) fn all() -> Vec<Arc<Cells>> {
 /// reload.
 pub fn prepare_thread() {
     let number = own().number;
-    for cells in all() {
+    // Workers' zones are read from other cells.
+    for cells in all().iter().filter(|cells| cells.set.name != crate::worker::SET.name) {
         let _ = cells.of(number);
     }
 }
@@ -226,6 +268,18 @@ impl<S: Tabled> Zone<S> {
     pub fn note(&self, histogram: Histogram<S>, micros: u64) {
         self.cells.add(histogram.at + bucket(micros), 1);
         self.cells.add(histogram.at + histogram.width - 1, micros);
+    }
+    /// As [`Zone::note`], with an exemplar: `trace_id` is called when the bucket's exemplar is not recent; `now_ms` is
+    /// the time in milliseconds since 1970.
+    pub fn note_traced(
+        &self,
+        histogram: Histogram<S>,
+        micros: u64,
+        now_ms: u64,
+        trace_id: impl FnOnce() -> Option<[u8; 16]>,
+    ) {
+        self.note(histogram, micros);
+        self.cells.offer(histogram.at, micros, now_ms, trace_id);
     }
     #[inline]
     pub fn rise(&self, gauge: Gauge<S>) {

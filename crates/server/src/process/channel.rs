@@ -28,6 +28,7 @@ const QUIT: u8 = b'q';
 const TERMINATE: u8 = b't';
 const REOPEN: u8 = b'o';
 const RELOAD: u8 = b'r';
+const FAILED_RELOAD: u8 = b'n';
 const MORE: u8 = b'+';
 const DONE: u8 = b'd';
 const FAILED: u8 = b'f';
@@ -37,8 +38,12 @@ const FAILED: u8 = b'f';
 pub enum Order {
     Quit,
     Terminate,
-    Reopen { logs: Vec<(PathBuf, OwnedFd)> },
+    Reopen {
+        logs: Vec<(PathBuf, OwnedFd)>,
+    },
     Reload(Box<Reload>),
+    /// A reload failed in the master; nothing changes.
+    FailedReload,
 }
 
 /// A configuration to be built again from its texts.
@@ -92,6 +97,11 @@ impl Commander {
 
     pub fn terminate(&self) -> io::Result<()> {
         self.send(&[TERMINATE], &[])
+    }
+
+    /// Tells that a reload failed, which the metrics show.
+    pub fn failed_reload(&self) -> io::Result<()> {
+        self.send(&[FAILED_RELOAD], &[])
     }
 
     pub fn reopen(&self, logs: &[(PathBuf, OwnedFd)]) -> io::Result<()> {
@@ -222,6 +232,7 @@ impl Channel {
         match bytes[0] {
             QUIT => return Ok(Some(Order::Quit)),
             TERMINATE => return Ok(Some(Order::Terminate)),
+            FAILED_RELOAD => return Ok(Some(Order::FailedReload)),
             kind @ (REOPEN | RELOAD) => {
                 let wanted = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize;
                 *partial = Some(Partial { kind, wanted: wanted.min(ORDER_DESCRIPTORS_MAX), descriptors });

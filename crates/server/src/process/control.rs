@@ -256,7 +256,7 @@ impl Loop {
         let Superior::Nobody(single) = &self.superior else { return };
         say!(Notice, "reconfiguring");
         let prepared = single.reload(&self.invocation, &self.config, &self.listeners);
-        let Ok((config, listeners)) = prepared else { return };
+        let Ok((config, listeners)) = prepared else { return note_failed_reload() };
         let assignments = new_seats(&self.listeners, self.config.core.workers, &listeners, config.core.workers);
         match copies(&listeners, &assignments) {
             Ok(assignments) => self.swap(config, listeners, assignments).await,
@@ -286,6 +286,7 @@ impl Loop {
             None => self.orphan = true,
             Some(Order::Quit) => self.quit(),
             Some(Order::Terminate) => self.terminate(),
+            Some(Order::FailedReload) => note_failed_reload(),
             Some(Order::Reopen { logs }) => {
                 // Lines of before belong into the files of before.
                 self.threads.flush().await;
@@ -296,6 +297,9 @@ impl Loop {
                 let Superior::Master(channel) = &self.superior else { return };
                 let done = reload::rebuild(*order, &self.invocation, &self.config);
                 channel.answer(done.as_ref().err().map(String::as_str));
+                if done.is_err() {
+                    note_failed_reload();
+                }
                 if let Ok((config, listeners, assignments)) = done {
                     self.swap(config, listeners, assignments).await;
                     self.listeners.let_go();
@@ -303,6 +307,12 @@ impl Loop {
             }
         }
     }
+}
+
+/// Notes for the metrics that the present configuration stays.
+fn note_failed_reload() {
+    clock::update();
+    metrics::Lifecycle::note_failed_reload(clock::unix_millis());
 }
 
 /// Waits until a system call was refused.

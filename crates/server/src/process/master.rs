@@ -173,6 +173,11 @@ fn note_load() {
     metrics::Lifecycle::note_load(base::clock::unix_millis());
 }
 
+fn note_failed_reload() {
+    base::clock::update();
+    metrics::Lifecycle::note_failed_reload(base::clock::unix_millis());
+}
+
 impl Master {
     /// Forks a worker. In the child it never comes back with a master: the error is the child's exit code.
     fn start_worker(mut self) -> Result<Master, i32> {
@@ -289,10 +294,11 @@ impl Master {
     /// Reads, checks and binds; the worker gets the rest and answers later.
     fn reload(&mut self) {
         say!(Notice, "reconfiguring");
-        let Ok((config, listeners)) = reload::prepare(&self.invocation, &self.config, &self.listeners) else { return };
+        let prepared = reload::prepare(&self.invocation, &self.config, &self.listeners);
+        let Ok((config, listeners)) = prepared else { return self.failed_reload() };
         if config.core.pid != self.config.core.pid {
             if !pidfile::write(&config.core.pid) {
-                return;
+                return self.failed_reload();
             }
             pidfile::remove(&self.config.core.pid);
         }
@@ -328,6 +334,16 @@ impl Master {
         }
     }
 
+    /// Notes for the metrics that the present configuration stays, here for later workers and in the present one.
+    fn failed_reload(&self) {
+        note_failed_reload();
+        if let Some(worker) = self.workers.iter().find(|w| !w.exiting)
+            && let Err(e) = worker.commander.failed_reload()
+        {
+            say!(Alert, "the worker process cannot be reached {}", os(&e));
+        }
+    }
+
     /// The worker's answer to a reload.
     fn answers(&mut self) {
         if self.pending.is_none() {
@@ -352,6 +368,7 @@ impl Master {
             }
             Ok(Some(Err(words))) => {
                 self.pending = None;
+                note_failed_reload();
                 say!(Emerg, "the worker process refused the configuration, the old one stays: {words}");
             }
             // The end of the process is told by SIGCHLD.

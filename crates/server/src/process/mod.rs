@@ -4,6 +4,7 @@ pub mod background;
 pub mod channel;
 mod codec;
 pub mod control;
+pub mod facts;
 pub mod listeners;
 pub mod master;
 pub mod neighbours;

@@ -4,6 +4,7 @@
 use crate::conf::{Config, CorePlan, Invocation};
 use crate::confinement;
 use crate::process::control::{self, Control, FATAL, Orders};
+use crate::process::facts;
 use crate::process::listeners::Listeners;
 use crate::say;
 use observe::os;
@@ -27,6 +28,7 @@ pub fn run(
     if !become_worker(&config.core, transparent) {
         return FATAL;
     }
+    facts::install();
     let refusals = confinement::enter_worker(&config, rules.as_ref(), prepared);
     control::run(Control { invocation, config, listeners, orders: Orders::Master(channel), refusals })
 }

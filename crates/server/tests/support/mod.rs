@@ -7,6 +7,7 @@ pub mod client;
 pub mod http2;
 pub mod http3;
 pub mod mail;
+pub mod openmetrics;
 pub mod origin;
 pub mod provider;
 pub mod simulated;

@@ -192,6 +192,9 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
     })
     .await;
     let Exchange { requests, responses, responses_wanted, .. } = exchange;
+    if let Some(one) = s.tries.last() {
+        active.transferred(one.bytes_sent, one.bytes_received);
+    }
     end_try(s);
     let figures = |s: &StreamSession| {
         let (from, to) = s.tries.last().map_or((0, 0), |one| (one.bytes_received, one.bytes_sent));

@@ -194,6 +194,9 @@ impl Secure {
                 }
                 if received.handshake_done {
                     let resumed = self.connection().tls.as_ref().is_some_and(|facts| facts.resumed);
+                    if let Some(facts) = &self.connection().tls {
+                        metrics::count_tls_version(facts.protocol);
+                    }
                     self.count(worker, Ok(resumed));
                 }
                 Ok(received)

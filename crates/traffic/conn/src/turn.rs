@@ -56,6 +56,7 @@ impl Drop for Measured {
         process::LOOP_BUSY.add(micros);
         if micros > TURN_MICROS_MAX {
             process::LOOP_TURNS_LONG.up();
+            process::LOOP_TIMES.note(micros);
         }
     }
 }
@@ -82,12 +83,16 @@ pub struct Turns {
     stop_at: Option<Instant>,
     stopping: bool,
     before: Option<net::outbound::Before>,
+    /// Shows the thread's metrics.
+    _metrics: metrics::Zone<metrics::worker::Of>,
 }
 
 impl Turns {
     pub fn begin(init: ThreadInit) -> std::io::Result<Turns> {
         clock::update();
         metrics::mark_worker(init.index);
+        let tid = net::process::thread_id();
+        let own_metrics = metrics::worker_zone(init.index, move || net::process::cpu_micros_of(tid).unwrap_or(0));
         metrics::prepare_thread();
         let thread = runtime::Thread::enter()?;
         let worker = Rc::new(Worker::new(init.serving)?);
@@ -111,6 +116,7 @@ impl Turns {
             stop_at: None,
             stopping: false,
             before: Some(before),
+            _metrics: own_metrics,
         })
     }
 

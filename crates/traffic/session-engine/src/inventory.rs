@@ -4,6 +4,7 @@
 use crate::keyval::Keyval;
 use crate::upstreams::state::StateFile;
 use conf_schema::{Contexts, Cx};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use upstream::Group;
@@ -13,7 +14,11 @@ use upstream::Group;
 pub struct Inventory {
     pub http: AreaInventory,
     pub stream: AreaInventory,
+    certificates: Mutex<BTreeMap<String, Validity>>,
 }
+
+/// Reads a certificate's validity, in seconds since 1970: its beginning and its end. `None`: there is none yet.
+pub type Validity = Arc<dyn Fn() -> Option<(i64, i64)> + Send + Sync>;
 
 #[derive(Default)]
 pub struct AreaInventory {
@@ -35,6 +40,13 @@ pub struct Listed {
 }
 
 impl Inventory {
+    /// Adds a certificate, by its file as written or by its first name.
+    pub fn add_certificate(&self, name: &str, validity: Validity) {
+        locked(&self.certificates).insert(name.into(), validity);
+    }
+    pub fn certificates(&self) -> BTreeMap<String, Validity> {
+        locked(&self.certificates).clone()
+    }
     /// Returns the inventory of the configuration that is being read.
     pub fn of(cx: &mut Cx) -> Arc<Inventory> {
         cx.get::<Arc<Inventory>>().clone()

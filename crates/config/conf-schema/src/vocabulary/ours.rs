@@ -27,6 +27,9 @@ pub const ROWS: &[Known] = &[
     k("http2_websockets", "tidegate", HTTP | 0b1000, Arity::exact(1), false, "on", ""),
     k("outlier_ejection", "tidegate", UPSTREAM, Arity::AtLeast(0), false, "", ""),
     k("retry_budget", "tidegate", UPSTREAM, Arity::Counts(0b110), false, "", ""),
+    // Angie's.
+    k("prometheus", "ngx_http_prometheus_module", LOCATION, Arity::exact(1), false, "", ""),
+    k("prometheus_template", "ngx_http_prometheus_module", HTTP, Arity::exact(1), true, "", ""),
     // Documented with nginx's commercial edition.
     k("status_zone", "ngx_http_api_module", 0b101_1000, Arity::exact(1), false, "", "1.13.12"),
     k("status_zone", "ngx_http_api_module", 0b100_0000_0000, Arity::exact(1), false, "", "1.13.12"),

@@ -3,6 +3,24 @@
 use super::Request;
 use base::clock::Instant;
 
+/// Counts a request's final cache status, and the bytes sent with it, when dropped.
+pub struct CacheCount {
+    pub zone: metrics::Zone<metrics::cache::Of>,
+    /// `$upstream_cache_status`; empty: none yet.
+    pub status: &'static str,
+    pub sent: u64,
+}
+
+impl Drop for CacheCount {
+    fn drop(&mut self) {
+        if let Some(status) = metrics::cache_status(self.status) {
+            self.zone.up_at(metrics::cache::RESPONSES, status);
+            self.zone.add_at(metrics::cache::SENT, status, self.sent);
+            metrics::process::CACHE_RESPONSES.up_at(status);
+        }
+    }
+}
+
 #[derive(Default)]
 pub struct Accounting {
     pub started: Instant,
@@ -19,6 +37,8 @@ pub struct Accounting {
     /// Counted as begun and not as ended; not yet logged (`counting.rs`).
     pub(crate) owes_count: bool,
     pub(crate) owes_line: bool,
+    /// Counts the result of a cache lookup at the end.
+    pub cached: Option<CacheCount>,
     /// Last action, for later log messages (nginx: `log->action`).
     pub action: Option<&'static str>,
     /// Returns the URL of the last server, for later log messages.

@@ -7,7 +7,7 @@ mod reply;
 mod scope;
 mod target;
 
-pub use accounting::Accounting;
+pub use accounting::{Accounting, CacheCount};
 pub use incoming::Incoming;
 pub use progress::Progress;
 pub use reply::Reply;

@@ -19,6 +19,7 @@ use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpPlan, PlanOrd
 use http_upstream::resolving::Resolving;
 use issuer::{IssuerBlocks, Issuers};
 use order::Ordered;
+use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -178,6 +179,11 @@ impl Feature for Acme {
             return Err(Problem::says(text));
         };
         let ordered = line.bind(issuer, resolving, block.server_names)?;
+        if let Some(first) = ordered.identifiers.first() {
+            let certificate = ordered.certificate.clone();
+            let validity = move || certificate.leaf().map(|leaf| (leaf.not_before, leaf.not_after));
+            Inventory::of(block.cx).add_certificate(&first.to_string(), Arc::new(validity));
+        }
         block.location.extensions.push(Arc::new(ordered));
         Ok(())
     }

@@ -92,25 +92,17 @@ pub fn collection(all: Map<String, Value>, fields: Option<&str>) -> Value {
     }
 }
 
-/// Writes milliseconds since 1970 in ISO 8601, UTC, with milliseconds.
-pub fn time(ms: u64) -> String {
-    let text = observe::clock::iso8601(i64::try_from(ms / 1000).unwrap_or(0), 0);
-    let text = String::from_utf8_lossy(&text);
-    format!("{}.{:03}Z", text.get(..19).unwrap_or_default(), ms % 1000)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn errors_and_times() {
+    fn errors_are_objects() {
         let refused = Refused::no_path();
         let text = refused.answer(9, "abc").body.expect("a body");
         assert!(text.contains("\"code\":\"PathNotFound\"") && text.contains("\"request_id\":\"abc\""), "{text}");
         assert!(!text.contains("\"method\""), "{text}");
         assert!(refused.answer(3, "").body.expect("a body").contains("\"method\":\"\""));
-        assert_eq!(time(1_656_415_544_067), "2022-06-28T11:25:44.067Z");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A request of the API, apart from its connection.
 
 use super::answer::{Answer, Refused, selected};
-use super::path::Side;
+use crate::shared::status_tree::Side;
 use bytes::Bytes;
 use serde_json::Value;
 use session_engine::inventory::{AreaInventory, Inventory};
@@ -33,8 +33,6 @@ pub struct Ask {
     /// Address that accepted the connection.
     pub local: String,
     pub inventory: Arc<Inventory>,
-    /// This request, if no gauge counts it.
-    pub active: u64,
 }
 
 impl Ask {
@@ -43,10 +41,7 @@ impl Ask {
         self.writes && matches!(self.verb, Verb::Post | Verb::Put | Verb::Patch)
     }
     pub fn area(&self, side: Side) -> &AreaInventory {
-        match side {
-            Side::Http => &self.inventory.http,
-            Side::Stream => &self.inventory.stream,
-        }
+        side.of(&self.inventory)
     }
     /// Parses the body.
     ///

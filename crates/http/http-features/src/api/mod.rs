@@ -161,7 +161,6 @@ impl Handler for Api {
             writes: self.writes,
             local: r.connection().local.to_string(),
             inventory: self.inventory.clone(),
-            active: u64::from(!r.accounting.counted && !r.is_subrequest()),
         };
         ask.foreign = verb != Verb::Get && is_foreign(r);
         let if_match = r.headers().find(|(name, _)| name.eq_ignore_ascii_case(b"if-match"));

@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, Refused, collection};
 use super::ask::{Ask, Verb};
-use super::path::Side;
+use crate::shared::status_tree::Side;
 use keyval::Refusal;
 use serde_json::{Map, Value, json};
 use session_engine::keyval::{Addition, Failure, Keyval};

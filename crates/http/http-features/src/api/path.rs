@@ -1,14 +1,9 @@
 //! Paths of the API: version and end-point.
 
 use super::answer::Refused;
+use crate::shared::status_tree::Side;
 
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=9;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    Http,
-    Stream,
-}
 
 /// An end-point; a name is that of one object of a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use super::answer::{Answer, Refused};
 use super::ask::{Ask, Verb};
 use super::path::{self, EndPoint, VERSIONS};
 use super::{pairs, server, servers, upstreams, zones};
+use crate::shared::status_tree::process;
 use serde_json::json;
 
 pub fn run(ask: &Ask) -> Result<Answer, Refused> {
@@ -26,12 +27,12 @@ pub fn run(ask: &Ask) -> Result<Answer, Refused> {
         (Verb::Get, EndPoint::Children(side)) => {
             Ok(Answer::json(&json!(path::children(Some(*side), version, has_stream))))
         }
-        (Verb::Get, EndPoint::Nginx) => ask.object(server::nginx(ask)),
-        (Verb::Get, EndPoint::Processes) => ask.object(server::processes()),
-        (Verb::Get, EndPoint::Connections) => ask.object(server::connections(ask)),
-        (Verb::Get, EndPoint::Ssl) => ask.object(server::ssl(version)),
+        (Verb::Get, EndPoint::Nginx) => ask.object(process::nginx(&ask.local)),
+        (Verb::Get, EndPoint::Processes) => ask.object(process::processes()),
+        (Verb::Get, EndPoint::Connections) => ask.object(process::connections()),
+        (Verb::Get, EndPoint::Ssl) => ask.object(process::ssl(version)),
         (Verb::Get, EndPoint::License) => ask.object(server::license()),
-        (Verb::Get, EndPoint::Requests) => ask.object(server::requests(ask)),
+        (Verb::Get, EndPoint::Requests) => ask.object(process::requests()),
         (Verb::Delete, EndPoint::Processes | EndPoint::Connections | EndPoint::Ssl | EndPoint::Requests) => {
             server::reset(&end);
             Ok(Answer::done())

@@ -2,8 +2,8 @@
 
 use super::answer::{Answer, Refused};
 use super::ask::{Ask, Verb};
-use super::path::Side;
 use super::upstreams::find;
+use crate::shared::status_tree::Side;
 use serde_json::{Map, Value, json};
 use session_engine::inventory::Listed;
 use session_engine::upstreams::state::{self, time};

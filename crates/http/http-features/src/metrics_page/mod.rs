@@ -1,54 +1,48 @@
-//! metrics: a location that exposes all metrics (crate `metrics`, docs/metrics.md).
+//! metrics: a location that exposes all metrics (crate `metrics`, docs/metrics.md). Pages are made by a thread of their
+//! own, one after the other: adding up a thousand zones delays no worker.
+
+mod format;
+mod negotiation;
+mod nginxplus;
 
 use bytes::Bytes;
 use conf_schema::value::Own;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use format::Format;
 use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
 use http_types::Method;
+use metrics::{Zone, certificate};
+use net::pool::{Pool, PoolSpec};
+use session_engine::inventory::Inventory;
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 directives! {
     pub struct MetricsConf from MetricsInput {
-        /// Responds with the metrics of the process and of all zones. The format is that of the request's argument
-        /// `format` (`prometheus`, `openmetrics`, `json`, `nginx`), else the one configured here, else OpenMetrics if
-        /// the client accepts it, else Prometheus text. Restrict access with `allow` and `deny`.
+        /// Responds with the metrics of the process and of all zones. `tidegate` (default) has Tidegate's names, as
+        /// OpenMetrics if the client prefers it, else as Prometheus text; `prometheus`, `openmetrics` and `json` fix
+        /// the format. `nginx` and `nginxplus` have the names of nginx's exporter for `stub_status` and for the API of
+        /// the commercial edition, and `all` has all names, as Prometheus text. A request chooses another format by its
+        /// argument `format`, or by the rest of its path below a location with a prefix. Restrict access with `allow`
+        /// and `deny`.
         metrics: Own<Given>,
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    Prometheus,
-    OpenMetrics,
-    Json,
-    /// Names of nginx's exporter.
-    Nginx,
-}
-
-impl Format {
-    fn named(name: &[u8]) -> Option<Format> {
-        Some(match name {
-            b"prometheus" => Format::Prometheus,
-            b"openmetrics" => Format::OpenMetrics,
-            b"json" => Format::Json,
-            b"nginx" => Format::Nginx,
-            _ => return None,
-        })
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
-pub struct Given(Option<Format>);
+pub struct Given(Format);
 
 impl Value for Given {
-    const SYNTAX: &'static str = "[format=prometheus | openmetrics | json | nginx]";
+    const SYNTAX: &'static str = "[format=tidegate | prometheus | openmetrics | json | nginx | nginxplus | all]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let Some(word) = d.args.first() else { return Ok(Given(None)) };
-        let invalid = || Problem::says(format!("invalid parameter \"{}\"", word.text())).at(0);
+        let Some(word) = d.args.first() else { return Ok(Given(Format::Tidegate)) };
+        let invalid = || {
+            let words = format!("invalid parameter \"{}\"", word.text());
+            Problem::says(words).at(0).hint(format!("the formats are {}", format::NAMES.replace(" | ", ", ")))
+        };
         let name = word.bytes.strip_prefix(b"format=").ok_or_else(invalid)?;
-        Format::named(name).map(|format| Given(Some(format))).ok_or_else(invalid)
+        Format::named(name).map(Given).ok_or_else(invalid)
     }
 }
 
@@ -59,26 +53,47 @@ impl Feature for MetricsPage {
         MetricsConf::table("metrics_page", Area::Http)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
-        if let Some(Own(given)) = conf.downcast_ref::<MetricsConf>().and_then(|conf| conf.metrics.as_ref()) {
-            block.location.content = Some(Arc::new(Page(*given)));
+        let said = conf.downcast_ref::<MetricsConf>().and_then(|conf| conf.metrics.as_ref());
+        if let Some(Own(Given(format))) = said.filter(|_| block.context == Contexts::location) {
+            let has_prefix = !block.location.regex && !block.location.named;
+            block.location.content = Some(Arc::new(Page {
+                format: *format,
+                prefix: has_prefix.then_some(block.location.name.len()),
+                inventory: Inventory::of(block.cx),
+            }));
         }
         Ok(())
     }
 }
 
-struct Page(Given);
+struct Page {
+    format: Format,
+    /// Length of the location's prefix, behind which a format may stand.
+    prefix: Option<usize>,
+    inventory: Arc<Inventory>,
+}
 
-fn accepts_openmetrics(r: &Request) -> bool {
-    let is_refused = |parameter: &[u8]| matches!(parameter.trim_ascii(), b"q=0" | b"q=0.0" | b"q=0.00" | b"q=0.000");
-    let mut accepted = r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"accept"));
-    accepted.any(|(_, value)| {
-        value.split(|c| *c == b',').any(|range| {
-            let mut parts = range.split(|c| *c == b';');
-            let is_it =
-                parts.next().is_some_and(|t| t.trim_ascii().eq_ignore_ascii_case(b"application/openmetrics-text"));
-            is_it && !parts.any(is_refused)
-        })
-    })
+/// Requests that wait for the page's thread at most; more get 503.
+const WAITING_MAX: usize = 64;
+
+/// Pool of one thread, which starts with the first request and ends when there are none.
+fn pool() -> &'static Arc<Pool> {
+    static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
+    POOL.get_or_init(|| Pool::new(PoolSpec { name: "metrics".into(), threads: 1, queue_max: WAITING_MAX }))
+}
+
+impl Page {
+    /// Returns the format that the request chooses, `None` if it chooses none.
+    ///
+    /// # Errors
+    /// 400: there is no such format.
+    fn chosen(&self, r: &Request) -> Result<Option<Format>, u16> {
+        if let Some(name) = find_arg(&r.target.args, b"format") {
+            return Format::named(name).map(Some).ok_or(400);
+        }
+        let rest = self.prefix.and_then(|prefix| r.target.path.get(prefix..)).unwrap_or_default();
+        Ok(Format::named(rest.strip_prefix(b"/").unwrap_or(rest)))
+    }
 }
 
 impl Handler for Page {
@@ -86,30 +101,72 @@ impl Handler for Page {
         if !matches!(r.target.method, Method::Get | Method::Head) {
             return Flow::Status(405);
         }
-        let asked = match find_arg(&r.target.args, b"format") {
-            Some(name) => match Format::named(name) {
-                Some(format) => Some(format),
-                None => return Flow::Status(400),
-            },
-            None => self.0.0,
+        let said = match self.chosen(r) {
+            Ok(chosen) => chosen.unwrap_or(self.format),
+            Err(status) => return Flow::Status(status),
         };
-        let negotiated = || if accepts_openmetrics(r) { Format::OpenMetrics } else { Format::Prometheus };
-        let format = asked.unwrap_or_else(negotiated);
-        let (text, media_type) = match format {
-            Format::Prometheus => (metrics::prometheus(&metrics::gather()), metrics::PROMETHEUS_TYPE),
-            Format::OpenMetrics => (metrics::openmetrics(&metrics::gather()), metrics::OPENMETRICS_TYPE),
-            Format::Json => (metrics::json(&metrics::gather()), "application/json"),
-            // As in `stub_status`, counts the present request, even if too fast to be counted.
-            Format::Nginx => {
-                (metrics::nginx(u64::from(!r.accounting.counted && !r.is_subrequest())), metrics::PROMETHEUS_TYPE)
-            }
-        };
-        r.out.status = 200;
-        r.out.content_type = media_type.into();
-        r.out.content_length = Some(text.len() as u64);
-        if asked.is_none() {
-            r.out.add("Vary", b"Accept".to_vec());
-        }
-        Flow::Content(Body::Bytes(Bytes::from(text)))
+        let accept = r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"accept")).map(|(_, value)| value);
+        let format = said.negotiated(|| negotiation::prefers_openmetrics(accept));
+        let (inventory, negotiates) = (self.inventory.clone(), said == Format::Tidegate);
+        Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let made = match pool().run(move || write(format, &inventory)) {
+                    Ok(work) => work.await.map_err(|_| 500),
+                    Err(_) => Err(503),
+                };
+                let flow = match made {
+                    Ok(text) => content(&mut r, format, negotiates, text),
+                    Err(status) => Flow::Status(status),
+                };
+                (r, flow)
+            })
+        }))
     }
+}
+
+/// Runs on the page's thread, while the request's task counts it as one that is being written.
+fn write(format: Format, inventory: &Inventory) -> String {
+    base::clock::update();
+    match format {
+        Format::Tidegate | Format::Prometheus => metrics::prometheus(&gather(inventory)),
+        Format::OpenMetrics => metrics::openmetrics(&gather(inventory)),
+        Format::Json => metrics::json(&gather(inventory)),
+        Format::Nginx => metrics::nginx(),
+        Format::NginxPlus => nginxplus::page(inventory),
+        Format::All => {
+            let mut text = metrics::prometheus(&gather(inventory));
+            text.push_str(&metrics::nginx());
+            text.push_str(&nginxplus::page(inventory));
+            text
+        }
+    }
+}
+
+/// Collects all metrics, with the certificates of the page's configuration.
+fn gather(inventory: &Inventory) -> Vec<metrics::Family> {
+    let _certificates: Vec<Zone<certificate::Of>> = inventory
+        .certificates()
+        .into_iter()
+        .map(|(name, validity)| {
+            let zone = Zone::named(&[&name]);
+            zone.ask(move |values| {
+                let (from, to) = validity().unwrap_or_default();
+                let micros = |seconds: i64| u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000);
+                values.set(certificate::NOT_BEFORE, micros(from));
+                values.set(certificate::NOT_AFTER, micros(to));
+            });
+            zone
+        })
+        .collect();
+    metrics::gather()
+}
+
+fn content(r: &mut Request, format: Format, negotiates: bool, text: String) -> Flow {
+    r.out.status = 200;
+    r.out.content_type = format.media_type().into();
+    r.out.content_length = Some(text.len() as u64);
+    if negotiates {
+        r.out.add("Vary", b"Accept".to_vec());
+    }
+    Flow::Content(Body::Bytes(Bytes::from(text)))
 }

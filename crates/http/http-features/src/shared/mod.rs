@@ -9,3 +9,4 @@ pub mod joining;
 pub mod media_types;
 pub mod script_steps;
 pub mod static_coded;
+pub mod status_tree;

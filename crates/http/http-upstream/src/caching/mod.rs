@@ -16,7 +16,7 @@ use cache::strict::Use;
 use cache::{Hash, Stored, vary};
 use conf::{CacheName, Methods, Settings, StoreTo, UseStale};
 use conf_schema::{Cx, Problem};
-use http_engine::{Flow, Request, RequestBody, Template, template};
+use http_engine::{CacheCount, Flow, Request, RequestBody, Template, template};
 use http_types::{Known, Method, ResponseHead};
 use paths::CachePath;
 use std::sync::Arc;
@@ -160,23 +160,6 @@ pub struct CacheState {
     pub key: Vec<u8>,
     /// Revalidation: `$upstream_cache_last_modified` and `$upstream_cache_etag` have values.
     pub revalidating: bool,
-    pub counted: Counted,
-}
-
-/// Counts a request's final cache status when dropped.
-#[derive(Default)]
-pub struct Counted {
-    zone: Option<metrics::Zone<metrics::cache::Of>>,
-    status: &'static str,
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        if let (Some(zone), Some(status)) = (&self.zone, metrics::cache_status(self.status)) {
-            zone.up_at(metrics::cache::RESPONSES, status);
-            metrics::process::CACHE_RESPONSES.up_at(status);
-        }
-    }
 }
 
 /// Changes of the upstream request for the cache.
@@ -199,8 +182,11 @@ impl CacheRequest {
 }
 
 fn set_status(r: &mut Request, status: &'static str) {
+    if let Some(count) = &mut r.accounting.cached {
+        count.status = status;
+    }
     match r.ext_mut::<CacheState>() {
-        Some(state) => (state.status, state.counted.status) = (status, status),
+        Some(state) => state.status = status,
         None => r.keep(CacheState { status, ..CacheState::default() }),
     }
 }
@@ -255,8 +241,8 @@ fn from_memory(
     {
         return None;
     }
-    let counted = Counted { zone: Some(path.metrics.clone()), status: "HIT" };
-    r.keep(CacheState { status: "HIT", stored: Some(stored.clone()), counted, ..CacheState::default() });
+    r.accounting.cached = Some(CacheCount { zone: path.metrics.clone(), status: "HIT", sent: 0 });
+    r.keep(CacheState { status: "HIT", stored: Some(stored.clone()), ..CacheState::default() });
     serve::answer(caching, r, &stored, give, true)
 }
 

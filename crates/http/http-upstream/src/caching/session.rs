@@ -2,14 +2,14 @@
 
 use super::conf::UseStale;
 use super::paths::{CachePath, hurry};
-use super::{CacheRequest, CacheState, Caching, Counted, Respond, any, range_too_far, rfc, serve, set_status};
+use super::{CacheRequest, CacheState, Caching, Respond, any, range_too_far, rfc, serve, set_status};
 use crate::slicing::Slice;
 use base::clock;
 use cache::freshness::{self, Ignored, Verdict};
 use cache::strict::{self, Use};
 use cache::{Hash, Lock, Meta, Seen, Stored, Ticket, Trouble, store, vary};
 use http_engine::file_io::{self, Aio};
-use http_engine::{Flow, Request, subrequest};
+use http_engine::{CacheCount, Flow, Request, subrequest};
 use http_types::{Known, Method, ResponseHead};
 use observe::{Level, clock::http_time, os};
 use std::path::{Path, PathBuf};
@@ -84,8 +84,8 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, d
         r.log(Level::Error, format_args!("the cache key is longer than {} bytes", cache::entry::KEY_MAX));
         return Begun::Off;
     }
-    let counted = Counted { zone: Some(path.metrics.clone()), ..Counted::default() };
-    r.keep(CacheState { key: key.clone(), counted, ..CacheState::default() });
+    r.accounting.cached = Some(CacheCount { zone: path.metrics.clone(), status: "", sent: 0 });
+    r.keep(CacheState { key: key.clone(), ..CacheState::default() });
     let main = Hash::of(&key);
     let asked_ms = path.zone.purges.stamp(clock::unix_millis());
     let mut session = Box::new(Session {
@@ -372,7 +372,6 @@ impl Session {
             stored: Some(stored.clone()),
             key: self.key.clone(),
             revalidating: self.caching.revalidate,
-            counted: Counted::default(),
         });
         if let Some(slice) = r.ext::<Slice>().cloned() {
             copy.keep(slice);

@@ -173,7 +173,7 @@ fn answered(
         }
     }
     r.accounting.action = Some(upstream_state::OVER);
-    lease.answered(head.status, now.micros_since(started));
+    lease.answered(head.status, now.micros_since(started), || http_engine::trace_id::known(r));
     lease.header(ms);
     balancing::judge(r, lease, false);
 }

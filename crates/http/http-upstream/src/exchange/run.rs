@@ -576,7 +576,7 @@ pub fn accept(
     }
     r.accounting.action = Some(upstream_state::OVER);
     let upstream::Answer { head, buf } = &*answer;
-    active.answered(head.status, clock::now().micros_since(started));
+    active.answered(head.status, clock::now().micros_since(started), || http_engine::trace_id::known(r));
     active.header(ms);
     balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
     let conf = &plan.conf;

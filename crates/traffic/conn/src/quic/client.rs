@@ -181,6 +181,7 @@ impl Client {
                 facts.early.store(false, Ordering::Relaxed);
             }
             self.counted.set(true);
+            metrics::count_tls_version("TLSv1.3");
             self.count_handshake(&connection, Ok(facts.is_some_and(|facts| facts.resumed)));
         }
     }

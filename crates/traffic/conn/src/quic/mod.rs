@@ -172,6 +172,7 @@ impl QuicListener {
     }
 
     fn take(&self, packet: &Packet<'_>) {
+        process::QUIC_DATAGRAMS.up();
         let strayed = || Strayed { bytes: packet.bytes.to_vec(), from: packet.from, to: packet.to, ecn: packet.ecn };
         if !self.slot.pass_on(packet.bytes, strayed) {
             self.handle(packet.bytes, packet.from, packet.to, packet.ecn);
@@ -228,6 +229,7 @@ impl QuicListener {
         if retry && !incoming.remote_address_validated() {
             let retried = self.endpoint.borrow_mut().retry(incoming, &mut reply);
             if let Ok(transmit) = retried {
+                process::QUIC_RETRIES.up();
                 self.send_now(transmit, reply);
             }
             return;

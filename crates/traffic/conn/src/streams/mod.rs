@@ -9,7 +9,8 @@ mod tunnel;
 
 use crate::worker::Worker;
 use http_engine::{Connection, Request, engine};
-use http_types::{ByStream, Event, SentBody, StreamId, StreamMux};
+use http_types::{ByStream, Event, SentBody, StreamId, StreamMux, Version};
+use metrics::process;
 use runtime::budget;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -69,6 +70,14 @@ pub struct Streams {
     peer_goes: Cell<bool>,
     /// Upgrading request (stream 1), until the client starts HTTP/2.
     first: RefCell<Option<Box<Request>>>,
+    /// Index of the protocol's version in the metrics.
+    version: usize,
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        process::MULTIPLEXED_ACTIVE.down_at(self.version);
+    }
 }
 
 impl Streams {
@@ -78,6 +87,9 @@ impl Streams {
         link: Weak<dyn StreamLink>,
         core: Rc<RefCell<dyn StreamMux>>,
     ) -> Rc<Streams> {
+        let version = usize::from(core.borrow().version() == Version::Http30);
+        process::MULTIPLEXED.up_at(version);
+        process::MULTIPLEXED_ACTIVE.up_at(version);
         Rc::new(Streams {
             worker: worker.clone(),
             connection: RefCell::new(connection.clone()),
@@ -87,6 +99,7 @@ impl Streams {
             room: RefCell::default(),
             peer_goes: Cell::new(false),
             first: RefCell::default(),
+            version,
         })
     }
     pub fn connection(&self) -> Rc<Connection> {
@@ -117,10 +130,14 @@ impl Streams {
                 Event::Reset(id) => {
                     let shared = self.open.borrow_mut().remove(&id);
                     if let Some(shared) = shared {
+                        process::STREAMS_RESET.up_at(self.version);
                         shared.go();
                     }
                 }
-                Event::Goaway => self.peer_goes.set(true),
+                Event::Goaway => {
+                    process::GOAWAYS.up_at(self.version);
+                    self.peer_goes.set(true);
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ use super::ocsp::{Answers, AskAuthorities};
 use super::stapling::Staples;
 use super::{CacheOf, Ciphers, Command, Commanded, Dynamic, Passwords, Pem, TlsProtocols, report};
 use crate::Session;
+use crate::inventory::Inventory;
 use crate::zones;
 use conf_schema::value::{List, Text};
 use conf_schema::{Complaint, Cx, Level, Problem};
@@ -148,7 +149,13 @@ pub fn server<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<Option<Se
         }
     } else {
         for (certificate, key) in certificates.iter().zip(keys) {
-            settings.certificates.push(super::key_pair(cx, certificate, key, passwords)?);
+            let pair = super::key_pair(cx, certificate, key, passwords)?;
+            // (`data:` holds the certificate itself, which is no name.)
+            if let Some(leaf) = pair.leaf().filter(|_| !certificate.text.starts_with("data:")) {
+                let validity = (leaf.not_before, leaf.not_after);
+                Inventory::of(cx).add_certificate(&certificate.text, Arc::new(move || Some(validity)));
+            }
+            settings.certificates.push(pair);
         }
     }
     clients(conf, cx, &mut settings)?;

@@ -115,6 +115,8 @@ pub struct PeerLease {
     single: bool,
     /// Status of the response; 0: none.
     status: u16,
+    /// Trace id for exemplars, once one was needed.
+    trace_id: Option<[u8; 16]>,
     at_end: Option<Box<dyn FnOnce()>>,
 }
 
@@ -129,13 +131,18 @@ impl PeerLease {
     pub fn group(&self) -> &Arc<Group> {
         &self.group
     }
-    pub fn answered(&mut self, status: u16, micros: u64) {
+    /// Records the head of a response. `trace_id` is called if an exemplar is needed.
+    pub fn answered(&mut self, status: u16, micros: u64, trace_id: impl FnOnce() -> Option<[u8; 16]>) {
         self.status = status;
         process::UPSTREAM_HEADER.note(micros);
         if let Some(zone) = self.peer.zone() {
             zone.up_at(row::RESPONSES, metrics::class(status));
             zone.count_code(status);
-            zone.note(row::HEADER, micros);
+            let known = &mut self.trace_id;
+            zone.note_traced(row::HEADER, micros, base::clock::unix_millis(), || {
+                *known = trace_id();
+                *known
+            });
             self.peer.history().note(Timed::Header, micros);
         }
     }
@@ -214,7 +221,10 @@ impl Drop for PeerLease {
         if let Some(zone) = self.peer.zone() {
             zone.down(row::ACTIVE);
             let micros = now.micros_since(self.started);
-            zone.note(row::RESPONSE, micros);
+            match self.trace_id {
+                Some(id) => zone.note_traced(row::RESPONSE, micros, base::clock::unix_millis(), || Some(id)),
+                None => zone.note(row::RESPONSE, micros),
+            }
             if !self.over {
                 self.peer.history().note(Timed::Response, micros);
             }
@@ -389,6 +399,7 @@ impl Group {
             over: false,
             single,
             status: 0,
+            trace_id: None,
             at_end: None,
         }
     }

@@ -1,0 +1,138 @@
+//! Exemplars: a trace id for each bucket of a histogram, so that a slow bucket leads to a request. Each thread writes its
+//! own slots; readers detect a concurrent write and leave the slot out.
+
+use crate::table::{BOUNDS_MICROS, MetricKind, Set};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Milliseconds for which a slot keeps its exemplar, so that a busy bucket costs a comparison.
+const KEEP_MS: u64 = 1000;
+
+/// Buckets of a histogram, the unbounded one included.
+const BUCKETS: usize = BOUNDS_MICROS.len() + 1;
+
+/// A request that fell into a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exemplar {
+    pub trace_id: [u8; 16],
+    /// The measured time in microseconds.
+    pub micros: u64,
+    /// When it was measured, in milliseconds since 1970.
+    pub at_ms: u64,
+}
+
+impl Exemplar {
+    /// Returns the trace id in hexadecimal, as in `traceparent` and `$request_id`.
+    pub fn trace(&self) -> String {
+        self.trace_id.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// An exemplar with a counter that is odd during a write; 0: empty.
+#[derive(Default)]
+struct Slot {
+    writes: AtomicU64,
+    trace_id: [AtomicU64; 2],
+    micros: AtomicU64,
+    at_ms: AtomicU64,
+}
+
+/// A thread's exemplars of all histograms of a zone.
+pub(crate) struct Exemplars(Box<[Slot]>);
+
+impl Exemplars {
+    pub(crate) fn new(set: &Set) -> Exemplars {
+        let histograms = set.rows.iter().filter(|row| row.kind == MetricKind::Histogram).count();
+        Exemplars((0..histograms * BUCKETS).map(|_| Slot::default()).collect())
+    }
+    /// Stores an exemplar unless the slot's is recent; only the slots' own thread may call it.
+    pub(crate) fn offer(&self, at: usize, micros: u64, now_ms: u64, trace_id: impl FnOnce() -> Option<[u8; 16]>) {
+        let Some(slot) = self.0.get(at) else { return };
+        if now_ms.saturating_sub(slot.at_ms.load(Ordering::Relaxed)) < KEEP_MS {
+            return;
+        }
+        let Some(id) = trace_id() else { return };
+        let writes = slot.writes.load(Ordering::Relaxed);
+        slot.writes.store(writes.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        let id = u128::from_be_bytes(id);
+        slot.trace_id[0].store((id >> 64) as u64, Ordering::Relaxed);
+        slot.trace_id[1].store(id as u64, Ordering::Relaxed);
+        slot.micros.store(micros, Ordering::Relaxed);
+        slot.at_ms.store(now_ms, Ordering::Relaxed);
+        slot.writes.store(writes.wrapping_add(2), Ordering::Release);
+    }
+    pub(crate) fn read(&self, at: usize) -> Option<Exemplar> {
+        let slot = self.0.get(at)?;
+        let before = slot.writes.load(Ordering::Acquire);
+        let (high, low) = (slot.trace_id[0].load(Ordering::Relaxed), slot.trace_id[1].load(Ordering::Relaxed));
+        let (micros, at_ms) = (slot.micros.load(Ordering::Relaxed), slot.at_ms.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let is_whole = before != 0 && before.is_multiple_of(2) && slot.writes.load(Ordering::Relaxed) == before;
+        let trace_id = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+        is_whole.then_some(Exemplar { trace_id, micros, at_ms })
+    }
+}
+
+/// Index of a histogram's first slot, by its first cell.
+pub(crate) fn first_slot(set: &Set, at: usize) -> usize {
+    let (mut cell, mut slot) = (0, 0);
+    for row in set.rows {
+        if cell >= at {
+            break;
+        }
+        cell += row.width();
+        slot += if row.kind == MetricKind::Histogram { BUCKETS } else { 0 };
+    }
+    slot
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer;
+    use crate::table::Tabled;
+
+    #[test]
+    fn slots_of_histograms_are_apart() {
+        let set = peer::Of::SET;
+        assert_eq!(first_slot(set, peer::HEADER.at), 0);
+        assert_eq!(first_slot(set, peer::RESPONSE.at), BUCKETS);
+        assert_eq!(Exemplars::new(set).0.len(), 2 * BUCKETS);
+    }
+
+    #[test]
+    fn a_recent_exemplar_stays() {
+        let all = Exemplars::new(peer::Of::SET);
+        assert_eq!(all.read(3), None);
+        all.offer(3, 7, 5000, || None);
+        assert_eq!(all.read(3), None);
+        all.offer(3, 7, 5000, || Some([1; 16]));
+        let first = Exemplar { trace_id: [1; 16], micros: 7, at_ms: 5000 };
+        assert_eq!(all.read(3), Some(first));
+        all.offer(3, 8, 5999, || unreachable!("the exemplar is recent"));
+        assert_eq!(all.read(3), Some(first));
+        all.offer(3, 9, 6000, || Some([2; 16]));
+        assert_eq!(all.read(3), Some(Exemplar { trace_id: [2; 16], micros: 9, at_ms: 6000 }));
+        assert_eq!(all.read(2), None);
+        assert_eq!(first.trace(), "01".repeat(16));
+    }
+
+    #[test]
+    fn readers_see_whole_exemplars() {
+        let all = Exemplars::new(peer::Of::SET);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for n in 1..=20_000_u64 {
+                    all.offer(0, n, n * KEEP_MS, || Some([n as u8; 16]));
+                }
+            });
+            let mut seen = 0;
+            while !writer.is_finished() || seen == 0 {
+                if let Some(one) = all.read(0) {
+                    assert_eq!((one.trace_id, one.at_ms), ([one.micros as u8; 16], one.micros * KEEP_MS));
+                    seen += 1;
+                }
+            }
+        });
+    }
+}

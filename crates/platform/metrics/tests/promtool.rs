@@ -1,0 +1,43 @@
+//! All names of the table follow Prometheus' conventions, as its own checker sees them.
+
+use metrics::{SETS, Zone, gather, prometheus};
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+#[test]
+fn promtool_has_no_complaint_about_any_set() {
+    macro_rules! zones {
+        ($($set:ident: $labels:expr),+ $(,)?) => { ($(Zone::<metrics::$set::Of>::named(&$labels)),+) };
+    }
+    let _zones = zones!(
+        worker: ["0"],
+        worker_process: [],
+        reload: [],
+        certificate: ["example.pem"],
+        server_zone: ["a"],
+        location_zone: ["b"],
+        peer: ["c", "127.0.0.1:80"],
+        cache: ["d"],
+        limit_req: ["e"],
+        limit_conn: ["f"],
+        resolver: ["g"],
+        stream_zone: ["h"],
+    );
+    let families = gather();
+    let rows: usize = SETS.iter().map(|set| set.rows.len()).sum();
+    assert_eq!(families.len(), rows, "a set is missing in this test");
+    let started = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut promtool) = started else {
+        eprintln!("NOT TESTED: promtool is not installed");
+        return;
+    };
+    promtool.stdin.take().expect("piped").write_all(prometheus(&families).as_bytes()).expect("written");
+    let output = promtool.wait_with_output().expect("ended");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
