@@ -30,6 +30,7 @@ pub mod request;
 pub mod response;
 pub mod route;
 pub mod session;
+pub mod span;
 pub mod special;
 pub mod subrequest;
 pub mod template;

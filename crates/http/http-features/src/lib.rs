@@ -56,6 +56,7 @@ mod metrics_page;
 mod mirror;
 mod mp4;
 mod not_modified;
+mod otel;
 mod proxy;
 mod random_index;
 mod range;

@@ -19,6 +19,7 @@ use crate::family::Family;
 use crate::plan::{HttpPlan, Location, Server};
 use crate::response::OutHead;
 use crate::session::Source;
+use crate::span::RequestSpan;
 use crate::trace::{Step, StepKind, Trace};
 use crate::upstream_slot::UpstreamSlot;
 use conf_schema::At;
@@ -64,6 +65,8 @@ pub struct Request {
     extensions: Vec<Box<dyn Any>>,
     /// Steps of a traced request (`trace.rs`).
     trace: Option<Box<Trace>>,
+    /// Trace context, shared with subrequests (`span.rs`).
+    pub span: Option<Rc<RequestSpan>>,
 }
 
 /// A folder's response to an error (`htaccess`).
@@ -249,6 +252,7 @@ impl Request {
             scratch,
             extensions,
             trace,
+            span,
         } = self;
         scope.reset();
         target.reset();
@@ -264,6 +268,7 @@ impl Request {
         scratch.clear();
         extensions.clear();
         *trace = None;
+        *span = None;
     }
     /// Writes to the location's error log, with the context that nginx adds to messages of a request.
     #[cold]

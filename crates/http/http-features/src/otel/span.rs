@@ -1,0 +1,186 @@
+//! The spans of an ended request: its own of kind server, and those of the tries of servers.
+
+use super::{Semconv, Settings, old, stable};
+use base::clock::{self, Instant};
+use http_engine::span::{RequestSpan, TrySpan};
+use http_engine::{Logger, Request};
+use observe::Level;
+use otlp::Exporter;
+use otlp::proto::{CLIENT, SERVER, Span};
+use std::sync::Arc;
+
+/// Bits of `Span.flags`: sampled, and what is known of where the parent is (`SpanFlags`).
+const SAMPLED: u32 = 1;
+const KNOWS_REMOTE: u32 = 0x100;
+const IS_REMOTE: u32 = 0x200;
+
+/// Makes the spans when the request is logged.
+pub struct End {
+    pub settings: Arc<Settings>,
+    pub exporter: Arc<Exporter>,
+}
+
+impl Logger for End {
+    fn log(&self, r: &mut Request) {
+        let Some(span) = r.span.clone().filter(|span| span.sampled.get()) else { return };
+        // A subrequest of `log_subrequest` has its main request's span.
+        if r.is_subrequest() {
+            return;
+        }
+        let mut spans = vec![self.server(r, &span)];
+        if span.tries.get() {
+            spans.extend(r.take_tries().into_iter().map(|one| self.client(&span, one)));
+        }
+        let dropped = self.exporter.queue.push(spans, clock::unix_millis() / 1000);
+        if let Some(dropped) = dropped {
+            r.log(Level::Notice, format_args!("OTel dropped records: {dropped}"));
+        }
+    }
+}
+
+fn nanos(at: Instant) -> u64 {
+    clock::unix_micros_at(at).saturating_mul(1000)
+}
+
+impl Settings {
+    fn is_old(&self) -> bool {
+        self.semconv != Semconv::Stable
+    }
+    fn is_stable(&self) -> bool {
+        self.semconv != Semconv::Old
+    }
+}
+
+impl End {
+    fn server(&self, r: &mut Request, own: &RequestSpan) -> Span {
+        let settings = &self.settings;
+        let name = match &settings.name {
+            Some(name) => name.eval(r),
+            None if settings.is_old() => r.loc().name.clone(),
+            None => stable::name(r),
+        };
+        let mut span = Span {
+            trace_id: own.trace_id.to_vec(),
+            span_id: own.span_id.to_vec(),
+            trace_state: String::from_utf8_lossy(&own.state).into_owned(),
+            parent_span_id: own.parent_id.map(|id| id.to_vec()).unwrap_or_default(),
+            name: String::from_utf8_lossy(&name).into_owned(),
+            kind: SERVER,
+            start_time_unix_nano: nanos(r.accounting.started),
+            end_time_unix_nano: nanos(clock::now().max(r.accounting.started)),
+            flags: SAMPLED | KNOWS_REMOTE | if own.parent_id.is_some() { IS_REMOTE } else { 0 },
+            ..Span::default()
+        };
+        if status(r) >= 500 {
+            span.failed();
+        }
+        if settings.is_old() {
+            old::server(r, &mut span);
+        }
+        if settings.is_stable() {
+            stable::server(r, &mut span);
+        }
+        if let Some(status) = variable(r, "upstream_cache_status") {
+            span.text("tidegate.cache.status", status);
+        }
+        for row in &settings.attributes {
+            let (name, value) = &**row;
+            let value = value.eval(r);
+            match name.starts_with("http.request.header.") || name.starts_with("http.response.header.") {
+                true => span.list(name, value),
+                false => span.text(name, value),
+            }
+        }
+        span
+    }
+
+    fn client(&self, own: &RequestSpan, one: TrySpan) -> Span {
+        let mut span = Span {
+            trace_id: own.trace_id.to_vec(),
+            span_id: one.id.to_be_bytes().to_vec(),
+            trace_state: String::from_utf8_lossy(&own.state).into_owned(),
+            parent_span_id: own.span_id.to_vec(),
+            name: if self.settings.is_old() { format!("upstream {}", one.method) } else { one.method.to_string() },
+            kind: CLIENT,
+            start_time_unix_nano: nanos(one.started),
+            end_time_unix_nano: nanos(one.ended.max(one.started)),
+            flags: SAMPLED | KNOWS_REMOTE,
+            ..Span::default()
+        };
+        // Without a response, or with an error of the client (semantic conventions of HTTP, "Status").
+        if one.status == 0 || one.status >= 400 {
+            span.failed();
+        }
+        if self.settings.is_old() {
+            old::client(&one, &mut span);
+        }
+        if self.settings.is_stable() {
+            stable::client(&one, &mut span);
+        }
+        span.text("tidegate.upstream.scheme", one.scheme);
+        if let Some(path) = &one.subrequest {
+            span.text("tidegate.subrequest", path.as_bytes());
+        }
+        span
+    }
+}
+
+/// Returns the status as nginx's `ngx_otel_module` does.
+pub fn status(r: &Request) -> u16 {
+    if r.progress.error_status != 0 { r.progress.error_status } else { r.out.status }
+}
+
+/// Returns the value of a variable, unless there is none.
+pub fn variable(r: &mut Request, name: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    (r.variable_named(name, &mut out) && !out.is_empty()).then_some(out)
+}
+
+/// Splits the address of a server: host and port, or a socket's path.
+pub fn server_address(text: &str) -> (&str, Option<u16>) {
+    if text.starts_with("unix:") {
+        return (text, None);
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    match port.parse() {
+        Ok(port) => (host.trim_start_matches('[').trim_end_matches(']'), Some(port)),
+        Err(_) => (text, None),
+    }
+}
+
+/// Returns the protocol's version: `1.1`, `2.0`; none for HTTP/0.9.
+pub fn version(r: &mut Request) -> Option<Vec<u8>> {
+    let protocol = variable(r, "server_protocol")?;
+    protocol.strip_prefix(b"HTTP/").map(<[u8]>::to_vec)
+}
+
+/// Returns the request's `Content-Length`; 0 without one.
+pub fn request_length(r: &Request) -> u64 {
+    let length = r.header(http_types::Known::ContentLength);
+    length.and_then(|text| std::str::from_utf8(text).ok()?.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Returns the server's name, or the host of the request.
+pub fn server_name(r: &Request) -> Vec<u8> {
+    if r.srv().name.is_empty() { r.target.host.clone() } else { r.srv().name.clone() }
+}
+
+/// Returns the port of the listener, if it is not the scheme's.
+pub fn port(r: &Request) -> Option<u16> {
+    let net::Address::Ip(address) = &*r.connection().local else { return None };
+    let usual = if r.connection().tls.is_some() { 443 } else { 80 };
+    (address.port() != usual).then_some(address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_servers() {
+        assert_eq!(server_address("127.0.0.1:80"), ("127.0.0.1", Some(80)));
+        assert_eq!(server_address("[::1]:8080"), ("::1", Some(8080)));
+        assert_eq!(server_address("unix:/a:1"), ("unix:/a:1", None));
+        assert_eq!(server_address("backend"), ("backend", None));
+    }
+}
