@@ -8,6 +8,7 @@ pub mod http2;
 pub mod http3;
 pub mod mail;
 pub mod origin;
+pub mod otlp;
 pub mod provider;
 pub mod simulated;
 pub mod zone;
