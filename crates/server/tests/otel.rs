@@ -4,8 +4,9 @@
 mod support;
 
 use std::fmt::Write as _;
-use std::io::{Read, Write as _};
+use std::io::{BufRead, Read, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use support::client::Client;
 use support::origin::{Origin, ok};
@@ -263,7 +264,7 @@ fn context_in_its_four_modes() {
 fn sampling_by_parent_ratio_and_variables() {
     let (receiver, port) = (Receiver::start(Kind::Grpc), free_port());
     let http = "split_clients $otel_trace_id $all { 100% on; * off; } split_clients $otel_trace_id $none { 100% off; * on; }";
-    let server = "otel_trace_context propagate;
+    let server = "otel_trace_context propagate; rewrite ^/moved /all;
         location /parent { otel_trace $otel_parent_sampled; proxy_pass http://127.0.0.1:{port}/seen; }
         location /all { otel_trace $all; return 200; }
         location /none { otel_trace $none; return 200; }
@@ -285,10 +286,11 @@ fn sampling_by_parent_ratio_and_variables() {
     assert_eq!(get(port, "/none", &[]).0, 200);
     assert_eq!(get(port, "/all", &[]).0, 200);
     assert_eq!(receiver.span().name, "/all");
-    // A rewrite decides anew in its location, an internal redirect does not.
-    assert_eq!(get(port, "/other", &[]).0, 200);
-    assert_eq!(get(port, "/redirected", &[]).0, 200);
-    assert_eq!(receiver.span().name, "/none");
+    // The decision of the first location stands; a rewrite of the server comes before it.
+    for path in ["/other", "/redirected", "/moved"] {
+        assert_eq!(get(port, path, &[]).0, 200);
+        assert_eq!(receiver.span().name, if path == "/moved" { "/all" } else { "/none" });
+    }
     running.quit();
     assert!(receiver.is_empty());
     site.assert_no_alerts();
@@ -316,14 +318,20 @@ fn batches_and_the_queue_are_bounded() {
         assert_eq!(export.path, "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
     }
     assert_eq!(receiver.connections(), 1, "kept");
+    let metrics = |words: &str| {
+        wait(words, || {
+            let (_, _, metrics) = get(port, "/metrics", &[]);
+            if metrics.contains(words) { Ok(()) } else { Err(metrics) }
+        });
+    };
+    metrics("tidegate_otel_spans_total{result=\"exported\"} 9\n");
     // The receiver is silent: nine spans are held, the batch being sent included; the tenth is dropped.
     receiver.reply(Reply::Hang);
     for _ in 0..12 {
         assert_eq!(get(port, "/ok", &[]).0, 200);
     }
-    let (_, _, metrics) = get(port, "/metrics", &[]);
-    assert!(metrics.contains("tidegate_otel_spans_total{result=\"exported\"} 9\n"), "{metrics}");
-    assert!(metrics.contains("tidegate_otel_spans_total{result=\"dropped\"} 3\n"), "{metrics}");
+    metrics("tidegate_otel_spans_total{result=\"exported\"} 9\n");
+    metrics("tidegate_otel_spans_total{result=\"dropped\"} 3\n");
     assert!(site.log().contains("[notice]") && site.log().contains("OTel dropped records: 1"), "{}", site.log());
     drop(receiver);
     running.quit();
@@ -433,9 +441,8 @@ fn failures_of_grpc() {
     get(port, "/rejected", &[]);
     receiver.span();
     site.wait_for_log("OTel receiver rejected 1 of 1 spans: why", 1);
-    let counts = [("exported", 1), ("dropped", 0), ("rejected", 1), ("failed", 2)];
     let (_, _, metrics) = get(port, "/metrics", &[]);
-    for (result, n) in counts {
+    for (result, n) in [("exported", 1), ("dropped", 0), ("rejected", 1), ("failed", 2)] {
         assert!(metrics.contains(&format!("tidegate_otel_spans_total{{result=\"{result}\"}} {n}\n")), "{metrics}");
     }
     running.quit();
@@ -510,7 +517,7 @@ fn tries_of_servers_are_spans() {
     );
     let server = format!(
         "location /retry {{ proxy_pass http://u; proxy_next_upstream http_503; }}
-        location /guarded {{ auth_request /auth; return 200; }}
+        location /guarded {{ auth_request /auth; empty_gif; }}
         location /checked {{ auth_request /auth; proxy_pass http://127.0.0.1:{}; }}
         location /cached {{ proxy_cache c; proxy_cache_valid 1h; proxy_pass http://127.0.0.1:{}; }}
         location /off {{ otel_upstream_spans off; proxy_pass http://127.0.0.1:{}; }}
@@ -676,4 +683,52 @@ fn mistakes_are_refused() {
         let said = check(http, server);
         assert!(said.contains(words), "{words}: {said}");
     }
+}
+
+/// The receiver of the OpenTelemetry project's own messages and of gRPC's own server, if they are installed.
+#[test]
+fn the_python_packages_understand_us() {
+    let python = std::env::var("TIDEGATE_TEST_OTLP_PYTHON").unwrap_or_else(|_| "python3".into());
+    let modules = "import grpc, opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc";
+    let installed = Command::new(&python).args(["-c", modules]).stderr(Stdio::null()).status();
+    if !installed.is_ok_and(|status| status.success()) {
+        eprintln!("NOT TESTED: {python} has no modules grpcio and opentelemetry-proto (TIDEGATE_TEST_OTLP_PYTHON)");
+        return;
+    }
+    let port = free_port();
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/otlp_receiver.py");
+    let mut receiver = Command::new(&python)
+        .arg(program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the receiver starts");
+    let mut lines = std::io::BufReader::new(receiver.stdout.take().expect("piped")).lines();
+    let mut line = || lines.next().expect("a line").expect("text");
+    let ports: Vec<u16> = line().split(' ').map(|port| port.parse().expect("a port")).collect();
+    let endpoints = [format!("127.0.0.1:{}", ports[0]), format!("http://127.0.0.1:{}/v1/traces", ports[1])];
+    for (endpoint, protocol) in endpoints.iter().zip(["grpc", "http"]) {
+        let server = "location / { otel_trace_context extract; otel_span_attr a.list.no b; return 500; }";
+        let http = "otel_semconv both; otel_resource_attr my.name 'my name';";
+        let site = Site::new(MAIN, &conf(port, endpoint, SOON, http, server));
+        let running = site.start();
+        get(port, "/x?y", &[("traceparent", &parent()), ("tracestate", STATE)]);
+        let got: serde_json::Value = serde_json::from_str(&line()).expect("an object");
+        assert_eq!(got["protocol"], protocol);
+        assert_eq!(got["resource"]["my.name"], "my name");
+        for (name, want) in
+            [("trace_id", TRACE), ("parent", PARENT), ("state", STATE), ("name", "/"), ("kind", "SPAN_KIND_SERVER")]
+        {
+            assert_eq!(got[name], want, "{got}");
+        }
+        assert_eq!(got["status"], "STATUS_CODE_ERROR");
+        assert_eq!((&got["attributes"]["http.status_code"], &got["flags"]), (&500.into(), &0x301.into()));
+        assert_eq!(got["attributes"]["url.query"], "y");
+        assert_eq!(got["attributes"]["a.list.no"], "b");
+        assert_eq!(got["unknown_fields"], 0, "{got}");
+        running.quit();
+        site.assert_no_alerts();
+    }
+    drop(receiver.stdin.take());
+    assert!(receiver.wait().expect("the receiver ends").success());
 }

@@ -147,6 +147,7 @@ impl Receiver {
                 };
                 its.connections.fetch_add(1, Ordering::Relaxed);
                 stream.set_nonblocking(false).expect("blocking");
+                stream.set_nodelay(true).expect("an option");
                 stream.set_read_timeout(Some(LOOK)).expect("a timeout");
                 let (inner, kind) = (its.clone(), kind.clone());
                 threads.push(std::thread::spawn(move || match kind {

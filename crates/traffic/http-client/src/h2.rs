@@ -74,6 +74,7 @@ impl H2Client {
                 }
             }
             let stream = self.client.open(&request.url, b"h2").await?;
+            stream.hurry();
             let limits = ClientLimits { stream_window: 65_535, connection_window: 65_535, ..ClientLimits::default() };
             let (core, url) = (wire_h2::Client::new(limits), request.url.clone());
             self.exchange(Connection { core, stream, url, since: clock::now() }, request).await

@@ -38,6 +38,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "docs/compatibility.md",
             "docs/lint.md",
             "docs/metrics.md",
+            "docs/tracing.md",
             "docs/mail.md",
         ],
     ),

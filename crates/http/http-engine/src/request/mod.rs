@@ -24,6 +24,7 @@ use crate::trace::{Step, StepKind, Trace};
 use crate::upstream_slot::UpstreamSlot;
 use conf_schema::At;
 use http_types::{BodyLength, Known, Method, RequestHead};
+use observe::Detail;
 use session_engine::Slot;
 use session_engine::variable::VarId;
 use std::any::Any;
@@ -67,6 +68,13 @@ pub struct Request {
     trace: Option<Box<Trace>>,
     /// Trace context, shared with subrequests (`span.rs`).
     pub span: Option<Rc<RequestSpan>>,
+}
+
+/// Formats an id in hexadecimal.
+fn digits(octets: &[u8]) -> String {
+    let mut out = String::with_capacity(octets.len() * 2);
+    crate::span::hex(octets, &mut out);
+    out
 }
 
 /// A folder's response to an error (`htaccess`).
@@ -286,31 +294,41 @@ impl Request {
             return;
         }
         let c = self.connection();
-        let client = c.peer_text();
-        let server = String::from_utf8_lossy(&self.srv().name);
         let line = String::from_utf8_lossy(self.head.line.of(&self.buf));
-        let mut text = match (self.accounting.action, upstream) {
-            // Messages that name the server also state the action.
-            (Some(action), None) => format!("{words} while {action}, client: {client}, server: {server}"),
-            _ => format!("{words}, client: {client}, server: {server}"),
-        };
+        let mut details = vec![
+            Detail::new("client", c.peer_text()),
+            Detail::new("server", String::from_utf8_lossy(&self.srv().name)),
+        ];
         if !line.is_empty() {
-            text += &format!(", request: \"{line}\"");
+            details.push(Detail::quoted("request", line));
         }
         if self.is_subrequest() {
-            text += &format!(", subrequest: \"{}\"", String::from_utf8_lossy(&self.target.path));
+            details.push(Detail::quoted("subrequest", String::from_utf8_lossy(&self.target.path)));
         }
         let asked = || self.accounting.asked.and_then(|asked| asked(self));
         if let Some(url) = upstream.map(ToString::to_string).or_else(asked) {
-            text += &format!(", upstream: \"{url}\"");
+            details.push(Detail::quoted("upstream", url));
         }
         if let Some(host) = self.header(Known::Host) {
-            text += &format!(", host: \"{}\"", String::from_utf8_lossy(host));
+            details.push(Detail::quoted("host", String::from_utf8_lossy(host)));
         }
         if let Some(referer) = self.header(Known::Referer) {
-            text += &format!(", referrer: \"{}\"", String::from_utf8_lossy(referer));
+            details.push(Detail::quoted("referrer", String::from_utf8_lossy(referer)));
         }
-        log.log(level, c.number, format_args!("{text}"));
+        if let Some(id) = &self.accounting.id {
+            details.push(Detail::hidden("request_id", digits(id)));
+        }
+        if let Some(span) = &self.span {
+            details.push(Detail::hidden("trace_id", digits(&span.trace_id)));
+            details.push(Detail::hidden("span_id", digits(&span.span_id)));
+        }
+        match (self.accounting.action, upstream) {
+            // Messages that name the server also state the action.
+            (Some(action), None) => {
+                log.log_with(level, c.number, format_args!("{words} while {action}"), &details);
+            }
+            _ => log.log_with(level, c.number, words, &details),
+        }
     }
 }
 

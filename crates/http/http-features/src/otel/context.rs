@@ -1,6 +1,7 @@
 //! A request's trace context: made once, at the rewrite phase or by the first of its variables.
 
 use super::Settings;
+use http_engine::request::URI_CHANGES_MAX;
 use http_engine::span::{RequestSpan, hex, traceparent};
 use http_engine::variable::Builtin;
 use http_engine::{Flow, Handler, Request, Template};
@@ -25,7 +26,7 @@ pub struct Start {
 impl Handler for Start {
     fn run(&self, r: &mut Request) -> Flow {
         // The decision of the first location stands.
-        if r.progress.internal {
+        if r.is_subrequest() || (r.progress.internal && r.progress.uri_changes_left < URI_CHANGES_MAX) {
             return Flow::Declined;
         }
         let sampled = self.trace.as_ref().is_some_and(|trace| match trace.as_literal() {

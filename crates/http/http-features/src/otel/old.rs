@@ -9,9 +9,6 @@ use otlp::proto::Span;
 pub fn server(r: &mut Request, span: &mut Span) {
     span.text("http.method", r.method_name());
     span.text("http.target", r.head.request_uri().of(&r.buf));
-    if !r.loc().name.is_empty() {
-        span.text("http.route", &r.loc().name);
-    }
     span.text("http.scheme", if r.connection().tls.is_some() { "https" } else { "http" });
     if let Some(version) = version(r) {
         span.text("http.flavor", version);

@@ -74,6 +74,9 @@ impl End {
         if status(r) >= 500 {
             span.failed();
         }
+        if !r.loc().name.is_empty() {
+            span.text("http.route", &r.loc().name);
+        }
         if settings.is_old() {
             old::server(r, &mut span);
         }
@@ -86,6 +89,8 @@ impl End {
         for row in &settings.attributes {
             let (name, value) = &**row;
             let value = value.eval(r);
+            // Names are unique within a span.
+            span.attributes.retain(|known| known.key != *name);
             match name.starts_with("http.request.header.") || name.starts_with("http.response.header.") {
                 true => span.list(name, value),
                 false => span.text(name, value),

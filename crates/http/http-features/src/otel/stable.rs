@@ -52,9 +52,6 @@ pub fn server(r: &mut Request, span: &mut Span) {
         span.text("url.query", redacted(query));
     }
     span.text("url.scheme", if r.connection().tls.is_some() { "https" } else { "http" });
-    if !r.loc().name.is_empty() {
-        span.text("http.route", &r.loc().name);
-    }
     if let Some(version) = version(r) {
         // `2` and `3` have no minor version.
         span.text("network.protocol.version", version.strip_suffix(b".0").filter(|v| *v != b"1").unwrap_or(&version));
