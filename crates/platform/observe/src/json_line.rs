@@ -175,7 +175,10 @@ mod tests {
             string(text, max, &mut out);
             out
         };
-        assert_eq!(text("a\n\r\t\0\x1b\x7f\u{85}\u{2028}\u{e9}", 99), "\"a\\n\\r\\t\\u0000\\u001b\\u007f\\u0085\\u2028\u{e9}\"");
+        assert_eq!(
+            text("a\n\r\t\0\x1b\x7f\u{85}\u{2028}\u{e9}", 99),
+            "\"a\\n\\r\\t\\u0000\\u001b\\u007f\\u0085\\u2028\u{e9}\""
+        );
         assert_eq!(text("\u{e9}\u{e9}", 3), "\"\u{e9}\"");
         let (log, json, _) = logs();
         log.log(Level::Info, 0, format_args!("{}", "\0".repeat(5000)));

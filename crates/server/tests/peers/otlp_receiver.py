@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import grpc
+from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as messages
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as service
@@ -33,7 +34,7 @@ def unknown(message):
     found = len(UnknownFieldSet(message))
     for field, content in message.ListFields():
         if field.message_type is not None:
-            for one in content if field.label == field.LABEL_REPEATED else [content]:
+            for one in [content] if isinstance(content, Message) else content:
                 found += unknown(one)
     return found
 

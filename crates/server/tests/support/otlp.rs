@@ -348,7 +348,8 @@ fn grpc<S: Read + Write>(mut bytes: Bytes<'_, S>) -> Option<()> {
                 body.extend_from_slice(&payload);
                 if length > 0 {
                     let more = (length as u32).to_be_bytes();
-                    bytes.send(&[frame(WINDOW_UPDATE, 0, 0, &more), frame(WINDOW_UPDATE, 0, stream, &more)].concat())?;
+                    bytes
+                        .send(&[frame(WINDOW_UPDATE, 0, 0, &more), frame(WINDOW_UPDATE, 0, stream, &more)].concat())?;
                 }
                 if flags & 1 == 0 {
                     continue;
@@ -395,7 +396,8 @@ fn answer<S: Read + Write>(bytes: &mut Bytes<'_, S>, stream: u32, export: Export
     let message = [&[0], &(body.len() as u32).to_be_bytes()[..], &body].concat();
     let head = block(&[(":status", "200"), ("content-type", "application/grpc")]);
     let trailers = block(&[("grpc-status", "0")]);
-    let frames = [frame(HEADERS, 4, stream, &head), frame(DATA, 0, stream, &message), frame(HEADERS, 5, stream, &trailers)];
+    let frames =
+        [frame(HEADERS, 4, stream, &head), frame(DATA, 0, stream, &message), frame(HEADERS, 5, stream, &trailers)];
     bytes.send(&frames.concat())
 }
 

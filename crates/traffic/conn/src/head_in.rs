@@ -92,8 +92,7 @@ pub fn went_away(worker: &Worker, connection: &Connection, got: &std::io::Result
 fn waited(worker: &Worker, connection: &Connection, words: &str) {
     let listener = connection.listener.address();
     let Some(core) = worker.default_conf(connection).filter(|core| core.error_log.wants(Level::Info)) else { return };
-    let details =
-        [Detail::new("client", connection.peer_text()), Detail::new("server", listener.to_string())];
+    let details = [Detail::new("client", connection.peer_text()), Detail::new("server", listener.to_string())];
     let words = format_args!("{words} while waiting for request");
     core.error_log.log_with(Level::Info, connection.number, words, &details);
 }

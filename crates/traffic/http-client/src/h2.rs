@@ -107,7 +107,8 @@ impl H2Client {
             encoder.field(&name.to_ascii_lowercase(), value, &mut block);
         }
         let Some(id) = connection.core.open(&block, request.body.is_empty()) else { return Err(Failure::Closed) };
-        let mut job = Job { id, body: &request.body, sent: 0, answer: H2Answer::default(), limit: self.settings.limits.body };
+        let mut job =
+            Job { id, body: &request.body, sent: 0, answer: H2Answer::default(), limit: self.settings.limits.body };
         std::future::poll_fn(|cx| job.poll(&mut connection, cx)).await?;
         connection.core.forget(id);
         let answer = job.answer;

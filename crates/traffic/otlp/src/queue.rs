@@ -113,7 +113,11 @@ mod tests {
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let queue = queue.clone();
-                std::thread::spawn(move || (0..50).for_each(|_| drop(queue.push(vec![Span::default()], 0))))
+                std::thread::spawn(move || {
+                    for _ in 0..50 {
+                        let _ = queue.push(vec![Span::default()], 0);
+                    }
+                })
             })
             .collect();
         for thread in threads {

@@ -167,9 +167,6 @@ mod tests {
         assert_eq!(only("14"), Sent::Retry("gRPC status 14: why".into(), None));
         assert_eq!(only("16"), Sent::Failed("gRPC status 16: why".into()));
         assert_eq!(grpc(&answer(503, &[], &[], Vec::new())), Sent::Retry("HTTP status 503".into(), None));
-        assert_eq!(
-            grpc(&answer(404, &[], &[], Vec::new())),
-            Sent::Failed("no gRPC status, HTTP status 404".into())
-        );
+        assert_eq!(grpc(&answer(404, &[], &[], Vec::new())), Sent::Failed("no gRPC status, HTTP status 404".into()));
     }
 }

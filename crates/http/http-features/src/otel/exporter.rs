@@ -93,9 +93,11 @@ impl Draft {
         self.seen.push(row.name.bytes.clone());
         let count = |text: &str| match parse_size(text.as_bytes()).filter(|n| (1..=SPANS_MAX).contains(n)) {
             Some(n) => Ok(n),
-            None => Err(Problem::says(format!("\"{name}\" directive of \"otel_exporter\" has invalid value \"{text}\""))
-                .at(0)
-                .hint(format!("a number from 1 to {SPANS_MAX}"))),
+            None => {
+                Err(Problem::says(format!("\"{name}\" directive of \"otel_exporter\" has invalid value \"{text}\""))
+                    .at(0)
+                    .hint(format!("a number from 1 to {SPANS_MAX}")))
+            }
         };
         match (name.as_str(), words.as_slice()) {
             ("endpoint", [text]) => self.endpoint = Some(text.to_string()),
@@ -110,7 +112,8 @@ impl Draft {
             ("interval", [text]) => {
                 let interval = parse_msec(text.as_bytes()).filter(|interval| *interval > 0);
                 let wrong = || {
-                    Problem::says(format!("\"interval\" directive of \"otel_exporter\" has invalid value \"{text}\"")).at(0)
+                    Problem::says(format!("\"interval\" directive of \"otel_exporter\" has invalid value \"{text}\""))
+                        .at(0)
                 };
                 self.interval = Some(interval.ok_or_else(wrong)?);
             }

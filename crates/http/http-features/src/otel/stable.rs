@@ -7,8 +7,7 @@ use http_types::Known;
 use otlp::proto::Span;
 
 /// Methods of RFC 9110 and PATCH; others are `_OTHER`.
-const METHODS: [&[u8]; 9] =
-    [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
+const METHODS: [&[u8]; 9] = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
 /// Arguments whose values are secrets: signatures of links to object stores.
 const SECRETS: [&[u8]; 4] = [b"AWSAccessKeyId", b"Signature", b"sig", b"X-Goog-Signature"];
 
@@ -114,7 +113,10 @@ mod tests {
     #[test]
     fn secrets_are_redacted() {
         let text = |query: &str| String::from_utf8(redacted(query.as_bytes())).expect("text");
-        assert_eq!(text("a=b&sig=x&Signature=y=z&sig&signature=q"), "a=b&sig=REDACTED&Signature=REDACTED&sig&signature=q");
+        assert_eq!(
+            text("a=b&sig=x&Signature=y=z&sig&signature=q"),
+            "a=b&sig=REDACTED&Signature=REDACTED&sig&signature=q"
+        );
         assert_eq!(text(""), "");
     }
 }

@@ -272,8 +272,7 @@ impl QuicListener {
             Err(AcceptError { cause, response }) => {
                 metrics::count_handshake(metrics::Area::Http, Err(metrics::TlsFailure::Other));
                 if let ConnectionError::TransportError(error) = &cause {
-                    let words =
-                        format_args!("SSL_do_handshake() failed (SSL: {}) while SSL handshaking", error.reason);
+                    let words = format_args!("SSL_do_handshake() failed (SSL: {}) while SSL handshaking", error.reason);
                     self.worker.log_client(Level::Info, &connection, words);
                 }
                 if let Some(transmit) = response {
