@@ -396,7 +396,7 @@ fn headers_resource_and_protocol_of_http() {
     let want = [("my.name", "my name"), ("my.service", "my service"), ("service.name", "test_service")];
     let want = want.map(|(name, value)| (name.to_string(), Value::from(value)));
     assert_eq!(export.resource.into_iter().collect::<Vec<_>>(), want);
-    // What may pass is tried again.
+    // Transient errors are tried again.
     let retries = [
         Reply::Http(429, "Retry-After: 0\r\n"),
         Reply::Http(502, "Retry-After: 0\r\n"),
@@ -407,7 +407,7 @@ fn headers_resource_and_protocol_of_http() {
     retries.into_iter().for_each(|reply| receiver.reply(reply));
     get(port, "/again", &[]);
     assert_eq!(receiver.span().text("http.target"), "/again");
-    // What may not is given up.
+    // Others are given up.
     receiver.reply(Reply::Http(400, ""));
     get(port, "/lost", &[]);
     site.wait_for_log("OTel export failure: HTTP status 400", 1);

@@ -37,6 +37,7 @@ pub mod template;
 pub mod tls;
 pub mod trace;
 pub mod tree;
+mod tries;
 pub mod upstream_slot;
 pub mod values;
 pub mod variable;

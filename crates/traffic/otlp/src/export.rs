@@ -35,7 +35,7 @@ const OK: usize = 0;
 const RETRIED: usize = 1;
 const GIVEN_UP: usize = 2;
 
-/// What an exporter is configured with.
+/// Configuration of an exporter.
 pub struct Settings {
     pub endpoint: Endpoint,
     pub headers: Vec<(String, String)>,

@@ -1,6 +1,6 @@
 //! A request's trace context: made once, at the rewrite phase or by the first of its variables.
 
-use super::Settings;
+use super::settings::Settings;
 use http_engine::request::URI_CHANGES_MAX;
 use http_engine::span::{RequestSpan, hex, traceparent};
 use http_engine::variable::Builtin;

@@ -6,39 +6,21 @@
 mod background;
 mod context;
 mod exporter;
+mod facts;
 mod old;
+mod settings;
 mod span;
 mod stable;
 
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use context::Start;
 use exporter::ExporterBlock;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, Template};
 use otlp::Exporter;
+use settings::{Propagation, Semconv, Settings};
 use std::any::Any;
 use std::sync::Arc;
-
-words! {
-    /// `otel_trace_context`
-    pub enum Propagation {
-        Ignore = "ignore",
-        Extract = "extract",
-        Inject = "inject",
-        Propagate = "propagate",
-    }
-}
-
-words! {
-    /// `otel_semconv`: names of the automatic attributes.
-    pub enum Semconv {
-        /// As of version 1.16.0, as in nginx.
-        Old = "old",
-        /// The stable names of HTTP, since version 1.23.0.
-        Stable = "stable",
-        Both = "both",
-    }
-}
 
 directives! {
     pub struct OtelConf from OtelInput {
@@ -118,16 +100,6 @@ impl Value for SpanAttributes {
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
     }
-}
-
-/// Settings of a location, for variables and spans.
-pub struct Settings {
-    extracts: bool,
-    injects: bool,
-    name: Option<Template>,
-    attributes: Vec<Arc<(String, Template)>>,
-    semconv: Semconv,
-    tries: bool,
 }
 
 /// The exporter of the configuration; kept in `Cx`.

@@ -1,6 +1,6 @@
 //! Automatic attributes of nginx's `ngx_otel_module`: semantic conventions of HTTP, version 1.16.0.
 
-use super::span::{port, request_length, server_address, server_name, status, variable, version};
+use super::facts::{port, request_length, server_address, server_name, status, variable, version};
 use http_engine::Request;
 use http_engine::span::TrySpan;
 use http_types::Known;

@@ -1,6 +1,6 @@
 //! Automatic attributes by the stable semantic conventions of HTTP (since version 1.23.0).
 
-use super::span::{port, request_length, server_address, server_name, status, variable, version};
+use super::facts::{port, request_length, server_address, server_name, status, variable, version};
 use http_engine::Request;
 use http_engine::span::TrySpan;
 use http_types::Known;
