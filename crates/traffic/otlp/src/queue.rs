@@ -46,17 +46,20 @@ impl Queue {
     /// (`seconds` is the time).
     pub fn push(&self, spans: Vec<Span>, seconds: u64) -> Option<u64> {
         let n = spans.len();
-        if self.held.fetch_add(n, Ordering::AcqRel) + n > self.held_max {
+        let held = self.held.fetch_add(n, Ordering::AcqRel);
+        // A request with more spans than places passes alone.
+        if held > 0 && held + n > self.held_max {
             self.left(n);
             metrics::process::OTEL_SPANS.add_at(DROPPED, n as u64);
             let dropped = self.dropped.fetch_add(n as u64, Ordering::Relaxed) + n as u64;
             return (self.told.swap(seconds, Ordering::Relaxed) != seconds).then_some(dropped);
         }
+        // Before the spans, whose receipt subtracts them.
+        let before = self.waiting.fetch_add(n, Ordering::AcqRel);
         for span in spans {
             // Fails only at the end of the process.
             let _ = self.sender.send(span);
         }
-        let before = self.waiting.fetch_add(n, Ordering::AcqRel);
         // The first span starts the interval.
         if before == 0 || before + n >= self.batch_size {
             self.full.notify_one();
@@ -103,7 +106,8 @@ mod tests {
         assert_eq!(got, 4);
         assert_eq!(queue.held(), 4, "until they are sent");
         queue.left(4);
-        assert_eq!(queue.push(spans(4), 3), None);
+        assert_eq!(queue.push(spans(5), 3), None, "more than fit, but alone");
+        assert_eq!(queue.push(spans(1), 3), Some(5));
     }
 
     #[test]
