@@ -3,7 +3,7 @@
 use crate::login::Login;
 use crate::plan::{MailPlan, Server};
 use net::Address;
-use observe::{ErrorLog, Level};
+use observe::{Detail, ErrorLog, Level};
 use session_engine::regex::Captures;
 use session_engine::variable::VarId;
 use session_engine::{Session, Slot};
@@ -118,13 +118,14 @@ impl Session for MailSession {
         let doing = if self.doing.is_empty() { String::new() } else { format!(" while {}", self.doing) };
         let starttls = if self.starttls { " using starttls" } else { "" };
         let (client, address) = (self.peer_text(), self.address_text());
-        let mut text = format!("{words}{doing}, client: {client}{starttls}, server: {address}");
+        let client = Detail::new("client", client).followed_by(starttls);
+        let mut details = vec![client, Detail::new("server", address)];
         if !self.login.user.is_empty() {
-            text += &format!(", login: \"{}\"", String::from_utf8_lossy(&self.login.user));
+            details.push(Detail::quoted("login", String::from_utf8_lossy(&self.login.user)));
         }
         if let Some(upstream) = &self.upstream {
-            text += &format!(", upstream: {upstream}");
+            details.push(Detail::new("upstream", upstream.to_string()));
         }
-        log.log(level, self.number, format_args!("{text}"));
+        log.log_with(level, self.number, format_args!("{words}{doing}"), &details);
     }
 }

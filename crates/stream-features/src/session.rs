@@ -3,7 +3,7 @@
 use crate::plan::{Server, StreamPlan};
 use base::clock::{self, Instant};
 use net::Address;
-use observe::{ErrorLog, Level};
+use observe::{Detail, ErrorLog, Level};
 use session_engine::regex::Captures;
 use session_engine::variable::VarId;
 use session_engine::{Session, Slot};
@@ -193,18 +193,19 @@ impl Session for StreamSession {
             return;
         }
         let doing = if self.doing.is_empty() { String::new() } else { format!(" while {}", self.doing) };
-        let udp = if self.udp { "udp " } else { "" };
+        let client_label = if self.udp { "udp client" } else { "client" };
         let address = self.plan.listeners.get(self.listener).map(|l| l.spec.address.to_string()).unwrap_or_default();
         let client = self.peer_text();
-        let mut text = format!("{words}{doing}, {udp}client: {client}, server: {address}");
+        let mut details = vec![Detail::new("client", client).labelled(client_label), Detail::new("server", address)];
         if self.proxied {
             let (from, to) = self.tries.last().map_or((0, 0), |one| (one.bytes_received, one.bytes_sent));
             if let Some(upstream) = &self.upstream {
-                text += &format!(", upstream: \"{upstream}\"");
+                details.push(Detail::quoted("upstream", upstream.to_string()));
             }
-            text +=
-                &format!(", bytes from/to client:{}/{}, bytes from/to upstream:{from}/{to}", self.received, self.sent);
+            let (received, sent) = (self.received, self.sent);
+            let bytes = format!("bytes from/to client:{received}/{sent}, bytes from/to upstream:{from}/{to}");
+            details.push(Detail::bare("bytes", bytes));
         }
-        log.log(level, self.number, format_args!("{text}"));
+        log.log_with(level, self.number, format_args!("{words}{doing}"), &details);
     }
 }

@@ -47,6 +47,8 @@ pub enum HandlerOrder {
     ServerExplain,
     ServerEarlyBody,
     ServerScript,
+    /// Before `Script`, which may answer.
+    Otel,
     Script,
     Realip,
     /// Before `LimitConn`, which would otherwise count delayed requests.
@@ -110,7 +112,7 @@ impl HandlerOrder {
             | HandlerOrder::ServerExplain
             | HandlerOrder::ServerEarlyBody
             | HandlerOrder::ServerScript => Phase::ServerRewrite,
-            HandlerOrder::Script => Phase::Rewrite,
+            HandlerOrder::Otel | HandlerOrder::Script => Phase::Rewrite,
             HandlerOrder::Realip
             | HandlerOrder::LimitReq
             | HandlerOrder::Degradation

@@ -1,11 +1,10 @@
-//! The id under which a request is found elsewhere, for exemplars: that of its trace if the client's tracer sampled it, else
-//! `$request_id`. Spans of our own will be known here, too.
+//! The id under which a request is found elsewhere, for exemplars: that of its trace if the trace is sampled, else `$request_id`.
 
 use crate::Request;
 
 /// Returns the trace's id, or `$request_id` if the request has one. `None`: unknown, or the trace is not sampled.
 pub fn known(r: &Request) -> Option<[u8; 16]> {
-    match traceparent(r) {
+    match trace(r) {
         Some((id, is_sampled)) => is_sampled.then_some(id),
         None => r.accounting.id,
     }
@@ -13,9 +12,17 @@ pub fn known(r: &Request) -> Option<[u8; 16]> {
 
 /// As [`known`], with a new `$request_id` if there is none: the access log, written later, will have it.
 pub fn own(r: &mut Request) -> Option<[u8; 16]> {
-    match traceparent(r) {
+    match trace(r) {
         Some((id, is_sampled)) => is_sampled.then_some(id),
         None => Some(*r.accounting.id.get_or_insert_with(net::random::bytes16)),
+    }
+}
+
+/// Returns the id of the request's own trace, or of its client's, and whether it is sampled.
+fn trace(r: &Request) -> Option<([u8; 16], bool)> {
+    match &r.span {
+        Some(span) => Some((span.trace_id, span.sampled.get())),
+        None => traceparent(r),
     }
 }
 

@@ -1,10 +1,13 @@
 //! Slot for facts about a request's upstream servers; proxying features define the type, and memory is reused.
 
+use crate::span::TrySpan;
 use std::any::Any;
 
 pub trait UpstreamFacts: Any {
     /// Resets the facts, keeping their buffers.
     fn reset(&mut self);
+    /// Returns the tries that are spans.
+    fn tries(&self) -> Vec<TrySpan>;
 }
 
 /// Facts of one type at a time.
@@ -38,6 +41,10 @@ impl UpstreamSlot {
     pub fn set<T: UpstreamFacts>(&mut self, facts: T) {
         self.facts = Some(Box::new(facts));
         self.is_set = true;
+    }
+    /// Returns the tries that are spans.
+    pub fn tries(&self) -> Vec<TrySpan> {
+        self.facts.as_deref().filter(|_| self.is_set).map(UpstreamFacts::tries).unwrap_or_default()
     }
     #[inline]
     pub fn reset(&mut self) {

@@ -56,6 +56,7 @@ mod metrics_page;
 mod mirror;
 mod mp4;
 mod not_modified;
+mod otel;
 mod prometheus;
 mod proxy;
 mod random_index;

@@ -59,6 +59,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::mirror::Mirror,
     &crate::mp4::Mp4Feature,
     &crate::not_modified::NotModified,
+    &crate::otel::OtelFeature,
     &crate::prometheus::PrometheusFeature,
     &crate::proxy::Proxy,
     &crate::random_index::RandomIndex,

@@ -4,6 +4,7 @@ use crate::exchange::target::Origin;
 use base::clock::{self, Instant};
 use http_engine::Request;
 use http_engine::head_out::number;
+use http_engine::span::TrySpan;
 use http_engine::upstream_slot::UpstreamFacts;
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -15,6 +16,8 @@ pub struct Try {
     pub address: Arc<str>,
     pub status: u16,
     pub started: Instant,
+    /// Id of the try's span; 0 without one.
+    pub span: u64,
     /// Milliseconds since the start of the try; `None`: not reached.
     pub connect_ms: Option<u64>,
     pub header_ms: Option<u64>,
@@ -38,6 +41,7 @@ impl Try {
             address,
             status: 0,
             started,
+            span: 0,
             connect_ms: None,
             header_ms: None,
             response_ms: None,
@@ -81,6 +85,25 @@ impl UpstreamFacts for UpstreamState {
     fn reset(&mut self) {
         self.tries.clear();
         (self.answer, self.origin, self.uri, self.apart) = (None, None, None, false);
+    }
+    fn tries(&self) -> Vec<TrySpan> {
+        let mut all = Vec::new();
+        for (index, one) in self.tries.iter().enumerate().filter(|(_, one)| one.span != 0) {
+            let lasted = one.response_ms.or(one.whole_ms);
+            let ended = lasted.map_or_else(clock::now, |ms| one.started.plus_millis(ms));
+            all.push(TrySpan {
+                id: one.span,
+                address: one.address.clone(),
+                scheme: self.scheme(),
+                status: one.status,
+                started: one.started,
+                ended,
+                index,
+                method: Box::default(),
+                subrequest: None,
+            });
+        }
+        all
     }
 }
 

@@ -107,6 +107,12 @@ pub fn as_std(at: Instant) -> std::time::Instant {
     start() + Duration::from_micros(at.0.saturating_sub(1))
 }
 
+/// Microseconds since 1970 at a time of this process, by the last comparison with the wall clock.
+pub fn unix_micros_at(at: Instant) -> u64 {
+    now();
+    EPOCH.load(Ordering::Relaxed) + at.0
+}
+
 #[inline]
 pub fn unix_millis() -> u64 {
     if NOW.get().wall == 0 {

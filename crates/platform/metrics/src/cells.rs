@@ -149,6 +149,10 @@ impl Counter<process::Of> {
     pub fn up_at(self, index: usize) {
         add(self.at + index.min(self.width - 1), 1);
     }
+    /// [`Counter::up_at`] for several.
+    pub fn add_at(self, index: usize, by: u64) {
+        add(self.at + index.min(self.width - 1), by);
+    }
     pub fn sum(self) -> u64 {
         sum(self.at, self.width)
     }

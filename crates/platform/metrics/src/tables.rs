@@ -95,6 +95,11 @@ metrics! {
         SANDBOX: Gauge None "tidegate_sandbox" by "layer" ["calls", "files", "ports"];
         /// System calls that the sandbox refused.
         SANDBOX_REFUSED: Counter None "tidegate_sandbox_refused_calls";
+        /// Spans for `otel_exporter`, by result: accepted by the receiver; dropped because the queue was full; rejected
+        /// by the receiver (partial success); given up after failed exports.
+        OTEL_SPANS: Counter None "tidegate_otel_spans" by "result" ["exported", "dropped", "rejected", "failed"];
+        /// Requests to the endpoint of `otel_exporter`, by result; a retried one is followed by another.
+        OTEL_EXPORTS: Counter None "tidegate_otel_exports" by "result" ["ok", "retried", "failed"];
         /// Event loop iterations of the worker threads.
         LOOP_TURNS: Counter None "tidegate_loop_turns";
         /// Event loop iterations longer than 1 millisecond, which delayed all other connections of the thread.

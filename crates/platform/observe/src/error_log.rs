@@ -1,6 +1,7 @@
 //! The error log: levels, targets, lines (nginx: `ngx_log.c`). `error_log_value.rs` parses the directive.
 
 use crate::clock;
+use crate::json_line::{self, Detail};
 use crate::log_file::LogFile;
 use crate::ring::Ring;
 use crate::syslog::SyslogTarget;
@@ -57,6 +58,8 @@ pub enum Sink {
 pub struct Target {
     pub level: Level,
     pub sink: Sink,
+    /// `format=json`
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -84,12 +87,21 @@ impl ErrorLog {
 
     /// Writes one line; `connection` is printed as `*N` unless it is 0.
     pub fn log(&self, level: Level, connection: u64, words: fmt::Arguments<'_>) {
+        self.log_with(level, connection, words, &[]);
+    }
+
+    /// [`ErrorLog::log`] with details.
+    pub fn log_with(&self, level: Level, connection: u64, words: fmt::Arguments<'_>, details: &[Detail<'_>]) {
         if !self.wants(level) {
             return;
         }
-        let line = Line::new(level, connection, words);
+        let (mut text, mut json) = (None, None);
         for target in self.targets.iter().filter(|t| level <= t.level) {
-            if let Err((e, syslog)) = target.write(level, line.bytes()) {
+            let line = match target.json {
+                false => text.get_or_insert_with(|| Line::new(level, connection, words, details)).bytes(),
+                true => json.get_or_insert_with(|| json_line::line(level, connection, words, details)).as_slice(),
+            };
+            if let Err((e, syslog)) = target.write(level, line) {
                 self.syslog_failed(&e, syslog);
             }
         }
@@ -103,9 +115,9 @@ impl ErrorLog {
             _ => Level::Alert,
         };
         let words = format_args!("send() failed {} while logging to syslog, server: {}", os(e), target.server());
-        let line = Line::new(level, 0, words);
+        let (text, json) = (Line::new(level, 0, words, &[]), json_line::line(level, 0, words, &[]));
         for target in self.targets.iter().filter(|t| level <= t.level && !matches!(t.sink, Sink::Syslog(_))) {
-            let _ = target.write(level, line.bytes());
+            let _ = target.write(level, if target.json { &json } else { text.bytes() });
         }
     }
 }
@@ -154,7 +166,7 @@ struct Line {
 }
 
 impl Line {
-    fn new(level: Level, connection: u64, words: fmt::Arguments<'_>) -> Line {
+    fn new(level: Level, connection: u64, words: fmt::Arguments<'_>, details: &[Detail<'_>]) -> Line {
         let mut line = Line { buffer: [0; LINE_BYTES_MAX], length: 0 };
         clock::cached(|strings| line.put(&strings.error_log));
         let (pid, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero());
@@ -163,6 +175,9 @@ impl Line {
             let _ = write!(line, "*{connection} ");
         }
         let _ = line.write_fmt(words);
+        for detail in details {
+            let _ = detail.write(&mut line);
+        }
         line.buffer[line.length] = b'\n';
         line.length += 1;
         line
@@ -203,7 +218,7 @@ mod tests {
 
     fn ring(level: Level) -> (ErrorLog, Arc<Ring>) {
         let ring = Arc::new(Ring::new(8192));
-        (ErrorLog::new(vec![Target { level, sink: Sink::Memory(ring.clone()) }]), ring)
+        (ErrorLog::new(vec![Target { level, sink: Sink::Memory(ring.clone()), json: false }]), ring)
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct MainLog(pub Arc<ErrorLog>);
 pub static STDERR_USED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 impl Value for ErrorLogLines {
-    const SYNTAX: &'static str = "file [level]";
+    const SYNTAX: &'static str = "file [level] [format=text | json]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let place = arg(d, 0)?.text();
@@ -48,7 +48,8 @@ impl Value for ErrorLogLines {
             let path = cx.full_name(&place);
             Sink::File(cx.get::<LogFiles>().file(&path))
         };
-        Ok(ErrorLogLines(vec![Target { level: level(d)?, sink }]))
+        let (level, json) = options(d)?;
+        Ok(ErrorLogLines(vec![Target { level, sink, json }]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -59,12 +60,26 @@ impl Value for ErrorLogLines {
 const DEBUG_PARTS: [&str; 7] =
     ["debug_core", "debug_alloc", "debug_mutex", "debug_event", "debug_http", "debug_mail", "debug_stream"];
 
-fn level(d: &Directive) -> Result<Level, Problem> {
+/// Reads the words after the place: the level, and whether lines are JSON.
+fn options(d: &Directive) -> Result<(Level, bool), Problem> {
+    let mut json = None;
     let mut level = None;
     let mut parts = false;
     for (index, word) in d.args.iter().enumerate().skip(1) {
         let word = word.text();
-        if let Some(named) = Level::ALL.iter().find(|l| l.name() == word) {
+        if let Some(format) = word.strip_prefix("format=") {
+            if json.is_some() {
+                return Err(Problem::says("duplicate log format").at(index));
+            }
+            json = Some(match format {
+                "json" => true,
+                "text" => false,
+                other => {
+                    let problem = Problem::says(format!("unknown log format \"{other}\"")).at(index);
+                    return Err(problem.hint("\"format=json\" or \"format=text\""));
+                }
+            });
+        } else if let Some(named) = Level::ALL.iter().find(|l| l.name() == word) {
             if level.is_some() {
                 return Err(Problem::says(format!("duplicate log level \"{word}\"")).at(index));
             }
@@ -80,7 +95,7 @@ fn level(d: &Directive) -> Result<Level, Problem> {
             return Err(Problem::says(format!("invalid log level \"{word}\"")).at(index).hint(hint));
         }
     }
-    Ok(level.unwrap_or(Level::Error))
+    Ok((level.unwrap_or(Level::Error), json.unwrap_or(false)))
 }
 
 #[cfg(test)]
@@ -105,6 +120,9 @@ mod tests {
         assert_eq!(one("stderr info"), (Level::Info, "Stderr".into()));
         assert_eq!(one("memory:32k debug"), (Level::Debug, "Memory(memory:32768)".into()));
         assert_eq!(one("/x debug_http debug_event").0, Level::Debug);
+        let json = |text: &str| read(text).expect(text).0.remove(0).json;
+        assert!(json("/x format=json") && json("/x format=json warn") && json("stderr info format=json"));
+        assert!(!json("/x info") && !json("/x format=text"));
         assert!(one("syslog:server=127.0.0.1:5140,tag=t warn").1.contains("tag=t"));
     }
 
@@ -114,6 +132,8 @@ mod tests {
             ("/x loud", "invalid log level \\\"loud\\\""),
             ("/x info warn", "duplicate log level \\\"warn\\\""),
             ("/x info debug_http", "invalid log level \\\"debug_http\\\""),
+            ("/x format=xml", "unknown log format \\\"xml\\\""),
+            ("/x format=json format=json", "duplicate log format"),
             ("memory:1", "invalid buffer size \\\"1\\\""),
             ("syslog:", "unknown syslog parameter"),
         ] {

@@ -5,11 +5,13 @@
 pub mod clock;
 pub mod error_log;
 pub mod error_log_value;
+mod json_line;
 pub mod log_file;
 pub mod ring;
 pub mod syslog;
 
 pub use error_log::{ErrorLog, Level, Sink, Target, os};
 pub use error_log_value::{ErrorLogLines, MainLog, STDERR_USED};
+pub use json_line::Detail;
 pub use log_file::{DefaultAccessLog, LogFile, LogFiles};
 pub use syslog::SyslogTarget;

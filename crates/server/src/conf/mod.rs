@@ -365,7 +365,7 @@ fn main_log(lines: Option<ErrorLogLines>, invocation: &Invocation, cx: &mut Cx) 
             Some(path) => Sink::File(cx.get::<LogFiles>().file(path)),
             None => Sink::Stderr,
         };
-        targets.push(Target { level: observe::Level::Error, sink });
+        targets.push(Target { level: observe::Level::Error, sink, json: false });
     }
     Arc::new(ErrorLog::new(targets))
 }

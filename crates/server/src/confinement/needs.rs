@@ -31,6 +31,8 @@ const PATHS: [&[u8]; 4] = [b"$uri", b"$document_uri", b"$request_uri", b"$fastcg
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 const DNS: u16 = 53;
+const OTLP_GRPC: u16 = 4317;
+const OTLP_HTTP: u16 = 4318;
 
 /// Returns the needs of the workers of a configuration.
 pub fn needs(items: &[Item], bases: &Bases<'_>, core: &CorePlan, http: Option<&HttpPlan>) -> Needs {
@@ -167,6 +169,14 @@ impl Walk<'_> {
                 }
                 self.address(&first.map(Word::text).unwrap_or_default(), HTTP);
             }
+            "endpoint" if around == "otel_exporter" => {
+                let text = first.map(Word::text).unwrap_or_default();
+                // The protocol decides on the default port.
+                let authority = text.split_once("://").map_or(&*text, |(_, rest)| rest);
+                let authority = authority.split('/').next().unwrap_or_default();
+                self.address(authority, OTLP_GRPC);
+                self.address(authority, OTLP_HTTP);
+            }
             "health_check" => {
                 for port in d.args.iter().filter_map(|word| word.bytes.strip_prefix(b"port=")) {
                     self.address(&format!("x:{}", String::from_utf8_lossy(port)), HTTP);
@@ -274,6 +284,14 @@ mod tests {
         let text = "resolver 127.0.0.1 [::1]:5353; upstream u { server a:8080; server b; server unix:/x; }
             server { proxy_pass https://h/; fastcgi_pass 127.0.0.1:9000; listen 1; }";
         assert_eq!(walk(text).connect, ports(&[53, 80, 443, 5353, 8080, 9000]));
+        for (endpoint, want) in [
+            ("localhost", &[4317, 4318][..]),
+            ("http://a/v1/traces", &[4317, 4318]),
+            ("https://[::1]:99/x", &[99]),
+            ("a:98", &[98]),
+        ] {
+            assert_eq!(walk(&format!("otel_exporter {{ endpoint {endpoint}; }}")).connect, ports(want), "{endpoint}");
+        }
         assert_eq!(walk("proxy_pass http://$host;").connect, Ports::Any);
         assert_eq!(walk("proxy_pass http://a:81$request_uri;").connect, Ports::Any, "what follows may be digits");
         assert_eq!(walk("proxy_pass http://a:81/$uri;").connect, ports(&[81]));

@@ -26,9 +26,21 @@ impl<P: 'static> Area<'_, P> {
     fn unsettled(&self) -> Vec<String> {
         self.1.iter().flat_map(|work| work.unsettled(self.0)).collect()
     }
+    fn finish(&self, limit: Duration) -> Vec<LocalFuture<()>> {
+        self.1.iter().filter_map(|work| work.clone().finish(limit)).collect()
+    }
     fn run(&self, log: &Arc<ErrorLog>) -> Vec<LocalFuture<()>> {
         self.1.iter().map(|work| work.clone().run(Arc::downgrade(self.0), log.clone())).collect()
     }
+}
+
+/// Finishes the work of a configuration at the end of the process.
+pub async fn finish(config: &Config, limit: Duration) {
+    let mut all = JoinSet::new();
+    for one in ask(config, |area| area.finish(limit), |area| area.finish(limit)) {
+        all.spawn_local(one);
+    }
+    while all.join_next().await.is_some() {}
 }
 
 /// Asks both areas.

@@ -24,6 +24,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 /// After TERM, threads that do not end at once are not waited for longer.
 const TERMINATE_PATIENCE: Duration = Duration::from_millis(500);
+/// Time for work that remains after the last connection: the export of spans.
+const QUIT_FLUSH_MAX: Duration = Duration::from_secs(5);
+const TERMINATE_FLUSH_MAX: Duration = Duration::from_millis(700);
 /// How often a replaced plan is looked at: soon at first, seldom later.
 const RETIRED_FIRST: Duration = Duration::from_millis(20);
 const RETIRED_LAST: Duration = Duration::from_secs(1);
@@ -179,6 +182,8 @@ impl Loop {
                 break;
             }
         }
+        let limit = if self.ending == Ending::Now { TERMINATE_FLUSH_MAX } else { QUIT_FLUSH_MAX };
+        background::finish(&self.config, limit).await;
         say!(Notice, "exiting");
         if let Superior::Nobody(single) = &self.superior {
             single.clean_up(&self.config, &self.listeners);

@@ -9,6 +9,7 @@ pub mod http3;
 pub mod mail;
 pub mod openmetrics;
 pub mod origin;
+pub mod otlp;
 pub mod provider;
 pub mod simulated;
 pub mod zone;

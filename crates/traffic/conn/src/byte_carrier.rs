@@ -155,13 +155,9 @@ impl ByteCarrier {
     /// Closes after a protocol violation; the core has queued the reason.
     fn fail(&self, error: &ProtocolError) {
         let connection = self.streams.connection();
-        let client = connection.peer_text();
-        let (words, local, name) = (error.words, &connection.local, short_name(self.core.borrow().version()));
-        self.link.worker.log(
-            Level::Info,
-            connection.number,
-            format_args!("{words} while processing {name} connection, client: {client}, server: {local}"),
-        );
+        let (words, name) = (error.words, short_name(self.core.borrow().version()));
+        let words = format_args!("{words} while processing {name} connection");
+        self.link.worker.log_client(Level::Info, &connection, words);
         let _ = self.write();
         self.streams.cut_off();
         self.linger();

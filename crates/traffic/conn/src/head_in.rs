@@ -6,7 +6,7 @@ use http_engine::{Connection, Request, RequestBody, build, path};
 use http_types::{BodyLength, Known, Version};
 use metrics::process;
 use net::poller::Key;
-use observe::Level;
+use observe::{Detail, Level};
 use std::rc::Rc;
 use wire_h1::{HeadError, HeadLimits, HeadParser, Progress};
 
@@ -91,8 +91,10 @@ pub fn went_away(worker: &Worker, connection: &Connection, got: &std::io::Result
 
 fn waited(worker: &Worker, connection: &Connection, words: &str) {
     let listener = connection.listener.address();
-    let line = |client: &str| format!("{words} while waiting for request, client: {client}, server: {listener}");
-    tell(worker, connection, &line);
+    let Some(core) = worker.default_conf(connection).filter(|core| core.error_log.wants(Level::Info)) else { return };
+    let details = [Detail::new("client", connection.peer_text()), Detail::new("server", listener.to_string())];
+    let words = format_args!("{words} while waiting for request");
+    core.error_log.log_with(Level::Info, connection.number, words, &details);
 }
 
 fn tell(worker: &Worker, connection: &Connection, line: &dyn Fn(&str) -> String) {

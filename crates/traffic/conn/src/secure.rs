@@ -257,10 +257,8 @@ impl Secure {
     pub fn say(&self, worker: &Worker, level: Level, words: &str) {
         self.told.set(true);
         let connection = self.connection();
-        let client = connection.peer_text();
         let during = if self.stream.borrow().is_handshaking() { " while SSL handshaking" } else { "" };
-        let local = &connection.local;
-        worker.log(level, connection.number, format_args!("{words}{during}, client: {client}, server: {local}"));
+        worker.log_client(level, &connection, format_args!("{words}{during}"));
     }
 
     /// Sends `close_notify` without waiting.

@@ -442,16 +442,9 @@ impl Client {
                 Err(e) => {
                     let mut words = Vec::new();
                     e.log(&mut words);
-                    let client = self.connection.peer_text();
-                    self.worker.log(
-                        Level::Error,
-                        self.connection.number,
-                        format_args!(
-                            "{} while reading PROXY protocol, client: {client}, server: {}",
-                            String::from_utf8_lossy(&words),
-                            self.connection.local
-                        ),
-                    );
+                    let words = String::from_utf8_lossy(&words);
+                    let words = format_args!("{words} while reading PROXY protocol");
+                    self.worker.log_client(Level::Error, &self.connection, words);
                     return Err(End::Close);
                 }
             }

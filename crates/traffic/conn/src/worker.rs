@@ -162,6 +162,16 @@ impl Worker {
         log.log(level, connection, words);
     }
 
+    /// [`Worker::log`] about a client's connection.
+    pub fn log_client(&self, level: Level, connection: &Connection, words: std::fmt::Arguments<'_>) {
+        let log: Arc<ErrorLog> = self.serving.borrow().error_log.clone();
+        if log.wants(level) {
+            let client = observe::Detail::new("client", connection.peer_text());
+            let server = observe::Detail::new("server", connection.local.to_string());
+            log.log_with(level, connection.number, words, &[client, server]);
+        }
+    }
+
     pub fn next_number() -> u64 {
         NUMBERS.fetch_add(1, Ordering::Relaxed)
     }

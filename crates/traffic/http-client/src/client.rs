@@ -81,7 +81,7 @@ impl Client {
                     done => return done,
                 }
             }
-            let stream = self.open(&request.url).await?;
+            let stream = self.open(&request.url, b"http/1.1").await?;
             self.exchange(stream, request).await
         });
         asked.await.map_err(|_| Failure::TimedOut(Step::Receive))?
@@ -110,11 +110,11 @@ impl Client {
         Ok(response)
     }
 
-    /// Connects to the first address of a URL's host that answers.
-    async fn open(&self, url: &Url) -> Result<Stream, Failure> {
+    /// Connects to the first address of a URL's host that answers; over TLS with this protocol (ALPN).
+    pub(crate) async fn open(&self, url: &Url, alpn: &[u8]) -> Result<Stream, Failure> {
         let mut last = Failure::Unresolved(format!("no addresses of {}", url.host));
         for address in self.addresses(url).await? {
-            match self.connect(address, url).await {
+            match self.connect(address, url, alpn).await {
                 Ok(stream) => return Ok(stream),
                 Err(why) => last = why,
             }
@@ -141,7 +141,7 @@ impl Client {
         }
     }
 
-    async fn connect(&self, address: SocketAddr, url: &Url) -> Result<Stream, Failure> {
+    async fn connect(&self, address: SocketAddr, url: &Url, alpn: &[u8]) -> Result<Stream, Failure> {
         let connecting =
             timeout(self.settings.connect, Stream::connect(&Address::Ip(address), &Options::default())).await;
         let connected = connecting.map_err(|_| Failure::TimedOut(Step::Connect))?;
@@ -150,7 +150,7 @@ impl Client {
             let rules =
                 self.settings.rules.as_ref().ok_or_else(|| Failure::Tls("no TLS rules for an https URL".into()))?;
             let name = url.host.clone();
-            let target = Target { peer: address.to_string(), name, send_name: true, alpn: vec![b"http/1.1".to_vec()] };
+            let target = Target { peer: address.to_string(), name, send_name: true, alpn: vec![alpn.to_vec()] };
             let tls = TlsStream::client(rules, &target, None).map_err(|why| Failure::Tls(why.to_string()))?;
             let shaken = timeout(self.settings.connect, stream.handshake(tls)).await;
             shaken.map_err(|_| Failure::TimedOut(Step::Handshake))?.map_err(Failure::Handshake)?;

@@ -1,18 +1,20 @@
-//! The HTTP/1 client for requests that the server makes for itself: health checks, OCSP, certificates, keys, traces.
+//! The HTTP client for requests that the server makes for itself: health checks, OCSP, certificates, keys, traces.
 //!
-//! [`Client`] sends a request to a URL; [`send`] and [`Reader`] make one exchange over a connection of the caller. Responses are
+//! [`Client`] sends a request to a URL over HTTP/1, [`H2Client`] over HTTP/2; [`send`] and [`Reader`] make one exchange over a connection of the caller. Responses are
 //! bounded in size and time. Proxied requests do not come through here.
 
 #![forbid(unsafe_code)]
 
 mod client;
 mod failure;
+mod h2;
 mod reader;
 mod request;
 mod url;
 
 pub use client::{Client, Settings};
 pub use failure::{Failure, Step};
+pub use h2::{H2Answer, H2Client};
 pub use reader::{Limits, Reader, Response, send};
 pub use request::{BadField, Request};
 pub use url::Url;

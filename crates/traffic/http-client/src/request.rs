@@ -43,6 +43,15 @@ impl Request {
         Ok(Request { body, ..self.field("Content-Type", content_type)? })
     }
 
+    /// Returns the added fields.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.split(|c| *c == b'\n').filter_map(|line| {
+            let line = line.strip_suffix(b"\r")?;
+            let colon = line.iter().position(|c| *c == b':')?;
+            Some((line.get(..colon)?, line.get(colon + 2..)?))
+        })
+    }
+
     /// Writes the request as HTTP/1.1.
     pub(crate) fn bytes(&self, close: bool) -> Vec<u8> {
         let (method, target) = (self.method, &self.url.target);

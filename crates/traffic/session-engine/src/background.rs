@@ -4,6 +4,7 @@ use observe::ErrorLog;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
@@ -21,4 +22,9 @@ pub trait Background<P>: Send + Sync {
     }
     /// Runs while the plan serves. Holds the plan weakly across waits, so that a replaced one is freed.
     fn run(self: Arc<Self>, plan: Weak<P>, log: Arc<ErrorLog>) -> LocalFuture<()>;
+    /// Finishes at the end of the process, after the last session, within a time.
+    fn finish(self: Arc<Self>, limit: Duration) -> Option<LocalFuture<()>> {
+        let _ = limit;
+        None
+    }
 }

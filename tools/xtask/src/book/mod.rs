@@ -39,6 +39,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "docs/lint.md",
             "docs/metrics.md",
             "docs/grafana.md",
+            "docs/tracing.md",
             "docs/mail.md",
         ],
     ),

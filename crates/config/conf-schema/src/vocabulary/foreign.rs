@@ -80,7 +80,7 @@ const FAMILIES: &[Family] = &[
         "a module for variables", "\"set\", \"map\" and the \"set_...\" directives of set-misc are supported"),
     family(&["proxy_connect", "proxy_connect_allow", "proxy_connect_address", "proxy_connect_bind", "proxy_connect_response", "proxy_connect_data_timeout"], "ngx_http_proxy_connect_module", "write \"tunnel_pass\""),
     family(&["opentracing", "opentracing_*", "opentelemetry*", "otel_*", "zipkin_*", "datadog_*", "jaeger_*"], "a module for tracing",
-        "pass \"traceparent\" on with \"proxy_set_header\" and log \"$request_id\""),
+        "write \"otel_exporter\", \"otel_trace\" and \"otel_trace_context\""),
     family(&["statsd_*", "graphite_*", "req_status*", "reqstat*", "log_zmq_*", "stream_server_traffic_status*", "server_traffic_status*"], "a module for statistics",
         "write \"metrics;\" in a location, or \"vhost_traffic_status\""),
     family(&["status", "status_format", "health_check_timeout", "session_log", "session_log_*", "zone_sync*", "mgmt", "license_token", "usage_report"],

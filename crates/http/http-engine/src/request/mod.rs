@@ -19,10 +19,12 @@ use crate::family::Family;
 use crate::plan::{HttpPlan, Location, Server};
 use crate::response::OutHead;
 use crate::session::Source;
+use crate::span::RequestSpan;
 use crate::trace::{Step, StepKind, Trace};
 use crate::upstream_slot::UpstreamSlot;
 use conf_schema::At;
 use http_types::{BodyLength, Known, Method, RequestHead};
+use observe::Detail;
 use session_engine::Slot;
 use session_engine::variable::VarId;
 use std::any::Any;
@@ -64,6 +66,15 @@ pub struct Request {
     extensions: Vec<Box<dyn Any>>,
     /// Steps of a traced request (`trace.rs`).
     trace: Option<Box<Trace>>,
+    /// Trace context, shared with subrequests (`span.rs`).
+    pub span: Option<Rc<RequestSpan>>,
+}
+
+/// Formats an id in hexadecimal.
+fn digits(octets: &[u8]) -> String {
+    let mut out = String::with_capacity(octets.len() * 2);
+    crate::span::hex(octets, &mut out);
+    out
 }
 
 /// A folder's response to an error (`htaccess`).
@@ -249,6 +260,7 @@ impl Request {
             scratch,
             extensions,
             trace,
+            span,
         } = self;
         scope.reset();
         target.reset();
@@ -264,6 +276,7 @@ impl Request {
         scratch.clear();
         extensions.clear();
         *trace = None;
+        *span = None;
     }
     /// Writes to the location's error log, with the context that nginx adds to messages of a request.
     #[cold]
@@ -281,31 +294,41 @@ impl Request {
             return;
         }
         let c = self.connection();
-        let client = c.peer_text();
-        let server = String::from_utf8_lossy(&self.srv().name);
         let line = String::from_utf8_lossy(self.head.line.of(&self.buf));
-        let mut text = match (self.accounting.action, upstream) {
-            // Messages that name the server also state the action.
-            (Some(action), None) => format!("{words} while {action}, client: {client}, server: {server}"),
-            _ => format!("{words}, client: {client}, server: {server}"),
-        };
+        let mut details = vec![
+            Detail::new("client", c.peer_text()),
+            Detail::new("server", String::from_utf8_lossy(&self.srv().name)),
+        ];
         if !line.is_empty() {
-            text += &format!(", request: \"{line}\"");
+            details.push(Detail::quoted("request", line));
         }
         if self.is_subrequest() {
-            text += &format!(", subrequest: \"{}\"", String::from_utf8_lossy(&self.target.path));
+            details.push(Detail::quoted("subrequest", String::from_utf8_lossy(&self.target.path)));
         }
         let asked = || self.accounting.asked.and_then(|asked| asked(self));
         if let Some(url) = upstream.map(ToString::to_string).or_else(asked) {
-            text += &format!(", upstream: \"{url}\"");
+            details.push(Detail::quoted("upstream", url));
         }
         if let Some(host) = self.header(Known::Host) {
-            text += &format!(", host: \"{}\"", String::from_utf8_lossy(host));
+            details.push(Detail::quoted("host", String::from_utf8_lossy(host)));
         }
         if let Some(referer) = self.header(Known::Referer) {
-            text += &format!(", referrer: \"{}\"", String::from_utf8_lossy(referer));
+            details.push(Detail::quoted("referrer", String::from_utf8_lossy(referer)));
         }
-        log.log(level, c.number, format_args!("{text}"));
+        if let Some(id) = &self.accounting.id {
+            details.push(Detail::hidden("request_id", digits(id)));
+        }
+        if let Some(span) = &self.span {
+            details.push(Detail::hidden("trace_id", digits(&span.trace_id)));
+            details.push(Detail::hidden("span_id", digits(&span.span_id)));
+        }
+        match (self.accounting.action, upstream) {
+            // Messages that name the server also state the action.
+            (Some(action), None) => {
+                log.log_with(level, c.number, format_args!("{words} while {action}"), &details);
+            }
+            _ => log.log_with(level, c.number, words, &details),
+        }
     }
 }
 

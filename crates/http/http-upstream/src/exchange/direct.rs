@@ -105,8 +105,9 @@ impl Direct {
             Err(_) => return Err(self.escalate(attempt, ResumedAt::Connect)),
         };
         process::UPSTREAM_REQUESTS.up();
+        let span = r.begin_try();
         if let Some(state) = UpstreamState::of(r) {
-            state.push(Try::of(peer, started));
+            state.push(Try { span, ..Try::of(peer, started) });
             state.answer = None;
         }
         match kept {

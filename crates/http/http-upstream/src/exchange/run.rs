@@ -316,8 +316,9 @@ async fn ask(
     let started = match at {
         None | Some(ResumedAt::Connect | ResumedAt::Failed(_)) => {
             let started = clock::now();
+            let span = r.begin_try();
             if let Some(state) = UpstreamState::of(r) {
-                state.push(Try::of(peer, started));
+                state.push(Try { span, ..Try::of(peer, started) });
                 state.answer = None;
             }
             started

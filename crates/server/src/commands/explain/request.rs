@@ -469,6 +469,7 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
         HandlerOrder::ServerOcsp => &["ssl_ocsp"],
         HandlerOrder::ServerEarlyBody => &["client_body_early_read"],
         HandlerOrder::Video => &["mp4", "flv"],
+        HandlerOrder::Otel => &["otel_trace", "otel_trace_context"],
         HandlerOrder::ServerExplain => &["tidegate_explain"],
         HandlerOrder::Files => &["root", "alias"],
         HandlerOrder::Script | HandlerOrder::ServerScript => &["rewrite"],

@@ -219,9 +219,7 @@ impl Client {
     /// Logs how the connection fared.
     fn say(&self, listener: &QuicListener, level: Level, words: &str) {
         let connection = self.connection();
-        let client = connection.peer_text();
-        let local = &connection.local;
-        listener.worker().log(level, connection.number, format_args!("{words}, client: {client}, server: {local}"));
+        listener.worker().log_client(level, &connection, format_args!("{words}"));
     }
 
     fn count_handshake(&self, connection: &Connection, done: Result<bool, metrics::TlsFailure>) {

@@ -274,15 +274,8 @@ impl QuicListener {
             Err(AcceptError { cause, response }) => {
                 metrics::count_handshake(metrics::Area::Http, Err(metrics::TlsFailure::Other));
                 if let ConnectionError::TransportError(error) = &cause {
-                    let client = connection.peer_text();
-                    self.worker.log(
-                        Level::Info,
-                        connection.number,
-                        format_args!(
-                            "SSL_do_handshake() failed (SSL: {}) while SSL handshaking, client: {client}, server: {}",
-                            error.reason, connection.local
-                        ),
-                    );
+                    let words = format_args!("SSL_do_handshake() failed (SSL: {}) while SSL handshaking", error.reason);
+                    self.worker.log_client(Level::Info, &connection, words);
                 }
                 if let Some(transmit) = response {
                     self.send_now(transmit, reply);

@@ -1,0 +1,78 @@
+//! The tries of a request's servers as spans, and the field that tells servers of them.
+
+use crate::Request;
+use crate::span::{TRIES_MAX, TrySpan, new_id, traceparent};
+use http_types::{Field, Fields, Span as Place, known};
+
+impl Request {
+    /// Returns the id of the span of a new try, which the server receives as its parent; 0 without a span.
+    #[inline]
+    pub fn begin_try(&mut self) -> u64 {
+        match &self.span {
+            None => 0,
+            Some(_) => self.begin_try_span(),
+        }
+    }
+
+    #[cold]
+    fn begin_try_span(&mut self) -> u64 {
+        let Some(span) = self.span.clone().filter(|span| span.sampled.get() && span.tries.get()) else { return 0 };
+        if span.made.get() >= TRIES_MAX {
+            return 0;
+        }
+        span.made.set(span.made.get() + 1);
+        let id = new_id();
+        if span.injected.get() {
+            self.set_incoming(b"traceparent", traceparent(&span.trace_id, &id, true).as_bytes());
+        }
+        u64::from_be_bytes(id)
+    }
+
+    /// Replaces all request fields of a name by one; an empty value removes them.
+    pub fn set_incoming(&mut self, name: &[u8], value: &[u8]) {
+        let mut fields = Fields::default();
+        for field in std::mem::take(&mut self.head.fields.all) {
+            if !field.name.of(&self.buf).eq_ignore_ascii_case(name) {
+                fields.push(field);
+            }
+        }
+        if !value.is_empty() {
+            let mut put = |text: &[u8]| {
+                let start = self.buf.len() as u32;
+                self.buf.extend_from_slice(text);
+                Place { start, end: self.buf.len() as u32 }
+            };
+            let (at, value) = (put(name), put(value));
+            fields.push(Field { name: at, value, known: known(name) });
+        }
+        self.head.fields = fields;
+    }
+
+    /// Hands the tries of an ended subrequest to its main request.
+    #[cold]
+    pub(crate) fn hand_over_tries(&mut self) {
+        if let Some(span) = self.span.clone() {
+            let mut tries = self.upstream.tries();
+            let path: Box<str> = String::from_utf8_lossy(&self.target.path).into();
+            let method: Box<str> = String::from_utf8_lossy(self.method_name()).into();
+            for one in &mut tries {
+                (one.subrequest, one.method) = (Some(path.clone()), method.clone());
+            }
+            span.ended.borrow_mut().append(&mut tries);
+        }
+    }
+
+    /// Takes the tries of a request and its subrequests, in the order of their start.
+    pub fn take_tries(&mut self) -> Vec<TrySpan> {
+        let mut all = self.upstream.tries();
+        let method: Box<str> = String::from_utf8_lossy(self.method_name()).into();
+        for one in &mut all {
+            one.method = method.clone();
+        }
+        if let Some(span) = &self.span {
+            all.append(&mut span.ended.borrow_mut());
+        }
+        all.sort_by_key(|one| one.started);
+        all
+    }
+}

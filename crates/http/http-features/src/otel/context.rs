@@ -1,0 +1,99 @@
+//! A request's trace context: made once, at the rewrite phase or by the first of its variables.
+
+use super::settings::Settings;
+use http_engine::request::URI_CHANGES_MAX;
+use http_engine::span::{RequestSpan, hex, traceparent};
+use http_engine::variable::Builtin;
+use http_engine::{Flow, Handler, Request, Template};
+use otlp::context::{Parent, parent, state};
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub static ROWS: &[Builtin] = &[
+    Builtin::one("otel_trace_id", trace_id, "The id of the trace, in hexadecimal."),
+    Builtin::one("otel_span_id", span_id, "The id of the request's span, in hexadecimal."),
+    Builtin::one("otel_parent_id", parent_id, "The id of the parent span; none without `otel_trace_context extract`."),
+    Builtin::one("otel_parent_sampled", parent_sampled, "`1` if the parent span is sampled, otherwise `0`."),
+];
+
+/// Decides at the rewrite phase whether a request is traced, and passes its context on.
+pub struct Start {
+    /// `None`: not traced.
+    pub trace: Option<Template>,
+    pub settings: Arc<Settings>,
+}
+
+impl Handler for Start {
+    fn run(&self, r: &mut Request) -> Flow {
+        // The decision of the first location stands.
+        if r.is_subrequest() || (r.progress.internal && r.progress.uri_changes_left < URI_CHANGES_MAX) {
+            return Flow::Declined;
+        }
+        let sampled = self.trace.as_ref().is_some_and(|trace| match trace.as_literal() {
+            Some(text) => matches!(text, b"on" | b"1"),
+            None => matches!(trace.eval(r).as_slice(), b"on" | b"1"),
+        });
+        if !sampled && !self.settings.extracts && !self.settings.injects {
+            return Flow::Declined;
+        }
+        let span = ensure(r);
+        span.sampled.set(sampled);
+        span.tries.set(self.settings.tries);
+        if self.settings.injects {
+            span.injected.set(true);
+            r.set_incoming(b"traceparent", traceparent(&span.trace_id, &span.span_id, sampled).as_bytes());
+            r.set_incoming(b"tracestate", &span.state);
+        }
+        Flow::Declined
+    }
+}
+
+/// Returns the client's context; more than one `traceparent` is none (W3C Trace Context, 3.2.1).
+fn extract(r: &Request) -> Option<(Parent, Box<[u8]>)> {
+    let of = |name: &'static [u8]| {
+        r.headers().filter(move |(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    };
+    let mut parents = of(b"traceparent");
+    let (Some(first), None) = (parents.next(), parents.next()) else { return None };
+    Some((parent(first)?, state(of(b"tracestate"))))
+}
+
+/// Returns the context, made on demand.
+fn ensure(r: &mut Request) -> Rc<RequestSpan> {
+    if let Some(span) = &r.span {
+        return span.clone();
+    }
+    let extracts = r.loc().ext::<Settings>().map(|settings| settings.extracts);
+    let parent = extracts.unwrap_or(false).then(|| extract(r)).flatten();
+    let mut span = RequestSpan::begin();
+    if let Some((parent, state)) = parent {
+        span.trace_id = parent.trace_id;
+        (span.parent_id, span.parent_sampled) = (Some(parent.span_id), parent.sampled);
+        span.state = state;
+    }
+    r.span.insert(Rc::new(span)).clone()
+}
+
+fn put(octets: &[u8], out: &mut Vec<u8>) -> bool {
+    let mut text = String::with_capacity(octets.len() * 2);
+    hex(octets, &mut text);
+    out.extend_from_slice(text.as_bytes());
+    true
+}
+
+fn trace_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    put(&ensure(r).trace_id, out)
+}
+
+fn span_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    put(&ensure(r).span_id, out)
+}
+
+fn parent_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    ensure(r).parent_id.is_some_and(|id| put(&id, out))
+}
+
+fn parent_sampled(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    out.push(if ensure(r).parent_sampled { b'1' } else { b'0' });
+    true
+}

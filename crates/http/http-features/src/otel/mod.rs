@@ -1,0 +1,161 @@
+//! otel: OpenTelemetry traces (nginx: `ngx_otel_module`).
+//!
+//! `exporter.rs` reads `otel_exporter`; `context.rs` makes a request's trace context and its variables; `span.rs` makes the spans
+//! at the request's end, which crate `otlp` exports on the control thread (`background.rs`).
+
+mod background;
+mod context;
+mod exporter;
+mod facts;
+mod old;
+mod settings;
+mod span;
+mod stable;
+
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use context::Start;
+use exporter::ExporterBlock;
+use http_engine::variable::Builtin;
+use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, Template};
+use otlp::Exporter;
+use settings::{Propagation, Semconv, Settings};
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    pub struct OtelConf from OtelInput {
+        /// Exports spans by OTLP: `endpoint` (`[http[s]://]host[:port][/path]`; gRPC, or HTTP if there is a path),
+        /// `protocol` (`grpc` or `http/protobuf`), `trusted_certificate`, `header`, `interval` (5s), `batch_size` (512)
+        /// and `batch_count` (4). Spans beyond `batch_size` times `batch_count` are dropped. See docs/tracing.md.
+        otel_exporter: ExporterBlock,
+        /// The attribute `service.name` of the resource.
+        otel_service_name: Name = "unknown_service:nginx",
+        /// An attribute of the resource.
+        otel_resource_attr: Resources,
+        /// Traces requests: `on`, `off` or a value with variables, of which `on` and `1` trace.
+        otel_trace: Template = "off",
+        /// The fields `traceparent` and `tracestate` of requests: `extract` makes the client's context the parent,
+        /// `inject` passes the own context to servers, `propagate` does both, `ignore` passes the client's unchanged.
+        otel_trace_context: Propagation = "ignore",
+        /// The name of the span, instead of the location's name.
+        otel_span_name: Template,
+        /// An attribute of the span. Names that begin with `http.request.header.` or `http.response.header.` get a list.
+        otel_span_attr: SpanAttributes,
+        /// The names of the automatic attributes: nginx's (version 1.16.0 of the semantic conventions), the stable ones
+        /// (since 1.23.0), or both.
+        otel_semconv: Semconv = "old",
+        /// Makes a child span of kind client for every try of an upstream server, those of subrequests included. The
+        /// injected `traceparent` then names the span of the try, otherwise that of the request.
+        otel_upstream_spans: bool = "off",
+    }
+}
+
+/// `otel_service_name`
+#[derive(Clone, Debug)]
+pub struct Name(String);
+
+impl Value for Name {
+    const SYNTAX: &'static str = "name";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Ok(Name(d.args.first().map(|word| word.text().into_owned()).unwrap_or_default()))
+    }
+}
+
+/// `otel_resource_attr`: later values of a name replace earlier ones.
+#[derive(Clone, Debug)]
+pub struct Resources(Vec<(String, String)>);
+
+fn name_of(d: &Directive) -> Result<String, Problem> {
+    match d.args.first().map(|word| word.text().into_owned()) {
+        Some(name) if !name.is_empty() => Ok(name),
+        _ => Err(Problem::says("empty attribute name").at(0)),
+    }
+}
+
+impl Value for Resources {
+    const SYNTAX: &'static str = "name value";
+    const REPEATS: bool = true;
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let value = d.args.get(1).map(|word| word.text().into_owned()).unwrap_or_default();
+        Ok(Resources(vec![(name_of(d)?, value)]))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.retain(|(name, _)| !later.0.iter().any(|(other, _)| other == name));
+        self.0.extend(later.0);
+    }
+}
+
+/// `otel_span_attr`
+#[derive(Clone)]
+pub struct SpanAttributes(Vec<Arc<(String, Template)>>);
+
+impl Value for SpanAttributes {
+    const SYNTAX: &'static str = "name value";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let value = d.args.get(1).map(|word| word.bytes.clone()).unwrap_or_default();
+        let value = Template::compile(cx, d, &value).map_err(|problem| problem.at(1))?;
+        Ok(SpanAttributes(vec![Arc::new((name_of(d)?, value))]))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+/// The exporter of the configuration; kept in `Cx`.
+#[derive(Default)]
+struct Current(Option<Arc<Exporter>>);
+
+/// The feature.
+pub struct OtelFeature;
+
+impl Feature for OtelFeature {
+    fn table(&self) -> Table {
+        OtelConf::table("otel", Area::Http)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        context::ROWS
+    }
+    fn plan_http(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        let exporter = conf.downcast_ref::<OtelConf>().and_then(|conf| {
+            let attributes = conf.otel_resource_attr.as_ref().map(|rows| rows.0.as_slice()).unwrap_or_default();
+            Some(Arc::new(conf.otel_exporter.as_ref()?.exporter(&conf.otel_service_name.0, attributes)))
+        });
+        if let Some(exporter) = &exporter {
+            http.background.push(Arc::new(background::Export(exporter.clone())));
+        }
+        http.cx.get::<Current>().0 = exporter;
+        Ok(())
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<OtelConf>() else { return Ok(()) };
+        let exporter = block.cx.get::<Current>().0.clone();
+        let traces = conf.otel_trace.as_literal() != Some(b"off");
+        if traces && exporter.is_none() {
+            return Err(Problem::says("\"otel_exporter\" block is missing")
+                .of("otel_trace")
+                .hint("write \"otel_exporter { endpoint localhost:4317; }\" in the http block"));
+        }
+        let context = conf.otel_trace_context;
+        if exporter.is_none() && context == Propagation::Ignore {
+            return Ok(());
+        }
+        let settings = Arc::new(Settings {
+            extracts: matches!(context, Propagation::Extract | Propagation::Propagate),
+            injects: matches!(context, Propagation::Inject | Propagation::Propagate),
+            name: conf.otel_span_name.clone(),
+            attributes: conf.otel_span_attr.as_ref().map(|rows| rows.0.clone()).unwrap_or_default(),
+            semconv: conf.otel_semconv,
+            tries: conf.otel_upstream_spans,
+        });
+        block.location.extensions.push(settings.clone());
+        if traces || context != Propagation::Ignore {
+            let start = Start { trace: traces.then(|| conf.otel_trace.clone()), settings: settings.clone() };
+            block.handle(HandlerOrder::Otel, Arc::new(start));
+        }
+        if let Some(exporter) = exporter {
+            block.location.loggers.push(Arc::new(span::End { settings, exporter }));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! The spans of an ended request: its own of kind server, and those of the tries of servers.
+
+use super::facts::{status, variable};
+use super::settings::Settings;
+use super::{old, stable};
+use base::clock::{self, Instant};
+use http_engine::span::{RequestSpan, TrySpan};
+use http_engine::{Logger, Request};
+use observe::Level;
+use otlp::Exporter;
+use otlp::proto::{CLIENT, SERVER, Span};
+use std::sync::Arc;
+
+/// Bits of `Span.flags`: sampled, and what is known of where the parent is (`SpanFlags`).
+const SAMPLED: u32 = 1;
+const KNOWS_REMOTE: u32 = 0x100;
+const IS_REMOTE: u32 = 0x200;
+
+/// Makes the spans when the request is logged.
+pub struct End {
+    pub settings: Arc<Settings>,
+    pub exporter: Arc<Exporter>,
+}
+
+impl Logger for End {
+    fn log(&self, r: &mut Request) {
+        let Some(span) = r.span.clone().filter(|span| span.sampled.get()) else { return };
+        // A subrequest of `log_subrequest` has its main request's span.
+        if r.is_subrequest() {
+            return;
+        }
+        let mut spans = vec![self.server(r, &span)];
+        if span.tries.get() {
+            spans.extend(r.take_tries().into_iter().map(|one| self.client(&span, one)));
+        }
+        let dropped = self.exporter.queue.push(spans, clock::unix_millis() / 1000);
+        if let Some(dropped) = dropped {
+            r.log(Level::Notice, format_args!("OTel dropped records: {dropped}"));
+        }
+    }
+}
+
+fn nanos(at: Instant) -> u64 {
+    clock::unix_micros_at(at).saturating_mul(1000)
+}
+
+impl End {
+    fn server(&self, r: &mut Request, own: &RequestSpan) -> Span {
+        let settings = &self.settings;
+        let name = match &settings.name {
+            Some(name) => name.eval(r),
+            None if settings.is_old() => r.loc().name.clone(),
+            None => stable::name(r),
+        };
+        let mut span = Span {
+            trace_id: own.trace_id.to_vec(),
+            span_id: own.span_id.to_vec(),
+            trace_state: String::from_utf8_lossy(&own.state).into_owned(),
+            parent_span_id: own.parent_id.map(|id| id.to_vec()).unwrap_or_default(),
+            name: String::from_utf8_lossy(&name).into_owned(),
+            kind: SERVER,
+            start_time_unix_nano: nanos(r.accounting.started),
+            end_time_unix_nano: nanos(clock::now().max(r.accounting.started)),
+            flags: SAMPLED | KNOWS_REMOTE | if own.parent_id.is_some() { IS_REMOTE } else { 0 },
+            ..Span::default()
+        };
+        if status(r) >= 500 {
+            span.failed();
+        }
+        if !r.loc().name.is_empty() {
+            span.text("http.route", &r.loc().name);
+        }
+        if settings.is_old() {
+            old::server(r, &mut span);
+        }
+        if settings.is_stable() {
+            stable::server(r, &mut span);
+        }
+        if let Some(status) = variable(r, "upstream_cache_status") {
+            span.text("tidegate.cache.status", status);
+        }
+        for row in &settings.attributes {
+            let (name, value) = &**row;
+            let value = value.eval(r);
+            // Names are unique within a span.
+            span.attributes.retain(|known| known.key != *name);
+            match name.starts_with("http.request.header.") || name.starts_with("http.response.header.") {
+                true => span.list(name, value),
+                false => span.text(name, value),
+            }
+        }
+        span
+    }
+
+    fn client(&self, own: &RequestSpan, one: TrySpan) -> Span {
+        let mut span = Span {
+            trace_id: own.trace_id.to_vec(),
+            span_id: one.id.to_be_bytes().to_vec(),
+            trace_state: String::from_utf8_lossy(&own.state).into_owned(),
+            parent_span_id: own.span_id.to_vec(),
+            name: if self.settings.is_old() { format!("upstream {}", one.method) } else { one.method.to_string() },
+            kind: CLIENT,
+            start_time_unix_nano: nanos(one.started),
+            end_time_unix_nano: nanos(one.ended.max(one.started)),
+            flags: SAMPLED | KNOWS_REMOTE,
+            ..Span::default()
+        };
+        // Without a response, or with an error of the client (semantic conventions of HTTP, "Status").
+        if one.status == 0 || one.status >= 400 {
+            span.failed();
+        }
+        if self.settings.is_old() {
+            old::client(&one, &mut span);
+        }
+        if self.settings.is_stable() {
+            stable::client(&one, &mut span);
+        }
+        span.text("tidegate.upstream.scheme", one.scheme);
+        if let Some(path) = &one.subrequest {
+            span.text("tidegate.subrequest", path.as_bytes());
+        }
+        span
+    }
+}

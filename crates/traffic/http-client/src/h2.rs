@@ -1,0 +1,245 @@
+//! Requests over HTTP/2, one at a time, for gRPC: with trailers, over a connection that is kept.
+
+use crate::client::{Client, Settings};
+use crate::failure::{Failure, Step};
+use crate::{Request, Url};
+use base::clock;
+use runtime::time::timeout;
+use std::cell::RefCell;
+use std::io::ErrorKind;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use upstream::Stream;
+use wire_h2::{ClientEvent, ClientLimits, Encoder};
+
+/// Time for which a connection stays idle. Frames that arrive meanwhile are read before its next request.
+const IDLE_MS: u64 = 60_000;
+/// Octets that one read takes at most.
+const READ_BYTES: usize = 16 * 1024;
+
+/// A response with its whole body.
+#[derive(Clone, Debug, Default)]
+pub struct H2Answer {
+    pub status: u16,
+    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
+    pub trailers: Vec<(Vec<u8>, Vec<u8>)>,
+    pub body: Vec<u8>,
+}
+
+fn find<'a>(rows: &'a [(Vec<u8>, Vec<u8>)], name: &str) -> Option<&'a [u8]> {
+    rows.iter().find(|(known, _)| known == name.as_bytes()).map(|(_, value)| value.as_slice())
+}
+
+impl H2Answer {
+    /// Returns the value of the first field with this lower-case name.
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        find(&self.fields, name)
+    }
+    /// [`H2Answer::field`] for a trailer.
+    pub fn trailer(&self, name: &str) -> Option<&[u8]> {
+        find(&self.trailers, name)
+    }
+}
+
+struct Connection {
+    core: wire_h2::Client,
+    stream: Stream,
+    url: Url,
+    since: clock::Instant,
+}
+
+/// A client of one thread, with one connection.
+pub struct H2Client {
+    client: Client,
+    settings: Settings,
+    kept: RefCell<Option<Connection>>,
+}
+
+impl H2Client {
+    pub fn new(settings: Settings) -> H2Client {
+        H2Client { client: Client::new(settings.clone()), settings, kept: RefCell::default() }
+    }
+
+    /// Makes a request, with prior knowledge in cleartext and by ALPN over TLS. It is sent again, once, if a kept connection
+    /// ended without a response.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn ask(&self, request: &Request) -> Result<H2Answer, Failure> {
+        let asked = timeout(self.settings.total, async {
+            if let Some(connection) = self.reuse(&request.url) {
+                match self.exchange(connection, request).await {
+                    Err(failure) if failure.is_stale() => {}
+                    done => return done,
+                }
+            }
+            let stream = self.client.open(&request.url, b"h2").await?;
+            stream.hurry();
+            let limits = ClientLimits { stream_window: 65_535, connection_window: 65_535, ..ClientLimits::default() };
+            let (core, url) = (wire_h2::Client::new(limits), request.url.clone());
+            self.exchange(Connection { core, stream, url, since: clock::now() }, request).await
+        });
+        asked.await.map_err(|_| Failure::TimedOut(Step::Receive))?
+    }
+
+    fn reuse(&self, url: &Url) -> Option<Connection> {
+        let kept = self.kept.borrow_mut().take()?;
+        let same = |a: &Url, b: &Url| (a.tls, &a.host, a.port) == (b.tls, &b.host, b.port);
+        (same(&kept.url, url) && clock::now().millis_since(kept.since) < IDLE_MS).then_some(kept)
+    }
+
+    async fn exchange(&self, mut connection: Connection, request: &Request) -> Result<H2Answer, Failure> {
+        // GOAWAY and the end of the connection may have arrived since.
+        std::future::poll_fn(|cx| Poll::Ready(transfer(&mut connection, cx))).await?;
+        let mut block = Vec::new();
+        let mut encoder = Encoder::stateless();
+        let url = &request.url;
+        let (scheme, authority): (&[u8], _) = (if url.tls { b"https" } else { b"http" }, url.authority());
+        for (name, value) in [
+            (&b":method"[..], request.method.as_bytes()),
+            (b":scheme", scheme),
+            (b":authority", authority.as_bytes()),
+            (b":path", url.target.as_bytes()),
+        ] {
+            encoder.field(name, value, &mut block);
+        }
+        for (name, value) in request.rows() {
+            encoder.field(&name.to_ascii_lowercase(), value, &mut block);
+        }
+        let Some(id) = connection.core.open(&block, request.body.is_empty()) else { return Err(Failure::Closed) };
+        let mut job =
+            Job { id, body: &request.body, sent: 0, answer: H2Answer::default(), limit: self.settings.limits.body };
+        std::future::poll_fn(|cx| job.poll(&mut connection, cx)).await?;
+        connection.core.forget(id);
+        let answer = job.answer;
+        if !connection.core.is_going() {
+            clock::update();
+            connection.since = clock::now();
+            // A cancelled stream's frame must leave.
+            let flushed = timeout(Duration::from_secs(1), async { flush(&mut connection).await }).await;
+            if matches!(flushed, Ok(Ok(()))) {
+                self.kept.borrow_mut().replace(connection);
+            }
+        }
+        Ok(answer)
+    }
+}
+
+async fn flush(connection: &mut Connection) -> std::io::Result<()> {
+    let out = connection.core.output().to_vec();
+    connection.core.advance(out.len());
+    connection.stream.write_all(&out).await
+}
+
+/// Writes and reads without waiting; registers for what comes next.
+fn transfer(connection: &mut Connection, cx: &mut Context<'_>) -> Result<(), Failure> {
+    let Connection { core, stream, .. } = connection;
+    while !core.output().is_empty() {
+        match stream.try_write(core.output()) {
+            Ok(0) => return Err(Failure::Closed),
+            Ok(n) => core.advance(n),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => match stream.poll_writable(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(e)) => return Err(Failure::Io(Step::Send, e)),
+            },
+            // The server's reason may be readable.
+            Err(_) => break,
+        }
+    }
+    let mut buf = Vec::with_capacity(READ_BYTES);
+    loop {
+        buf.clear();
+        match stream.try_read_buf(&mut buf) {
+            Ok(0) => return Err(Failure::Closed),
+            Ok(_) => core.receive(&buf).map_err(|error| Failure::Framing(error.words))?,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => match stream.poll_readable(cx) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(e)) => return Err(Failure::Io(Step::Receive, e)),
+            },
+            Err(e) => return Err(Failure::Io(Step::Receive, e)),
+        }
+    }
+}
+
+/// A request under way.
+struct Job<'a> {
+    id: u32,
+    body: &'a [u8],
+    sent: usize,
+    answer: H2Answer,
+    /// Octets of the response's body.
+    limit: usize,
+}
+
+impl Job<'_> {
+    fn poll(&mut self, connection: &mut Connection, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        self.put_body(connection);
+        loop {
+            let mut ended = false;
+            let transferred = transfer(connection, cx);
+            while let Some(event) = connection.core.poll_event() {
+                match self.event(connection, event) {
+                    Ok(false) => {}
+                    Ok(true) => ended = true,
+                    Err(why) => return Poll::Ready(Err(why)),
+                }
+            }
+            if ended {
+                return Poll::Ready(Ok(()));
+            }
+            if let Err(why) = transferred {
+                return Poll::Ready(Err(why));
+            }
+            // The server may have opened windows.
+            self.put_body(connection);
+            if connection.core.output().is_empty() || connection.stream.poll_writable(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn put_body(&mut self, connection: &mut Connection) {
+        let rest = self.body.get(self.sent..).unwrap_or_default();
+        if !rest.is_empty() {
+            self.sent += connection.core.send_body(self.id, rest, true);
+        }
+    }
+
+    /// Takes an event; `true` at the end of the response.
+    fn event(&mut self, connection: &mut Connection, event: ClientEvent) -> Result<bool, Failure> {
+        let rows = |list: &http_types::List| {
+            let plain = list.iter().filter(|(name, _)| !name.starts_with(b":"));
+            plain.map(|(name, value)| (name.to_vec(), value.to_vec())).collect::<Vec<_>>()
+        };
+        match event {
+            ClientEvent::Head { stream, list, end, .. } if stream == self.id => {
+                let status = list.iter().find(|(name, _)| *name == b":status");
+                let status = status.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
+                self.answer.status = status.ok_or(Failure::Malformed)?;
+                self.answer.fields = rows(&list);
+                Ok(end && self.answer.status >= 200)
+            }
+            ClientEvent::Body { stream, bytes, end, .. } if stream == self.id => {
+                connection.core.consumed(stream, bytes.len());
+                self.answer.body.extend_from_slice(&bytes);
+                if self.answer.body.len() > self.limit {
+                    return Err(Failure::TooLarge);
+                }
+                Ok(end)
+            }
+            ClientEvent::Trailers { stream, list, .. } if stream == self.id => {
+                self.answer.trailers = rows(&list);
+                Ok(true)
+            }
+            ClientEvent::Reset { stream, unprocessed, .. } if stream == self.id => {
+                // A server may end its side early, after a whole response (RFC 9113, 8.1).
+                Err(if unprocessed { Failure::Closed } else { Failure::Cut })
+            }
+            _ => Ok(false),
+        }
+    }
+}
