@@ -16,7 +16,7 @@ use support::{Site, free_port, http2, http3, text, wait};
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b9c7c989f97918e1";
 const STATE: &str = "congo=ucfJifl5GOE,rojo=00f067aa0ba902b7";
-const MAIN: &str = "daemon off; worker_processes 2;";
+const MAIN: &str = "load_module modules/ngx_otel_module.so; daemon off; worker_processes 2;";
 /// Spans leave at once.
 const SOON: &str = "interval 1ms;";
 

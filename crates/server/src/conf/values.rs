@@ -210,7 +210,7 @@ impl Value for Environment {
 pub struct Modules(pub Vec<String>);
 
 /// The modules that nginx and its distributors ship as files and whose directives we know.
-const KNOWN_MODULES: [&str; 22] = [
+const KNOWN_MODULES: [&str; 23] = [
     "ndk_http_module",
     "ngx_http_echo_module",
     "ngx_http_set_misc_module",
@@ -233,6 +233,7 @@ const KNOWN_MODULES: [&str; 22] = [
     "ngx_http_v2_module",
     "ngx_http_v3_module",
     "ngx_http_ssl_module",
+    "ngx_otel_module",
 ];
 
 const IGNORED: &str = "\"load_module\" is ignored: ";
