@@ -100,7 +100,11 @@ fn the_process_and_its_reloads() {
     let site = Site::new("daemon off; worker_processes 2;", &format!("http {{ server {{ {server} }} }}"));
     site.write("html/file", "hello");
     let running = site.start();
-    let families = scrape(port);
+    let families = wait("all threads", || {
+        let families = scrape(port);
+        let cpu = |worker| openmetrics::find(&families, "tidegate_worker_cpu_seconds_total", &[("worker", worker)]);
+        if cpu("0").is_some() && cpu("1").is_some() { Ok(families) } else { Err("a worker is missing") }
+    });
     let process = |name: &str| value(&families, &format!("tidegate_process_{name}"), &[]);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs_f64();
     assert!(process("resident_memory_bytes") > 1e6);
