@@ -4,6 +4,7 @@ use crate::clock;
 use crate::log_file::LogFile;
 use crate::ring::Ring;
 use crate::syslog::SyslogTarget;
+use crate::tail;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -88,6 +89,7 @@ impl ErrorLog {
             return;
         }
         let line = Line::new(level, connection, words);
+        tail::keep(level, line.bytes());
         for target in self.targets.iter().filter(|t| level <= t.level) {
             if let Err((e, syslog)) = target.write(level, line.bytes()) {
                 self.syslog_failed(&e, syslog);

@@ -8,6 +8,7 @@ pub mod error_log_value;
 pub mod log_file;
 pub mod ring;
 pub mod syslog;
+pub mod tail;
 
 pub use error_log::{ErrorLog, Level, Sink, Target, os};
 pub use error_log_value::{ErrorLogLines, MainLog, STDERR_USED};

@@ -289,7 +289,8 @@ impl Master {
     /// Reads, checks and binds; the worker gets the rest and answers later.
     fn reload(&mut self) {
         say!(Notice, "reconfiguring");
-        let Ok((config, listeners)) = reload::prepare(&self.invocation, &self.config, &self.listeners) else { return };
+        let prepared = reload::prepare(&self.invocation, &self.config, &self.listeners);
+        let Ok((config, listeners)) = prepared else { return self.tell_refused() };
         if config.core.pid != self.config.core.pid {
             if !pidfile::write(&config.core.pid) {
                 return;
@@ -328,6 +329,16 @@ impl Master {
         }
     }
 
+    /// Tells the worker process, which records reloads for the dashboard, why the last one was refused.
+    fn tell_refused(&self) {
+        let why = metrics::Lifecycle::record().pop().and_then(|last| last.result.err());
+        let worker = self.workers.iter().find(|worker| !worker.exiting);
+        if let (Some(why), Some(worker)) = (why, worker) {
+            // A worker process that is gone has nothing to record.
+            let _ = worker.commander.refused(&why);
+        }
+    }
+
     /// The worker's answer to a reload.
     fn answers(&mut self) {
         if self.pending.is_none() {
@@ -352,6 +363,7 @@ impl Master {
             }
             Ok(Some(Err(words))) => {
                 self.pending = None;
+                reload::note_refused(&words);
                 say!(Emerg, "the worker process refused the configuration, the old one stays: {words}");
             }
             // The end of the process is told by SIGCHLD.

@@ -42,7 +42,8 @@ pub fn run(ask: &Ask, verb: Verb, side: Side, name: Option<&str>, version: u32) 
     }
 }
 
-fn shown(listed: &Listed, side: Side, version: u32) -> Value {
+/// Returns a group with its servers.
+pub fn shown(listed: &Listed, side: Side, version: u32) -> Value {
     let group = &listed.group;
     let mut peers: Vec<Arc<Peer>> = group.members().all().cloned().collect();
     peers.sort_by_key(|peer| peer.number);

@@ -1,0 +1,90 @@
+//! The newest lines of all error logs, kept in memory while a page shows them.
+
+use crate::error_log::Level;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Lines kept.
+pub const LINES_MAX: usize = 200;
+/// Bytes kept of one line.
+pub const LINE_BYTES_MAX: usize = 512;
+
+/// A line of an error log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TailLine {
+    /// Number of the line since the process began to keep lines.
+    pub number: u64,
+    pub level: Level,
+    /// Without the line break; cut after [`LINE_BYTES_MAX`] bytes.
+    pub text: Box<[u8]>,
+}
+
+/// Readers that want lines to be kept.
+static READERS: AtomicUsize = AtomicUsize::new(0);
+static LINES: Mutex<(u64, VecDeque<TailLine>)> = Mutex::new((0, VecDeque::new()));
+
+/// Keeps lines until dropped.
+#[derive(Debug)]
+pub struct Reader(());
+
+impl Reader {
+    #[expect(clippy::new_without_default, reason = "a reader has an effect")]
+    pub fn new() -> Reader {
+        READERS.fetch_add(1, Ordering::Relaxed);
+        Reader(())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        READERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn keep(level: Level, line: &[u8]) {
+    if READERS.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let text: Box<[u8]> = line.get(..LINE_BYTES_MAX).unwrap_or(line).into();
+    let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+    let (count, all) = &mut *lines;
+    *count += 1;
+    if all.len() >= LINES_MAX {
+        all.pop_front();
+    }
+    all.push_back(TailLine { number: *count, level, text });
+}
+
+/// Returns the kept lines, oldest first.
+pub fn lines() -> Vec<TailLine> {
+    LINES.lock().unwrap_or_else(PoisonError::into_inner).1.iter().cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorLog, Sink, Target, ring::Ring};
+    use std::sync::Arc;
+
+    #[test]
+    fn the_newest_lines_are_kept_while_a_reader_wants_them() {
+        let sink = Sink::Memory(Arc::new(Ring::new(4096)));
+        let log = ErrorLog::new(vec![Target { level: Level::Warn, sink }]);
+        log.log(Level::Error, 0, format_args!("before"));
+        let reader = Reader::new();
+        for n in 0..LINES_MAX + 5 {
+            log.log(Level::Error, 0, format_args!("line {n} {}", "x".repeat(2 * LINE_BYTES_MAX)));
+        }
+        log.log(Level::Info, 0, format_args!("not recorded"));
+        drop(reader);
+        log.log(Level::Error, 0, format_args!("after"));
+        let all = lines();
+        let text = |line: Option<&TailLine>| line.map(|line| String::from_utf8_lossy(&line.text).into_owned());
+        assert_eq!(all.len(), LINES_MAX);
+        assert!(text(all.first()).is_some_and(|text| text.contains("line 5 x")));
+        assert!(text(all.last()).is_some_and(|text| text.contains("line 204 x")));
+        assert!(all.iter().all(|line| line.text.len() == LINE_BYTES_MAX && line.level == Level::Error));
+    }
+}
