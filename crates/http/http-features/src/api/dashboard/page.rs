@@ -168,6 +168,15 @@ pub async fn page(r: &mut Request, shared: Arc<Shared>) -> Flow {
         let value: Vec<u8> = value.iter().map(|c| if *c == b'+' { b' ' } else { *c }).collect();
         http_engine::path::unescape(&value, &mut plain);
         extra.url = String::from_utf8_lossy(&plain).trim().to_string();
+        if extra.url.starts_with('/') {
+            // A path is one of the host that shows this page.
+            let host = r.headers().find(|(name, _)| name.eq_ignore_ascii_case(b"host"));
+            let host = String::from_utf8_lossy(host.map(|(_, host)| host).unwrap_or_default()).into_owned();
+            let scheme = if r.connection().tls.is_some() { "https" } else { "http" };
+            if !host.is_empty() {
+                extra.url = format!("{scheme}://{host}{}", extra.url);
+            }
+        }
         extra.told = Some(if extra.url.len() > URL_BYTES_MAX {
             Err("the URL is too long".into())
         } else {
@@ -227,18 +236,14 @@ fn document(shared: &Shared, rendered: &Rendered, extra: &Extra) -> String {
         None => main.raw("<p class=\"message\" role=\"alert\" hidden></p>"),
     };
     let mut out = main.into_string();
+    // Tables are landmarks of their own; sections are none, or there would be two of one name.
     for part in rendered.parts(extra.span) {
-        for piece in
-            ["<section id=\"", part.id, "\" aria-labelledby=\"title-", part.id, "\"><h2 id=\"title-", part.id, "\">"]
-        {
+        for piece in ["<section id=\"", part.id, "\"><h2>", part.title, "</h2><div class=\"body\">", &part.html] {
             out.push_str(piece);
         }
-        for piece in [part.title, "</h2><div class=\"body\">", &part.html, "</div></section>"] {
-            out.push_str(piece);
-        }
+        out.push_str("</div></section>");
     }
-    let explain = Markup::new()
-        .raw("<section id=\"explain\" aria-labelledby=\"title-explain\"><h2 id=\"title-explain\">Explain a URL</h2>");
+    let explain = Markup::new().raw("<section id=\"explain\"><h2>Explain a URL</h2>");
     let explain = explain.add(explain::body(&extra.url, extra.told.as_ref())).raw("</section></main></body></html>\n");
     out.push_str(&explain.into_string());
     out

@@ -2,17 +2,17 @@
 
 use super::super::data::Data;
 use super::super::format;
-use super::super::html::{Cell, Column, Markup, Row, Table, Tone, badge, number, words};
+use super::super::html::{Cell, Column, Markup, Row, Table, Tone, badge, words};
 use super::{Section, place};
 use metrics::Lifecycle;
 
 const LOADS: &[Column] = &[words("Time"), words("Result"), words("Reason")];
 const LISTENERS: &[Column] = &[words("Address"), words("Protocols"), words("Default server"), words("Configured")];
-const FILES: &[Column] = &[words("File"), number("Number")];
+const FILES: &[Column] = &[words("File")];
 
 pub fn section(data: &mut Data<'_>) -> Option<Section> {
     let loads = Lifecycle::record().into_iter().rev().enumerate().map(|(index, load)| {
-        let time = Cell::text(format_args!("{} ({})", format::time(load.at), format::ago(load.at, data.now)));
+        let time = Cell::text(format::time(load.at));
         let (tone, result, why) = match load.result {
             Ok(number) => (Tone::Good, format!("serves as configuration {number}"), Cell::none()),
             Err(why) => (Tone::Bad, "refused, the previous one stayed".into(), Cell::text(why)),
@@ -53,7 +53,7 @@ pub fn section(data: &mut Data<'_>) -> Option<Section> {
     let body =
         body.add(Table { id: "listeners".into(), caption, columns: LISTENERS, rows: listeners.collect() }.show());
     let files = data.files.iter().enumerate().map(|(index, file)| {
-        let cells = vec![place(&file.display().to_string()), Cell::count(index as u64 + 1)];
+        let cells = vec![place(&file.display().to_string())];
         Row { key: index.to_string(), tone: Tone::Plain, cells }
     });
     let caption = Markup::new().raw("Files, in the order of their reading");

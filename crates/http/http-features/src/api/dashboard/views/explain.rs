@@ -9,7 +9,7 @@ pub fn body(url: &str, told: Option<&Result<Value, String>>) -> Markup {
     let form = Markup::new().raw("<form method=\"get\" action=\"./#explain\" class=\"explain\"><label>URL or path <input type=\"text\" name=\"explain\" required maxlength=\"2048\" autocomplete=\"off\"");
     let form = form.attribute("value", url).raw("></label><button>Explain</button></form>");
     match told {
-        None => form.raw("<p class=\"note\">Shows what the server does with a GET request, without passing it on.</p>"),
+        None => form.raw("<p class=\"note\">Shows what the server does with a GET request, without passing it on. A path is one of this host.</p>"),
         Some(Err(why)) => form.raw("<p role=\"alert\">").add(badge(Tone::Bad, why)).raw("</p>"),
         Some(Ok(told)) => form.add(explained(told)),
     }

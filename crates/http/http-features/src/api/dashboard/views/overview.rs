@@ -77,6 +77,11 @@ fn unit(value: Option<f64>, unit: &'static str) -> Markup {
     }
 }
 
+/// A gauge, which is whole at any time.
+fn whole(value: Option<f64>) -> Markup {
+    value.map_or_else(|| unit(None, ""), |value| Markup::of(format::count(value.round() as u64)))
+}
+
 fn sized(value: Option<f64>, per: &'static str) -> Markup {
     let Some(value) = value else { return Markup::new().raw("<span class=\"none\">–</span>") };
     let (number, unit) = format::scaled(value);
@@ -125,7 +130,7 @@ fn tiles(data: &Data<'_>, span: Span) -> Vec<Tile> {
         },
         Tile {
             name: "Requests in flight",
-            value: unit(now(Series::InFlight), ""),
+            value: whole(now(Series::InFlight)),
             below: Markup::of(format::count(process::TASKS.sum())).raw(" tasks"),
             line: Some(line(data, span, "Requests in flight", Series::InFlight, format::decimal)),
             tone: Tone::Plain,
@@ -158,11 +163,11 @@ fn tiles(data: &Data<'_>, span: Span) -> Vec<Tile> {
         });
     }
     let states = [Series::Reading, Series::Writing, Series::Waiting]
-        .map(|series| now(series).map_or_else(|| "–".into(), format::decimal));
+        .map(|series| now(series).map_or_else(|| "–".into(), |value| format::count(value.round() as u64)));
     let [reading, writing, waiting] = &states;
     tiles.push(Tile {
         name: "Client connections",
-        value: unit(now(Series::Connections), ""),
+        value: whole(now(Series::Connections)),
         below: Markup::of(format_args!("{reading} reading, {writing} writing, {waiting} waiting")),
         line: Some(line(data, span, "Connections", Series::Connections, format::decimal)),
         tone: Tone::Plain,
@@ -201,7 +206,7 @@ fn tiles(data: &Data<'_>, span: Span) -> Vec<Tile> {
     if data.inventory.stream.is_present() || process::MAIL_SESSIONS.sum() > 0 {
         tiles.push(Tile {
             name: "TCP, UDP and mail sessions",
-            value: unit(now(Series::Sessions), ""),
+            value: whole(now(Series::Sessions)),
             below: Markup::of(format::count(process::STREAM_SESSIONS_ENDED.sum())).raw(" ended"),
             line: Some(line(data, span, "Sessions", Series::Sessions, format::decimal)),
             tone: Tone::Plain,

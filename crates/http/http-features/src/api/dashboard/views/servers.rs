@@ -142,7 +142,11 @@ fn locations(data: &mut Data<'_>) -> Vec<Ranked> {
         let title = Markup::new().raw("<code>").raw(modifier(location)).text(path).raw("</code>");
         let server = String::from_utf8_lossy(&plan.srv(location.server).name).into_owned();
         let server = if server.is_empty() { Cell::none() } else { Cell::text(server) };
-        let handler = location.answered_by.map_or("files", |(name, _)| name);
+        let handler = match location.answered_by {
+            Some((name, _)) => name,
+            None if location.rewrite.is_empty() => "files",
+            None => "rewrite rules",
+        };
         let mut cells = vec![Cell::of(title), server, Cell::text(handler)];
         cells.extend(counts(zone, &["/responses/5xx", "/responses/4xx", "/requests"]));
         cells.push(rate(per_second));
