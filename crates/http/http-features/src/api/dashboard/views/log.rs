@@ -6,9 +6,6 @@ use super::Section;
 use observe::Level;
 use observe::tail::{TailLine, lines};
 
-/// Lines shown.
-const LINES_SHOWN: usize = 100;
-
 const COLUMNS: &[Column] = &[words("Time"), words("Level"), words("Message")];
 
 fn tone(level: Level) -> Tone {
@@ -20,11 +17,11 @@ fn tone(level: Level) -> Tone {
 }
 
 pub fn section(_: &mut Data<'_>) -> Option<Section> {
-    let rows = lines().iter().rev().take(LINES_SHOWN).map(row).collect();
+    let rows = lines().iter().rev().map(row).collect();
     let caption = Markup::new().raw("Newest lines of the error logs");
     let table = Table { id: "log".into(), caption, columns: COLUMNS, rows };
     let empty = "<p class=\"note\">Lines since the dashboard began, of this process, down to the level of each \
-                 <code>error_log</code>.</p>";
+                 <code>error_log</code>; lines below <code>warn</code> are fewer.</p>";
     Some(Section { id: "log", title: "Error log", body: table.show().raw(empty) })
 }
 
