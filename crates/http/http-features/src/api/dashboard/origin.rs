@@ -60,14 +60,19 @@ fn key() -> &'static hmac::Key {
     })
 }
 
-fn subject(location: &[u8]) -> Vec<u8> {
-    [b"dashboard ", location].concat()
+/// Bytes of the random part of a token. Tokens differ, so that lengths of compressed pages do not betray one.
+const NONCE_BYTES: usize = 16;
+
+fn sign(nonce: &[u8], location: &[u8]) -> hmac::Tag {
+    hmac::sign(key(), &[b"dashboard ", nonce, location].concat())
 }
 
-/// Returns the token that forms of a location carry. It is valid until the process ends.
+/// Returns a token for the forms of a location. It is valid until the process ends.
 pub fn token(location: &[u8]) -> String {
-    let tag = hmac::sign(key(), &subject(location));
-    tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut nonce = [0; NONCE_BYTES];
+    net::random::fill(&mut nonce);
+    let tag = sign(&nonce, location);
+    nonce.iter().chain(tag.as_ref()).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Compares a token in constant time.
@@ -76,8 +81,9 @@ pub fn is_token(location: &[u8], text: &str) -> bool {
         let text = std::str::from_utf8(pair).ok().filter(|text| text.bytes().all(|c| c.is_ascii_hexdigit()))?;
         u8::from_str_radix(text, 16).ok()
     });
-    let tag: Option<Vec<u8>> = digits.collect();
-    tag.is_some_and(|tag| hmac::verify(key(), &subject(location), &tag).is_ok())
+    let token: Option<Vec<u8>> = digits.collect();
+    let parts = token.as_ref().and_then(|token| token.split_at_checked(NONCE_BYTES));
+    parts.is_some_and(|(nonce, tag)| hmac::verify(key(), &[b"dashboard ", nonce, location].concat(), tag).is_ok())
 }
 
 #[cfg(test)]
@@ -142,7 +148,8 @@ mod tests {
     #[test]
     fn tokens_belong_to_their_location() {
         let token = token(b"/a/");
-        assert_eq!(token.len(), 64);
+        assert_eq!(token.len(), 96);
+        assert_ne!(token, super::token(b"/a/"));
         assert!(is_token(b"/a/", &token) && !is_token(b"/b/", &token));
         for wrong in
             ["", "00", "+f", &token[1..], &format!("{token}0"), &token.replace(|c: char| c.is_ascii_digit(), "a")]

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Sections are built again after this time.
 const FRESH: Duration = Duration::from_millis(900);
+/// Pages get another token after this time; earlier ones stay valid.
+const TOKEN_AGE: Duration = Duration::from_secs(60);
 /// Time that an explanation may wait for something.
 pub const EXPLAIN_PATIENCE: Duration = Duration::from_secs(2);
 /// URLs that wait for an explanation.
@@ -29,6 +31,8 @@ const URL_BYTES_MAX: usize = 2048;
 #[derive(Default)]
 pub struct State {
     rates: Rates,
+    /// For forms, and when it was made.
+    token: Option<(Instant, String)>,
     last: Option<Arc<Rendered>>,
 }
 
@@ -78,7 +82,8 @@ pub fn rendered(shared: &Shared, plan: &Arc<HttpPlan>) -> Arc<Rendered> {
         return last.clone();
     }
     state.rates.begin(now);
-    let token = origin::token(&shared.location);
+    let made = state.token.take().filter(|(at, _)| now.micros_since(*at) < TOKEN_AGE.as_micros() as u64);
+    let (_, token) = &*state.token.insert(made.unwrap_or_else(|| (now, origin::token(&shared.location))));
     let mut data = Data {
         plan,
         inventory: &shared.inventory,
@@ -88,7 +93,7 @@ pub fn rendered(shared: &Shared, plan: &Arc<HttpPlan>) -> Arc<Rendered> {
         rates: &mut state.rates,
         alerts: Vec::new(),
         now: clock::unix_millis(),
-        token: &token,
+        token,
     };
     let (overview, sections) = views::all(&mut data);
     let bad = data.alerts.iter().filter(|alert| alert.tone == Tone::Bad).count();

@@ -130,8 +130,10 @@ fn group(data: &mut Data<'_>, side: Side, listed: &Listed) -> (Tone, Markup) {
     }
     let worst =
         rows.iter().map(|row| row.tone).filter(|tone| matches!(tone, Tone::Bad | Tone::Warn)).min().unwrap_or_default();
-    let out =
-        described.iter().filter(|server| matches!(text(server, "state"), "unavail" | "unhealthy" | "down")).count();
+    let out = described
+        .iter()
+        .filter(|server| matches!(text(server, "state"), "unavail" | "unhealthy" | "down" | "draining" | "checking"))
+        .count();
     if worst == Tone::Bad && out == rows.len() {
         data.alert(Tone::Bad, "upstreams", format!("No server of upstream \"{}\" is available", group.name));
     }
@@ -190,7 +192,11 @@ fn row(data: &mut Data<'_>, (side, area): (Side, &str), listed: &Listed, peer: &
         Some(most) => Cell::number(peer.active() as f64, format_args!("{} of {most}", format::count(peer.active()))),
         None => Cell::count(peer.active()),
     };
-    let ms = |name: &str| number(name).map_or_else(Cell::none, |ms| Cell::number(ms as f64, format::millis(ms as f64)));
+    let ms = |name: &str| match number(name) {
+        None => Cell::none(),
+        Some(0) => Cell::number(0.0, "<1\u{a0}ms"),
+        Some(ms) => Cell::number(ms as f64, format::millis(ms as f64)),
+    };
     let counter = if side == Side::Http { "requests" } else { "connections" };
     let all = number(counter);
     let per_second = all.and_then(|all| data.rates.rate(format!("peer {area} {name} {}", peer.number), all));
