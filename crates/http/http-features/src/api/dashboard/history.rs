@@ -7,7 +7,6 @@ use http_engine::handler::LocalFuture;
 use http_engine::plan::Background;
 use metrics::{BOUNDS_MICROS, WorkerCounts, process};
 use observe::ErrorLog;
-use observe::tail::Reader;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -372,14 +371,12 @@ pub fn view(span: Span) -> View {
     }
 }
 
-/// Samples while the plan serves, and keeps lines of error logs.
+/// Samples while the plan serves.
 pub struct Sampler;
 
 impl Background<HttpPlan> for Sampler {
     fn run(self: Arc<Self>, _: Weak<HttpPlan>, _: Arc<ErrorLog>) -> LocalFuture<()> {
-        let reader = Reader::new();
         Box::pin(async move {
-            let _reader = reader;
             let mut next = clock::now();
             loop {
                 clock::update();

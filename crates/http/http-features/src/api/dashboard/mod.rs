@@ -21,6 +21,7 @@ use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directiv
 use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HttpBuild, HttpPlan, PlanOrder, Request};
 use http_types::Method;
+use observe::tail::Reader;
 pub use page::EXPLAIN_PATIENCE;
 use session_engine::inventory::Inventory;
 use session_engine::names::ServerName;
@@ -49,8 +50,10 @@ pub struct Given {
 #[derive(Default)]
 struct Wanted(bool);
 
-/// In the extensions of a plan with a dashboard.
-struct Present;
+/// In the extensions of a plan with a dashboard: lines of error logs are kept as long as the plan lives.
+struct Present {
+    _reader: Reader,
+}
 
 /// Tells whether a plan has a dashboard.
 pub fn has_dashboard(plan: &HttpPlan) -> bool {
@@ -85,7 +88,7 @@ impl Feature for DashboardFeature {
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         if http.cx.get::<Wanted>().0 {
             assets::prepare();
-            http.extensions.push(Arc::new(Present));
+            http.extensions.push(Arc::new(Present { _reader: Reader::new() }));
             http.background.push(Arc::new(history::Sampler));
         }
         Ok(())
@@ -219,7 +222,8 @@ impl Handler for Dashboard {
         if !matches!(path, "" | "data" | "events") {
             return Flow::Status(404);
         }
-        if !reads && !(path.is_empty() && r.target.method == Method::Post && shared.writes) {
+        let changes = path.is_empty() && r.target.method == Method::Post && shared.writes;
+        if !reads && !changes {
             return Flow::Status(405);
         }
         if !origin::is_known_host(&r.target.host, &shared.names) {

@@ -20,7 +20,7 @@ pub fn section(_: &mut Data<'_>) -> Option<Section> {
     let rows = lines().iter().rev().map(row).collect();
     let caption = Markup::new().raw("Newest lines of the error logs");
     let table = Table { id: "log".into(), caption, columns: COLUMNS, rows };
-    let empty = "<p class=\"note\">Lines since the dashboard began, of this process, down to the level of each \
+    let empty = "<p class=\"note\">Lines since the start of this process or of its first dashboard, down to the level of each \
                  <code>error_log</code>; lines below <code>warn</code> are fewer.</p>";
     Some(Section { id: "log", title: "Error log", body: table.show().raw(empty) })
 }
