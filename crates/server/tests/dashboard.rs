@@ -159,7 +159,7 @@ fn the_page_has_the_numbers_of_the_api() {
     assert_eq!(cell(&html, "keyvals", "pairs", "Pairs"), "0");
     assert!(cell(&html, "files", "/", "File").ends_with("conf/nginx.conf"));
     assert!(html.contains("no zone: requests are not counted") && !html.contains("<form method=\"post\""), "{html}");
-    // The same sections for scripts.
+    // Scripts get equal sections.
     let (status, head, body) = get(port, "/dash/data");
     assert!(status == 200 && head.contains("application/json"), "{head}");
     let data: Value = serde_json::from_str(&body).expect("JSON");
@@ -230,7 +230,7 @@ fn responses_are_protected_and_files_are_coded() {
     }
     let (status, head, _) = get(port, "/dash");
     assert!(status == 301 && head.contains("/dash/\n"), "{head}");
-    // A name that a page of somebody else has made point here.
+    // A name that a page of another site has made point here.
     for (host, status) in [("evil.example", 421), ("known.example", 200), ("localhost:1", 200), ("[::1]", 200)] {
         for path in ["/dash/", "/dash/data", "/dash/events"] {
             let request = format!("HEAD {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
@@ -506,7 +506,7 @@ fn urls_are_explained_by_the_running_configuration() {
     let origin = Origin::answering(|_| ok("from behind"));
     let site = site([port, front, stream_port], &origin, "dashboard;");
     let running = site.start();
-    // What the file holds by now does not matter.
+    // The present contents of the file do not matter.
     let conf = site.read("conf/nginx.conf");
     let line = conf.lines().position(|line| line.contains("location /cached")).expect("a line") + 1;
     site.write("conf/nginx.conf", "");

@@ -1,4 +1,4 @@
-//! What the views show: answers of the API, the plan, the history, and rates since the last look.
+//! Sources of the views: answers of the API, the plan, the history, and rates since the last look.
 
 use super::super::ask::{Ask, Verb};
 use super::super::run;

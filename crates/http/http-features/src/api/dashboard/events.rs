@@ -40,7 +40,7 @@ impl Drop for Seat {
     }
 }
 
-/// What the API's thread returns: the event, if something changed, and the hashes of the sections.
+/// Result of the API's thread: the event, if something changed, and the hashes of the sections.
 type Look = (Option<String>, Vec<u64>);
 
 enum Waits {

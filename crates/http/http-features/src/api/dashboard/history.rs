@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// What is recorded.
+/// A recorded number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Series {
     Requests,

@@ -1,4 +1,4 @@
-//! Checks that a browser sends a request for this page, and not for one of somebody else.
+//! Checks that a browser sends a request for this page, and not for a page of another site.
 
 use aws_lc_rs::hmac;
 use http_engine::Request;

@@ -27,7 +27,7 @@ const EXPLAIN_WAITING_MAX: usize = 4;
 /// Longest URL to be explained, in bytes.
 const URL_BYTES_MAX: usize = 2048;
 
-/// What the API's thread keeps between looks.
+/// State of the API's thread between looks.
 #[derive(Default)]
 pub struct State {
     rates: Rates,
@@ -136,7 +136,7 @@ pub async fn data(r: &mut Request, shared: Arc<Shared>) -> Flow {
     }
 }
 
-/// What a page shows besides the sections.
+/// Contents of a page besides the sections.
 #[derive(Default)]
 pub struct Extra {
     span: Span,
