@@ -1,5 +1,5 @@
-//! A real browser as the client: Chromium opens a WebSocket over HTTP/2, talks, and sees it closed cleanly (RFC 8441, 5). Skipped, with
-//! a message, where no Chromium is installed.
+//! A real browser as the client: Chromium opens a WebSocket over HTTP/2, talks, and sees it closed cleanly (RFC 8441, 5); it shows
+//! the dashboard. Skipped, with a message, where no Chromium is installed.
 
 mod support;
 
@@ -92,6 +92,49 @@ fn a_websocket_over_http2_closes_clean() {
     assert!(log.contains("HTTP/2.0 GET / 200"), "{log}");
     assert!(log.contains("/over?heard=there%20and%20back&clean=true&code=1000 204"), "{log}");
     assert!(log.contains("HTTP/2.0 GET /socket 200"), "the WebSocket has a stream of the page's connection: {log}");
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn the_dashboard_loads_its_files_and_opens_its_stream() {
+    let Some(browser) = chromium() else {
+        return eprintln!("skipped: no Chromium is installed (Debian's package chromium)");
+    };
+    let port = free_port();
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "http {{ log_format own '$request_method $uri $status $bytes_sent'; access_log logs/access.log own;
+              server {{ listen 127.0.0.1:{port}; location /dash/ {{ dashboard; }} }} }}"
+        ),
+    );
+    let running = site.start();
+    let profile = site.path("profile");
+    let mut child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
+        .arg("--remote-debugging-port=0")
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg(format!("http://127.0.0.1:{port}/dash/"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the browser starts");
+    // The page's policy permits its own script and style. The stream is logged at its end: reloads end it.
+    let log = wait("the stream in the access log", || {
+        let log = site.read("logs/access.log");
+        if log.contains("GET /dash/dashboard.js 200") {
+            running.signal("HUP");
+        }
+        if log.contains("GET /dash/events 200") { Ok(log) } else { Err(log) }
+    });
+    child.kill().expect("the browser is stopped");
+    child.wait().expect("it ends");
+    for path in ["/dash/ 200", "/dash/dashboard.css 200"] {
+        assert!(log.contains(path), "no {path}: {log}");
+    }
+    assert!(!log.contains("/favicon.ico"), "{log}");
     running.quit();
     site.assert_no_alerts();
 }

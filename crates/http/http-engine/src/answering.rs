@@ -17,6 +17,8 @@ const NAMES: &[&str] = &[
     "tunnel_pass",
     "stub_status",
     "metrics",
+    "api",
+    "dashboard",
     "empty_gif",
     "flv",
     "mp4",

@@ -25,6 +25,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::cache::UwsgiCache,
     &crate::cache::ResponseMemory,
     &crate::charset::Charset,
+    &crate::api::DashboardFeature,
     &crate::dav::DavFeature,
     &crate::degradation::DegradationFeature,
     &crate::early_body::EarlyBody,

@@ -25,7 +25,7 @@ mod zone;
 pub use cells::mark_worker;
 pub use exemplar::Exemplar;
 pub use gather::{Family, Sample, Value, gather};
-pub use lifecycle::Lifecycle;
+pub use lifecycle::{Lifecycle, LoadRecord};
 pub use nginx::nginx;
 pub use reading::{Reading, Times, WorkerCounts, readings, reset_workers, reset_zones, workers};
 pub use reference::reference;

@@ -1,7 +1,9 @@
 //! Loaded configurations and restarted processes. A forked worker process inherits the master's numbers, and both count
 //! reloads.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 static LOADS: AtomicU64 = AtomicU64::new(0);
@@ -14,6 +16,13 @@ static RELOAD_FAILED_AT: AtomicU64 = AtomicU64::new(0);
 static RESPAWNED: AtomicU64 = AtomicU64::new(0);
 /// Value of `RESPAWNED` at its last reset.
 static RESPAWNED_BEFORE: AtomicU64 = AtomicU64::new(0);
+static ENDING: AtomicBool = AtomicBool::new(false);
+static RECORD: Mutex<VecDeque<LoadRecord>> = Mutex::new(VecDeque::new());
+
+/// Records of [`Lifecycle::record`].
+const RECORDS_MAX: usize = 20;
+/// Longest reason of a failure in bytes.
+const REASON_BYTES_MAX: usize = 1024;
 
 /// The server's life so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +41,27 @@ pub struct Lifecycle {
     pub respawned_ever: u64,
 }
 
+/// A start or a reload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadRecord {
+    /// In milliseconds since 1970.
+    pub at: u64,
+    /// Number of the configuration, or why it was refused.
+    pub result: Result<u64, String>,
+}
+
+fn records() -> MutexGuard<'static, VecDeque<LoadRecord>> {
+    RECORD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn note(record: LoadRecord) {
+    let mut all = records();
+    if all.len() >= RECORDS_MAX {
+        all.pop_front();
+    }
+    all.push_back(record);
+}
+
 impl Lifecycle {
     pub fn now() -> Lifecycle {
         let respawned = RESPAWNED.load(Ordering::Relaxed);
@@ -46,14 +76,31 @@ impl Lifecycle {
     }
     /// Notes that a configuration serves; `now` in milliseconds since 1970.
     pub fn note_load(now: u64) {
-        LOADS.fetch_add(1, Ordering::Relaxed);
+        let number = LOADS.fetch_add(1, Ordering::Relaxed) + 1;
         LOADED_AT.store(now, Ordering::Relaxed);
         RELOAD_FAILED_AT.store(0, Ordering::Relaxed);
+        note(LoadRecord { at: now, result: Ok(number) });
     }
-    /// Notes that a reload failed; `now` in milliseconds since 1970.
-    pub fn note_failed_reload(now: u64) {
+    /// Notes that a reload failed and the present configuration stays; `now` in milliseconds since 1970. Long reasons are cut.
+    pub fn note_refused(now: u64, why: &str) {
         RELOADS_FAILED.fetch_add(1, Ordering::Relaxed);
         RELOAD_FAILED_AT.store(now, Ordering::Relaxed);
+        let mut end = why.len().min(REASON_BYTES_MAX);
+        while !why.is_char_boundary(end) {
+            end -= 1;
+        }
+        note(LoadRecord { at: now, result: Err(why.get(..end).unwrap_or_default().to_string()) });
+    }
+    /// Returns the last starts and reloads, oldest first.
+    pub fn record() -> Vec<LoadRecord> {
+        records().iter().cloned().collect()
+    }
+    /// Notes that the process shuts down: streams without an end should end.
+    pub fn note_ending() {
+        ENDING.store(true, Ordering::Relaxed);
+    }
+    pub fn is_ending() -> bool {
+        ENDING.load(Ordering::Relaxed)
     }
     /// Notes that this process begins to count; `now` in milliseconds since 1970.
     pub fn note_begin(now: u64) {
@@ -81,4 +128,21 @@ impl Lifecycle {
 /// Reads the clock: milliseconds since 1970. For rare use.
 pub(crate) fn unix_millis() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_record_is_bounded() {
+        for at in 0..100 {
+            Lifecycle::note_refused(at, &"é".repeat(REASON_BYTES_MAX));
+        }
+        let all = Lifecycle::record();
+        assert_eq!(all.len(), RECORDS_MAX);
+        let last = all.last().expect("a record");
+        assert_eq!(last.at, 99);
+        assert_eq!(last.result.as_ref().map_err(String::len), Err(REASON_BYTES_MAX));
+    }
 }

@@ -112,6 +112,15 @@ impl Counter<process::Of> {
     }
 }
 
+impl Histogram<process::Of> {
+    /// Returns the counts of all threads; they are never reset.
+    pub fn times(self) -> Times {
+        let sums = cells::sums();
+        let at = |index: usize| sums.get(self.at + index).copied().unwrap_or_default();
+        Times { buckets: (0..=BOUNDS_MICROS.len()).map(at).collect(), sum: at(self.width - 1) }
+    }
+}
+
 /// A worker thread's own counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
@@ -122,6 +131,12 @@ pub struct WorkerCounts {
     pub requests: u64,
     /// Requests that have not ended.
     pub current: u64,
+    /// Time of the event loop outside of its waiting call, in microseconds. Never reset, as the two below.
+    pub busy_micros: u64,
+    /// Turns of the event loop.
+    pub turns: u64,
+    /// Turns longer than 1 ms.
+    pub long_turns: u64,
 }
 
 /// Counts of worker threads at their last reset, by the number of the thread.
@@ -162,6 +177,9 @@ fn counts_of_workers() -> BTreeMap<usize, WorkerCounts> {
             waiting: active.saturating_sub(busy),
             requests,
             current: requests.saturating_sub(ended),
+            busy_micros: sum(process::LOOP_BUSY),
+            turns: sum(process::LOOP_TURNS),
+            long_turns: sum(process::LOOP_TURNS_LONG),
         }
     })
 }

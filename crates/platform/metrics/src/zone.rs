@@ -232,6 +232,9 @@ impl<S: Tabled> Zone<S> {
         zones.insert(key, Arc::downgrade(&cells));
         Zone { cells, of: PhantomData }
     }
+    pub fn labels(&self) -> &[String] {
+        &self.cells.labels
+    }
     /// Calls `source` for values when metrics are gathered. It must not hold the zone itself.
     pub fn ask(&self, source: impl Fn(&mut Values<'_>) + Send + Sync + 'static) {
         *self.cells.source.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(source));

@@ -2,8 +2,10 @@
 //! require a single thread, which [`single_threaded`] checks.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +142,23 @@ pub fn end_with_parent(command: &mut std::process::Command) {
             if libc::getppid() != parent { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
         });
     }
+}
+
+static STATUS: OnceLock<Option<File>> = OnceLock::new();
+
+/// Opens this process's memory account, which a confined process can no longer open.
+pub fn watch_memory() {
+    STATUS.get_or_init(|| File::open("/proc/self/status").ok());
+}
+
+/// Returns the resident memory of this process in bytes; `None` without [`watch_memory`].
+pub fn resident_bytes() -> Option<u64> {
+    use std::os::unix::fs::FileExt as _;
+    let mut text = [0; 4096];
+    let length = STATUS.get()?.as_ref()?.read_at(&mut text, 0).ok()?;
+    let text = String::from_utf8_lossy(text.get(..length)?);
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"))?;
+    Some(line.parse::<u64>().ok()? << 10)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

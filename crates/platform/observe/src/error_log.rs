@@ -5,6 +5,7 @@ use crate::json_line::{self, Detail};
 use crate::log_file::LogFile;
 use crate::ring::Ring;
 use crate::syslog::SyslogTarget;
+use crate::tail;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -95,7 +96,11 @@ impl ErrorLog {
         if !self.wants(level) {
             return;
         }
-        let (mut text, mut json) = (None, None);
+        let (mut text, mut json): (Option<Line>, Option<Vec<u8>>) = (None, None);
+        if tail::is_wanted() {
+            let line = text.get_or_insert_with(|| Line::new(level, connection, words, details));
+            tail::keep(level, line.bytes());
+        }
         for target in self.targets.iter().filter(|t| level <= t.level) {
             let line = match target.json {
                 false => text.get_or_insert_with(|| Line::new(level, connection, words, details)).bytes(),

@@ -9,6 +9,7 @@ mod json_line;
 pub mod log_file;
 pub mod ring;
 pub mod syslog;
+pub mod tail;
 
 pub use error_log::{ErrorLog, Level, Sink, Target, os};
 pub use error_log_value::{ErrorLogLines, MainLog, STDERR_USED};

@@ -5,7 +5,7 @@ mod completions;
 mod convert;
 mod diff;
 pub mod doctor;
-mod explain;
+pub mod explain;
 mod lint;
 pub mod plan;
 mod reference;

@@ -22,7 +22,8 @@ const READ_ENDINGS: &[&str] =
 const TEMPORARY: &[&str] = &["client_body_temp", "proxy_temp", "fastcgi_temp", "scgi_temp", "uwsgi_temp"];
 
 /// Directives that let other sources than the configuration name a server.
-const NAMED_ELSEWHERE: &[&str] = &["acme_issuer", "api", "oidc_provider", "ssl_stapling", "ssl_ocsp", "auth_http"];
+const NAMED_ELSEWHERE: &[&str] =
+    &["acme_issuer", "api", "dashboard", "oidc_provider", "ssl_stapling", "ssl_ocsp", "auth_http"];
 
 /// Variables whose value is a path from the root of a site.
 const PATHS: [&[u8]; 4] = [b"$uri", b"$document_uri", b"$request_uri", b"$fastcgi_script_name"];

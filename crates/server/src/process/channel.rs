@@ -23,12 +23,14 @@ const ORDER_DESCRIPTORS_MAX: usize = 1 << 20;
 /// How long the master waits for a worker to take an order.
 const SEND_PATIENCE: Duration = Duration::from_secs(5);
 const PACKET_BYTES_MAX: usize = 4096;
+/// Bytes of an order's packet; a reason of a refused reload is cut.
+const ORDER_BYTES_MAX: usize = 1024;
 
 const QUIT: u8 = b'q';
 const TERMINATE: u8 = b't';
 const REOPEN: u8 = b'o';
 const RELOAD: u8 = b'r';
-const FAILED_RELOAD: u8 = b'n';
+const REFUSED: u8 = b'n';
 const MORE: u8 = b'+';
 const DONE: u8 = b'd';
 const FAILED: u8 = b'f';
@@ -42,8 +44,8 @@ pub enum Order {
         logs: Vec<(PathBuf, OwnedFd)>,
     },
     Reload(Box<Reload>),
-    /// A reload failed in the master; nothing changes.
-    FailedReload,
+    /// The master refused to reload, for this reason: for the record of reloads.
+    Refused(String),
 }
 
 /// A configuration to be built again from its texts.
@@ -99,9 +101,9 @@ impl Commander {
         self.send(&[TERMINATE], &[])
     }
 
-    /// Tells that a reload failed, which the metrics show.
-    pub fn failed_reload(&self) -> io::Result<()> {
-        self.send(&[FAILED_RELOAD], &[])
+    pub fn refused(&self, why: &str) -> io::Result<()> {
+        let why = why.as_bytes();
+        self.send(&[&[REFUSED], why.get(..ORDER_BYTES_MAX - 1).unwrap_or(why)].concat(), &[])
     }
 
     pub fn reopen(&self, logs: &[(PathBuf, OwnedFd)]) -> io::Result<()> {
@@ -212,7 +214,7 @@ impl Channel {
 
     /// Reads one packet; an order when it completes one.
     fn packet(&self) -> io::Result<Option<Order>> {
-        let mut bytes = [0; 16];
+        let mut bytes = [0; ORDER_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -232,7 +234,7 @@ impl Channel {
         match bytes[0] {
             QUIT => return Ok(Some(Order::Quit)),
             TERMINATE => return Ok(Some(Order::Terminate)),
-            FAILED_RELOAD => return Ok(Some(Order::FailedReload)),
+            REFUSED => return Ok(Some(Order::Refused(String::from_utf8_lossy(&bytes[1..got.bytes]).into_owned()))),
             kind @ (REOPEN | RELOAD) => {
                 let wanted = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize;
                 *partial = Some(Partial { kind, wanted: wanted.min(ORDER_DESCRIPTORS_MAX), descriptors });
@@ -321,6 +323,9 @@ mod tests {
             );
             assert_eq!(order.logs[0].0, PathBuf::from("/log"));
             assert!(matches!(channel.next_order().await, Some(Order::Quit)));
+            commander.refused(&"why ".repeat(1000)).expect("sent");
+            let Some(Order::Refused(why)) = channel.next_order().await else { panic!("a reason") };
+            assert!(why.starts_with("why why ") && why.len() == ORDER_BYTES_MAX - 1);
             channel.answer(Some("no"));
             assert_eq!(commander.answer().expect("alive"), Some(Err("no".into())));
             assert_eq!(commander.answer().expect("alive"), None);

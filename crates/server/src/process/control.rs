@@ -1,6 +1,7 @@
 //! The control thread of a process that serves: it starts the worker threads, listens to signals and to the master, and
 //! ends the process. With `master_process off` it does the master's work as well.
 
+use crate::commands::explain;
 use crate::conf::{Config, Invocation};
 use crate::confinement::Refusals;
 use crate::process::background::{self, Tasks};
@@ -75,6 +76,7 @@ pub fn run(control: Control) -> i32 {
         }
     };
     let served = runtime::run(async {
+        http_features::explain_with(explain::of(&control.invocation, &control.config));
         background::prepare(&control.config, background::START_PATIENCE).await;
         match Loop::start(control, signals) {
             Ok(control) => control.run().await,
@@ -233,6 +235,7 @@ impl Loop {
             net::title::set(&format!("{}: worker process is shutting down", crate::voice::name()));
         }
         self.ending = Ending::Graceful;
+        metrics::Lifecycle::note_ending();
         let timeout_ms = self.config.core.shutdown_timeout_ms;
         self.listeners.let_go();
         self.threads.tell(|| Command::Quit { timeout_ms });
@@ -261,7 +264,7 @@ impl Loop {
         let Superior::Nobody(single) = &self.superior else { return };
         say!(Notice, "reconfiguring");
         let prepared = single.reload(&self.invocation, &self.config, &self.listeners);
-        let Ok((config, listeners)) = prepared else { return note_failed_reload() };
+        let Ok((config, listeners)) = prepared else { return };
         let assignments = new_seats(&self.listeners, self.config.core.workers, &listeners, config.core.workers);
         match copies(&listeners, &assignments) {
             Ok(assignments) => self.swap(config, listeners, assignments).await,
@@ -280,6 +283,7 @@ impl Loop {
         }
         self.listeners = listeners;
         self.config = config;
+        http_features::explain_with(explain::of(&self.invocation, &self.config));
         metrics::Lifecycle::note_load(clock::unix_millis());
         self.background.replace(&self.config);
         self.config.logs.forget_unused();
@@ -291,7 +295,7 @@ impl Loop {
             None => self.orphan = true,
             Some(Order::Quit) => self.quit(),
             Some(Order::Terminate) => self.terminate(),
-            Some(Order::FailedReload) => note_failed_reload(),
+            Some(Order::Refused(why)) => reload::note_refused(&why),
             Some(Order::Reopen { logs }) => {
                 // Lines of before belong into the files of before.
                 self.threads.flush().await;
@@ -302,8 +306,8 @@ impl Loop {
                 let Superior::Master(channel) = &self.superior else { return };
                 let done = reload::rebuild(*order, &self.invocation, &self.config);
                 channel.answer(done.as_ref().err().map(String::as_str));
-                if done.is_err() {
-                    note_failed_reload();
+                if let Err(why) = &done {
+                    reload::note_refused(why);
                 }
                 if let Ok((config, listeners, assignments)) = done {
                     self.swap(config, listeners, assignments).await;
@@ -312,12 +316,6 @@ impl Loop {
             }
         }
     }
-}
-
-/// Notes for the metrics that the present configuration stays.
-fn note_failed_reload() {
-    clock::update();
-    metrics::Lifecycle::note_failed_reload(clock::unix_millis());
 }
 
 /// Waits until a system call was refused.

@@ -173,11 +173,6 @@ fn note_load() {
     metrics::Lifecycle::note_load(base::clock::unix_millis());
 }
 
-fn note_failed_reload() {
-    base::clock::update();
-    metrics::Lifecycle::note_failed_reload(base::clock::unix_millis());
-}
-
 impl Master {
     /// Forks a worker. In the child it never comes back with a master: the error is the child's exit code.
     fn start_worker(mut self) -> Result<Master, i32> {
@@ -295,10 +290,11 @@ impl Master {
     fn reload(&mut self) {
         say!(Notice, "reconfiguring");
         let prepared = reload::prepare(&self.invocation, &self.config, &self.listeners);
-        let Ok((config, listeners)) = prepared else { return self.failed_reload() };
+        let Ok((config, listeners)) = prepared else { return self.tell_refused() };
         if config.core.pid != self.config.core.pid {
             if !pidfile::write(&config.core.pid) {
-                return self.failed_reload();
+                reload::note_refused("the pid file could not be written; the error log has the reason");
+                return self.tell_refused();
             }
             pidfile::remove(&self.config.core.pid);
         }
@@ -334,13 +330,13 @@ impl Master {
         }
     }
 
-    /// Notes for the metrics that the present configuration stays, here for later workers and in the present one.
-    fn failed_reload(&self) {
-        note_failed_reload();
-        if let Some(worker) = self.workers.iter().find(|w| !w.exiting)
-            && let Err(e) = worker.commander.failed_reload()
-        {
-            say!(Alert, "the worker process cannot be reached {}", os(&e));
+    /// Tells the worker process, which records reloads for the dashboard, why the last one was refused.
+    fn tell_refused(&self) {
+        let why = metrics::Lifecycle::record().pop().and_then(|last| last.result.err());
+        let worker = self.workers.iter().find(|worker| !worker.exiting);
+        if let (Some(why), Some(worker)) = (why, worker) {
+            // A worker process that is gone has nothing to record.
+            let _ = worker.commander.refused(&why);
         }
     }
 
@@ -368,7 +364,7 @@ impl Master {
             }
             Ok(Some(Err(words))) => {
                 self.pending = None;
-                note_failed_reload();
+                reload::note_refused(&words);
                 say!(Emerg, "the worker process refused the configuration, the old one stays: {words}");
             }
             // The end of the process is told by SIGCHLD.

@@ -24,13 +24,26 @@ pub fn prepare(invocation: &Invocation, old: &Config, sockets: &Listeners) -> Re
     report::log_warnings(&reading);
     let config = reading.config.map_err(|failure| {
         report::log_failure(&failure);
+        note_refused(&report::first_line(&failure));
         Failed
     })?;
-    let logs = open_logs(&config.logs)?;
-    make_folders(&config)?;
-    let listeners = Listeners::open(&config.specs(), config.core.workers, sockets, Purpose::Serve)?;
+    let opened = || {
+        let logs = open_logs(&config.logs)?;
+        make_folders(&config)?;
+        let listeners = Listeners::open(&config.specs(), config.core.workers, sockets, Purpose::Serve)?;
+        Ok((logs, listeners))
+    };
+    let (logs, listeners) = opened().inspect_err(|_| {
+        note_refused("a log, a folder or a socket could not be opened; the error log has the reason");
+    })?;
     commit_logs(logs);
     Ok((config, listeners))
+}
+
+/// Records that a reload was refused.
+pub fn note_refused(why: &str) {
+    base::clock::update();
+    metrics::Lifecycle::note_refused(base::clock::unix_millis(), why);
 }
 
 /// Opens all log files, without using them yet.

@@ -176,6 +176,7 @@ fn serve(
     drop(signals);
     let single = Single { pid_file: true };
     crate::process::facts::install();
+    net::process::watch_memory();
     let refusals = confinement::enter_single(&config);
     control::run(Control { invocation, config, listeners, orders: Orders::Signals(single), refusals })
 }

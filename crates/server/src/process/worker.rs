@@ -25,6 +25,7 @@ pub fn run(
     net::title::set(&format!("{}: worker process", crate::voice::name()));
     let transparent = config.transparent();
     let prepared = confinement::prepare(rules.as_ref());
+    net::process::watch_memory();
     if !become_worker(&config.core, transparent) {
         return FATAL;
     }

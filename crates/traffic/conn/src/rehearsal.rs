@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use wire_h1::{HeadLimits, HeadParser};
 
 pub struct Client {
@@ -20,9 +21,19 @@ pub struct Client {
 }
 
 /// Runs a request with this head; the request then has trace, location and response head. `None`: incomplete head, or
-/// no such listener.
-pub fn run(plan: &Arc<HttpPlan>, client: &Client, bytes: &[u8]) -> Option<(Box<Request>, Option<Body>)> {
-    runtime::run(rehearse(plan.clone(), client, bytes)).ok().flatten()
+/// no such listener, or not done within `patience`.
+pub fn run(
+    plan: &Arc<HttpPlan>,
+    client: &Client,
+    bytes: &[u8],
+    patience: Option<Duration>,
+) -> Option<(Box<Request>, Option<Body>)> {
+    let work = rehearse(plan.clone(), client, bytes);
+    let done = match patience {
+        Some(patience) => runtime::run(async { runtime::time::timeout(patience, work).await.ok().flatten() }),
+        None => runtime::run(work),
+    };
+    done.ok().flatten()
 }
 
 async fn rehearse(plan: Arc<HttpPlan>, client: &Client, bytes: &[u8]) -> Option<(Box<Request>, Option<Body>)> {

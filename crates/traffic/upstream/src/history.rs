@@ -29,6 +29,8 @@ pub struct History {
     checks_failed: AtomicU64,
     unhealthy: AtomicU64,
     last_passed: AtomicBool,
+    /// Time of the last check in milliseconds since 1970, and why it failed.
+    last_probe: Mutex<Option<(u64, Option<String>)>>,
     /// `checks`, `checks_failed` and `unhealthy` at the last reset.
     checks_before: [AtomicU64; 3],
 }
@@ -105,11 +107,18 @@ impl History {
         self.unhealthy.fetch_add(u64::from(became_unhealthy), Ordering::Relaxed);
         self.last_passed.store(passed, Ordering::Relaxed);
     }
-    /// Counts a health check.
-    pub fn probed(&self, passed: bool) {
+    /// Counts a health check, with the reason if it failed.
+    pub fn probed(&self, failure: Option<&str>) {
+        let passed = failure.is_none();
+        let last = (clock::unix_millis(), failure.map(str::to_string));
+        *self.last_probe.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
         self.last_passed.store(passed, Ordering::Relaxed);
         self.checks_failed.fetch_add(u64::from(!passed), Ordering::Relaxed);
         self.checks.fetch_add(1, Ordering::Relaxed);
+    }
+    /// Returns the time of the last health check in milliseconds since 1970, and why it failed.
+    pub fn last_probe(&self) -> Option<(u64, Option<String>)> {
+        self.last_probe.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
     /// Returns the counts of health checks since the last reset.
     pub fn checks(&self) -> CheckCounts {

@@ -37,6 +37,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "docs/variables",
             "docs/compatibility.md",
             "docs/lint.md",
+            "docs/dashboard.md",
             "docs/metrics.md",
             "docs/grafana.md",
             "docs/tracing.md",

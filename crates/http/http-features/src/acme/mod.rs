@@ -11,6 +11,7 @@ mod issuer;
 mod order;
 mod state;
 
+use crate::shared::acme_state::{AcmeState, AcmeStates};
 use certificates::Certificate;
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::handler::HandshakeHook;
@@ -111,6 +112,10 @@ impl Listed {
 
 /// Lists the certificates of a plan, each once.
 pub fn listed(plan: &HttpPlan) -> Vec<Listed> {
+    with_certificates(plan).into_iter().map(|(_, listed)| listed).collect()
+}
+
+fn with_certificates(plan: &HttpPlan) -> Vec<(Arc<Certificate>, Listed)> {
     let mut all: Vec<(Arc<Certificate>, Listed)> = Vec::new();
     let servers = plan.servers.iter().filter_map(|server| plan.locations.get(server.location));
     for ordered in servers.filter_map(|location| location.ext::<Ordered>()) {
@@ -130,7 +135,26 @@ pub fn listed(plan: &HttpPlan) -> Vec<Listed> {
         };
         all.push((ordered.certificate.clone(), listed));
     }
-    all.into_iter().map(|(_, listed)| listed).collect()
+    all
+}
+
+/// Lists the states of the certificates of a plan.
+fn states(plan: &HttpPlan) -> Vec<AcmeState> {
+    let state = |(certificate, listed): (Arc<Certificate>, Listed)| {
+        let status = listed.status().unwrap_or_default();
+        let text = |name: &str| status.get(name).and_then(serde_json::Value::as_str).map(str::to_string);
+        AcmeState {
+            state: text("state").unwrap_or_else(|| "no order yet".into()),
+            last_error: text("error"),
+            next_order: status.get("next_order").and_then(serde_json::Value::as_i64),
+            leaf: certificate.leaf(),
+            names: listed.identifiers,
+            issuer: listed.issuer,
+            challenge: listed.challenge,
+            places: listed.places,
+        }
+    };
+    with_certificates(plan).into_iter().map(state).collect()
 }
 
 /// The feature.
@@ -158,6 +182,7 @@ impl Feature for Acme {
         }
         http.extensions.push(Arc::new(HandshakeHook(Arc::new(challenges::handshake))));
         http.background.push(Arc::new(engine::Engine));
+        http.extensions.push(Arc::new(AcmeStates(states)));
         Ok(())
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {

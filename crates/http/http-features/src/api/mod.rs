@@ -6,6 +6,7 @@
 
 mod answer;
 mod ask;
+mod dashboard;
 mod pairs;
 mod path;
 mod run;
@@ -13,6 +14,8 @@ mod server;
 mod servers;
 mod upstreams;
 mod zones;
+
+pub use dashboard::{DashboardFeature, EXPLAIN_PATIENCE, Explainer, explain_with, has_dashboard};
 
 use answer::{Answer, Refused};
 use ask::{Ask, Verb};

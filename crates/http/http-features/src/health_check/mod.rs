@@ -237,7 +237,7 @@ impl Round {
             let found = probe::once(&self, &peer, &mut kept).await;
             base::clock::update();
             let now = base::clock::now();
-            peer.history().probed(found.is_ok());
+            peer.history().probed(found.as_ref().err().map(String::as_str));
             match found {
                 Ok(()) => (failed, passed) = (0, passed.saturating_add(1)),
                 Err(_) => (failed, passed) = (failed.saturating_add(1), 0),

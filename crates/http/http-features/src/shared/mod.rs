@@ -1,5 +1,6 @@
 //! Code shared by several features.
 
+pub mod acme_state;
 pub mod authorities;
 pub mod bucket;
 pub mod compress;

@@ -3,6 +3,8 @@
 mod request;
 mod show;
 
+pub use request::of;
+
 use crate::conf;
 use crate::reference::{self, Entry, Support};
 use conf_schema::suggest::nearest;

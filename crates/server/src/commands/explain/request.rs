@@ -4,18 +4,22 @@
 //! in force comes from the configuration's tree.
 
 use super::show::{self, InForce, Report, Told};
+use crate::conf::source::Replay;
 use crate::conf::{self, Config, Invocation};
 use crate::{options, report};
 use advisor::scope::{Scope, ScopeId, Scopes};
 use conf_schema::{At, Contexts, Store};
-use conf_syntax::{Directive, Disk};
+use conf_syntax::{Directive, Disk, Source};
 use conn::rehearsal::{self, Client};
 use http_engine::trace::StepKind;
 use http_engine::{HandlerOrder, HttpPlan, Request};
+use http_features::{EXPLAIN_PATIENCE, Explainer};
 use net::Address;
 use observe::LogFiles;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Tells whether an argument is a request instead of a directive.
 pub fn is_request(text: &str) -> bool {
@@ -33,6 +37,21 @@ struct Asked {
     /// Over QUIC.
     http3: bool,
     rest: Vec<OsString>,
+}
+
+impl Default for Asked {
+    fn default() -> Asked {
+        Asked {
+            url: Url { secure: false, host: None, port: None, target: String::new() },
+            method: "GET".into(),
+            fields: Vec::new(),
+            from: IpAddr::from([127, 0, 0, 1]),
+            to: None,
+            json: false,
+            http3: false,
+            rest: Vec::new(),
+        }
+    }
 }
 
 /// A URL in its parts.
@@ -92,7 +111,11 @@ pub fn run(arguments: &[OsString]) -> i32 {
             return 2;
         }
     };
-    match explain(&asked, &invocation, config) {
+    let Some(plan) = &config.http else {
+        eprintln!("tidegate: the configuration has no http block");
+        return 1;
+    };
+    match explain(&asked, &invocation, plan, &Disk, None) {
         Ok(told) => {
             if asked.json {
                 println!("{:#}", show::json(&told));
@@ -109,16 +132,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
 }
 
 fn parse(arguments: &[OsString]) -> Result<Asked, String> {
-    let mut asked = Asked {
-        url: Url { secure: false, host: None, port: None, target: String::new() },
-        method: "GET".into(),
-        fields: Vec::new(),
-        from: IpAddr::from([127, 0, 0, 1]),
-        to: None,
-        json: false,
-        http3: false,
-        rest: Vec::new(),
-    };
+    let mut asked = Asked::default();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let text = argument.to_string_lossy().into_owned();
@@ -189,8 +203,34 @@ fn listener(plan: &HttpPlan, asked: &Asked) -> Result<usize, String> {
     })
 }
 
-fn explain(asked: &Asked, invocation: &Invocation, config: &Config) -> Result<Told, String> {
-    let plan = config.http.as_ref().ok_or("the configuration has no http block")?;
+/// Returns the explainer of a configuration that serves and has a dashboard.
+pub fn of(invocation: &Invocation, config: &Config) -> Option<Explainer> {
+    let plan = config.http.as_ref().filter(|plan| http_features::has_dashboard(plan))?;
+    // The explainer of a replaced configuration must not keep its plan.
+    let plan = Arc::downgrade(plan);
+    let (invocation, texts) = (invocation.clone(), config.texts.clone());
+    Some(Arc::new(move |url| {
+        let plan = plan.upgrade().ok_or("the configuration was replaced")?;
+        if !is_request(url) {
+            return Err("write a path that begins with /, or a URL that begins with http:// or https://".into());
+        }
+        if url.bytes().any(|c| c.is_ascii_control()) {
+            return Err("a URL must not contain line breaks".into());
+        }
+        let asked = Asked { url: Url::parse(url)?, ..Asked::default() };
+        let replay = Replay { files: &texts.files, matches: &texts.matches };
+        let told = explain(&asked, &invocation, &plan, &replay, Some(EXPLAIN_PATIENCE))?;
+        Ok(show::json(&told))
+    }))
+}
+
+fn explain(
+    asked: &Asked,
+    invocation: &Invocation,
+    plan: &Arc<HttpPlan>,
+    source: &dyn Source,
+    patience: Option<Duration>,
+) -> Result<Told, String> {
     let index = listener(plan, asked)?;
     let chosen = plan.listeners.get(index).ok_or("no listener")?;
     let address = chosen.spec.address.to_string();
@@ -211,9 +251,9 @@ fn explain(asked: &Asked, invocation: &Invocation, config: &Config) -> Result<To
         tls: secure.then(|| host.clone()),
     };
     let head = head(asked, &host);
-    let (request, body) =
-        rehearsal::run(plan, &client, &head).ok_or("the URL, method and fields do not form a valid request")?;
-    let (files, items) = conf::load(&Disk, invocation).map_err(|e| e.to_string())?;
+    let (request, body) = rehearsal::run(plan, &client, &head, patience)
+        .ok_or("the URL, method and fields do not form a valid request")?;
+    let (files, items) = conf::load(source, invocation).map_err(|e| e.to_string())?;
     let schema = conf::schema();
     let scopes = Scopes::new(&schema, &files, &items);
     Ok(Teller { scopes: &scopes, plan }.told(asked, &host, &address, request, body.is_some()))

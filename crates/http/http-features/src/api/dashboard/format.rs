@@ -1,0 +1,113 @@
+//! Numbers, times and sizes for people.
+
+/// Writes a count with thin spaces between thousands.
+pub fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3 * 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Writes a number with three significant digits at most, as far as they are behind the point.
+pub fn decimal(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => count(v.round() as u64),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v if v > 0.0 && v < 0.01 => "<0.01".into(),
+        v => {
+            let text = format!("{v:.2}");
+            text.strip_suffix(".00").map_or(text.clone(), ToString::to_string)
+        }
+    }
+}
+
+pub fn bytes(bytes: u64) -> String {
+    let (number, unit) = scaled(bytes as f64);
+    if unit == "B" { format!("{bytes}\u{a0}B") } else { format!("{number}\u{a0}{unit}") }
+}
+
+/// Scales bytes to a number and its unit.
+pub fn scaled(bytes: f64) -> (String, &'static str) {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    (decimal(value), UNITS.get(unit).copied().unwrap_or_default())
+}
+
+/// Writes milliseconds.
+pub fn millis(ms: f64) -> String {
+    if ms >= 1000.0 { format!("{}\u{a0}s", decimal(ms / 1000.0)) } else { format!("{}\u{a0}ms", decimal(ms)) }
+}
+
+/// Writes a duration in its two largest units.
+pub fn duration(seconds: u64) -> String {
+    let parts = [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "min"), (seconds % 60, "s")];
+    let first = parts.iter().position(|(n, _)| *n > 0).unwrap_or(3);
+    let shown = parts.iter().skip(first).take(2).filter(|(n, _)| *n > 0 || seconds == 0);
+    shown.map(|(n, unit)| format!("{n}\u{a0}{unit}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Writes how long ago something was, in milliseconds.
+pub fn ago(at: u64, now: u64) -> String {
+    match now.saturating_sub(at) / 1000 {
+        0 => "now".into(),
+        seconds if seconds < 60 => format!("{seconds}\u{a0}s ago"),
+        seconds if seconds < 3600 => format!("{}\u{a0}min ago", seconds / 60),
+        seconds if seconds < 172_800 => format!("{}\u{a0}h ago", seconds / 3600),
+        seconds => format!("{}\u{a0}d ago", seconds / 86_400),
+    }
+}
+
+/// Writes milliseconds since 1970 as UTC, to the second.
+pub fn time(ms: u64) -> String {
+    let text = observe::clock::iso8601(i64::try_from(ms / 1000).unwrap_or(0), 0);
+    let text = String::from_utf8_lossy(&text);
+    format!("{} UTC", text.get(..19).unwrap_or_default().replace('T', " "))
+}
+
+/// Writes a share of 1 in percent.
+pub fn percent(share: f64) -> String {
+    match share * 100.0 {
+        p if p > 0.0 && p < 0.1 => "<0.1\u{a0}%".into(),
+        p if p >= 99.95 || p == 0.0 => format!("{p:.0}\u{a0}%"),
+        p => format!("{p:.1}\u{a0}%"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!([count(0), count(999), count(1_234_567)], ["0", "999", "1\u{202f}234\u{202f}567"]);
+        assert_eq!(
+            [0.0, 0.001, 0.25, 3.0, 12.34, 1234.5].map(decimal),
+            ["0", "<0.01", "0.25", "3", "12.3", "1\u{202f}235"]
+        );
+        assert_eq!(
+            [bytes(0), bytes(999), bytes(1536), bytes(5 << 30)],
+            ["0\u{a0}B", "999\u{a0}B", "1.50\u{a0}KiB", "5\u{a0}GiB"]
+        );
+        assert_eq!([millis(7.0), millis(1500.0)], ["7\u{a0}ms", "1.50\u{a0}s"]);
+        assert_eq!(
+            [duration(0), duration(61), duration(90_000)],
+            ["0\u{a0}s", "1\u{a0}min 1\u{a0}s", "1\u{a0}d 1\u{a0}h"]
+        );
+        assert_eq!([ago(5, 10), ago(0, 59_000), ago(0, 200_000_000)], ["now", "59\u{a0}s ago", "2\u{a0}d ago"]);
+        assert_eq!(
+            [percent(0.0), percent(0.0001), percent(0.5), percent(1.0)],
+            ["0\u{a0}%", "<0.1\u{a0}%", "50.0\u{a0}%", "100\u{a0}%"]
+        );
+        assert_eq!(time(1_656_415_544_067), "2022-06-28 11:25:44 UTC");
+    }
+}

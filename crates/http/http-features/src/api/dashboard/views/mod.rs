@@ -1,0 +1,76 @@
+//! The sections of the page, in their order. A section without data is left out.
+
+mod certificates;
+mod configuration;
+pub mod explain;
+mod log;
+mod overview;
+pub mod servers;
+mod upstreams;
+mod zones;
+
+use super::data::{Alert, Data};
+use super::history::{Span, view};
+use super::html::{Cell, Markup, Tone, badge};
+
+/// A part of the page.
+#[derive(Debug)]
+pub struct Section {
+    pub id: &'static str,
+    pub title: &'static str,
+    pub body: Markup,
+}
+
+/// Builds the overview of both periods, and all other sections.
+pub fn all(data: &mut Data<'_>) -> ([Markup; 2], Vec<Section>) {
+    let views: [fn(&mut Data<'_>) -> Option<Section>; 10] = [
+        servers::section,
+        upstreams::section,
+        certificates::section,
+        zones::caches,
+        zones::limits,
+        zones::streams,
+        log::section,
+        configuration::section,
+        zones::resolvers,
+        zones::keyvals,
+    ];
+    let sections: Vec<Section> = views.iter().filter_map(|build| build(data)).collect();
+    overview::alerts(data);
+    data.alerts.sort_by_key(|alert| alert.tone);
+    let minutes = overview::body(data, Span::Minutes);
+    data.history = view(Span::Hour);
+    let hour = overview::body(data, Span::Hour);
+    ([minutes, hour], sections)
+}
+
+/// Alerts shown; further ones are counted.
+const ALERTS_MAX: usize = 20;
+
+/// Lists what is wrong.
+fn alerts(all: &[Alert]) -> Markup {
+    if all.is_empty() {
+        return Markup::new().raw("<p class=\"calm\">").add(badge(Tone::Good, "Nothing needs attention.")).raw("</p>");
+    }
+    let list = Markup::new().raw("<ul class=\"alerts\">").each(all.iter().take(ALERTS_MAX), |alert| {
+        let word = if alert.tone == Tone::Bad { "critical" } else { "warning" };
+        let open = Markup::new().raw("<li class=\"").raw(alert.tone.class()).raw("\">").add(badge(alert.tone, word));
+        open.raw(" <a href=\"#").raw(alert.section).raw("\">").text(&alert.text).raw("</a></li>")
+    });
+    match all.len().saturating_sub(ALERTS_MAX) {
+        0 => list.raw("</ul>"),
+        more => list.raw("<li>").text(more).raw(" more</li></ul>"),
+    }
+}
+
+fn rate(rate: Option<f64>) -> Cell {
+    rate.map_or_else(Cell::none, |rate| Cell::number(rate, super::format::decimal(rate)))
+}
+
+/// A place in the configuration.
+fn place(text: &str) -> Cell {
+    if text.is_empty() {
+        return Cell::none();
+    }
+    Cell::of(Markup::new().raw("<code>").text(text).raw("</code>"))
+}

@@ -1,0 +1,160 @@
+//! Servers and locations of the http block, with their places in the configuration.
+
+use super::super::data::{Data, count};
+use super::super::html::{Cell, Column, Markup, Row, Table, Tone, number, small, words};
+use super::{Section, place, rate};
+use conf_schema::Contexts;
+use http_engine::plan::Location;
+use serde_json::Value;
+use std::cmp::Reverse;
+
+/// A server or location as configured, in the extensions of its [`Location`], if there is a dashboard.
+pub struct Written {
+    pub context: Contexts,
+    /// Names of a server.
+    pub names: Vec<String>,
+    pub listens: Vec<String>,
+}
+
+const COLUMNS: &[Column] = &[
+    words("Server"),
+    words("Listens on"),
+    number("5xx"),
+    number("4xx"),
+    number("Requests"),
+    number("Requests/s"),
+    number("In flight"),
+    number("Discarded"),
+    number("Received"),
+    number("Sent"),
+    number("TLS failed"),
+    words("Zone"),
+    words("Configured"),
+];
+
+const LOCATIONS: &[Column] = &[
+    words("Location"),
+    words("Server"),
+    words("Handler"),
+    number("5xx"),
+    number("4xx"),
+    number("Requests"),
+    number("Requests/s"),
+    number("Discarded"),
+    number("Received"),
+    number("Sent"),
+    words("Zone"),
+    words("Configured"),
+];
+
+fn label<S: metrics::Tabled>(zone: Option<&metrics::Zone<S>>) -> Option<String> {
+    zone?.labels().first().cloned()
+}
+
+/// A row with its numbers, for the order: what fails first, then what is busy.
+struct Ranked(Row, (u64, u64));
+
+fn ordered(mut all: Vec<Ranked>) -> Vec<Row> {
+    all.sort_by_key(|Ranked(_, rank)| Reverse(*rank));
+    all.into_iter().map(|Ranked(row, _)| row).collect()
+}
+
+/// The counts of a zone; `None`: there is no zone.
+fn counts(zone: Option<&Value>, names: &[&str]) -> Vec<Cell> {
+    let cell = |name: &&str| {
+        let Some(zone) = zone else { return Cell::none() };
+        let value = count(zone, name);
+        match *name {
+            "/responses/5xx" => Cell::count(value).alarming(Tone::Bad),
+            "/responses/4xx" => Cell::count(value),
+            "/received" | "/sent" => Cell::bytes(value),
+            _ => Cell::count(value),
+        }
+    };
+    names.iter().map(cell).collect()
+}
+
+pub fn section(data: &mut Data<'_>) -> Option<Section> {
+    let plan = data.plan.clone();
+    let zones = data.collection("/http/server_zones");
+    let mut rows = Vec::new();
+    for (index, server) in plan.servers.iter().enumerate() {
+        let location = plan.loc(server.location);
+        let Some(written) = location.ext::<Written>() else { continue };
+        let name = label(server.zone.as_ref());
+        let zone = name.as_ref().and_then(|name| zones.get(name));
+        let requests = zone.map(|zone| count(zone, "/requests"));
+        let per_second = requests.and_then(|requests| data.rates.rate(format!("server {index}"), requests));
+        let first = written.names.iter().find(|name| !name.is_empty()).map_or("(no name)", String::as_str);
+        let more = written.names.len().saturating_sub(1);
+        let title = Markup::of(first);
+        let title = if more > 0 { title.raw(" ").add(small(format_args!("+{more}"))) } else { title };
+        let mut cells = vec![Cell::of(title), Cell::text(written.listens.join(", "))];
+        cells.extend(counts(zone, &["/responses/5xx", "/responses/4xx", "/requests"]));
+        cells.push(rate(per_second));
+        cells.extend(counts(zone, &["/processing", "/discarded", "/received", "/sent"]));
+        let failed = zone.map(|zone| count(zone, "/ssl/handshakes_failed"));
+        cells.push(Cell::maybe(failed));
+        cells.push(name.map_or_else(Cell::none, Cell::text));
+        cells.push(place(&data.place(location.at)));
+        let rank = (zone.map_or(0, |zone| count(zone, "/responses/5xx")), requests.unwrap_or(0));
+        rows.push(Ranked(Row { key: index.to_string(), tone: Tone::Plain, cells }, rank));
+    }
+    if rows.is_empty() {
+        return None;
+    }
+    let uncounted = plan.servers.iter().filter(|server| server.zone.is_none()).count();
+    let table = Table { id: "servers".into(), caption: Markup::of("Servers"), columns: COLUMNS, rows: ordered(rows) };
+    let mut body = table.show();
+    let locations = locations(data);
+    if !locations.is_empty() {
+        let caption = Markup::of("Locations");
+        body = body.add(Table { id: "locations".into(), caption, columns: LOCATIONS, rows: ordered(locations) }.show());
+    }
+    if uncounted > 0 {
+        let note = "<p class=\"note\">Servers and locations with <code>status_zone</code> are counted.</p>";
+        body = body.raw(note);
+    }
+    Some(Section { id: "servers", title: "Servers and locations", body })
+}
+
+fn modifier(location: &Location) -> &'static str {
+    match location {
+        Location { exact: true, .. } => "= ",
+        Location { regex: true, .. } => "~ ",
+        _ => "",
+    }
+}
+
+fn locations(data: &mut Data<'_>) -> Vec<Ranked> {
+    let plan = data.plan.clone();
+    let zones = data.collection("/http/location_zones");
+    let mut rows = Vec::new();
+    for (index, location) in plan.locations.iter().enumerate() {
+        let Some(_) = location.ext::<Written>().filter(|written| written.context == Contexts::location) else {
+            continue;
+        };
+        let name = label(location.zone.as_ref());
+        let zone = name.as_ref().and_then(|name| zones.get(name));
+        let requests = zone.map(|zone| count(zone, "/requests"));
+        let per_second = requests.and_then(|requests| data.rates.rate(format!("location {index}"), requests));
+        let path = String::from_utf8_lossy(&location.name);
+        let title = Markup::new().raw("<code>").raw(modifier(location)).text(path).raw("</code>");
+        let server = String::from_utf8_lossy(&plan.srv(location.server).name).into_owned();
+        let server = if server.is_empty() { Cell::none() } else { Cell::text(server) };
+        let handler = match location.answered_by {
+            Some((name, _)) => name,
+            None if location.rewrite.is_empty() => "files",
+            None => "rewrite rules",
+        };
+        let mut cells = vec![Cell::of(title), server, Cell::text(handler)];
+        cells.extend(counts(zone, &["/responses/5xx", "/responses/4xx", "/requests"]));
+        cells.push(rate(per_second));
+        cells.extend(counts(zone, &["/discarded", "/received", "/sent"]));
+        cells.push(name.map_or_else(Cell::none, Cell::text));
+        cells.push(place(&data.place(location.at)));
+        let rank = (zone.map_or(0, |zone| count(zone, "/responses/5xx")), requests.unwrap_or(0));
+        rows.push(Ranked(Row { key: index.to_string(), tone: Tone::Plain, cells }, rank));
+    }
+    rows
+}
