@@ -151,8 +151,8 @@ impl Receiver {
                 stream.set_read_timeout(Some(LOOK)).expect("a timeout");
                 let (inner, kind) = (its.clone(), kind.clone());
                 threads.push(std::thread::spawn(move || match kind {
-                    Kind::Http => drop(http(Bytes::new(stream, &inner))),
-                    Kind::Grpc => drop(grpc(Bytes::new(stream, &inner))),
+                    Kind::Http => http(Bytes::new(stream, &inner)).unwrap_or(()),
+                    Kind::Grpc => grpc(Bytes::new(stream, &inner)).unwrap_or(()),
                     Kind::GrpcTls(config) => {
                         let mut session = rustls::ServerConnection::new(config).expect("a session");
                         let mut stream = stream;
@@ -164,7 +164,7 @@ impl Receiver {
                             }
                         }
                         assert_eq!(session.alpn_protocol(), Some(&b"h2"[..]));
-                        drop(grpc(Bytes::new(rustls::StreamOwned::new(session, stream), &inner)));
+                        grpc(Bytes::new(rustls::StreamOwned::new(session, stream), &inner)).unwrap_or(());
                     }
                 }));
             }
