@@ -175,6 +175,8 @@ fn answers_that_belong_to_no_login_are_refused() {
     assert_eq!(browser.get(&back).status, 302);
     assert_eq!(browser.get(&back).status, 403, "a code serves once");
     assert_eq!(browser.get("/").status, 200);
+    let log = site.log();
+    assert!(log.contains("/oidc_callback?... HTTP/1.1") && !log.contains("code=unknown"), "codes are secrets:\n{log}");
     running.quit();
     site.assert_no_alerts();
 }

@@ -26,6 +26,8 @@ pub struct Incoming {
     pub pipelined: bool,
     /// Holds a shared resource (`limit_conn`): the connection's next request starts after this one.
     pub alone: bool,
+    /// The arguments hold a secret, such as an authorization code: lines of the error log leave them out.
+    pub has_secret: bool,
 }
 
 impl Incoming {

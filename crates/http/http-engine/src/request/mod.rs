@@ -299,6 +299,13 @@ impl Request {
             Detail::new("client", c.peer_text()),
             Detail::new("server", String::from_utf8_lossy(&self.srv().name)),
         ];
+        let line = match line.split_once('?') {
+            Some((before, after)) if self.incoming.has_secret => {
+                let protocol = after.rsplit_once(' ').map_or("", |(_, protocol)| protocol);
+                format!("{before}?... {protocol}").into()
+            }
+            _ => line,
+        };
         if !line.is_empty() {
             details.push(Detail::quoted("request", line));
         }

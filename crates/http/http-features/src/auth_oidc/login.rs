@@ -200,6 +200,7 @@ impl Return {
 
     /// Completes the login.
     pub fn complete(self, r: &mut Request) -> Flow {
+        r.incoming.has_secret = true;
         // A login that took too long, or another window's: begins anew, which a user who is logged in there does not notice.
         if clock::unix_millis() / 1000 > self.began.saturating_add(LOGIN_SECONDS) {
             return self.go_back(r);
