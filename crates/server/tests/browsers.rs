@@ -4,6 +4,7 @@
 mod support;
 
 use std::process::{Command, Stdio};
+use support::client::Client;
 use support::origin::{Origin, Talk};
 use support::{Site, free_port, wait};
 
@@ -121,13 +122,24 @@ fn the_dashboard_loads_its_files_and_opens_its_stream() {
         .stderr(Stdio::null())
         .spawn()
         .expect("the browser starts");
-    // The page's policy permits its own script and style. The stream is logged at its end: reloads end it.
+    // The page's policy permits its own script and style. The stream is logged at its end: reloads end it, one after the
+    // other, as it may begin between two.
+    let mut loads = 1;
     let log = wait("the stream in the access log", || {
         let log = site.read("logs/access.log");
+        if log.contains("GET /dash/events 200") {
+            return Ok(log);
+        }
         if log.contains("GET /dash/dashboard.js 200") {
             running.signal("HUP");
+            loads += 1;
+            wait("the reload", || {
+                let request = "GET /dash/data HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+                let (_, data) = Client::connect(port)?.ask(request)?;
+                if data.contains(&format!("serves as configuration {loads}<")) { Ok(()) } else { Err(data) }
+            });
         }
-        if log.contains("GET /dash/events 200") { Ok(log) } else { Err(log) }
+        Err(log)
     });
     child.kill().expect("the browser is stopped");
     child.wait().expect("it ends");
