@@ -79,7 +79,7 @@ const FAMILIES: &[Family] = &[
     family(&["eval", "eval_*", "array_*", "form_input*", "set_form_input*", "encrypted_session_*", "set_encrypt_session", "set_decrypt_session", "ndk_*", "let", "var"],
         "a module for variables", "\"set\", \"map\" and the \"set_...\" directives of set-misc are supported"),
     family(&["proxy_connect", "proxy_connect_allow", "proxy_connect_address", "proxy_connect_bind", "proxy_connect_response", "proxy_connect_data_timeout"], "ngx_http_proxy_connect_module", "write \"tunnel_pass\""),
-    family(&["opentracing", "opentracing_*", "opentelemetry*", "otel_*", "zipkin_*", "datadog_*", "jaeger_*"], "a module for tracing",
+    family(&["opentracing", "opentracing_*", "opentelemetry*", "zipkin_*", "datadog_*", "jaeger_*"], "a module for tracing",
         "write \"otel_exporter\", \"otel_trace\" and \"otel_trace_context\""),
     family(&["statsd_*", "graphite_*", "req_status*", "reqstat*", "log_zmq_*", "stream_server_traffic_status*", "server_traffic_status*"], "a module for statistics",
         "write \"metrics;\" in a location, or \"vhost_traffic_status\""),
