@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn the_newest_lines_are_kept_while_a_reader_wants_them() {
         let sink = Sink::Memory(Arc::new(Ring::new(4096)));
-        let log = ErrorLog::new(vec![Target { level: Level::Info, sink }]);
+        let log = ErrorLog::new(vec![Target { level: Level::Info, sink, json: false }]);
         log.log(Level::Error, 0, format_args!("before"));
         let reader = Reader::new();
         for n in 0..SEVERE_LINES_MAX + 5 {
