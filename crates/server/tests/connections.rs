@@ -269,3 +269,44 @@ fn connections_are_served_in_the_order_in_which_they_came() {
     }
     running.quit();
 }
+
+/// Both events may come in one turn: the loop sees the end before the new connection. (The kernel may still tell of them apart, so that not
+/// every try has to succeed.)
+#[test]
+fn a_client_that_left_does_not_count_against_the_next_one() {
+    const TRIES: usize = 20;
+    let (port, silent) = (free_port(), std::net::TcpListener::bind("127.0.0.1:0").expect("bound"));
+    let origin = silent.local_addr().expect("an address");
+    let site = Site::new(
+        "daemon off; worker_processes 1;",
+        &format!(
+            "http {{ limit_conn_zone $binary_remote_addr zone=one:1m;
+                server {{ listen 127.0.0.1:{port};
+                    location /slow {{ proxy_pass http://{origin}; limit_conn one 1; }}
+                    location / {{ limit_conn one 1; }} }} }}"
+        ),
+    );
+    let running = site.start();
+    let ask = |path: &str| {
+        let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        client.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).expect("sent");
+        client
+    };
+    let mut passed = 0;
+    for _ in 0..TRIES {
+        let slow = ask("/slow");
+        // The request has reached its server, and counts.
+        let _reached = silent.accept().expect("a request");
+        drop(slow);
+        let mut answer = String::new();
+        ask("/none").read_to_string(&mut answer).expect("an answer");
+        passed += usize::from(answer.starts_with("HTTP/1.1 404"));
+        wait("the end of the slow request", || {
+            let mut answer = String::new();
+            ask("/none").read_to_string(&mut answer).expect("an answer");
+            if answer.starts_with("HTTP/1.1 404") { Ok(()) } else { Err(answer) }
+        });
+    }
+    assert!(passed >= TRIES / 4, "{passed} of {TRIES}");
+    running.quit();
+}

@@ -176,6 +176,15 @@ pub fn run_one() -> bool {
     true
 }
 
+/// Runs ready tasks, up to `most`, and those that they wake; the turn runs the others.
+pub fn run_woken(most: usize) {
+    for _ in 0..most {
+        if !run_one() {
+            return;
+        }
+    }
+}
+
 /// Drops all ready tasks, including those that the drops wake.
 pub(crate) fn drop_all() {
     wake::forget_all();

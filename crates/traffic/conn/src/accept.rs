@@ -9,12 +9,14 @@ use base::clock;
 use metrics::process;
 use net::poller::Key;
 use observe::Level;
-use runtime::budget;
+use runtime::{budget, task};
 use std::io;
 use std::rc::Rc;
 
 /// Connections accepted at once with a single listener; `multi_accept` lifts it.
 const ACCEPTS_MAX: usize = 32;
+/// Tasks that run before an accept.
+const WOKEN_MAX: usize = 32;
 /// Milliseconds that a listener pauses without resources (nginx: `accept_mutex_delay`).
 const ACCEPT_REST_MS: u64 = 500;
 /// Idle connections closed for new ones: maximum, and share of all (nginx: `ngx_drain_connections`).
@@ -56,6 +58,9 @@ fn judge(e: &io::Error) -> Failure {
 
 impl Carrier for ListenSocket {
     fn ready(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
+        // A client that has left must not count against one that comes (`limit_conn`).
+        task::run_woken(WOKEN_MAX);
+        budget::renew();
         accept(worker, key, &self);
     }
 }
