@@ -120,6 +120,9 @@ thread_local! {
     });
 }
 
+/// Events that are read at a time.
+const EVENTS_MAX: usize = 1024;
+
 /// Clears this thread's cache and sets its bytes (0 disables). The loop must watch the returned descriptor and call
 /// [`changed`] before serving requests.
 pub fn enable(bytes_max: u64) -> Option<OwnedFd> {
@@ -142,7 +145,8 @@ pub fn usage() -> (u64, usize) {
     CACHE.with_borrow(|cache| (cache.bytes, cache.entries.len()))
 }
 
-/// Reads pending events and drops the entries of changed paths.
+/// Reads pending events and drops the entries of changed paths; all entries, with their watches, after [`EVENTS_MAX`] events: a program
+/// that writes next to served files without pause must not hold up requests.
 pub fn changed() {
     CACHE.with_borrow_mut(Cache::changed);
 }
@@ -380,10 +384,11 @@ impl Cache {
         let mut gone: Vec<PathBuf> = Vec::new();
         let mut overflow = false;
         let mut reader = inotify::Reader::new(&watches.fd, &mut buf);
-        let mut lost = Vec::new();
+        let (mut lost, mut count) = (Vec::new(), 0);
         while let Ok(event) = reader.next() {
             let flags = event.events();
-            if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+            count += 1;
+            if count > EVENTS_MAX || flags.contains(ReadFlags::QUEUE_OVERFLOW) {
                 overflow = true;
                 break;
             }

@@ -38,6 +38,29 @@ fn a_change_shows_at_once() {
 }
 
 #[test]
+fn many_changes_at_once_clear_the_cache() {
+    let _fd = enable(1 << 20);
+    keep_contents(true);
+    let folder = folder("many");
+    let (file, other) = (folder.join("a.txt"), folder.join("b.txt"));
+    fs::write(&file, "one").expect("write");
+    assert_eq!(text(&file).as_deref(), Some("one"));
+    for _ in 0..EVENTS_MAX {
+        fs::write(&other, "x").expect("write");
+    }
+    changed();
+    assert_eq!(usage(), (0, 0), "all entries are dropped");
+    assert_eq!(text(&file).as_deref(), Some("one"));
+    fs::write(&file, "two").expect("write");
+    // What is left of the old events does not hide this one.
+    for _ in 0..16 {
+        changed();
+    }
+    assert_eq!(text(&file).as_deref(), Some("two"));
+    fs::remove_dir_all(&folder).expect("clean up");
+}
+
+#[test]
 fn a_folder_that_is_swapped_takes_its_files_along() {
     let _fd = enable(1 << 20);
     keep_contents(true);
