@@ -52,7 +52,7 @@ fn many_changes_at_once_clear_the_cache() {
     assert_eq!(usage(), (0, 0), "all entries are dropped");
     assert_eq!(text(&file).as_deref(), Some("one"));
     fs::write(&file, "two").expect("write");
-    // What is left of the old events does not hide this one.
+    // The rest of the old events does not hide this one.
     for _ in 0..16 {
         changed();
     }
