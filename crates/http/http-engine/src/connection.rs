@@ -122,23 +122,10 @@ pub trait BodyReader {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>>;
 }
 
-/// The client's side of a connection that no longer uses HTTP.
-pub trait RawClient {
-    /// Reads bytes; `Ok(0)` at the end.
-    fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<std::io::Result<usize>>;
-    fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>>;
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>>;
-    fn shutdown(&mut self);
-    /// Tells whether `END_STREAM` leaves the other direction open; otherwise it ends the connection, as in nginx.
-    fn closes_by_halves(&self) -> bool {
-        false
-    }
-}
-
 /// Takes over a connection after a response head.
 pub trait Tunnel {
     /// Runs until the connection ends; returns `(received, sent)` bytes of the client.
-    fn run(self: Box<Self>, client: Box<dyn RawClient>) -> LocalFuture<(u64, u64)>;
+    fn run(self: Box<Self>, client: Box<dyn session_engine::relay::End>) -> LocalFuture<(u64, u64)>;
 }
 
 /// Watches a request's client; implemented by the connection.

@@ -12,7 +12,7 @@ use observe::Level;
 use runtime::time::timeout_at;
 use session_engine::Session;
 use session_engine::first_bytes::write_out;
-use session_engine::relay::{Direction, Relay, RelayEnd, Terms};
+use session_engine::relay::{Direction, HalfClose, Relay, RelayEnd, Terms};
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -196,8 +196,9 @@ impl Passer {
         server.hurry();
         let terms = Terms {
             buffer_bytes: usize::try_from(self.conf.proxy_buffer.0).unwrap_or(usize::MAX).max(1),
-            half_close: false,
+            half_close: HalfClose::Neither,
             timeout_ms: self.conf.proxy_timeout.0,
+            stalled_ms: self.conf.proxy_timeout.0,
         };
         let mut relay = Relay::new(client, server, Direction::new(pending, 0, 0), Direction::new(answer, 0, 0), terms);
         match poll_fn(|cx| relay.poll(cx)).await {

@@ -1,5 +1,5 @@
 //! TLS without sockets: rustls behind OpenSSL's rules, for servers and upstream connections.
-//! [`TlsStream`] converts between ciphertext and plaintext; [`ServerRules`] and [`ClientRules`] come from the
+//! [`TlsStream`] converts between ciphertext and plaintext, and a [`Channel`] moves it over a caller's socket; [`ServerRules`] and [`ClientRules`] come from the
 //! configuration, and the ClientHello ([`ClientHello`]) selects a server's rules before rustls sees it.
 //! Cipher strings ([`ciphers`]), [`groups`] and chains ([`verify`]) follow OpenSSL. What rustls lacks (TLS before 1.2,
 //! CBC, RSA key exchange, finite-field groups) causes a warning or an error. Callers read files; nothing blocks but
@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod certs;
+mod channel;
 pub mod ciphers;
 mod client;
 mod compress;
@@ -31,6 +32,7 @@ mod testing;
 pub mod verify;
 pub mod x509;
 
+pub use channel::{Channel, ChannelError, Socket};
 pub use client::{ClientRules, ClientSettings, Target};
 pub use error::TlsError;
 pub use facts::{Facts, PeerCertificate, scheme_name};

@@ -5,7 +5,7 @@ use super::{Passing, ProxyProtocol};
 use crate::session::StreamSession;
 use observe::{Level, os};
 use session_engine::Session;
-use session_engine::relay::{Direction, Relay, RelayEnd, Terms};
+use session_engine::relay::{Direction, HalfClose, Relay, RelayEnd, Terms};
 use std::future::poll_fn;
 use upstream::Stream;
 
@@ -43,14 +43,15 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
     let down = Direction::new(Vec::new(), 0, download_rate);
     let terms = Terms {
         buffer_bytes: passing.buffer_bytes,
-        half_close: conf.proxy_half_close,
+        half_close: if conf.proxy_half_close { HalfClose::Both } else { HalfClose::Neither },
         timeout_ms: conf.proxy_timeout.0,
+        stalled_ms: conf.proxy_timeout.0,
     };
     let mut copy = Relay::new(client, &server, up, down, terms);
     let over = poll_fn(|cx| {
         let over = copy.poll(cx);
         account(&copy, s);
-        if std::mem::take(&mut copy.answered) {
+        if copy.take_answered() {
             servers.answered(s, &mut active);
         }
         over
@@ -87,7 +88,7 @@ fn say(s: &mut StreamSession, over: RelayEnd) {
     }
 }
 
-fn account(copy: &Relay<'_>, s: &mut StreamSession) {
+fn account(copy: &Relay<&Stream, &Stream>, s: &mut StreamSession) {
     s.received = copy.up.received;
     s.sent = copy.down.sent;
     if let Some(one) = s.tries.last_mut() {

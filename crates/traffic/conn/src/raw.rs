@@ -14,7 +14,7 @@ pub struct Raw {
     pub input: Rc<RefCell<Input>>,
 }
 
-impl http_engine::RawClient for Raw {
+impl session_engine::relay::End for Raw {
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         let mut input = self.input.borrow_mut();
         loop {
@@ -66,7 +66,10 @@ impl http_engine::RawClient for Raw {
             }
         }
     }
-    fn shutdown(&mut self) {
+    fn has_unsent(&self) -> bool {
+        self.link.has_unsent()
+    }
+    fn shutdown_write(&mut self) {
         self.link.shutdown_write();
     }
 }

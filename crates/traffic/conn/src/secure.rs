@@ -9,19 +9,17 @@ use runtime::budget;
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::rc::Rc;
-use tls::{Received, TlsError, TlsStream};
+use tls::{Channel, ChannelError, Received, Socket, TlsError, TlsStream};
 
-/// Unsent ciphertext above which nothing more is accepted.
-const UNSENT_BYTES_MAX: usize = 64 * 1024;
-/// Plaintext encrypted at once: mostly what the socket takes.
-const SEND_BYTES_MAX: usize = 80 * 1024;
+/// Bytes read to detect TLS: most ClientHellos are shorter.
+const FIRST_BYTES: usize = 2 * 1024;
 /// Budget of a handshake in octets: signature and key exchange take over half a millisecond.
 const HANDSHAKE_COST: usize = budget::BYTES as usize / 2;
 
 pub struct Secure {
     /// Replaced after the handshake by one with its facts.
     connection: RefCell<Rc<Connection>>,
-    stream: RefCell<TlsStream>,
+    channel: RefCell<Channel>,
     /// The first byte was examined.
     begun: Cell<bool>,
     /// The reason for closing was logged.
@@ -37,7 +35,7 @@ impl Secure {
     pub fn new(connection: Rc<Connection>, unread: &[u8]) -> Secure {
         Secure {
             connection: RefCell::new(connection),
-            stream: RefCell::new(TlsStream::server()),
+            channel: RefCell::new(Channel::new(TlsStream::server())),
             begun: Cell::new(false),
             told: Cell::new(false),
             unread: RefCell::new(unread.to_vec()),
@@ -46,8 +44,8 @@ impl Secure {
     }
     /// Connection after a handshake in another area; `plain`: decrypted bytes.
     pub fn established(connection: Rc<Connection>, stream: TlsStream, plain: Vec<u8>) -> Secure {
-        let secure =
-            Secure { stream: RefCell::new(stream), plain: RefCell::new(plain), ..Secure::new(connection, &[]) };
+        let channel = RefCell::new(Channel::new(stream));
+        let secure = Secure { channel, plain: RefCell::new(plain), ..Secure::new(connection, &[]) };
         secure.begun.set(true);
         secure.handshake_done();
         secure
@@ -56,7 +54,7 @@ impl Secure {
         self.connection.borrow().clone()
     }
     pub fn is_handshaking(&self) -> bool {
-        self.stream.borrow().is_handshaking()
+        self.channel.borrow().is_handshaking()
     }
     pub fn has_begun(&self) -> bool {
         self.begun.get()
@@ -72,38 +70,22 @@ impl Secure {
         self.told.get()
     }
     pub fn has_unsent(&self) -> bool {
-        self.stream.borrow().wants_write()
+        self.channel.borrow().has_unsent()
     }
     pub fn shrink(&self) {
-        self.stream.borrow_mut().shrink();
+        self.channel.borrow_mut().shrink();
+    }
+
+    fn socket<'a>(&'a self, worker: &'a Worker, key: Key) -> ClientSocket<'a> {
+        ClientSocket { worker, key, unread: &self.unread }
     }
 
     pub fn flush(&self, worker: &Worker, key: Key) -> io::Result<()> {
-        write_out(&mut self.stream.borrow_mut(), worker, key)
+        self.channel.borrow_mut().flush(&self.socket(worker, key))
     }
 
     pub fn send(&self, worker: &Worker, key: Key, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut stream = self.stream.borrow_mut();
-        if stream.output().len() >= UNSENT_BYTES_MAX {
-            write_out(&mut stream, worker, key)?;
-        }
-        let mut left = SEND_BYTES_MAX;
-        let mut taken: smallvec::SmallVec<[IoSlice<'_>; 8]> = smallvec::SmallVec::new();
-        for piece in pieces {
-            let part = piece.get(..left.min(piece.len())).unwrap_or_default();
-            left -= part.len();
-            taken.push(IoSlice::new(part));
-            if left == 0 {
-                break;
-            }
-        }
-        let sent = stream.send(&taken).map_err(io::Error::other)?;
-        match write_out(&mut stream, worker, key) {
-            // Accepted; the rest leaves with the next write.
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(sent),
-            Err(e) => Err(e),
-            Ok(()) => Ok(sent),
-        }
+        Ok(self.channel.borrow_mut().send(&self.socket(worker, key), pieces)?)
     }
 
     /// Fails as `Link::recv`; a broken handshake or record is `InvalidData`, and logged.
@@ -115,23 +97,23 @@ impl Secure {
             return Ok(n);
         }
         loop {
-            if !self.stream.borrow().wants_read() {
+            if !self.channel.borrow().wants_read() {
                 return Ok(0);
             }
             if !budget::is_left() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let mut cipher = worker.cipher_buf.borrow_mut();
-            if cipher.is_empty() {
-                cipher.resize(READ_BYTES, 0);
-            }
-            let got = self.read(worker, key, &mut cipher)?;
-            if got == 0 {
-                self.ended(worker);
-                return Ok(0);
-            }
-            let received = self.receive(worker, cipher.get_mut(..got).unwrap_or_default(), plain);
-            drop(cipher);
+            let was_handshaking = self.is_handshaking();
+            let read = self.channel.borrow_mut().read(&self.socket(worker, key), READ_BYTES, plain);
+            let received = match read {
+                Err(ChannelError::Io(e)) => return Err(e),
+                Ok((0, _)) => {
+                    self.ended(worker);
+                    return Ok(0);
+                }
+                Ok((_, received)) => self.received(worker, Ok(received), was_handshaking, plain),
+                Err(ChannelError::Tls(why)) => self.received(worker, Err(why), was_handshaking, plain),
+            };
             // Handshake messages, alerts, answers to key updates.
             let flushed = self.flush(worker, key);
             if flushed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
@@ -151,37 +133,22 @@ impl Secure {
     pub fn first(&self, worker: &Worker, key: Key) -> io::Result<Option<u8>> {
         let mut unread = self.unread.borrow_mut();
         if unread.is_empty() {
-            let mut cipher = worker.cipher_buf.borrow_mut();
-            if cipher.is_empty() {
-                cipher.resize(READ_BYTES, 0);
-            }
-            let got = worker.poller.recv(key, &mut cipher);
-            worker.note_read(key, &got, cipher.len());
-            unread.extend_from_slice(cipher.get(..got?).unwrap_or_default());
+            let mut first = Vec::with_capacity(FIRST_BYTES);
+            let got = worker.poller.recv_spare(key, &mut first);
+            worker.note_read(key, &got, FIRST_BYTES);
+            got?;
+            *unread = first;
         }
         Ok(unread.first().copied())
     }
 
-    fn read(&self, worker: &Worker, key: Key, cipher: &mut [u8]) -> io::Result<usize> {
-        let unread = std::mem::take(&mut *self.unread.borrow_mut());
-        if unread.is_empty() || !worker.poller.contains(key) {
-            let got = worker.poller.recv(key, cipher);
-            worker.note_read(key, &got, cipher.len());
-            return got;
-        }
-        let n = unread.len().min(cipher.len());
-        let (now, later) = unread.split_at(n);
-        cipher.get_mut(..n).unwrap_or_default().copy_from_slice(now);
-        *self.unread.borrow_mut() = later.to_vec();
-        Ok(n)
-    }
-
-    fn receive(&self, worker: &Rc<Worker>, cipher: &mut [u8], plain: &mut Vec<u8>) -> io::Result<Received> {
-        let (result, is_handshaking) = {
-            let mut stream = self.stream.borrow_mut();
-            let is_handshaking = stream.is_handshaking();
-            (stream.receive(cipher, plain), is_handshaking)
-        };
+    fn received(
+        &self,
+        worker: &Rc<Worker>,
+        result: Result<Received, TlsError>,
+        was_handshaking: bool,
+        plain: &mut Vec<u8>,
+    ) -> io::Result<Received> {
         let result = match result {
             Ok(received) if received.hello => self.choose(worker, plain),
             result => result,
@@ -202,7 +169,7 @@ impl Secure {
                 Ok(received)
             }
             Err(e) => {
-                self.log(worker, &e, is_handshaking);
+                self.log(worker, &e, was_handshaking);
                 Err(io::ErrorKind::InvalidData.into())
             }
         }
@@ -214,22 +181,22 @@ impl Secure {
         let connection = self.connection();
         let plan = worker.plan.borrow().clone();
         let choice = {
-            let stream = self.stream.borrow();
-            plan.as_ref().zip(stream.hello()).and_then(|(plan, hello)| plan.tls_choice(&connection, hello))
+            let channel = self.channel.borrow();
+            plan.as_ref().zip(channel.hello()).and_then(|(plan, hello)| plan.tls_choice(&connection, hello))
         };
         // The listener is gone or lost TLS.
         let (choice, h2) = choice.unwrap_or((tls::Choice::Fail, false));
-        self.stream.borrow_mut().choose(choice, h2, plain)
+        self.channel.borrow_mut().choose(choice, h2, plain)
     }
 
     fn handshake_done(&self) {
-        let facts = self.stream.borrow().facts().cloned();
+        let facts = self.channel.borrow().facts().cloned();
         let old = self.connection();
         *self.connection.borrow_mut() = Rc::new(Connection { tls: facts, ..(*old).clone() });
     }
 
     fn ended(&self, worker: &Worker) {
-        if self.stream.borrow().is_handshaking() {
+        if self.channel.borrow().is_handshaking() {
             self.count(worker, Err(TlsFailure::Other));
             // nginx distinguishes clients that sent nothing (`ngx_http_ssl_handshake`).
             let words =
@@ -250,23 +217,21 @@ impl Secure {
     pub fn count(&self, worker: &Worker, done: Result<bool, TlsFailure>) {
         metrics::count_handshake(metrics::Area::Http, done);
         if let Some(plan) = &*worker.plan.borrow() {
-            plan.count_handshake(&self.connection(), self.stream.borrow().hello(), done);
+            plan.count_handshake(&self.connection(), self.channel.borrow().hello(), done);
         }
     }
 
     pub fn say(&self, worker: &Worker, level: Level, words: &str) {
         self.told.set(true);
         let connection = self.connection();
-        let during = if self.stream.borrow().is_handshaking() { " while SSL handshaking" } else { "" };
+        let during = if self.channel.borrow().is_handshaking() { " while SSL handshaking" } else { "" };
         worker.log_client(level, &connection, format_args!("{words}{during}"));
     }
 
     /// Sends `close_notify` without waiting.
     pub fn say_goodbye(&self, worker: &Worker, key: Key) {
-        if let Ok(mut stream) = self.stream.try_borrow_mut()
-            && stream.close_notify().is_ok()
-        {
-            let _ = write_out(&mut stream, worker, key);
+        if let Ok(mut channel) = self.channel.try_borrow_mut() {
+            channel.close(&self.socket(worker, key));
         }
     }
 }
@@ -288,12 +253,32 @@ fn level_of(e: &TlsError) -> Level {
     }
 }
 
-fn write_out(stream: &mut TlsStream, worker: &Worker, key: Key) -> io::Result<()> {
-    while stream.wants_write() {
-        let n = worker.poller.send(key, stream.output(), false)?;
-        stream.advance(n);
+/// A client's socket below its channel.
+struct ClientSocket<'a> {
+    worker: &'a Worker,
+    key: Key,
+    unread: &'a RefCell<Vec<u8>>,
+}
+
+impl Socket for ClientSocket<'_> {
+    fn recv(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        let (worker, room) = (self.worker, buf.capacity() - buf.len());
+        let mut unread = self.unread.borrow_mut();
+        if unread.is_empty() || !worker.poller.contains(self.key) {
+            let got = worker.poller.recv_spare(self.key, buf);
+            worker.note_read(self.key, &got, room);
+            return got;
+        }
+        let n = unread.len().min(room);
+        buf.extend(unread.drain(..n));
+        if unread.is_empty() {
+            *unread = Vec::new();
+        }
+        Ok(n)
     }
-    Ok(())
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.worker.poller.send(self.key, bytes, false)
+    }
 }
 
 const _: () = assert!(READ_BYTES >= 16 * 1024 + 256, "a record fits a read");

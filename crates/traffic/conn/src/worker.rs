@@ -85,7 +85,6 @@ pub struct Worker {
     spare: RefCell<Vec<Box<Request>>>,
     pub spares: Spares,
     pub read_buf: RefCell<Vec<u8>>,
-    pub cipher_buf: RefCell<Vec<u8>>,
     pub out_buf: RefCell<Vec<u8>>,
     /// QUIT was received: no keep-alive.
     pub quitting: Cell<bool>,
@@ -120,7 +119,6 @@ impl Worker {
             spare: RefCell::new(Vec::new()),
             spares: Spares::default(),
             read_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
-            cipher_buf: RefCell::new(Vec::new()),
             out_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
             quitting: Cell::new(false),
             tasks: Cell::new(0),

@@ -1,4 +1,5 @@
-//! Copies bytes both ways between a client and a server (nginx: `ngx_stream_proxy_process`, `ngx_mail_proxy_handler`).
+//! Copies bytes both ways between a client and a server: TCP and mail sessions, upgraded HTTP connections (nginx:
+//! `ngx_stream_proxy_process`, `ngx_mail_proxy_handler`, `ngx_http_upstream_process_upgraded`).
 //! Idle directions hold no memory: reads use a thread's buffer, and only unaccepted bytes are kept.
 
 use base::clock::{self, Instant};
@@ -43,6 +44,81 @@ fn give_back(mut buf: Vec<u8>) {
     });
 }
 
+/// One of the two connections of a relay.
+pub trait End {
+    /// Appends received bytes, into the spare capacity where there is some; `Ok(0)` is the end.
+    fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>>;
+    /// Writes a part of the bytes.
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+    /// Ready when all accepted bytes have left.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Tells whether accepted bytes have not left yet.
+    fn has_unsent(&self) -> bool;
+    /// Ends output; the peer may still send.
+    fn shutdown_write(&mut self);
+    /// Tells whether the end of the peer's output leaves the other direction open whatever the configuration says.
+    fn closes_by_halves(&self) -> bool {
+        false
+    }
+}
+
+impl End for &Stream {
+    fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        loop {
+            match self.try_read_buf(buf) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready!(self.poll_readable(cx))?,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            match self.try_write(bytes) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready!(self.poll_writable(cx))?,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match self.try_flush() {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready!(self.poll_writable(cx))?,
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+    fn has_unsent(&self) -> bool {
+        Stream::has_unsent(self)
+    }
+    fn shutdown_write(&mut self) {
+        let _ = Stream::shutdown_write(self);
+    }
+}
+
+impl End for Box<dyn End> {
+    fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        (**self).poll_recv(cx, buf)
+    }
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        (**self).poll_send(cx, bytes)
+    }
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        (**self).poll_flush(cx)
+    }
+    fn has_unsent(&self) -> bool {
+        (**self).has_unsent()
+    }
+    fn shutdown_write(&mut self) {
+        (**self).shutdown_write();
+    }
+    fn closes_by_halves(&self) -> bool {
+        (**self).closes_by_halves()
+    }
+}
+
 #[derive(Default)]
 pub struct Direction {
     /// Bytes read and not written; `at` counts those already written.
@@ -69,63 +145,72 @@ pub enum RelayEnd {
     Broken(io::Error, bool),
 }
 
-pub struct Relay<'a> {
-    client: &'a Stream,
-    server: &'a Stream,
-    pub up: Direction,
-    pub down: Direction,
-    buffer_bytes: usize,
-    half_close: bool,
-    timeout_ms: u64,
-    /// Time of the last transfer.
-    moved: Instant,
-    idle: Sleep,
-    began: Instant,
-    /// The server's first bytes arrived and were not reported yet.
-    pub answered: bool,
-    first: bool,
-    /// The server ended last.
-    server_last: bool,
+/// Ends that are passed to the other side, which may continue. Any other end ends the relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HalfClose {
+    Neither,
+    /// The client's (RFC 8441, 5: END_STREAM is a TCP FIN).
+    Client,
+    Both,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// Bytes per read.
     pub buffer_bytes: usize,
-    /// Passes one side's end to the other, which may continue.
-    pub half_close: bool,
+    pub half_close: HalfClose,
     /// Idle timeout.
     pub timeout_ms: u64,
+    /// Idle timeout while the server does not take bytes.
+    pub stalled_ms: u64,
 }
 
-impl<'a> Relay<'a> {
-    pub fn new(client: &'a Stream, server: &'a Stream, up: Direction, down: Direction, terms: Terms) -> Relay<'a> {
+pub struct Relay<C, S> {
+    client: C,
+    server: S,
+    pub up: Direction,
+    pub down: Direction,
+    terms: Terms,
+    idle: Sleep,
+    progress: Progress,
+}
+
+/// State that both directions change.
+struct Progress {
+    /// Time of the last transfer.
+    moved: Instant,
+    began: Instant,
+    /// The server's first bytes arrived and were not reported yet.
+    answered: bool,
+    first: bool,
+    /// The server ended last.
+    server_last: bool,
+}
+
+impl<C: End, S: End> Relay<C, S> {
+    pub fn new(client: C, server: S, up: Direction, down: Direction, terms: Terms) -> Relay<C, S> {
         let now = clock::now();
-        let Terms { buffer_bytes, half_close, timeout_ms } = terms;
-        Relay {
-            client,
-            server,
-            up,
-            down,
-            buffer_bytes,
-            half_close,
-            timeout_ms,
-            moved: now,
-            idle: sleep_until(now.plus_millis(timeout_ms)),
-            began: now,
-            answered: false,
-            first: true,
-            server_last: false,
-        }
+        let progress = Progress { moved: now, began: now, answered: false, first: true, server_last: false };
+        let idle = sleep_until(now.plus_millis(terms.timeout_ms));
+        Relay { client, server, up, down, terms, idle, progress }
+    }
+
+    /// Tells, once, that the server's first bytes have arrived.
+    pub fn take_answered(&mut self) -> bool {
+        std::mem::take(&mut self.progress.answered)
     }
 
     /// Transfers available bytes; ready at the end.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RelayEnd> {
-        for to_client in [false, true] {
-            // Pending: waits for its turn.
-            if let Poll::Ready(over) = self.poll_way(to_client, cx) {
-                return Poll::Ready(over);
-            }
+        let Relay { client, server, up, down, terms, progress, .. } = self;
+        let client_half = terms.half_close != HalfClose::Neither;
+        // Pending: waits for its turn.
+        if let Poll::Ready(e) = up.poll(client, server, false, client_half, terms, progress, cx) {
+            return Poll::Ready(RelayEnd::Broken(e, false));
+        }
+        let server_half = terms.half_close == HalfClose::Both;
+        if let Poll::Ready(e) = down.poll(server, client, true, server_half, terms, progress, cx) {
+            return Poll::Ready(RelayEnd::Broken(e, true));
         }
         if let Some(over) = self.over() {
             return Poll::Ready(over);
@@ -140,121 +225,38 @@ impl<'a> Relay<'a> {
         let waits = |way: &Direction| way.delay.as_ref().is_some_and(|delay| delay.deadline() > now);
         let held = waits(&self.up) || waits(&self.down);
         if held {
-            self.moved = clock::now();
+            self.progress.moved = clock::now();
         }
+        let Terms { timeout_ms, stalled_ms, .. } = self.terms;
+        let limit = if self.up.has_pending(&self.server) { timeout_ms.min(stalled_ms) } else { timeout_ms };
         loop {
-            let due = self.moved.plus_millis(self.timeout_ms);
+            let due = self.progress.moved.plus_millis(limit);
             if due != self.idle.deadline() {
                 self.idle.reset(due);
             }
             ready!(Pin::new(&mut self.idle).poll(cx));
-            if !held && clock::now() >= self.moved.plus_millis(self.timeout_ms) {
+            if !held && clock::now() >= self.progress.moved.plus_millis(limit) {
                 return Poll::Ready(RelayEnd::Silence);
             }
-            self.moved = clock::now();
-        }
-    }
-
-    /// Transfers available bytes in one direction.
-    fn poll_way(&mut self, to_client: bool, cx: &mut Context<'_>) -> Poll<RelayEnd> {
-        let Relay {
-            client,
-            server,
-            up,
-            down,
-            buffer_bytes,
-            began,
-            moved,
-            answered,
-            first,
-            half_close,
-            server_last,
-            ..
-        } = self;
-        let (way, from, to) = if to_client { (down, *server, *client) } else { (up, *client, *server) };
-        loop {
-            // Writes buffered bytes first.
-            match way.write(to, moved) {
-                Ok(()) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    way.growth = 1;
-                    match to.poll_writable(cx) {
-                        Poll::Ready(Ok(())) => continue,
-                        Poll::Ready(Err(e)) => return Poll::Ready(RelayEnd::Broken(e, to_client)),
-                        Poll::Pending => return Poll::Pending,
-                    }
-                }
-                Err(e) => return Poll::Ready(RelayEnd::Broken(e, to_client)),
-            }
-            if way.ended {
-                if *half_close && !std::mem::replace(&mut way.told, true) {
-                    let _ = to.shutdown_write();
-                }
-                return Poll::Pending;
-            }
-            if let Some(delay) = &mut way.delay {
-                ready!(Pin::new(&mut **delay).poll(cx));
-                way.delay = None;
-            }
-            let mut most = *buffer_bytes;
-            if way.rate == 0 {
-                most = most.saturating_mul(way.growth.max(1));
-            } else {
-                let seconds = clock::now().millis_since(*began) / 1000;
-                let allowed = way.rate.saturating_mul(seconds + 1);
-                match allowed.checked_sub(way.received).filter(|left| *left > 0) {
-                    Some(left) => most = most.min(usize::try_from(left).unwrap_or(usize::MAX)),
-                    None => {
-                        let over = way.received - allowed;
-                        way.hold(over.saturating_mul(1000) / way.rate + 1);
-                        continue;
-                    }
-                }
-            }
-            let got = match way.read(from, most) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match from.poll_readable(cx) {
-                    Poll::Ready(Ok(())) => continue,
-                    Poll::Ready(Err(_)) => 0,
-                    Poll::Pending => return Poll::Pending,
-                },
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                // A broken connection counts as closed, as in nginx.
-                Err(_) => 0,
-                Ok(n) => n,
-            };
-            *answered |= to_client && std::mem::take(first);
-            match got {
-                0 => {
-                    way.ended = true;
-                    *server_last = to_client;
-                }
-                n => {
-                    *moved = clock::now();
-                    if n == most {
-                        way.growth = (way.growth * 2).min(GROWTH);
-                    }
-                    if let Some(ms @ 1..) = (n as u64).saturating_mul(1000).checked_div(way.rate) {
-                        way.hold(ms);
-                    }
-                }
-            }
+            self.progress.moved = clock::now();
         }
     }
 
     /// Tells whether the session is over (nginx: `ngx_stream_proxy_test_finalize`).
     fn over(&self) -> Option<RelayEnd> {
-        let to_client = self.down.has_pending(self.client);
-        let to_server = self.up.has_pending(self.server);
+        let to_client = self.down.has_pending(&self.client);
+        let to_server = self.up.has_pending(&self.server);
         let (client_ended, server_ended) = (self.up.ended, self.down.ended);
-        let goes_on = match (client_ended, server_ended) {
-            (false, false) => true,
-            _ if self.half_close => !(client_ended && server_ended) || to_client || to_server,
+        let goes_on = match (client_ended, server_ended, self.terms.half_close) {
+            (false, false, _) => true,
+            (.., HalfClose::Both) => !(client_ended && server_ended) || to_client || to_server,
             // Bytes sent before the end are still delivered.
-            (false, true) => to_client,
-            (true, false) => to_server,
-            (true, true) => false,
+            (false, true, _) => to_client,
+            (true, server_ended, HalfClose::Client) => !server_ended || to_client,
+            (true, false, HalfClose::Neither) => to_server,
+            (true, true, HalfClose::Neither) => false,
         };
-        (!goes_on).then_some(RelayEnd::Closed(self.server_last))
+        (!goes_on).then_some(RelayEnd::Closed(self.progress.server_last))
     }
 }
 
@@ -263,46 +265,107 @@ impl Direction {
     pub fn new(pending: Vec<u8>, received: u64, rate: u64) -> Direction {
         Direction { pending, received, rate, growth: 1, ..Direction::default() }
     }
-    fn has_pending(&self, to: &Stream) -> bool {
+    fn has_pending(&self, to: &impl End) -> bool {
         self.at < self.pending.len() || to.has_unsent()
     }
     /// Pauses reads for some milliseconds.
     fn hold(&mut self, ms: u64) {
         self.delay = Some(Box::new(sleep_until(clock::now().plus_millis(ms))));
     }
-    fn write(&mut self, to: &Stream, moved: &mut Instant) -> io::Result<()> {
-        while self.at < self.pending.len() {
-            match to.try_write(self.pending.get(self.at..).unwrap_or_default()) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => {
-                    self.at += n;
-                    self.sent += n as u64;
-                    *moved = clock::now();
+
+    /// Transfers available bytes; ready if writing failed. `half`: passes the end on.
+    #[allow(clippy::too_many_arguments)]
+    fn poll(
+        &mut self,
+        from: &mut impl End,
+        to: &mut impl End,
+        to_client: bool,
+        half: bool,
+        terms: &Terms,
+        progress: &mut Progress,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Error> {
+        loop {
+            // Writes buffered bytes first.
+            match self.poll_write(to, &mut progress.moved, cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(e)) => return Poll::Ready(e),
+                Poll::Pending => {
+                    self.growth = 1;
+                    return Poll::Pending;
                 }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
             }
+            if self.ended {
+                if half && !std::mem::replace(&mut self.told, true) {
+                    to.shutdown_write();
+                }
+                return Poll::Pending;
+            }
+            if let Some(delay) = &mut self.delay {
+                ready!(Pin::new(&mut **delay).poll(cx));
+                self.delay = None;
+            }
+            let mut most = terms.buffer_bytes;
+            if self.rate == 0 {
+                most = most.saturating_mul(self.growth.max(1));
+            } else {
+                let seconds = clock::now().millis_since(progress.began) / 1000;
+                let allowed = self.rate.saturating_mul(seconds + 1);
+                match allowed.checked_sub(self.received).filter(|left| *left > 0) {
+                    Some(left) => most = most.min(usize::try_from(left).unwrap_or(usize::MAX)),
+                    None => {
+                        let over = self.received - allowed;
+                        self.hold(over.saturating_mul(1000) / self.rate + 1);
+                        continue;
+                    }
+                }
+            }
+            // A broken connection counts as closed, as in nginx.
+            let got = ready!(self.poll_read(from, most, cx)).unwrap_or(0);
+            progress.answered |= to_client && std::mem::take(&mut progress.first);
+            match got {
+                0 => {
+                    self.ended = true;
+                    progress.server_last = to_client;
+                }
+                n => {
+                    progress.moved = clock::now();
+                    if n == most {
+                        self.growth = (self.growth * 2).min(GROWTH);
+                    }
+                    if let Some(ms @ 1..) = (n as u64).saturating_mul(1000).checked_div(self.rate) {
+                        self.hold(ms);
+                    }
+                }
+            }
+        }
+    }
+    fn poll_write(&mut self, to: &mut impl End, moved: &mut Instant, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.at < self.pending.len() {
+            let n = ready!(to.poll_send(cx, self.pending.get(self.at..).unwrap_or_default()))?;
+            self.at += n;
+            self.sent += n as u64;
+            *moved = clock::now();
         }
         if self.at > 0 {
             // Further reads of the thread reuse the memory.
             give_back(std::mem::take(&mut self.pending));
             self.at = 0;
         }
-        to.try_flush()
+        to.poll_flush(cx)
     }
-    /// Reads at most `most` bytes and writes them at once; keeps the rest.
-    fn read(&mut self, from: &Stream, most: usize) -> io::Result<usize> {
+    /// Reads once; a buffer is held only if bytes came.
+    fn poll_read(&mut self, from: &mut impl End, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut buf = buffer(most);
-        let got = from.try_read_buf(&mut buf);
-        if let Ok(n) = &got {
-            self.received += *n as u64;
-            if *n > 0 {
+        let got = from.poll_recv(cx, &mut buf);
+        match got {
+            Poll::Ready(Ok(n @ 1..)) => {
+                self.received += n as u64;
                 self.pending = buf;
                 self.at = 0;
-                return got;
             }
+            _ => give_back(buf),
         }
-        give_back(buf);
         got
     }
 }

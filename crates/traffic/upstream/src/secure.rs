@@ -6,17 +6,21 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tls::{Choice, ClientHello, Facts, Received, TlsError, TlsStream};
+use tls::{Channel, ChannelError, Choice, ClientHello, Facts, Socket, TlsError, TlsStream};
 
 /// Least ciphertext per read: a record is decrypted whole.
 const READ_BYTES_MIN: usize = 4 * 1024;
-/// Unsent ciphertext above which nothing is encrypted.
-const UNSENT_MAX: usize = 128 * 1024;
-/// Plaintext encrypted per write.
-const WRITE_BYTES: usize = 64 * 1024;
 
-thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+/// The socket below the channel (a type of this crate, for the trait's sake).
+struct Below<'a>(&'a Outbound);
+
+impl Socket for Below<'_> {
+    fn recv(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        self.0.try_recv(buf)
+    }
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_send(bytes)
+    }
 }
 
 #[derive(Debug)]
@@ -41,13 +45,9 @@ impl std::error::Error for HandshakeError {}
 
 #[derive(Debug)]
 pub(crate) struct Secure {
-    tls: RefCell<Box<TlsStream>>,
+    channel: RefCell<Box<Channel>>,
     /// Plaintext received with the end of the handshake.
     early: RefCell<Vec<u8>>,
-}
-
-fn broken(why: &TlsError) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("(SSL: {why})"))
 }
 
 impl Secure {
@@ -55,12 +55,13 @@ impl Secure {
     /// ClientHello.
     pub async fn handshake(
         outbound: &Outbound,
-        mut tls: Box<TlsStream>,
+        tls: TlsStream,
         mut choose: impl FnMut(&ClientHello) -> Choice,
     ) -> Result<Secure, HandshakeError> {
+        let (mut channel, socket) = (Box::new(Channel::new(tls)), Below(outbound));
         let mut early = Vec::new();
-        while tls.is_handshaking() {
-            match flush(&mut tls, outbound) {
+        while channel.is_handshaking() {
+            match channel.flush(&socket) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     poll_fn(|cx| outbound.poll_writable(cx)).await;
@@ -68,29 +69,30 @@ impl Secure {
                 }
                 Err(e) => return Err(HandshakeError::Io(e)),
             }
-            match receive(&mut tls, outbound, &mut early, READ_BYTES_MIN) {
+            let failed = match channel.read(&socket, READ_BYTES_MIN, &mut early) {
                 Ok((_, received)) if received.hello => {
-                    let choice = tls.hello().map_or(Choice::Fail, &mut choose);
-                    if let Err(why) = tls.choose(choice, false, &mut early) {
-                        let _ = flush(&mut tls, outbound);
-                        return Err(HandshakeError::Tls(why));
-                    }
+                    let choice = channel.hello().map_or(Choice::Fail, &mut choose);
+                    channel.choose(choice, false, &mut early).err()
                 }
-                Ok((n, _)) if n == 0 || !tls.wants_read() => return Err(HandshakeError::Closed),
-                Ok(_) => {}
-                Err(Failed::Tls(why)) => {
-                    let _ = flush(&mut tls, outbound);
-                    return Err(HandshakeError::Tls(why));
-                }
-                Err(Failed::Io(e)) if e.kind() == io::ErrorKind::WouldBlock => {
+                Ok((0, _)) => return Err(HandshakeError::Closed),
+                Ok(_) if !channel.wants_read() => return Err(HandshakeError::Closed),
+                Ok(_) => None,
+                Err(ChannelError::Tls(why)) => Some(why),
+                Err(ChannelError::Io(e)) if e.kind() == io::ErrorKind::WouldBlock => {
                     poll_fn(|cx| outbound.poll_readable(cx)).await;
+                    None
                 }
-                Err(Failed::Io(e)) => return Err(HandshakeError::Io(e)),
+                Err(ChannelError::Io(e)) => return Err(HandshakeError::Io(e)),
+            };
+            if let Some(why) = failed {
+                // The alert.
+                let _ = channel.flush(&socket);
+                return Err(HandshakeError::Tls(why));
             }
         }
         // A server's last message leaves alone.
-        let _ = flush(&mut tls, outbound);
-        Ok(Secure { tls: RefCell::new(tls), early: RefCell::new(early) })
+        let _ = channel.flush(&socket);
+        Ok(Secure { channel: RefCell::new(channel), early: RefCell::new(early) })
     }
 
     /// Reads plaintext without waiting; `Ok(0)` is the end.
@@ -101,22 +103,23 @@ impl Secure {
             buf.append(&mut early);
             return Ok(n);
         }
-        let tls = &mut **self.tls.borrow_mut();
+        let (channel, socket) = (&mut **self.channel.borrow_mut(), Below(outbound));
         let before = buf.len();
-        while tls.wants_read() {
+        while channel.wants_read() {
             let room = buf.capacity() - buf.len();
-            match receive(tls, outbound, buf, room.max(READ_BYTES_MIN)) {
+            match channel.read(&socket, room.max(READ_BYTES_MIN), buf) {
                 Ok((0, _)) => return Ok(0),
                 Ok(_) if buf.len() > before => {
-                    let _ = flush(tls, outbound);
+                    let _ = channel.flush(&socket);
                     return Ok(buf.len() - before);
                 }
                 // Incomplete record, or no data (a ticket, for example).
                 Ok(_) => {}
-                Err(Failed::Io(e)) => return Err(e),
-                Err(Failed::Tls(why)) => {
-                    let _ = flush(tls, outbound);
-                    return Err(broken(&why));
+                Err(why) => {
+                    if matches!(why, ChannelError::Tls(_)) {
+                        let _ = channel.flush(&socket);
+                    }
+                    return Err(why.into());
                 }
             }
         }
@@ -125,25 +128,16 @@ impl Secure {
 
     /// Encrypts plaintext; what the socket does not take goes with the next write or wait.
     pub fn send(&self, outbound: &Outbound, buf: &[u8]) -> io::Result<usize> {
-        let tls = &mut **self.tls.borrow_mut();
-        if tls.output().len() >= UNSENT_MAX {
-            flush(tls, outbound)?;
-        }
-        let taken = buf.get(..buf.len().min(WRITE_BYTES)).unwrap_or(buf);
-        tls.send(&[IoSlice::new(taken)]).map_err(|why| broken(&why))?;
-        match flush(tls, outbound) {
-            Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
-            _ => Ok(taken.len()),
-        }
+        Ok(self.channel.borrow_mut().send(&Below(outbound), &[IoSlice::new(buf)])?)
     }
 
     pub fn poll_readable(&self, outbound: &Outbound, cx: &mut Context<'_>) -> Poll<()> {
         if !self.early.borrow().is_empty() {
             return Poll::Ready(());
         }
-        let tls = &mut **self.tls.borrow_mut();
-        while tls.wants_write() {
-            match flush(tls, outbound) {
+        let channel = &mut **self.channel.borrow_mut();
+        while channel.has_unsent() {
+            match channel.flush(&Below(outbound)) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     if outbound.poll_writable(cx).is_pending() {
@@ -158,64 +152,22 @@ impl Secure {
     }
 
     pub fn has_unsent(&self) -> bool {
-        self.tls.borrow().wants_write()
+        self.channel.borrow().has_unsent()
     }
     pub fn flush(&self, outbound: &Outbound) -> io::Result<()> {
-        flush(&mut self.tls.borrow_mut(), outbound)
+        self.channel.borrow_mut().flush(&Below(outbound))
     }
     pub fn facts(&self) -> Option<Arc<Facts>> {
-        self.tls.borrow().facts().cloned()
+        self.channel.borrow().facts().cloned()
     }
     pub fn into_parts(self) -> (TlsStream, Vec<u8>) {
-        (*self.tls.into_inner(), self.early.into_inner())
+        (self.channel.into_inner().into_inner(), self.early.into_inner())
     }
     pub fn shrink(&self) {
-        self.tls.borrow_mut().shrink();
+        self.channel.borrow_mut().shrink();
     }
-
     /// Sends `close_notify` without waiting.
     pub fn close(&self, outbound: &Outbound) {
-        let tls = &mut **self.tls.borrow_mut();
-        if tls.close_notify().is_ok() {
-            let _ = flush(tls, outbound);
-        }
+        self.channel.borrow_mut().close(&Below(outbound));
     }
-}
-
-enum Failed {
-    Tls(TlsError),
-    Io(io::Error),
-}
-
-/// Reads once; returns the octets of ciphertext.
-fn receive(
-    tls: &mut TlsStream,
-    outbound: &Outbound,
-    plain: &mut Vec<u8>,
-    room: usize,
-) -> Result<(usize, Received), Failed> {
-    SCRATCH.with_borrow_mut(|scratch| {
-        scratch.clear();
-        // The room is the caller's: decrypts no more than requested.
-        if scratch.capacity() < room {
-            scratch.reserve_exact(room);
-        }
-        let mut bytes = std::mem::take(scratch);
-        let got = outbound.try_recv(&mut bytes).map_err(Failed::Io);
-        let got = got.and_then(|n| tls.receive(&mut bytes, plain).map(|received| (n, received)).map_err(Failed::Tls));
-        *scratch = bytes;
-        got
-    })
-}
-
-fn flush(tls: &mut TlsStream, outbound: &Outbound) -> io::Result<()> {
-    while tls.wants_write() {
-        match outbound.try_send(tls.output()) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => tls.advance(n),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
 }

@@ -160,7 +160,7 @@ impl Stream {
     }
     /// Performs the handshake; later data is plaintext.
     pub async fn handshake(&mut self, tls: TlsStream) -> Result<(), HandshakeError> {
-        self.secure = Some(Box::new(Secure::handshake(&self.outbound, Box::new(tls), |_| tls::Choice::Fail).await?));
+        self.secure = Some(Box::new(Secure::handshake(&self.outbound, tls, |_| Choice::Fail).await?));
         Ok(())
     }
     /// An accepted connection. `tcp`: see [`Stream::hurry`].
@@ -169,8 +169,7 @@ impl Stream {
     }
     /// Performs a server's handshake; `choose`: rules for a ClientHello.
     pub async fn accept(&mut self, choose: impl FnMut(&ClientHello) -> Choice) -> Result<(), HandshakeError> {
-        let tls = Box::new(TlsStream::server());
-        self.secure = Some(Box::new(Secure::handshake(&self.outbound, tls, choose).await?));
+        self.secure = Some(Box::new(Secure::handshake(&self.outbound, TlsStream::server(), choose).await?));
         Ok(())
     }
     pub fn facts(&self) -> Option<Arc<Facts>> {

@@ -41,7 +41,7 @@ impl RawStream {
     }
 }
 
-impl http_engine::RawClient for RawStream {
+impl session_engine::relay::End for RawStream {
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         ready!(runtime::budget::poll_proceed(cx));
         let taken = self.streams.core.borrow_mut().take_body(self.id);
@@ -71,7 +71,10 @@ impl http_engine::RawClient for RawStream {
     fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
-    fn shutdown(&mut self) {
+    fn has_unsent(&self) -> bool {
+        false
+    }
+    fn shutdown_write(&mut self) {
         super::stream::end_now(&self.streams, self.id, &self.shared);
     }
     /// END_STREAM is a TCP FIN (RFC 8441, 5). Browsers send it with their Close frame, before the server's.
