@@ -1,6 +1,7 @@
 //! Requests, phases, filters, variables and plan of the http area.
 //! `engine.rs` runs a [`Request`] through the phases of its [`Location`] to a head (`Request::out`) and a [`Body`],
-//! which the connection pulls. Performs no network I/O; features are in `http-features`.
+//! which the connection pulls. Performs no network I/O; features are in
+//! `http-features` and the crates beside it.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
@@ -21,6 +22,7 @@ pub mod handler;
 pub mod head_out;
 pub mod hosts;
 mod line_ends;
+pub mod media_types;
 pub mod order;
 pub mod path;
 pub mod plan;

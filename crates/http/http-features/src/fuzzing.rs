@@ -1,9 +1,7 @@
 //! Bodies of the features' fuzz targets: arbitrary bytes in, a panic when an invariant fails. Run under libFuzzer from
 //! `fuzz/`, and with a seeded generator in `cargo test`.
 
-pub use crate::dav::fuzzing::dav;
-pub use crate::image_filter::fuzzing::image;
-pub use crate::mp4::fuzzing::mp4;
+pub use http_content::fuzzing::{dav, image, mp4};
 pub use http_upstream::exchange::fuzzing::cut_anywhere;
 pub use session_engine::geoip::fuzzing::geoip;
 pub use session_engine::geoip2::fuzzing::mmdb;

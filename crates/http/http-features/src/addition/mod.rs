@@ -1,8 +1,8 @@
 //! add_before_body, add_after_body (nginx: `ngx_http_addition_filter_module`): subrequests around a body.
 
-use crate::shared::media_types::MediaTypes;
 use conf_schema::value::Text;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::media_types::MediaTypes;
 use http_engine::subrequest::{self, Stream};
 use http_engine::{BlockPlan, Body, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, special};
 use std::any::Any;

@@ -2,9 +2,9 @@
 
 mod table;
 
-use crate::shared::media_types::MediaTypes;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::media_types::MediaTypes;
 use http_engine::{
     BlockPlan, Body, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, Str, Template,
 };

@@ -7,9 +7,9 @@ mod page;
 mod parse;
 mod state;
 
-use crate::shared::media_types::MediaTypes;
 use conf_schema::value::{Flag, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::media_types::MediaTypes;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Request, Str};
 use std::any::Any;

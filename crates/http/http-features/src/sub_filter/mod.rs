@@ -3,10 +3,10 @@
 mod search;
 
 use crate::shared::joining;
-use crate::shared::media_types::MediaTypes;
 use bytes::Bytes;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::media_types::MediaTypes;
 use http_engine::{
     BlockPlan, Body, BodyError, BodySource, Feature, FilePart, Filter, FilterOrder, Piece, Request, Str, Template,
 };

@@ -72,7 +72,7 @@ fn thousandths(text: &[u8]) -> u16 {
 }
 
 /// Conditions of every coding on a response.
-pub fn eligible(r: &Request, min_length: u64, types: &super::media_types::MediaTypes) -> bool {
+pub fn eligible(r: &Request, min_length: u64, types: &http_engine::media_types::MediaTypes) -> bool {
     matches!(r.out.status, 200 | 403 | 404)
         && r.out.content_encoding.bytes().is_empty()
         && r.out.content_length.is_none_or(|n| n >= min_length)

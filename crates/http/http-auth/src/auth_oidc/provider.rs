@@ -1,13 +1,13 @@
 //! `oidc_provider`: an OpenID Provider, and this server as its client.
 
 use super::state::State;
-use crate::shared::authorities;
 use conf_schema::value::parse_msec;
 use conf_schema::{Complaint, Cx, Directive, Level, Problem, Value};
 use conf_syntax::Directive as Row;
 use http_client::Url;
 use http_engine::Request;
 use keyval::{Matching, Zone};
+use session_engine::authorities;
 use session_engine::keyval as zones;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

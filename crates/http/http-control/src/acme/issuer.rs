@@ -1,7 +1,6 @@
 //! `acme_issuer`: an ACME server with an account.
 
 use super::dns::{Hook, Means, Records, Updates};
-use crate::shared::authorities;
 use acme::{Account, AccountKey, Algorithm, Binding, ChallengeKind, Profile};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,6 +8,7 @@ use conf_schema::value::parse_msec;
 use conf_schema::{Cx, Directive, Problem, Value};
 use conf_syntax::Directive as Row;
 use http_client::Url;
+use session_engine::authorities;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 
 use crate::shared::compress::{self, Coding};
 use crate::shared::gzip_ok::{Disabled, GzipOk, MinVersion, Proxied};
-use crate::shared::media_types::MediaTypes;
 use conf_schema::value::{Between, Buffers, Flag, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::media_types::MediaTypes;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Request};
 use std::any::Any;

@@ -1,10 +1,10 @@
 //! `otel_exporter`: where spans go, and how.
 
-use crate::shared::authorities;
 use conf_schema::value::{parse_msec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use conf_syntax::Directive as Row;
 use otlp::{Endpoint, Exporter, Protocol, Settings};
+use session_engine::authorities;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

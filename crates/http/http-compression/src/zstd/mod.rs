@@ -1,10 +1,10 @@
 //! Zstandard (RFC 8878), dynamic and from files; directives as in the module zstd-nginx-module.
 
 use crate::shared::compress::{self, Coding};
-use crate::shared::media_types::MediaTypes;
 use crate::shared::static_coded::{StaticCoded, StaticMode};
 use conf_schema::value::{Between, Buffers, Flag, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::media_types::MediaTypes;
 use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, HandlerOrder, Request};
 use http_types::Known;
 use std::any::Any;

@@ -1,7 +1,7 @@
 //! Files of the page, compressed once.
 
-use super::super::super::shared::compress::quality;
 use bytes::Bytes;
+use http_compression::quality;
 use std::io::Write as _;
 use std::sync::LazyLock;
 

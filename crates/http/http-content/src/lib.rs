@@ -1,0 +1,40 @@
+//! Features that serve files: static files, indexes, WebDAV, video, pictures, .htaccess.
+//! One directory per feature; `http-features` has the registry of all.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
+/// Bodies of the fuzz targets of this crate.
+pub mod fuzzing {
+    pub use crate::dav::fuzzing::dav;
+    pub use crate::image_filter::fuzzing::image;
+    pub use crate::mp4::fuzzing::mp4;
+}
+
+use http_engine::Feature;
+
+mod autoindex;
+mod dav;
+mod empty_gif;
+mod flv;
+mod htaccess;
+mod image_filter;
+mod index;
+mod mp4;
+mod random_index;
+mod static_files;
+mod try_files;
+
+pub static FEATURES: &[&dyn Feature] = &[
+    &autoindex::Autoindex,
+    &dav::DavFeature,
+    &empty_gif::EmptyGif,
+    &flv::FlvFeature,
+    &htaccess::HtaccessFeature,
+    &image_filter::ImageFilter,
+    &index::Index,
+    &mp4::Mp4Feature,
+    &random_index::RandomIndex,
+    &static_files::StaticFiles,
+    &try_files::TryFiles,
+];

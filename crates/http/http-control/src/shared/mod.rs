@@ -1,0 +1,4 @@
+//! Code shared by several features of this crate.
+
+pub mod acme_state;
+pub mod status_tree;
