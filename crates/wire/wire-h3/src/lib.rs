@@ -18,7 +18,7 @@ mod session;
 mod stream;
 
 pub use frame::{ConnectionError, ErrorCode, Settings};
-pub use server::{Limits, Server};
+pub use server::{Congestion, Limits, Server};
 
 /// Encodes a field section without the dynamic table, for requests that are sent many times
 /// ([`client::Client::open_encoded`]). Names are in lower case, pseudo-header fields first.

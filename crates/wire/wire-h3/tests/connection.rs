@@ -5,8 +5,9 @@ mod pair;
 use http_types::StreamMux;
 use pair::{Answers, Echo, Faults, Random, World, get, lines};
 use std::collections::HashMap;
+use std::time::Duration;
 use wire_h3::client::Client;
-use wire_h3::{Limits, Server};
+use wire_h3::{Congestion, Limits, Server};
 
 fn body(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8).collect()
@@ -53,7 +54,8 @@ fn requests_of_all_kinds_are_answered() {
 
 /// A course of random requests: each is answered with what it has asked for, whatever the network does.
 fn course(seed: u64, faults: Faults) {
-    let limits = Limits { streams_max: 10, stream_window: 4096, ..Limits::default() };
+    let congestion = [Congestion::Cubic, Congestion::Bbr, Congestion::NewReno][seed as usize % 3];
+    let limits = Limits { streams_max: 10, stream_window: 4096, congestion, ..Limits::default() };
     let mut pair = World::new(&limits).client(limits, faults);
     let (mut echo, mut answers, mut random) = (Echo::default(), Answers::default(), Random(seed | 1));
     let mut wanted: HashMap<u64, Vec<u8>> = HashMap::new();
@@ -115,6 +117,28 @@ fn courses_over_a_bad_network() {
     for seed in 1..13 {
         course(seed, Faults { seed, loss: 30 * (seed % 4), twice: 20, late: 100 });
     }
+}
+
+/// Virtual time of a response of 3 MB over a path that loses 2 % of the datagrams.
+fn time_over_a_lossy_path(congestion: Congestion) -> Duration {
+    let limits = Limits { congestion, ..Limits::default() };
+    let mut pair = World::new(&limits).client(limits, Faults { seed: 7, loss: 20, ..Faults::default() });
+    let (mut echo, mut answers, mut stream) = (Echo::default(), Answers::default(), None);
+    pair.run(|server, client| {
+        answers.take(client);
+        if answers.connected.is_some() && stream.is_none() {
+            stream = client.open(&mut lines(&get("/size/3000000")), true);
+        }
+        echo.act(server);
+        stream.is_some_and(|id| answers.of.get(&id).is_some_and(|a| a.done))
+    });
+    pair.now - pair.begin
+}
+
+#[test]
+fn bandwidth_based_control_does_not_slow_down_at_random_losses() {
+    let (cubic, bbr) = (time_over_a_lossy_path(Congestion::Cubic), time_over_a_lossy_path(Congestion::Bbr));
+    assert!(bbr * 2 < cubic, "{bbr:?} with bbr, {cubic:?} with cubic");
 }
 
 #[test]

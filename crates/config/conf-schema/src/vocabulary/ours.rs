@@ -26,6 +26,7 @@ pub const ROWS: &[Known] = &[
     k("tidegate_explain", "tidegate", 0b1100, Arity::AtLeast(1), false, "off", ""),
     k("http2_upgrade", "tidegate", HTTP | 0b1000, Arity::exact(1), false, "off", ""),
     k("http2_websockets", "tidegate", HTTP | 0b1000, Arity::exact(1), false, "on", ""),
+    k("quic_congestion_control", "tidegate", HTTP | 0b1000, Arity::exact(1), false, "cubic", ""),
     k("outlier_ejection", "tidegate", UPSTREAM, Arity::AtLeast(0), false, "", ""),
     k("retry_budget", "tidegate", UPSTREAM, Arity::Counts(0b110), false, "", ""),
     // Angie's.

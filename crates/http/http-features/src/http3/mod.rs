@@ -1,13 +1,17 @@
 //! http3 (nginx: `ngx_http_v3_module`): limits of HTTP/3 and QUIC, which are in `wire-h3` and `conn`.
 
 use conf_schema::value::{Flag, Number, Size, Text};
-use conf_schema::{Area, Contexts, Problem, Table, directives};
-use http_engine::plan::Http3;
+use conf_schema::{Area, Contexts, Problem, Table, directives, words};
+use http_engine::plan::{Congestion, Http3};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature};
 use http_types::Version;
 use std::any::Any;
 use std::sync::Arc;
+
+words! {
+    pub enum Control { Cubic = "cubic", Bbr = "bbr", Reno = "reno" }
+}
 
 directives! {
     /// The module's settings of a block.
@@ -24,6 +28,10 @@ directives! {
         /// Connection ids that a client may have the server keep: with each, the client can move to another address.
         /// Differs: 2 to 5 are told to clients; smaller numbers count as 2, greater ones as 5.
         quic_active_connection_id_limit: Number = "2",
+        /// Congestion control of connections. `cubic` halves its rate at losses, like most TCP servers; `bbr` follows the measured bandwidth and
+        /// round-trip time instead, and is several times faster on paths that lose packets at random (mobile and wireless networks), at some
+        /// cost to other traffic there; `reno` is RFC 9002's. A listener has the value of its default server.
+        quic_congestion_control: Control = "cubic",
         /// Sends several datagrams with one system call, where the network card or the kernel splits them. A system that refuses this gets single
         /// datagrams.
         /// Differs: the default is "on".
@@ -65,6 +73,11 @@ impl Feature for Http3Feature {
             retry: conf.quic_retry,
             active_ids: conf.quic_active_connection_id_limit.0,
             gso: conf.quic_gso,
+            congestion: match conf.quic_congestion_control {
+                Control::Cubic => Congestion::Cubic,
+                Control::Bbr => Congestion::Bbr,
+                Control::Reno => Congestion::NewReno,
+            },
             host_key,
         }));
         Ok(())

@@ -11,6 +11,7 @@ use crate::worker::{Carrier, Worker};
 use base::clock;
 use bytes::BytesMut;
 use client::{Client, chooser, now};
+use http_engine::plan::Congestion;
 use http_engine::{Begun, Connection, HttpPlan, ListenerRef};
 use ids::{Slot, Strayed};
 use metrics::process;
@@ -516,6 +517,11 @@ fn settings(plan: &HttpPlan, listener: &ListenerRef, segments_max: usize) -> Opt
         ignore_invalid: server.limits.ignore_invalid,
         extended_connect: server.http2.websockets,
         idle_timeout: Duration::from_millis(core.conf.keepalive_timeout.millis),
+        congestion: match server.http3.congestion {
+            Congestion::Cubic => wire_h3::Congestion::Cubic,
+            Congestion::Bbr => wire_h3::Congestion::Bbr,
+            Congestion::NewReno => wire_h3::Congestion::NewReno,
+        },
     };
     let segments = if server.http3.gso { segments_max } else { 1 };
     let (retry, active_ids) = (server.http3.retry, server.http3.active_ids);

@@ -10,9 +10,11 @@ use crate::session::{Session, code};
 use crate::stream::{Phase, Stream};
 use bytes::Bytes;
 use http_types::{ByStream, Event, Priority, Rank};
+use quinn_proto::congestion;
 use quinn_proto::{Connection, IdleTimeout, StreamId, TransportConfig, VarInt};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Sections that may wait for entries of the dynamic table at a time; nginx allows as many as streams.
@@ -31,6 +33,28 @@ const SEND_WINDOW_MAX: u64 = 8 * 1024 * 1024;
 const CRYPTO_BUFFER: usize = 64 * 1024;
 /// PRIORITY_UPDATE frames of streams that have not begun.
 const UPDATES_MAX: usize = 64;
+
+/// How fast a connection sends, and how it takes losses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// RFC 9438.
+    #[default]
+    Cubic,
+    /// Follows the measured bandwidth and round-trip time, not losses (draft-cardwell-iccrg-bbr-congestion-control).
+    Bbr,
+    /// RFC 9002, 7.
+    NewReno,
+}
+
+impl Congestion {
+    fn factory(self) -> Arc<dyn congestion::ControllerFactory + Send + Sync> {
+        match self {
+            Congestion::Cubic => Arc::new(congestion::CubicConfig::default()),
+            Congestion::Bbr => Arc::new(congestion::BbrConfig::default()),
+            Congestion::NewReno => Arc::new(congestion::NewRenoConfig::default()),
+        }
+    }
+}
 
 /// Bounds on what a client may ask for.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +75,7 @@ pub struct Limits {
     pub extended_connect: bool,
     /// A connection without packets ends after this time.
     pub idle_timeout: Duration,
+    pub congestion: Congestion,
 }
 
 impl Default for Limits {
@@ -66,6 +91,7 @@ impl Default for Limits {
             ignore_invalid: true,
             extended_connect: true,
             idle_timeout: Duration::from_secs(75),
+            congestion: Congestion::Cubic,
         }
     }
 }
@@ -83,6 +109,7 @@ impl Limits {
             .send_window(SEND_WINDOW_MIN)
             .crypto_buffer_size(CRYPTO_BUFFER)
             .max_idle_timeout(IdleTimeout::try_from(self.idle_timeout).ok())
+            .congestion_controller_factory(self.congestion.factory())
             .datagram_receive_buffer_size(None);
         transport
     }
