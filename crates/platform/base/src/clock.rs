@@ -49,16 +49,28 @@ const COMPARED_MICROS: u64 = 10_000;
 /// Deviations up to this are caused by the comparison itself.
 const JITTER_MICROS: u64 = 200;
 
-fn start() -> std::time::Instant {
-    static START: OnceLock<std::time::Instant> = OnceLock::new();
-    *START.get_or_init(std::time::Instant::now)
+/// Start of the process: for the library's clock, and in microseconds of the system's monotonic clock, whose reading costs a
+/// fraction of what the library's arithmetic does.
+fn start() -> &'static (std::time::Instant, u64) {
+    static START: OnceLock<(std::time::Instant, u64)> = OnceLock::new();
+    START.get_or_init(|| (std::time::Instant::now(), monotonic_micros()))
+}
+
+fn monotonic_micros() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
+/// Reads the clock, unless it is frozen; does not move [`now`].
+pub fn read() -> Instant {
+    if NOW.get().frozen { NOW.get().mono } else { Instant(monotonic_micros().saturating_sub(start().1) + 1) }
 }
 
 pub fn update() {
     if NOW.get().frozen {
         return;
     }
-    let mono = Instant(start().elapsed().as_micros() as u64 + 1);
+    let mono = read();
     let mut now = NOW.get();
     if now.wall == 0 || mono.micros_since(now.compared) >= COMPARED_MICROS {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
@@ -104,7 +116,7 @@ pub fn now() -> Instant {
 }
 
 pub fn as_std(at: Instant) -> std::time::Instant {
-    start() + Duration::from_micros(at.0.saturating_sub(1))
+    start().0 + Duration::from_micros(at.0.saturating_sub(1))
 }
 
 /// Microseconds since 1970 at a time of this process, by the last comparison with the wall clock.

@@ -3,6 +3,7 @@
 use crate::inbox::{self, Home};
 use net::poller::Key;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Wake, Waker};
@@ -49,12 +50,8 @@ pub fn any() -> bool {
     WOKEN.with_borrow(|woken| !woken.is_empty())
 }
 
-pub fn take(into: &mut impl Extend<Key>) {
-    WOKEN.with_borrow_mut(|woken| {
-        if !woken.is_empty() {
-            into.extend(woken.drain(..));
-        }
-    });
+pub fn take(into: &mut VecDeque<Key>) {
+    WOKEN.with_borrow_mut(|woken| woken.drain(..).for_each(|key| into.push_back(key)));
 }
 
 pub(crate) fn add(keys: &mut Vec<Key>) {

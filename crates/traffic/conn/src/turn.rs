@@ -50,8 +50,8 @@ struct Measured(Instant);
 
 impl Drop for Measured {
     fn drop(&mut self) {
-        // Cheaper than `clock::update`, which follows the wait.
-        let micros = clock::as_std(self.0).elapsed().as_micros() as u64;
+        // `clock::update` follows the wait.
+        let micros = clock::read().micros_since(self.0);
         process::LOOP_TURNS.up();
         process::LOOP_BUSY.add(micros);
         if micros > TURN_MICROS_MAX {
@@ -165,7 +165,9 @@ impl Turns {
             // Keeps the order of arrival.
             guarded(worker, self.found.remove(at), act);
         }
-        self.ready.extend(self.found.drain(..));
+        for key in self.found.drain(..) {
+            self.ready.push_back(key);
+        }
         wake::take(&mut self.ready);
         let mut share = Share::begin();
         while let Some(key) = self.ready.pop_front() {

@@ -4,7 +4,7 @@
 #![allow(clippy::indexing_slicing, reason = "a panic is what a fuzz target is for")]
 
 use crate::fields::{Line, any_line, usual_line};
-use crate::relay::{RelayRules, relay};
+use crate::relay::{RelayMemory, RelayRules, relay};
 use crate::request_line;
 use crate::{
     ChunkError, ChunkedDecoder, Decoded, HeadError, HeadLimits, HeadParser, Progress, ResponseParser, Role,
@@ -112,9 +112,12 @@ pub fn response(data: &[u8]) {
 
 fn relayed(data: &[u8]) {
     let hidden: NameSet = [&b"date"[..], b"server"].into_iter().collect();
-    let rules = RelayRules { hidden: &hidden, cookies: true, head_max: 4096 };
-    let mut lines = Vec::new();
-    let Some(fast) = relay(data, &rules, &mut lines) else { return };
+    let rules = RelayRules { id: 1, hidden: &hidden, cookies: true, head_max: 4096 };
+    let (mut lines, mut again, mut memory) = (Vec::new(), Vec::new(), RelayMemory::default());
+    let first = relay(data, &rules, &mut memory, &mut lines);
+    assert_eq!(first, relay(data, &rules, &mut memory, &mut again));
+    let Some(fast) = first else { return };
+    assert_eq!(lines, again);
     let mut head = ResponseHead::default();
     let parsed = ResponseParser::default().parse(data, &HeadLimits::default(), &mut head);
     assert_eq!(parsed, Ok(Progress::Done { consumed: fast.consumed }));

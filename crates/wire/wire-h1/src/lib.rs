@@ -30,6 +30,6 @@ pub use encode::{LAST_CHUNK, RequestWriter, encode_chunk_head};
 pub use error::HeadError;
 pub use fields::parse_trailers;
 pub use framing::{FramingError, check_request, keep_alive, request_body, response_body, response_keep_alive};
-pub use relay::{RelayHead, RelayRules, relay};
+pub use relay::{RelayHead, RelayMemory, RelayRules, relay};
 pub use request::{HeadLimits, HeadParser, Progress};
 pub use response::{ResponseParser, read_status_line};

@@ -6,6 +6,8 @@ use http_types::{Field, Known, KnownSet, NameSet, Span};
 
 #[derive(Clone, Copy, Debug)]
 pub struct RelayRules<'a> {
+    /// Different for different rules, and never 0.
+    pub id: u64,
     pub hidden: &'a NameSet,
     /// Relays `Set-Cookie` unchanged.
     pub cookies: bool,
@@ -54,73 +56,102 @@ const SPECIAL: KnownSet = KnownSet::of(&[
     Known::Upgrade,
 ]);
 
+/// What a line does to the response.
+#[derive(Clone, Copy, Debug)]
+enum Effect {
+    None,
+    Length(u64),
+    ContentType,
+    Close,
+}
+
+/// A line under a set of rules; offsets count from its start.
+#[derive(Clone, Copy, Debug)]
+struct Judged {
+    length: u32,
+    name_end: u32,
+    value: Span,
+    known: Known,
+    effect: Effect,
+    passes: bool,
+    /// Equals its normal form: relayed as it is.
+    plain: bool,
+}
+
+/// Lines of the last response under one set of rules. Servers repeat most lines of their heads, and a repeated line is
+/// compared instead of read.
+#[derive(Debug, Default)]
+pub struct RelayMemory {
+    rules: u64,
+    bytes: Vec<u8>,
+    /// Lines with their offsets in `bytes`, in the order of the head.
+    lines: Vec<(u32, Judged)>,
+}
+
+/// Bytes that are kept: a head, and lines that have changed since.
+const MEMORY_BYTES_MAX: usize = 8192;
+
+impl RelayMemory {
+    /// Returns the `index`th line if `rest` begins with it.
+    #[inline(always)]
+    fn repeated(&self, index: usize, rest: &[u8]) -> Option<Judged> {
+        let (start, line) = self.lines.get(index)?;
+        let known = self.bytes.get(*start as usize..(*start + line.length) as usize)?;
+        (rest.get(..known.len())? == known).then_some(*line)
+    }
+    /// Keeps a line as the `index`th. Forgets all lines when there is no room.
+    fn learn(&mut self, index: usize, line: Judged, bytes: &[u8]) {
+        if self.bytes.len() + bytes.len() > MEMORY_BYTES_MAX {
+            self.bytes.clear();
+            self.lines.clear();
+        }
+        let entry = (self.bytes.len() as u32, line);
+        let count = self.lines.len();
+        match self.lines.get_mut(index) {
+            Some(old) => *old = entry,
+            None if count == index => self.lines.push(entry),
+            // Forgotten in the middle of a head: the next one begins anew.
+            None => return,
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
 /// Relays a complete HTTP/1.1 response with a `Content-Length`. `lines` may have grown even if the result is `None`.
-pub fn relay(buf: &[u8], rules: &RelayRules<'_>, lines: &mut Vec<u8>) -> Option<RelayHead> {
+pub fn relay(buf: &[u8], rules: &RelayRules<'_>, memory: &mut RelayMemory, lines: &mut Vec<u8>) -> Option<RelayHead> {
+    if memory.rules != rules.id {
+        *memory = RelayMemory { rules: rules.id, ..RelayMemory::default() };
+    }
     let (status, status_line, mut at) = status_line(buf)?;
     let (mut seen, mut content_type, mut length, mut keep_alive) = (KnownSet::default(), Span::default(), None, true);
     let mut run = at..at;
-    loop {
-        let (field, next) = match usual_line(buf, at) {
-            Some(found) => found,
-            None => match any_line(buf, at, true, true)? {
-                (Line::Field(field), next) => (field, next),
-                (Line::End, next) => {
-                    lines.extend_from_slice(buf.get(run)?);
-                    let length = length?;
-                    let whole = (buf.len() as u64) == next as u64 + length;
-                    let fits = next <= rules.head_max;
-                    return (whole && fits).then_some(RelayHead {
-                        status,
-                        status_line,
-                        content_type,
-                        length,
-                        keep_alive,
-                        consumed: next,
-                    });
-                }
-                _ => return None,
-            },
+    for index in 0.. {
+        let rest = buf.get(at..)?;
+        let line = match memory.repeated(index, rest) {
+            Some(line) => line,
+            None => {
+                let Some(line) = judge(buf, at, rules)? else { break };
+                memory.learn(index, line, rest.get(..line.length as usize)?);
+                line
+            }
         };
-        let Field { name, value, known } = field;
-        if ONCE.has(known) {
-            if seen.has(known) {
+        if ONCE.has(line.known) {
+            if seen.has(line.known) {
                 return None;
             }
-            seen.insert(known);
+            seen.insert(line.known);
         }
-        let passes = match known {
-            Known::ContentLength => {
-                length = Some(decimal(value.of(buf))?);
-                false
+        match line.effect {
+            Effect::None => {}
+            Effect::Length(n) => length = Some(n),
+            Effect::ContentType => {
+                content_type = Span::at(at + line.value.start as usize, at + line.value.end as usize)
             }
-            Known::Connection => {
-                match value.of(buf) {
-                    v if v.eq_ignore_ascii_case(b"keep-alive") => {}
-                    v if v.eq_ignore_ascii_case(b"close") => keep_alive = false,
-                    _ => return None,
-                }
-                false
-            }
-            Known::KeepAlive => false,
-            Known::Server | Known::Date => {
-                if !rules.hidden.has(known, b"") {
-                    return None;
-                }
-                false
-            }
-            Known::ContentType => {
-                if rules.hidden.has(known, b"") {
-                    return None;
-                }
-                content_type = value;
-                false
-            }
-            Known::SetCookie if !rules.cookies => return None,
-            known if SPECIAL.has(known) => return None,
-            known => !rules.hidden.has(known, name.of(buf)),
-        };
-        if passes {
-            if is_plain(buf, &field, next) {
+            Effect::Close => keep_alive = false,
+        }
+        let next = at + line.length as usize;
+        if line.passes {
+            if line.plain {
                 if run.end != at {
                     lines.extend_from_slice(buf.get(run)?);
                     run = at..at;
@@ -129,13 +160,74 @@ pub fn relay(buf: &[u8], rules: &RelayRules<'_>, lines: &mut Vec<u8>) -> Option<
             } else {
                 lines.extend_from_slice(buf.get(run)?);
                 run = next..next;
-                for part in [name.of(buf), b": ", value.of(buf), b"\r\n"] {
+                for part in [rest.get(..line.name_end as usize)?, b": ", line.value.of(rest), b"\r\n"] {
                     lines.extend_from_slice(part);
                 }
             }
         }
         at = next;
     }
+    lines.extend_from_slice(buf.get(run)?);
+    let consumed = at + if buf.get(at) == Some(&b'\r') { 2 } else { 1 };
+    let length = length?;
+    let whole = (buf.len() as u64) == consumed as u64 + length;
+    let fits = consumed <= rules.head_max;
+    (whole && fits).then_some(RelayHead { status, status_line, content_type, length, keep_alive, consumed })
+}
+
+/// Reads a line and applies the rules. `None`: the general parser decides; `Some(None)`: the end of the head.
+fn judge(buf: &[u8], at: usize, rules: &RelayRules<'_>) -> Option<Option<Judged>> {
+    let (field, next) = match usual_line(buf, at) {
+        Some(found) => found,
+        None => match any_line(buf, at, true, true)? {
+            (Line::Field(field), next) => (field, next),
+            (Line::End, _) => return Some(None),
+            _ => return None,
+        },
+    };
+    let Field { name, value, known } = field;
+    let mut effect = Effect::None;
+    let passes = match known {
+        Known::ContentLength => {
+            effect = Effect::Length(decimal(value.of(buf))?);
+            false
+        }
+        Known::Connection => {
+            effect = match value.of(buf) {
+                v if v.eq_ignore_ascii_case(b"keep-alive") => Effect::None,
+                v if v.eq_ignore_ascii_case(b"close") => Effect::Close,
+                _ => return None,
+            };
+            false
+        }
+        Known::KeepAlive => false,
+        Known::Server | Known::Date => {
+            if !rules.hidden.has(known, b"") {
+                return None;
+            }
+            false
+        }
+        Known::ContentType => {
+            if rules.hidden.has(known, b"") {
+                return None;
+            }
+            effect = Effect::ContentType;
+            false
+        }
+        Known::SetCookie if !rules.cookies => return None,
+        known if SPECIAL.has(known) => return None,
+        known => !rules.hidden.has(known, name.of(buf)),
+    };
+    let offset = |end: u32| end as usize - at;
+    Some(Some(Judged {
+        length: u32::try_from(next - at).ok()?,
+        name_end: offset(name.end) as u32,
+        value: Span::at(offset(value.start), offset(value.end)),
+        known,
+        effect,
+        passes,
+        plain: is_plain(buf, &field, next),
+    }))
 }
 
 /// Tells whether the line equals its normal form.
@@ -186,8 +278,9 @@ mod tests {
     fn read(text: &str) -> Option<(RelayHead, String)> {
         let mut lines = Vec::new();
         let hidden = hidden();
-        let rules = RelayRules { hidden: &hidden, cookies: true, head_max: 4096 };
-        relay(text.as_bytes(), &rules, &mut lines).map(|head| (head, String::from_utf8(lines).expect("text")))
+        let rules = RelayRules { id: 1, hidden: &hidden, cookies: true, head_max: 4096 };
+        let head = relay(text.as_bytes(), &rules, &mut RelayMemory::default(), &mut lines);
+        head.map(|head| (head, String::from_utf8(lines).expect("text")))
     }
 
     #[test]
@@ -258,7 +351,7 @@ mod tests {
     proptest! {
         /// Accepted heads parse equally with the general parser.
         #[test]
-        fn agrees_with_the_parser(picks in prop::collection::vec(0..PIECES.len(), 0..9), cut in any::<u16>(), flip in any::<(u16, u8)>()) {
+        fn agrees_with_the_parser(picks in prop::collection::vec(0..PIECES.len(), 0..9), old in prop::collection::vec(0..PIECES.len(), 0..9), cut in any::<u16>(), flip in any::<(u16, u8)>()) {
             let mut text: Vec<u8> = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n".to_vec();
             if picks.first().is_some_and(|pick| *pick < 3) {
                 text.clear();
@@ -269,9 +362,22 @@ mod tests {
                 let at = usize::from(flip.0) % text.len();
                 text[at] = flip.1;
             }
+            let mut before: Vec<u8> = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n".to_vec();
+            old.iter().for_each(|pick| before.extend_from_slice(PIECES[*pick].as_bytes()));
+            before.extend_from_slice(b"\r\nabc");
             let hidden = hidden();
+            let rules = RelayRules { id: 1, hidden: &hidden, cookies: true, head_max: 4096 };
             let mut lines = Vec::new();
-            if let Some(fast) = relay(&text, &RelayRules { hidden: &hidden, cookies: true, head_max: 4096 }, &mut lines) {
+            let fast = relay(&text, &rules, &mut RelayMemory::default(), &mut lines);
+            // The lines of other heads change nothing.
+            let mut again = Vec::new();
+            let mut memory = RelayMemory::default();
+            for other in [&b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX: 1\r\n\r\nabc"[..], &before, &text] {
+                again.clear();
+                let head = relay(other, &rules, &mut memory, &mut again);
+                prop_assert!(other != text || (head == fast && (head.is_none() || again == lines)));
+            }
+            if let Some(fast) = fast {
                 let limits = HeadLimits { line_max: 4096, field_max: 4096, total_max: 4096, fields_max: 1000, underscores: true, ignore_invalid: true };
                 let mut head = ResponseHead::default();
                 let parsed = ResponseParser::default().parse(&text, &limits, &mut head);

@@ -13,17 +13,22 @@ use bytes::Bytes;
 use http_engine::order::FilterOrder;
 use http_engine::{Body, Request, Str};
 use http_types::{Known, Method};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::task::{Context, Poll};
 use upstream::{Asked, PeerLease, Pooled, Serial, pool};
-use wire_h1::{RelayHead, RelayRules, relay};
+use wire_h1::{RelayHead, RelayMemory, RelayRules, relay};
 
 /// Bytes per read; larger responses take the general path.
 const READ_BYTES: usize = 8 * 1024;
 
+/// Locations of a thread whose last heads are kept.
+const MEMORIES: usize = 8;
+
 thread_local! {
     static INPUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// Lines of earlier heads, by location.
+    static HEADS: RefCell<[RelayMemory; MEMORIES]> = RefCell::default();
 }
 
 pub struct Light {
@@ -129,11 +134,16 @@ impl Light {
             one.transferred(0, input.len() as u64);
         }
         let rules = RelayRules {
+            id: plan.own_scope as u64,
             hidden: &plan.hidden,
             cookies: plan.protocol.relays() == Some(true),
             head_max: plan.conf.buffer_size as usize,
         };
-        let head = relay(&input, &rules, &mut r.out.lines).filter(|head| failure::status_bit(head.status) == 0);
+        let head = HEADS.with_borrow_mut(|heads| {
+            let memory = heads.get_mut(plan.own_scope % MEMORIES)?;
+            relay(&input, &rules, memory, &mut r.out.lines)
+        });
+        let head = head.filter(|head| failure::status_bit(head.status) == 0);
         let Some(head) = head else {
             r.out.lines.clear();
             let heard = !input.is_empty();

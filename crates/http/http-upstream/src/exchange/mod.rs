@@ -111,7 +111,7 @@ pub struct PassPlan {
     pub conf: PassConf,
     pub protocol: Box<dyn Protocol>,
     pub target: Bound,
-    /// Scope of the location's own idle connections (`keepalive ... local`), unique in the process.
+    /// Scope of the location's own idle connections (`keepalive ... local`); unique in the process, and not 0.
     own_scope: usize,
     /// Scope of idle connections shared with other locations of the protocol.
     shared_scope: usize,
