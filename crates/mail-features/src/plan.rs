@@ -5,6 +5,7 @@ use crate::session::MailSession;
 use net::Address;
 use net::listen::ListenSpec;
 use observe::ErrorLog;
+use session_engine::area::{AreaPlan, NamedRules};
 use session_engine::forwarded::Trusted;
 use session_engine::tls::ServerTls;
 use session_engine::upstreams::Resolving;
@@ -159,4 +160,14 @@ pub trait PassOn: Send + Sync {
         client: &'a Stream,
         passing: Passing,
     ) -> Pin<Box<dyn Future<Output = PassEnd> + 'a>>;
+}
+
+impl AreaPlan for MailPlan {
+    fn specs(&self) -> Box<dyn Iterator<Item = &ListenSpec> + '_> {
+        Box::new(MailPlan::specs(self))
+    }
+    fn tls(&self) -> Vec<NamedRules<'_>> {
+        let all = self.servers.iter().filter_map(|server| server.tls.as_ref());
+        all.filter_map(|tls| Some((tls.names.as_slice(), tls.rules.as_ref()?))).collect()
+    }
 }

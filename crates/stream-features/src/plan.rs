@@ -5,6 +5,7 @@ use crate::session::StreamSession;
 use net::Address;
 use net::listen::ListenSpec;
 use observe::ErrorLog;
+use session_engine::area::{self, AreaPlan, NamedRules};
 use session_engine::background::Background;
 use session_engine::tls::{AskAuthorities, Certified, ServerTls};
 use session_engine::upstreams::Resolving;
@@ -162,4 +163,20 @@ pub trait Content: Send + Sync {
 /// Logs every finished session.
 pub trait Logger: Send + Sync {
     fn log(&self, s: &mut StreamSession);
+}
+
+impl AreaPlan for StreamPlan {
+    fn specs(&self) -> Box<dyn Iterator<Item = &ListenSpec> + '_> {
+        Box::new(StreamPlan::specs(self))
+    }
+    fn transparent(&self) -> bool {
+        self.transparent
+    }
+    fn tls(&self) -> Vec<NamedRules<'_>> {
+        let all = self.servers.iter().filter_map(|server| server.tls.as_ref()).map(|tls| &tls.rules);
+        all.filter_map(|tls| Some((tls.names.as_slice(), tls.rules.as_ref()?))).collect()
+    }
+    fn work(self: Arc<Self>) -> Vec<Box<dyn area::Work>> {
+        area::work(&self, &self.background)
+    }
 }

@@ -47,6 +47,7 @@ pub struct Folder {
     pub needed: bool,
 }
 
+use session_engine::area::{self, AreaPlan, NamedRules, Work};
 pub use session_engine::background::Background;
 pub use session_engine::upstreams::Transparent;
 
@@ -256,4 +257,20 @@ pub struct Core {
     pub rate_limited: bool,
     /// Requests need a task: the rate is limited, or `post_action` is set.
     pub needs_task: bool,
+}
+
+impl AreaPlan for HttpPlan {
+    fn specs(&self) -> Box<dyn Iterator<Item = &ListenSpec> + '_> {
+        Box::new(HttpPlan::specs(self))
+    }
+    fn transparent(&self) -> bool {
+        self.transparent
+    }
+    fn tls(&self) -> Vec<NamedRules<'_>> {
+        let all = self.servers.iter().filter_map(|server| server.tls.as_ref());
+        all.filter_map(|tls| Some((tls.names.as_slice(), tls.rules.as_ref()?))).collect()
+    }
+    fn work(self: Arc<Self>) -> Vec<Box<dyn Work>> {
+        area::work(&self, &self.background)
+    }
 }

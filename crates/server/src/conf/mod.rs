@@ -16,6 +16,7 @@ use http_engine::file_io::PoolsAsked;
 use mail_features::MailPlan;
 use net::pool::DEFAULT;
 use observe::{DefaultAccessLog, ErrorLog, ErrorLogLines, LogFiles, MainLog, Sink, Target};
+use session_engine::area::AreaPlan;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,17 +62,29 @@ pub struct Config {
 }
 
 impl Config {
-    /// Connections to servers are made from addresses that are not this machine's.
+    /// The configured areas: what is done for all alike goes through this list.
+    pub fn areas(&self) -> Vec<Arc<dyn AreaPlan>> {
+        areas(self.http.as_ref(), self.stream.as_ref(), self.mail.as_ref())
+    }
+    /// Tells whether connections to servers are made from addresses that are not this machine's.
     pub fn transparent(&self) -> bool {
-        self.http.as_ref().is_some_and(|http| http.transparent)
-            || self.stream.as_ref().is_some_and(|stream| stream.transparent)
+        self.areas().iter().any(|area| area.transparent())
     }
-    /// Everything to listen on.
+    /// All addresses to listen on.
     pub fn specs(&self) -> Vec<net::listen::ListenSpec> {
-        let http = self.http.iter().flat_map(|http| http.specs());
-        let stream = self.stream.iter().flat_map(|stream| stream.specs());
-        http.chain(stream).chain(self.mail.iter().flat_map(|mail| mail.specs())).cloned().collect()
+        self.areas().iter().flat_map(|area| area.specs().cloned().collect::<Vec<_>>()).collect()
     }
+}
+
+fn areas(
+    http: Option<&Arc<HttpPlan>>,
+    stream: Option<&Arc<StreamPlan>>,
+    mail: Option<&Arc<MailPlan>>,
+) -> Vec<Arc<dyn AreaPlan>> {
+    let http = http.map(|plan| plan.clone() as Arc<dyn AreaPlan>);
+    let stream = stream.map(|plan| plan.clone() as Arc<dyn AreaPlan>);
+    let mail = mail.map(|plan| plan.clone() as Arc<dyn AreaPlan>);
+    [http, stream, mail].into_iter().flatten().collect()
 }
 
 /// All that was read: with it the same configuration can be built again in another process.
@@ -184,27 +197,14 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let (mut core, lines) = core_plan(&schema, &mut root, invocation, &mut cx);
     let error_log = main_log(lines, invocation, &mut cx);
     cx.get::<MainLog>().0 = error_log.clone();
-    let http = root.children.iter().position(|b| b.context == Contexts::http).map(|at| root.children.remove(at));
-    let http = match http.map(|mut block| http_features::build(&schema, &mut block, &mut cx)).transpose() {
-        Ok(plan) => plan.map(Arc::new),
-        Err(errors) => {
-            complaints.append(&mut cx.warnings);
-            complaints.extend(errors);
-            return failed(complaints, files, false);
-        }
-    };
-    let stream = root.children.iter().position(|b| b.context == Contexts::stream).map(|at| root.children.remove(at));
-    let stream = match stream.map(|mut block| stream_features::build(&schema, &mut block, &mut cx)).transpose() {
-        Ok(plan) => plan.map(Arc::new),
-        Err(errors) => {
-            complaints.append(&mut cx.warnings);
-            complaints.extend(errors);
-            return failed(complaints, files, false);
-        }
-    };
-    let mail = root.children.iter().position(|b| b.context == Contexts::mail).map(|at| root.children.remove(at));
-    let mail = match mail.map(|mut block| mail_features::build(&schema, &mut block, &mut cx)).transpose() {
-        Ok(plan) => plan.map(Arc::new),
+    let built =
+        area(&mut root, Contexts::http, |block| http_features::build(&schema, block, &mut cx)).and_then(|http| {
+            let stream = area(&mut root, Contexts::stream, |block| stream_features::build(&schema, block, &mut cx))?;
+            let mail = area(&mut root, Contexts::mail, |block| mail_features::build(&schema, block, &mut cx))?;
+            Ok((http, stream, mail))
+        });
+    let (http, stream, mail) = match built {
+        Ok(plans) => plans,
         Err(errors) => {
             complaints.append(&mut cx.warnings);
             complaints.extend(errors);
@@ -213,7 +213,8 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     };
     complaints.append(&mut cx.warnings);
     complaints.extend(session_engine::tls::report::ciphers(&mut cx));
-    if let Some(text) = twice(http.as_deref(), stream.as_deref(), mail.as_deref()) {
+    let areas = areas(http.as_ref(), stream.as_ref(), mail.as_ref());
+    if let Some(text) = twice(&areas) {
         complaints.push(Complaint::emerg(text));
         return failed(complaints, files, true);
     }
@@ -231,9 +232,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     };
     core.worker_connections = events.worker_connections.0;
     core.multi_accept = events.multi_accept;
-    let sockets = http.as_ref().map_or(0, |http| http.specs().count())
-        + stream.as_ref().map_or(0, |stream| stream.specs().count())
-        + mail.as_ref().map_or(0, |mail| mail.specs().count());
+    let sockets = areas.iter().map(|area| area.specs().count()).sum::<usize>();
     if core.worker_connections <= sockets {
         let text =
             format!("{} worker_connections are not enough for {sockets} listening sockets", core.worker_connections);
@@ -279,13 +278,21 @@ pub fn is_well_formed(invocation: &Invocation, files: &Files, items: &[Item]) ->
     !check(&schema(), &mut cx, items, Contexts::main).failed()
 }
 
-/// An address that two areas listen on: only one of them could.
-fn twice(http: Option<&HttpPlan>, stream: Option<&StreamPlan>, mail: Option<&MailPlan>) -> Option<String> {
-    let http = http.into_iter().flat_map(|http| http.specs().map(|spec| (0, spec)));
-    let stream = stream.into_iter().flat_map(|stream| stream.specs().map(|spec| (1, spec)));
-    let mail = mail.into_iter().flat_map(|mail| mail.specs().map(|spec| (2, spec)));
+/// Builds an area's plan from its block.
+fn area<P>(
+    root: &mut Block<'_>,
+    context: Contexts,
+    build: impl FnOnce(&mut Block<'_>) -> Result<P, Vec<Complaint>>,
+) -> Result<Option<Arc<P>>, Vec<Complaint>> {
+    let Some(at) = root.children.iter().position(|block| block.context == context) else { return Ok(None) };
+    let mut block = root.children.remove(at);
+    build(&mut block).map(|plan| Some(Arc::new(plan)))
+}
+
+/// Finds an address that two areas listen on.
+fn twice(areas: &[Arc<dyn AreaPlan>]) -> Option<String> {
     let mut seen = HashMap::new();
-    let mut all = http.chain(stream).chain(mail);
+    let mut all = areas.iter().enumerate().flat_map(|(index, area)| area.specs().map(move |spec| (index, spec)));
     let found = all.find(|(area, spec)| *seen.entry((&spec.address, spec.datagram)).or_insert(*area) != *area)?;
     Some(format!("duplicate \"{}\" address and port pair", found.1.address))
 }

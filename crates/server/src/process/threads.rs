@@ -4,13 +4,11 @@ use crate::conf::{Config, CorePlan};
 use crate::process::listeners::{Listeners, SocketAssignment};
 use crate::say;
 use conn::thread::{Bound, Command, Serving, ThreadInit};
-use http_engine::HttpPlan;
-use mail_features::MailPlan;
+use session_engine::area::AreaPlan;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use stream_features::StreamPlan;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// A thread ended: which one (`id` is never used twice), and whether it returned instead of panicking.
@@ -26,8 +24,8 @@ pub struct Threads {
     next_id: u64,
     ended: UnboundedSender<Ended>,
     /// Plans that were replaced and may still be used, with their numbers.
-    retired: Vec<(u64, Weak<HttpPlan>, Weak<StreamPlan>, Weak<MailPlan>)>,
-    current: (Option<Arc<HttpPlan>>, Option<Arc<StreamPlan>>, Option<Arc<MailPlan>>),
+    retired: Vec<(u64, Vec<Weak<dyn AreaPlan>>)>,
+    current: Vec<Arc<dyn AreaPlan>>,
     generation: u64,
 }
 
@@ -47,14 +45,7 @@ impl Threads {
     pub fn new() -> (Threads, UnboundedReceiver<Ended>) {
         let (ended, receiver) = unbounded_channel();
         (
-            Threads {
-                all: Vec::new(),
-                next_id: 0,
-                ended,
-                retired: Vec::new(),
-                current: (None, None, None),
-                generation: 0,
-            },
+            Threads { all: Vec::new(), next_id: 0, ended, retired: Vec::new(), current: Vec::new(), generation: 0 },
             receiver,
         )
     }
@@ -64,13 +55,10 @@ impl Threads {
         net::pool::configure(&config.core.thread_pools);
         self.generation += 1;
         if self.generation > 1 {
-            let (http, stream, mail) = &self.current;
-            let http = http.as_ref().map_or_else(Weak::new, Arc::downgrade);
-            let stream = stream.as_ref().map_or_else(Weak::new, Arc::downgrade);
-            let mail = mail.as_ref().map_or_else(Weak::new, Arc::downgrade);
-            self.retired.push((self.generation - 1, http, stream, mail));
+            let replaced = self.current.iter().map(Arc::downgrade).collect();
+            self.retired.push((self.generation - 1, replaced));
         }
-        self.current = (config.http.clone(), config.stream.clone(), config.mail.clone());
+        self.current = config.areas();
         let serving = Serving {
             http: config.http.clone(),
             stream: config.stream.clone(),
@@ -162,8 +150,8 @@ impl Threads {
     /// Reports the replaced plans that nothing uses any more. Scripts that wait for nginx's old workers to be gone look for
     /// `exited with code`.
     pub fn report_retired(&mut self) {
-        self.retired.retain(|(generation, http, stream, mail)| {
-            let gone = http.strong_count() == 0 && stream.strong_count() == 0 && mail.strong_count() == 0;
+        self.retired.retain(|(generation, plans)| {
+            let gone = plans.iter().all(|plan| plan.strong_count() == 0);
             if gone {
                 say!(Notice, "configuration {generation} is no longer used: its work has exited with code 0");
             }

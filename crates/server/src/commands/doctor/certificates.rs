@@ -7,14 +7,8 @@ use tls::review::{Concern, review};
 /// Everything doubtful about the certificates that servers show. `now`: seconds since 1970.
 pub fn examine(config: &Config, now: i64) -> Vec<Finding> {
     let mut all: Vec<Concern> = Vec::new();
-    let http = config.http.iter().flat_map(|http| &http.servers).filter_map(|server| server.tls.as_ref());
-    let http = http.map(|tls| (&tls.rules, &tls.names));
-    let stream = config.stream.iter().flat_map(|stream| &stream.servers).filter_map(|server| server.tls.as_ref());
-    let stream = stream.map(|tls| (&tls.rules.rules, &tls.rules.names));
-    let mail = config.mail.iter().flat_map(|mail| &mail.servers).filter_map(|server| server.tls.as_ref());
-    let mail = mail.map(|tls| (&tls.rules, &tls.names));
-    for (rules, names) in http.chain(stream).chain(mail) {
-        let Some(rules) = rules else { continue };
+    let areas = config.areas();
+    for (names, rules) in areas.iter().flat_map(|area| area.tls()) {
         for pair in rules.certificates().pairs() {
             for concern in review(pair, names, now) {
                 add(&mut all, concern);

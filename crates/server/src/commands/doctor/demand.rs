@@ -70,7 +70,7 @@ impl Demand {
             let backlog = if spec.datagram { 0 } else { u64::from(spec.backlog.unwrap_or(BACKLOG)) };
             demand.addresses.push((spec.address.to_string(), backlog));
         }
-        if config.http.is_none() && config.stream.is_none() && config.mail.is_none() {
+        if config.areas().is_empty() {
             return demand;
         }
         if let Some(http) = &config.http {
