@@ -6,7 +6,7 @@ usage: run.py BINARY OUT_FOLDER [--rounds 15] [--objects 100] [--bytes 20000] [-
 Two network namespaces are connected by a pair of TUN devices; this program carries the packets between them, holds each back
 (so that kernels without netem will do), drops some at random in both directions, and limits the rate. Needs root, iproute2
 and openssl. The server and the client are `tidegate` and `tidegate bench`: HTTP/1.1 with six connections, as browsers have,
-HTTP/2 and HTTP/3 with one. A round is one page: new connections, all objects, time until the last byte."""
+HTTP/2 and HTTP/3 with one; HTTP/3 also with quic_congestion_control bbr. A round is one page: new connections, all objects, time until the last byte."""
 import argparse, fcntl, heapq, json, os, random, select, shutil, statistics, struct, subprocess, sys, tempfile, threading, time
 
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454ca, 1, 0x1000
@@ -86,28 +86,34 @@ http {{
         ssl_certificate c.pem; ssl_certificate_key k.pem;
         root {root};
     }}
+    server {{
+        listen 10.99.0.1:8443 ssl; listen 10.99.0.1:8443 quic;
+        quic_congestion_control bbr;
+        ssl_certificate c.pem; ssl_certificate_key k.pem;
+        root {root};
+    }}
 }}
 '''
+# Name: port and options of the client.
 WAYS = {
-    'HTTP/1.1, 6 connections': ['-c', '6'],
-    'HTTP/2, 1 connection': ['--http2', '-c', '1', '-m', '{objects}'],
-    'HTTP/3, 1 connection': ['--http3', '-c', '1', '-m', '{objects}'],
+    'HTTP/1.1 (6 connections)': (443, ['-c', '6']),
+    'HTTP/2': (443, ['--http2', '-c', '1', '-m', '{objects}']),
+    'HTTP/3': (443, ['--http3', '-c', '1', '-m', '{objects}']),
+    'HTTP/3, bbr': (8443, ['--http3', '-c', '1', '-m', '{objects}']),
 }
 
 
 def page(binary, way, options):
-    """Loads the page once; returns seconds, or None if a request failed."""
-    words = [w.format(objects=options.objects) for w in WAYS[way]]
-    began = time.monotonic()
-    done = subprocess.run(['ip', 'netns', 'exec', 'tg-client', binary, 'bench', 'https://10.99.0.1/object', '-n', str(options.objects),
+    """Loads the page once; returns the report of the client."""
+    port, words = WAYS[way]
+    words = [w.format(objects=options.objects) for w in words]
+    done = subprocess.run(['ip', 'netns', 'exec', 'tg-client', binary, 'bench', f'https://10.99.0.1:{port}/object', '-n', str(options.objects),
                            '-t', '1', '--timeout', '60s', '--connect-timeout', '30s', '--json', '-', *words],
                           capture_output=True, text=True, timeout=180)
-    wall = time.monotonic() - began
     try:
-        report = json.loads(done.stdout)
+        return json.loads(done.stdout)
     except ValueError:
         sys.exit(f'{done.stdout}\n{done.stderr}')
-    return report, wall
 
 
 def measure(options, out):
@@ -121,6 +127,7 @@ def measure(options, out):
         link = Link(*ends, options.delay_ms / 1000, options.mbit, options.seed)
         link.start()
         os.mkdir(f'{work}/root')
+        os.mkdir(f'{work}/logs')
         os.chmod(f'{work}/root', 0o755)
         open(f'{work}/root/object', 'wb').write(random.Random(1).randbytes(options.bytes))
         sh('openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-keyout', f'{work}/k.pem',
@@ -139,8 +146,8 @@ def measure(options, out):
             for loss in options.losses:
                 link.loss = loss / 100
                 for way in WAYS:
-                    report, wall = page(options.binary, way, options)
-                    results.setdefault((loss, way), []).append(took(report, wall))
+                    report = page(options.binary, way, options)
+                    results.setdefault((loss, way), []).append(took(report))
             print(f'round {number + 1} of {options.rounds}: ' + ', '.join(
                 f'{loss} % {way.split(",")[0]} {results[loss, way][-1]:.2f} s' for loss in options.losses for way in WAYS), flush=True)
         return results
@@ -153,14 +160,15 @@ def measure(options, out):
         shutil.rmtree(work, ignore_errors=True)
 
 
-def took(report, wall):
-    """Seconds of the measured part: from the first connection to the last response."""
-    point = report['points'][0] if 'points' in report else report
-    round_ = point['rounds'][0] if 'rounds' in point else point
-    return float(round_.get('seconds', wall))
+def took(report):
+    """Seconds from the first connection to the last response."""
+    round_ = report['points'][0]['rounds'][0]
+    if round_['failures'] or round_['good'] != round_['answers']:
+        sys.exit(f"requests failed: {round_['failures']}")
+    return float(round_['seconds'])
 
 
-COLORS = {'HTTP/1.1, 6 connections': '#8a8f98', 'HTTP/2, 1 connection': '#3b82f6', 'HTTP/3, 1 connection': '#10b981'}
+COLORS = dict(zip(WAYS, ('#8a8f98', '#3b82f6', '#10b981', '#f59e0b')))
 
 
 def plot(results, options, path):
@@ -178,15 +186,15 @@ def plot(results, options, path):
         for w, way in enumerate(WAYS):
             values = sorted(results[loss, way])
             median, low, high = statistics.median(values), values[int(len(values) * 0.1)], values[int(len(values) * 0.9)]
-            x = left + g * group + 20 + w * (group - 40) / 3
-            bar = (group - 40) / 3 - 8
+            x = left + g * group + 20 + w * (group - 40) / len(WAYS)
+            bar = (group - 40) / len(WAYS) - 8
             text.append(f'<rect x="{x:.1f}" width="{bar:.1f}" y="{y(median):.1f}" height="{y(0) - y(median):.1f}" fill="{COLORS[way]}"/>'
                         f'<line x1="{x + bar / 2:.1f}" x2="{x + bar / 2:.1f}" y1="{y(low):.1f}" y2="{y(high):.1f}" stroke="#111827"/>'
                         f'<text x="{x + bar / 2 + 4:.1f}" y="{y(median) - 5:.1f}" fill="#111827">{median:.2f}</text>')
         text.append(f'<text x="{left + g * group + group / 2:.1f}" y="{height + 50}" text-anchor="middle" fill="#111827">{loss:g} % packet loss</text>')
     for w, way in enumerate(WAYS):
-        text.append(f'<rect x="{left + w * 210}" y="{height + 65}" width="12" height="12" fill="{COLORS[way]}"/>'
-                    f'<text x="{left + 18 + w * 210}" y="{height + 76}" fill="#111827">{way}</text>')
+        text.append(f'<rect x="{left + w * 165}" y="{height + 65}" width="12" height="12" fill="{COLORS[way]}"/>'
+                    f'<text x="{left + 18 + w * 165}" y="{height + 76}" fill="#111827">{way}</text>')
     text.append('</svg>')
     open(path, 'w').write('\n'.join(text) + '\n')
 

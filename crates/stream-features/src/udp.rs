@@ -7,12 +7,13 @@ use crate::session::{Facts, StreamSession};
 use crate::sessions::{Host, Sessions};
 use net::Address;
 use net::datagram;
+use net::packets::PacketSocket;
 use runtime::budget;
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -20,8 +21,11 @@ use std::task::{Context, Poll, Waker};
 pub const DATAGRAM_MAX: usize = 65_535;
 /// Maximum number of queued datagrams per client; further ones are dropped.
 const WAITING_MAX: usize = 256;
-/// Maximum number of datagrams per receive.
-const TAKEN_MAX: usize = 64;
+/// Maximum number of system calls per event, each of which may receive several datagrams.
+const RECEIVES_MAX: usize = 16;
+/// Buffers of datagrams that a thread keeps, and the largest of them in bytes.
+const SPARE_MAX: usize = 256;
+const SPARE_BYTES_MAX: usize = 2048;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -30,8 +34,9 @@ struct Key {
     to: Option<IpAddr>,
 }
 
+/// The hash is seeded at random in each process and much cheaper than the library's, which each datagram would pay.
 #[derive(Default)]
-pub struct Flows(RefCell<HashMap<Key, Rc<Flow>>>);
+pub struct Flows(RefCell<hashbrown::HashMap<Key, Rc<Flow>>>);
 
 impl Flows {
     /// Detaches the session: further datagrams start new sessions.
@@ -63,10 +68,10 @@ impl Flow {
             waker: RefCell::default(),
         })
     }
-    pub(crate) fn offer(&self, datagram: Vec<u8>) {
+    pub(crate) fn offer(&self, datagram: &[u8]) {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.len() < WAITING_MAX {
-            waiting.push_back(datagram);
+            waiting.push_back(buffered(datagram));
         }
         drop(waiting);
         self.wake();
@@ -85,7 +90,7 @@ impl Flow {
     }
     /// Sends a datagram; it is lost if the socket is full.
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        datagram::send(self.socket.fd.as_fd(), bytes, &self.key.peer, self.key.to)
+        datagram::send(self.socket.as_fd(), bytes, &self.key.peer, self.key.to)
     }
     /// Stops receiving: queued and further datagrams belong to a new session.
     pub fn detach(&self) {
@@ -118,19 +123,38 @@ impl Drop for Held {
 }
 
 pub struct Socket {
-    fd: OwnedFd,
+    kind: SocketKind,
     pub address: Address,
+    /// Bound to all addresses: datagrams have destinations of their own.
+    wildcard: bool,
+}
+
+enum SocketKind {
+    /// UDP: several datagrams per system call.
+    Packets(PacketSocket),
+    /// UNIX-domain datagrams.
+    Single(OwnedFd),
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.kind {
+            SocketKind::Packets(socket) => socket.as_fd(),
+            SocketKind::Single(fd) => fd.as_fd(),
+        }
+    }
 }
 
 impl Socket {
     /// Prepares a bound socket.
     pub fn new(fd: OwnedFd, address: Address) -> io::Result<Rc<Socket>> {
-        if let Address::Ip(ip) = &address
-            && ip.ip().is_unspecified()
-        {
-            datagram::tell_destination(&fd, ip.is_ipv6())?;
-        }
-        Ok(Rc::new(Socket { fd, address }))
+        let wildcard = matches!(&address, Address::Ip(ip) if ip.ip().is_unspecified());
+        let kind = match &address {
+            // The configuration or the system sizes the receive buffer, as in nginx.
+            Address::Ip(_) => SocketKind::Packets(PacketSocket::new(fd, true)?),
+            Address::Unix(_) => SocketKind::Single(fd),
+        };
+        Ok(Rc::new(Socket { kind, address, wildcard }))
     }
 }
 
@@ -141,37 +165,63 @@ pub struct Taking<'a> {
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Buffers of datagrams that have been passed on.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Copies a datagram into a spare buffer of the thread.
+fn buffered(datagram: &[u8]) -> Vec<u8> {
+    let mut buf = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+    buf.extend_from_slice(datagram);
+    buf
+}
+
+/// Takes back the buffer of a datagram that has been passed on.
+pub fn recycle(mut datagram: Vec<u8>) {
+    SPARE.with_borrow_mut(|spare| {
+        if spare.len() < SPARE_MAX && datagram.capacity() <= SPARE_BYTES_MAX {
+            datagram.clear();
+            spare.push(datagram);
+        }
+    });
 }
 
 /// Receives pending datagrams; returns whether there may be more.
 pub fn receive(taking: &Taking<'_>, socket: &Rc<Socket>) -> io::Result<bool> {
-    let mut buf = BUFFER.take();
-    buf.resize(DATAGRAM_MAX, 0);
-    let mut more = true;
-    for _ in 0..TAKEN_MAX {
+    for _ in 0..RECEIVES_MAX {
         if !budget::is_left() {
             break;
         }
-        match datagram::receive(socket.fd.as_fd(), &mut buf) {
-            Ok(came) => {
-                let bytes = buf.get(..came.length).unwrap_or_default();
-                // A client without an address cannot be answered; nginx accepts its datagrams, too.
-                let peer = came.from.unwrap_or_else(|| Address::Unix(Default::default()));
-                take(taking, socket, bytes, peer, came.to);
-            }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                more = false;
-                break;
-            }
+        let received = match &socket.kind {
+            SocketKind::Packets(packets) => packets.receive(|packet| {
+                let to = packet.to.filter(|_| socket.wildcard);
+                take(taking, socket, packet.bytes, Address::Ip(packet.from), to);
+            }),
+            SocketKind::Single(fd) => receive_one(taking, socket, fd.as_fd()),
+        };
+        match received {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => {
-                BUFFER.set(buf);
-                return Err(e);
-            }
+            Err(e) => return Err(e),
         }
     }
+    Ok(true)
+}
+
+fn receive_one(taking: &Taking<'_>, socket: &Rc<Socket>, fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut buf = BUFFER.take();
+    buf.resize(DATAGRAM_MAX, 0);
+    let came = datagram::receive(fd, &mut buf);
+    if let Ok(came) = &came {
+        let bytes = buf.get(..came.length).unwrap_or_default();
+        // A client without an address cannot be answered; nginx accepts its datagrams, too.
+        let peer = came.from.clone().unwrap_or_else(|| Address::Unix(Default::default()));
+        take(taking, socket, bytes, peer, came.to);
+    }
     BUFFER.set(buf);
-    Ok(more)
+    came.map(|_| true)
 }
 
 fn take(taking: &Taking<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: Address, to: Option<IpAddr>) {
@@ -179,7 +229,7 @@ fn take(taking: &Taking<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: Address, t
     let key = Key { listener: socket.address.clone(), peer, to };
     let known = sessions.flows.0.borrow().get(&key).cloned();
     if let Some(flow) = known {
-        return flow.offer(bytes.to_vec());
+        return flow.offer(bytes);
     }
     let Some(plan) = taking.host.plan() else { return };
     let Some(listener) = plan.place(&socket.address, true) else { return };

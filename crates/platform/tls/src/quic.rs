@@ -34,6 +34,7 @@ const UNRECOGNIZED_NAME: u8 = 112;
 const INTERNAL_ERROR: u8 = 80;
 const DECODE_ERROR: u8 = 50;
 const NO_APPLICATION_PROTOCOL: u8 = 120;
+const UNEXPECTED_MESSAGE: u8 = 10;
 const UNSUPPORTED_CERTIFICATE: u8 = 43;
 
 #[derive(Clone, Debug)]
@@ -162,6 +163,7 @@ impl crypto::ServerConfig for QuicServer {
             hello: Vec::new(),
             read: None,
             inner: None,
+            is_over: false,
             rules: None,
             next: None,
             told: HandshakeRecord::default(),
@@ -198,8 +200,10 @@ struct Handshake {
     initial: Suite,
     hello: Vec<u8>,
     read: Option<Box<ClientHello>>,
-    /// `None` until the ClientHello is complete.
-    inner: Option<ServerConnection>,
+    /// `None` until the ClientHello is complete, and after the handshake: idle connections need no more than their keys.
+    inner: Option<Box<ServerConnection>>,
+    /// The handshake is complete, and its last messages were written.
+    is_over: bool,
     rules: Option<Arc<ServerRules>>,
     next: Option<Secrets>,
     told: HandshakeRecord,
@@ -245,7 +249,7 @@ impl Handshake {
         }
         let inner = ServerConnection::new(config, self.version, std::mem::take(&mut self.parameters))
             .map_err(|why| alert(INTERNAL_ERROR, why.to_string()))?;
-        self.inner = Some(inner);
+        self.inner = Some(Box::new(inner));
         self.rules = Some(rules);
         self.read = Some(hello);
         Ok(())
@@ -317,9 +321,13 @@ impl Session for Handshake {
         None
     }
     fn is_handshaking(&self) -> bool {
-        self.inner.as_ref().is_none_or(|inner| inner.is_handshaking())
+        !self.is_over && self.inner.as_ref().is_none_or(|inner| inner.is_handshaking())
     }
     fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
+        if self.is_over {
+            // Clients have no messages left: neither KeyUpdate (RFC 9001, 6) nor late authentication (4.4).
+            return Err(alert(UNEXPECTED_MESSAGE, "a TLS message after the handshake"));
+        }
         if self.inner.is_some() {
             self.work(buf)?;
         } else {
@@ -343,7 +351,16 @@ impl Session for Handshake {
         TransportParameters::read(Side::Server, &mut bytes).map(Some).map_err(TransportError::from)
     }
     fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
-        match self.inner.as_mut()?.write_hs(buf)? {
+        let inner = self.inner.as_mut()?;
+        let before = buf.len();
+        let Some(change) = inner.write_hs(buf) else {
+            if buf.len() == before && !inner.is_handshaking() {
+                self.is_over = true;
+                self.inner = None;
+            }
+            return None;
+        };
+        match change {
             KeyChange::Handshake { keys: new } => Some(keys(new)),
             KeyChange::OneRtt { keys: new, next } => {
                 self.next = Some(next);

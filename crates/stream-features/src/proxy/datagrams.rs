@@ -3,7 +3,7 @@
 use super::connect::{Servers, end_try, proxy_header};
 use super::{Passing, ProxyProtocol};
 use crate::session::StreamSession;
-use crate::udp::{DATAGRAM_MAX, Flow};
+use crate::udp::{self, DATAGRAM_MAX, Flow};
 use base::clock::{self, Instant};
 use net::Address;
 use net::outbound::Outbound;
@@ -278,7 +278,7 @@ pub(crate) fn course(data: &[u8]) {
             match step % 8 {
                 0 | 1 => {
                     said += length as u64;
-                    flow.offer(vec![b'q'; length]);
+                    flow.offer(&vec![b'q'; length]);
                 }
                 2 => {
                     if let Some(Ok((_, sender))) = server.as_ref().map(|server| server.recv_from(&mut buf)) {
@@ -377,7 +377,7 @@ impl Exchange<'_> {
                     Ok(n) => {
                         self.to_server += n as u64;
                         self.moved = clock::now();
-                        self.waiting = None;
+                        self.waiting.take().into_iter().for_each(udp::recycle);
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                         ready!(self.server.poll_writable(cx));

@@ -14,7 +14,7 @@ pub fn qpack(bytes: &[u8]) {
     let limits = ListLimits { bytes_max: 8192, fields_max: 100, field_max: 4096 };
     let mut decoder = Decoder::new(TABLE_CAPACITY_MAX, 4096);
     let (mut encoder, mut back) = (Encoder::default(), Decoder::new(TABLE_CAPACITY_MAX, 4096));
-    encoder.allow(TABLE_CAPACITY_MAX);
+    encoder.allow(TABLE_CAPACITY_MAX, 8);
     for (n, part) in bytes.split(|octet| *octet == 0xf5).enumerate() {
         if n % 2 == 0 {
             if decoder.receive(part).is_err() {

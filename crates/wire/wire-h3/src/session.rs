@@ -198,7 +198,7 @@ impl Session {
                     while let Some(frame) = reader.next(&mut bytes)? {
                         if let Control::Settings(settings) = &frame {
                             self.peer = Some(*settings);
-                            self.encoder.allow(settings.table_capacity);
+                            self.encoder.allow(settings.table_capacity, settings.blocked_streams);
                         }
                         control.push(frame);
                     }

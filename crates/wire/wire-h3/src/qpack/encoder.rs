@@ -29,6 +29,11 @@ pub struct Encoder {
     entries_max: u64,
     /// Insertions that the peer is known to have.
     known: u64,
+    /// Sections that may wait for insertions (SETTINGS_QPACK_BLOCKED_STREAMS).
+    blocked_max: u64,
+    /// Insertions before the last section. Peers that send no Insert Count Increment acknowledge by sections alone: an entry that old
+    /// has mostly arrived, and is referred to so that it becomes known.
+    earlier: u64,
     outstanding: VecDeque<Outstanding>,
     /// Instructions for the encoder stream.
     instructions: Vec<u8>,
@@ -56,8 +61,9 @@ fn is_kept(name: &[u8]) -> bool {
 }
 
 impl Encoder {
-    /// Applies the peer's SETTINGS_QPACK_MAX_TABLE_CAPACITY, once.
-    pub fn allow(&mut self, capacity_max: u64) {
+    /// Applies the peer's SETTINGS_QPACK_MAX_TABLE_CAPACITY and SETTINGS_QPACK_BLOCKED_STREAMS, once.
+    pub fn allow(&mut self, capacity_max: u64, blocked_max: u64) {
+        self.blocked_max = blocked_max;
         self.entries_max = capacity_max / ENTRY_OVERHEAD;
         let capacity = capacity_max.min(TABLE_CAPACITY_MAX);
         if capacity >= ENTRY_OVERHEAD {
@@ -84,15 +90,19 @@ impl Encoder {
     ) {
         let base = self.table.inserted;
         let may_refer = self.table.capacity > 0 && self.outstanding.len() < OUTSTANDING_MAX;
+        let blocked = self.outstanding.iter().filter(|section| section.required > self.known).count() as u64;
+        let usable = if blocked < self.blocked_max { self.earlier.max(self.known) } else { self.known };
+        let usable = may_refer.then_some(usable);
+        self.earlier = base;
         let mut refers: Option<(u64, u64)> = None;
         let start = out.len();
         // Insert Count and Base of a section that refers to nothing; others are written over them.
         out.extend_from_slice(&[0, 0]);
         if let Some((name, value)) = first {
-            self.field(name, value, base, may_refer, &mut refers, out);
+            self.field(name, value, base, usable, &mut refers, out);
         }
         for (name, value) in fields {
-            self.field(name, value, base, may_refer, &mut refers, out);
+            self.field(name, value, base, usable, &mut refers, out);
         }
         let Some((oldest, newest)) = refers else { return };
         let required = newest + 1;
@@ -105,15 +115,16 @@ impl Encoder {
 
     /// Appends a field of a section that refers to no dynamic entry.
     pub fn plain(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        self.field(name, value, 0, false, &mut None, out);
+        self.field(name, value, 0, None, &mut None, out);
     }
 
+    /// `usable`: insertions that the field may refer to; `None`: the dynamic table is out of use.
     fn field(
         &mut self,
         name: &[u8],
         value: &[u8],
         base: u64,
-        may_refer: bool,
+        usable: Option<u64>,
         refers: &mut Option<(u64, u64)>,
         out: &mut Vec<u8>,
     ) {
@@ -121,10 +132,9 @@ impl Encoder {
         if let Some(at) = exact {
             return put_integer(at as u64, 6, 0xc0, out);
         }
-        let is_kept = may_refer && is_kept(name);
-        if is_kept {
+        if let Some(usable) = usable.filter(|_| is_kept(name)) {
             match self.lookup(name, value) {
-                Some(absolute) if absolute < self.known => {
+                Some(absolute) if absolute < usable => {
                     *refers = Some(match *refers {
                         None => (absolute, absolute),
                         Some((oldest, newest)) => (oldest.min(absolute), newest.max(absolute)),

@@ -128,7 +128,7 @@ struct Wire {
 impl Wire {
     fn new(capacity: u64) -> Wire {
         let mut wire = Wire { encoder: Encoder::default(), decoder: Decoder::new(capacity, 4096) };
-        wire.encoder.allow(capacity);
+        wire.encoder.allow(capacity, 0);
         wire
     }
     fn encode(&mut self, stream: u64, fields: &[(&str, &str)]) -> Vec<u8> {
@@ -184,6 +184,21 @@ fn sections_get_shorter_and_never_block() {
 }
 
 #[test]
+fn peers_that_acknowledge_sections_alone_get_references() {
+    let mut wire = Wire::new(4096);
+    wire.encoder.allow(4096, 1);
+    let fields = [("server", "tidegate"), ("x-powered-by", "something long")];
+    let sections: Vec<Vec<u8>> = (0..2).map(|n| wire.encode(4 * n, &fields)).collect();
+    wire.instructions();
+    assert_eq!(sections[0].len(), sections[1].len(), "the entries may still be on their way");
+    let third = wire.encode(8, &fields);
+    assert!(third.len() < sections[0].len() / 2, "{} {}", third.len(), sections[0].len());
+    assert_eq!(wire.encode(12, &fields).len(), sections[0].len(), "one section may wait, and no more");
+    assert_eq!(wire.decode(8, &third).len(), 3);
+    assert_eq!(wire.encode(16, &fields).len(), third.len(), "acknowledged");
+}
+
+#[test]
 fn entries_that_sections_refer_to_stay() {
     let mut wire = Wire::new(256);
     let old = [("x-old", "value")];
@@ -223,7 +238,7 @@ fn a_peer_that_acknowledges_nothing_is_sent_literals() {
     }
     assert!(wire.encoder.outstanding() <= 256);
     let mut deaf = Encoder::default();
-    deaf.allow(4096);
+    deaf.allow(4096, 0);
     for n in 0..100_000u64 {
         let value = n.to_string();
         deaf.section(4 * n, None, &mut [(&b"x"[..], value.as_bytes())].into_iter(), &mut Vec::new());
