@@ -1,6 +1,7 @@
 //! Bodies of the features' fuzz targets: arbitrary bytes in, a panic when an invariant fails. Run under libFuzzer from
 //! `fuzz/`, and with a seeded generator in `cargo test`.
 
+pub use crate::api::fuzzing::api;
 pub use crate::dav::fuzzing::dav;
 pub use crate::image_filter::fuzzing::image;
 pub use crate::mp4::fuzzing::mp4;

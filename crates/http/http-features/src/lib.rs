@@ -7,7 +7,10 @@ pub mod fuzzing;
 pub mod registry;
 
 pub use acme::{Listed as AcmeCertificate, listed as acme_certificates};
-pub use api::{EXPLAIN_PATIENCE, Explainer, explain_with, has_dashboard};
+pub use api::{
+    Configuration, EXPLAIN_PATIENCE, Explainer, Refusal, Reply, Terms, What, configurations_kept, explain_with,
+    has_api, has_dashboard, has_writes, serve_configuration,
+};
 
 mod access;
 mod access_log;
