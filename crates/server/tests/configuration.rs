@@ -3,87 +3,10 @@
 mod support;
 
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::path::Path;
 use support::client::Client;
-use support::{Running, Site, alive, free_port, signal, wait};
-
-/// An answer: status, JSON, `ETag`.
-#[derive(Debug)]
-struct Said {
-    status: u16,
-    value: Value,
-}
-
-impl Said {
-    fn code(&self) -> (u16, &str) {
-        (self.status, self.value.pointer("/error/code").and_then(Value::as_str).unwrap_or_default())
-    }
-    fn generation(&self) -> u64 {
-        assert_eq!(self.status, 200, "{}", self.value);
-        self.value["generation"].as_u64().expect("a generation")
-    }
-}
-
-fn try_ask(port: u16, method: &str, path: &str, fields: &str, body: &str) -> Result<Said, String> {
-    let length = body.len();
-    let head = format!(
-        "{method} /api/tidegate{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n{fields}\
-         Content-Length: {length}\r\n\r\n{body}"
-    );
-    let (status, text) = Client::connect(port)?.ask(&head)?;
-    let value =
-        if text.is_empty() { Value::Null } else { serde_json::from_str(&text).map_err(|e| format!("{e} {text}"))? };
-    Ok(Said { status, value })
-}
-
-fn ask(port: u16, method: &str, path: &str, fields: &str, body: &str) -> Said {
-    try_ask(port, method, path, fields, body).expect("an answer")
-}
-
-fn get(port: u16, path: &str) -> Value {
-    let said = ask(port, "GET", path, "", "");
-    assert_eq!(said.status, 200, "{path}: {}", said.value);
-    said.value
-}
-
-fn post(port: u16, path: &str, body: &str) -> Said {
-    ask(port, "POST", path, "", body)
-}
-
-const CONFIG: &str = "/1/config";
-const API: &str = "location /api { api write=on config=write keep=4; }";
-
-/// A configuration whose page is `words`.
-fn conf(port: u16, words: &str) -> String {
-    format!(
-        "error_log logs/error.log info;\ndaemon off; worker_processes 2;\nevents {{ }}\nhttp {{\n    server {{\n        \
-         listen 127.0.0.1:{port};\n        {API}\n        location / {{ return 200 \"{words}\"; }}\n    }}\n}}\n"
-    )
-}
-
-fn site_of(text: &str) -> Site {
-    let site = Site::new("", "");
-    site.write("conf/nginx.conf", text);
-    site
-}
-
-fn page(port: u16) -> Result<String, String> {
-    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    Client::connect(port)?.ask(request).map(|(_, body)| body)
-}
-
-fn wait_for_page(port: u16, words: &str) {
-    wait(words, || match page(port) {
-        Ok(body) if body == words => Ok(()),
-        other => Err(format!("{other:?}")),
-    });
-}
-
-fn files(all: &[(&str, &str)]) -> String {
-    let all: BTreeMap<&str, &str> = all.iter().copied().collect();
-    json!(all).to_string()
-}
+use support::config_api::{API, CONFIG, ask, conf, files, get, page, post, site_of, try_ask, wait_for_page};
+use support::{alive, free_port, wait};
 
 #[test]
 fn the_configuration_is_shown_with_its_places() {
@@ -94,7 +17,7 @@ fn the_configuration_is_shown_with_its_places() {
     site.write("conf/more/env.conf", "env\n  SOME;\n");
     let running = site.start();
     assert_eq!(get(port, ""), json!([1]));
-    assert_eq!(get(port, "/1/"), json!(["config", "logs"]));
+    assert_eq!(get(port, "/1/"), json!(["caches", "certificates", "config", "logs"]));
     let facts = get(port, CONFIG);
     assert_eq!((&facts["generation"], &facts["by"], &facts["writable"]), (&json!(1), &json!("start"), &json!(true)));
     let main = site.path("conf/nginx.conf").display().to_string();
@@ -491,124 +414,6 @@ fn the_level_of_error_logs_changes_at_once_until_the_next_reload() {
     running.quit();
 }
 
-/// Starts the program so that its master stops at a step of a change (debug builds).
-fn start_with<'a>(site: &'a Site, step: &str) -> Running<'a> {
-    let mut command = site.command(&[]);
-    let child = command
-        .env("TIDEGATE_CONFIG_STOP", step)
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .expect("the program starts");
-    let running = Running { site, child };
-    wait("the pid file", || if site.pid() == Some(running.pid()) { Ok(()) } else { Err(site.log()) });
-    running
-}
-
-fn wait_for_stop(running: &Running<'_>, step: &str) {
-    let stat = format!("/proc/{}/stat", running.pid());
-    wait(step, || {
-        let text = std::fs::read_to_string(&stat).unwrap_or_default();
-        if text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
-            Ok(())
-        } else {
-            Err(running.site.log())
-        }
-    });
-}
-
-const STEPS: [(&str, bool); 6] =
-    [("checked", false), ("kept", false), ("written", false), ("placed", true), ("sent", true), ("in-force", true)];
-
-/// A configuration of two files, of which one is sent with other words.
-fn two_files(port: u16) -> (String, impl Fn(&str) -> String) {
-    let main = format!(
-        "error_log logs/error.log info; daemon off;\nevents {{ }}\nhttp {{ server {{ listen 127.0.0.1:{port}; {API}\n\
-         location / {{ include page; }} }} }}\n"
-    );
-    let sent = main.clone();
-    (main, move |words: &str| files(&[("nginx.conf", &sent), ("page", &format!("return 200 \"{words}\";"))]))
-}
-
-/// Both processes are killed at each step of a change: the files are the old ones or the new ones, and the next start
-/// serves them.
-#[test]
-fn a_kill_at_any_step_leaves_the_old_or_the_new_files() {
-    for (step, is_new) in STEPS {
-        let port = free_port();
-        let (main, sent) = two_files(port);
-        let site = site_of(&main);
-        site.write("conf/page", "return 200 \"old\";");
-        let mut running = start_with(&site, step);
-        wait_for_page(port, "old");
-        let worker = running.worker();
-        let client = std::thread::spawn({
-            let body = sent("new");
-            move || try_ask(port, "POST", CONFIG, "", &body)
-        });
-        wait_for_stop(&running, step);
-        signal(running.pid(), "KILL");
-        running.child.wait().expect("ended");
-        // A worker whose master is gone tells its client so, and goes on serving.
-        let said = client.join().expect("the client").expect("an answer");
-        assert_eq!(said.code(), (503, "ConfigUnavailable"), "{step}");
-        assert!(matches!(page(port).as_deref(), Ok("old" | "new")), "{step}");
-        signal(worker, "KILL");
-        wait("the worker's end", || if alive(worker) { Err("it lives") } else { Ok(()) });
-        drop(running);
-        let moved = site.read("conf/nginx.conf").contains(".tidegate/2/conf/page");
-        assert_eq!(moved, is_new, "{step}");
-        assert!(moved || site.read("conf/nginx.conf") == main, "{step}");
-        assert!(site.run(&["-t"]).status.success(), "{step}");
-        let _ = std::fs::remove_file(site.path("logs/nginx.pid"));
-        let running = site.start();
-        let want = if is_new { "new" } else { "old" };
-        wait_for_page(port, want);
-        assert_eq!(get(port, CONFIG)["generation"], json!(if is_new { 2 } else { 1 }), "{step}");
-        let left: Vec<_> = std::fs::read_dir(site.path("conf")).expect("entries").flatten().collect();
-        assert_eq!(left.len(), 3, "{step}: nothing else is left: {left:?}");
-        let kept = get(port, "/1/config/generations");
-        assert_eq!(kept.as_array().map(Vec::len), Some(if is_new { 2 } else { 1 }), "{step}: {kept}");
-        assert!(post(port, CONFIG, &sent("next")).status == 200, "{step}");
-        assert_eq!(page(port).as_deref(), Ok("next"));
-        running.quit();
-    }
-}
-
-/// The worker process is killed at each step: the master goes on, and files and another worker process agree.
-#[test]
-fn a_kill_of_the_worker_process_leaves_files_and_service_equal() {
-    for (step, _) in STEPS {
-        let port = free_port();
-        let (main, sent) = two_files(port);
-        let site = site_of(&main);
-        site.write("conf/page", "return 200 \"old\";");
-        let running = start_with(&site, step);
-        wait_for_page(port, "old");
-        let worker = running.worker();
-        let client = std::thread::spawn({
-            let body = sent("new");
-            move || try_ask(port, "POST", CONFIG, "", &body)
-        });
-        wait_for_stop(&running, step);
-        signal(worker, "KILL");
-        assert!(client.join().expect("the client").is_err(), "{step}: the connection is gone");
-        signal(running.pid(), "CONT");
-        wait("another worker process", || match running.worker() {
-            other if other != worker => Ok(()),
-            _ => Err(site.log()),
-        });
-        let served = wait("an answer", || page(port));
-        let moved = site.read("conf/nginx.conf").contains(".tidegate/2/conf/page");
-        assert_eq!(served, if moved { "new" } else { "old" }, "{step}");
-        assert_eq!(get(port, CONFIG)["generation"], json!(if moved { 2 } else { 1 }), "{step}");
-        running.signal("HUP");
-        site.wait_for_log("reconfiguring", 1);
-        assert_eq!(page(port), Ok(served), "{step}");
-        running.quit();
-    }
-}
-
 #[test]
 fn clients_of_every_kind_are_bounded() {
     let port = free_port();
@@ -684,4 +489,115 @@ fn without_a_master_the_configuration_is_shown_only() {
     assert_eq!(post(port, CONFIG, &text).code(), (503, "ConfigUnavailable"));
     assert_eq!(ask(port, "PATCH", "/1/logs", "", r#"{"level": "debug"}"#).value["level"], json!("debug"));
     running.quit();
+}
+
+/// Every request of docs/api.md, in its order.
+#[test]
+fn documented_requests_work() {
+    let port = free_port();
+    let text = format!(
+        "error_log logs/error.log info; daemon off; user root;\nevents {{ }}\nhttp {{\n\
+         proxy_cache_path cache keys_zone=pages:1m;\n\
+         upstream app {{ zone app 256k; server 127.0.0.1:1; server 127.0.0.1:2; }}\n\
+         server {{ listen 127.0.0.1:{port}; status_zone site;\n{API}\n\
+         location / {{ proxy_cache pages; proxy_pass http://app; }} }} }}\n"
+    );
+    let site = site_of(&text);
+    let running = site.start();
+    site.write("nginx.conf", &text);
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md")).expect("the page");
+    let requests: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("    curl ")).collect();
+    assert!(requests.len() > 15, "{requests:?}");
+    for request in requests {
+        let answer = ask_nginx(port, "GET", "/9/http/upstreams/app/servers");
+        let id = answer[0]["id"].as_u64().expect("a server");
+        let generation = get(port, CONFIG)["generation"].as_u64().expect("a generation");
+        let request = request
+            .replace("$A", &format!("http://127.0.0.1:{port}/api"))
+            .replace("servers/3", &format!("servers/{id}"))
+            .replace("\"7\"", &format!("\"{generation}\""))
+            .replace("generations/7", &format!("generations/{generation}"));
+        let script = format!("curl -s -w '\\n%{{http_code}}' {request}");
+        let output = std::process::Command::new("sh").args(["-c", &script]).current_dir(&site.dir).output();
+        let Ok(output) = output.map_err(|e| e.to_string()).and_then(|output| match output.status.code() {
+            Some(127) => Err("curl is not installed".into()),
+            _ => Ok(output),
+        }) else {
+            eprintln!("NOT TESTED: curl is not installed");
+            return;
+        };
+        let mut said = support::text(&output.stdout);
+        if request.contains("> all.json") {
+            // The status came into the file, too.
+            said = site.read("all.json");
+            site.write("all.json", said.rsplit_once('\n').map_or("", |(body, _)| body));
+        }
+        let status: u16 = said.rsplit('\n').next().and_then(|line| line.parse().ok()).unwrap_or(0);
+        match request.contains("example.com") {
+            true => assert_eq!(status, 404, "no certificate is ordered here: {said}"),
+            false => assert!((200..300).contains(&status), "{request}: {said}"),
+        }
+    }
+    running.quit();
+    site.assert_no_alerts();
+}
+
+fn ask_nginx(port: u16, method: &str, path: &str) -> Value {
+    let head = format!("{method} /api{path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let (status, text) = Client::connect(port).and_then(|mut c| c.ask(&head)).expect("an answer");
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn caches_and_certificates_are_listed_and_changed() {
+    use support::origin::{Origin, ok};
+    let (port, tls) = (free_port(), free_port());
+    let origin = Origin::answering(|_| ok("from behind"));
+    let made = rcgen::generate_simple_self_signed(vec!["a.example".to_string()]).expect("a certificate");
+    let text = format!(
+        "error_log logs/error.log info; daemon off; user root;\nevents {{ }}\nhttp {{\n\
+         proxy_cache_path cache keys_zone=pages:1m; add_header X-Cache $upstream_cache_status always;\n\
+         server {{ listen 127.0.0.1:{port};\n{API}\nlocation / {{ proxy_cache pages; proxy_cache_key $uri; \
+         proxy_cache_valid 1h; proxy_pass http://127.0.0.1:{}; }} }}\n\
+         server {{ listen 127.0.0.1:{tls} ssl; ssl_certificate a.crt; ssl_certificate_key a.key; }} }}\n",
+        origin.port
+    );
+    let site = site_of(&text);
+    site.write("conf/a.crt", &made.cert.pem());
+    site.write("conf/a.key", &made.signing_key.serialize_pem());
+    let running = site.start();
+    let fetch = |path: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let (_, head) = Client::connect(port).and_then(|mut c| c.ask_for_head(&head)).expect("an answer");
+        head.lines().find_map(|line| line.strip_prefix("X-Cache: ").map(str::to_string)).unwrap_or_default()
+    };
+    let purge = |query: &str| ask(port, "DELETE", &format!("/1/caches/pages{query}"), "", "");
+    let fill = || ["/a", "/b/1", "/b/2", "/c"].map(|path| fetch(path));
+    assert_eq!(fill(), ["MISS"; 4]);
+    assert_eq!(fill(), ["HIT"; 4]);
+    assert_eq!(get(port, "/1/caches")["pages"]["entries"], json!(4));
+    assert_eq!(purge("?key=/a").status, 204);
+    assert_eq!(purge("?key=/none").code(), (404, "CacheKeyNotFound"));
+    assert_eq!(fill(), ["MISS", "HIT", "HIT", "HIT"]);
+    assert_eq!(purge("?key=/b/%2A").status, 204);
+    assert_eq!(fill(), ["HIT", "MISS", "MISS", "HIT"]);
+    assert_eq!(purge("").status, 204);
+    assert_eq!(fill(), ["MISS"; 4]);
+    assert_eq!(ask(port, "DELETE", "/1/caches/none", "", "").code(), (404, "CacheNotFound"));
+    let all = get(port, "/1/certificates");
+    assert_eq!((&all[0]["names"], &all[0]["acme"]), (&json!(["a.example"]), &Value::Null), "{all}");
+    assert!(
+        all[0]["days_left"].as_i64() > Some(0)
+            && all[0]["configured"][0].as_str().is_some_and(|p| p.contains("nginx.conf:"))
+    );
+    assert_eq!(post(port, "/1/certificates", r#"{"renew": "a.example"}"#).code(), (404, "CertificateNotFound"));
+    assert_eq!(post(port, "/1/certificates", "[]").code(), (400, "CertificateFormatError"));
+    // A configuration whose certificate is missing is refused as by -t, with its line.
+    std::fs::rename(site.path("conf/a.crt"), site.path("conf/b.crt")).expect("renamed");
+    let said = post(port, "/1/config?dry_run", &text);
+    assert_eq!(said.code(), (400, "ConfigInvalid"));
+    assert!(said.value["complaints"].to_string().contains("a.crt"), "{}", said.value);
+    running.quit();
+    site.assert_no_alerts();
 }

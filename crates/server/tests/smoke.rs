@@ -116,6 +116,8 @@ const BODIES: &[&str] = &[
     "[[[[[[[[",
 ];
 
+const MARKS: &[u8] = b"{}[]\",:0e-\\/";
+
 #[test]
 fn requests_of_the_api() {
     let mut state = 0x1f83_d9ab_fb41_bd6b_u64;
@@ -136,7 +138,7 @@ fn requests_of_the_api() {
             match next(3) {
                 0 => input[at] = next(256) as u8,
                 1 => _ = input.remove(at),
-                _ => input.insert(at, b"{}[]\",:0e-\\/"[next(13)]),
+                _ => input.insert(at, MARKS[next(MARKS.len())]),
             }
         }
         let result = std::panic::catch_unwind(|| server::fuzzing::api(&input));

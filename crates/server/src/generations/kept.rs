@@ -1,4 +1,5 @@
-//! Kept configurations on the disk: `.tidegate/N/` beside the main file, with the files in `conf/` and facts in `facts.json`.
+//! Kept configurations on the disk: `.tidegate/N/` beside the main file. `conf/` has the files that were sent, `disk/` copies
+//! of those that were read from the folder of the main file, `facts.json` the rest.
 //!
 //! A folder is complete when it has its number as its name. `in-force` marks those that have been in force.
 
@@ -12,6 +13,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// Copies of files that the configuration read from the folder of the main file.
+const COPIES: &str = "disk";
 const FACTS: &str = "facts.json";
 const IN_FORCE: &str = "in-force";
 /// Ending of folders that are being written.
@@ -65,8 +68,28 @@ impl Kept {
         numbers.collect::<BTreeSet<u64>>().into_iter().collect()
     }
 
+    fn fact_sheet(&self, generation: u64) -> Option<Value> {
+        serde_json::from_slice(&fs::read(self.folder(generation).join(FACTS)).ok()?).ok()
+    }
+
+    /// Tells whether a configuration read these texts.
+    pub fn is_same(&self, generation: u64, read: &Texts) -> bool {
+        let sheet = self.fact_sheet(generation).unwrap_or_default();
+        let names: Option<BTreeSet<&str>> =
+            sheet.get("read").and_then(Value::as_array).map(|all| all.iter().filter_map(Value::as_str).collect());
+        let bytes = sheet.get("read_bytes").and_then(Value::as_u64);
+        names.is_some_and(|names| names.iter().eq(read.keys()))
+            && bytes == Some(read.values().map(Vec::len).sum::<usize>() as u64)
+            && self.read(generation).is_ok_and(|all| read.iter().all(|(name, text)| all.get(name) == Some(text)))
+    }
+
+    /// Returns the names of the files of a configuration.
+    pub fn names(&self, generation: u64) -> Value {
+        self.fact_sheet(generation).and_then(|mut sheet| Some(sheet.get_mut("files")?.take())).unwrap_or_default()
+    }
+
     pub fn facts(&self, generation: u64) -> Option<Facts> {
-        let facts: Value = serde_json::from_slice(&fs::read(self.folder(generation).join(FACTS)).ok()?).ok()?;
+        let facts = self.fact_sheet(generation)?;
         Some(Facts {
             generation,
             at: facts.get("at")?.as_u64()?,
@@ -79,14 +102,15 @@ impl Kept {
         self.folder(generation).join(IN_FORCE).exists()
     }
 
-    /// Writes a configuration: it is complete on the disk, or not there.
+    /// Writes a configuration: it is complete on the disk, or not there. `files` were sent, `read` is all that was read from the
+    /// folder of the main file.
     ///
     /// # Errors
     /// The failed call; nothing remains.
-    pub fn write(&self, facts: &Facts, files: &Texts) -> Done<()> {
+    pub fn write(&self, facts: &Facts, files: &Texts, read: &Texts) -> Done<()> {
         let folder = self.folder(facts.generation);
         let unfinished = folder.with_extension(UNFINISHED.trim_start_matches('.'));
-        let written = self.write_unfinished(&unfinished, facts, files).and_then(|()| {
+        let written = self.write_unfinished(&unfinished, facts, files, read).and_then(|()| {
             fs::rename(&unfinished, &folder).map_err(|e| failed("rename", &folder, &e))?;
             sync_folder(&self.layout.kept())
         });
@@ -96,25 +120,29 @@ impl Kept {
         written
     }
 
-    fn write_unfinished(&self, folder: &Path, facts: &Facts, files: &Texts) -> Done<()> {
+    fn write_unfinished(&self, folder: &Path, facts: &Facts, files: &Texts, read: &Texts) -> Done<()> {
         private_folder(&self.layout.kept())?;
         remove_folder(folder)?;
         private_folder(folder)?;
-        let conf = folder.join(FILES);
-        private_folder(&conf)?;
-        let mut folders = BTreeSet::from([folder.to_path_buf(), conf.clone()]);
-        for (name, text) in files {
-            let path = conf.join(name);
+        let mut folders = BTreeSet::from([folder.to_path_buf()]);
+        let sent = files.iter().map(|(name, text)| (folder.join(FILES).join(name), text));
+        let copies = read.iter().filter(|(name, _)| !files.contains_key(*name));
+        for (path, text) in sent.chain(copies.map(|(name, text)| (folder.join(COPIES).join(name), text))) {
             let mut missing: Vec<&Path> =
-                path.ancestors().skip(1).take_while(|above| *above != conf && !folders.contains(*above)).collect();
+                path.ancestors().skip(1).take_while(|above| !folders.contains(*above)).collect();
             while let Some(above) = missing.pop() {
                 private_folder(above)?;
                 folders.insert(above.to_path_buf());
             }
             write_file(&path, text, 0o600)?;
         }
-        let text = json!({ "at": facts.at, "by": facts.by, "from": facts.from }).to_string();
-        write_file(&folder.join(FACTS), text.as_bytes(), 0o600)?;
+        let names: BTreeSet<&String> = files.keys().chain(read.keys()).collect();
+        let read_bytes: usize = read.values().map(Vec::len).sum();
+        let sheet = json!({
+            "at": facts.at, "by": facts.by, "from": facts.from, "files": names,
+            "read": read.keys().collect::<Vec<_>>(), "read_bytes": read_bytes,
+        });
+        write_file(&folder.join(FACTS), sheet.to_string().as_bytes(), 0o600)?;
         folders.iter().rev().try_for_each(|folder| sync_folder(folder))
     }
 
@@ -124,7 +152,10 @@ impl Kept {
     /// The failed call.
     pub fn read(&self, generation: u64) -> Done<Texts> {
         fn visit(folder: &Path, prefix: &str, left: &mut usize, out: &mut Texts) -> Done<()> {
-            let entries = fs::read_dir(folder).map_err(|e| failed("opendir", folder, &e))?;
+            let entries = match fs::read_dir(folder) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound && prefix.is_empty() => return Ok(()),
+                entries => entries.map_err(|e| failed("opendir", folder, &e))?,
+            };
             for entry in entries {
                 let entry = entry.map_err(|e| failed("readdir", folder, &e))?;
                 let (path, Ok(name)) = (entry.path(), entry.file_name().into_string()) else { continue };
@@ -144,7 +175,10 @@ impl Kept {
             Ok(())
         }
         let mut out = Texts::new();
-        visit(&self.folder(generation).join(FILES), "", &mut (2 * BYTES_MAX), &mut out)?;
+        let mut left = 2 * BYTES_MAX;
+        for part in [COPIES, FILES] {
+            visit(&self.folder(generation).join(part), "", &mut left, &mut out)?;
+        }
         Ok(out.into_iter().map(|(name, text)| (name, self.layout.unmoved(&text))).collect())
     }
 
@@ -274,15 +308,22 @@ mod tests {
         let files: Texts = [("nginx.conf", "include .tidegate/2/conf/a/b/c;"), ("a/b/c", "x;"), ("a/d", "y;")]
             .map(|(name, text)| (name.to_string(), text.as_bytes().to_vec()))
             .into();
+        // (One file of the disk; one that was sent is not read.)
+        let read: Texts = [("nginx.conf", "include a/b/c;"), ("a/b/c", "x;"), ("types", "t;")]
+            .map(|(name, text)| (name.to_string(), text.as_bytes().to_vec()))
+            .into();
         for generation in [2, 10, 9] {
             let facts = Facts { generation, at: 7, by: "api".into(), from: None };
-            kept.write(&facts, &files).expect("written");
+            kept.write(&facts, &files, &read).expect("written");
             assert_eq!(kept.facts(generation), Some(facts));
         }
         assert_eq!(kept.numbers(), [2, 9, 10]);
-        let read = kept.read(2).expect("read");
-        assert_eq!(read.get("nginx.conf").map(Vec::as_slice), Some(&b"include a/b/c;"[..]));
-        assert_eq!(read.len(), 3);
+        let all = kept.read(2).expect("read");
+        assert_eq!(all.get("nginx.conf").map(Vec::as_slice), Some(&b"include a/b/c;"[..]));
+        assert_eq!(all.len(), 4);
+        assert!(kept.is_same(2, &read) && !kept.is_same(2, &all) && !kept.is_same(3, &read));
+        let other = Texts::from_iter(read.keys().map(|name| (name.clone(), Vec::new())));
+        assert!(!kept.is_same(2, &other));
         assert_eq!(fs::metadata(kept.layout.kept()).expect("a folder").mode() & 0o777, 0o700);
         kept.mark(9);
         assert!(kept.was_in_force(9) && !kept.was_in_force(10));

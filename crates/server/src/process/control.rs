@@ -124,6 +124,8 @@ impl Loop {
                 Superior::Nobody(single)
             }
         };
+        let requests = Requests::new();
+        requests.show(&invocation, &config);
         let (mut threads, ended) = Threads::new();
         let assignments = copies(&listeners, &listeners.assignments(config.core.workers))?;
         threads.serve(&config, &listeners, assignments);
@@ -133,8 +135,6 @@ impl Loop {
         }
         let mut background = Tasks::default();
         background.replace(&config);
-        let requests = Requests::new();
-        requests.show(&invocation, &config);
         if let Superior::Master(channel) = &superior {
             channel.started();
         }
@@ -293,6 +293,8 @@ impl Loop {
         background::prepare(&config, background::RELOAD_PATIENCE).await;
         voice::set_log(config.error_log.clone());
         report::debug_points(config.core.debug_points);
+        // Before the threads, whose first request may be one of the API.
+        self.requests.show(&self.invocation, &config);
         self.threads.serve(&config, &listeners, assignments);
         if matches!(self.superior, Superior::Nobody(_)) {
             self.listeners.remove_paths(&listeners);
@@ -301,7 +303,6 @@ impl Loop {
         self.config = config;
         http_features::explain_with(explain::of(&self.invocation, &self.config));
         observe::set_level(None);
-        self.requests.show(&self.invocation, &self.config);
         metrics::Lifecycle::note_load(clock::unix_millis());
         self.background.replace(&self.config);
         self.config.logs.forget_unused();

@@ -254,7 +254,7 @@ impl Handler for Api {
             verb,
             fields: arg(b"fields"),
             key: arg(b"key"),
-            dry_run: matches!(arg(b"dry_run").as_deref(), Some("" | "1" | "on" | "true")),
+            dry_run: is_rehearsed(&r.target.args),
             if_match: None,
             foreign: false,
             body: Bytes::new(),
@@ -276,6 +276,15 @@ impl Handler for Api {
     }
 }
 
+/// Tells whether `dry_run` is among the arguments: alone, or with a value that does not deny it.
+fn is_rehearsed(args: &[u8]) -> bool {
+    let mut words = args.split(|c| *c == b'&');
+    words.any(|word| match word.strip_prefix(b"dry_run") {
+        Some(b"=0" | b"=off" | b"=no" | b"=false") | None => false,
+        Some(rest) => matches!(rest.first(), None | Some(b'=')),
+    })
+}
+
 /// Runs a job on the API's thread. Fails with the status of the response.
 async fn on_thread<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<T, u16> {
     match pool().run(job) {
@@ -287,6 +296,7 @@ async fn on_thread<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) 
 /// `own`: the path is below `/tidegate`.
 async fn answer(r: &mut Request, mut ask: Ask, own: Option<OwnAccess>, id: &str) -> Flow {
     let version = path::version(&ask.path);
+    let changes = ask.verb != Verb::Get;
     let done = match own {
         Some(own) => {
             let path = own::below(&ask.path).unwrap_or_default().to_string();
@@ -317,6 +327,8 @@ async fn answer(r: &mut Request, mut ask: Ask, own: Option<OwnAccess>, id: &str)
     {
         r.log(Level::Error, format_args!("api: {}", refused.text));
     }
+    // The change was made or refused by its own condition, which is no longer that of the response.
+    r.reply.ignore_conditions |= changes;
     let Answer { status, body, etag } = done.unwrap_or_else(|refused| refused.answer(version, id));
     r.out.status = status;
     r.out.add("Cache-Control", b"no-store".to_vec());
@@ -330,5 +342,20 @@ async fn answer(r: &mut Request, mut ask: Ask, own: Option<OwnAccess>, id: &str)
             Flow::Content(Body::Bytes(Bytes::from(text)))
         }
         None => Flow::Content(Body::Empty),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rehearsals_are_asked_for_in_any_way() {
+        for args in ["dry_run", "dry_run=", "a=b&dry_run=1", "dry_run=yes&x", "dry_run=on"] {
+            assert!(is_rehearsed(args.as_bytes()), "{args}");
+        }
+        for args in ["", "dry_run=0", "dry_run=off", "dry_running", "x=dry_run", "dry_run=false"] {
+            assert!(!is_rehearsed(args.as_bytes()), "{args}");
+        }
     }
 }

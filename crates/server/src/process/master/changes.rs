@@ -68,14 +68,18 @@ impl Master {
         }
         let (texts, named) = natural(&kept.layout, &config.texts.files);
         let numbers = kept.numbers();
-        let same = |number: &&u64| kept.read(**number).is_ok_and(|other| other == texts);
-        let facts = match numbers.iter().rev().find(same).and_then(|number| kept.facts(*number)) {
+        let facts = match numbers
+            .iter()
+            .rev()
+            .find(|number| kept.is_same(**number, &texts))
+            .and_then(|number| kept.facts(*number))
+        {
             Some(facts) => facts,
             None => {
                 base::clock::update();
                 let generation = numbers.last().map_or(1, |last| last + 1);
                 let facts = Facts { generation, at: base::clock::unix_millis(), by: by.into(), from: None };
-                if let Err(e) = kept.write(&facts, &texts) {
+                if let Err(e) = kept.write(&facts, &Texts::new(), &texts) {
                     say!(Warn, "{e}: the configuration is not kept, and cannot be changed by the API");
                     return None;
                 }
@@ -162,15 +166,13 @@ impl Master {
         let (kept, came) = self.allowed()?;
         let one = |number: u64| {
             let facts = kept.facts(number)?;
-            let files = kept.read(number).unwrap_or_default();
             Some(json!({
                 "generation": number,
                 "at": facts.at,
                 "by": facts.by,
                 "from": facts.from,
                 "in_force": number == came.generation,
-                "files": files.keys().collect::<Vec<_>>(),
-                "bytes": files.values().map(Vec::len).sum::<usize>(),
+                "files": kept.names(number),
             }))
         };
         Ok(kept.numbers().into_iter().filter_map(one).collect())
@@ -226,7 +228,8 @@ impl Master {
             .map_err(|e| disk(format_args!("open() \"{}\" failed {}", kept.layout.main.display(), observe::os(&e))))?;
         base::clock::update();
         let facts = Facts { generation, at: base::clock::unix_millis(), by: wish.by.into(), from: wish.from };
-        kept.write(&facts, &candidate.files).map_err(disk)?;
+        let (read, _) = natural(&kept.layout, &config.texts.files);
+        kept.write(&facts, &candidate.files, &read).map_err(disk)?;
         steps::reached(Step::Kept);
         if let Err(e) = kept.place(&candidate.main) {
             kept.remove(generation);

@@ -225,7 +225,7 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
     if ask.foreign {
         return Err(Refused::foreign());
     }
-    let unavailable = || Refused::new(503, "ConfigUnavailable", "the configuration is being replaced");
+    let unavailable = || Refused::new(503, "ConfigUnavailable", "no configuration serves yet");
     let config = current().ok_or_else(unavailable)?;
     match (ask.verb, point) {
         (Verb::Get, OwnPoint::Versions) => Ok(Answer::json(&json!([1]))),
