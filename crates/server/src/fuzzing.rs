@@ -121,3 +121,35 @@ fn lay_out() -> std::io::Result<Site> {
     assert_eq!(ask(&plan, b"files/b.txt", b""), (200, b"b".to_vec()));
     Ok(Site { dir, html, plan })
 }
+
+/// A request of the API, which has groups, pairs and zones: see `http_features::fuzzing::api`. Returns the status.
+#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+pub fn api(data: &[u8]) -> u16 {
+    thread_local! {
+        static PLAN: Arc<HttpPlan> = api_plan();
+    }
+    PLAN.with(|plan| http_features::fuzzing::api(plan, data))
+}
+
+#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+fn api_plan() -> Arc<HttpPlan> {
+    let text = "events { } error_log stderr emerg; http { access_log off; limit_req_zone $uri zone=rate:32k rate=1r/s;
+        keyval_zone zone=pairs:64k; keyval_zone zone=mortal:64k timeout=1h; keyval $uri $pair zone=pairs;
+        upstream app { zone app 64k; server 127.0.0.1:1; server 127.0.0.1:2 backup; }
+        upstream hashed { zone hashed 64k; server 127.0.0.1:1; hash $uri; } upstream fixed { server 127.0.0.1:1; }
+        server { listen 127.0.0.1:8080; status_zone site; location /api { api write=on config=read; } } }
+        stream { upstream tcp { zone tcp 64k; server 127.0.0.1:1; } server { listen 127.0.0.1:8081; proxy_pass tcp; } }";
+    let invocation = Invocation {
+        prefix: "/nowhere/".into(),
+        conf_file: "/nowhere/n.conf".into(),
+        error_log: None,
+        error_log_said: false,
+        pid: "/nowhere/pid".into(),
+        globals: Vec::new(),
+        text: Some(text.into()),
+    };
+    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let config = reading.config.expect("a configuration");
+    // Groups of the stream block live as long as the inventory.
+    config.http.expect("an http block")
+}

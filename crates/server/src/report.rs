@@ -6,7 +6,9 @@ use crate::conf::{Failure, GLOBALS, Reading};
 use crate::{say, voice};
 use conf_schema::{Complaint, Level};
 use conf_syntax::Files;
+use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// How much is printed.
@@ -72,11 +74,9 @@ pub fn print_failure(failure: &Failure, style: Style, syntax_ok: Option<&str>) {
 }
 
 /// In a running master: to the log alone.
-pub fn log_warnings(reading: &Reading) {
-    if let Ok(config) = &reading.config {
-        for complaint in reading.warnings.iter().filter(|complaint| !is_for_a_start(complaint)) {
-            say!(Warn, "{}", words(complaint, &config.texts.files));
-        }
+pub fn log_warnings(warnings: &[Complaint], files: &Files) {
+    for complaint in warnings.iter().filter(|complaint| !is_for_a_start(complaint)) {
+        say!(Warn, "{}", words(complaint, files));
     }
 }
 
@@ -98,6 +98,26 @@ pub fn first_line(failure: &Failure) -> String {
         .iter()
         .find(|c| c.level == Level::Emerg)
         .map_or_else(|| "for no reason given".into(), |c| words(c, &failure.files))
+}
+
+/// Complaints as JSON; `shown` names files.
+pub fn json(complaints: &[Complaint], files: &Files, shown: impl Fn(&Path) -> String) -> Value {
+    let one = |complaint: &Complaint| {
+        let level = if complaint.level == Level::Emerg { "emerg" } else { "warn" };
+        let message = words(complaint, files);
+        let mut value =
+            json!({ "level": level, "reason": complaint.text, "suggestion": complaint.hint, "message": message });
+        if let (Some(span), Value::Object(value)) = (complaint.span, &mut value) {
+            let (line, column) = files.line_column(span.file, span.start);
+            value.insert("file".into(), json!(shown(files.path(span.file))));
+            value.insert("line".into(), json!(line));
+            value.insert("column".into(), json!(column));
+            let source = String::from_utf8_lossy(files.line_text(span.file, span.start)).into_owned();
+            value.insert("source".into(), json!(source));
+        }
+        value
+    };
+    complaints.iter().map(one).collect()
 }
 
 /// `-T`: every file that was read, once.

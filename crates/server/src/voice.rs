@@ -2,6 +2,7 @@
 
 use arc_swap::ArcSwapOption;
 use observe::{ErrorLog, Level, Sink};
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,8 +42,27 @@ pub fn leave_terminal() {
     TERMINAL.store(false, Ordering::Relaxed);
 }
 
+thread_local! {
+    /// Errors since [`heard`] began to listen.
+    static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+/// Runs work and returns the errors that it logged, without their levels.
+pub fn heard<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
+    HEARD.with(|heard| *heard.borrow_mut() = Some(Vec::new()));
+    let result = work();
+    (result, HEARD.with(|heard| heard.borrow_mut().take()).unwrap_or_default())
+}
+
 /// Logs a message of the process itself. Use [`say!`].
 pub fn say(level: Level, words: fmt::Arguments<'_>) {
+    if level <= Level::Emerg {
+        HEARD.with(|heard| {
+            if let Some(heard) = heard.borrow_mut().as_mut() {
+                heard.push(words.to_string());
+            }
+        });
+    }
     let log = LOG.load();
     if let Some(log) = log.as_ref() {
         log.log(level, 0, words);

@@ -460,6 +460,13 @@ fn pairs_are_added_changed_and_removed() {
     site.assert_no_alerts();
 }
 
+/// The `ETag` of a list of servers.
+fn generation_of(port: u16, path: &str) -> String {
+    let head = format!("GET /api{path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let (_, head) = Client::connect(port).and_then(|mut c| c.ask_for_head(&head)).expect("an answer");
+    head.lines().find_map(|line| line.strip_prefix("ETag: ")).expect("an ETag").to_string()
+}
+
 fn servers(port: u16, path: &str) -> Vec<(u64, String)> {
     let all = get(port, &format!("{path}/servers"));
     let one = |server: &Value| (server["id"].as_u64().expect("id"), server["server"].as_str().expect("server").into());
@@ -510,7 +517,10 @@ fn servers_are_added_changed_drained_and_removed() {
     assert_eq!(servers(port, group).len(), before.len() + 1);
     let stale = ask_with(port, "PUT", &path, "If-Match: \"0\"\r\n", Some(&list));
     assert_eq!(code(&stale), (412, "PreconditionFailed"));
-    let (status, done) = ask(port, "PUT", &path, Some(&list));
+    let current = format!("If-Match: {}\r\n", generation_of(port, &path));
+    let dry = ask_with(port, "PUT", &format!("{path}?dry_run"), &current, Some(&list));
+    assert_eq!((dry.0, servers(port, group).len()), (200, before.len() + 1));
+    let (status, done) = ask_with(port, "PUT", &path, &current, Some(&list));
     assert_eq!((status, &done[0]["id"], &done[0]["weight"]), (200, &json!(before[0].0), &json!(9)), "{done}");
     let wrong = json!([{"server": "127.0.0.1:4"}, {"server": "127.0.0.1:5", "weight": 0}]);
     assert_eq!(code(&ask(port, "PUT", &path, Some(&wrong))), (400, "UpstreamBadWeight"));

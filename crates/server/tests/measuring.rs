@@ -21,6 +21,58 @@ struct Lab {
     file: PathBuf,
 }
 
+/// Machines come and go by the API while the load runs; the plan computes the same machines and prices.
+#[test]
+fn machines_that_come_and_go_cost_as_planned() {
+    let folder = std::env::temp_dir().join(format!("tidegate-scale-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/lab");
+    let run = |arguments: &[&str]| {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).current_dir(&folder).output().unwrap();
+        let words = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{words}");
+    };
+    let report = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&fs::read_to_string(folder.join(name)).unwrap()).unwrap()
+    };
+    run(&["lab", &format!("{examples}/autoscaling.toml"), "--out", "out", "--quick"]);
+    let lab = report("out/report.json");
+    let workload = &lab["workloads"][0];
+    let scale = workload["scale"].as_array().unwrap();
+    let machines: Vec<u64> = scale.iter().map(|one| one["machines"].as_u64().unwrap()).collect();
+    assert_eq!(machines, [1, 3, 4, 3, 1]);
+    // No request was lost while they came and went.
+    for point in workload["lines"][0]["points"].as_array().unwrap() {
+        for round in point["rounds"].as_array().unwrap() {
+            let failures = round["failures"].as_object().unwrap();
+            assert!(failures.values().all(|count| count.as_u64() == Some(0)), "{} {failures:?}", point["value"]);
+            assert!(round["rps"].as_f64() > Some(0.0));
+        }
+    }
+    let capacity = format!("{examples}/plan/autoscaling-capacity.csv");
+    run(&[
+        "plan",
+        "cost",
+        &capacity,
+        "--loads",
+        "150,450,750,500,120",
+        "--nodes",
+        "1..",
+        "--utilisation",
+        "66%",
+        "--json",
+        "plan.json",
+    ]);
+    let plan = report("plan.json").to_string();
+    for one in scale {
+        let dollars = one["dollars_per_hour"].as_f64().unwrap();
+        assert!(plan.contains(&format!("{dollars}")), "{one}: {plan}");
+    }
+    let _ = fs::remove_dir_all(&folder);
+}
+
 /// A lab of two servers with a backend, whose points last for minutes.
 fn lab(name: &str) -> Lab {
     let folder = std::env::temp_dir().join(format!("measuring-{}-{name}", std::process::id()));

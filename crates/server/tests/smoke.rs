@@ -83,3 +83,69 @@ fn ways_that_were_open() {
         server::fuzzing::htaccess_request(input.as_bytes());
     }
 }
+
+const PATHS: &[&str] = &[
+    "/9/http/upstreams/app/servers/",
+    "/9/http/upstreams/app/servers/0",
+    "/9/http/upstreams/app/servers/3/",
+    "/9/http/upstreams/hashed/servers",
+    "/9/http/upstreams/fixed/servers",
+    "/9/stream/upstreams/tcp/servers/",
+    "/9/http/keyvals/pairs",
+    "/9/http/keyvals/mortal",
+    "/9/http/upstreams/app",
+    "/9/slabs/pairs",
+    "/9/workers/0",
+    "/3/nginx",
+    "/",
+    "/tidegate/1/config/generations/7",
+];
+
+const BODIES: &[&str] = &[
+    r#"{"server": "127.0.0.1:3", "weight": 2, "down": true}"#,
+    r#"{"server": "unix:/x", "max_conns": 9, "fail_timeout": "3s", "slow_start": "1s"}"#,
+    r#"{"drain": true, "route": "a"}"#,
+    r#"{"weight": -1}"#,
+    r#"{"a": "1"}"#,
+    r#"{"a": {"value": "1", "expire": 5}}"#,
+    r#"{"a": null}"#,
+    r#"[{"server": "127.0.0.1:4"}, {"id": 1, "server": "127.0.0.1:5"}]"#,
+    r#"{"files": {"a": "b"}}"#,
+    r#"{"level": "debug"}"#,
+    "events {}",
+    "[[[[[[[[",
+];
+
+const MARKS: &[u8] = b"{}[]\",:0e-\\/";
+
+#[test]
+fn requests_of_the_api() {
+    let mut state = 0x1f83_d9ab_fb41_bd6b_u64;
+    let mut next = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % below
+    };
+    let (mut changed, all) = (0, 20_000);
+    for round in 0..all {
+        let mut input = vec![next(256) as u8];
+        input.extend_from_slice(PATHS[next(PATHS.len())].as_bytes());
+        input.push(b'\n');
+        input.extend_from_slice(BODIES[next(BODIES.len())].as_bytes());
+        for _ in 0..next(3) {
+            let at = next(input.len());
+            match next(3) {
+                0 => input[at] = next(256) as u8,
+                1 => _ = input.remove(at),
+                _ => input.insert(at, MARKS[next(MARKS.len())]),
+            }
+        }
+        let result = std::panic::catch_unwind(|| server::fuzzing::api(&input));
+        match result {
+            Ok(status) => changed += u32::from((200..300).contains(&status)),
+            Err(_) => panic!("round {round}: {}", input.escape_ascii()),
+        }
+    }
+    assert!(changed > all / 20, "{changed} of {all} requests succeeded");
+}

@@ -16,6 +16,22 @@ pub trait Source {
     fn glob(&self, pattern: &str) -> Vec<PathBuf>;
 }
 
+const OPTIONS: glob::MatchOptions =
+    glob::MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
+
+/// Tells whether the argument of `include` is a pattern.
+pub fn is_pattern(argument: &str) -> bool {
+    argument.contains(['*', '?', '['])
+}
+
+/// Tells whether an argument of `include` names a path, as [`Disk`] matches patterns.
+pub fn matches(argument: &str, path: &str) -> bool {
+    match is_pattern(argument) {
+        true => glob::Pattern::new(argument).is_ok_and(|pattern| pattern.matches_with(path, OPTIONS)),
+        false => argument == path,
+    }
+}
+
 pub struct Disk;
 
 impl Source for Disk {
@@ -23,16 +39,8 @@ impl Source for Disk {
         std::fs::read(path)
     }
     fn glob(&self, pattern: &str) -> Vec<PathBuf> {
-        let mut found: Vec<PathBuf> = glob::glob_with(
-            pattern,
-            glob::MatchOptions {
-                require_literal_separator: true,
-                require_literal_leading_dot: true,
-                ..Default::default()
-            },
-        )
-        .map(|paths| paths.filter_map(Result::ok).collect())
-        .unwrap_or_default();
+        let mut found: Vec<PathBuf> =
+            glob::glob_with(pattern, OPTIONS).map(|paths| paths.filter_map(Result::ok).collect()).unwrap_or_default();
         found.sort();
         found
     }
@@ -122,8 +130,7 @@ impl Loader<'_> {
             return Err((format!("too many nested includes, \"{pattern}\" is not read"), Some(hint)));
         }
         let full = if pattern.starts_with('/') { PathBuf::from(pattern) } else { self.prefix.join(pattern) };
-        let paths =
-            if pattern.contains(['*', '?', '[']) { self.source.glob(&full.to_string_lossy()) } else { vec![full] };
+        let paths = if is_pattern(pattern) { self.source.glob(&full.to_string_lossy()) } else { vec![full] };
         let mut out = Vec::with_capacity(paths.len());
         for path in paths {
             let text = self.source.read(&path).map_err(|e| {

@@ -5,7 +5,15 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 pub use acme::{Listed as AcmeCertificate, listed as acme_certificates};
-pub use api::{EXPLAIN_PATIENCE, Explainer, explain_with, has_dashboard};
+pub use api::{
+    Configuration, EXPLAIN_PATIENCE, Explainer, Refusal, Reply, Terms, What, configurations_kept, explain_with,
+    has_api, has_dashboard, has_writes, serve_configuration,
+};
+
+/// Bodies of the fuzz targets of this crate.
+pub mod fuzzing {
+    pub use crate::api::fuzzing::api;
+}
 
 use http_engine::Feature;
 

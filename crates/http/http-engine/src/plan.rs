@@ -94,7 +94,10 @@ impl HttpPlan {
         &self.servers[index]
     }
     pub fn ext<T: 'static + Send + Sync>(&self) -> Option<&T> {
-        self.extensions.iter().find_map(|t| t.downcast_ref())
+        self.exts().next()
+    }
+    pub fn exts<T: 'static + Send + Sync>(&self) -> impl Iterator<Item = &T> {
+        self.extensions.iter().filter_map(|t| t.downcast_ref())
     }
 }
 

@@ -7,7 +7,10 @@
 pub mod fuzzing;
 pub mod registry;
 
-pub use http_control::{AcmeCertificate, EXPLAIN_PATIENCE, Explainer, acme_certificates, explain_with, has_dashboard};
+pub use http_control::{
+    AcmeCertificate, Configuration, EXPLAIN_PATIENCE, Explainer, Refusal, Reply, Terms, What, acme_certificates,
+    configurations_kept, explain_with, has_api, has_dashboard, has_writes, serve_configuration,
+};
 
 mod access_log;
 mod addition;

@@ -340,6 +340,11 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
 /// longer one, of which no more is read.
 pub async fn read_small(r: &mut Request) -> Result<Bytes, u16> {
     let most = r.loc().core.conf.client_body_buffer_size.0;
+    read_up_to(r, most).await
+}
+
+/// [`read_small`] with another limit.
+pub async fn read_up_to(r: &mut Request, most: u64) -> Result<Bytes, u16> {
     let whole = |store: &BodyStore| store.shared().filter(|bytes| bytes.len() as u64 <= most).ok_or(413_u16);
     if let Some(store) = kept(r) {
         return whole(&store);

@@ -9,6 +9,7 @@ use crate::tail;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Maximum length of a line, line break included (nginx: `NGX_MAX_ERROR_STR`).
 pub const LINE_BYTES_MAX: usize = 2048;
@@ -47,6 +48,20 @@ impl Level {
     }
 }
 
+/// Level of all error logs of the process instead of their own; 0: their own.
+static LEVEL: AtomicU8 = AtomicU8::new(0);
+
+/// Sets the level of all error logs of the process, at once; `None`: each its own.
+pub fn set_level(level: Option<u8>) {
+    LEVEL.store(level.unwrap_or(0), Ordering::Relaxed);
+}
+
+/// Returns the level that all error logs have instead of their own.
+pub fn level_of_all() -> Option<Level> {
+    let level = LEVEL.load(Ordering::Relaxed);
+    Level::ALL.into_iter().find(|one| *one as u8 == level)
+}
+
 #[derive(Clone, Debug)]
 pub enum Sink {
     File(Arc<LogFile>),
@@ -83,7 +98,10 @@ impl ErrorLog {
     /// Tells whether any target records this level. Ask before building an expensive message.
     #[inline]
     pub fn wants(&self, level: Level) -> bool {
-        self.most.is_some_and(|most| level <= most)
+        match LEVEL.load(Ordering::Relaxed) {
+            0 => self.most.is_some_and(|most| level <= most),
+            instead => level as u8 <= instead && self.most.is_some(),
+        }
     }
 
     /// Writes one line; `connection` is printed as `*N` unless it is 0.
@@ -101,7 +119,7 @@ impl ErrorLog {
             let line = text.get_or_insert_with(|| Line::new(level, connection, words, details));
             tail::keep(level, line.bytes());
         }
-        for target in self.targets.iter().filter(|t| level <= t.level) {
+        for target in self.targets.iter().filter(|t| t.wants(level)) {
             let line = match target.json {
                 false => text.get_or_insert_with(|| Line::new(level, connection, words, details)).bytes(),
                 true => json.get_or_insert_with(|| json_line::line(level, connection, words, details)).as_slice(),
@@ -121,13 +139,19 @@ impl ErrorLog {
         };
         let words = format_args!("send() failed {} while logging to syslog, server: {}", os(e), target.server());
         let (text, json) = (Line::new(level, 0, words, &[]), json_line::line(level, 0, words, &[]));
-        for target in self.targets.iter().filter(|t| level <= t.level && !matches!(t.sink, Sink::Syslog(_))) {
+        for target in self.targets.iter().filter(|t| t.wants(level) && !matches!(t.sink, Sink::Syslog(_))) {
             let _ = target.write(level, if target.json { &json } else { text.bytes() });
         }
     }
 }
 
 impl Target {
+    fn wants(&self, level: Level) -> bool {
+        match LEVEL.load(Ordering::Relaxed) {
+            0 => level <= self.level,
+            instead => level as u8 <= instead,
+        }
+    }
     /// Failures of files and terminals cannot be reported anywhere: only those of syslog are returned.
     fn write(&self, level: Level, line: &[u8]) -> Result<(), (io::Error, &SyslogTarget)> {
         match &self.sink {

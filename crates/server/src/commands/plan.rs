@@ -8,6 +8,7 @@ use conf_schema::{Contexts, Known, Schema, Store, vocabulary};
 use conf_syntax::{Directive, Disk, Files, Item, directives};
 use observe::LogFiles;
 use std::fmt::Write;
+use std::path::Path;
 
 /// Prints the plan of a configuration that is in order; the exit code.
 pub fn print(invocation: &Invocation) -> i32 {
@@ -37,14 +38,38 @@ struct Level<'a> {
     own: Vec<&'a Directive>,
 }
 
+/// A line of the plan.
+pub struct Line {
+    /// Blocks around it.
+    pub depth: usize,
+    pub text: String,
+    /// `FILE:LINE`, with the block that it is inherited from; `default`; empty for the end of a block.
+    pub place: String,
+}
+
 struct Printer<'a> {
     schema: &'a Schema,
     files: &'a Files,
-    out: String,
+    /// Names files.
+    shown: &'a dyn Fn(&Path) -> String,
+    out: Vec<Line>,
 }
 
 pub fn text(schema: &Schema, files: &Files, items: &[Item]) -> String {
-    let mut printer = Printer { schema, files, out: String::new() };
+    let mut out = String::new();
+    for Line { depth, text, place } in lines(schema, files, items, &|path| path.display().to_string()) {
+        let text = format!("{}{text}", "    ".repeat(depth));
+        let _ = match place.is_empty() {
+            true => writeln!(out, "{text}"),
+            false => writeln!(out, "{text:<56} # {place}"),
+        };
+    }
+    out
+}
+
+/// Returns the lines of the plan.
+pub fn lines(schema: &Schema, files: &Files, items: &[Item], shown: &dyn Fn(&Path) -> String) -> Vec<Line> {
+    let mut printer = Printer { schema, files, shown, out: Vec::new() };
     let main = Level { name: "main".into(), context: Contexts::main, own: directives(items) };
     printer.level(&mut vec![main]);
     printer.out
@@ -107,16 +132,11 @@ impl Printer<'_> {
     }
 
     fn place(&self, d: &Directive) -> String {
-        format!("{}:{}", self.files.path(d.span.file).display(), d.line)
+        format!("{}:{}", (self.shown)(self.files.path(d.span.file)), d.line)
     }
 
     fn line(&mut self, depth: usize, text: &str, place: &str) {
-        let text = format!("{}{text}", "    ".repeat(depth - 1));
-        if place.is_empty() {
-            let _ = writeln!(self.out, "{text}");
-        } else {
-            let _ = writeln!(self.out, "{text:<56} # {place}");
-        }
+        self.out.push(Line { depth: depth - 1, text: text.into(), place: place.into() });
     }
 }
 
@@ -126,7 +146,6 @@ mod tests {
     use conf_schema::value::{Flag, Own, Size, Text};
     use conf_schema::{Area, directives as table};
     use conf_syntax::{Memory, load_text};
-    use std::path::Path;
 
     table! {
         /// For the test.

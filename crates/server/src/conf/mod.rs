@@ -9,6 +9,7 @@ pub mod values;
 
 use self::core::{CORE, Core, CoreInput, EVENTS, Events, EventsInput};
 use crate::confinement;
+use crate::generations::kept::Facts;
 use conf_schema::{Area, Block, Complaint, Contexts, Cx, Level, Schema, Store, check};
 use conf_syntax::{FileId, Files, Item, Source, SourceFile};
 use http_engine::HttpPlan;
@@ -93,6 +94,8 @@ pub struct Texts {
     pub files: Files,
     pub store: Store,
     pub matches: source::Matches,
+    /// The generation, where configurations are kept for the API.
+    pub came: Option<Facts>,
 }
 
 /// The main and events contexts.
@@ -259,7 +262,8 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let store = std::mem::take(&mut cx.store);
     let bases = confinement::Bases { prefix: &cx.prefix, conf_prefix: &cx.conf_prefix };
     let needs = confinement::needs(&items, &bases, &core, http.as_deref());
-    let config = Config { core, http, stream, mail, error_log, logs, texts: Texts { files, store, matches }, needs };
+    let config =
+        Config { core, http, stream, mail, error_log, logs, texts: Texts { files, store, matches, came: None }, needs };
     Reading { config: Ok(config), warnings: complaints }
 }
 

@@ -2,6 +2,7 @@
 //! texts in a memory file.
 
 use crate::conf::Texts;
+use crate::generations::message::{Outcome, REQUEST_BYTES_MAX, Request};
 use crate::process::codec::{Reader, Writer};
 use crate::process::listeners::SocketAssignment;
 use runtime::io::Watched;
@@ -31,9 +32,12 @@ const TERMINATE: u8 = b't';
 const REOPEN: u8 = b'o';
 const RELOAD: u8 = b'r';
 const REFUSED: u8 = b'n';
+const OUTCOME: u8 = b'c';
 const MORE: u8 = b'+';
 const DONE: u8 = b'd';
 const FAILED: u8 = b'f';
+const STARTED: u8 = b's';
+const REQUEST: u8 = b'a';
 
 /// Order of the master.
 #[derive(Debug)]
@@ -46,6 +50,8 @@ pub enum Order {
     Reload(Box<Reload>),
     /// The master refused to reload, for this reason: for the record of reloads.
     Refused(String),
+    /// Outcome of a request about configurations.
+    Outcome(Box<Outcome>),
 }
 
 /// A configuration to be built again from its texts.
@@ -60,6 +66,16 @@ pub struct Reload {
 
 /// The worker's answer to a reload.
 pub type Answer = Result<(), String>;
+
+/// Message of a worker.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Message {
+    Answer(Answer),
+    /// Its threads serve.
+    Started,
+    /// A request about configurations; `None`: it is malformed.
+    Request(Option<Box<Request>>),
+}
 
 /// The master's end.
 #[derive(Debug)]
@@ -126,26 +142,37 @@ impl Commander {
         self.order(RELOAD, &writer, fds.collect())
     }
 
-    /// The worker's answer, if one is there. `None` with an error: the worker is gone.
-    pub fn answer(&self) -> io::Result<Option<Answer>> {
+    pub fn outcome(&self, outcome: &Outcome) -> io::Result<()> {
+        self.order(OUTCOME, &outcome.write(), Vec::new())
+    }
+
+    /// The worker's next message, if one is there. An error: the worker is gone.
+    pub fn message(&self) -> io::Result<Option<Message>> {
         let mut bytes = [0; PACKET_BYTES_MAX];
-        match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok((n, _)) => match (bytes[0], &bytes[1..n]) {
-                (DONE, _) => Ok(Some(Ok(()))),
-                (_, words) => Ok(Some(Err(String::from_utf8_lossy(words).into_owned()))),
-            },
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
-            Err(e) => Err(e.into()),
-        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let n = match rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
+            Ok(got) if got.bytes == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(got) => got.bytes,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        let rights = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+            _ => None,
+        });
+        Ok(Some(match (bytes[0], &bytes[1..n]) {
+            (DONE, _) => Message::Answer(Ok(())),
+            (STARTED, _) => Message::Started,
+            (REQUEST, _) => Message::Request(rights.and_then(|memory| read_request(memory).map(Box::new))),
+            (_, words) => Message::Answer(Err(String::from_utf8_lossy(words).into_owned())),
+        }))
     }
 
     /// An order with a payload, which is put into a memory file, and descriptors.
     fn order(&self, kind: u8, payload: &Writer, descriptors: Vec<BorrowedFd<'_>>) -> io::Result<()> {
-        let memory = rustix::fs::memfd_create("tidegate-order", rustix::fs::MemfdFlags::CLOEXEC)?;
-        let mut file = std::fs::File::from(memory);
-        file.write_all(payload.bytes())?;
-        file.rewind()?;
+        let file = memory(payload)?;
         let mut head = vec![kind];
         head.extend_from_slice(&(descriptors.len() as u32 + 1).to_le_bytes());
         self.send(&head, &[file.as_fd()])?;
@@ -158,23 +185,49 @@ impl Commander {
     fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let until = Instant::now() + SEND_PATIENCE;
         loop {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_DESCRIPTORS_MAX))];
-            let mut ancillary = SendAncillaryBuffer::new(&mut space);
-            if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-                return Err(io::Error::other("too many descriptors in one packet"));
-            }
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match rustix::net::sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut ancillary, flags) {
-                Ok(_) => return Ok(()),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) if Instant::now() < until => {
+            match send(&self.socket, bytes, descriptors) {
+                Ok(()) => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
                     let mut wait = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::OUT)];
                     let _ = rustix::event::poll(&mut wait, Some(&rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 }));
                 }
-                Err(e) => return Err(e.into()),
+                Err(e) => return Err(e),
             }
         }
     }
+}
+
+/// Sends one packet, without waiting.
+fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::other("too many descriptors in one packet"));
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags)?;
+    Ok(())
+}
+
+/// Makes a memory file with a payload.
+fn memory(payload: &Writer) -> io::Result<std::fs::File> {
+    let memory = rustix::fs::memfd_create("tidegate-order", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = std::fs::File::from(memory);
+    file.write_all(payload.bytes())?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// Reads a worker's request: from a regular file, so that the worker cannot keep the master waiting, and of bounded length.
+fn read_request(memory: OwnedFd) -> Option<Request> {
+    let file = std::fs::File::from(memory);
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.take(REQUEST_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
+    if bytes.len() as u64 > REQUEST_BYTES_MAX { None } else { Request::read(&bytes) }
 }
 
 impl AsFd for Commander {
@@ -212,6 +265,20 @@ impl Channel {
         let _ = rustix::net::send(self.socket.get_ref(), &packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
+    /// Tells the master that the threads serve.
+    pub fn started(&self) {
+        let _ = send(self.socket.get_ref(), &[STARTED], &[]);
+    }
+
+    /// Asks the master about configurations; the answer is an order.
+    ///
+    /// # Errors
+    /// The master is gone, or has many requests to read.
+    pub fn ask(&self, request: &Request) -> io::Result<()> {
+        let file = memory(&request.write())?;
+        send(self.socket.get_ref(), &[REQUEST], &[file.as_fd()])
+    }
+
     /// Reads one packet; an order when it completes one.
     fn packet(&self) -> io::Result<Option<Order>> {
         let mut bytes = [0; ORDER_BYTES_MAX];
@@ -235,7 +302,7 @@ impl Channel {
             QUIT => return Ok(Some(Order::Quit)),
             TERMINATE => return Ok(Some(Order::Terminate)),
             REFUSED => return Ok(Some(Order::Refused(String::from_utf8_lossy(&bytes[1..got.bytes]).into_owned()))),
-            kind @ (REOPEN | RELOAD) => {
+            kind @ (REOPEN | RELOAD | OUTCOME) => {
                 let wanted = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize;
                 *partial = Some(Partial { kind, wanted: wanted.min(ORDER_DESCRIPTORS_MAX), descriptors });
             }
@@ -273,6 +340,9 @@ fn assemble(whole: Partial) -> Option<Order> {
     let mut payload = Vec::new();
     std::fs::File::from(descriptors.next()?).read_to_end(&mut payload).ok()?;
     let mut reader = Reader::new(&payload);
+    if whole.kind == OUTCOME {
+        return Outcome::read(&payload).map(|outcome| Order::Outcome(Box::new(outcome)));
+    }
     if whole.kind == REOPEN {
         let paths = reader.paths()?;
         return Some(Order::Reopen { logs: paths.into_iter().zip(descriptors).collect() });
@@ -290,6 +360,7 @@ mod tests {
     use super::*;
     use conf_schema::store::Machine;
     use conf_syntax::SourceFile;
+    use http_features::{Terms, What};
 
     #[test]
     fn orders_arrive_whole_with_many_descriptors() {
@@ -327,8 +398,18 @@ mod tests {
             let Some(Order::Refused(why)) = channel.next_order().await else { panic!("a reason") };
             assert!(why.starts_with("why why ") && why.len() == ORDER_BYTES_MAX - 1);
             channel.answer(Some("no"));
-            assert_eq!(commander.answer().expect("alive"), Some(Err("no".into())));
-            assert_eq!(commander.answer().expect("alive"), None);
+            assert_eq!(commander.message().expect("alive"), Some(Message::Answer(Err("no".into()))));
+            assert_eq!(commander.message().expect("alive"), None);
+            let request = Request { ticket: 7, what: What::Main(vec![b'#'; 300_000], Terms::default()) };
+            channel.ask(&request).expect("sent");
+            channel.started();
+            assert_eq!(commander.message().expect("alive"), Some(Message::Request(Some(Box::new(request)))));
+            assert_eq!(commander.message().expect("alive"), Some(Message::Started));
+            let outcome = Outcome { ticket: 7, result: Ok(serde_json::json!({"a": 1})), texts: Some(texts) };
+            commander.outcome(&outcome).expect("sent");
+            let Some(Order::Outcome(read)) = channel.next_order().await else { panic!("an outcome") };
+            assert_eq!((read.ticket, read.result), (7, outcome.result));
+            assert!(read.texts.is_some_and(|texts| texts.files.all.len() == 1));
             drop(commander);
             assert!(channel.next_order().await.is_none());
         });

@@ -2,6 +2,7 @@
 
 use crate::conf::Texts;
 use crate::conf::source::Matches;
+use crate::generations::kept::Facts;
 use crate::process::listeners::SocketAssignment;
 use conf_schema::Store;
 use conf_schema::store::Machine;
@@ -19,10 +20,10 @@ impl Writer {
     pub fn bytes(&self) -> &[u8] {
         &self.out
     }
-    fn number(&mut self, n: usize) {
+    pub fn number(&mut self, n: usize) {
         self.out.extend_from_slice(&(n as u64).to_le_bytes());
     }
-    fn string(&mut self, text: &[u8]) {
+    pub fn string(&mut self, text: &[u8]) {
         self.number(text.len());
         self.out.extend_from_slice(text);
     }
@@ -67,6 +68,12 @@ impl Writer {
             self.number(usize::from(machine.superuser));
             self.number(machine.cpus);
         }
+        self.number(texts.came.as_ref().map_or(0, |came| came.generation as usize));
+        if let Some(came) = &texts.came {
+            self.number(came.at as usize);
+            self.string(came.by.as_bytes());
+            self.number(came.from.unwrap_or(0) as usize);
+        }
     }
 }
 
@@ -80,12 +87,12 @@ impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         Reader { rest: bytes }
     }
-    fn number(&mut self) -> Option<usize> {
+    pub fn number(&mut self) -> Option<usize> {
         let (head, rest) = self.rest.split_first_chunk::<8>()?;
         self.rest = rest;
         usize::try_from(u64::from_le_bytes(*head)).ok()
     }
-    fn string(&mut self) -> Option<&'a [u8]> {
+    pub fn string(&mut self) -> Option<&'a [u8]> {
         let length = self.number()?;
         let (head, rest) = self.rest.split_at_checked(length)?;
         self.rest = rest;
@@ -108,7 +115,7 @@ impl<'a> Reader<'a> {
     }
     pub fn texts(&mut self) -> Option<Texts> {
         let store = Store { replay: true, ..Store::default() };
-        let mut texts = Texts { files: Files::default(), store, matches: Matches::new() };
+        let mut texts = Texts { files: Files::default(), store, matches: Matches::new(), came: None };
         for _ in 0..self.number()? {
             let (path, text) = (self.path()?, self.string()?.to_vec());
             texts.files.all.push(SourceFile { path, text });
@@ -126,6 +133,12 @@ impl<'a> Reader<'a> {
             texts.store.files.insert(path, contents);
         }
         texts.store.machine = Some(Machine { superuser: self.number()? != 0, cpus: self.number()? });
+        let generation = self.number()? as u64;
+        if generation > 0 {
+            let (at, by) = (self.number()? as u64, String::from_utf8_lossy(self.string()?).into_owned());
+            let from = Some(self.number()? as u64).filter(|from| *from > 0);
+            texts.came = Some(Facts { generation, at, by, from });
+        }
         Some(texts)
     }
 }

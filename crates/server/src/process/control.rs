@@ -8,6 +8,7 @@ use crate::process::background::{self, Tasks};
 use crate::process::channel::{Channel, Order};
 use crate::process::listeners::{Listeners, SocketAssignment};
 use crate::process::reload;
+use crate::process::requests::Requests;
 use crate::process::signals::{self, WORKER};
 use crate::process::single::Single;
 use crate::process::threads::{Ended, Threads, copies, new_seats};
@@ -106,6 +107,8 @@ struct Loop {
     retired_pause: Duration,
     background: Tasks,
     refusals: Option<Watched<Refusals>>,
+    /// Requests of the API for the master, and their ends.
+    requests: Requests,
 }
 
 impl Loop {
@@ -121,6 +124,8 @@ impl Loop {
                 Superior::Nobody(single)
             }
         };
+        let requests = Requests::new();
+        requests.show(&invocation, &config);
         let (mut threads, ended) = Threads::new();
         let assignments = copies(&listeners, &listeners.assignments(config.core.workers))?;
         threads.serve(&config, &listeners, assignments);
@@ -130,6 +135,9 @@ impl Loop {
         }
         let mut background = Tasks::default();
         background.replace(&config);
+        if let Superior::Master(channel) = &superior {
+            channel.started();
+        }
         Ok(Loop {
             invocation,
             config,
@@ -143,6 +151,7 @@ impl Loop {
             retired_pause: RETIRED_FIRST,
             background,
             refusals,
+            requests,
         })
     }
 
@@ -172,6 +181,13 @@ impl Loop {
                 }
                 () = refused(self.refusals.as_ref()) => self.tell_refused(),
                 order = next_order(&self.superior, self.orphan) => self.order(order).await,
+                asked = self.requests.next() => {
+                    let channel = match &self.superior {
+                        Superior::Master(channel) if !self.orphan => Some(channel),
+                        _ => None,
+                    };
+                    self.requests.ask(asked, channel);
+                }
                 () = sleep_until(look_at.unwrap_or_default()), if look_at.is_some() => {
                     look_at = None;
                     self.threads.report_retired();
@@ -277,6 +293,8 @@ impl Loop {
         background::prepare(&config, background::RELOAD_PATIENCE).await;
         voice::set_log(config.error_log.clone());
         report::debug_points(config.core.debug_points);
+        // Before the threads, whose first request may be one of the API.
+        self.requests.show(&self.invocation, &config);
         self.threads.serve(&config, &listeners, assignments);
         if matches!(self.superior, Superior::Nobody(_)) {
             self.listeners.remove_paths(&listeners);
@@ -284,6 +302,7 @@ impl Loop {
         self.listeners = listeners;
         self.config = config;
         http_features::explain_with(explain::of(&self.invocation, &self.config));
+        observe::set_level(None);
         metrics::Lifecycle::note_load(clock::unix_millis());
         self.background.replace(&self.config);
         self.config.logs.forget_unused();
@@ -292,7 +311,15 @@ impl Loop {
 
     async fn order(&mut self, order: Option<Order>) {
         match order {
-            None => self.orphan = true,
+            None => {
+                self.orphan = true;
+                self.requests.give_up();
+            }
+            Some(Order::Outcome(outcome)) => {
+                // All threads serve what the outcome tells of.
+                self.threads.settled().await;
+                self.requests.done(*outcome, &self.invocation, &self.config);
+            }
             Some(Order::Quit) => self.quit(),
             Some(Order::Terminate) => self.terminate(),
             Some(Order::Refused(why)) => reload::note_refused(&why),

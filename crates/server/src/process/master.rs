@@ -1,9 +1,11 @@
 //! The master: one thread that listens to signals, watches the worker process and carries configurations over to it
 //! (nginx: `ngx_process_cycle.c`).
 
+mod changes;
+
 use crate::conf::{Config, Invocation};
 use crate::confinement;
-use crate::process::channel::{self, Commander};
+use crate::process::channel::{self, Commander, Message};
 use crate::process::control::FATAL;
 use crate::process::listeners::Listeners;
 use crate::process::neighbours::Neighbours;
@@ -12,6 +14,7 @@ use crate::process::threads::{copies, new_seats};
 use crate::process::upgrade::{self, Program};
 use crate::process::{pidfile, reload, supervisor, worker};
 use crate::{report, say, voice};
+use changes::Change;
 use net::process::{Fork, Received, Signals, fork};
 use observe::os;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,6 +32,9 @@ const TERMINATE_PATIENCE: Duration = Duration::from_millis(1500);
 
 /// How long a worker may take to say whether it serves a new configuration: it reads and plans it anew.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Messages of a worker that are read before signals and other workers are looked at again.
+const MESSAGES_MAX: usize = 16;
 
 /// How this process came to be.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +59,16 @@ struct Worker {
     started: Instant,
     /// It was told to end.
     exiting: bool,
+    /// Its end of the channel is gone.
+    is_closed: bool,
+}
+
+/// How a configuration that was prepared comes into force.
+enum Served {
+    /// The worker process was asked, and will answer.
+    Asked,
+    /// A new worker process serves it.
+    Replacing,
 }
 
 struct Master {
@@ -68,6 +84,8 @@ struct Master {
     pending: Option<(Config, Listeners)>,
     /// When that answer is no longer waited for.
     answer_by: Option<Instant>,
+    /// A change by the API that is not in force yet.
+    change: Option<Change>,
     /// HUP came while another reload was under way.
     again: bool,
     /// The worker is to be replaced by a new process.
@@ -94,7 +112,7 @@ pub fn run(
     program: Program,
     standing: Standing,
 ) -> i32 {
-    let master = Master {
+    let mut master = Master {
         invocation,
         config,
         listeners,
@@ -105,6 +123,7 @@ pub fn run(
         workers: Vec::new(),
         pending: None,
         answer_by: None,
+        change: None,
         again: false,
         replace: false,
         back_off: BACK_OFF_FIRST,
@@ -120,6 +139,7 @@ pub fn run(
     let words: Vec<_> = master.program.arguments.iter().map(|word| word.to_string_lossy()).collect();
     net::title::set(&format!("{}: master process {}", crate::voice::name(), words.join(" ")));
     confinement::enter_master(&master.config);
+    master.config.texts.came = master.keep(&master.config, "start");
     let mut master = match master.start_worker() {
         Ok(master) => master,
         Err(code) => return code,
@@ -131,8 +151,9 @@ pub fn run(
                 return code;
             }
         }
-        master.answers();
+        master.messages();
         let now = Instant::now();
+        master.change_overdue(now);
         if master.kill_at.is_some_and(|at| at <= now) {
             master.kill_at = None;
             master.kill_workers(Signal::KILL);
@@ -190,7 +211,8 @@ impl Master {
         match fork() {
             Ok(Fork::Parent(pid)) => {
                 say!(Notice, "start worker process {pid}");
-                self.workers.push(Worker { pid, commander, started: Instant::now(), exiting: false });
+                let started = Instant::now();
+                self.workers.push(Worker { pid, commander, started, exiting: false, is_closed: false });
                 self.idle = false;
                 Ok(self)
             }
@@ -213,11 +235,11 @@ impl Master {
     /// Until a signal, an answer or a time that was set.
     fn wait(&self) {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        if self.pending.is_some() {
-            fds.extend(self.workers.iter().map(|w| PollFd::from_borrowed_fd(w.commander.as_fd(), PollFlags::IN)));
-        }
+        let open = self.workers.iter().filter(|worker| !worker.is_closed);
+        fds.extend(open.map(|worker| PollFd::from_borrowed_fd(worker.commander.as_fd(), PollFlags::IN)));
         let answer_by = self.answer_by.filter(|_| self.pending.is_some());
-        let next = [self.restart_at, self.kill_at, answer_by].into_iter().flatten().min();
+        let change_by = self.change.as_ref().map(|change| change.answer_by);
+        let next = [self.restart_at, self.kill_at, answer_by, change_by].into_iter().flatten().min();
         let timeout = next.map(|at| {
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
@@ -290,11 +312,22 @@ impl Master {
     fn reload(&mut self) {
         say!(Notice, "reconfiguring");
         let prepared = reload::prepare(&self.invocation, &self.config, &self.listeners);
-        let Ok((config, listeners)) = prepared else { return self.tell_refused() };
+        let Ok((mut config, listeners)) = prepared else { return self.tell_refused() };
+        config.texts.came = self.keep(&config, "reload");
+        if let Err(why) = self.install(config, listeners) {
+            reload::note_refused(&why);
+            self.tell_refused();
+        }
+    }
+
+    /// Has the worker process, or another one, serve a configuration that was prepared.
+    ///
+    /// # Errors
+    /// The reason, which has been logged; the old configuration stays.
+    fn install(&mut self, config: Config, listeners: Listeners) -> Result<Served, String> {
         if config.core.pid != self.config.core.pid {
             if !pidfile::write(&config.core.pid) {
-                reload::note_refused("the pid file could not be written; the error log has the reason");
-                return self.tell_refused();
+                return Err("the pid file could not be written; the error log has the reason".into());
             }
             pidfile::remove(&self.config.core.pid);
         }
@@ -302,13 +335,13 @@ impl Master {
             say!(Notice, "a setting of the process has changed: the worker process is replaced");
             self.commit(config, listeners);
             self.replace = true;
-            return;
+            return Ok(Served::Replacing);
         }
         if !confinement::fits(self.rules.as_ref(), &config) {
             say!(Notice, "sandbox: the configuration needs more than the worker process may do: it is replaced");
             self.commit(config, listeners);
             self.replace = true;
-            return;
+            return Ok(Served::Replacing);
         }
         let (old_threads, new_threads) = (self.config.core.workers, config.core.workers);
         let assignments = new_seats(&self.listeners, old_threads, &listeners, new_threads);
@@ -316,7 +349,7 @@ impl Master {
             // No worker runs: the next one starts with the new configuration.
             self.commit(config, listeners);
             self.restart_at = Some(Instant::now());
-            return;
+            return Ok(Served::Replacing);
         };
         let sent = copies(&listeners, &assignments).and_then(|assignments| {
             worker.commander.reload(&config.texts, &assignments, &reload::log_copies(&config.logs))
@@ -325,8 +358,12 @@ impl Master {
             Ok(()) => {
                 self.pending = Some((config, listeners));
                 self.answer_by = Some(Instant::now() + ANSWER_PATIENCE);
+                Ok(Served::Asked)
             }
-            Err(e) => say!(Alert, "the worker process cannot be reached {}; the old configuration stays", os(&e)),
+            Err(e) => {
+                say!(Alert, "the worker process cannot be reached {}; the old configuration stays", os(&e));
+                Err(format!("the worker process cannot be reached {}", os(&e)))
+            }
         }
     }
 
@@ -340,35 +377,61 @@ impl Master {
         }
     }
 
-    /// The worker's answer to a reload.
-    fn answers(&mut self) {
-        if self.pending.is_none() {
-            return;
+    /// Messages of workers, and an answer that is overdue.
+    fn messages(&mut self) {
+        for pid in self.workers.iter().map(|worker| worker.pid).collect::<Vec<_>>() {
+            for _ in 0..MESSAGES_MAX {
+                let Some(worker) = self.workers.iter_mut().find(|worker| worker.pid == pid) else { break };
+                match worker.commander.message() {
+                    Ok(None) => break,
+                    Ok(Some(message)) => self.message(pid, message),
+                    // The end of the process is told by SIGCHLD.
+                    Err(_) => {
+                        worker.is_closed = true;
+                        break;
+                    }
+                }
+            }
         }
-        let Some(worker) = self.workers.iter().find(|w| !w.exiting) else { return };
-        match worker.commander.answer() {
-            Ok(None) if self.answer_by.is_some_and(|by| by <= Instant::now()) => {
-                let (pid, seconds) = (worker.pid, ANSWER_PATIENCE.as_secs());
-                say!(Alert, "worker process {pid} has not answered a reload for {seconds} s and is replaced");
-                // Another process begins with the new configuration; this one is told to go.
-                if let Some((config, listeners)) = self.pending.take() {
-                    self.commit(config, listeners);
-                    self.replace = true;
+        if self.pending.is_some()
+            && self.answer_by.is_some_and(|by| by <= Instant::now())
+            && let Some(worker) = self.workers.iter().find(|w| !w.exiting)
+        {
+            let (pid, seconds) = (worker.pid, ANSWER_PATIENCE.as_secs());
+            say!(Alert, "worker process {pid} has not answered a reload for {seconds} s and is replaced");
+            // Another process begins with the new configuration; this one is told to go.
+            if let Some((config, listeners)) = self.pending.take() {
+                self.commit(config, listeners);
+                self.replace = true;
+                if let Some(change) = &mut self.change {
+                    change.awaits_start = true;
                 }
             }
-            Ok(None) => {}
-            Ok(Some(Ok(()))) => {
+        }
+    }
+
+    fn message(&mut self, pid: i32, message: Message) {
+        let serves = self.workers.iter().any(|worker| worker.pid == pid && !worker.exiting);
+        match message {
+            Message::Answer(Ok(())) if serves => {
                 if let Some((config, listeners)) = self.pending.take() {
                     self.commit(config, listeners);
+                    self.change_done();
                 }
             }
-            Ok(Some(Err(words))) => {
-                self.pending = None;
+            Message::Answer(Err(words)) if serves && self.pending.take().is_some() => {
                 reload::note_refused(&words);
                 say!(Emerg, "the worker process refused the configuration, the old one stays: {words}");
+                self.change_failed(&words);
             }
-            // The end of the process is told by SIGCHLD.
-            Err(_) => self.pending = None,
+            Message::Answer(_) => {}
+            Message::Started => {
+                if serves && self.change.as_ref().is_some_and(|change| change.awaits_start) {
+                    self.change_done();
+                }
+            }
+            Message::Request(Some(request)) => self.requested(pid, *request),
+            Message::Request(None) => say!(Alert, "worker process {pid} sent a malformed request"),
         }
     }
 
@@ -379,6 +442,7 @@ impl Master {
         self.config = config;
         self.config.logs.forget_unused();
         voice::set_log(self.config.error_log.clone());
+        observe::set_level(None);
         crate::process::start::redirect_stderr(&self.config.error_log);
         report::debug_points(self.config.core.debug_points);
     }
@@ -435,6 +499,7 @@ impl Master {
             }
             if self.pending.take().is_some() {
                 say!(Emerg, "the worker process ended while it took over a configuration; the old one stays");
+                self.change_failed("the worker process ended while it took over the configuration");
             }
             if status.exit_status() == Some(FATAL) {
                 say!(Alert, "worker process {pid} exited with fatal code {FATAL} and cannot be respawned");

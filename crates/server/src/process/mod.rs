@@ -2,7 +2,7 @@
 
 pub mod background;
 pub mod channel;
-mod codec;
+pub mod codec;
 pub mod control;
 pub mod facts;
 pub mod listeners;
@@ -10,6 +10,7 @@ pub mod master;
 pub mod neighbours;
 pub mod pidfile;
 pub mod reload;
+pub mod requests;
 pub mod signals;
 pub mod single;
 pub mod start;

@@ -1,12 +1,12 @@
 //! A new configuration beside the running one: everything that can fail is done before anything is changed.
 
 use crate::conf::source::Replay;
-use crate::conf::{self, Config, Invocation};
+use crate::conf::{self, Config, Failure, Invocation};
 use crate::process::channel::Reload;
 use crate::process::listeners::{Failed, Listeners, Purpose, SocketAssignment};
-use crate::{report, say};
-use conf_schema::Store;
-use conf_syntax::Disk;
+use crate::{report, say, voice};
+use conf_schema::{Complaint, Store};
+use conf_syntax::{Disk, Source};
 use http_engine::plan::Folder;
 use net::process::Account;
 use observe::{LogFile, LogFiles, os};
@@ -18,26 +18,60 @@ use std::sync::Arc;
 /// Log files with the descriptors they get when all went well.
 pub type OpenLogs = Vec<(Arc<LogFile>, OwnedFd)>;
 
+/// Why a configuration cannot be served.
+pub struct Unprepared {
+    /// The first error in one line.
+    pub why: String,
+    /// What was read, unless logs, folders or sockets are the reason.
+    pub failure: Option<Failure>,
+}
+
 /// Reads and checks the configuration again, opens its logs and sockets. Failures have been logged.
 pub fn prepare(invocation: &Invocation, old: &Config, sockets: &Listeners) -> Result<(Config, Listeners), Failed> {
-    let reading = conf::read(&Disk, Store::default(), invocation, old.logs.clone());
-    report::log_warnings(&reading);
-    let config = reading.config.map_err(|failure| {
-        report::log_failure(&failure);
-        note_refused(&report::first_line(&failure));
+    let prepared = prepare_from(&Disk, invocation, old, sockets, Purpose::Serve);
+    let (config, listeners, warnings) = prepared.map_err(|unprepared| {
+        if let Some(failure) = &unprepared.failure {
+            report::log_failure(failure);
+        }
+        note_refused(&unprepared.why);
         Failed
     })?;
+    report::log_warnings(&warnings, &config.texts.files);
+    Ok((config, listeners))
+}
+
+/// [`prepare`] from another source. `Purpose::Test` is a rehearsal: nothing is used, and no folder is made.
+pub fn prepare_from(
+    source: &dyn Source,
+    invocation: &Invocation,
+    old: &Config,
+    sockets: &Listeners,
+    purpose: Purpose,
+) -> Result<(Config, Listeners, Vec<Complaint>), Unprepared> {
+    let reading = conf::read(source, Store::default(), invocation, old.logs.clone());
+    let config = match reading.config {
+        Ok(config) => config,
+        Err(failure) => {
+            return Err(Unprepared { why: report::first_line(&failure), failure: Some(failure) });
+        }
+    };
     let opened = || {
         let logs = open_logs(&config.logs)?;
-        make_folders(&config)?;
-        let listeners = Listeners::open(&config.specs(), config.core.workers, sockets, Purpose::Serve)?;
+        if purpose == Purpose::Serve {
+            make_folders(&config)?;
+        }
+        let listeners = Listeners::open(&config.specs(), config.core.workers, sockets, purpose)?;
         Ok((logs, listeners))
     };
-    let (logs, listeners) = opened().inspect_err(|_| {
-        note_refused("a log, a folder or a socket could not be opened; the error log has the reason");
+    let (result, errors) = voice::heard(opened);
+    let (logs, listeners) = result.map_err(|_: Failed| Unprepared {
+        why: errors.first().cloned().unwrap_or_else(|| "a log, a folder or a socket could not be opened".into()),
+        failure: None,
     })?;
-    commit_logs(logs);
-    Ok((config, listeners))
+    if purpose == Purpose::Serve {
+        commit_logs(logs);
+    }
+    Ok((config, listeners, reading.warnings))
 }
 
 /// Records that a reload was refused.
@@ -138,9 +172,11 @@ pub fn rebuild(
     old: &Config,
 ) -> Result<(Config, Listeners, Vec<(SocketAssignment, OwnedFd)>), String> {
     let Reload { texts, assignments, logs } = order;
+    let came = texts.came.clone();
     let replay = Replay { files: &texts.files, matches: &texts.matches };
     let reading = conf::read(&replay, texts.store, invocation, old.logs.clone());
-    let config = reading.config.map_err(|failure| report::first_line(&failure))?;
+    let mut config = reading.config.map_err(|failure| report::first_line(&failure))?;
+    config.texts.came = came;
     hand_over(&config.logs, logs);
     let listeners = Listeners::of_specs(&config.specs());
     if assignments

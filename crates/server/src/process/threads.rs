@@ -32,6 +32,9 @@ pub struct Threads {
 /// How long the threads have to write out their log lines before the files are replaced.
 const FLUSH_PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// How long an outcome of the API waits for threads that are busy.
+const SETTLE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
 struct Running {
     id: u64,
     /// Its place; a thread that is leaving may share it with the one that came after it.
@@ -128,6 +131,16 @@ impl Threads {
         drop(done);
         // The channel closes when the last thread drops its sender.
         let _ = runtime::time::timeout(FLUSH_PATIENCE, all_done.recv()).await;
+    }
+
+    /// Waits until every thread has carried out what it was told before.
+    pub async fn settled(&self) {
+        let (done, mut all_done) = unbounded_channel();
+        for thread in &self.all {
+            let _ = thread.commands.send(Command::Flush(done.clone()));
+        }
+        drop(done);
+        let _ = runtime::time::timeout(SETTLE_PATIENCE, all_done.recv()).await;
     }
 
     /// Notes that a thread ended; whether it was to.

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "every test file uses another part")]
 
 pub mod client;
+pub mod config_api;
 pub mod http2;
 pub mod http3;
 pub mod mail;

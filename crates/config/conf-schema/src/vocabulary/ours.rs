@@ -66,7 +66,7 @@ pub const ROWS: &[Known] = &[
     k("keyval_zone", "ngx_stream_keyval_module", STREAM, Arity::AtLeast(1), false, "", "1.13.7"),
     k("queue", "ngx_http_upstream_queue_module", UPSTREAM, Arity::Counts(0b110), false, "", "1.5.12"),
     k("ntlm", "ngx_http_upstream_ntlm_module", UPSTREAM, Arity::exact(0), false, "", "1.9.2"),
-    k("api", "ngx_http_api_module", LOCATION, Arity::Counts(0b11), false, "", "1.13.3"),
+    k("api", "ngx_http_api_module", LOCATION, Arity::Counts(0b1111), false, "", "1.13.3"),
     k("state", "ngx_http_upstream_state_module", UPSTREAM, Arity::exact(1), false, "", "1.9.7"),
     k("state", "ngx_stream_upstream_state_module", 0b1000_0000_0000, Arity::exact(1), false, "", "1.9.7"),
     k("tidegate_response_memory", "tidegate", HTTP, Arity::exact(1), false, "64m", ""),

@@ -11,7 +11,7 @@ mod issuer;
 mod order;
 mod state;
 
-use crate::shared::acme_state::{AcmeState, AcmeStates};
+use crate::shared::acme_state::{AcmeRenewals, AcmeState, AcmeStates};
 use certificates::Certificate;
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::handler::HandshakeHook;
@@ -138,6 +138,13 @@ fn with_certificates(plan: &HttpPlan) -> Vec<(Arc<Certificate>, Listed)> {
     all
 }
 
+/// Asks for orders of the certificates with a name.
+fn renewals(plan: &HttpPlan, name: &str) -> Vec<(Vec<String>, std::io::Result<()>)> {
+    let name = name.to_ascii_lowercase();
+    let wanted = listed(plan).into_iter().filter(|one| one.identifiers.contains(&name));
+    wanted.map(|one| (one.identifiers.clone(), one.renew())).collect()
+}
+
 /// Lists the states of the certificates of a plan.
 fn states(plan: &HttpPlan) -> Vec<AcmeState> {
     let state = |(certificate, listed): (Arc<Certificate>, Listed)| {
@@ -183,6 +190,7 @@ impl Feature for Acme {
         http.extensions.push(Arc::new(HandshakeHook(Arc::new(challenges::handshake))));
         http.background.push(Arc::new(engine::Engine));
         http.extensions.push(Arc::new(AcmeStates(states)));
+        http.extensions.push(Arc::new(AcmeRenewals(renewals)));
         Ok(())
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {

@@ -38,11 +38,16 @@ pub struct Refused {
     /// nginx's word for the error, which clients compare.
     pub code: &'static str,
     pub text: String,
+    /// Complaints about a configuration.
+    pub more: Option<Value>,
 }
 
 impl Refused {
     pub fn new(status: u16, code: &'static str, text: impl Into<String>) -> Refused {
-        Refused { status, code, text: text.into() }
+        Refused { status, code, text: text.into(), more: None }
+    }
+    pub fn foreign() -> Refused {
+        Refused::new(403, "ForeignOrigin", "a page of another site may not change anything")
     }
     pub fn internal(text: impl Into<String>) -> Refused {
         Refused::new(500, "InternalError", text)
@@ -60,6 +65,9 @@ impl Refused {
             "request_id": request_id,
             "href": HREF,
         });
+        if let (Some(more), Value::Object(body)) = (&self.more, &mut body) {
+            body.insert("complaints".into(), more.clone());
+        }
         if let (1..=3, Value::Object(body)) = (version, &mut body) {
             body.insert("path".into(), json!(""));
             body.insert("method".into(), json!(""));

@@ -1,12 +1,17 @@
 //! api (nginx: `ngx_http_api_module` of the commercial edition): the state of the server as JSON, and changes of
-//! key-value pairs and of servers of groups.
+//! key-value pairs and of servers of groups; below `/tidegate/` the configuration (`own.rs`).
 //!
 //! `path.rs` parses the URI, `run.rs` answers. All requests are answered by one thread of their own, one after the
 //! other: collecting numbers and writing files delays no worker, and changes have one writer.
 
 mod answer;
 mod ask;
+mod certificates;
+mod configuration;
 mod dashboard;
+pub mod fuzzing;
+mod origin;
+mod own;
 mod pairs;
 mod path;
 mod run;
@@ -15,6 +20,9 @@ mod servers;
 mod upstreams;
 mod zones;
 
+pub use configuration::{
+    Configuration, Refusal, Reply, Terms, What, configurations_kept, has_api, has_writes, serve_configuration,
+};
 pub use dashboard::{DashboardFeature, EXPLAIN_PATIENCE, Explainer, explain_with, has_dashboard};
 
 use answer::{Answer, Refused};
@@ -22,7 +30,7 @@ use ask::{Ask, Verb};
 use bytes::Bytes;
 use conf_schema::table::synthetic;
 use conf_schema::value::Own;
-use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{Area, At, Complaint, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, PlanOrder, Request, Template};
 use http_types::Method;
@@ -30,37 +38,87 @@ use http_upstream::body_store;
 use net::Address;
 use net::pool::{Pool, PoolSpec};
 use observe::Level;
+use own::OwnAccess;
 use session_engine::inventory::Inventory;
+use session_engine::names::ServerName;
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 directives! {
     pub struct ApiConf from ApiInput {
         /// Responds with the state of the server as JSON, versions 1 to 9 of the API that nginx's commercial edition
-        /// defines. `write=on` permits changes of key-value pairs and of servers of groups with `zone`, and resets of
-        /// counters. Restrict access with `allow` and `deny`.
+        /// defines. `write=on` permits changes of key-value pairs and of servers of groups with `zone`, resets of
+        /// counters, and another level of the error logs until the next reload. Below `/tidegate/1/`,
+        /// `config=read` shows the configuration as a tree with the place of each directive, and `config=write`, with
+        /// `write=on`, replaces it: checked, compared, durable, in force before the answer; `keep` configurations (10) are
+        /// kept, and any of them can be put in force again. Restrict access with `allow` and `deny`, and
+        /// configurations with authentication.
         /// Differs: `write=on` on an address that is not local requires access rules or authentication; `PUT` replaces
         /// all servers of a group at once; `If-Match` and `dry_run` protect changes; values that are not counted are
-        /// left out.
-        api: Own<Writes>,
+        /// left out; `config` and `keep` are Tidegate's.
+        api: Own<Given>,
     }
 }
 
-/// `write=on`
-#[derive(Clone, Copy, Debug)]
-pub struct Writes(bool);
+/// Access to the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConfigAccess {
+    Off,
+    Read,
+    Write,
+}
 
-impl Value for Writes {
-    const SYNTAX: &'static str = "[write=on | off]";
+/// Configurations that are kept at most, and by default.
+const KEEP_MAX: usize = 1000;
+const KEEP: usize = 10;
+
+/// `write=on`, `config=read`, `keep=10`
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    writes: bool,
+    config: ConfigAccess,
+    keep: usize,
+    at: At,
+}
+
+impl Value for Given {
+    const SYNTAX: &'static str = "[write=on | off] [config=off | read | write] [keep=number]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        match d.args.first().map(|word| word.bytes.as_slice()) {
-            None | Some(b"write=off") => Ok(Writes(false)),
-            Some(b"write=on") => Ok(Writes(true)),
-            Some(_) => {
-                let text = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
-                Err(Problem::says(format!("invalid parameter \"{text}\"")).at(0))
+        let at = At { span: d.span, line: d.line };
+        let (mut writes, mut config, mut keep) = (None, None, None);
+        for (index, word) in d.args.iter().enumerate() {
+            let text = word.text();
+            let invalid = || Problem::says(format!("invalid parameter \"{text}\"")).at(index);
+            let duplicate = match text.split_once('=') {
+                Some(("write", "on")) => writes.replace(true).is_some(),
+                Some(("write", "off")) => writes.replace(false).is_some(),
+                Some(("config", "off")) => config.replace(ConfigAccess::Off).is_some(),
+                Some(("config", "read")) => config.replace(ConfigAccess::Read).is_some(),
+                Some(("config", "write")) => config.replace(ConfigAccess::Write).is_some(),
+                Some(("keep", number)) => {
+                    let number = number.parse().ok().filter(|number| (1..=KEEP_MAX).contains(number));
+                    let hint = format!("write a number from 1 to {KEEP_MAX}");
+                    keep.replace(number.ok_or_else(|| invalid().hint(hint))?).is_some()
+                }
+                _ => return Err(invalid()),
+            };
+            if duplicate {
+                return Err(Problem::says(format!("duplicate parameter \"{text}\"")).at(index));
             }
         }
+        let given = Given {
+            writes: writes.unwrap_or(false),
+            config: config.unwrap_or(ConfigAccess::Off),
+            keep: keep.unwrap_or(KEEP),
+            at,
+        };
+        if given.config == ConfigAccess::Write && !given.writes {
+            return Err(Problem::says("\"config=write\" needs \"write=on\""));
+        }
+        if keep.is_some() && given.config != ConfigAccess::Write {
+            return Err(Problem::says("\"keep\" needs \"config=write\""));
+        }
+        Ok(given)
     }
 }
 
@@ -76,32 +134,64 @@ impl Feature for ApiFeature {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let said = conf.downcast_ref::<ApiConf>().and_then(|conf| conf.api.as_ref());
-        let Some(Own(Writes(writes))) = said.filter(|_| block.context == Contexts::location) else { return Ok(()) };
+        let Some(Own(given)) = said.filter(|_| block.context == Contexts::location) else { return Ok(()) };
         if block.location.regex || block.location.named {
             let words =
                 "\"api\" needs a location that is given by a prefix: the rest of the URI is the path of the API";
             return Err(Problem::says(words).of("api"));
         }
-        if *writes && !is_restricted(block) {
+        let parameter = match given.config {
+            _ if given.writes => Some("write=on"),
+            ConfigAccess::Off => None,
+            ConfigAccess::Read | ConfigAccess::Write => Some("config=read"),
+        };
+        if let Some(parameter) = parameter.filter(|_| !is_restricted(block)) {
             let open = block.listens.iter().find(|address| !is_local(address));
             let open = open.map(ToString::to_string).or(block.listens.is_empty().then(|| "*:80".into()));
             if let Some(address) = open {
-                let words = format!("\"api write=on\" without access rules on {address}, which is not local");
+                let words = format!("\"api {parameter}\" without access rules on {address}, which is not local");
                 return Err(Problem::says(words).of("api").hint(
                     "add \"allow\" and \"deny\", or authentication, to the location, or listen on 127.0.0.1, ::1 or a \
                      UNIX-domain socket",
                 ));
             }
         }
+        let only_unix = block.listens.iter().all(|address| matches!(address, Address::Unix(_)));
+        if given.config == ConfigAccess::Write && !has_credentials(block) && (block.listens.is_empty() || !only_unix) {
+            block.cx.warnings.push(Complaint {
+                level: conf_schema::Level::Warn,
+                text:
+                    "\"api config=write\" without authentication: every account of an address that may connect has the \
+                       privileges of the master process"
+                        .into(),
+                span: Some(given.at.span),
+                line: given.at.line,
+                hint: Some("add \"auth_basic\", or listen on a UNIX-domain socket in a folder of its users".into()),
+            });
+        }
         let request_id = Template::compile(block.cx, &synthetic("api", ""), b"$request_id")?;
+        block.extensions.push(Arc::new(configuration::Present {
+            writes: given.writes,
+            keep: (given.config == ConfigAccess::Write).then_some(given.keep),
+            inventory: Inventory::of(block.cx),
+        }));
         block.location.content = Some(Arc::new(Api {
             prefix: block.location.name.len(),
-            writes: *writes,
+            writes: given.writes,
+            own: OwnAccess {
+                config: given.config,
+                names: block.server_names.iter().map(written).collect(),
+                files: block.cx.files.as_slice().into(),
+            },
             inventory: Inventory::of(block.cx),
             request_id,
         }));
         Ok(())
     }
+}
+
+fn written(name: &ServerName<Request>) -> String {
+    String::from_utf8_lossy(&name.written()).into_owned()
 }
 
 fn is_local(address: &Address) -> bool {
@@ -117,10 +207,17 @@ fn is_restricted(block: &BlockPlan<'_>) -> bool {
     block.location.drafts.iter().any(|(order, _)| checks.contains(order))
 }
 
+/// Tells whether the location checks credentials.
+fn has_credentials(block: &BlockPlan<'_>) -> bool {
+    let checks = [HandlerOrder::AuthBasic, HandlerOrder::AuthJwt, HandlerOrder::AuthRequest];
+    block.location.drafts.iter().any(|(order, _)| checks.contains(order))
+}
+
 struct Api {
     /// Length of the location's prefix.
     prefix: usize,
     writes: bool,
+    own: OwnAccess,
     inventory: Arc<Inventory>,
     request_id: Template,
 }
@@ -157,7 +254,7 @@ impl Handler for Api {
             verb,
             fields: arg(b"fields"),
             key: arg(b"key"),
-            dry_run: matches!(arg(b"dry_run").as_deref(), Some("" | "1" | "on" | "true")),
+            dry_run: is_rehearsed(&r.target.args),
             if_match: None,
             foreign: false,
             body: Bytes::new(),
@@ -165,55 +262,73 @@ impl Handler for Api {
             local: r.connection().local.to_string(),
             inventory: self.inventory.clone(),
         };
-        ask.foreign = verb != Verb::Get && is_foreign(r);
+        ask.foreign = verb != Verb::Get && origin::is_foreign(r, &self.own.names);
+        let own = own::below(&ask.path).is_some().then(|| self.own.clone());
         let if_match = r.headers().find(|(name, _)| name.eq_ignore_ascii_case(b"if-match"));
         ask.if_match = if_match.map(|(_, value)| String::from_utf8_lossy(value).trim().to_string());
         let id = String::from_utf8_lossy(&self.request_id.eval(r)).into_owned();
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let flow = answer(&mut r, ask, &id).await;
+                let flow = answer(&mut r, ask, own, &id).await;
                 (r, flow)
             })
         }))
     }
 }
 
-/// Tells whether a browser sends the request for a page of another site.
-fn is_foreign(r: &Request) -> bool {
-    let field = |name: &[u8]| r.headers().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value);
-    if field(b"sec-fetch-site").is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
-        return true;
-    }
-    let authority = |origin: &[u8]| {
-        let at = origin.windows(3).position(|part| part == b"://").map_or(0, |at| at + 3);
-        origin.get(at..).unwrap_or_default().to_ascii_lowercase()
-    };
-    match (field(b"origin"), field(b"host")) {
-        (Some(origin), Some(host)) => authority(origin) != host.to_ascii_lowercase(),
-        (origin, _) => origin.is_some(),
+/// Tells whether `dry_run` is among the arguments: alone, or with a value that does not deny it.
+fn is_rehearsed(args: &[u8]) -> bool {
+    let mut words = args.split(|c| *c == b'&');
+    words.any(|word| match word.strip_prefix(b"dry_run") {
+        Some(b"=0" | b"=off" | b"=no" | b"=false") | None => false,
+        Some(rest) => matches!(rest.first(), None | Some(b'=')),
+    })
+}
+
+/// Runs a job on the API's thread. Fails with the status of the response.
+async fn on_thread<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<T, u16> {
+    match pool().run(job) {
+        Ok(work) => work.await.map_err(|_| 500),
+        Err(_) => Err(503),
     }
 }
 
-async fn answer(r: &mut Request, mut ask: Ask, id: &str) -> Flow {
-    let reads = ask.reads_body();
+/// `own`: the path is below `/tidegate`.
+async fn answer(r: &mut Request, mut ask: Ask, own: Option<OwnAccess>, id: &str) -> Flow {
     let version = path::version(&ask.path);
-    let done = match if reads { body_store::read_small(r).await } else { Ok(Bytes::new()) } {
-        Ok(body) => {
-            ask.body = body;
-            match pool().run(move || run::run(&ask)) {
-                Ok(work) => work.await.unwrap_or_else(|_| Err(Refused::internal("the request failed"))),
-                Err(_) => Err(Refused::new(503, "TooManyRequests", "too many requests of the API are waiting")),
+    let changes = ask.verb != Verb::Get;
+    let done = match own {
+        Some(own) => {
+            let path = own::below(&ask.path).unwrap_or_default().to_string();
+            own::answer(r, ask, &path, &own).await
+        }
+        None => {
+            let reads = ask.reads_body();
+            match if reads { body_store::read_small(r).await } else { Ok(Bytes::new()) } {
+                Ok(body) => {
+                    ask.body = body;
+                    match on_thread(move || run::run(&ask)).await {
+                        Ok(done) => done,
+                        Err(503) => {
+                            Err(Refused::new(503, "TooManyRequests", "too many requests of the API are waiting"))
+                        }
+                        Err(_) => Err(Refused::internal("the request failed")),
+                    }
+                }
+                Err(status) => Err(own::body_error(status, "client_body_buffer_size")),
             }
         }
-        Err(413) => Err(Refused::new(413, "RequestEntityTooLarge", "the body exceeds client_body_buffer_size")),
-        Err(status @ (499 | 444)) => return Flow::Status(status),
-        Err(status) => Err(Refused::new(status.clamp(400, 599), "BodyReadError", "reading request body failed")),
     };
+    if let Err(Refused { status: status @ (499 | 444), .. }) = &done {
+        return Flow::Status(*status);
+    }
     if let Err(refused) = &done
         && refused.status >= 500
     {
         r.log(Level::Error, format_args!("api: {}", refused.text));
     }
+    // The change was made or refused by its own condition, which is no longer that of the response.
+    r.reply.ignore_conditions |= changes;
     let Answer { status, body, etag } = done.unwrap_or_else(|refused| refused.answer(version, id));
     r.out.status = status;
     r.out.add("Cache-Control", b"no-store".to_vec());
@@ -227,5 +342,20 @@ async fn answer(r: &mut Request, mut ask: Ask, id: &str) -> Flow {
             Flow::Content(Body::Bytes(Bytes::from(text)))
         }
         None => Flow::Content(Body::Empty),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rehearsals_are_asked_for_in_any_way() {
+        for args in ["dry_run", "dry_run=", "a=b&dry_run=1", "dry_run=yes&x", "dry_run=on"] {
+            assert!(is_rehearsed(args.as_bytes()), "{args}");
+        }
+        for args in ["", "dry_run=0", "dry_run=off", "dry_running", "x=dry_run", "dry_run=false"] {
+            assert!(!is_rehearsed(args.as_bytes()), "{args}");
+        }
     }
 }

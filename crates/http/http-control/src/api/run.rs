@@ -20,7 +20,7 @@ pub fn run(ask: &Ask) -> Result<Answer, Refused> {
         return Err(Refused::method());
     }
     if ask.foreign {
-        return Err(Refused::new(403, "ForeignOrigin", "a page of another site may not change anything"));
+        return Err(Refused::foreign());
     }
     match (ask.verb, &end) {
         (Verb::Get, EndPoint::Root) => Ok(Answer::json(&json!(path::children(None, version, has_stream)))),

@@ -21,3 +21,7 @@ pub struct AcmeState {
 
 /// Extension of a plan with issuers: lists the states, read from `state_path`; blocks for reading files.
 pub struct AcmeStates(pub fn(&HttpPlan) -> Vec<AcmeState>);
+
+/// Extension of a plan with issuers: asks for orders of the certificates with a name, and returns their names with the
+/// results; blocks for writing files.
+pub struct AcmeRenewals(pub fn(&HttpPlan, &str) -> Vec<(Vec<String>, std::io::Result<()>)>);

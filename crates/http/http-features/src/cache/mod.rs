@@ -7,7 +7,7 @@ use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HttpBuild, PlanOrder, Request};
 use http_types::Known;
 use http_upstream::caching::conf::{Declared, Settings, StoreTo};
-use http_upstream::caching::paths::Caches;
+use http_upstream::caching::paths::{CachePaths, Caches};
 use http_upstream::caching::{CacheState, Caching, Storing, stored_fields};
 use std::any::Any;
 use std::sync::Arc;
@@ -154,6 +154,7 @@ impl Feature for ResponseMemory {
         if !paths.is_empty() {
             let folders = paths.iter().map(|path| Folder { path: path.zone.root().to_path_buf(), needed: true });
             http.folders.extend(folders);
+            http.extensions.push(Arc::new(CachePaths(paths.clone())));
             http.background.push(Arc::new(Caches { paths, memory: conf.tidegate_response_memory.0 }));
         }
         Ok(())

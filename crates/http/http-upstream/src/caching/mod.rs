@@ -8,7 +8,7 @@ mod fill;
 pub mod paths;
 mod rfc;
 mod serve;
-mod session;
+pub mod session;
 
 use crate::zones;
 use cache::freshness::{Ignored, Valid};

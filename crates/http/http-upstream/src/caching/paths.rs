@@ -21,6 +21,9 @@ pub struct Caches {
     pub memory: u64,
 }
 
+/// Extension of a plan: its declared caches.
+pub struct CachePaths(pub Vec<Arc<CachePath>>);
+
 impl Background<HttpPlan> for Caches {
     fn run(self: Arc<Self>, _: Weak<HttpPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {

@@ -137,29 +137,34 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, d
     Begun::Ask
 }
 
-/// Removes the entry of a key, or all entries with a prefix (`*`).
+/// Answers a purge.
 fn purge(r: &mut Request, path: &CachePath, key: &[u8]) -> Flow {
-    let zone = &path.zone;
-    let failed = |r: &mut Request, e: &std::io::Error| {
-        let root = zone.root().display();
-        r.log(Level::Crit, format_args!("purging in \"{root}\" could not be noted {}", os(e)));
-        Flow::Status(500)
-    };
-    if let Some(prefix) = key.strip_suffix(b"*") {
-        if let Err(e) = zone.purges.add(prefix, false, clock::unix_millis()) {
-            return failed(r, &e);
+    match purge_key(path, key) {
+        Ok(true) => Flow::Status(204),
+        Ok(false) => Flow::Status(404),
+        Err(e) => {
+            let root = path.zone.root().display();
+            r.log(Level::Crit, format_args!("purging in \"{root}\" could not be noted {}", os(&e)));
+            Flow::Status(500)
         }
+    }
+}
+
+/// Removes the entry of a key, or all entries with a prefix (`*`). `Ok(false)`: there was none of this key.
+///
+/// # Errors
+/// The purge could not be noted on the disk: entries would return after a restart.
+pub fn purge_key(path: &CachePath, key: &[u8]) -> std::io::Result<bool> {
+    let zone = &path.zone;
+    if let Some(prefix) = key.strip_suffix(b"*") {
+        zone.purges.add(prefix, false, clock::unix_millis())?;
         zone.cool_purged();
         hurry();
-        return Flow::Status(204);
+        return Ok(true);
     }
-    match zone.purge_key(&Hash::of(key), key, clock::unix_millis()) {
-        Ok(removed) => {
-            hurry();
-            if removed { Flow::Status(204) } else { Flow::Status(404) }
-        }
-        Err(e) => failed(r, &e),
-    }
+    let removed = zone.purge_key(&Hash::of(key), key, clock::unix_millis())?;
+    hurry();
+    Ok(removed)
 }
 
 impl Session {

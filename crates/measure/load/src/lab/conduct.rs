@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use figures::rng::Rng;
 use figures::units::parse_seconds;
@@ -15,6 +16,7 @@ use super::compare::{self, Comparison};
 use super::dry;
 use super::file::{Lab, Server, Workload};
 use super::probe::{self, Seen};
+use super::scale::Scaled;
 use super::servers::{self, Ground, Running, installed, split};
 use crate::bench::execute::watched;
 use crate::engine::job::{Http2, Http3, Job, Model, Target, Think, Tls};
@@ -64,6 +66,9 @@ pub struct WorkloadResult {
     /// One line per server, in the order of [`Results::servers`].
     pub lines: Vec<Line>,
     pub comparisons: Vec<Comparison>,
+    /// Machines of each level, where the workload has `scale`.
+    #[serde(default)]
+    pub scale: Vec<Scaled>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -323,6 +328,16 @@ impl Bench<'_> {
         Ok(all)
     }
 
+    /// Has as many machines behind a server as the level needs, while the load runs.
+    fn scale(&self, server: &Server, workload: &Workload, value: f64, job: &Job) -> Result<(), String> {
+        let Some(scale) = &workload.scale else { return Ok(()) };
+        std::thread::sleep(Duration::from_secs_f64(job.warmup));
+        let port = |name: &String| format!("127.0.0.1:{}", self.ground.port(name));
+        let wanted: Vec<String> = scale.machines.iter().take(scale.wanted(value)).map(port).collect();
+        let plain = Job { headers: Vec::new(), http2: None, http3: None, ..self.job(server, workload, 1.0, 1.0, 0) };
+        scale.synchronize(&wanted, &|spec| probe::fetch(&plain, spec))
+    }
+
     fn measure(
         &self,
         server: &Server,
@@ -339,7 +354,14 @@ impl Bench<'_> {
         let mut behind = Group::by_pids(&pids);
         let before = behind.look(false).cpu;
         let control = Control::until(interrupt::flag());
-        let seen = watched(Some(group), None, &job, &control.began, || run(&job, &control, |_| ()))?;
+        let seen = std::thread::scope(|scope| {
+            let scaling = scope.spawn(|| self.scale(server, workload, value, &job));
+            let seen = watched(Some(group), None, &job, &control.began, || run(&job, &control, |_| ()))?;
+            match scaling.join() {
+                Ok(result) => result.map(|()| seen),
+                Err(_) => Err("scale: the client failed".into()),
+            }
+        })?;
         let used = (behind.look(false).cpu - before) / (seconds + job.warmup).max(1e-9);
         let mut round = build::round(&seen.outcome, workload.is_open(), &seen.watch, seen.kernel);
         round.backend_processors = (!pids.is_empty()).then_some(used);
@@ -347,6 +369,10 @@ impl Bench<'_> {
         round.interrupted = interrupt::told();
         Ok(round)
     }
+}
+
+fn levels_of(workload: &Workload) -> impl Iterator<Item = f64> {
+    workload.values.iter().filter_map(|level| level.value(0.0))
 }
 
 fn progress(turn: usize, turns: usize, what: &str) {
@@ -398,6 +424,11 @@ fn assemble(
             requests: workload.specs().iter().map(|r| format!("{} {}", r.method, r.path)).collect(),
             lines,
             comparisons,
+            scale: workload
+                .scale
+                .iter()
+                .flat_map(|scale| levels_of(workload).map(|value| scale.scaled(value)))
+                .collect(),
         });
     }
     let capacity = |name: &str| {

@@ -6,6 +6,7 @@ use figures::units::{parse_count, parse_seconds};
 use serde::Deserialize;
 
 use super::Options;
+use super::scale::Scale;
 use crate::engine::request::{Expect, RequestSpec};
 
 #[derive(Clone, Debug, Deserialize)]
@@ -109,6 +110,9 @@ pub struct Workload {
     pub early_data: bool,
     #[serde(default)]
     pub servers: Vec<String>,
+    /// Machines behind the servers that come and go with the load.
+    #[serde(default)]
+    pub scale: Option<Scale>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -262,6 +266,14 @@ pub fn read(text: &str) -> Result<Lab, String> {
                 "workload `{}`: http3 needs tls, which server `{}` does not have",
                 w.name, server.name
             ));
+        }
+        if let Some(scale) = &w.scale {
+            if w.load != "rate" || w.values.iter().any(Level::is_share) {
+                return Err(format!("workload `{}`: scale needs load = \"rate\" and levels in numbers", w.name));
+            }
+            let greatest = w.values.iter().filter_map(|v| v.value(0.0)).fold(0.0, f64::max);
+            let backends: Vec<&str> = lab.backends.iter().map(|backend| backend.name.as_str()).collect();
+            scale.check(&backends, greatest).map_err(|e| format!("workload `{}`: {e}", w.name))?;
         }
         positive("timeout", &w.timeout)?;
         if !w.think.is_empty() {

@@ -9,6 +9,7 @@ pub mod dry;
 pub mod file;
 pub mod probe;
 pub mod report;
+pub mod scale;
 pub mod servers;
 
 use std::ffi::OsString;

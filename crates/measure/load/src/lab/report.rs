@@ -149,6 +149,10 @@ fn page(results: &Results) -> String {
         let words: Vec<&Point> = w.lines.iter().flat_map(|l| &l.points).collect();
         let last = table.heads.len() - 1;
         page.table_with(&table, |r, c| (c == last).then(|| tone(&words[r].verdict)));
+        if !w.scale.is_empty() {
+            page.subheading("Machines and their price");
+            page.table(&machines(w));
+        }
         let overall = comparison_table(w, false);
         if !overall.rows.is_empty() {
             page.subheading("In pairs, over all levels");
@@ -274,6 +278,20 @@ fn environment(page: &mut Page, results: &Results) {
     }
     page.subheading("Responses");
     page.table(&table);
+}
+
+/// Machines of each level, and a fleet that is sized for the highest one.
+fn machines(w: &WorkloadResult) -> Table {
+    let mut table = Table::new(&["load, requests/s", "machines", "dollars per hour"]);
+    for one in &w.scale {
+        table.row(vec![one.value.to_string(), one.machines.to_string(), format!("{:.3}", one.dollars_per_hour)]);
+    }
+    let most = w.scale.iter().max_by(|a, b| a.machines.cmp(&b.machines));
+    if let Some(most) = most {
+        let (machines, dollars) = (most.machines.to_string(), format!("{:.3}", most.dollars_per_hour));
+        table.row(vec!["a fleet for the peak".into(), machines, dollars]);
+    }
+    table
 }
 
 fn csv(results: &Results) -> String {

@@ -1,6 +1,7 @@
 //! Sources of the views: answers of the API, the plan, the history, and rates since the last look.
 
 use super::super::ask::{Ask, Verb};
+use super::super::certificates::place_of;
 use super::super::run;
 use super::history::View;
 use super::html::Tone;
@@ -96,8 +97,7 @@ impl Data<'_> {
     }
     /// Writes a place in the configuration as `file:line`.
     pub fn place(&self, at: At) -> String {
-        let file = self.files.get(at.span.file.0 as usize).filter(|_| at.line > 0);
-        file.map(|file| format!("{}:{}", file.display(), at.line)).unwrap_or_default()
+        place_of(at, self.files)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Changes of servers of groups by forms: checked here, made by the API's own code.
 
 use super::super::ask::{Ask, Verb};
-use super::super::run;
+use super::super::{origin, run};
 use super::html::Tone;
 use super::page::{Extra, show};
-use super::{JSON, Shared, content, home, on_thread, origin};
+use super::{JSON, Shared, content, home, on_thread};
 use bytes::Bytes;
 use http_engine::{Flow, Request};
 use http_upstream::body_store;

@@ -10,12 +10,11 @@ mod format;
 mod forms;
 mod history;
 mod html;
-mod origin;
 mod page;
 mod svg;
 mod views;
 
-use super::{is_local, is_restricted, pool};
+use super::{is_local, is_restricted, on_thread, origin, pool, written};
 use conf_schema::value::Own;
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::variables::find_arg;
@@ -24,7 +23,6 @@ use http_types::Method;
 use observe::tail::Reader;
 pub use page::EXPLAIN_PATIENCE;
 use session_engine::inventory::Inventory;
-use session_engine::names::ServerName;
 use std::any::Any;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -131,10 +129,6 @@ impl Feature for DashboardFeature {
         }))));
         Ok(())
     }
-}
-
-fn written(name: &ServerName<Request>) -> String {
-    String::from_utf8_lossy(&name.written()).into_owned()
 }
 
 fn listens(block: &BlockPlan<'_>) -> Vec<String> {
@@ -265,12 +259,4 @@ fn file(r: &mut Request, asset: &'static assets::Asset) -> Flow {
     r.out.content_encoding = coding.into();
     r.out.content_length = Some(body.len() as u64);
     Flow::Content(Body::Bytes(body))
-}
-
-/// Runs a job on the API's thread. Fails with the status of the response.
-async fn on_thread<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<T, u16> {
-    match pool().run(job) {
-        Ok(work) => work.await.map_err(|_| 500),
-        Err(_) => Err(503),
-    }
 }

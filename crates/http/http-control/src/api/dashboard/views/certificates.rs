@@ -4,68 +4,18 @@ use super::super::data::Data;
 use super::super::format;
 use super::super::html::{Cell, Column, Markup, Row, Table, Tone, badge, number, small, words};
 use super::{Section, place};
-use crate::shared::acme_state::{AcmeState, AcmeStates};
-use std::net::IpAddr;
-use tls::x509::{Certificate, name, time};
+use crate::api::certificates::{self, DAY, Shown};
+use tls::x509::{name, time};
 
-const DAY: i64 = 86_400;
 /// Days of validity below which a certificate is a warning.
 const DAYS_SOON: i64 = 14;
 
 const COLUMNS: &[Column] =
     &[words("Names"), number("Days left"), words("Valid until"), words("Issuer"), words("ACME"), words("Configured")];
 
-/// A certificate with the places of its servers.
-struct Shown {
-    names: Vec<String>,
-    leaf: Option<Certificate>,
-    places: Vec<String>,
-    acme: Option<AcmeState>,
-}
-
-fn names_of(leaf: &Certificate) -> Vec<String> {
-    let address = |bytes: &Vec<u8>| match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes.as_slice()).ok().map(|bytes| IpAddr::from(bytes).to_string()),
-        16 => <[u8; 16]>::try_from(bytes.as_slice()).ok().map(|bytes| IpAddr::from(bytes).to_string()),
-        _ => None,
-    };
-    let dns = leaf.extensions.dns_names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
-    let all: Vec<String> = dns.chain(leaf.extensions.addresses.iter().filter_map(address)).collect();
-    if all.is_empty() { leaf.common_name().into_iter().collect() } else { all }
-}
-
-fn all(data: &Data<'_>) -> Vec<Shown> {
-    let mut all: Vec<Shown> = Vec::new();
-    for server in &data.plan.servers {
-        let rules = server.tls.as_ref().and_then(|tls| tls.rules.as_ref());
-        let place = data.place(data.plan.loc(server.location).at);
-        let Some(set) = rules.map(|rules| rules.certificates()) else { continue };
-        for leaf in set.pairs().iter().filter_map(|pair| pair.leaf()) {
-            let same = |shown: &&mut Shown| shown.leaf.as_ref().is_some_and(|known| known.der() == leaf.der());
-            match all.iter_mut().find(same) {
-                Some(shown) => shown.places.push(place.clone()),
-                None => all.push(Shown {
-                    names: names_of(leaf),
-                    leaf: Some(leaf.clone()),
-                    places: vec![place.clone()],
-                    acme: None,
-                }),
-            }
-        }
-    }
-    let ordered = data.plan.ext::<AcmeStates>().map(|states| (states.0)(data.plan)).unwrap_or_default();
-    all.extend(ordered.into_iter().map(|state| Shown {
-        names: state.names.clone(),
-        leaf: state.leaf.as_deref().cloned(),
-        places: state.places.clone(),
-        acme: Some(state),
-    }));
-    all
-}
-
 pub fn section(data: &mut Data<'_>) -> Option<Section> {
     let now = i64::try_from(data.now / 1000).unwrap_or(0);
-    let mut all = all(data);
+    let mut all = certificates::all(data.plan, data.files);
     if all.is_empty() {
         return None;
     }

@@ -1,4 +1,5 @@
-//! Checks that a browser sends a request for this page, and not for a page of another site.
+//! Checks that a browser sends a request for a page of this server, and not for a page of another site: for the dashboard
+//! and for changes by the API.
 
 use aws_lc_rs::hmac;
 use http_engine::Request;
@@ -8,6 +9,27 @@ use std::sync::OnceLock;
 /// Answer to a request for a host that is not this server's.
 pub const UNKNOWN_HOST: &str = "The dashboard answers for addresses, for localhost and for the names of its server.\n\
                                 Add this host to \"server_name\".\n";
+
+/// Tells whether a browser sends a change of the API for a page of another site, or for a page that had its own name
+/// resolve to this server (DNS rebinding). Programs send neither `Origin` nor `Sec-Fetch-Site`.
+pub fn is_foreign(r: &Request, names: &[String]) -> bool {
+    let (site, origin) = (field(r, b"sec-fetch-site"), field(r, b"origin"));
+    is_foreign_of(site, origin, field(r, b"host"), || is_known_host(&r.target.host, names))
+}
+
+fn is_foreign_of(
+    site: Option<&[u8]>,
+    origin: Option<&[u8]>,
+    host: Option<&[u8]>,
+    is_known: impl FnOnce() -> bool,
+) -> bool {
+    match (site, origin) {
+        (None, None) => false,
+        // Sent by the user, not by a page.
+        (Some(b"none"), None) => !is_known(),
+        _ => !is_own_of(site, origin, host) || !is_known(),
+    }
+}
 
 /// Tells whether a host is an address, `localhost`, or among the names of the server. Other names may be those of a page
 /// that had its own name resolve to this server (DNS rebinding).
@@ -142,6 +164,32 @@ mod tests {
             ("", "http://", ""),
         ] {
             assert!(!own(site, origin, host), "{site} {origin} {host}");
+        }
+    }
+
+    #[test]
+    fn changes_of_pages_need_their_own_name() {
+        let foreign = |site: &str, origin: &str, known: bool| {
+            let field = |text: &'static str| Some(text.as_bytes()).filter(|text| !text.is_empty());
+            let leak = |text: &str| -> &'static str { String::leak(text.into()) };
+            is_foreign_of(field(leak(site)), field(leak(origin)), Some(b"a:80"), || known)
+        };
+        for (site, origin, known) in
+            [("", "", false), ("", "http://a:80", true), ("same-origin", "http://a:80", true), ("none", "", true)]
+        {
+            assert!(!foreign(site, origin, known), "{site} {origin} {known}");
+        }
+        for (site, origin, known) in [
+            // A name that resolves to this server.
+            ("", "http://a:80", false),
+            ("same-origin", "http://a:80", false),
+            ("none", "", false),
+            ("", "http://b", true),
+            ("", "null", true),
+            ("cross-site", "", true),
+            ("same-site", "http://a:80", true),
+        ] {
+            assert!(foreign(site, origin, known), "{site} {origin} {known}");
         }
     }
 

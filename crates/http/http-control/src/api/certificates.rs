@@ -1,0 +1,90 @@
+//! Certificates that servers show, and the state of their orders by ACME: for the dashboard and for `/tidegate/1/certificates`.
+
+use crate::shared::acme_state::{AcmeState, AcmeStates};
+use conf_schema::At;
+use http_engine::HttpPlan;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use tls::x509::{Certificate, name};
+
+/// Seconds of a day.
+pub const DAY: i64 = 86_400;
+
+/// Writes a place in the configuration as `file:line`.
+pub fn place_of(at: At, files: &[PathBuf]) -> String {
+    let file = files.get(at.span.file.0 as usize).filter(|_| at.line > 0);
+    file.map(|file| format!("{}:{}", file.display(), at.line)).unwrap_or_default()
+}
+
+/// A certificate with the places of its servers.
+pub struct Shown {
+    pub names: Vec<String>,
+    pub leaf: Option<Certificate>,
+    pub places: Vec<String>,
+    pub acme: Option<AcmeState>,
+}
+
+fn names_of(leaf: &Certificate) -> Vec<String> {
+    let address = |bytes: &Vec<u8>| match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes.as_slice()).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+        16 => <[u8; 16]>::try_from(bytes.as_slice()).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+        _ => None,
+    };
+    let dns = leaf.extensions.dns_names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
+    let all: Vec<String> = dns.chain(leaf.extensions.addresses.iter().filter_map(address)).collect();
+    if all.is_empty() { leaf.common_name().into_iter().collect() } else { all }
+}
+
+/// Lists the certificates of a plan, each once. Blocks: states of orders are files.
+pub fn all(plan: &HttpPlan, files: &[PathBuf]) -> Vec<Shown> {
+    let mut all: Vec<Shown> = Vec::new();
+    for server in &plan.servers {
+        let rules = server.tls.as_ref().and_then(|tls| tls.rules.as_ref());
+        let place = place_of(plan.loc(server.location).at, files);
+        let Some(set) = rules.map(|rules| rules.certificates()) else { continue };
+        for leaf in set.pairs().iter().filter_map(|pair| pair.leaf()) {
+            let same = |shown: &&mut Shown| shown.leaf.as_ref().is_some_and(|known| known.der() == leaf.der());
+            match all.iter_mut().find(same) {
+                Some(shown) => shown.places.push(place.clone()),
+                None => all.push(Shown {
+                    names: names_of(leaf),
+                    leaf: Some(leaf.clone()),
+                    places: vec![place.clone()],
+                    acme: None,
+                }),
+            }
+        }
+    }
+    let ordered = plan.ext::<AcmeStates>().map(|states| (states.0)(plan)).unwrap_or_default();
+    all.extend(ordered.into_iter().map(|state| Shown {
+        names: state.names.clone(),
+        leaf: state.leaf.as_deref().cloned(),
+        places: state.places.clone(),
+        acme: Some(state),
+    }));
+    all
+}
+
+impl Shown {
+    /// Returns the certificate as `tidegate certificates --json` has it; `now` in seconds since 1970.
+    pub fn json(&self, now: i64) -> Value {
+        let leaf = self.leaf.as_ref();
+        let acme = self.acme.as_ref().map(|acme| {
+            json!({
+                "issuer": acme.issuer, "challenge": acme.challenge, "state": acme.state,
+                "last_error": acme.last_error, "next_order_at": acme.next_order,
+            })
+        });
+        json!({
+            "names": self.names,
+            "issuer": leaf.map(|leaf| name::rfc2253(leaf.issuer())),
+            "serial": leaf.map(Certificate::serial_hex),
+            "not_before": leaf.map(|leaf| leaf.not_before),
+            "not_after": leaf.map(|leaf| leaf.not_after),
+            "days_left": leaf.map(|leaf| (leaf.not_after - now).div_euclid(DAY)),
+            "configured": self.places,
+            "acme": acme,
+        })
+    }
+}

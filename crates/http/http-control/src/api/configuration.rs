@@ -1,0 +1,134 @@
+//! Access to the configuration that serves, which the program gives to the API: only the program has its texts, and only
+//! the master process may change them.
+
+use http_engine::HttpPlan;
+use serde_json::Value;
+use session_engine::inventory::Inventory;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::oneshot;
+
+/// A request about configurations that the master answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A new main file; other files that were sent before stay.
+    Main(Vec<u8>, Terms),
+    /// All files: texts by names, relative to the folder of the main file.
+    Files(BTreeMap<String, Vec<u8>>, Terms),
+    /// A kept configuration again.
+    Rollback(u64, Terms),
+    List,
+    /// The files of a kept configuration.
+    Show(u64),
+    /// Level of all error logs, as a number; `None`: as configured.
+    Level(Option<u8>),
+}
+
+/// Conditions of a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    pub dry_run: bool,
+    /// One of these generations must be in force.
+    pub if_match: Option<Vec<u64>>,
+}
+
+/// A refused request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    pub status: u16,
+    pub code: &'static str,
+    pub text: String,
+    /// Complaints about the configuration, as `-t` has them.
+    pub complaints: Option<Value>,
+}
+
+/// Codes of refusals, which travel between processes as texts.
+const CODES: &[&str] = &[
+    "ConfigBusy",
+    "ConfigFormatError",
+    "ConfigInvalid",
+    "ConfigNotFound",
+    "ConfigReadOnly",
+    "ConfigRefused",
+    "ConfigTooLarge",
+    "ConfigUncertain",
+    "ConfigUnavailable",
+    "PreconditionFailed",
+];
+
+impl Refusal {
+    pub fn new(status: u16, code: &'static str, text: impl Into<String>) -> Refusal {
+        Refusal { status, code, text: text.into(), complaints: None }
+    }
+    pub fn internal(text: impl Into<String>) -> Refusal {
+        Refusal::new(500, "InternalError", text)
+    }
+    /// Returns the constant of a code.
+    pub fn code(text: &str) -> &'static str {
+        CODES.iter().copied().find(|code| *code == text).unwrap_or("InternalError")
+    }
+}
+
+/// The answer of the master.
+pub struct Reply {
+    pub result: Result<Value, Refusal>,
+    /// Compares a rehearsed configuration with the one in force. Takes long for large ones.
+    pub diff: Option<Box<dyn FnOnce() -> Value + Send>>,
+}
+
+/// The configuration that serves.
+pub trait Configuration: Send + Sync {
+    /// Generation, origin and files. Times are in milliseconds since 1970.
+    fn facts(&self) -> Value;
+    /// Every directive with its place. Blocks, as the others do: texts are parsed.
+    fn tree(&self) -> Value;
+    /// The effective configuration, each value with the place that it comes from.
+    fn plan(&self) -> Value;
+    /// Texts of the files, by name.
+    ///
+    /// # Errors
+    /// A text has no form in JSON.
+    fn files(&self) -> Result<Value, Refusal>;
+    /// Error logs with their levels.
+    fn logs(&self) -> Value;
+    /// Asks the master.
+    ///
+    /// # Errors
+    /// There is none, or too many requests are under way.
+    fn submit(&self, what: What) -> Result<oneshot::Receiver<Reply>, Refusal>;
+}
+
+static CURRENT: RwLock<Option<Arc<dyn Configuration>>> = RwLock::new(None);
+
+/// Sets the configuration that serves.
+pub fn serve_configuration(configuration: Option<Arc<dyn Configuration>>) {
+    *CURRENT.write().unwrap_or_else(PoisonError::into_inner) = configuration;
+}
+
+pub(super) fn current() -> Option<Arc<dyn Configuration>> {
+    CURRENT.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// In the extensions of a plan with an API.
+pub(super) struct Present {
+    pub writes: bool,
+    /// Configurations that are kept, if the API changes them.
+    pub keep: Option<usize>,
+    /// For the fuzz target.
+    pub inventory: Arc<Inventory>,
+}
+
+/// Tells whether a plan has an API.
+pub fn has_api(plan: &HttpPlan) -> bool {
+    plan.ext::<Present>().is_some()
+}
+
+/// Tells whether an API of a plan changes something.
+pub fn has_writes(plan: &HttpPlan) -> bool {
+    plan.exts::<Present>().any(|present| present.writes)
+}
+
+/// Returns how many configurations are kept, if an API of a plan changes them.
+pub fn configurations_kept(plan: &HttpPlan) -> Option<usize> {
+    plan.exts::<Present>().filter_map(|present| present.keep).max()
+}

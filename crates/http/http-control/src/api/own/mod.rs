@@ -1,0 +1,390 @@
+//! `/tidegate/1/`: what nginx's API does not have. The configuration as a tree, changes of it, levels of error logs, purges
+//! of caches, certificates.
+//!
+//! The configuration's secrets are read here, so that requests need a host name of this server (DNS rebinding).
+
+mod state;
+
+pub use state::renewal;
+
+use super::answer::{Answer, Refused};
+use super::ask::{Ask, Verb};
+use super::configuration::{Configuration, Refusal, Terms, What, current};
+use super::{ConfigAccess, on_thread, origin};
+use crate::shared::status_tree::time;
+use http_engine::Request;
+use http_upstream::body_store;
+use observe::Level;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of a body with a configuration: JSON is longer than its texts.
+const BODY_BYTES_MAX: u64 = 24 << 20;
+/// Generations that `If-Match` may name.
+const MATCHES_MAX: usize = 16;
+/// How long the master may take: its own limits are shorter.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An end-point below `/tidegate/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnPoint<'a> {
+    Versions,
+    Root,
+    Config,
+    Tree,
+    Plan,
+    Files,
+    Generations,
+    Generation(u64),
+    Logs,
+    Caches,
+    Cache(&'a str),
+    Certificates,
+}
+
+/// Names of end-points below `/tidegate/1/` and `/tidegate/1/config/`.
+const NAMES: &[&str] = &["caches", "certificates", "config", "logs"];
+const CONFIG_NAMES: &[&str] = &["tree", "plan", "files", "generations"];
+
+/// Returns the path below `/tidegate`, if the path is one.
+pub fn below(path: &str) -> Option<&str> {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    path.strip_prefix("tidegate").filter(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Parses a path below `/tidegate`.
+///
+/// # Errors
+/// `UnknownVersion`, `PathNotFound`.
+pub fn parse(path: &str) -> Result<OwnPoint<'_>, Refused> {
+    let mut parts: Vec<&str> = path.split('/').skip(1).collect();
+    if parts.last().is_some_and(|last| last.is_empty()) {
+        parts.pop();
+    }
+    Ok(match parts.as_slice() {
+        [] => OwnPoint::Versions,
+        ["1"] => OwnPoint::Root,
+        ["1", "config"] => OwnPoint::Config,
+        ["1", "config", "tree"] => OwnPoint::Tree,
+        ["1", "config", "plan"] => OwnPoint::Plan,
+        ["1", "config", "files"] => OwnPoint::Files,
+        ["1", "config", "generations"] => OwnPoint::Generations,
+        ["1", "config", "generations", number] => {
+            let plain = number.bytes().all(|c| c.is_ascii_digit());
+            let missing = || Refused::new(404, "ConfigNotFound", "there is no configuration of this number");
+            OwnPoint::Generation(number.parse().ok().filter(|n| plain && *n > 0).ok_or_else(missing)?)
+        }
+        ["1", "logs"] => OwnPoint::Logs,
+        ["1", "caches"] => OwnPoint::Caches,
+        ["1", "caches", name] => OwnPoint::Cache(name),
+        ["1", "certificates"] => OwnPoint::Certificates,
+        ["1", ..] => return Err(Refused::no_path()),
+        _ => return Err(Refused::new(404, "UnknownVersion", "unknown version")),
+    })
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Refused {
+        Refused { more: refusal.complaints, ..Refused::new(refusal.status, refusal.code, refusal.text) }
+    }
+}
+
+/// Parses `If-Match`: `*`, or numbers of generations. A value that is none of these matches nothing.
+fn terms(ask: &Ask) -> Terms {
+    let if_match = ask.if_match.as_deref().map(str::trim).filter(|text| *text != "*").map(|text| {
+        let number = |one: &str| one.trim().trim_matches('"').parse().ok();
+        text.split(',').take(MATCHES_MAX).filter_map(number).collect()
+    });
+    Terms { dry_run: ask.dry_run, if_match }
+}
+
+/// Makes a request of a body: a JSON object of texts by name, plain or as the member `files`, or the main file's text.
+///
+/// # Errors
+/// `JsonError`, `ConfigFormatError`.
+pub fn sent(body: &[u8], terms: Terms) -> Result<What, Refused> {
+    // No configuration begins with a brace.
+    if body.iter().find(|c| !c.is_ascii_whitespace()) != Some(&b'{') {
+        return match body {
+            [] => Err(Refused::new(400, "ConfigFormatError", "the body is empty")),
+            _ => Ok(What::Main(body.to_vec(), terms)),
+        };
+    }
+    let format = |words: String| Refused::new(400, "ConfigFormatError", words);
+    let all: Value =
+        serde_json::from_slice(body).map_err(|e| Refused::new(415, "JsonError", format!("json error: {e}")))?;
+    let Value::Object(mut all) = all else { return Err(format("an object of files is required".into())) };
+    if let Some(Value::Object(_)) = all.get("files") {
+        let unknown = all.keys().find(|name| !matches!(name.as_str(), "files" | "generation"));
+        if let Some(name) = unknown {
+            return Err(format(format!("unknown member \"{name}\" beside \"files\"")));
+        }
+        if let Some(Value::Object(files)) = all.remove("files") {
+            all = files;
+        }
+    }
+    let mut texts = BTreeMap::new();
+    for (name, text) in all {
+        match text {
+            Value::String(text) => _ = texts.insert(name, text.into_bytes()),
+            _ => return Err(format(format!("the text of \"{name}\" is no string"))),
+        }
+    }
+    Ok(What::Files(texts, terms))
+}
+
+/// Parses a change of levels: `{"level": "debug"}`, or `null` for the levels of the configuration.
+///
+/// # Errors
+/// `JsonError`, `LevelFormatError`.
+pub fn level(body: &[u8]) -> Result<Option<u8>, Refused> {
+    let value: Value =
+        serde_json::from_slice(body).map_err(|e| Refused::new(415, "JsonError", format!("json error: {e}")))?;
+    let wrong = || {
+        let names: Vec<&str> = Level::ALL.iter().map(|level| level.name()).collect();
+        Refused::new(
+            400,
+            "LevelFormatError",
+            format!("write {{\"level\": L}} with one of {}, or null", names.join(", ")),
+        )
+    };
+    let all = value.as_object().filter(|all| all.len() == 1).ok_or_else(wrong)?;
+    match all.get("level").ok_or_else(wrong)? {
+        Value::Null => Ok(None),
+        Value::String(name) => {
+            let found = Level::ALL.iter().find(|level| level.name() == name).ok_or_else(wrong)?;
+            Ok(Some(*found as u8))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// Writes times as nginx's API does.
+fn with_times(value: &mut Value) {
+    match value {
+        Value::Object(all) => {
+            for name in ["at", "loaded_at"] {
+                if let Some(ms) = all.get(name).and_then(Value::as_u64) {
+                    all.insert(name.into(), json!(time(ms)));
+                }
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(with_times),
+        _ => {}
+    }
+}
+
+/// Answers with JSON, and its generation as `ETag`.
+fn shown(mut value: Value) -> Answer {
+    with_times(&mut value);
+    let etag = value.get("generation").and_then(Value::as_u64).map(|generation| format!("\"{generation}\""));
+    Answer { etag, ..Answer::json(&value) }
+}
+
+fn busy() -> Refused {
+    Refused::new(503, "TooManyRequests", "too many requests of the API are waiting")
+}
+
+/// Access of a location.
+#[derive(Clone, Debug)]
+pub struct OwnAccess {
+    pub config: ConfigAccess,
+    /// Names of the server.
+    pub names: Arc<[String]>,
+    /// Files of the configuration.
+    pub files: Arc<[PathBuf]>,
+}
+
+/// Answers a request below `/tidegate`.
+///
+/// # Errors
+/// The refusal; a status of 444 or 499 has no response.
+pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) -> Result<Answer, Refused> {
+    let access = own.config;
+    if !origin::is_known_host(&r.target.host, &own.names) {
+        let words = "the host is neither an address nor localhost nor a name of this server: add it to \"server_name\"";
+        return Err(Refused::new(421, "UnknownHost", words));
+    }
+    let point = parse(path)?;
+    let is_config = match point {
+        OwnPoint::Config | OwnPoint::Tree | OwnPoint::Plan | OwnPoint::Files | OwnPoint::Generations => true,
+        OwnPoint::Generation(_) => true,
+        OwnPoint::Versions | OwnPoint::Root | OwnPoint::Logs => false,
+        OwnPoint::Caches | OwnPoint::Cache(_) | OwnPoint::Certificates => false,
+    };
+    if is_config && access == ConfigAccess::Off {
+        return Err(Refused::no_path());
+    }
+    let may_write = if is_config { access == ConfigAccess::Write } else { ask.writes };
+    if ask.verb != Verb::Get && !may_write {
+        return Err(Refused::method());
+    }
+    if ask.foreign {
+        return Err(Refused::foreign());
+    }
+    let unavailable = || Refused::new(503, "ConfigUnavailable", "no configuration serves yet");
+    let config = current().ok_or_else(unavailable)?;
+    match (ask.verb, point) {
+        (Verb::Get, OwnPoint::Versions) => Ok(Answer::json(&json!([1]))),
+        (Verb::Get, OwnPoint::Root) => {
+            let names = NAMES.iter().filter(|name| **name != "config" || access != ConfigAccess::Off);
+            Ok(Answer::json(&names.copied().collect()))
+        }
+        (Verb::Get, OwnPoint::Config) => {
+            let mut facts = config.facts();
+            if let Value::Object(facts) = &mut facts {
+                facts.insert("writable".into(), json!(access == ConfigAccess::Write));
+                facts.insert("endpoints".into(), json!(CONFIG_NAMES));
+            }
+            Ok(shown(facts))
+        }
+        (Verb::Get, OwnPoint::Tree) => read(move || Ok(config.tree())).await,
+        (Verb::Get, OwnPoint::Plan) => read(move || Ok(config.plan())).await,
+        (Verb::Get, OwnPoint::Files) => read(move || config.files()).await,
+        (Verb::Get, OwnPoint::Logs) => read(move || Ok(config.logs())).await,
+        (Verb::Get, OwnPoint::Caches) => {
+            let plan = r.plan().clone();
+            read(move || Ok(state::caches(&plan))).await
+        }
+        (Verb::Delete, OwnPoint::Cache(name)) => {
+            let (plan, name, key) = (r.plan().clone(), name.to_string(), ask.key.take());
+            on_thread(move || state::purge(&plan, &name, key.as_deref())).await.map_err(|_| busy())?
+        }
+        (Verb::Get, OwnPoint::Certificates) => {
+            let (plan, files) = (r.plan().clone(), own.files.clone());
+            read(move || Ok(state::certificates(&plan, &files))).await
+        }
+        (Verb::Post, OwnPoint::Certificates) => {
+            let body =
+                body_store::read_small(r).await.map_err(|status| body_error(status, "client_body_buffer_size"))?;
+            let (plan, name) = (r.plan().clone(), state::renewal(&body)?);
+            on_thread(move || state::renew(&plan, &name)).await.map_err(|_| busy())?
+        }
+        (Verb::Get, OwnPoint::Generations) => asked(r, &config, What::List, false).await,
+        (Verb::Get, OwnPoint::Generation(number)) => asked(r, &config, What::Show(number), false).await,
+        (Verb::Post | Verb::Put, OwnPoint::Config) => {
+            let most = match r.loc().core.conf.client_max_body_size.0 {
+                0 => BODY_BYTES_MAX,
+                most => most.min(BODY_BYTES_MAX),
+            };
+            ask.body =
+                body_store::read_up_to(r, most).await.map_err(|status| body_error(status, "client_max_body_size"))?;
+            let terms = terms(&ask);
+            let what = on_thread(move || sent(&ask.body, terms)).await.map_err(|_| busy())??;
+            asked(r, &config, what, true).await
+        }
+        (Verb::Post, OwnPoint::Generation(number)) => {
+            asked(r, &config, What::Rollback(number, terms(&ask)), true).await
+        }
+        (Verb::Patch | Verb::Put, OwnPoint::Logs) => {
+            let body =
+                body_store::read_small(r).await.map_err(|status| body_error(status, "client_body_buffer_size"))?;
+            let level = level(&body)?;
+            asked(r, &config, What::Level(level), true).await?;
+            read(move || Ok(config.logs())).await
+        }
+        _ => Err(Refused::method()),
+    }
+}
+
+/// Words an error of reading a body.
+pub fn body_error(status: u16, limit: &str) -> Refused {
+    match status {
+        413 => Refused::new(413, "RequestEntityTooLarge", format!("the body exceeds {limit}")),
+        444 | 499 => Refused::new(status, "BodyReadError", ""),
+        _ => Refused::new(status.clamp(400, 599), "BodyReadError", "reading request body failed"),
+    }
+}
+
+async fn read(work: impl FnOnce() -> Result<Value, Refusal> + Send + 'static) -> Result<Answer, Refused> {
+    Ok(shown(on_thread(work).await.map_err(|_| busy())??))
+}
+
+/// Asks the master and waits for its answer. A client that goes away does not stop a change.
+async fn asked(r: &Request, config: &Arc<dyn Configuration>, what: What, changes: bool) -> Result<Answer, Refused> {
+    let lost = || {
+        let words = if changes {
+            "the master process is gone: look at the configuration in force whether the change was made"
+        } else {
+            "the master process is gone"
+        };
+        Refused::new(503, "ConfigUnavailable", words)
+    };
+    let overdue = || Refused::new(504, "ConfigUncertain", "the master process has not answered");
+    let reply = config.submit(what)?;
+    let reply = runtime::time::timeout(PATIENCE, reply).await.map_err(|_| overdue())?.map_err(|_| lost())?;
+    let mut value = reply.result?;
+    if let (Value::Object(all), Some(diff)) = (&mut value, reply.diff) {
+        let diff = on_thread(diff).await.map_err(|_| busy())?;
+        all.insert("diff".into(), diff);
+    }
+    if changes && let Some(generation) = value.get("generation").filter(|_| value.get("previous").is_some()) {
+        let by = r.connection().peer_text();
+        r.log(Level::Notice, format_args!("api: configuration {generation} is in force, sent from {by}"));
+    }
+    Ok(shown(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_parsed() {
+        for (path, want) in [
+            ("", OwnPoint::Versions),
+            ("/", OwnPoint::Versions),
+            ("/1", OwnPoint::Root),
+            ("/1/config", OwnPoint::Config),
+            ("/1/config/", OwnPoint::Config),
+            ("/1/config/generations/12", OwnPoint::Generation(12)),
+            ("/1/logs/", OwnPoint::Logs),
+            ("/1/caches/a", OwnPoint::Cache("a")),
+        ] {
+            assert_eq!(parse(path), Ok(want), "{path}");
+        }
+        for (path, want) in [
+            ("/2/config", "UnknownVersion"),
+            ("/1/none", "PathNotFound"),
+            ("/1/config/generations/+1", "ConfigNotFound"),
+            ("/1/config/generations/0", "ConfigNotFound"),
+            ("/1/config/generations/99999999999999999999", "ConfigNotFound"),
+            ("/1/config//tree", "PathNotFound"),
+        ] {
+            assert_eq!(parse(path).map_err(|refused| refused.code), Err(want), "{path}");
+        }
+        assert_eq!(
+            (below("/tidegate/1"), below("tidegate"), below("/tidegates"), below("/9")),
+            (Some("/1"), Some(""), None, None)
+        );
+    }
+
+    #[test]
+    fn bodies_are_a_main_file_or_an_object_of_files() {
+        let sent =
+            |text: &str| sent(text.as_bytes(), Terms::default()).map_err(|refused| (refused.status, refused.code));
+        assert_eq!(sent("events {}"), Ok(What::Main(b"events {}".to_vec(), Terms::default())));
+        let files = BTreeMap::from([("a".to_string(), b"x;".to_vec())]);
+        for text in [r#"{"a": "x;"}"#, r#" {"files": {"a": "x;"}, "generation": 3}"#] {
+            assert_eq!(sent(text), Ok(What::Files(files.clone(), Terms::default())), "{text}");
+        }
+        assert_eq!(sent(""), Err((400, "ConfigFormatError")));
+        assert_eq!(sent("{"), Err((415, "JsonError")));
+        assert_eq!(sent(r#"{"a": 1}"#), Err((400, "ConfigFormatError")));
+        assert_eq!(sent(r#"{"files": {}, "b": "x"}"#), Err((400, "ConfigFormatError")));
+        // A file may be called so.
+        assert!(sent(r#"{"files": "x;", "b": "x"}"#).is_ok());
+    }
+
+    #[test]
+    fn levels_have_names() {
+        assert_eq!(level(br#"{"level": "debug"}"#).ok(), Some(Some(Level::Debug as u8)));
+        assert_eq!(level(br#"{"level": null}"#).ok(), Some(None));
+        for wrong in [r#"{"level": "loud"}"#, "{}", "[]", r#"{"level": 3}"#, r#"{"level": "info", "x": 1}"#, "x"] {
+            assert!(level(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Caches and certificates below `/tidegate/1/`: listed, purged, renewed. Everything here blocks.
+
+use super::super::answer::{Answer, Refused};
+use super::super::certificates;
+use crate::shared::acme_state::AcmeRenewals;
+use http_engine::HttpPlan;
+use http_upstream::caching::paths::CachePaths;
+use http_upstream::caching::session::purge_key;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+/// Bytes of a key of a purge; the limit of `*_cache_purge` applies to requests.
+const KEY_BYTES_MAX: usize = 65_536;
+
+pub fn caches(plan: &HttpPlan) -> Value {
+    let all = plan.ext::<CachePaths>().into_iter().flat_map(|paths| &paths.0);
+    let one = |path: &std::sync::Arc<http_upstream::caching::paths::CachePath>| {
+        let zone = &path.zone;
+        let facts = json!({
+            "path": zone.root().display().to_string(),
+            "entries": zone.count.load(Ordering::Relaxed),
+            "size": zone.size.load(Ordering::Relaxed),
+            "purges": zone.purges.newest(),
+        });
+        (zone.name.clone(), facts)
+    };
+    all.map(one).collect::<serde_json::Map<String, Value>>().into()
+}
+
+/// Purges a key of a cache, all keys with a prefix (`*` at the end), or, without a key, everything.
+///
+/// # Errors
+/// `CacheNotFound`, `CacheKeyNotFound`, `CacheKeyTooLong`, `InternalError`.
+pub fn purge(plan: &HttpPlan, name: &str, key: Option<&str>) -> Result<Answer, Refused> {
+    let mut all = plan.ext::<CachePaths>().into_iter().flat_map(|paths| &paths.0);
+    let Some(path) = all.find(|path| path.zone.name == name) else {
+        return Err(Refused::new(404, "CacheNotFound", "cache not found"));
+    };
+    let key = key.unwrap_or("*");
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Refused::new(400, "CacheKeyTooLong", format!("the key has more than {KEY_BYTES_MAX} bytes")));
+    }
+    base::clock::update();
+    match purge_key(path, key.as_bytes()) {
+        Ok(true) => Ok(Answer::done()),
+        Ok(false) => Err(Refused::new(404, "CacheKeyNotFound", "there is no entry of this key")),
+        Err(e) => Err(Refused::internal(format!("the purge could not be noted {}", observe::os(&e)))),
+    }
+}
+
+pub fn certificates(plan: &HttpPlan, files: &[PathBuf]) -> Value {
+    base::clock::update();
+    let now = i64::try_from(base::clock::unix_millis() / 1000).unwrap_or(0);
+    certificates::all(plan, files).iter().map(|one| one.json(now)).collect()
+}
+
+/// Parses `{"renew": "NAME"}`.
+///
+/// # Errors
+/// `JsonError`, `CertificateFormatError`.
+pub fn renewal(body: &[u8]) -> Result<String, Refused> {
+    let value: Value =
+        serde_json::from_slice(body).map_err(|e| Refused::new(415, "JsonError", format!("json error: {e}")))?;
+    let name = value.as_object().filter(|all| all.len() == 1).and_then(|all| all.get("renew")?.as_str());
+    name.map(str::to_string).ok_or_else(|| {
+        Refused::new(400, "CertificateFormatError", "write {\"renew\": NAME} with a name of the certificate")
+    })
+}
+
+/// Asks for orders of the ACME certificates with a name. They begin within seconds; the old ones serve until then.
+///
+/// # Errors
+/// `CertificateNotFound`, `InternalError`.
+pub fn renew(plan: &HttpPlan, name: &str) -> Result<Answer, Refused> {
+    let asked = plan.ext::<AcmeRenewals>().map(|renewals| (renewals.0)(plan, name)).unwrap_or_default();
+    if asked.is_empty() {
+        let words = format!("no certificate with the name \"{name}\" is ordered by ACME");
+        return Err(Refused::new(404, "CertificateNotFound", words));
+    }
+    let mut names = Vec::new();
+    for (identifiers, result) in asked {
+        result.map_err(|e| Refused::internal(format!("the order could not be asked for {}", observe::os(&e))))?;
+        names.push(identifiers);
+    }
+    Ok(Answer::of(202, &json!({ "renew": names })))
+}

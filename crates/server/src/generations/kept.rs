@@ -1,0 +1,342 @@
+//! Kept configurations on the disk: `.tidegate/N/` beside the main file. `conf/` has the files that were sent, `disk/` copies
+//! of those that were read from the folder of the main file, `facts.json` the rest.
+//!
+//! A folder is complete when it has its number as its name. `in-force` marks those that have been in force.
+
+use super::candidate::{BYTES_MAX, Texts};
+use super::layout::{FILES, Layout};
+use super::steps::{self, Step};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Copies of files that the configuration read from the folder of the main file.
+const COPIES: &str = "disk";
+const FACTS: &str = "facts.json";
+const IN_FORCE: &str = "in-force";
+/// Ending of folders that are being written.
+const UNFINISHED: &str = ".new";
+/// Ending of a main file that is being written.
+const TEMPORARY: &str = ".tidegate-new";
+
+/// How a configuration came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    pub generation: u64,
+    /// In milliseconds since 1970.
+    pub at: u64,
+    /// `start`, `reload`, `api` or `rollback`.
+    pub by: String,
+    /// Generation that a rollback repeats.
+    pub from: Option<u64>,
+}
+
+/// A failed call, with the path that it was made for.
+#[derive(Debug)]
+pub struct DiskError(String);
+
+impl std::fmt::Display for DiskError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn failed(call: &str, path: &Path, e: &io::Error) -> DiskError {
+    DiskError(format!("{call}() \"{}\" failed {}", path.display(), observe::os(e)))
+}
+
+type Done<T> = Result<T, DiskError>;
+
+/// The kept configurations of a main file.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    pub layout: Layout,
+}
+
+impl Kept {
+    fn folder(&self, generation: u64) -> PathBuf {
+        self.layout.kept().join(generation.to_string())
+    }
+
+    /// Returns the numbers of kept configurations, oldest first.
+    pub fn numbers(&self) -> Vec<u64> {
+        let entries = fs::read_dir(self.layout.kept()).into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        numbers.collect::<BTreeSet<u64>>().into_iter().collect()
+    }
+
+    fn fact_sheet(&self, generation: u64) -> Option<Value> {
+        serde_json::from_slice(&fs::read(self.folder(generation).join(FACTS)).ok()?).ok()
+    }
+
+    /// Tells whether a configuration read these texts.
+    pub fn is_same(&self, generation: u64, read: &Texts) -> bool {
+        let sheet = self.fact_sheet(generation).unwrap_or_default();
+        let names: Option<BTreeSet<&str>> =
+            sheet.get("read").and_then(Value::as_array).map(|all| all.iter().filter_map(Value::as_str).collect());
+        let bytes = sheet.get("read_bytes").and_then(Value::as_u64);
+        names.is_some_and(|names| names.iter().eq(read.keys()))
+            && bytes == Some(read.values().map(Vec::len).sum::<usize>() as u64)
+            && self.read(generation).is_ok_and(|all| read.iter().all(|(name, text)| all.get(name) == Some(text)))
+    }
+
+    /// Returns the names of the files of a configuration.
+    pub fn names(&self, generation: u64) -> Value {
+        self.fact_sheet(generation).and_then(|mut sheet| Some(sheet.get_mut("files")?.take())).unwrap_or_default()
+    }
+
+    pub fn facts(&self, generation: u64) -> Option<Facts> {
+        let facts = self.fact_sheet(generation)?;
+        Some(Facts {
+            generation,
+            at: facts.get("at")?.as_u64()?,
+            by: facts.get("by")?.as_str()?.to_string(),
+            from: facts.get("from").and_then(Value::as_u64),
+        })
+    }
+
+    pub fn was_in_force(&self, generation: u64) -> bool {
+        self.folder(generation).join(IN_FORCE).exists()
+    }
+
+    /// Writes a configuration: it is complete on the disk, or not there. `files` were sent, `read` is all that was read from the
+    /// folder of the main file.
+    ///
+    /// # Errors
+    /// The failed call; nothing remains.
+    pub fn write(&self, facts: &Facts, files: &Texts, read: &Texts) -> Done<()> {
+        let folder = self.folder(facts.generation);
+        let unfinished = folder.with_extension(UNFINISHED.trim_start_matches('.'));
+        let written = self.write_unfinished(&unfinished, facts, files, read).and_then(|()| {
+            fs::rename(&unfinished, &folder).map_err(|e| failed("rename", &folder, &e))?;
+            sync_folder(&self.layout.kept())
+        });
+        if written.is_err() {
+            let _ = fs::remove_dir_all(&unfinished);
+        }
+        written
+    }
+
+    fn write_unfinished(&self, folder: &Path, facts: &Facts, files: &Texts, read: &Texts) -> Done<()> {
+        private_folder(&self.layout.kept())?;
+        remove_folder(folder)?;
+        private_folder(folder)?;
+        let mut folders = BTreeSet::from([folder.to_path_buf()]);
+        let sent = files.iter().map(|(name, text)| (folder.join(FILES).join(name), text));
+        let copies = read.iter().filter(|(name, _)| !files.contains_key(*name));
+        for (path, text) in sent.chain(copies.map(|(name, text)| (folder.join(COPIES).join(name), text))) {
+            let mut missing: Vec<&Path> =
+                path.ancestors().skip(1).take_while(|above| !folders.contains(*above)).collect();
+            while let Some(above) = missing.pop() {
+                private_folder(above)?;
+                folders.insert(above.to_path_buf());
+            }
+            write_file(&path, text, 0o600)?;
+        }
+        let names: BTreeSet<&String> = files.keys().chain(read.keys()).collect();
+        let read_bytes: usize = read.values().map(Vec::len).sum();
+        let sheet = json!({
+            "at": facts.at, "by": facts.by, "from": facts.from, "files": names,
+            "read": read.keys().collect::<Vec<_>>(), "read_bytes": read_bytes,
+        });
+        write_file(&folder.join(FACTS), sheet.to_string().as_bytes(), 0o600)?;
+        folders.iter().rev().try_for_each(|folder| sync_folder(folder))
+    }
+
+    /// Reads the files of a kept configuration, as they were sent: `include` lines name the folder of the main file.
+    ///
+    /// # Errors
+    /// The failed call.
+    pub fn read(&self, generation: u64) -> Done<Texts> {
+        fn visit(folder: &Path, prefix: &str, left: &mut usize, out: &mut Texts) -> Done<()> {
+            let entries = match fs::read_dir(folder) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound && prefix.is_empty() => return Ok(()),
+                entries => entries.map_err(|e| failed("opendir", folder, &e))?,
+            };
+            for entry in entries {
+                let entry = entry.map_err(|e| failed("readdir", folder, &e))?;
+                let (path, Ok(name)) = (entry.path(), entry.file_name().into_string()) else { continue };
+                let kind = entry.file_type().map_err(|e| failed("stat", &path, &e))?;
+                if kind.is_dir() {
+                    visit(&path, &format!("{prefix}{name}/"), left, out)?;
+                } else if kind.is_file() {
+                    let mut text = Vec::new();
+                    let file = File::open(&path).map_err(|e| failed("open", &path, &e))?;
+                    file.take(*left as u64 + 1).read_to_end(&mut text).map_err(|e| failed("read", &path, &e))?;
+                    *left = left.checked_sub(text.len()).ok_or_else(|| {
+                        DiskError(format!("the configuration in \"{}\" is too large", folder.display()))
+                    })?;
+                    out.insert(format!("{prefix}{name}"), text);
+                }
+            }
+            Ok(())
+        }
+        let mut out = Texts::new();
+        let mut left = 2 * BYTES_MAX;
+        for part in [COPIES, FILES] {
+            visit(&self.folder(generation).join(part), "", &mut left, &mut out)?;
+        }
+        Ok(out.into_iter().map(|(name, text)| (name, self.layout.unmoved(&text))).collect())
+    }
+
+    /// Notes that a configuration has been in force. Best effort: at a start the files tell as well.
+    pub fn mark(&self, generation: u64) {
+        let _ = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(self.folder(generation).join(IN_FORCE));
+    }
+
+    pub fn remove(&self, generation: u64) {
+        // Without its number first: what remains after a crash is no kept configuration.
+        let folder = self.folder(generation);
+        let gone = folder.with_extension(UNFINISHED.trim_start_matches('.'));
+        if fs::rename(&folder, &gone).is_ok() {
+            let _ = fs::remove_dir_all(&gone);
+        }
+    }
+
+    /// Removes the oldest beyond `most`, except those in `needed`.
+    pub fn prune(&self, most: usize, needed: &BTreeSet<u64>) {
+        let all = self.numbers();
+        let mut surplus = all.len().saturating_sub(most.max(1));
+        for generation in all.into_iter().filter(|one| !needed.contains(one)) {
+            if surplus == 0 {
+                return;
+            }
+            self.remove(generation);
+            surplus -= 1;
+        }
+    }
+
+    /// Removes what an interrupted change left behind.
+    pub fn clean_up(&self) {
+        for entry in fs::read_dir(self.layout.kept()).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(|name| name.ends_with(UNFINISHED)) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        if let Ok(path) = self.target() {
+            let _ = fs::remove_file(temporary(&path));
+        }
+    }
+
+    /// The main file itself, where its name is a symbolic link.
+    fn target(&self) -> io::Result<PathBuf> {
+        fs::canonicalize(&self.layout.main)
+    }
+
+    /// Replaces the main file: a reader, or a start after a crash, finds the old or the new text. Owner and mode stay.
+    ///
+    /// # Errors
+    /// The failed call; the old file is unchanged, unless the folder could not be synchronized.
+    pub fn place(&self, text: &[u8]) -> Done<()> {
+        let path = self.target().map_err(|e| failed("realpath", &self.layout.main, &e))?;
+        let temporary = temporary(&path);
+        let written = fs::metadata(&path).map_err(|e| failed("stat", &path, &e)).and_then(|old| {
+            match fs::remove_file(&temporary) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed("unlink", &temporary, &e)),
+                _ => {}
+            }
+            write_file(&temporary, text, 0o600)?;
+            let new = fs::metadata(&temporary).map_err(|e| failed("stat", &temporary, &e))?;
+            if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+                std::os::unix::fs::chown(&temporary, Some(old.uid()), Some(old.gid()))
+                    .map_err(|e| failed("chown", &temporary, &e))?;
+            }
+            let mode = fs::Permissions::from_mode(old.permissions().mode() & 0o7777);
+            fs::set_permissions(&temporary, mode).map_err(|e| failed("chmod", &temporary, &e))?;
+            steps::reached(Step::Written);
+            fs::rename(&temporary, &path).map_err(|e| failed("rename", &path, &e))
+        });
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written?;
+        sync_folder(path.parent().unwrap_or(Path::new("/")))
+    }
+}
+
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(TEMPORARY);
+    name.into()
+}
+
+fn private_folder(path: &Path) -> Done<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made.map_err(|e| failed("mkdir", path, &e)),
+    }
+}
+
+fn remove_folder(path: &Path) -> Done<()> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("rmdir", path, &e)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a new file, neither a symbolic link nor an existing file, and waits until the disk has it.
+fn write_file(path: &Path, text: &[u8], mode: u32) -> Done<()> {
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(|e| failed("open", path, &e))?;
+    file.write_all(text).map_err(|e| failed("write", path, &e))?;
+    file.sync_all().map_err(|e| failed("fsync", path, &e))
+}
+
+fn sync_folder(path: &Path) -> Done<()> {
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(|e| failed("fsync", path, &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_is_kept_read_and_removed() {
+        let dir = std::env::temp_dir().join(format!("tidegate-kept-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).expect("a folder");
+        let kept = Kept { layout: Layout::of(&dir.join("nginx.conf")).expect("a layout") };
+        assert_eq!(kept.numbers(), []);
+        let files: Texts = [("nginx.conf", "include .tidegate/2/conf/a/b/c;"), ("a/b/c", "x;"), ("a/d", "y;")]
+            .map(|(name, text)| (name.to_string(), text.as_bytes().to_vec()))
+            .into();
+        // (One file of the disk; one that was sent is not read.)
+        let read: Texts = [("nginx.conf", "include a/b/c;"), ("a/b/c", "x;"), ("types", "t;")]
+            .map(|(name, text)| (name.to_string(), text.as_bytes().to_vec()))
+            .into();
+        for generation in [2, 10, 9] {
+            let facts = Facts { generation, at: 7, by: "api".into(), from: None };
+            kept.write(&facts, &files, &read).expect("written");
+            assert_eq!(kept.facts(generation), Some(facts));
+        }
+        assert_eq!(kept.numbers(), [2, 9, 10]);
+        let all = kept.read(2).expect("read");
+        assert_eq!(all.get("nginx.conf").map(Vec::as_slice), Some(&b"include a/b/c;"[..]));
+        assert_eq!(all.len(), 4);
+        assert!(kept.is_same(2, &read) && !kept.is_same(2, &all) && !kept.is_same(3, &read));
+        let other = Texts::from_iter(read.keys().map(|name| (name.clone(), Vec::new())));
+        assert!(!kept.is_same(2, &other));
+        assert_eq!(fs::metadata(kept.layout.kept()).expect("a folder").mode() & 0o777, 0o700);
+        kept.mark(9);
+        assert!(kept.was_in_force(9) && !kept.was_in_force(10));
+        fs::create_dir(kept.layout.kept().join("11.new")).expect("a folder");
+        kept.clean_up();
+        kept.prune(1, &BTreeSet::from([2]));
+        assert_eq!(kept.numbers(), [2], "what is needed stays");
+        fs::write(&kept.layout.main, "old").expect("a file");
+        fs::set_permissions(&kept.layout.main, fs::Permissions::from_mode(0o640)).expect("a mode");
+        kept.place(b"new").expect("placed");
+        let main = fs::metadata(&kept.layout.main).expect("a file");
+        assert_eq!((fs::read(&kept.layout.main).expect("read"), main.mode() & 0o777), (b"new".to_vec(), 0o640));
+        assert_eq!(fs::read_dir(&dir).expect("entries").count(), 2);
+        let _ = fs::remove_dir_all(&dir);
+    }
+}

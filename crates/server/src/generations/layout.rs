@@ -1,0 +1,210 @@
+//! Where kept configurations are, and how `include` lines are moved to one and back. Pure text: no file is read here.
+//!
+//! A configuration of several files comes into force with one rename, of the main file: its `include` lines then name
+//! the folder of its generation, `.tidegate/N/conf/` beside the main file, instead of the folder of the main file itself.
+
+use conf_syntax::{FileId, Item, directives};
+use std::path::{Path, PathBuf};
+
+/// Folder of kept configurations, beside the main file.
+pub const FOLDER: &str = ".tidegate";
+/// Folder of the files, in that of a generation.
+pub const FILES: &str = "conf";
+
+/// Places of a configuration that the API may replace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The main file, as given by `-c`.
+    pub main: PathBuf,
+    /// Folder of the main file, where names of `include` start.
+    pub folder: PathBuf,
+    /// Name of the main file in its folder.
+    pub name: String,
+}
+
+impl Layout {
+    /// `None` for a path without a file name that is text.
+    pub fn of(main: &Path) -> Option<Layout> {
+        let name = main.file_name()?.to_str()?.to_string();
+        let folder = main.parent()?.to_path_buf();
+        folder.to_str()?;
+        Some(Layout { main: main.to_path_buf(), folder, name })
+    }
+    pub fn kept(&self) -> PathBuf {
+        self.folder.join(FOLDER)
+    }
+    /// Folder of a generation's files.
+    pub fn files_of(&self, generation: u64) -> PathBuf {
+        self.kept().join(generation.to_string()).join(FILES)
+    }
+    /// Returns the name of a file in the folder of the main file, and the generation whose files have it. `None`: it is
+    /// elsewhere.
+    pub fn natural(&self, path: &Path) -> Option<(Option<u64>, String)> {
+        let name = path.strip_prefix(&self.folder).ok()?.to_str()?;
+        match split_generation(name) {
+            Some((generation, rest)) => Some((Some(generation), rest.to_string())),
+            None => Some((None, name.to_string())),
+        }
+    }
+    /// Returns a path as messages name it: without the folder of a generation.
+    pub fn shown(&self, path: &Path) -> String {
+        match self.natural(path) {
+            Some((Some(_), name)) => self.folder.join(name).display().to_string(),
+            _ => path.display().to_string(),
+        }
+    }
+    /// Returns the argument of an `include` line relative to the folder of the main file; `None`: it names files elsewhere,
+    /// or in a way that is not compared.
+    pub fn relative<'a>(&self, argument: &'a str) -> Option<&'a str> {
+        let name = match argument.strip_prefix(self.folder.to_str()?) {
+            Some(rest) => rest.strip_prefix('/')?,
+            None if argument.starts_with('/') => return None,
+            None => argument,
+        };
+        let name = name.strip_prefix("./").unwrap_or(name);
+        let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+        name.split('/').all(plain).then_some(name)
+    }
+    /// Moves `include` lines for which `moves` answers to the files of a generation.
+    ///
+    /// # Errors
+    /// The line of an argument that is written in a way that cannot be moved.
+    pub fn moved(&self, text: &[u8], generation: u64, moves: impl Fn(&str) -> bool) -> Result<Vec<u8>, u32> {
+        let mut edits = Vec::new();
+        for include in includes(text) {
+            let Some(name) = self.relative(&include.argument).filter(|name| moves(name)) else { continue };
+            // (Written with an escape, the argument is not the text.)
+            let raw = text.get(include.start..include.end).unwrap_or_default();
+            let at = raw.len().checked_sub(name.len() + usize::from(include.quoted)).ok_or(include.line)?;
+            if raw.get(at..at + name.len()) != Some(name.as_bytes()) {
+                return Err(include.line);
+            }
+            edits.push((include.start + at, include.start + at, format!("{FOLDER}/{generation}/{FILES}/")));
+        }
+        Ok(edited(text, &edits))
+    }
+    /// Undoes [`Layout::moved`], for any generation.
+    pub fn unmoved(&self, text: &[u8]) -> Vec<u8> {
+        let mut edits = Vec::new();
+        for include in includes(text) {
+            let raw = text.get(include.start..include.end).unwrap_or_default();
+            let mark = format!("{FOLDER}/");
+            let found = raw.windows(mark.len()).position(|part| part == mark.as_bytes());
+            let Some(at) = found else { continue };
+            let rest = raw.get(at..).and_then(|rest| std::str::from_utf8(rest).ok()).unwrap_or_default();
+            if let Some((_, name)) = split_generation(rest) {
+                let start = include.start + at;
+                edits.push((start, start + rest.len() - name.len(), String::new()));
+            }
+        }
+        edited(text, &edits)
+    }
+    /// Finds an `include` line that names the folder of kept configurations; its line.
+    pub fn names_kept(&self, text: &[u8]) -> Option<u32> {
+        let names = |argument: &str| argument.split('/').any(|part| part == FOLDER);
+        includes(text).into_iter().find(|include| names(&include.argument)).map(|include| include.line)
+    }
+}
+
+/// Splits `.tidegate/N/conf/NAME`.
+fn split_generation(name: &str) -> Option<(u64, &str)> {
+    let rest = name.strip_prefix(FOLDER)?.strip_prefix('/')?;
+    let (number, rest) = rest.split_once('/')?;
+    Some((number.parse().ok()?, rest.strip_prefix(FILES)?.strip_prefix('/')?))
+}
+
+/// An `include` line.
+#[derive(Clone, Debug)]
+pub struct Include {
+    pub argument: String,
+    /// Bytes of the argument, with its quotes.
+    pub start: usize,
+    pub end: usize,
+    pub quoted: bool,
+    pub line: u32,
+}
+
+/// Returns the `include` lines of one file.
+pub fn includes(text: &[u8]) -> Vec<Include> {
+    fn visit(items: &[Item], found: &mut Vec<Include>) {
+        for d in directives(items) {
+            match (&d.block, d.args.as_slice()) {
+                (Some(block), _) => visit(block, found),
+                (None, [word]) if d.name.bytes == b"include" => found.push(Include {
+                    argument: word.text().into_owned(),
+                    start: word.span.start as usize,
+                    end: word.span.end as usize,
+                    quoted: word.quoted,
+                    line: d.line,
+                }),
+                _ => {}
+            }
+        }
+    }
+    let mut found = Vec::new();
+    visit(&conf_syntax::parse(FileId(0), text), &mut found);
+    found
+}
+
+/// Replaces ranges, which are in order, by texts.
+fn edited(text: &[u8], edits: &[(usize, usize, String)]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + edits.len() * 32);
+    let mut at = 0;
+    for (start, end, new) in edits {
+        out.extend_from_slice(text.get(at..*start).unwrap_or_default());
+        out.extend_from_slice(new.as_bytes());
+        at = *end;
+    }
+    out.extend_from_slice(text.get(at..).unwrap_or_default());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        Layout::of(Path::new("/etc/nginx/nginx.conf")).expect("a layout")
+    }
+
+    #[test]
+    fn include_lines_move_to_a_generation_and_back() {
+        let text = b"include conf.d/*.conf; http { include \"a b.conf\"; include /etc/nginx/x/y;\n include './z'; \
+                     include other; include /usr/share/m; include x/../y; } # include c;";
+        let moved = layout().moved(text, 12, |name| name != "other").expect("moved");
+        let want = "include .tidegate/12/conf/conf.d/*.conf; http { include \".tidegate/12/conf/a b.conf\"; \
+                    include /etc/nginx/.tidegate/12/conf/x/y;\n include './.tidegate/12/conf/z'; \
+                    include other; include /usr/share/m; include x/../y; } # include c;";
+        assert_eq!(String::from_utf8_lossy(&moved), want);
+        assert_eq!(layout().unmoved(&moved), text);
+        assert_eq!(layout().unmoved(text), text);
+        assert_eq!(layout().names_kept(&moved), Some(1));
+        assert_eq!(layout().names_kept(text), None);
+    }
+
+    #[test]
+    fn an_argument_with_an_escape_is_an_error() {
+        assert_eq!(layout().moved(b"\ninclude a\\ b;", 1, |_| true), Err(2));
+    }
+
+    #[test]
+    fn names_are_those_of_the_main_files_folder() {
+        let natural = |path: &str| layout().natural(Path::new(path));
+        assert_eq!(natural("/etc/nginx/conf.d/a"), Some((None, "conf.d/a".into())));
+        assert_eq!(natural("/etc/nginx/.tidegate/7/conf/conf.d/a"), Some((Some(7), "conf.d/a".into())));
+        assert_eq!(natural("/etc/nginx-2/a"), None);
+        assert_eq!(layout().shown(Path::new("/etc/nginx/.tidegate/7/conf/x")), "/etc/nginx/x");
+        for (argument, want) in [
+            ("a/*.conf", Some("a/*.conf")),
+            ("./a", Some("a")),
+            ("/etc/nginx/a", Some("a")),
+            ("/etc/nginxa", None),
+            ("/a", None),
+            ("../a", None),
+            ("a//b", None),
+            ("", None),
+        ] {
+            assert_eq!(layout().relative(argument), want, "{argument}");
+        }
+    }
+}

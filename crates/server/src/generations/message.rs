@@ -1,0 +1,204 @@
+//! Requests of the worker to the master about configurations, and their outcomes.
+
+use super::candidate::Texts;
+use crate::conf;
+use crate::process::codec::{Reader, Writer};
+use http_features::{Refusal, Terms, What};
+use serde_json::Value;
+
+/// Bytes of a request at most: texts, names and numbers.
+pub const REQUEST_BYTES_MAX: u64 = 24 << 20;
+
+/// A request; the outcome has its ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub ticket: u64,
+    pub what: What,
+}
+
+const MAIN: usize = 1;
+const FILES: usize = 2;
+const ROLLBACK: usize = 3;
+const LIST: usize = 4;
+const SHOW: usize = 5;
+const LEVEL: usize = 6;
+
+fn write_terms(writer: &mut Writer, terms: &Terms) {
+    writer.number(usize::from(terms.dry_run));
+    writer.number(usize::from(terms.if_match.is_some()));
+    let all = terms.if_match.as_deref().unwrap_or_default();
+    writer.number(all.len());
+    all.iter().for_each(|one| writer.number(*one as usize));
+}
+
+fn read_terms(reader: &mut Reader<'_>) -> Option<Terms> {
+    let (dry_run, has) = (reader.number()? != 0, reader.number()? != 0);
+    let count = reader.number()?;
+    let all: Option<Vec<u64>> = (0..count).map(|_| reader.number().map(|one| one as u64)).collect();
+    Some(Terms { dry_run, if_match: all.filter(|_| has) })
+}
+
+impl Request {
+    pub fn write(&self) -> Writer {
+        let mut writer = Writer::default();
+        writer.number(self.ticket as usize);
+        match &self.what {
+            What::Main(text, terms) => {
+                writer.number(MAIN);
+                write_terms(&mut writer, terms);
+                writer.string(text);
+            }
+            What::Files(texts, terms) => {
+                writer.number(FILES);
+                write_terms(&mut writer, terms);
+                writer.number(texts.len());
+                for (name, text) in texts {
+                    writer.string(name.as_bytes());
+                    writer.string(text);
+                }
+            }
+            What::Rollback(generation, terms) => {
+                writer.number(ROLLBACK);
+                write_terms(&mut writer, terms);
+                writer.number(*generation as usize);
+            }
+            What::List => writer.number(LIST),
+            What::Show(generation) => {
+                writer.number(SHOW);
+                writer.number(*generation as usize);
+            }
+            What::Level(level) => {
+                writer.number(LEVEL);
+                writer.number(level.map_or(0, usize::from));
+            }
+        }
+        writer
+    }
+
+    /// `None`: the bytes are no request.
+    pub fn read(bytes: &[u8]) -> Option<Request> {
+        let mut reader = Reader::new(bytes);
+        let ticket = reader.number()? as u64;
+        let what = match reader.number()? {
+            MAIN => {
+                let terms = read_terms(&mut reader)?;
+                What::Main(reader.string()?.to_vec(), terms)
+            }
+            FILES => {
+                let terms = read_terms(&mut reader)?;
+                let mut texts = Texts::new();
+                for _ in 0..reader.number()? {
+                    let name = String::from_utf8(reader.string()?.to_vec()).ok()?;
+                    texts.insert(name, reader.string()?.to_vec());
+                }
+                What::Files(texts, terms)
+            }
+            ROLLBACK => {
+                let terms = read_terms(&mut reader)?;
+                What::Rollback(reader.number()? as u64, terms)
+            }
+            LIST => What::List,
+            SHOW => What::Show(reader.number()? as u64),
+            LEVEL => What::Level(match reader.number()? {
+                0 => None,
+                level => Some(u8::try_from(level).ok()?),
+            }),
+            _ => return None,
+        };
+        Some(Request { ticket, what })
+    }
+}
+
+/// The outcome of a request.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub ticket: u64,
+    /// JSON, or a refusal.
+    pub result: Result<Value, Refusal>,
+    /// The configuration that a rehearsal read, for a comparison.
+    pub texts: Option<conf::Texts>,
+}
+
+impl Outcome {
+    pub fn write(&self) -> Writer {
+        let mut writer = Writer::default();
+        writer.number(self.ticket as usize);
+        match &self.result {
+            Ok(value) => {
+                writer.number(0);
+                writer.string(value.to_string().as_bytes());
+            }
+            Err(refusal) => {
+                writer.number(usize::from(refusal.status));
+                writer.string(refusal.code.as_bytes());
+                writer.string(refusal.text.as_bytes());
+                writer.string(refusal.complaints.as_ref().map(Value::to_string).unwrap_or_default().as_bytes());
+            }
+        }
+        writer.number(usize::from(self.texts.is_some()));
+        if let Some(texts) = &self.texts {
+            writer.texts(texts);
+        }
+        writer
+    }
+
+    /// `None`: the bytes are no outcome.
+    pub fn read(bytes: &[u8]) -> Option<Outcome> {
+        let mut reader = Reader::new(bytes);
+        let ticket = reader.number()? as u64;
+        let result = match reader.number()? {
+            0 => Ok(serde_json::from_slice(reader.string()?).ok()?),
+            status => {
+                let mut text = || Some(String::from_utf8_lossy(reader.string()?).into_owned());
+                let (code, words, complaints) = (text()?, text()?, text()?);
+                let code = Refusal::code(&code);
+                let complaints = serde_json::from_str(&complaints).ok();
+                Err(Refusal { status: u16::try_from(status).ok()?, code, text: words, complaints })
+            }
+        };
+        let texts = if reader.number()? != 0 { Some(reader.texts()?) } else { None };
+        Some(Outcome { ticket, result, texts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn requests_arrive_as_they_were_sent() {
+        let terms = Terms { dry_run: true, if_match: Some(vec![3, 4]) };
+        let texts: Texts = [("a".to_string(), b"x;".to_vec()), ("b/c".to_string(), Vec::new())].into();
+        for what in [
+            What::Main(b"events {}".to_vec(), Terms::default()),
+            What::Files(texts, terms.clone()),
+            What::Rollback(9, terms),
+            What::List,
+            What::Show(7),
+            What::Level(Some(8)),
+            What::Level(None),
+        ] {
+            let request = Request { ticket: 5, what };
+            let bytes = request.write();
+            assert_eq!(Request::read(bytes.bytes()), Some(request));
+            for end in 0..bytes.bytes().len() {
+                assert_eq!(Request::read(&bytes.bytes()[..end]), None, "cut");
+            }
+        }
+    }
+
+    #[test]
+    fn outcomes_arrive_as_they_were_sent() {
+        let complaints = Some(json!([{"line": 1}]));
+        let refusal = Refusal { complaints, ..Refusal::new(400, "ConfigInvalid", "no") };
+        for result in [Ok(json!({"generation": 3})), Err(refusal)] {
+            let outcome = Outcome { ticket: 1, result: result.clone(), texts: Some(conf::Texts::default()) };
+            let read = Outcome::read(outcome.write().bytes());
+            // (A configuration that was read knows its machine.)
+            assert!(read.is_none());
+            let outcome = Outcome { texts: None, ..outcome };
+            assert_eq!(Outcome::read(outcome.write().bytes()).map(|outcome| outcome.result), Some(result));
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Changes of the configuration by the API: the master checks, keeps, places and serves them, and answers the worker that
+//! asked.
+//!
+//! A change is on the disk before a worker hears of it; if the worker refuses it, the old main file is placed again. At
+//! every step the disk has the old configuration or the new one.
+
+use super::{ANSWER_PATIENCE, Master, Served};
+use crate::conf::Config;
+use crate::generations::candidate::{Candidate, Texts, check};
+use crate::generations::kept::{Facts, Kept};
+use crate::generations::layout::Layout;
+use crate::generations::message::{Outcome, Request};
+use crate::generations::steps::{self, Step};
+use crate::generations::{moved, natural};
+use crate::process::listeners::{Listeners, Purpose};
+use crate::process::reload::{self, Unprepared};
+use crate::{report, say};
+use http_features::{Refusal, Terms, What};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+/// A change that a worker is taking over.
+pub struct Change {
+    worker: i32,
+    ticket: u64,
+    generation: u64,
+    previous: u64,
+    /// The main file as it was.
+    old_main: Vec<u8>,
+    warnings: Value,
+    /// The worker process is replaced: another one tells that it serves.
+    pub awaits_start: bool,
+    /// When the change is no longer waited for.
+    pub answer_by: Instant,
+}
+
+/// What a change asks for.
+struct Wish {
+    texts: Texts,
+    terms: Terms,
+    by: &'static str,
+    from: Option<u64>,
+}
+
+fn busy(why: &str) -> Refusal {
+    Refusal::new(409, "ConfigBusy", why)
+}
+
+fn disk(e: impl std::fmt::Display) -> Refusal {
+    say!(Error, "api: {e}");
+    Refusal::internal(e.to_string())
+}
+
+impl Master {
+    /// Kept configurations, if the API may change this one.
+    fn kept_of(&self, config: &Config) -> Option<(Kept, usize)> {
+        let keep = config.http.as_ref().and_then(|http| http_features::configurations_kept(http))?;
+        let layout = Layout::of(&self.invocation.conf_file).filter(|_| self.invocation.text.is_none())?;
+        Some((Kept { layout }, keep))
+    }
+
+    /// Keeps a configuration that came from the disk, unless it is kept already; its facts.
+    pub fn keep(&self, config: &Config, by: &str) -> Option<Facts> {
+        let (kept, keep) = self.kept_of(config)?;
+        if self.change.is_none() {
+            kept.clean_up();
+        }
+        let (texts, named) = natural(&kept.layout, &config.texts.files);
+        let numbers = kept.numbers();
+        let facts = match numbers
+            .iter()
+            .rev()
+            .find(|number| kept.is_same(**number, &texts))
+            .and_then(|number| kept.facts(*number))
+        {
+            Some(facts) => facts,
+            None => {
+                base::clock::update();
+                let generation = numbers.last().map_or(1, |last| last + 1);
+                let facts = Facts { generation, at: base::clock::unix_millis(), by: by.into(), from: None };
+                if let Err(e) = kept.write(&facts, &Texts::new(), &texts) {
+                    say!(Warn, "{e}: the configuration is not kept, and cannot be changed by the API");
+                    return None;
+                }
+                facts
+            }
+        };
+        kept.mark(facts.generation);
+        let needed: BTreeSet<u64> = named.into_iter().chain([facts.generation]).collect();
+        // Those of interrupted changes.
+        for number in kept.numbers().into_iter().filter(|number| !needed.contains(number)) {
+            if !kept.was_in_force(number) {
+                kept.remove(number);
+            }
+        }
+        kept.prune(keep, &needed);
+        Some(facts)
+    }
+
+    /// Answers a request of a worker, at once or when its change is in force.
+    pub fn requested(&mut self, worker: i32, request: Request) {
+        let Request { ticket, what } = request;
+        let result = match what {
+            What::Main(text, terms) => self
+                .with_main(text)
+                .and_then(|texts| self.wish(worker, ticket, Wish { texts, terms, by: "api", from: None })),
+            What::Files(texts, terms) => self.wish(worker, ticket, Wish { texts, terms, by: "api", from: None }),
+            What::Rollback(generation, terms) => self.shown(generation).and_then(|texts| {
+                self.wish(worker, ticket, Wish { texts, terms, by: "rollback", from: Some(generation) })
+            }),
+            What::List => self.list().map(|list| Some((list, None))),
+            What::Show(generation) => self.shown(generation).and_then(|texts| {
+                let files = text_of(&texts)?;
+                Ok(Some((json!({ "generation": generation, "files": files }), None)))
+            }),
+            What::Level(level) => {
+                observe::set_level(level);
+                Ok(Some((Value::Null, None)))
+            }
+        };
+        match result {
+            Ok(None) => {}
+            Ok(Some((value, texts))) => self.answer(worker, &Outcome { ticket, result: Ok(value), texts }),
+            Err(refusal) => self.answer(worker, &Outcome { ticket, result: Err(refusal), texts: None }),
+        }
+    }
+
+    fn answer(&self, worker: i32, outcome: &Outcome) {
+        if let Some(worker) = self.workers.iter().find(|one| one.pid == worker)
+            && let Err(e) = worker.commander.outcome(outcome)
+        {
+            say!(Error, "the worker process cannot be told the outcome of a change {}", observe::os(&e));
+        }
+    }
+
+    /// Kept configurations, if the master's own configuration permits changes: a worker's word is not enough.
+    fn allowed(&self) -> Result<(Kept, Facts), Refusal> {
+        let Some((kept, _)) = self.kept_of(&self.config) else {
+            return Err(Refusal::new(405, "ConfigReadOnly", "the configuration must not be changed"));
+        };
+        match &self.config.texts.came {
+            Some(came) => Ok((kept, came.clone())),
+            None => Err(Refusal::new(503, "ConfigUnavailable", "the configuration in force could not be kept")),
+        }
+    }
+
+    /// A new main file, and the files that came by the API before.
+    fn with_main(&self, text: Vec<u8>) -> Result<Texts, Refusal> {
+        let (kept, _) = self.allowed()?;
+        let mut texts = moved(&kept.layout, &self.config.texts.files);
+        texts.insert(kept.layout.name.clone(), text);
+        Ok(texts)
+    }
+
+    fn shown(&self, generation: u64) -> Result<Texts, Refusal> {
+        let (kept, _) = self.allowed()?;
+        if kept.facts(generation).is_none() {
+            let words = format!("configuration {generation} is not kept");
+            return Err(Refusal::new(404, "ConfigNotFound", words));
+        }
+        kept.read(generation).map_err(disk)
+    }
+
+    fn list(&self) -> Result<Value, Refusal> {
+        let (kept, came) = self.allowed()?;
+        let one = |number: u64| {
+            let facts = kept.facts(number)?;
+            Some(json!({
+                "generation": number,
+                "at": facts.at,
+                "by": facts.by,
+                "from": facts.from,
+                "in_force": number == came.generation,
+                "files": kept.names(number),
+            }))
+        };
+        Ok(kept.numbers().into_iter().filter_map(one).collect())
+    }
+
+    /// Carries out a change or its rehearsal. `None`: the outcome comes later.
+    #[expect(clippy::type_complexity, reason = "an outcome's parts")]
+    fn wish(
+        &mut self,
+        worker: i32,
+        ticket: u64,
+        wish: Wish,
+    ) -> Result<Option<(Value, Option<crate::conf::Texts>)>, Refusal> {
+        let (kept, came) = self.allowed()?;
+        if let Some(wanted) = &wish.terms.if_match
+            && !wanted.contains(&came.generation)
+        {
+            let words = format!("the configuration in force is {}", came.generation);
+            return Err(Refusal::new(412, "PreconditionFailed", words));
+        }
+        if self.quitting || self.terminating || self.idle || self.new_binary.is_some() {
+            return Err(busy("the server is shutting down, or a new binary is being started"));
+        }
+        if self.change.is_some() || self.pending.is_some() || self.again || self.replace {
+            return Err(busy("another change or a reload is under way"));
+        }
+        if !self.workers.iter().any(|one| one.pid == worker && !one.exiting) {
+            return Err(busy("this worker process is being replaced"));
+        }
+        check(&wish.texts)?;
+        let generation = kept.numbers().last().copied().unwrap_or(0).max(came.generation) + 1;
+        let candidate = Candidate::new(&kept.layout, generation, wish.texts)?;
+        let purpose = if wish.terms.dry_run { Purpose::Test } else { Purpose::Serve };
+        let prepared = reload::prepare_from(&candidate, &self.invocation, &self.config, &self.listeners, purpose);
+        let shown = |path: &std::path::Path| kept.layout.shown(path);
+        let (mut config, listeners, warnings) = prepared.map_err(|unprepared| {
+            let Unprepared { why, failure } = unprepared;
+            say!(Notice, "api: a configuration was refused: {why}");
+            let complaints = failure.map(|failure| report::json(&failure.complaints, &failure.files, shown));
+            let complaints = complaints.unwrap_or_else(|| json!([{ "level": "emerg", "reason": why }]));
+            Refusal { complaints: Some(complaints), ..Refusal::new(400, "ConfigInvalid", why) }
+        })?;
+        let warnings = report::json(&warnings, &config.texts.files, shown);
+        if wish.terms.dry_run {
+            // Keys of certificates are no part of a comparison.
+            let mut texts = config.texts;
+            texts.store.files.clear();
+            let value = json!({ "dry_run": true, "generation": came.generation, "warnings": warnings });
+            return Ok(Some((value, Some(texts))));
+        }
+        steps::reached(Step::Checked);
+        let old_main = std::fs::read(&kept.layout.main)
+            .map_err(|e| disk(format_args!("open() \"{}\" failed {}", kept.layout.main.display(), observe::os(&e))))?;
+        base::clock::update();
+        let facts = Facts { generation, at: base::clock::unix_millis(), by: wish.by.into(), from: wish.from };
+        let (read, _) = natural(&kept.layout, &config.texts.files);
+        kept.write(&facts, &candidate.files, &read).map_err(disk)?;
+        steps::reached(Step::Kept);
+        if let Err(e) = kept.place(&candidate.main) {
+            kept.remove(generation);
+            return Err(disk(e));
+        }
+        steps::reached(Step::Placed);
+        say!(Notice, "api: configuration {generation} ({}) replaces {}", facts.by, came.generation);
+        config.texts.came = Some(facts);
+        self.change = Some(Change {
+            worker,
+            ticket,
+            generation,
+            previous: came.generation,
+            old_main,
+            warnings,
+            awaits_start: false,
+            answer_by: Instant::now() + 2 * ANSWER_PATIENCE,
+        });
+        self.serve_change(config, listeners);
+        Ok(None)
+    }
+
+    fn serve_change(&mut self, config: Config, listeners: Listeners) {
+        match self.install(config, listeners) {
+            Ok(Served::Asked) => steps::reached(Step::Sent),
+            Ok(Served::Replacing) => {
+                steps::reached(Step::Sent);
+                if let Some(change) = &mut self.change {
+                    change.awaits_start = true;
+                }
+            }
+            Err(why) => self.change_failed(&why),
+        }
+    }
+
+    /// The configuration serves: answers, and forgets the oldest.
+    pub fn change_done(&mut self) {
+        let Some(change) = self.change.take() else { return };
+        steps::reached(Step::InForce);
+        if let Some((kept, keep)) = self.kept_of(&self.config).or_else(|| {
+            // The new configuration has no API that changes it.
+            Layout::of(&self.invocation.conf_file).map(|layout| (Kept { layout }, usize::MAX))
+        }) {
+            kept.mark(change.generation);
+            let (_, mut needed) = natural(&kept.layout, &self.config.texts.files);
+            needed.extend([change.generation, change.previous]);
+            kept.prune(keep, &needed);
+        }
+        let value = json!({
+            "generation": change.generation, "previous": change.previous, "warnings": change.warnings,
+        });
+        self.answer(change.worker, &Outcome { ticket: change.ticket, result: Ok(value), texts: None });
+    }
+
+    /// The configuration does not serve: the old main file is placed again.
+    pub fn change_failed(&mut self, why: &str) {
+        let Some(change) = self.change.take() else { return };
+        let mut words = format!("{why}; the old configuration stays");
+        if let Some(layout) = Layout::of(&self.invocation.conf_file) {
+            let kept = Kept { layout };
+            match kept.place(&change.old_main) {
+                Ok(()) => kept.remove(change.generation),
+                Err(e) => {
+                    say!(Alert, "{e}: the main file has configuration {}, which was refused", change.generation);
+                    words = format!("{why}; the old configuration serves, but the main file has the new one: {e}");
+                }
+            }
+        }
+        let refusal = Refusal::new(500, "ConfigRefused", words);
+        self.answer(change.worker, &Outcome { ticket: change.ticket, result: Err(refusal), texts: None });
+    }
+
+    /// A worker process that should serve the configuration has not told that it does.
+    pub fn change_overdue(&mut self, now: Instant) {
+        if self.change.as_ref().is_none_or(|change| change.answer_by > now) {
+            return;
+        }
+        let Some(change) = self.change.take() else { return };
+        let words = format!(
+            "configuration {} is on the disk, but no worker process has told that it serves",
+            change.generation
+        );
+        say!(Alert, "api: {words}");
+        let refusal = Refusal::new(504, "ConfigUncertain", words);
+        self.answer(change.worker, &Outcome { ticket: change.ticket, result: Err(refusal), texts: None });
+    }
+}
+
+/// Returns files as JSON texts.
+fn text_of(texts: &Texts) -> Result<Value, Refusal> {
+    let mut files = serde_json::Map::new();
+    for (name, text) in texts {
+        let Ok(text) = std::str::from_utf8(text) else {
+            let words = format!("\"{name}\" is not UTF-8, and has no form in JSON");
+            return Err(Refusal::new(409, "ConfigFormatError", words));
+        };
+        files.insert(name.clone(), json!(text));
+    }
+    Ok(Value::Object(files))
+}

@@ -1,0 +1,97 @@
+//! Requests of the API to the master, in the worker: each has a ticket until its outcome comes.
+
+use crate::conf::{Config, Invocation};
+use crate::generations::message::{Outcome, Request};
+use crate::generations::shown::{self, Shown};
+use crate::process::channel::Channel;
+use http_features::{Refusal, Reply, What};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+/// Requests that wait for the master at most.
+const UNDER_WAY_MAX: usize = 16;
+
+/// A request, and where its outcome goes.
+pub type Submitted = (What, oneshot::Sender<Reply>);
+
+pub struct Requests {
+    sender: mpsc::Sender<Submitted>,
+    receiver: mpsc::Receiver<Submitted>,
+    under_way: HashMap<u64, Submitted>,
+    last_ticket: u64,
+}
+
+impl Requests {
+    pub fn new() -> Requests {
+        let (sender, receiver) = mpsc::channel(UNDER_WAY_MAX);
+        Requests { sender, receiver, under_way: HashMap::new(), last_ticket: 0 }
+    }
+
+    /// Shows a configuration to its API, if it has one.
+    pub fn show(&self, invocation: &Invocation, config: &Config) {
+        let has_api = config.http.as_ref().is_some_and(|http| http_features::has_api(http));
+        http_features::serve_configuration(has_api.then(|| {
+            let shown: Arc<dyn http_features::Configuration> =
+                Arc::new(Shown::new(invocation, &config.texts, self.sender.clone()));
+            shown
+        }));
+    }
+
+    /// The next request.
+    pub async fn next(&mut self) -> Option<Submitted> {
+        self.receiver.recv().await
+    }
+
+    /// Passes a request on.
+    pub fn ask(&mut self, submitted: Option<Submitted>, channel: Option<&Channel>) {
+        let Some((what, end)) = submitted else { return };
+        let refuse = |end: oneshot::Sender<Reply>, refusal| {
+            let _ = end.send(Reply { result: Err(refusal), diff: None });
+        };
+        let Some(channel) = channel else {
+            if let What::Level(level) = what {
+                observe::set_level(level);
+                let _ = end.send(Reply { result: Ok(serde_json::Value::Null), diff: None });
+                return;
+            }
+            return refuse(end, Refusal::new(503, "ConfigUnavailable", "there is no master process"));
+        };
+        if self.under_way.len() >= UNDER_WAY_MAX {
+            return refuse(
+                end,
+                Refusal::new(503, "ConfigUnavailable", "too many requests wait for the master process"),
+            );
+        }
+        self.last_ticket += 1;
+        let request = Request { ticket: self.last_ticket, what };
+        match channel.ask(&request) {
+            Ok(()) => {
+                // Texts are not needed any more.
+                let what = match request.what {
+                    What::Level(level) => What::Level(level),
+                    _ => What::List,
+                };
+                self.under_way.insert(self.last_ticket, (what, end));
+            }
+            Err(e) => {
+                let words = format!("the master process cannot be asked {}", observe::os(&e));
+                refuse(end, Refusal::new(503, "ConfigUnavailable", words));
+            }
+        }
+    }
+
+    pub fn done(&mut self, outcome: Outcome, invocation: &Invocation, config: &Config) {
+        let Some((what, end)) = self.under_way.remove(&outcome.ticket) else { return };
+        if let (What::Level(level), Ok(_)) = (what, &outcome.result) {
+            observe::set_level(level);
+        }
+        let diff = outcome.texts.map(|new| shown::diff(invocation.clone(), &config.texts, new));
+        let _ = end.send(Reply { result: outcome.result, diff });
+    }
+
+    /// The master is gone: its outcomes will not come.
+    pub fn give_up(&mut self) {
+        self.under_way.clear();
+    }
+}
