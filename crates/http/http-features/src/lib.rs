@@ -6,7 +6,7 @@
 pub mod fuzzing;
 pub mod registry;
 
-pub use acme::{Listed as AcmeCertificate, listed as acme_certificates};
+pub use acme::{Listed as AcmeCertificate, listed as acme_certificates, local_root, local_roots};
 pub use api::{EXPLAIN_PATIENCE, Explainer, explain_with, has_dashboard};
 
 mod access;

@@ -20,6 +20,11 @@ pub struct Issued {
 const AHEAD_MAX: i64 = 86_400;
 
 impl Issued {
+    /// Tells whether certificate and key belong together.
+    pub fn is_pair(&self) -> bool {
+        tls::certs::KeyPair::load(self.chain.as_bytes(), self.key.as_bytes(), &[]).is_ok()
+    }
+
     /// Checks what an authority has sent, and returns the leaf: it belongs to the key, has all names, and is valid. `now`: seconds
     /// since 1970.
     ///
