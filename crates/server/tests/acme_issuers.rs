@@ -366,8 +366,8 @@ fn certificates_of_authorities_that_lie_are_not_used() {
 fn faults_of_authorities_are_survived() {
     let (http, tls) = (free_port(), free_port());
     let site = Site::new("daemon off;", "");
-    // Nine of ten nonces are refused; two more roots.
-    let faults = [("PEBBLE_VA_NOSLEEP", "1"), ("PEBBLE_WFE_NONCEREJECT", "90"), ("PEBBLE_ALTERNATE_ROOTS", "2")];
+    // Half of the nonces are refused; two more roots.
+    let faults = [("PEBBLE_VA_NOSLEEP", "1"), ("PEBBLE_WFE_NONCEREJECT", "50"), ("PEBBLE_ALTERNATE_ROOTS", "2")];
     let Some(authority) = Authority::start_on(&site, free_port(), http, tls, None, &faults) else { return };
     let root = |number: usize| {
         let url = format!("https://127.0.0.1:{}/roots/{number}", authority.management);
@@ -467,4 +467,60 @@ fn many_certificates_are_ordered_at_a_time() {
     assert_eq!(site.log().matches("issued a certificate for").count(), count);
     running.quit();
     site.assert_no_alerts();
+}
+
+#[test]
+fn clients_of_angie_have_one_certificate_for_all_their_servers() {
+    let (http, tls, dns) = (free_port(), free_port(), free_port());
+    let Some(_names) = Names::start(dns) else { return };
+    let site = Site::new("daemon off;", "");
+    let Some(authority) = Authority::start_on(&site, free_port(), http, tls, Some(dns), &FAULTS) else { return };
+    authority.root(&site);
+    let state = site.path("state").display().to_string();
+    let conf = |more: &str, in_server: &str| {
+        format!(
+            "http {{ resolver 127.0.0.1:1; acme_client_path {state};
+                acme_client One https://127.0.0.1:{}/dir email=a@angie.test key_type=rsa key_bits=2048 max_cert_size=32k
+                    retry_after_error=10s renew_before_expiry=20d ssl_trusted_certificate=pebble.crt {more};
+                server {{ listen 127.0.0.1:{http}; }}
+                server {{ listen 127.0.0.1:{tls} ssl; server_name a.angie.test ~^c; acme one; {in_server}
+                    ssl_certificate $acme_cert_one; ssl_certificate_key $acme_cert_key_one; return 200 a; }}
+                server {{ listen 127.0.0.1:{tls} ssl; server_name b.angie.test; acme one;
+                    ssl_certificate $acme_cert_one; ssl_certificate_key $acme_cert_key_one; return 200 b; }} }}",
+            authority.port
+        )
+    };
+    site.configure("daemon off;", &conf("", ""));
+    let running = site.start();
+    site.wait_for_log("acme issuer \"one\": issued a certificate for \"a.angie.test\"", 1);
+    for name in ["a", "b"] {
+        assert_eq!(ask_as(&site, &format!("{name}.angie.test"), tls, Some("conf/root.crt")), (0, name.into()));
+    }
+    let rows = listed(&site);
+    assert_eq!(rows[0]["names"], serde_json::json!(["a.angie.test", "b.angie.test"]), "{rows}");
+    assert!(site.path("state/one/account.key").exists());
+    running.quit();
+    // Files that Angie has left are used.
+    let files = |ending: &str| {
+        let all = std::fs::read_dir(site.path("state/one")).expect("the state").flatten().map(|file| file.path());
+        all.filter(|path| path.to_string_lossy().ends_with(ending)).find(|path| !path.ends_with("account.key"))
+    };
+    std::fs::rename(files(".crt").expect("a certificate"), site.path("state/one/certificate.pem")).expect("renamed");
+    std::fs::rename(files(".key").expect("a key"), site.path("state/one/private.key")).expect("renamed");
+    drop(authority);
+    let running = site.start();
+    assert_eq!(ask_as(&site, "b.angie.test", tls, Some("conf/root.crt")), (0, "b".into()));
+    running.quit();
+    site.assert_no_alerts();
+    for (more, in_server, says) in [
+        ("challenge=dns", "", "\"challenge=dns\" is not supported"),
+        ("key_bits=1", "", "unsupported key size \"1\""),
+        ("retry_after_error=x", "", "invalid parameter \"retry_after_error=x\""),
+        ("", "acme two;", "unknown ACME client \"two\""),
+        ("", "acme_hook one;", "unknown directive \"acme_hook\""),
+        ("", "server_name *.angie.test;", "wildcard name \"*.angie.test\" needs \"challenge=dns\""),
+    ] {
+        let said = test(&site, &conf(more, in_server));
+        assert!(said.contains(says), "{says}: {said}");
+    }
 }

@@ -36,9 +36,12 @@ impl Authority {
         dns: Option<u16>,
         faults: &[(&str, &str)],
     ) -> Option<Authority> {
-        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_string()]).expect("a certificate");
-        site.write("conf/pebble.crt", &made.cert.pem());
-        site.write("conf/pebble.key", &made.signing_key.serialize_pem());
+        // Several authorities of a site have one certificate.
+        if !site.path("conf/pebble.key").exists() {
+            let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_string()]).expect("a certificate");
+            site.write("conf/pebble.crt", &made.cert.pem());
+            site.write("conf/pebble.key", &made.signing_key.serialize_pem());
+        }
         let management = free_port();
         let path = |name: &str| site.path(name).display().to_string();
         let conf = serde_json::json!({ "pebble": {

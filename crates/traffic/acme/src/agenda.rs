@@ -49,11 +49,26 @@ pub enum Blame {
     Limits,
 }
 
+/// An issuer's limits.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Orders at a time.
+    pub orders_max: usize,
+    /// Seconds until a failed order is repeated, in place of growing pauses.
+    pub retry: Option<i64>,
+}
+
+impl Limits {
+    /// Limits the orders at a time; pauses grow.
+    pub fn of(orders_max: usize) -> Limits {
+        Limits { orders_max, retry: None }
+    }
+}
+
 /// An issuer's availability.
 #[derive(Clone, Debug)]
 struct Pace {
-    /// Orders at a time.
-    orders_max: usize,
+    limits: Limits,
     under_way: usize,
     /// Failures of the issuer since its last success.
     failures: u32,
@@ -80,7 +95,7 @@ impl Pace {
 
     /// After a failure a single order finds out whether the issuer is back.
     fn is_full(&self) -> bool {
-        self.under_way >= if self.failures > 0 { 1 } else { self.orders_max }
+        self.under_way >= if self.failures > 0 { 1 } else { self.limits.orders_max }
     }
 }
 
@@ -139,10 +154,10 @@ enum Chosen {
 }
 
 impl Agenda {
-    /// `orders_max`: orders at a time, of each issuer.
-    pub fn new(orders_max: &[usize]) -> Agenda {
-        let pace = |orders_max: &usize| Pace {
-            orders_max: *orders_max,
+    /// `limits`: of each issuer.
+    pub fn new(limits: &[Limits]) -> Agenda {
+        let pace = |limits: &Limits| Pace {
+            limits: *limits,
             under_way: 0,
             failures: 0,
             paused_until: 0,
@@ -150,7 +165,7 @@ impl Agenda {
             limited_at: 0,
         };
         Agenda {
-            issuers: orders_max.iter().map(pace).collect(),
+            issuers: limits.iter().map(pace).collect(),
             tasks: BTreeMap::new(),
             next: 0,
             waiting: BTreeSet::new(),
@@ -301,9 +316,14 @@ impl Agenda {
                 Blame::Limits => pace.limit(now.steady, random),
             }
         }
+        let retry = self.issuers.get(errand.issuer).and_then(|pace| pace.limits.retry);
         let Some(task) = self.tasks.get_mut(&errand.task) else { return 0 };
         if let Some(tries) = task.tries.iter_mut().find(|tries| tries.issuer == errand.issuer) {
-            let own = if blame == Blame::Issuer { 0 } else { pause(RETRY_FIRST, tries.failures, random).max(asked) };
+            let own = match (retry, blame) {
+                (Some(retry), _) => retry.max(asked),
+                (None, Blame::Issuer) => 0,
+                (None, _) => pause(RETRY_FIRST, tries.failures, random).max(asked),
+            };
             tries.failures = tries.failures.saturating_add(1);
             tries.not_before = now.steady.saturating_add(own);
         }

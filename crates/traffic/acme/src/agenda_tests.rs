@@ -86,7 +86,7 @@ fn run(
 #[test]
 fn ten_thousand_certificates_are_renewed_within_an_authoritys_limits() {
     let mut random = Random(1);
-    let mut agenda = Agenda::new(&[4]);
+    let mut agenda = Agenda::new(&[Limits::of(4)]);
     let mut authority = Authority::new(300, 3 * 3600);
     let mut ends: HashMap<TaskId, i64> = HashMap::new();
     for _ in 0..10_000 {
@@ -128,7 +128,7 @@ fn jitter_spreads_renewals() {
 fn random_failures_of_several_issuers() {
     for seed in 1..200 {
         let mut random = Random(seed);
-        let mut agenda = Agenda::new(&[3, 2, 1]);
+        let mut agenda = Agenda::new(&[Limits::of(3), Limits::of(2), Limits::of(1)]);
         let orders: [&[usize]; 4] = [&[0, 1], &[1, 0, 2], &[2], &[0, 1, 2]];
         for at in 0..50 {
             agenda.add(orders[at % 4], at as i64, at % 7 == 0);
@@ -154,7 +154,7 @@ fn random_failures_of_several_issuers() {
 #[test]
 fn the_next_issuer_serves_while_the_first_is_down() {
     let mut random = Random(5);
-    let mut agenda = Agenda::new(&[8, 8]);
+    let mut agenda = Agenda::new(&[Limits::of(8), Limits::of(8)]);
     let mut first = Authority::new(usize::MAX, 1);
     first.down = true;
     for _ in 0..100 {
@@ -183,7 +183,7 @@ fn the_next_issuer_serves_while_the_first_is_down() {
 
 #[test]
 fn refusals_of_a_name_pause_that_name_and_issuer_alone() {
-    let mut agenda = Agenda::new(&[8, 8]);
+    let mut agenda = Agenda::new(&[Limits::of(8), Limits::of(8)]);
     let (a, b) = (agenda.add(&[0, 1], 0, false), agenda.add(&[0], 0, false));
     let of_a = agenda.start(at(0)).filter(|errand| errand.task == a).expect("due");
     assert_eq!(agenda.start(at(0)), Some(Errand { task: b, issuer: 0 }));
@@ -197,7 +197,7 @@ fn refusals_of_a_name_pause_that_name_and_issuer_alone() {
 
 #[test]
 fn pauses_grow_and_end() {
-    let mut agenda = Agenda::new(&[1]);
+    let mut agenda = Agenda::new(&[Limits::of(1)]);
     let id = agenda.add(&[0], 0, false);
     let mut time = 0;
     let mut pauses = Vec::new();
@@ -224,7 +224,7 @@ fn pauses_grow_and_end() {
 #[test]
 fn clocks_that_are_set() {
     let later = |steady: i64, wall: i64| Now { wall: at(wall).wall, steady: at(steady).steady };
-    let mut agenda = Agenda::new(&[1]);
+    let mut agenda = Agenda::new(&[Limits::of(1)]);
     agenda.add(&[0], 0, false);
     let errand = agenda.start(at(0)).expect("due");
     // Ten years ahead during an order, and back: the pause is a few seconds all the same.
@@ -243,7 +243,7 @@ fn clocks_that_are_set() {
 
 #[test]
 fn suggestions_to_renew_at_once_do_not_loop() {
-    let mut agenda = Agenda::new(&[1]);
+    let mut agenda = Agenda::new(&[Limits::of(1)]);
     let id = agenda.add(&[0], 0, false);
     let mut time = 0;
     let mut orders = 0;
@@ -265,7 +265,7 @@ fn suggestions_to_renew_at_once_do_not_loop() {
 
 #[test]
 fn clients_that_wait_come_first() {
-    let mut agenda = Agenda::new(&[1]);
+    let mut agenda = Agenda::new(&[Limits::of(1)]);
     for _ in 0..5 {
         agenda.add(&[0], 0, false);
     }
@@ -275,4 +275,14 @@ fn clients_that_wait_come_first() {
     assert!(!agenda.remove(urgent), "its order is under way");
     agenda.succeeded(errand, at(1), at(100).wall);
     assert!(agenda.remove(urgent) && agenda.len() == 5);
+}
+
+#[test]
+fn pauses_can_be_fixed() {
+    let mut agenda = Agenda::new(&[Limits { orders_max: 1, retry: Some(7200) }]);
+    agenda.add(&[0], 0, false);
+    for (blame, time) in [(Blame::Task, 0), (Blame::Issuer, 7200), (Blame::Task, 14_400)] {
+        let errand = agenda.start(at(time)).expect("due");
+        assert_eq!(agenda.failed(errand, at(time), blame, None, 0.9), 7200);
+    }
 }

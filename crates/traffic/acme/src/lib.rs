@@ -18,7 +18,7 @@ mod renewal;
 mod session;
 pub mod update;
 
-pub use agenda::{Agenda, Blame, Errand, Now, TaskId};
+pub use agenda::{Agenda, Blame, Errand, Limits, Now, TaskId};
 pub use certificate::{Issued, challenge_certificate, placeholder};
 pub use error::Error;
 pub use identifier::Identifier;

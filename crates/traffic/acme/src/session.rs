@@ -21,6 +21,8 @@ use std::time::Duration;
 const REDIRECTS_MAX: usize = 10;
 /// Tries of a signed request, after network errors, used nonces and rate limits.
 const TRIES_MAX: usize = 4;
+/// Tries with another nonce: refusals give a new one at once.
+const NONCE_TRIES_MAX: usize = 10;
 /// Longer waits that a server asks for end the order.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Pauses between two looks at a state: the first, and the longest.
@@ -241,7 +243,7 @@ impl Session {
     async fn post(&mut self, to: &str, payload: &str) -> Result<Response, Error> {
         let target = url(to)?;
         let mut pause = PAUSE;
-        let mut left = TRIES_MAX;
+        let (mut left, mut nonces) = (TRIES_MAX, NONCE_TRIES_MAX);
         loop {
             left -= 1;
             let nonce = self.nonce().await?;
@@ -257,7 +259,11 @@ impl Session {
                     let refused = refusal(&response);
                     let Error::Refused { problem, after } = &refused else { return Err(refused) };
                     let again = match () {
-                        () if problem.is("badNonce") => Some(Duration::ZERO),
+                        () if problem.is("badNonce") => {
+                            nonces -= 1;
+                            left += usize::from(nonces > 0);
+                            Some(Duration::ZERO)
+                        }
                         () if problem.is("rateLimited") => {
                             Some(after.unwrap_or(pause)).filter(|wait| *wait <= WAIT_MAX)
                         }

@@ -29,6 +29,9 @@ pub const ROWS: &[Known] = &[
     k("outlier_ejection", "tidegate", UPSTREAM, Arity::AtLeast(0), false, "", ""),
     k("retry_budget", "tidegate", UPSTREAM, Arity::Counts(0b110), false, "", ""),
     // Angie's.
+    k("acme", "ngx_http_acme_module", 0b1000, Arity::exact(1), false, "", ""),
+    k("acme_client", "ngx_http_acme_module", HTTP, Arity::AtLeast(2), false, "", ""),
+    k("acme_client_path", "ngx_http_acme_module", HTTP, Arity::exact(1), false, "acme", ""),
     k("prometheus", "ngx_http_prometheus_module", LOCATION, Arity::exact(1), false, "", ""),
     k("prometheus_template", "ngx_http_prometheus_module", HTTP, Arity::exact(1), true, "", ""),
     // Documented with nginx's commercial edition.

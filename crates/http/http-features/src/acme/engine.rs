@@ -2,7 +2,7 @@
 //!
 //! A certificate serves until its last second, whatever fails. `office.rs` runs the orders.
 
-use super::certificates;
+use super::{angie, certificates};
 use super::demand::OnDemand;
 use super::desk::issue_locally;
 use super::issuer::Source;
@@ -21,9 +21,8 @@ pub struct Engine;
 pub fn orders(plan: &HttpPlan) -> Vec<&Ordered> {
     let mut all: Vec<&Ordered> = Vec::new();
     let mut known = std::collections::HashSet::new();
-    for server in &plan.servers {
-        let location = plan.locations.get(server.location);
-        let Some(ordered) = location.and_then(|location| location.ext::<Ordered>()) else { continue };
+    let servers = plan.servers.iter().filter_map(|server| plan.locations.get(server.location)?.ext::<Ordered>());
+    for ordered in servers.chain(angie::orders(plan)) {
         if known.insert(Arc::as_ptr(&ordered.certificate)) {
             all.push(ordered);
         }
@@ -54,6 +53,12 @@ fn first(ordered: &Ordered) -> Option<(Issued, bool)> {
     let usable = |stored: &Issued| !issuer.is_local() || stored.check(&ordered.identifiers, now).is_ok();
     if let Some(stored) = folder.as_ref().and_then(|folder| folder.certificate(&stem)).filter(usable) {
         return Some((stored, false));
+    }
+    // Of Angie, whose folder it may have been.
+    if issuer.habits.is_some()
+        && let Some(found) = folder.as_ref().and_then(Folder::foreign).filter(|found| found.check(&ordered.identifiers, now).is_ok())
+    {
+        return Some((found, false));
     }
     if let Source::Local(life) = issuer.source
         && let Ok(made) = issue_locally(issuer, folder.as_ref(), &order_of(ordered, issuer, None), life)

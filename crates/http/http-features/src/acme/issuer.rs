@@ -35,6 +35,19 @@ pub enum KeySource {
     Loaded(Arc<AccountKey>),
 }
 
+/// Times of orders, where a configuration sets them.
+#[derive(Clone, Copy, Debug)]
+pub struct Habits {
+    /// Seconds before a certificate's end.
+    pub renew_before: i64,
+    /// Renews when a configuration begins.
+    pub on_load: bool,
+    /// Seconds after a failure; `None`: failed orders are not repeated.
+    pub retry: Option<i64>,
+    /// Orders at all.
+    pub enabled: bool,
+}
+
 /// Who signs.
 #[derive(Clone)]
 pub enum Source {
@@ -58,7 +71,7 @@ pub struct Issuer {
     pub name: String,
     pub source: Source,
     /// Names of the issuers to try after this one.
-    fallbacks: Vec<String>,
+    pub(super) fallbacks: Vec<String>,
     pub key: KeySource,
     pub account: Account,
     pub challenge: ChallengeKind,
@@ -70,6 +83,8 @@ pub struct Issuer {
     /// `None`: nothing is stored.
     pub state_path: Option<PathBuf>,
     pub rules: Arc<ClientRules>,
+    /// Of Angie's client.
+    pub habits: Option<Habits>,
 }
 
 /// The issuers of a configuration by name; kept in `Cx`.
@@ -264,14 +279,6 @@ impl Draft {
     }
 
     fn finish(self, cx: &mut Cx, name: &str) -> Result<Issuer, Problem> {
-        let is_dns = self.challenge == ChallengeKind::Dns01;
-        if is_dns != self.means.is_some() || (self.propagation.is_some() && !is_dns) {
-            let text =
-                format!("\"challenge dns-01\" and \"dns_hook\" or \"dns_update\" need each other in issuer \"{name}\"");
-            return Err(Problem::says(text));
-        }
-        let propagation = self.propagation.unwrap_or_default();
-        let dns = self.means.map(|means| Arc::new(Records { means, propagation }));
         let source = match (self.uri, self.local) {
             (Some(uri), None) => Source::Server(uri),
             (None, Some(life)) => {
@@ -289,6 +296,14 @@ impl Draft {
             }
             (None, None) => return Err(Problem::says(format!("\"uri\" is missing in issuer \"{name}\""))),
         };
+        let is_dns = self.challenge == ChallengeKind::Dns01;
+        if is_dns != self.means.is_some() || (self.propagation.is_some() && !is_dns) {
+            let text =
+                format!("\"challenge dns-01\" and \"dns_hook\" or \"dns_update\" need each other in issuer \"{name}\"");
+            return Err(Problem::says(text));
+        }
+        let propagation = self.propagation.unwrap_or_default();
+        let dns = self.means.map(|means| Arc::new(Records { means, propagation }));
         let mut settings =
             ClientSettings { prefix: "ssl", verify_depth: VERIFY_DEPTH, addresses: true, ..ClientSettings::default() };
         if !self.skip_verification && matches!(&source, Source::Server(url) if url.tls) {
@@ -313,6 +328,7 @@ impl Draft {
             common_name: self.common_name,
             state_path,
             rules: rules.map_err(Problem::says)?,
+            habits: None,
         })
     }
 }

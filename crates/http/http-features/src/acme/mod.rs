@@ -3,6 +3,7 @@
 //! `issuer.rs` and `order.rs` read the directives, `certificates.rs` keeps what was issued, `challenges.rs` answers authorities,
 //! `engine.rs` orders and renews on the control thread. The crate `acme` speaks the protocol.
 
+mod angie;
 mod certificates;
 mod challenges;
 mod demand;
@@ -16,7 +17,9 @@ mod order;
 mod state;
 
 use crate::shared::acme_state::{AcmeState, AcmeStates};
+use angie::Clients;
 use certificates::Certificate;
+use conf_schema::value::List;
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::handler::{CertificateHook, HandshakeHook};
 use http_engine::variable::Builtin;
@@ -47,6 +50,27 @@ directives! {
         /// about each name, with the parameter `domain`; a status of 200 to 299 permits it. `rate`: orders, ten in a minute by
         /// default. `max`: names with a certificate in memory, 1000 by default. The handshake waits for the certificate.
         acme_on_demand: demand::Line,
+        /// Defines a client of an ACME server, with one certificate for the names of all servers with `acme NAME`:
+        /// `$acme_cert_NAME` and `$acme_cert_key_NAME`. Keys and certificates are in `acme_client_path/NAME`.
+        /// Ours: `ssl_trusted_certificate=`, in place of the system's authorities.
+        /// Differs: `challenge=dns` is refused, and `max_cert_size` has no effect.
+        acme_client: List<angie::Line>,
+        /// Adds the server's names to the certificate of an `acme_client`. Regular expressions are skipped.
+        acme: List<angie::Named>,
+        /// Folder with a folder for each `acme_client`.
+        acme_client_path: ClientPath,
+    }
+}
+
+/// `acme_client_path path`
+#[derive(Clone)]
+pub struct ClientPath(PathBuf);
+
+impl Value for ClientPath {
+    const SYNTAX: &'static str = "path";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let path = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
+        Ok(ClientPath(cx.full_name(&path)))
     }
 }
 
@@ -74,6 +98,11 @@ static VARIABLES: &[Builtin] = &[
         "acme_certificate",
         |r, out| value(r, out, |c| c.chain()),
         "The server's ACME certificate with its chain.",
+    ),
+    Builtin::family(
+        "acme_cert_",
+        angie::value,
+        "The certificate of the `acme_client` NAME with its chain; `key_NAME`: the certificate's key.",
     ),
     Builtin::one("acme_certificate_key", |r, out| value(r, out, |c| c.key()), "The key of `$acme_certificate`."),
 ];
@@ -164,8 +193,8 @@ pub fn local_root(folder: &Path) -> Result<Result<PathBuf, String>, String> {
 
 fn with_certificates(plan: &HttpPlan) -> Vec<(Arc<Certificate>, Listed)> {
     let mut all: Vec<(Arc<Certificate>, Listed)> = Vec::new();
-    let servers = plan.servers.iter().filter_map(|server| plan.locations.get(server.location));
-    for ordered in servers.filter_map(|location| location.ext::<Ordered>()) {
+    let servers = plan.servers.iter().filter_map(|server| plan.locations.get(server.location)?.ext::<Ordered>());
+    for ordered in servers.chain(angie::orders(plan)) {
         if let Some((_, known)) = all.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &ordered.certificate)) {
             known.places.push(ordered.place.clone());
             continue;
@@ -217,11 +246,14 @@ impl Feature for Acme {
     fn plan_order(&self) -> PlanOrder {
         PlanOrder::Around
     }
-    fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+    fn plan_http(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         let issuers = http.cx.get::<Issuers>().all();
-        if issuers.is_empty() {
+        let clients = clients(conf, http)?;
+        if issuers.is_empty() && clients.0.is_empty() {
             return Ok(());
         }
+        *http.cx.get::<Clients>() = clients.clone();
+        http.extensions.push(Arc::new(clients));
         let roots = issuers.iter().filter(|issuer| issuer.is_local()).map(|issuer| {
             let folder = issuer.state_path.clone().map(state::Folder);
             (issuer.name.clone(), folder.map(|folder| folder.authority_file()))
@@ -243,10 +275,21 @@ impl Feature for Acme {
             return Ok(());
         }
         // Any server may be the one that an authority asks.
-        if !block.cx.get::<Issuers>().all().is_empty() {
+        if !block.cx.get::<Issuers>().all().is_empty() || !block.cx.get::<Clients>().0.is_empty() {
             block.handle(HandlerOrder::ServerChallenge, Arc::new(challenges::Answer));
         }
         let Some(conf) = conf.downcast_ref::<AcmeConf>() else { return Ok(()) };
+        for angie::Named(name) in conf.acme.iter().flat_map(|names| &names.0) {
+            let lower = name.to_ascii_lowercase();
+            let client = block.cx.get::<Clients>().0.iter().find(|client| client.name == lower).cloned();
+            let Some(client) = client else { return Err(Problem::says(format!("unknown ACME client \"{name}\""))) };
+            let resolving = block.location.extensions.iter().find_map(|state| state.downcast_ref::<Resolving>());
+            let Some(resolving) = resolving.cloned() else {
+                let text = format!("\"resolver\" is not configured, which ACME client \"{name}\" needs");
+                return Err(Problem::says(text));
+            };
+            client.add(block.server_names, resolving)?;
+        }
         if let Some(line) = &conf.acme_certificate {
             let (issuers, resolving) = issuers_of(block, &line.issuer)?;
             let ordered = line.bind(issuers, resolving, block.server_names)?;
@@ -270,6 +313,22 @@ impl Feature for Acme {
         }
         Ok(())
     }
+}
+
+/// Makes the clients of Angie's directives, and their folders.
+fn clients(conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<Clients, Problem> {
+    let Some(conf) = conf.downcast_ref::<AcmeConf>() else { return Ok(Clients::default()) };
+    let path = conf.acme_client_path.as_ref().map(|path| path.0.clone());
+    let path = path.unwrap_or_else(|| http.cx.full_name("acme"));
+    let mut clients = Clients::default();
+    for line in conf.acme_client.iter().flat_map(|lines| &lines.0) {
+        let client = line.client(http.cx, &path)?;
+        if let Some(path) = client.folder() {
+            http.folders.push(http_engine::plan::Folder { path: path.to_path_buf(), needed: true });
+        }
+        clients.0.push(Arc::new(client));
+    }
+    Ok(clients)
 }
 
 /// Returns an issuer with those that are tried after it, and their resolver.

@@ -5,10 +5,10 @@ use super::certificates::Certificate;
 use super::demand::{self, Asked, Name, OnDemand};
 use super::desk::{Desk, Failed, ORDERS_MAX, blocking};
 use super::errand::{self, Outcome, Work};
-use super::issuer::Issuer;
+use super::issuer::{Habits, Issuer};
 use super::order::Ordered;
 use super::state::{Folder, stem};
-use acme::{Agenda, Algorithm, Blame, Identifier, Now, Order, Schedule, TaskId, certificate_id};
+use acme::{Agenda, Algorithm, Blame, Identifier, Limits, Now, Order, Schedule, TaskId, certificate_id};
 use base::clock;
 use observe::{ErrorLog, Level};
 use runtime::task::JoinHandle;
@@ -33,6 +33,8 @@ const ASKS_MAX: usize = 8;
 const SLEEP_MOST: i64 = 60;
 /// Seconds between two looks for requests of operators.
 const LOOK_SECONDS: u64 = 2;
+/// Seconds after which a failed order is repeated where it is not.
+const NEVER: i64 = 10 * 365 * 86_400;
 /// Seconds until another try, while another process has the folder's lock.
 const LOCKED: i64 = 10;
 /// Failed orders of a name on demand, after which a handshake has to ask again, and the seconds until it can.
@@ -43,6 +45,12 @@ const DEMAND_PAUSE: i64 = 3600;
 pub fn random() -> f64 {
     let [a, b, c, d, ..] = net::random::bytes16();
     f64::from(u32::from_le_bytes([a, b, c, d])) / f64::from(u32::MAX)
+}
+
+/// Returns the limits of an issuer.
+fn limits(issuer: &Issuer) -> Limits {
+    let retry = issuer.habits.map(|habits| habits.retry.unwrap_or(NEVER));
+    Limits { orders_max: ORDERS_MAX, retry }
 }
 
 /// Returns the time for the agenda.
@@ -95,6 +103,7 @@ pub struct Job {
     pub store: Option<Rc<Store>>,
     /// Of its first issuer.
     home: usize,
+    habits: Option<Habits>,
     /// The issuer of the present certificate.
     pub served_by: Cell<Option<usize>>,
     /// The last failure and its time, until an order succeeds.
@@ -116,7 +125,12 @@ impl Job {
     }
     /// Returns the time of the renewal, by the certificate alone; 0 without one.
     pub fn renewal(&self) -> i64 {
-        self.certificate.leaf().map_or(0, |leaf| Schedule::of(leaf.not_before, leaf.not_after, random()).at)
+        let Some(leaf) = self.certificate.leaf() else { return 0 };
+        let usual = Schedule::of(leaf.not_before, leaf.not_after, random()).at;
+        let Some(habits) = self.habits else { return usual };
+        // A certificate that is shorter than the time before its end would be renewed at once, again and again.
+        let half = leaf.not_before.saturating_add(leaf.not_after.saturating_sub(leaf.not_before) / 2);
+        leaf.not_after.saturating_sub(habits.renew_before).max(half)
     }
 }
 
@@ -204,7 +218,7 @@ impl Office {
             }
         }
         let mut office = Office {
-            agenda: Agenda::new(&vec![ORDERS_MAX; desks.len()]),
+            agenda: Agenda::new(&desks.iter().map(|desk| limits(&desk.issuer)).collect::<Vec<_>>()),
             desks,
             jobs: HashMap::new(),
             stores: Vec::new(),
@@ -224,6 +238,7 @@ impl Office {
                 stem: stem(&ordered.identifiers, ordered.key),
                 store: office.store(ordered.issuers.first().and_then(|issuer| issuer.state_path.clone()).map(Folder)),
                 home: 0,
+                habits: ordered.issuers.first().and_then(|issuer| issuer.habits),
                 served_by: Cell::new(None),
                 error: RefCell::default(),
                 wanted: Cell::new(false),
@@ -267,6 +282,11 @@ impl Office {
                 // By a server that is not configured any more, a staging one say: it serves until there is a new one.
                 Some(None) => at = 0,
             }
+        }
+        match job.habits {
+            Some(habits) if !habits.enabled => at = i64::MAX,
+            Some(habits) if habits.on_load => at = 0,
+            _ => {}
         }
         let id = self.agenda.add(&order, at, urgent);
         if job.served_by.get().is_some() {
@@ -628,6 +648,7 @@ impl Office {
             certificate: Arc::clone(&name.certificate),
             store: self.store(demand.folder().map(Folder)),
             home: 0,
+            habits: None,
             served_by: Cell::new(None),
             error: RefCell::default(),
             wanted: Cell::new(false),
@@ -641,7 +662,7 @@ impl Office {
     fn may_order(&mut self, demand: &OnDemand) -> bool {
         let at = demand::steady();
         // A minute's orders may come at once.
-        let most = demand.rate.0.saturating_mul(60).max(1000);
+        let most = demand.rate.0.saturating_mul(60).div_ceil(1000).max(1).saturating_mul(1000);
         let allowance =
             self.allowances.entry(Arc::clone(demand.id())).or_insert(Allowance { left: most, at });
         let passed = u64::try_from(at.saturating_sub(allowance.at)).unwrap_or(0);

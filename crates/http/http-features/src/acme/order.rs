@@ -42,7 +42,7 @@ fn invalid(name: &str) -> Problem {
 }
 
 /// Adds a name; `.example.com` stands for the name itself and `www`.
-fn add(name: &str, all: &mut Vec<Identifier>) -> Result<(), Problem> {
+pub(super) fn add(name: &str, all: &mut Vec<Identifier>) -> Result<(), Problem> {
     let names = match name.strip_prefix('.') {
         Some(rest) => vec![rest.to_string(), format!("www.{rest}")],
         None => vec![name.to_string()],

@@ -117,6 +117,11 @@ impl Folder {
         let with = |name: &String| Some(Issued { chain: chain.clone(), key: self.read(name)? });
         keys.iter().filter_map(with).find(Issued::is_pair)
     }
+    /// Reads a certificate that Angie has stored.
+    pub fn foreign(&self) -> Option<Issued> {
+        let found = Issued { chain: self.read("certificate.pem")?, key: self.read("private.key")? };
+        found.is_pair().then_some(found)
+    }
     /// Stores a certificate. At each moment a crash leaves the old pair or the new one: the key waits under another name until
     /// its certificate has taken the place of the old one.
     pub fn store(&self, stem: &str, issued: &Issued) -> std::io::Result<()> {
