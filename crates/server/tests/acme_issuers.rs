@@ -477,17 +477,17 @@ fn clients_of_angie_have_one_certificate_for_all_their_servers() {
     let Some(authority) = Authority::start_on(&site, free_port(), http, tls, Some(dns), &FAULTS) else { return };
     authority.root(&site);
     let state = site.path("state").display().to_string();
+    let port = authority.port;
     let conf = |more: &str, in_server: &str| {
         format!(
             "http {{ resolver 127.0.0.1:1; acme_client_path {state};
-                acme_client One https://127.0.0.1:{}/dir email=a@angie.test key_type=rsa key_bits=2048 max_cert_size=32k
+                acme_client One https://127.0.0.1:{port}/dir email=a@angie.test key_type=rsa key_bits=2048 max_cert_size=32k
                     retry_after_error=10s renew_before_expiry=20d ssl_trusted_certificate=pebble.crt {more};
                 server {{ listen 127.0.0.1:{http}; }}
                 server {{ listen 127.0.0.1:{tls} ssl; server_name a.angie.test ~^c; acme one; {in_server}
                     ssl_certificate $acme_cert_one; ssl_certificate_key $acme_cert_key_one; return 200 a; }}
                 server {{ listen 127.0.0.1:{tls} ssl; server_name b.angie.test; acme one;
-                    ssl_certificate $acme_cert_one; ssl_certificate_key $acme_cert_key_one; return 200 b; }} }}",
-            authority.port
+                    ssl_certificate $acme_cert_one; ssl_certificate_key $acme_cert_key_one; return 200 b; }} }}"
         )
     };
     site.configure("daemon off;", &conf("", ""));

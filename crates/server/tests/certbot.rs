@@ -38,7 +38,7 @@ fn certbot_installs_and_renews_a_certificate() {
     site.write(
         "conf/nginx.conf",
         &format!(
-            "daemon off;\npid {};\nerror_log {} info;\nevents {{ }}\nhttp {{\n    include sites/*.conf;\n}}\n",
+            "daemon off;\npid {};\nerror_log {} info;\nevents {{ }}\nhttp {{\n    access_log off;\n    include sites/*.conf;\n}}\n",
             path("logs/nginx.pid"),
             path("logs/error.log")
         ),

@@ -322,6 +322,9 @@ fn clients(conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Resul
     let path = path.unwrap_or_else(|| http.cx.full_name("acme"));
     let mut clients = Clients::default();
     for line in conf.acme_client.iter().flat_map(|lines| &lines.0) {
+        if clients.0.is_empty() {
+            http.folders.push(http_engine::plan::Folder { path: path.clone(), needed: true });
+        }
         let client = line.client(http.cx, &path)?;
         if let Some(path) = client.folder() {
             http.folders.push(http_engine::plan::Folder { path: path.to_path_buf(), needed: true });
