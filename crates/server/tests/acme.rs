@@ -4,83 +4,10 @@
 mod support;
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use support::pebble::{Authority, Names, ask};
 use support::zone::Zone;
 use support::{Site, free_port, text, wait};
-
-/// An authority that asks the given ports instead of 80 and 443. Ends with its owner.
-struct Authority {
-    child: Child,
-    port: u16,
-    management: u16,
-}
-
-impl Drop for Authority {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Authority {
-    /// `None` where pebble is not installed.
-    fn start(site: &Site, http: u16, tls: u16) -> Option<Authority> {
-        Authority::start_with(site, http, tls, None)
-    }
-    /// `dns`: port of the name server that it asks.
-    fn start_with(site: &Site, http: u16, tls: u16, dns: Option<u16>) -> Option<Authority> {
-        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_string()]).expect("a certificate");
-        site.write("conf/pebble.crt", &made.cert.pem());
-        site.write("conf/pebble.key", &made.signing_key.serialize_pem());
-        let (port, management) = (free_port(), free_port());
-        let path = |name: &str| site.path(name).display().to_string();
-        let conf = serde_json::json!({ "pebble": {
-            "listenAddress": format!("127.0.0.1:{port}"),
-            "managementListenAddress": format!("127.0.0.1:{management}"),
-            "certificate": path("conf/pebble.crt"),
-            "privateKey": path("conf/pebble.key"),
-            "httpPort": http,
-            "tlsPort": tls,
-            "ocspResponderURL": "",
-            "externalAccountBindingRequired": false,
-        }});
-        site.write("conf/pebble.json", &conf.to_string());
-        let mut command = Command::new("pebble");
-        if let Some(port) = dns {
-            command.args(["-dnsserver", &format!("127.0.0.1:{port}")]);
-        }
-        let child = command
-            .arg("-config")
-            .arg(site.path("conf/pebble.json"))
-            .envs([("PEBBLE_VA_NOSLEEP", "1"), ("PEBBLE_WFE_NONCEREJECT", "30")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let Ok(child) = child else {
-            eprintln!("pebble is not installed: no certificate is ordered");
-            return None;
-        };
-        let authority = Authority { child, port, management };
-        wait("pebble", || std::net::TcpStream::connect(("127.0.0.1", port)).map(drop));
-        wait("pebble's management", || std::net::TcpStream::connect(("127.0.0.1", management)).map(drop));
-        Some(authority)
-    }
-
-    /// Stores the root that issued certificates lead to.
-    fn root(&self, site: &Site) {
-        let url = format!("https://127.0.0.1:{}/roots/0", self.management);
-        let output = Command::new("curl").args(["-sk", &url]).output().expect("curl");
-        site.write("conf/root.crt", &text(&output.stdout));
-    }
-}
-
-/// Asks over TLS, trusting nothing but the authority's root.
-fn ask(site: &Site, port: u16) -> String {
-    let url = format!("https://127.0.0.1:{port}/");
-    let output = Command::new("curl").args(["-s", "--cacert"]).arg(site.path("conf/root.crt")).arg(&url).output();
-    let output = output.expect("curl");
-    format!("{} {}", output.status.code().unwrap_or(-1), text(&output.stdout).trim())
-}
 
 fn orders_of(site: &Site) -> usize {
     site.log().matches("issued a certificate for").count()
@@ -326,60 +253,6 @@ fn orders_survive_kills_at_their_steps() {
         running.quit();
     }
     site.assert_no_alerts();
-}
-
-/// A name server whose TXT records are set over HTTP. Ends with its owner.
-struct Names(Child, u16);
-
-impl Drop for Names {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Names {
-    /// `None` where it is not installed. Versions differ in the name of an option.
-    fn start(dns: u16) -> Option<Names> {
-        let management = free_port();
-        for option in ["-dns01", "-dnsserver"] {
-            let command = Command::new("pebble-challtestsrv")
-                .args(["-management", &format!("127.0.0.1:{management}"), option, &format!("127.0.0.1:{dns}")])
-                .args([
-                    "-http01",
-                    "",
-                    "-https01",
-                    "",
-                    "-tlsalpn01",
-                    "",
-                    "-defaultIPv6",
-                    "",
-                    "-defaultIPv4",
-                    "127.0.0.1",
-                ])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn();
-            let Ok(child) = command else {
-                eprintln!("pebble-challtestsrv is not installed: nothing is proven by DNS");
-                return None;
-            };
-            let mut names = Names(child, management);
-            let ready = wait("the name server", || {
-                if std::net::TcpStream::connect(("127.0.0.1", management)).is_ok() {
-                    return Ok(true);
-                }
-                match names.0.try_wait() {
-                    Ok(None) => Err("it starts"),
-                    _ => Ok(false),
-                }
-            });
-            if ready {
-                return Some(names);
-            }
-        }
-        panic!("pebble-challtestsrv knows neither option")
-    }
 }
 
 #[test]

@@ -14,6 +14,8 @@ use support::{Site, free_port, text, wait};
 struct Browser {
     port: u16,
     cookies: HashMap<String, String>,
+    /// Further fields of requests, each with its line end.
+    fields: String,
 }
 
 struct Answer {
@@ -36,7 +38,7 @@ impl Answer {
 
 impl Browser {
     fn new(port: u16) -> Browser {
-        Browser { port, cookies: HashMap::new() }
+        Browser { port, ..Browser::default() }
     }
     fn get(&mut self, path: &str) -> Answer {
         self.ask("GET", path)
@@ -44,9 +46,10 @@ impl Browser {
     fn ask(&mut self, method: &str, path: &str) -> Answer {
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let cookies = if cookies.is_empty() { String::new() } else { format!("Cookie: {}\r\n", cookies.join("; ")) };
-        let port = self.port;
-        let request =
-            format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{cookies}Connection: close\r\n\r\n");
+        let (port, fields) = (self.port, &self.fields);
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{cookies}{fields}Connection: close\r\n\r\n"
+        );
         let answered = Client::connect(port).and_then(|mut client| client.ask_for_all(&request));
         let (status, head, body) = answered.unwrap_or_else(|e| panic!("{method} {path}: {e}"));
         for line in head.lines().filter_map(|line| line.strip_prefix("Set-Cookie: ")) {
@@ -430,4 +433,45 @@ fn configurations_that_cannot_work_are_refused() {
         let said = text(&output.stderr);
         assert!(!output.status.success() && said.contains(says), "{block} {more}: {said}");
     }
+}
+
+/// Every combination of passed and failed checks: with `satisfy any` one is enough, with `satisfy all` none may fail.
+#[test]
+fn satisfy_counts_all_checks_alike() {
+    // Signed with the key of the file.
+    const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsImtpZCI6Im9uZSJ9.eyJzdWIiOiJqb2UiLCJuIjo3LCJhZG1pbiI6ZmFsc2UsImdyb3VwcyI6WyJhIiwiYiJdLCJpbmZvIjp7ImUtbWFpbCI6ImpvZUBleGFtcGxlLmNvbSIsImpvYiB0aXRsZSI6IngifSwidXNlcklkIjoiVTEifQ.lmJNxIZzD2QCFjnigjt9mLYaT3rKjqmbl86uO4VM6VE";
+    let (provider, port) = (Provider::start(), free_port());
+    let mut locations = String::from("location = /yes { internal; return 204; } location = /no { internal; return 403; }\n");
+    for satisfy in ["any", "all"] {
+        for (access, rule) in [("in", "allow all"), ("out", "deny all")] {
+            for (request, answer) in [("in", "/yes"), ("out", "/no")] {
+                locations.push_str(&format!(
+                    "location /{satisfy}/{access}/{request}/ {{ satisfy {satisfy}; {rule}; auth_request {answer};
+                        auth_basic b; auth_basic_user_file passwords; auth_jwt j token=$arg_token; auth_jwt_key_file keys;
+                        auth_oidc idp; try_files /page =404; }}\n"
+                ));
+            }
+        }
+    }
+    let site = site(port, &provider, "", &locations);
+    site.write("conf/passwords", "joe:{PLAIN}secret\n");
+    site.write("conf/keys", r#"{"keys":[{"k":"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY","kid":"one","kty":"oct"}]}"#);
+    let running = site.start();
+    let user = Browser::logged_in(port, &provider);
+    for passed in 0..32_u32 {
+        let is = |check: u32| passed & (1 << check) != 0;
+        let word = |check| if is(check) { "in" } else { "out" };
+        let mut browser = if is(2) { user.clone() } else { Browser::new(port) };
+        let password = if is(3) { "am9lOnNlY3JldA==" } else { "am9lOndyb25n" };
+        browser.fields = format!("Authorization: Basic {password}\r\n");
+        let token = if is(4) { TOKEN.to_string() } else { TOKEN.replace(".lmJ", ".lmK") };
+        for (satisfy, wanted) in [("any", passed != 0), ("all", passed == 31)] {
+            let path = format!("/{satisfy}/{}/{}/?token={token}", word(0), word(1));
+            let status = browser.get(&path).status;
+            assert_eq!(status == 200, wanted, "{satisfy} {passed:05b}: {status}");
+            assert!([200, 302, 401, 403].contains(&status), "{satisfy} {passed:05b}: {status}");
+        }
+    }
+    running.quit();
+    site.assert_no_alerts();
 }

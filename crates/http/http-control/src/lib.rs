@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
-pub use acme::{Listed as AcmeCertificate, listed as acme_certificates};
+pub use acme::{Listed as AcmeCertificate, listed as acme_certificates, local_root, local_roots};
 pub use api::{
     Configuration, EXPLAIN_PATIENCE, Explainer, Refusal, Reply, Terms, What, configurations_kept, explain_with,
     has_api, has_dashboard, has_writes, serve_configuration,

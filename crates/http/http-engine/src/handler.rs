@@ -151,5 +151,20 @@ impl std::fmt::Debug for Body {
     }
 }
 
+/// Gets certificates for names that are not configured, as the server of a handshake says; kept with the plan.
+pub struct CertificateHook(
+    pub std::sync::Arc<dyn Fn(&crate::plan::Location, &tls::ClientHello) -> Option<Certifying> + Send + Sync>,
+);
+
+/// The certificate of a handshake by [`CertificateHook`].
+pub enum Certifying {
+    Known(tls::certs::CertificateSet),
+    Wait(std::sync::Arc<tls::Wait>),
+    /// No certificate for this name.
+    Refused,
+    /// None for now.
+    Failed,
+}
+
 /// Chooses the rules of handshakes that concern no server; kept with the plan.
 pub struct HandshakeHook(pub std::sync::Arc<dyn Fn(&tls::ClientHello) -> Option<tls::Choice> + Send + Sync>);

@@ -2,7 +2,7 @@
 //! ([`misdirected`], [`refused`]; nginx: `ngx_http_ssl_servername`, `ngx_http_process_request`).
 
 use crate::connection::Connection;
-use crate::handler::HandshakeHook;
+use crate::handler::{CertificateHook, Certifying, HandshakeHook};
 use crate::path;
 use crate::plan::{HttpPlan, Listener};
 use crate::request::Request;
@@ -148,6 +148,17 @@ impl HttpPlan {
         let (tls, rules) = self.rules_of(r.scope.server).or_else(|| self.rules_of(listener.default_server))?;
         if rules.reject {
             return Some((Choice::Reject, r.scope.server));
+        }
+        if let Some(CertificateHook(hook)) = self.ext()
+            && let Some(certifying) = self.locations.get(r.scope.location).and_then(|location| hook(location, hello))
+        {
+            let choice = match certifying {
+                Certifying::Known(set) => Choice::WithCertificates(Arc::clone(rules), set),
+                Certifying::Wait(wait) => Choice::Wait(wait),
+                Certifying::Refused => Choice::Reject,
+                Certifying::Failed => Choice::Fail,
+            };
+            return Some((choice, r.scope.server));
         }
         let Some(dynamic) = &tls.certificates else { return Some((Choice::Rules(Arc::clone(rules)), r.scope.server)) };
         let choice = match dynamic.load(&mut r) {

@@ -30,6 +30,7 @@ mod stream;
 #[cfg(test)]
 mod testing;
 pub mod verify;
+mod wait;
 pub mod x509;
 
 pub use channel::{Channel, ChannelError, Socket};
@@ -40,6 +41,7 @@ pub use hello::{ClientHello, HELLO_MAX, Peek, peek};
 pub use server::{Choice, Protocols, ServerRules, ServerSettings, SessionStore, VerifyClient};
 pub use session::{SessionCache, TICKET_KEY_SIZES, TicketKeys};
 pub use stream::{Received, TlsStream};
+pub use wait::Wait;
 
 use std::sync::Arc;
 

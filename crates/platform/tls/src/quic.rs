@@ -242,7 +242,8 @@ impl Handshake {
                 (rules, config)
             }
             Choice::Reject => return Err(alert(UNRECOGNIZED_NAME, TlsError::Rejected.to_string())),
-            Choice::Fail => return Err(alert(INTERNAL_ERROR, "no certificate could be loaded")),
+            // quinn-proto cannot resume a handshake later; browsers come over TCP first.
+            Choice::Fail | Choice::Wait(_) => return Err(alert(INTERNAL_ERROR, "no certificate could be loaded")),
         };
         if rules.reject {
             return Err(alert(UNRECOGNIZED_NAME, TlsError::Rejected.to_string()));

@@ -3,6 +3,7 @@
 use crate::certs::{CertificateSet, KeyPair, Resolver};
 use crate::session::{ScopedCache, Tickets};
 use crate::verify::{ClientVerifier, RevocationList, Trust};
+use crate::wait::Wait;
 use crate::x509::Certificate;
 use crate::{Clock, Scope, SessionCache, TicketKeys, ciphers, groups};
 use aws_lc_rs::digest;
@@ -126,6 +127,8 @@ pub enum Choice {
     Reject,
     /// Alert `internal_error`: a certificate could not be loaded.
     Fail,
+    /// The certificate is being ordered: a driver that can wait asks again at the end. Otherwise like `Fail`.
+    Wait(Arc<Wait>),
 }
 
 #[derive(Debug)]

@@ -326,7 +326,7 @@ impl TlsStream {
                 self.alert(UNRECOGNIZED_NAME);
                 return Err(self.fail(TlsError::Rejected));
             }
-            Choice::Fail => {
+            Choice::Fail | Choice::Wait(_) => {
                 self.alert(INTERNAL_ERROR);
                 return Err(self.fail(TlsError::Protocol("no certificate could be loaded".into())));
             }

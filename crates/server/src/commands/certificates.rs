@@ -15,7 +15,7 @@ use tls::x509::{Certificate, name, time};
 
 pub const HELP: &str = "\
 Usage: tidegate certificates [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--json] [--within DAYS]
-                             [--renew NAME | --renew-all]
+                             [--renew NAME | --renew-all | --local-root FILE]
 
 Lists the certificates that a configuration names: their names, issuer and end, and where they are
 configured. Certificates by ACME have the state of their orders, the last error and the time of the
@@ -25,12 +25,14 @@ next order, as the running server stores them in \"state_path\".
   tidegate certificates --within 14         for monitoring: exit code 1 if one ends within two weeks
   tidegate certificates --renew example.com order a certificate anew
   tidegate certificates --json              print a JSON array
+  tidegate certificates --local-root a.crt  export the certificate of the local authority, for clients to trust
 
   -c, -p, -g   as for the server
   --within     days of validity below which the exit code is 1 (default: 0)
   --renew      ask the running server to order the ACME certificates with this name; it begins
                within seconds, and serves the old certificate until the new one is there
   --renew-all  ask for all ACME certificates
+  --local-root write the certificates of the configuration's local authorities to a file (-: standard output)
 
 Certificates whose file is chosen by variables are not listed. --renew leaves a file in \"state_path\";
 a server that is not running orders when it starts.
@@ -48,6 +50,7 @@ struct Asked {
     within: i64,
     renew: Option<String>,
     renew_all: bool,
+    local_root: Option<String>,
     rest: Vec<OsString>,
 }
 
@@ -63,6 +66,7 @@ fn parse(arguments: &[OsString]) -> Result<Asked, String> {
             Some("--json") => asked.json = true,
             Some("--renew-all") => asked.renew_all = true,
             Some("--renew") => asked.renew = Some(value()?),
+            Some("--local-root") => asked.local_root = Some(value()?),
             Some("--within") => {
                 let days = value()?;
                 asked.within = days
@@ -103,6 +107,10 @@ pub fn run(arguments: &[OsString]) -> i32 {
             return 2;
         }
     };
+    if let Some(file) = &asked.local_root {
+        let roots = config.http.as_deref().map(http_features::local_roots).unwrap_or_default();
+        return export(&roots, file);
+    }
     let acme = config.http.as_deref().map(http_features::acme_certificates).unwrap_or_default();
     if asked.renew.is_some() || asked.renew_all {
         return renew(&acme, asked.renew.as_deref());
@@ -119,6 +127,40 @@ pub fn run(arguments: &[OsString]) -> i32 {
     }
     let soon = |row: &Row| row.leaf.as_ref().map_or(true, |leaf| leaf.not_after - now <= asked.within * DAY);
     i32::from(rows.iter().any(soon))
+}
+
+/// Writes the certificates of local authorities to a file.
+fn export(roots: &[(String, Option<PathBuf>)], file: &str) -> i32 {
+    if roots.is_empty() {
+        eprintln!("tidegate: the configuration has no issuer with \"local_authority\"");
+        return 1;
+    }
+    let mut out = String::new();
+    for (issuer, root) in roots {
+        let Some(root) = root else {
+            eprintln!("tidegate: issuer \"{issuer}\" has \"state_path off\": its authority ends with the server");
+            return 1;
+        };
+        match std::fs::read_to_string(root) {
+            Ok(text) => out.push_str(&text),
+            Err(e) => {
+                eprintln!("tidegate: \"{}\" cannot be read {}", root.display(), observe::os(&e));
+                eprintln!("  = the server creates the authority of issuer \"{issuer}\" when it starts");
+                return 1;
+            }
+        }
+    }
+    if file == "-" {
+        print!("{out}");
+        return 0;
+    }
+    match std::fs::write(file, out) {
+        Ok(()) => 0,
+        Err(e) => {
+            eprintln!("tidegate: \"{file}\" cannot be written {}", observe::os(&e));
+            1
+        }
+    }
 }
 
 fn renew(acme: &[AcmeCertificate], name: Option<&str>) -> i32 {
@@ -211,7 +253,7 @@ impl Row {
             json!({
                 "issuer": acme.issuer, "uri": acme.uri, "challenge": acme.challenge, "state": status("state"),
                 "failures": status("failures"), "last_error": status("error"), "last_error_at": status("error_at"),
-                "next_order_at": status("next_order"),
+                "next_order_at": status("next_order"), "served_by": status("served_by"),
             })
         });
         let leaf = self.leaf.as_ref().ok();
@@ -257,6 +299,9 @@ impl Row {
             let text = |name: &str| status.as_ref()?.get(name)?.as_str();
             let state = text("state").unwrap_or("no order yet");
             line("acme", &format!("issuer \"{}\", {}: {state}", acme.issuer, acme.challenge));
+            if let Some(by) = text("served_by").filter(|by| *by != acme.issuer) {
+                line("issued by", &format!("\"{by}\", in place of \"{}\"", acme.issuer));
+            }
             if let Some(at) = number("next_order") {
                 line("next order", &if at <= now { "now".into() } else { time::print(at) });
             }
@@ -279,7 +324,7 @@ mod tests {
         let parse = |words: &[&str]| parse(&words.iter().map(OsString::from).collect::<Vec<_>>());
         let asked = parse(&["-c", "a", "--within", "14", "--json"]).expect("valid");
         assert!(asked.json && asked.within == 14 && asked.rest == ["-c", "a"]);
-        for wrong in [&["--within"][..], &["--within", "-1"], &["--within", "x"], &["--renew"]] {
+        for wrong in [&["--within"][..], &["--local-root"], &["--within", "-1"], &["--within", "x"], &["--renew"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -83,7 +83,7 @@ fn bash() -> String {
     esac
     case ${{COMP_WORDS[1]}} in
         explain) COMPREPLY=($(compgen -W '{names} -c -p -g -X -H --from --to --json' -- \"$word\")) ;;
-        certificates) COMPREPLY=($(compgen -W '-c -p -g --json --within --renew --renew-all' -- \"$word\")) ;;
+        certificates) COMPREPLY=($(compgen -W '-c -p -g --json --within --renew --renew-all --local-root' -- \"$word\")) ;;
         lint) COMPREPLY=($(compgen -W '-c -p -g --format --level --off --list --explain {checks}' -- \"$word\")) ;;
         diff) COMPREPLY=($(compgen -W '-p -g --json' -f -- \"$word\")) ;;
         convert) COMPREPLY=($(compgen -W 'apache --root --php --listen --server-root --snippet -o' -f -- \"$word\")) ;;
@@ -125,7 +125,7 @@ _tidegate() {{
     )
     case $words[2] in
         explain) compadd -- {names}; return ;;
-        certificates) _arguments '-c[configuration file]:file:_files' '--json[print JSON]' '--within[days]:days:' '--renew[name]:name:' '--renew-all[all of ACME]'; return ;;
+        certificates) _arguments '-c[configuration file]:file:_files' '--json[print JSON]' '--within[days]:days:' '--renew[name]:name:' '--renew-all[all of ACME]' '--local-root[export the local authority]:file:_files'; return ;;
         lint) _arguments '-c[configuration file]:file:_files' '--format[format]:format:(text json sarif)' '--level[least level]:level:(note warning error)' '--off[check]:check:({checks})' '--explain[check]:check:({checks})' '--list[all checks]'; return ;;
         diff) _arguments '--json[JSON]' '*:file:_files'; return ;;
         convert) _arguments '1:from:(apache)' '--php[address]:address:' '--root[folder]:folder:_files -/' '--snippet[server blocks alone]' '-o[output]:file:_files' '*:file:_files'; return ;;

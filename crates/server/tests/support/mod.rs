@@ -11,6 +11,7 @@ pub mod mail;
 pub mod openmetrics;
 pub mod origin;
 pub mod otlp;
+pub mod pebble;
 pub mod provider;
 pub mod simulated;
 pub mod zone;

@@ -4,6 +4,8 @@ use crate::identifier::Identifier;
 use crate::key::Algorithm;
 use rcgen::string::Ia5String;
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, KeyPair, SanType};
+use std::net::IpAddr;
+use tls::x509::Certificate as Leaf;
 
 /// An issued certificate.
 #[derive(Clone, Debug)]
@@ -14,7 +16,49 @@ pub struct Issued {
     pub key: String,
 }
 
-fn alternative(identifier: &Identifier) -> Result<SanType, String> {
+/// Seconds by which a certificate may begin in the future: clocks differ.
+const AHEAD_MAX: i64 = 86_400;
+
+impl Issued {
+    /// Tells whether certificate and key belong together.
+    pub fn is_pair(&self) -> bool {
+        tls::certs::KeyPair::load(self.chain.as_bytes(), self.key.as_bytes(), &[]).is_ok()
+    }
+
+    /// Checks what an authority has sent, and returns the leaf: it belongs to the key, has all names, and is valid. `now`: seconds
+    /// since 1970.
+    ///
+    /// # Errors
+    /// A description of the fault.
+    pub fn check(&self, identifiers: &[Identifier], now: i64) -> Result<Leaf, String> {
+        let wrong = |why: String| format!("the server sent an unusable certificate: {why}");
+        let pair = tls::certs::KeyPair::load(self.chain.as_bytes(), self.key.as_bytes(), &[]);
+        let pair = pair.map_err(|why| wrong(why.to_string()))?;
+        let leaf = pair.leaf().ok_or_else(|| wrong("it is empty".into()))?;
+        let missing = identifiers.iter().find(|identifier| !has(leaf, identifier));
+        if let Some(missing) = missing {
+            return Err(wrong(format!("it is not for \"{missing}\"")));
+        }
+        if leaf.not_after <= now {
+            return Err(wrong(format!("it has ended at {}", tls::x509::time::print(leaf.not_after))));
+        }
+        if leaf.not_before > now.saturating_add(AHEAD_MAX) {
+            return Err(wrong(format!("it begins at {}", tls::x509::time::print(leaf.not_before))));
+        }
+        Ok(leaf.clone())
+    }
+}
+
+/// Tells whether a certificate names an identifier.
+fn has(leaf: &Leaf, identifier: &Identifier) -> bool {
+    match identifier {
+        Identifier::Dns(name) => leaf.extensions.dns_names.iter().any(|one| one.eq_ignore_ascii_case(name.as_bytes())),
+        Identifier::Ip(IpAddr::V4(ip)) => leaf.extensions.addresses.iter().any(|one| *one == ip.octets()),
+        Identifier::Ip(IpAddr::V6(ip)) => leaf.extensions.addresses.iter().any(|one| *one == ip.octets()),
+    }
+}
+
+pub(crate) fn alternative(identifier: &Identifier) -> Result<SanType, String> {
     match identifier {
         Identifier::Dns(name) => {
             Ia5String::try_from(name.as_str()).map(SanType::DnsName).map_err(|_| format!("invalid name \"{name}\""))
@@ -82,6 +126,24 @@ mod tests {
         let id = [0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x1f, 0x01, 0x01, 0xff, 0x04, 0x22, 0x04, 0x20, 7, 7];
         assert!(leaf.der().windows(id.len()).any(|window| window == id));
         assert!(tls::certs::KeyPair::load(made.chain.as_bytes(), made.key.as_bytes(), &[]).is_ok());
+    }
+
+    #[test]
+    fn lies_of_authorities_are_found() {
+        let names = |all: &[&str]| all.iter().filter_map(|name| Identifier::parse(name)).collect::<Vec<_>>();
+        let made = placeholder(&names(&["a.example", "*.b.example", "127.0.0.1", "::1"])).expect("made");
+        let leaf = made.check(&names(&["A.example", "*.b.example", "127.0.0.1", "::1"]), 1_700_000_000).expect("fine");
+        let refused = |made: &Issued, wanted: &[&str], now| made.check(&names(wanted), now).expect_err("refused");
+        assert!(refused(&made, &["a.example", "c.example"], 1_700_000_000).ends_with("it is not for \"c.example\""));
+        assert!(refused(&made, &["c.b.example"], 1_700_000_000).contains("not for"), "a wildcard is another name");
+        assert!(refused(&made, &["127.0.0.2"], 1_700_000_000).contains("not for"));
+        assert!(refused(&made, &["a.example"], leaf.not_after).contains("it has ended at"));
+        assert!(refused(&made, &["a.example"], leaf.not_before - 2 * AHEAD_MAX).contains("it begins at"));
+        let other = placeholder(&names(&["a.example"])).expect("made");
+        let mixed = Issued { chain: made.chain.clone(), key: other.key };
+        assert!(refused(&mixed, &["a.example"], 1_700_000_000).contains("key values mismatch"));
+        let broken = Issued { chain: "x".into(), ..made };
+        assert!(refused(&broken, &[], 0).contains("unusable"));
     }
 
     #[test]

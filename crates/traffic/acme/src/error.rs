@@ -1,5 +1,6 @@
 //! Reasons why an order fails.
 
+use crate::agenda::Blame;
 use crate::messages::{Problem, shown};
 use http_client::Failure;
 use std::fmt;
@@ -40,6 +41,19 @@ impl Error {
     /// Tells whether the account's URL is unknown to the server: it must be asked for again.
     pub fn is_unknown_account(&self) -> bool {
         matches!(self, Error::Refused { problem, .. } if problem.is("accountDoesNotExist"))
+    }
+    /// Tells which pause a failed order deserves: of the certificate, of the server, or by its rate limits.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Error::Http(_) | Error::Status(500..) | Error::ExternalAccount | Error::Account(_) | Error::Profile(_) => {
+                Blame::Issuer
+            }
+            Error::Refused { problem, .. } if problem.is("rateLimited") => Blame::Limits,
+            Error::Refused { problem, .. } if problem.is("serverInternal") || problem.is("accountDoesNotExist") => {
+                Blame::Issuer
+            }
+            _ => Blame::Task,
+        }
     }
     /// Returns the time that the server asks to wait.
     pub fn retry_after(&self) -> Option<Duration> {

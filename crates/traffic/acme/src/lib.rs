@@ -6,19 +6,23 @@
 
 #![forbid(unsafe_code)]
 
+mod agenda;
 mod certificate;
 mod error;
 mod identifier;
 mod jws;
 mod key;
+mod local;
 mod messages;
 mod renewal;
 mod session;
 pub mod update;
 
+pub use agenda::{Agenda, Blame, Errand, Limits, Now, TaskId};
 pub use certificate::{Issued, challenge_certificate, placeholder};
 pub use error::Error;
 pub use identifier::Identifier;
+pub use local::LocalAuthority;
 pub use key::{AccountKey, Algorithm};
 pub use renewal::{Schedule, certificate_id};
 pub use session::{Account, Binding, ChallengeKind, Doing, Order, Profile, Session, Solver};

@@ -14,12 +14,15 @@ use runtime::time::sleep;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Redirects that a request without a signature follows.
 const REDIRECTS_MAX: usize = 10;
 /// Tries of a signed request, after network errors, used nonces and rate limits.
 const TRIES_MAX: usize = 4;
+/// Tries with another nonce: refusals give a new one at once.
+const NONCE_TRIES_MAX: usize = 10;
 /// Longer waits that a server asks for end the order.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Pauses between two looks at a state: the first, and the longest.
@@ -138,10 +141,10 @@ pub struct Order {
 }
 
 /// Requests to one server with one account.
-pub struct Session<'a> {
+pub struct Session {
     http: Client,
-    url: &'a Url,
-    key: &'a AccountKey,
+    url: Url,
+    key: Arc<AccountKey>,
     directory: Option<Directory>,
     nonces: Vec<String>,
     account: Option<String>,
@@ -171,15 +174,20 @@ fn succeeded(response: &Response) -> bool {
     (200..300).contains(&response.status())
 }
 
-impl<'a> Session<'a> {
+impl Session {
     /// `url`: of the directory. `account`: the account's URL, if it is known.
-    pub fn new(http: Client, url: &'a Url, key: &'a AccountKey, account: Option<String>) -> Session<'a> {
+    pub fn new(http: Client, url: Url, key: Arc<AccountKey>, account: Option<String>) -> Session {
         Session { http, url, key, directory: None, nonces: Vec::new(), account }
     }
 
     /// Returns the account's URL, once it is known.
     pub fn account(&self) -> Option<&str> {
         self.account.as_deref()
+    }
+
+    /// Sets the account's URL, which another session has found.
+    pub fn use_account(&mut self, url: Option<String>) {
+        self.account = url;
     }
 
     /// Returns the URL of the terms of service.
@@ -216,7 +224,7 @@ impl<'a> Session<'a> {
         if let Some(directory) = &self.directory {
             return Ok(directory.clone());
         }
-        let response = self.get(self.url).await?;
+        let response = self.get(&self.url.clone()).await?;
         let directory: Directory = json_of(&response)?;
         self.directory = Some(directory.clone());
         Ok(directory)
@@ -235,11 +243,11 @@ impl<'a> Session<'a> {
     async fn post(&mut self, to: &str, payload: &str) -> Result<Response, Error> {
         let target = url(to)?;
         let mut pause = PAUSE;
-        let mut left = TRIES_MAX;
+        let (mut left, mut nonces) = (TRIES_MAX, NONCE_TRIES_MAX);
         loop {
             left -= 1;
             let nonce = self.nonce().await?;
-            let body = jws::sign(self.key, self.account.as_deref(), &nonce, to, payload).map_err(Error::Local)?;
+            let body = jws::sign(&self.key, self.account.as_deref(), &nonce, to, payload).map_err(Error::Local)?;
             let request = Request::new("POST", target.clone()).field("User-Agent", AGENT).map_err(bad_field)?;
             let request = request.body("application/jose+json", body.into_bytes()).map_err(bad_field)?;
             let wait = match self.http.ask(&request).await {
@@ -251,7 +259,11 @@ impl<'a> Session<'a> {
                     let refused = refusal(&response);
                     let Error::Refused { problem, after } = &refused else { return Err(refused) };
                     let again = match () {
-                        () if problem.is("badNonce") => Some(Duration::ZERO),
+                        () if problem.is("badNonce") => {
+                            nonces -= 1;
+                            left += usize::from(nonces > 0);
+                            Some(Duration::ZERO)
+                        }
                         () if problem.is("rateLimited") => {
                             Some(after.unwrap_or(pause)).filter(|wait| *wait <= WAIT_MAX)
                         }
@@ -287,7 +299,7 @@ impl<'a> Session<'a> {
             payload["contact"] = account.contacts.clone().into();
         }
         if let Some(Binding { id, secret }) = &account.binding {
-            payload["externalAccountBinding"] = jws::bind(self.key, id, secret, &directory.new_account);
+            payload["externalAccountBinding"] = jws::bind(&self.key, id, secret, &directory.new_account);
         }
         self.account = None;
         let response = self.post(&directory.new_account, &payload.to_string()).await?;

@@ -53,6 +53,9 @@ impl Carrier for Secure {
     fn closing(&self, worker: &Worker, key: Key) {
         self.say_goodbye(worker, key);
     }
+    fn has_wakeups(&self) -> bool {
+        self.is_waiting()
+    }
     fn is_handshaking(&self) -> bool {
         Secure::is_handshaking(self)
     }

@@ -6,10 +6,12 @@ use metrics::TlsFailure;
 use net::poller::Key;
 use observe::Level;
 use runtime::budget;
+use runtime::wake::KeyWaker;
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::rc::Rc;
-use tls::{Channel, ChannelError, Received, Socket, TlsError, TlsStream};
+use std::sync::Arc;
+use tls::{Channel, ChannelError, Received, Socket, TlsError, TlsStream, Wait};
 
 /// Bytes read to detect TLS: most ClientHellos are shorter.
 const FIRST_BYTES: usize = 2 * 1024;
@@ -28,6 +30,8 @@ pub struct Secure {
     unread: RefCell<Vec<u8>>,
     /// Plaintext of a handshake made elsewhere.
     plain: RefCell<Vec<u8>>,
+    /// The certificate is being ordered.
+    wait: RefCell<Option<Arc<Wait>>>,
 }
 
 impl Secure {
@@ -40,6 +44,7 @@ impl Secure {
             told: Cell::new(false),
             unread: RefCell::new(unread.to_vec()),
             plain: RefCell::default(),
+            wait: RefCell::default(),
         }
     }
     /// Connection after a handshake in another area; `plain`: decrypted bytes.
@@ -69,6 +74,10 @@ impl Secure {
     pub fn has_told(&self) -> bool {
         self.told.get()
     }
+    /// Tells whether the handshake waits for its certificate.
+    pub fn is_waiting(&self) -> bool {
+        self.wait.borrow().is_some()
+    }
     pub fn has_unsent(&self) -> bool {
         self.channel.borrow().has_unsent()
     }
@@ -96,11 +105,17 @@ impl Secure {
             plain.append(&mut early);
             return Ok(n);
         }
+        if let Some(received) = self.resume(worker, key, plain)?
+            && (received.plain > 0 || received.closed)
+        {
+            return Ok(received.plain);
+        }
         loop {
             if !self.channel.borrow().wants_read() {
                 return Ok(0);
             }
-            if !budget::is_left() {
+            // Unread bytes stay in the socket: the rest of the handshake follows the choice.
+            if !budget::is_left() || self.is_waiting() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let was_handshaking = self.is_handshaking();
@@ -111,14 +126,15 @@ impl Secure {
                     self.ended(worker);
                     return Ok(0);
                 }
-                Ok((_, received)) => self.received(worker, Ok(received), was_handshaking, plain),
-                Err(ChannelError::Tls(why)) => self.received(worker, Err(why), was_handshaking, plain),
+                Ok((_, received)) if received.hello => {
+                    let chosen = self.choose(worker, plain);
+                    self.received(worker, chosen, was_handshaking)
+                }
+                Ok((_, received)) => self.received(worker, Ok(received), was_handshaking),
+                Err(ChannelError::Tls(why)) => self.received(worker, Err(why), was_handshaking),
             };
-            // Handshake messages, alerts, answers to key updates.
-            let flushed = self.flush(worker, key);
-            if flushed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
-                worker.poller.blocked(key);
-            }
+            self.flush_handshake(worker, key);
+            self.wake_later(key);
             let received = received?;
             if received.plain > 0 {
                 return Ok(received.plain);
@@ -127,6 +143,34 @@ impl Secure {
                 return Ok(0);
             }
         }
+    }
+
+    /// Sends handshake messages, alerts, answers to key updates.
+    fn flush_handshake(&self, worker: &Worker, key: Key) {
+        let flushed = self.flush(worker, key);
+        if flushed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
+            worker.poller.blocked(key);
+        }
+    }
+
+    /// Lets the end of a wait wake the entry.
+    fn wake_later(&self, key: Key) {
+        if let Some(wait) = &*self.wait.borrow() {
+            wait.wake(&KeyWaker::new(key).waker());
+        }
+    }
+
+    /// Continues a handshake whose wait has ended.
+    fn resume(&self, worker: &Rc<Worker>, key: Key, plain: &mut Vec<u8>) -> io::Result<Option<Received>> {
+        if self.wait.borrow().as_ref().is_none_or(|wait| !wait.is_over()) {
+            return Ok(None);
+        }
+        self.wait.take();
+        let chosen = self.choose(worker, plain);
+        let received = self.received(worker, chosen, true);
+        self.flush_handshake(worker, key);
+        self.wake_later(key);
+        received.map(Some)
     }
 
     /// Reads the first byte, to detect TLS. Reads instead of peeking: bytes that arrive in between would be missed.
@@ -142,17 +186,13 @@ impl Secure {
         Ok(unread.first().copied())
     }
 
+    /// Notes the progress of the stream.
     fn received(
         &self,
-        worker: &Rc<Worker>,
+        worker: &Worker,
         result: Result<Received, TlsError>,
         was_handshaking: bool,
-        plain: &mut Vec<u8>,
     ) -> io::Result<Received> {
-        let result = match result {
-            Ok(received) if received.hello => self.choose(worker, plain),
-            result => result,
-        };
         match result {
             Ok(received) => {
                 // Early data's requests need the facts, too.
@@ -186,6 +226,10 @@ impl Secure {
         };
         // The listener is gone or lost TLS.
         let (choice, h2) = choice.unwrap_or((tls::Choice::Fail, false));
+        if let tls::Choice::Wait(wait) = choice {
+            *self.wait.borrow_mut() = Some(wait);
+            return Ok(Received::default());
+        }
         self.channel.borrow_mut().choose(choice, h2, plain)
     }
 

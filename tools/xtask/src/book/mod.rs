@@ -42,6 +42,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "docs/grafana.md",
             "docs/tracing.md",
             "docs/mail.md",
+            "docs/certificates.md",
         ],
     ),
     ("Measure", &["docs/bench.md", "docs/lab.md", "docs/plan.md", "docs/top.md"]),

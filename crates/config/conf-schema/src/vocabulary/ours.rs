@@ -30,6 +30,9 @@ pub const ROWS: &[Known] = &[
     k("outlier_ejection", "tidegate", UPSTREAM, Arity::AtLeast(0), false, "", ""),
     k("retry_budget", "tidegate", UPSTREAM, Arity::Counts(0b110), false, "", ""),
     // Angie's.
+    k("acme", "ngx_http_acme_module", 0b1000, Arity::exact(1), false, "", ""),
+    k("acme_client", "ngx_http_acme_module", HTTP, Arity::AtLeast(2), false, "", ""),
+    k("acme_client_path", "ngx_http_acme_module", HTTP, Arity::exact(1), false, "acme", ""),
     k("prometheus", "ngx_http_prometheus_module", LOCATION, Arity::exact(1), false, "", ""),
     k("prometheus_template", "ngx_http_prometheus_module", HTTP, Arity::exact(1), true, "", ""),
     // Documented with nginx's commercial edition.
@@ -38,6 +41,7 @@ pub const ROWS: &[Known] = &[
     k("acme_issuer", "ngx_http_acme_module", HTTP, Arity::exact(1), true, "", ""),
     k("acme_shared_zone", "ngx_http_acme_module", HTTP, Arity::exact(1), false, "zone=ngx_acme_shared:256k", ""),
     k("acme_certificate", "ngx_http_acme_module", 0b1000, Arity::AtLeast(1), false, "", ""),
+    k("acme_on_demand", "tidegate", 0b1000, Arity::AtLeast(2), false, "", ""),
     k("health_check", "ngx_http_upstream_hc_module", LOCATION, Arity::AtLeast(0), false, "", "1.5.8"),
     k("match", "ngx_http_upstream_hc_module", HTTP, Arity::exact(1), true, "", "1.5.8"),
     k("auth_jwt", "ngx_http_auth_jwt_module", HSL | 0b1000_0000, Arity::Counts(0b110), false, "off", "1.11.3"),

@@ -4,6 +4,7 @@ use super::issuer::Issuer;
 use acme::{Algorithm, Identifier, Issued};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
+use tls::certs::CertificateSet;
 use tls::x509::Certificate as Leaf;
 
 /// Orders with equal issuer, server, identifiers and kind of key share a certificate.
@@ -17,6 +18,7 @@ struct Current {
     key: Arc<[u8]>,
     /// `None`: a placeholder.
     leaf: Option<Arc<Leaf>>,
+    set: CertificateSet,
 }
 
 /// The certificate of one order.
@@ -26,8 +28,11 @@ pub struct Certificate {
 }
 
 /// Returns the certificate of an order, present or to come.
-pub fn of(issuer: &Issuer, identifiers: &[Identifier], key: Algorithm) -> Arc<Certificate> {
-    let id = (issuer.name.clone(), issuer.uri.to_string(), identifiers.to_vec(), key);
+pub fn of(issuers: &[Arc<Issuer>], identifiers: &[Identifier], key: Algorithm) -> Arc<Certificate> {
+    let first = issuers.first();
+    let name = first.map(|issuer| issuer.name.clone()).unwrap_or_default();
+    let source = first.map(|issuer| issuer.source.to_string()).unwrap_or_default();
+    let id = (name, source, identifiers.to_vec(), key);
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     Arc::clone(all.entry(id).or_default())
 }
@@ -41,6 +46,10 @@ pub fn forget_unused() {
 impl Certificate {
     pub fn chain(&self) -> Option<Arc<[u8]>> {
         self.read(|current| Arc::clone(&current.chain))
+    }
+    /// Returns the loaded certificate for a handshake.
+    pub fn set_of_handshake(&self) -> Option<CertificateSet> {
+        self.read(|current| current.set.clone())
     }
     pub fn key(&self) -> Option<Arc<[u8]>> {
         self.read(|current| Arc::clone(&current.key))
@@ -66,7 +75,8 @@ impl Certificate {
         let pair = pair.map_err(|why| why.to_string())?;
         let leaf = pair.leaf().filter(|_| !placeholder).cloned().map(Arc::new);
         let data = |text: &str| Arc::from([b"data:", text.as_bytes()].concat());
-        let current = Current { chain: data(&issued.chain), key: data(&issued.key), leaf };
+        let set = CertificateSet::new(vec![pair]);
+        let current = Current { chain: data(&issued.chain), key: data(&issued.key), leaf, set };
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(current);
         Ok(())
     }

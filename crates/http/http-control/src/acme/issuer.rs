@@ -4,7 +4,7 @@ use super::dns::{Hook, Means, Records, Updates};
 use acme::{Account, AccountKey, Algorithm, Binding, ChallengeKind, Profile};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use conf_schema::value::parse_msec;
+use conf_schema::value::{parse_msec, parse_sec};
 use conf_schema::{Cx, Directive, Problem, Value};
 use conf_syntax::Directive as Row;
 use http_client::Url;
@@ -19,6 +19,12 @@ use tls::{ClientRules, ClientSettings};
 const VERIFY_DEPTH: u32 = 10;
 /// Milliseconds between a change of DNS records and the question for their validation.
 const PROPAGATION_MILLIS_MAX: u64 = 600_000;
+/// Seconds of a certificate's life from the local authority: by default, least and most.
+const LOCAL_LIFE: i64 = 7 * 86_400;
+const LOCAL_LIFE_LEAST: i64 = 60;
+const LOCAL_LIFE_MOST: i64 = 90 * 86_400;
+/// Directives of an issuer that is the local authority.
+const LOCAL_ROWS: [&[u8]; 3] = [b"local_authority", b"state_path", b"fallback"];
 /// Octets of a key's file.
 const KEY_BYTES_MAX: usize = 64 * 1024;
 
@@ -29,10 +35,43 @@ pub enum KeySource {
     Loaded(Arc<AccountKey>),
 }
 
+/// Times of orders, where a configuration sets them.
+#[derive(Clone, Copy, Debug)]
+pub struct Habits {
+    /// Seconds before a certificate's end.
+    pub renew_before: i64,
+    /// Renews when a configuration begins.
+    pub on_load: bool,
+    /// Seconds after a failure; `None`: failed orders are not repeated.
+    pub retry: Option<i64>,
+    /// Orders at all.
+    pub enabled: bool,
+}
+
+/// Who signs.
+#[derive(Clone)]
+pub enum Source {
+    /// The ACME server with this directory.
+    Server(Url),
+    /// The authority of this machine; seconds of a certificate's life.
+    Local(i64),
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Source::Server(url) => url.fmt(f),
+            Source::Local(_) => f.write_str("local authority"),
+        }
+    }
+}
+
 /// See the module's documentation.
 pub struct Issuer {
     pub name: String,
-    pub uri: Url,
+    pub source: Source,
+    /// Names of the issuers to try after this one.
+    pub(super) fallbacks: Vec<String>,
     pub key: KeySource,
     pub account: Account,
     pub challenge: ChallengeKind,
@@ -44,18 +83,51 @@ pub struct Issuer {
     /// `None`: nothing is stored.
     pub state_path: Option<PathBuf>,
     pub rules: Arc<ClientRules>,
+    /// Of Angie's client.
+    pub habits: Option<Habits>,
 }
 
 /// The issuers of a configuration by name; kept in `Cx`.
 #[derive(Default)]
-pub struct Issuers(BTreeMap<String, Arc<Issuer>>);
+pub struct Issuers {
+    by_name: BTreeMap<String, Arc<Issuer>>,
+    /// A server gets certificates on demand.
+    pub on_demand: bool,
+}
 
 impl Issuers {
     pub fn all(&self) -> Vec<Arc<Issuer>> {
-        self.0.values().cloned().collect()
+        self.by_name.values().cloned().collect()
     }
     pub fn find(&self, name: &str) -> Option<Arc<Issuer>> {
-        self.0.get(name).cloned()
+        self.by_name.get(name).cloned()
+    }
+
+    /// Returns an issuer and those that are tried after it, each once, in their order.
+    ///
+    /// # Errors
+    /// One of them does not exist.
+    pub fn chain(&self, name: &str) -> Result<Vec<Arc<Issuer>>, Problem> {
+        let mut chain: Vec<Arc<Issuer>> = Vec::new();
+        let mut names = vec![name.to_string()];
+        while let Some(name) = names.pop() {
+            if chain.iter().any(|issuer| issuer.name == name) {
+                continue;
+            }
+            let Some(issuer) = self.find(&name) else {
+                return Err(Problem::says(format!("issuer \"{name}\" is missing")));
+            };
+            names.extend(issuer.fallbacks.iter().rev().cloned());
+            chain.push(issuer);
+        }
+        Ok(chain)
+    }
+}
+
+impl Issuer {
+    /// Tells whether certificates come from the authority of this machine.
+    pub fn is_local(&self) -> bool {
+        matches!(self.source, Source::Local(_))
     }
 }
 
@@ -72,7 +144,7 @@ impl Value for IssuerBlocks {
         if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) {
             return Err(Problem::says(format!("invalid issuer name \"{name}\"")).at(0));
         }
-        if cx.get::<Issuers>().0.contains_key(&name) {
+        if cx.get::<Issuers>().by_name.contains_key(&name) {
             return Err(Problem::says(format!("duplicate issuer name \"{name}\"")).at(0));
         }
         let mut draft = Draft::default();
@@ -80,7 +152,7 @@ impl Value for IssuerBlocks {
             draft.row(cx, row).map_err(|problem| problem.on(row))?;
         }
         let issuer = draft.finish(cx, &name)?;
-        cx.get::<Issuers>().0.insert(name, Arc::new(issuer));
+        cx.get::<Issuers>().by_name.insert(name, Arc::new(issuer));
         Ok(IssuerBlocks)
     }
 }
@@ -90,6 +162,9 @@ impl Value for IssuerBlocks {
 struct Draft {
     seen: Vec<Vec<u8>>,
     uri: Option<Url>,
+    /// Seconds of a certificate's life.
+    local: Option<i64>,
+    fallbacks: Vec<String>,
     key: Option<KeySource>,
     account: Account,
     challenge: ChallengeKind,
@@ -123,6 +198,16 @@ impl Draft {
                 let url = Url::parse(text).map_err(|why| Problem::says(format!("{why} in \"{text}\"")).at(0))?;
                 self.uri = Some(url);
             }
+            (b"local_authority", []) => self.local = Some(LOCAL_LIFE),
+            (b"local_authority", [text]) => {
+                let life = text.strip_prefix("lifetime=").and_then(|time| parse_sec(time.as_bytes()));
+                let wrong = || Problem::says(format!("invalid parameter \"{text}\"")).at(0);
+                let life = life.and_then(|life| i64::try_from(life).ok());
+                let life = life.filter(|life| (LOCAL_LIFE_LEAST..=LOCAL_LIFE_MOST).contains(life));
+                let hint = "\"lifetime=\" and a time of one minute to 90 days";
+                self.local = Some(life.ok_or_else(|| wrong().hint(hint))?);
+            }
+            (b"fallback", [_, ..]) => self.fallbacks = words.iter().map(|word| word.to_string()).collect(),
             (b"account_key", [text]) => self.key = Some(account_key(cx, text).map_err(|why| Problem::says(why).at(0))?),
             (b"challenge", [text]) => {
                 let kind = ChallengeKind::parse(text);
@@ -168,6 +253,8 @@ impl Draft {
             (b"accept_terms_of_service", []) => self.account.agreed = true,
             (
                 b"uri"
+                | b"local_authority"
+                | b"fallback"
                 | b"account_key"
                 | b"challenge"
                 | b"dns_hook"
@@ -192,6 +279,23 @@ impl Draft {
     }
 
     fn finish(self, cx: &mut Cx, name: &str) -> Result<Issuer, Problem> {
+        let source = match (self.uri, self.local) {
+            (Some(uri), None) => Source::Server(uri),
+            (None, Some(life)) => {
+                let foreign = |seen: &&Vec<u8>| !LOCAL_ROWS.contains(&seen.as_slice());
+                if let Some(row) = self.seen.iter().find(foreign) {
+                    let row = String::from_utf8_lossy(row);
+                    let text = format!("\"{row}\" has no meaning beside \"local_authority\" in issuer \"{name}\"");
+                    return Err(Problem::says(text));
+                }
+                Source::Local(life)
+            }
+            (Some(_), Some(_)) => {
+                let text = format!("\"uri\" and \"local_authority\" exclude each other in issuer \"{name}\"");
+                return Err(Problem::says(text));
+            }
+            (None, None) => return Err(Problem::says(format!("\"uri\" is missing in issuer \"{name}\""))),
+        };
         let is_dns = self.challenge == ChallengeKind::Dns01;
         if is_dns != self.means.is_some() || (self.propagation.is_some() && !is_dns) {
             let text =
@@ -200,10 +304,9 @@ impl Draft {
         }
         let propagation = self.propagation.unwrap_or_default();
         let dns = self.means.map(|means| Arc::new(Records { means, propagation }));
-        let uri = self.uri.ok_or_else(|| Problem::says(format!("\"uri\" is missing in issuer \"{name}\"")))?;
         let mut settings =
             ClientSettings { prefix: "ssl", verify_depth: VERIFY_DEPTH, addresses: true, ..ClientSettings::default() };
-        if !self.skip_verification && uri.tls {
+        if !self.skip_verification && matches!(&source, Source::Server(url) if url.tls) {
             settings.verify = true;
             settings.trusted = authorities::trusted(cx, self.trusted, &format!("issuer \"{name}\""))?;
         }
@@ -214,7 +317,8 @@ impl Draft {
         };
         Ok(Issuer {
             name: name.to_string(),
-            uri,
+            source,
+            fallbacks: self.fallbacks,
             key: self.key.unwrap_or(KeySource::Generated(Algorithm::default())),
             account: self.account,
             challenge: self.challenge,
@@ -224,6 +328,7 @@ impl Draft {
             common_name: self.common_name,
             state_path,
             rules: rules.map_err(Problem::says)?,
+            habits: None,
         })
     }
 }

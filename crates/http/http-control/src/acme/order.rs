@@ -2,7 +2,7 @@
 
 use super::certificates::{self, Certificate};
 use super::issuer::Issuer;
-use acme::{Algorithm, ChallengeKind, Identifier};
+use acme::{Algorithm, ChallengeKind, Identifier, LocalAuthority};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Request;
 use session_engine::names::ServerName;
@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// Identifiers of one certificate.
 const IDENTIFIERS_MAX: usize = 100;
+
+const LOCAL: &str = "names: localhost, and those below localhost, local, internal, home.arpa and test; private addresses";
 
 /// The directive as written.
 #[derive(Clone)]
@@ -24,8 +26,10 @@ pub struct Line {
 
 /// A certificate that a server uses; kept with the server.
 pub struct Ordered {
-    pub issuer: Arc<Issuer>,
-    pub resolving: Resolving,
+    /// In the order in which they are tried; the first one's folder has the certificate.
+    pub issuers: Vec<Arc<Issuer>>,
+    /// `None`: all issuers are local.
+    pub resolving: Option<Resolving>,
     pub identifiers: Vec<Identifier>,
     pub key: Algorithm,
     /// `FILE:LINE` of the directive.
@@ -38,7 +42,7 @@ fn invalid(name: &str) -> Problem {
 }
 
 /// Adds a name; `.example.com` stands for the name itself and `www`.
-fn add(name: &str, all: &mut Vec<Identifier>) -> Result<(), Problem> {
+pub(super) fn add(name: &str, all: &mut Vec<Identifier>) -> Result<(), Problem> {
     let names = match name.strip_prefix('.') {
         Some(rest) => vec![rest.to_string(), format!("www.{rest}")],
         None => vec![name.to_string()],
@@ -50,6 +54,42 @@ fn add(name: &str, all: &mut Vec<Identifier>) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// Checks that an issuer can issue for an identifier.
+fn check(identifier: &Identifier, issuer: &Issuer) -> Result<(), Problem> {
+    let name = identifier.to_string();
+    if issuer.is_local() {
+        if LocalAuthority::permits(identifier) {
+            return Ok(());
+        }
+        let text = format!("the local authority \"{}\" cannot issue for \"{name}\"", issuer.name);
+        return Err(Problem::says(text).hint(LOCAL));
+    }
+    let is_dns = issuer.challenge == ChallengeKind::Dns01;
+    match identifier {
+        // An authority validates wildcards by DNS alone, and addresses never.
+        Identifier::Dns(_) if name.starts_with('*') && !is_dns => {
+            Err(invalid(&name).hint("wildcard names need \"challenge dns-01\""))
+        }
+        Identifier::Ip(_) if is_dns => {
+            Err(Problem::says(format!("\"{name}\" is an address, which \"challenge dns-01\" cannot prove")))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Ordered {
+    /// Tells whether the certificate is for a server name.
+    pub fn covers(&self, name: &str) -> bool {
+        self.identifiers.iter().any(|identifier| match identifier {
+            Identifier::Dns(own) => match own.strip_prefix("*.") {
+                Some(parent) => name.split_once('.').is_some_and(|(label, rest)| !label.is_empty() && rest == parent),
+                None => own == name,
+            },
+            Identifier::Ip(_) => false,
+        })
+    }
 }
 
 impl Value for Line {
@@ -73,14 +113,14 @@ impl Value for Line {
 }
 
 impl Line {
-    /// Joins the line with its issuer; without identifiers it takes the server's names.
+    /// Joins the line with its issuers; without identifiers it takes the server's names.
     ///
     /// # Errors
     /// A name that no certificate can have; no name.
     pub fn bind(
         &self,
-        issuer: Arc<Issuer>,
-        resolving: Resolving,
+        issuers: Vec<Arc<Issuer>>,
+        resolving: Option<Resolving>,
         names: &[ServerName<Request>],
     ) -> Result<Ordered, Problem> {
         let mut identifiers = self.identifiers.clone();
@@ -101,25 +141,13 @@ impl Line {
                 self.issuer
             )));
         }
-        let is_dns = issuer.challenge == ChallengeKind::Dns01;
-        for identifier in &identifiers {
-            let name = identifier.to_string();
-            match identifier {
-                // An authority validates wildcards by DNS alone, and addresses never.
-                Identifier::Dns(_) if name.starts_with('*') && !is_dns => {
-                    return Err(invalid(&name).hint("wildcard names need \"challenge dns-01\""));
-                }
-                Identifier::Ip(_) if is_dns => {
-                    let text = format!("\"{name}\" is an address, which \"challenge dns-01\" cannot prove");
-                    return Err(Problem::says(text));
-                }
-                _ => {}
-            }
+        for issuer in &issuers {
+            identifiers.iter().try_for_each(|identifier| check(identifier, issuer))?;
         }
         if identifiers.len() > IDENTIFIERS_MAX {
             return Err(Problem::says(format!("more than {IDENTIFIERS_MAX} identifiers in a certificate")));
         }
-        let certificate = certificates::of(&issuer, &identifiers, self.key);
-        Ok(Ordered { issuer, resolving, identifiers, key: self.key, place: self.place.clone(), certificate })
+        let certificate = certificates::of(&issuers, &identifiers, self.key);
+        Ok(Ordered { issuers, resolving, identifiers, key: self.key, place: self.place.clone(), certificate })
     }
 }

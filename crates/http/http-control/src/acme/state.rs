@@ -1,6 +1,6 @@
 //! Files of an issuer: the account's key and URL, certificates and their keys. Readable by their owner alone; replaced as a whole.
 
-use acme::{Algorithm, Identifier, Issued};
+use acme::{Algorithm, Identifier, Issued, LocalAuthority};
 use aws_lc_rs::digest;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -39,60 +39,176 @@ impl Folder {
 
     /// Writes a file beside its place, syncs it, and moves it there.
     fn write(&self, name: &str, text: &str) -> std::io::Result<()> {
+        self.put(name, text, Kind::Private, rename)?;
+        // The directory's entry must survive a crash, too.
+        sync(&self.0)
+    }
+
+    /// Writes a file beside its place and puts it there.
+    fn put(
+        &self,
+        name: &str,
+        text: &str,
+        kind: Kind,
+        place: impl FnOnce(&Path, &Path) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
         // Issuers may share a folder.
         static WRITES: AtomicU64 = AtomicU64::new(0);
         let write = WRITES.fetch_add(1, Ordering::Relaxed);
         let temporary = self.0.join(format!(".{name}.{}.{write}", std::process::id()));
         let written = (|| {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+            let mode = if kind == Kind::Public { 0o644 } else { 0o600 };
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
             file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&temporary, self.0.join(name))
+            if kind != Kind::Loose {
+                file.sync_all()?;
+            }
+            place(&temporary, &self.0.join(name))
         })();
         if written.is_err() {
             let _ = fs::remove_file(&temporary);
-            return written;
         }
-        // The directory's entry must survive a crash, too.
-        sync(&self.0)
+        written
+    }
+
+    /// Writes a file unless it exists.
+    fn write_first(&self, name: &str, text: &str) -> std::io::Result<()> {
+        let linked = self.put(name, text, Kind::Private, |temporary, place| match fs::hard_link(temporary, place) {
+            // A file system without links.
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists && !place.exists() => fs::rename(temporary, place),
+            linked => fs::remove_file(temporary).and(linked),
+        });
+        match linked {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            Err(e) => Err(e),
+            Ok(()) => sync(&self.0),
+        }
     }
 
     pub fn account_key(&self) -> Option<String> {
         self.read("account.key")
     }
-    pub fn account_url(&self) -> Option<String> {
-        Some(self.read("account.url")?.trim().to_string())
+    /// Returns the account's URL. The thumbprint of its key and its server's URL follow.
+    pub fn account(&self) -> Option<Vec<String>> {
+        Some(self.read("account.url")?.lines().map(str::to_string).collect())
     }
-    pub fn store_account_key(&self, pem: &str) -> std::io::Result<()> {
-        self.write("account.key", pem)
+    /// Stores a key unless another process has stored one meanwhile, and returns the stored one.
+    pub fn store_account_key(&self, pem: &str) -> std::io::Result<String> {
+        self.write_first("account.key", pem)?;
+        self.account_key().ok_or_else(|| std::io::Error::other("\"account.key\" cannot be read"))
     }
-    pub fn store_account_url(&self, url: &str) -> std::io::Result<()> {
-        self.write("account.url", &format!("{url}\n"))
+    pub fn store_account(&self, lines: &str) -> std::io::Result<()> {
+        self.write("account.url", lines)
     }
 
-    /// Reads a certificate with its key.
-    pub fn certificate(&self, stem: &str) -> Option<Issued> {
-        Some(Issued { chain: self.read(&format!("{stem}.crt"))?, key: self.read(&format!("{stem}.key"))? })
+    /// Lists the stems of the stored certificates.
+    pub fn stems(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().take(ENTRIES_MAX).flatten();
+        let stem = |entry: fs::DirEntry| Some(entry.file_name().to_str()?.strip_suffix(".crt")?.to_string());
+        let mut stems: Vec<String> = entries.filter_map(stem).collect();
+        stems.sort();
+        stems
     }
-    /// Stores a certificate. The key is written first: a crash in between leaves a pair that does not match and is not used.
+
+    /// Reads a certificate with its key, also one whose storing was interrupted.
+    pub fn certificate(&self, stem: &str) -> Option<Issued> {
+        let chain = self.read(&format!("{stem}.crt"))?;
+        let keys = [format!("{stem}.key"), format!("{stem}{NEXT}")];
+        let with = |name: &String| Some(Issued { chain: chain.clone(), key: self.read(name)? });
+        keys.iter().filter_map(with).find(Issued::is_pair)
+    }
+    /// Reads a certificate that Angie has stored.
+    pub fn foreign(&self) -> Option<Issued> {
+        let found = Issued { chain: self.read("certificate.pem")?, key: self.read("private.key")? };
+        found.is_pair().then_some(found)
+    }
+    /// Stores a certificate. At each moment a crash leaves the old pair or the new one: the key waits under another name until
+    /// its certificate has taken the place of the old one.
     pub fn store(&self, stem: &str, issued: &Issued) -> std::io::Result<()> {
-        self.write(&format!("{stem}.key"), &issued.key)?;
-        self.write(&format!("{stem}.crt"), &issued.chain)
+        let next = format!("{stem}{NEXT}");
+        // The only key of the present certificate, if its storing was interrupted.
+        if self.0.join(&next).exists()
+            && let Some(stored) = self.certificate(stem)
+            && self.read(&next).is_some_and(|key| key == stored.key)
+        {
+            fs::rename(self.0.join(&next), self.0.join(format!("{stem}.key")))?;
+        }
+        self.write(&next, &issued.key)?;
+        self.write(&format!("{stem}.crt"), &issued.chain)?;
+        fs::rename(self.0.join(next), self.0.join(format!("{stem}.key")))?;
+        sync(&self.0)
+    }
+    /// Removes the certificates that ended some time ago: names on demand come and go. `now`: seconds since 1970.
+    pub fn remove_ended(&self, now: i64) {
+        for stem in self.stems() {
+            let chain = self.read(&format!("{stem}.crt")).unwrap_or_default();
+            let leaf = tls::certs::certificates(chain.as_bytes()).ok().and_then(|all| all.into_iter().next());
+            if leaf.is_none_or(|leaf| leaf.not_after < now.saturating_sub(ENDED)) {
+                for ending in [".crt", ".key", NEXT, STATUS] {
+                    let _ = fs::remove_file(self.0.join(format!("{stem}{ending}")));
+                }
+            }
+        }
+    }
+
+    /// Loads the local authority, or creates it. `now`: seconds since 1970.
+    pub fn authority(&self, now: i64) -> Result<LocalAuthority, String> {
+        if let Some(stored) = self.stored_authority()?.filter(|stored| stored.is_usable(now)) {
+            return Ok(stored);
+        }
+        let failed = |e: std::io::Error| format!("{}: {e}", self.0.display());
+        // One of several processes makes it.
+        let lock = self.lock_file(AUTHORITY_LOCK).map_err(failed)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|e| failed(e.into()))?;
+        if let Some(stored) = self.stored_authority()?.filter(|stored| stored.is_usable(now)) {
+            return Ok(stored);
+        }
+        let made = LocalAuthority::create(now)?;
+        // The key first: a certificate without its key is replaced.
+        self.write(AUTHORITY_KEY, &made.key()).map_err(failed)?;
+        let stored = self.put(AUTHORITY, made.certificate(), Kind::Public, rename);
+        stored.and_then(|()| sync(&self.0)).map_err(failed)?;
+        Ok(made)
+    }
+    /// Loads the local authority; `None`: there is none yet.
+    pub fn stored_authority(&self) -> Result<Option<LocalAuthority>, String> {
+        let (Some(certificate), Some(key)) = (self.read(AUTHORITY), self.read(AUTHORITY_KEY)) else { return Ok(None) };
+        match LocalAuthority::load(&certificate, &key) {
+            Ok(stored) => Ok(Some(stored)),
+            // A crash between the two files.
+            Err(why) if why == "key values mismatch" => Ok(None),
+            Err(why) => {
+                let place = self.0.join(AUTHORITY_KEY);
+                Err(format!("{}: {why}; remove it to create a new authority", place.display()))
+            }
+        }
+    }
+    /// Returns the place of the local authority's certificate.
+    pub fn authority_file(&self) -> PathBuf {
+        self.0.join(AUTHORITY)
     }
 }
 
+/// Ending of a new key whose certificate is being stored.
+const NEXT: &str = ".key.next";
+/// Files of a local authority.
+const AUTHORITY: &str = "local-authority.crt";
+const AUTHORITY_KEY: &str = "local-authority.key";
+const AUTHORITY_LOCK: &str = "local-authority.lock";
 /// Ending of a file that tells the state of a certificate's orders.
 const STATUS: &str = ".status";
 /// Ending of a file that asks the running server for an order.
 const RENEW: &str = ".renew";
 /// Files of a folder that a search for requests looks at.
 const ENTRIES_MAX: usize = 100_000;
+/// Seconds after its end for which a certificate on demand stays.
+const ENDED: i64 = 7 * 86_400;
 /// Age of a temporary file that a process has left behind.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 impl Folder {
     pub fn store_status(&self, stem: &str, text: &str) -> std::io::Result<()> {
-        self.write(&format!("{stem}{STATUS}"), text)
+        self.put(&format!("{stem}{STATUS}"), text, Kind::Loose, rename)
     }
     pub fn status(&self, stem: &str) -> Option<String> {
         self.read(&format!("{stem}{STATUS}"))
@@ -121,13 +237,15 @@ impl Folder {
     /// Takes the folder's lock, which other processes with this folder respect; `None`: another process has it. Closing the file
     /// gives it back.
     pub fn lock(&self) -> std::io::Result<Option<File>> {
-        let path = self.0.join("lock");
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let file = self.lock_file("lock")?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(file)),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(e) => Err(e.into()),
         }
+    }
+    fn lock_file(&self, name: &str) -> std::io::Result<File> {
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(self.0.join(name))
     }
     /// Removes temporary files that a killed process has left behind. The caller holds the lock.
     pub fn tidy(&self) -> std::io::Result<()> {
@@ -140,6 +258,20 @@ impl Folder {
         }
         Ok(())
     }
+}
+
+/// How a file is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Private,
+    /// Readable by all.
+    Public,
+    /// May be lost in a crash.
+    Loose,
+}
+
+fn rename(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::rename(from, to)
 }
 
 fn sync(folder: &Path) -> std::io::Result<()> {
@@ -156,20 +288,33 @@ mod tests {
         let path = std::env::temp_dir().join(format!("tidegate-acme-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a folder");
         let folder = Folder(path.clone());
-        let issued = |text: &str| Issued { chain: format!("{text} chain"), key: format!("{text} key") };
-        for text in ["one", "two"] {
-            folder.store("a", &issued(text)).expect("stored");
-            assert_eq!(folder.certificate("a").map(|found| found.chain), Some(format!("{text} chain")));
+        let names = [Identifier::Dns("a".into())];
+        let issued = || acme::placeholder(&names).expect("made");
+        let of = |folder: &Folder| folder.certificate("a").map(|found| (found.chain, found.key));
+        let (one, two, three) = (issued(), issued(), issued());
+        for made in [&one, &two] {
+            folder.store("a", made).expect("stored");
+            assert_eq!(of(&folder), Some((made.chain.clone(), made.key.clone())));
         }
-        folder.store_account_url("https://a/1").expect("stored");
-        assert_eq!(folder.account_url().as_deref(), Some("https://a/1"));
+        // A crash after each step leaves one of the pairs, also when it happens twice.
+        folder.write("a.key.next", &three.key).expect("written");
+        assert_eq!(of(&folder), Some((two.chain.clone(), two.key.clone())));
+        folder.write("a.crt", &three.chain).expect("written");
+        assert_eq!(of(&folder), Some((three.chain.clone(), three.key.clone())));
+        folder.store("a", &one).expect("stored");
+        assert_eq!(of(&folder), Some((one.chain.clone(), one.key.clone())));
+        assert_eq!(folder.store_account_key("first").expect("stored"), "first");
+        assert_eq!(folder.store_account_key("second").expect("stored"), "first", "another process was faster");
+        fs::remove_file(path.join("account.key")).expect("removed");
+        folder.store_account("https://a/1\nkey\n").expect("stored");
+        assert_eq!(folder.account(), Some(vec!["https://a/1".into(), "key".into()]));
         assert!(folder.account_key().is_none() && folder.certificate("b").is_none());
         for entry in fs::read_dir(&path).expect("a folder").flatten() {
             assert_eq!(entry.metadata().expect("a file").permissions().mode() & 0o777, 0o600);
             assert!(!entry.file_name().to_string_lossy().starts_with('.'));
         }
         fs::remove_dir_all(&path).expect("removed");
-        assert!(folder.store("a", &issued("x")).is_err());
+        assert!(folder.store("a", &one).is_err());
     }
 
     #[test]

@@ -55,12 +55,6 @@ struct Request {
     domain: Option<Domain>,
 }
 
-/// The lines that a configuration has for TLS: `data` stands for files.
-struct Tls {
-    certificate: String,
-    key: String,
-}
-
 pub fn run(arguments: &[OsString]) -> i32 {
     match start(arguments) {
         Ok(code) => code,
@@ -80,18 +74,26 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
     }
     if request.print {
         let address = request.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port));
-        let tls = request.tls.then(|| Tls { certificate: "localhost.crt".into(), key: "localhost.key".into() });
-        print!("{}", configuration(address, &root_of(&directory), tls.as_ref()));
+        let lines = match request.tls {
+            true => authority::configuration(address, Some("/var/lib/tidegate/acme")),
+            false => plain(address),
+        };
+        print!("{}", site(&root_of(&directory), &lines));
         return Ok(0);
     }
     let address = choose_address(request.listen, port)?;
-    let identity = if request.tls { Some(authority::identity(address.ip())?) } else { None };
-    let data = |pem: &str| format!("\"data:{pem}\"");
-    let tls = identity.as_ref().map(|i| Tls { certificate: data(&i.certificate), key: data(&i.key) });
-    let text = configuration(address, &root_of(&directory), tls.as_ref());
-    run_configuration(text, &directory, &address.to_string(), || match &identity {
+    let root = if request.tls { Some(authority::certificate()?) } else { None };
+    let lines = match &root {
+        None => plain(address),
+        Some(root) => {
+            let folder = root.as_ref().ok().and_then(|file| file.parent()).map(Path::to_string_lossy);
+            authority::configuration(address, folder.as_deref())
+        }
+    };
+    let text = site(&root_of(&directory), &lines);
+    run_configuration(text, &directory, &address.to_string(), || match &root {
         None => println!("  http://{address}/"),
-        Some(identity) => tell_of_tls(address, identity),
+        Some(root) => tell_of_tls(address, root),
     })
 }
 
@@ -143,12 +145,12 @@ fn run_configuration(text: String, directory: &Path, addresses: &str, tell: impl
     Ok(control::run(Control { invocation, config, listeners, orders: Orders::Signals(single), refusals: None }))
 }
 
-fn tell_of_tls(address: SocketAddr, identity: &authority::Identity) {
+fn tell_of_tls(address: SocketAddr, root: &Result<PathBuf, String>) {
     // Browsers would rather see a name than an address.
     let host = if address.ip().is_loopback() { "localhost".into() } else { address.ip().to_string() };
     let url = format!("https://{host}:{}/", address.port());
     println!("  {url}");
-    let path = match &identity.authority {
+    let path = match root {
         Ok(path) => path,
         Err(why) => {
             println!("The local authority is valid for this run only, because it cannot be saved ({why}).");
@@ -281,16 +283,9 @@ fn choose_address(asked: Option<SocketAddr>, first: u16) -> Result<SocketAddr, S
         })
 }
 
-/// The configuration of a local site.
-fn configuration(address: SocketAddr, root: &str, tls: Option<&Tls>) -> String {
-    let (ssl, server) = match tls {
-        None => ("", String::new()),
-        Some(Tls { certificate, key }) => (
-            " ssl",
-            format!("        http2 on;\n        ssl_certificate {certificate};\n        ssl_certificate_key {key};\n"),
-        ),
-    };
-    site(root, &Lines { before: String::new(), listens: format!("        listen {address}{ssl};\n"), server })
+/// The lines of a local site without TLS.
+fn plain(address: SocketAddr) -> Lines {
+    Lines { before: String::new(), listens: format!("        listen {address};\n"), server: String::new() }
 }
 
 /// A configuration with the lines that differ.

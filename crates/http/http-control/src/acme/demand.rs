@@ -1,0 +1,374 @@
+//! `acme_on_demand`: certificates for names that clients send (SNI) and the configuration does not have.
+//!
+//! A handshake looks its name up in a table. An unknown name enters a bounded queue, and the handshake waits in its connection's entry;
+//! the control thread asks the operator's URL about the name, orders, and ends the wait.
+
+use super::certificates::Certificate;
+use super::issuer::Issuer;
+use super::order::Ordered;
+use crate::shared::authorities;
+use crate::shared::bucket::Rate;
+use acme::{Algorithm, Identifier, LocalAuthority};
+use base::clock;
+use conf_schema::{Cx, Directive, Problem, Value};
+use http_client::{Client, Request, Settings, Url};
+use http_engine::handler::Certifying;
+use http_engine::plan::Location;
+use session_engine::upstreams::Resolving;
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+use tls::{ClientHello, ClientRules, ClientSettings, Wait};
+
+/// Names in the queue; further handshakes fail.
+const QUEUE_MAX: usize = 256;
+/// Handshakes that wait for a name; further ones fail.
+const WAITS_MAX: usize = 256;
+/// Names of the table without a certificate. Refused ones are forgotten to make room.
+const REFUSED_MAX: usize = 10_000;
+/// Certificates of a server: by default, and at most.
+const NAMES: usize = 1000;
+const NAMES_MAX: usize = 1_000_000;
+/// Orders: by default ten in a minute.
+const RATE: Rate = Rate(10_000 / 60);
+/// Seconds for which a refusal and a failure are remembered. A permission lasts as long as the certificate.
+pub const REFUSED: i64 = 60;
+pub const FAILED: i64 = 5;
+/// Time for an answer of the operator's URL, and its length.
+const ASK: Duration = Duration::from_secs(10);
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// The directive as written.
+#[derive(Clone)]
+pub struct Line {
+    pub issuer: String,
+    ask: Url,
+    rules: Option<Arc<ClientRules>>,
+    rate: Rate,
+    max: usize,
+    key: Algorithm,
+    /// `FILE:LINE` of the directive.
+    place: String,
+}
+
+impl Value for Line {
+    const SYNTAX: &'static str = "issuer ask=url [rate=rate] [max=number] [key=alg[:size]]";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let (mut ask, mut rate, mut max, mut key) = (None, RATE, NAMES, Algorithm::default());
+        let mut issuer = String::new();
+        for (index, word) in d.args.iter().enumerate() {
+            let text = word.text();
+            if index == 0 {
+                issuer = text.into_owned();
+                continue;
+            }
+            let wrong = || Problem::says(format!("invalid parameter \"{text}\"")).at(index);
+            match text.split_once('=').ok_or_else(wrong)? {
+                ("ask", url) => {
+                    ask = Some(Url::parse(url).map_err(|why| Problem::says(format!("{why} in \"{url}\"")).at(index))?);
+                }
+                ("rate", text) => rate = Rate::parse(text).ok_or_else(|| wrong().hint("write 10r/m, say"))?,
+                ("max", text) => {
+                    let number = text.parse().ok().filter(|number| (1..=NAMES_MAX).contains(number));
+                    max = number.ok_or_else(wrong)?;
+                }
+                ("key", text) => {
+                    let parsed = Algorithm::parse(text).unwrap_or_else(|| Err(format!("unsupported key \"{text}\"")));
+                    key = parsed.map_err(|why| Problem::says(why).at(index))?;
+                }
+                _ => return Err(wrong()),
+            }
+        }
+        let Some(ask) = ask else {
+            let hint = "without a question, strangers could order certificates for any name";
+            return Err(Problem::directive("must have \"ask\" parameter").hint(hint));
+        };
+        let rules = match ask.tls {
+            false => None,
+            true => {
+                let trusted = authorities::trusted(cx, None, "acme_on_demand")?;
+                let settings =
+                    ClientSettings { prefix: "ssl", verify: true, verify_depth: 10, trusted, ..ClientSettings::default() };
+                let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
+                Some(rules.map_err(Problem::says)?)
+            }
+        };
+        Ok(Line { issuer, ask, rules, rate, max, key, place: cx.place() })
+    }
+}
+
+/// The names of one issuer that servers get on demand; kept with each of these servers.
+pub struct OnDemand {
+    /// In the order in which they are tried.
+    pub issuers: Vec<Arc<Issuer>>,
+    pub resolving: Option<Resolving>,
+    pub key: Algorithm,
+    pub rate: Rate,
+    pub max: usize,
+    /// `FILE:LINE` of the directive.
+    pub place: String,
+    ask: Url,
+    rules: Option<Arc<ClientRules>>,
+    /// Servers with equal issuer and kind of key share their certificates.
+    id: Arc<str>,
+}
+
+impl Line {
+    /// Joins the line with its issuers.
+    pub fn bind(&self, issuers: Vec<Arc<Issuer>>, resolving: Option<Resolving>) -> OnDemand {
+        let id = issuers.first().map(|first| format!("{} {} {}", first.name, first.source, self.key));
+        OnDemand {
+            issuers,
+            resolving,
+            key: self.key,
+            rate: self.rate,
+            max: self.max,
+            place: self.place.clone(),
+            ask: self.ask.clone(),
+            rules: self.rules.clone(),
+            id: id.unwrap_or_default().into(),
+        }
+    }
+}
+
+/// A decision about a name, for some seconds of the steady clock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// A handshake has asked; the control thread decides.
+    Asked,
+    Serving,
+    Refused(i64),
+    Failed(i64),
+}
+
+struct State {
+    verdict: Verdict,
+    waits: Vec<Weak<Wait>>,
+}
+
+/// A name of the table.
+pub struct Name {
+    pub certificate: Arc<Certificate>,
+    /// Steady seconds of the last handshake, and of the last issue by this process.
+    used: AtomicI64,
+    issued: AtomicI64,
+    state: Mutex<State>,
+}
+
+impl Name {
+    /// Ends the wait of all handshakes with a decision.
+    fn decide(&self, verdict: Verdict) {
+        let waits = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.verdict = verdict;
+            std::mem::take(&mut state.waits)
+        };
+        waits.iter().filter_map(Weak::upgrade).for_each(|wait| wait.end());
+    }
+    pub fn serve(&self) {
+        self.decide(Verdict::Serving);
+    }
+    /// Refuses handshakes for some seconds.
+    pub fn refuse(&self, seconds: i64) {
+        self.decide(Verdict::Refused(steady().saturating_add(seconds)));
+    }
+    /// Lets handshakes fail for some seconds.
+    pub fn fail(&self, seconds: i64) {
+        self.decide(Verdict::Failed(steady().saturating_add(seconds)));
+    }
+    pub fn note_issue(&self) {
+        self.issued.store(steady(), Ordering::Relaxed);
+    }
+    pub fn issued(&self) -> i64 {
+        self.issued.load(Ordering::Relaxed)
+    }
+    pub fn used(&self) -> i64 {
+        self.used.load(Ordering::Relaxed)
+    }
+    /// Tells whether the certificate exists and has not ended.
+    pub fn is_valid(&self) -> bool {
+        self.certificate.leaf().is_some_and(|leaf| leaf.not_after > clock::unix_seconds())
+    }
+    fn is_forgettable(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(state.verdict, Verdict::Refused(_) | Verdict::Failed(_))
+    }
+}
+
+type Id = (Arc<str>, String);
+
+static NAMES_OF_ALL: LazyLock<RwLock<HashMap<Id, Arc<Name>>>> = LazyLock::new(RwLock::default);
+static QUEUE: Mutex<VecDeque<Asked>> = Mutex::new(VecDeque::new());
+static CAME: LazyLock<tokio::sync::Notify> = LazyLock::new(tokio::sync::Notify::new);
+
+/// A name that a handshake has asked for.
+pub struct Asked {
+    pub demand: Arc<OnDemand>,
+    pub text: String,
+    pub name: Arc<Name>,
+}
+
+/// Returns the seconds of a clock that is never set.
+pub fn steady() -> i64 {
+    i64::try_from(clock::now().0 / 1_000_000).unwrap_or(i64::MAX)
+}
+
+/// Waits until a name is in the queue.
+pub async fn came() {
+    CAME.notified().await;
+}
+
+/// Takes the next name of the queue that was not forgotten meanwhile.
+pub fn take() -> Option<Asked> {
+    loop {
+        let asked = QUEUE.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
+        let id = (Arc::clone(&asked.demand.id), asked.text.clone());
+        let names = NAMES_OF_ALL.read().unwrap_or_else(PoisonError::into_inner);
+        if names.get(&id).is_some_and(|name| Arc::ptr_eq(name, &asked.name)) {
+            return Some(asked);
+        }
+    }
+}
+
+/// Forgets the names that no configuration has, and those whose question was interrupted by a reload.
+pub fn forget_unused(demands: &[Arc<OnDemand>]) {
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    let mut names = NAMES_OF_ALL.write().unwrap_or_else(PoisonError::into_inner);
+    names.retain(|(id, _), name| {
+        let keep = demands.iter().any(|demand| demand.id == *id) && name.is_valid();
+        if !keep {
+            // A handshake that waits asks again.
+            name.fail(0);
+        }
+        keep
+    });
+}
+
+/// Returns the names of a configuration that have certificates.
+pub fn known(demand: &OnDemand) -> Vec<(String, Arc<Name>)> {
+    let names = NAMES_OF_ALL.read().unwrap_or_else(PoisonError::into_inner);
+    let own = names.iter().filter(|((id, _), _)| *id == demand.id);
+    own.map(|((_, text), name)| (text.clone(), Arc::clone(name))).collect()
+}
+
+pub fn forget(demand: &OnDemand, text: &str) {
+    let id = (Arc::clone(&demand.id), text.to_string());
+    NAMES_OF_ALL.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+}
+
+impl OnDemand {
+    pub fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// Folder of the certificates, beside those of the configuration.
+    pub fn folder(&self) -> Option<PathBuf> {
+        self.issuers.first()?.state_path.as_ref().map(|path| path.join("on-demand"))
+    }
+
+    /// Asks the operator's URL about a name. `Err`: no answer.
+    pub async fn ask(&self, name: &str) -> Result<bool, String> {
+        let mut url = self.ask.clone();
+        let joint = if url.target.contains('?') { '&' } else { '?' };
+        url.target = format!("{}{joint}domain={name}", url.target);
+        let mut settings = Settings {
+            resolver: self.resolving.clone().map(|Resolving { resolver, timeout }| (resolver, timeout)),
+            rules: self.rules.clone(),
+            connect: ASK,
+            total: ASK,
+            ..Settings::default()
+        };
+        settings.limits.body = ANSWER_BYTES_MAX;
+        let answer = Client::new(settings).ask(&Request::new("GET", url)).await.map_err(|why| why.to_string())?;
+        match answer.status() {
+            200..300 => Ok(true),
+            500.. => Err(format!("status {}", answer.status())),
+            _ => Ok(false),
+        }
+    }
+
+    /// Tells whether a name can have a certificate by the issuers at all.
+    fn takes(&self, name: &str) -> bool {
+        let Some(Identifier::Dns(name)) = Identifier::parse(name) else { return false };
+        let plain = name.bytes().all(|c| c.is_ascii_alphanumeric() || b"-.".contains(&c));
+        let identifier = Identifier::Dns(name.clone());
+        let is_local = LocalAuthority::permits(&identifier);
+        plain && (name.contains('.') || is_local) && self.issuers.iter().all(|issuer| is_local || !issuer.is_local())
+    }
+}
+
+/// Decides about a handshake with a server: `None` if its certificate is not gotten on demand.
+pub fn handshake(location: &Location, hello: &ClientHello) -> Option<Certifying> {
+    let demand = location.ext::<Arc<OnDemand>>()?;
+    let sent = hello.server_name.as_deref()?;
+    let text = sent.strip_suffix('.').unwrap_or(sent).to_ascii_lowercase();
+    if location.ext::<Ordered>().is_some_and(|ordered| ordered.covers(&text)) {
+        return None;
+    }
+    let id = (Arc::clone(&demand.id), text);
+    let found = NAMES_OF_ALL.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+    let name = match found {
+        Some(name) => name,
+        None if !demand.takes(&id.1) => return Some(Certifying::Refused),
+        None => match enter(id.clone(), demand.max) {
+            Some(name) => name,
+            None => return Some(Certifying::Failed),
+        },
+    };
+    let now = steady();
+    name.used.store(now, Ordering::Relaxed);
+    let mut state = name.state.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_new = match state.verdict {
+        Verdict::Serving => match name.certificate.set_of_handshake().filter(|_| name.is_valid()) {
+            Some(set) => return Some(Certifying::Known(set)),
+            None => true,
+        },
+        Verdict::Refused(until) if until > now => return Some(Certifying::Refused),
+        Verdict::Failed(until) if until > now => return Some(Certifying::Failed),
+        Verdict::Refused(_) | Verdict::Failed(_) => true,
+        Verdict::Asked => false,
+    };
+    state.waits.retain(|wait| wait.strong_count() > 0);
+    if state.waits.len() >= WAITS_MAX {
+        return Some(Certifying::Failed);
+    }
+    let wait = Arc::new(Wait::default());
+    if is_new {
+        let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.len() >= QUEUE_MAX {
+            state.verdict = Verdict::Failed(now);
+            return Some(Certifying::Failed);
+        }
+        queue.push_back(Asked { demand: Arc::clone(demand), text: id.1, name: Arc::clone(&name) });
+        drop(queue);
+        state.verdict = Verdict::Asked;
+        CAME.notify_one();
+    }
+    state.waits.push(Arc::downgrade(&wait));
+    Some(Certifying::Wait(wait))
+}
+
+/// Adds a name to the table; `None`: it is full. `max`: certificates.
+fn enter(id: Id, max: usize) -> Option<Arc<Name>> {
+    let mut names = NAMES_OF_ALL.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(&id) {
+        return Some(Arc::clone(known));
+    }
+    let most = max.saturating_add(REFUSED_MAX);
+    if names.len() >= most {
+        names.retain(|_, name| !name.is_forgettable());
+    }
+    if names.len() >= most {
+        return None;
+    }
+    let name = Arc::new(Name {
+        certificate: Arc::default(),
+        used: AtomicI64::new(steady()),
+        issued: AtomicI64::new(0),
+        state: Mutex::new(State { verdict: Verdict::Failed(i64::MIN), waits: Vec::new() }),
+    });
+    names.insert(id, Arc::clone(&name));
+    Some(name)
+}

@@ -1,0 +1,258 @@
+//! One issuer at work: its account, its sessions, or its local authority. On the control thread.
+
+use super::challenges::Board;
+use super::demand::steady;
+use super::issuer::{Issuer, KeySource, Source};
+use super::state::Folder;
+use acme::{AccountKey, Algorithm, Blame, Error, Issued, LocalAuthority, Order, Session};
+use base::clock;
+use http_client::{Client, Settings, Url};
+use observe::{ErrorLog, Level};
+use session_engine::upstreams::Resolving;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Seconds for all requests of an order.
+const REQUEST_SECONDS: u64 = 60;
+/// Seconds for which a session is used: the server's directory may change.
+const SESSION_SECONDS: i64 = 600;
+/// Orders at a time, of each issuer.
+pub const ORDERS_MAX: usize = 8;
+
+/// Account keys that nothing stores, by issuer and server.
+static KEYS: LazyLock<Mutex<HashMap<(String, String, Algorithm), Arc<AccountKey>>>> = LazyLock::new(Mutex::default);
+/// Local authorities that nothing stores, by issuer.
+static AUTHORITIES: LazyLock<Mutex<HashMap<String, Arc<LocalAuthority>>>> = LazyLock::new(Mutex::default);
+
+/// A failed order: the reason, and its cause.
+pub struct Failed {
+    pub error: Error,
+    pub blame: Blame,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        let blame = error.blame();
+        Failed { error, blame }
+    }
+}
+
+/// See the module's documentation.
+pub struct Desk {
+    pub issuer: Arc<Issuer>,
+    resolving: Option<Resolving>,
+    folder: Option<Folder>,
+    log: Arc<ErrorLog>,
+    key: RefCell<Option<Arc<AccountKey>>>,
+    account: RefCell<Option<String>>,
+    /// Held while the key or the account is made: once for all orders.
+    opening: tokio::sync::Mutex<()>,
+    /// Idle sessions, each with the steady time of its beginning.
+    idle: RefCell<Vec<(i64, Session)>>,
+}
+
+impl Desk {
+    pub fn new(issuer: Arc<Issuer>, resolving: Option<Resolving>, log: Arc<ErrorLog>) -> Desk {
+        Desk {
+            folder: issuer.state_path.clone().map(Folder),
+            issuer,
+            resolving,
+            log,
+            key: RefCell::default(),
+            account: RefCell::default(),
+            opening: tokio::sync::Mutex::new(()),
+            idle: RefCell::default(),
+        }
+    }
+
+    pub fn say(&self, level: Level, words: std::fmt::Arguments<'_>) {
+        self.log.log(level, 0, format_args!("acme issuer \"{}\": {words}", self.issuer.name));
+    }
+
+    /// Orders a certificate.
+    pub async fn issue(&self, order: &Order) -> Result<Issued, Failed> {
+        let url = match &self.issuer.source {
+            Source::Server(url) => url.clone(),
+            Source::Local(life) => {
+                let (issuer, folder) = (Arc::clone(&self.issuer), self.folder.clone());
+                let (order, life) = (order.clone(), *life);
+                let made = blocking(move || Ok(issue_locally(&issuer, folder.as_ref(), &order, life)));
+                let made = made.await.map_err(|e| e.to_string()).and_then(|made| made);
+                return made.map_err(|why| Failed { error: Error::Local(why), blame: Blame::Task });
+            }
+        };
+        let (since, mut session) = self.session(url).await?;
+        let issued = self.issue_by(&mut session, order).await;
+        self.keep(since, session);
+        issued
+    }
+
+    fn keep(&self, since: i64, session: Session) {
+        if self.idle.borrow().len() < ORDERS_MAX {
+            self.idle.borrow_mut().push((since, session));
+        }
+    }
+
+    async fn issue_by(&self, session: &mut Session, order: &Order) -> Result<Issued, Failed> {
+        let board = Board { kind: self.issuer.challenge, dns: self.issuer.dns.clone() };
+        let account = session.account().map(String::from);
+        let lost = match session.order(order, &board).await {
+            // The server has lost or deactivated the account.
+            Err(why) if why.is_unknown_account() => account,
+            done => return Ok(done?),
+        };
+        self.open(session, lost).await?;
+        Ok(session.order(order, &board).await?)
+    }
+
+    /// Asks when the authority wants a certificate to be renewed.
+    pub async fn window(&self, id: &str) -> Result<Option<(i64, i64, Option<Duration>)>, Error> {
+        let Source::Server(url) = &self.issuer.source else { return Ok(None) };
+        let (since, mut session) = self.session(url.clone()).await.map_err(|failed| failed.error)?;
+        let asked = session.renewal_window(id).await;
+        self.keep(since, session);
+        asked
+    }
+
+    /// Returns a session with an open account.
+    async fn session(&self, url: Url) -> Result<(i64, Session), Failed> {
+        clock::update();
+        let now = steady();
+        self.idle.borrow_mut().retain(|(since, _)| now.saturating_sub(*since) < SESSION_SECONDS);
+        if let Some(idle) = self.idle.borrow_mut().pop() {
+            return Ok(idle);
+        }
+        let of_issuer = |why: String| Failed {
+            error: Error::Local(format!("no account key: {why}")),
+            blame: Blame::Issuer,
+        };
+        let key = {
+            let _one = self.opening.lock().await;
+            self.account_key(&url).await.map_err(of_issuer)?
+        };
+        let mut session = Session::new(self.client(), url, key, self.account.borrow().clone());
+        if session.account().is_none() {
+            self.open(&mut session, None).await?;
+        }
+        Ok((now, session))
+    }
+
+    fn client(&self) -> Client {
+        Client::new(Settings {
+            resolver: self.resolving.clone().map(|Resolving { resolver, timeout }| (resolver, timeout)),
+            rules: Some(Arc::clone(&self.issuer.rules)),
+            total: Duration::from_secs(REQUEST_SECONDS),
+            ..Settings::default()
+        })
+    }
+
+    /// Opens the account, once for all orders that wait for it. `lost`: the URL that the server does not know.
+    async fn open(&self, session: &mut Session, lost: Option<String>) -> Result<(), Failed> {
+        let _one = self.opening.lock().await;
+        let known = self.account.borrow().clone();
+        if known.is_some() && known != lost {
+            session.use_account(known);
+            return Ok(());
+        }
+        match session.open_account(&self.issuer.account).await {
+            Ok(new) => {
+                let what = if new { "registered" } else { "found" };
+                let url = session.account().unwrap_or_default().to_string();
+                self.say(Level::Info, format_args!("account \"{url}\" {what}"));
+                *self.account.borrow_mut() = Some(url.clone());
+                let key = self.key.borrow().as_ref().map(|key| key.thumbprint().to_string()).unwrap_or_default();
+                let account = format!("{url}\n{key}\n{}\n", self.issuer.source);
+                if let Some(folder) = self.folder.clone()
+                    && let Err(why) = blocking(move || folder.store_account(&account)).await
+                {
+                    self.say(Level::Error, format_args!("the account's URL is not stored: {why}"));
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if let Some(terms) = session.terms().filter(|_| !self.issuer.account.agreed) {
+                    let words = "the terms of service are not accepted (\"accept_terms_of_service\")";
+                    self.say(Level::Warn, format_args!("{words}: {terms}"));
+                }
+                let blame = if error.blame() == Blame::Limits { Blame::Limits } else { Blame::Issuer };
+                Err(Failed { error, blame })
+            }
+        }
+    }
+
+    /// Returns the account's key: of the configuration, of an earlier configuration, stored, or new. The caller holds `opening`.
+    async fn account_key(&self, url: &Url) -> Result<Arc<AccountKey>, String> {
+        if let Some(key) = &*self.key.borrow() {
+            return Ok(Arc::clone(key));
+        }
+        let key = match &self.issuer.key {
+            KeySource::Loaded(key) => Arc::clone(key),
+            KeySource::Generated(algorithm) => self.generated_key(url, *algorithm).await?,
+        };
+        if let Some(folder) = self.folder.clone() {
+            let stored = blocking(move || Ok(folder.account())).await.map_err(|e| e.to_string())?;
+            // Of another key or another server, the URL would be refused.
+            let own = [key.thumbprint().to_string(), self.issuer.source.to_string()];
+            let own = stored.filter(|lines| lines.iter().skip(1).zip(&own).all(|(stored, own)| stored == own));
+            *self.account.borrow_mut() = own.and_then(|lines| lines.into_iter().next());
+        }
+        *self.key.borrow_mut() = Some(Arc::clone(&key));
+        Ok(key)
+    }
+
+    async fn generated_key(&self, url: &Url, algorithm: Algorithm) -> Result<Arc<AccountKey>, String> {
+        let id = (self.issuer.name.clone(), url.to_string(), algorithm);
+        let known = KEYS.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+        if let Some(key) = known {
+            return Ok(key);
+        }
+        let folder = self.folder.clone();
+        let made = blocking(move || {
+            if let Some(pem) = folder.as_ref().and_then(Folder::account_key) {
+                return Ok(AccountKey::load(pem.as_bytes()));
+            }
+            match (&folder, AccountKey::generate(algorithm)) {
+                (Some(folder), Ok(key)) => {
+                    let stored = folder.store_account_key(&key.pem())?;
+                    Ok(AccountKey::load(stored.as_bytes()))
+                }
+                (_, key) => Ok(key),
+            }
+        });
+        let key = Arc::new(made.await.map_err(|e| e.to_string())??);
+        KEYS.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::clone(&key));
+        Ok(key)
+    }
+}
+
+/// Issues a certificate by the local authority, which is made on first use. Blocks for files.
+pub fn issue_locally(issuer: &Issuer, folder: Option<&Folder>, order: &Order, life: i64) -> Result<Issued, String> {
+    clock::update();
+    let now = clock::unix_seconds();
+    let authority = match folder {
+        Some(folder) => Arc::new(folder.authority(now)?),
+        None => {
+            let mut all = AUTHORITIES.lock().unwrap_or_else(PoisonError::into_inner);
+            match all.get(&issuer.name).filter(|known| known.is_usable(now)) {
+                Some(known) => Arc::clone(known),
+                None => {
+                    let made = Arc::new(LocalAuthority::create(now)?);
+                    all.insert(issuer.name.clone(), Arc::clone(&made));
+                    made
+                }
+            }
+        }
+    };
+    authority.issue(&order.identifiers, order.key, life, now)
+}
+
+/// Runs work that may block on a thread of the default pool.
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> std::io::Result<T> {
+    let pool = net::pool::named(net::pool::DEFAULT).ok_or_else(|| std::io::Error::other("no thread pool"))?;
+    let job = pool.run(work).map_err(|_| std::io::Error::other("the thread pool is full"))?;
+    job.await.map_err(|_| std::io::Error::other("the work was lost"))?
+}

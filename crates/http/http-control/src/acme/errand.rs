@@ -1,0 +1,142 @@
+//! Tasks of the office: an order from its lock to the stored certificate, and the question about a name on demand.
+
+use super::demand::{Asked, OnDemand};
+use super::desk::{Desk, Failed, blocking};
+use super::office::{Job, order as order_of};
+use super::state::{Folder, stem};
+use acme::{Blame, Error, Identifier, Issued, TaskId};
+use base::clock;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A task, for the office when it ends.
+pub enum Work {
+    Order(acme::Errand),
+    /// The question when a certificate should be renewed.
+    Window(TaskId),
+    /// The question whether a name may have a certificate.
+    Question(Asked),
+    /// Storing a state.
+    Status,
+}
+
+impl Work {
+    pub fn is_window(&self) -> bool {
+        matches!(self, Work::Window(_))
+    }
+    pub fn is_question(&self) -> bool {
+        matches!(self, Work::Question(_))
+    }
+}
+
+/// A certificate that is in use.
+pub struct Done {
+    pub not_stored: Option<String>,
+}
+
+/// The end of a task.
+pub enum Outcome {
+    Issued(Done),
+    /// Another process has ordered a newer certificate, which is in use now.
+    Adopted,
+    /// Another process orders.
+    Locked(String),
+    /// A name on demand that is not used, or may not have a certificate any more.
+    Unwanted(&'static str),
+    Failed(Failed),
+    Window(Result<Option<(i64, i64, Option<Duration>)>, Error>),
+    Allowed(Option<Issued>),
+    Denied,
+    /// No answer, with the reason.
+    Unknown(String),
+    Told,
+}
+
+/// Takes a certificate over that another process has stored. `true`: it is newer than the present one.
+async fn adopt(job: &Job, folder: &Folder) -> bool {
+    let (folder, stem) = (folder.clone(), job.stem.clone());
+    let Ok(Some(stored)) = blocking(move || Ok(folder.certificate(&stem))).await else { return false };
+    let leaves = tls::certs::certificates(stored.chain.as_bytes()).unwrap_or_default();
+    let newer = match (leaves.first(), job.certificate.leaf()) {
+        (Some(stored), Some(own)) => stored.not_after > own.not_after,
+        (stored, None) => stored.is_some(),
+        (None, Some(_)) => false,
+    };
+    newer && job.certificate.set(&stored, false).is_ok()
+}
+
+/// Makes an order. `status`: its state for operators.
+pub async fn order(job: Rc<Job>, desk: Rc<Desk>, replaces: Option<String>, status: String) -> Outcome {
+    let wanted = job.wanted.take();
+    let mut lock = None;
+    if let Some(store) = &job.store {
+        if !wanted && adopt(&job, &store.folder).await {
+            return Outcome::Adopted;
+        }
+        lock = match store.lock().await {
+            Ok(lock) => Some(lock),
+            Err(why) => {
+                job.wanted.set(wanted);
+                return Outcome::Locked(why);
+            }
+        };
+        // The one who had the lock may have ordered.
+        if !wanted && adopt(&job, &store.folder).await {
+            return Outcome::Adopted;
+        }
+    }
+    if let Some((demand, name)) = &job.on_demand
+        && job.certificate.leaf().is_some()
+        && !wanted
+    {
+        if name.used() < name.issued() {
+            return Outcome::Unwanted("it is not used");
+        }
+        match demand.ask(&job.name()).await {
+            Ok(true) => {}
+            Ok(false) => return Outcome::Unwanted("it is refused"),
+            Err(why) => {
+                let error = Error::Local(format!("{why} while asking about the name on demand"));
+                return Outcome::Failed(Failed { error, blame: Blame::Task });
+            }
+        }
+    }
+    if let Some(store) = &job.store {
+        let (folder, stem) = (store.folder.clone(), job.stem.clone());
+        // For operators only; a failure is told with the certificate's.
+        let _ = blocking(move || folder.store_status(&stem, &status)).await;
+    }
+    let issued = match desk.issue(&order_of(&job.identifiers, job.key, &desk.issuer, replaces)).await {
+        Ok(issued) => issued,
+        Err(failed) => return Outcome::Failed(failed),
+    };
+    clock::update();
+    let used = issued.check(&job.identifiers, clock::unix_seconds()).and_then(|_| job.certificate.set(&issued, false));
+    if let Err(why) = used {
+        return Outcome::Failed(Error::Protocol(why).into());
+    }
+    let mut not_stored = None;
+    if let Some(store) = &job.store {
+        let (folder, stem) = (store.folder.clone(), job.stem.clone());
+        not_stored = blocking(move || folder.store(&stem, &issued)).await.err().map(|e| e.to_string());
+    }
+    if let Some((_, name)) = &job.on_demand {
+        name.note_issue();
+    }
+    drop(lock);
+    Outcome::Issued(Done { not_stored })
+}
+
+/// Asks about a name on demand, and looks for its stored certificate.
+pub async fn ask(demand: &Arc<OnDemand>, name: &str) -> Outcome {
+    match demand.ask(name).await {
+        Ok(true) => {}
+        Ok(false) => return Outcome::Denied,
+        Err(why) => return Outcome::Unknown(why),
+    }
+    let Some(folder) = demand.folder().map(Folder) else { return Outcome::Allowed(None) };
+    let stem = stem(&[Identifier::Dns(name.to_string())], demand.key);
+    let stored = blocking(move || Ok(folder.certificate(&stem))).await;
+    Outcome::Allowed(stored.ok().flatten())
+}

@@ -1,0 +1,705 @@
+//! Runs the orders of a plan, as the agenda decides: several at a time, one for each certificate, with its next issuer when one
+//! fails. Takes the wishes of operators and the names that handshakes have asked for.
+
+use super::certificates::Certificate;
+use super::demand::{self, Asked, Name, OnDemand};
+use super::desk::{Desk, Failed, ORDERS_MAX, blocking};
+use super::errand::{self, Outcome, Work};
+use super::issuer::{Habits, Issuer};
+use super::order::Ordered;
+use super::state::{Folder, stem};
+use acme::{Agenda, Algorithm, Blame, Identifier, Limits, Now, Order, Schedule, TaskId, certificate_id};
+use base::clock;
+use observe::{ErrorLog, Level};
+use runtime::task::JoinHandle;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::pin::{Pin, pin};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, SystemTime};
+
+/// Seconds between two questions for the renewal window: by default, least and most (nginx-acme has the same limits).
+const WINDOW_DEFAULT: i64 = 12 * 3600;
+const WINDOW_LEAST: i64 = 60;
+const WINDOW_MOST: i64 = 24 * 3600;
+/// Questions for renewal windows at a time.
+const WINDOWS_MAX: usize = 4;
+/// Questions about names on demand at a time.
+const ASKS_MAX: usize = 8;
+/// The longest sleep: a clock that is set forward is noticed after it.
+const SLEEP_MOST: i64 = 60;
+/// Seconds between two looks for requests of operators.
+const LOOK_SECONDS: u64 = 2;
+/// Seconds after which a failed order is repeated where it is not.
+const NEVER: i64 = 10 * 365 * 86_400;
+/// Seconds until another try, while another process has the folder's lock.
+const LOCKED: i64 = 10;
+/// Failed orders of a name on demand, after which a handshake has to ask again, and the seconds until it can.
+const DEMAND_TRIES_MAX: u32 = 3;
+const DEMAND_PAUSE: i64 = 3600;
+
+/// A number from 0 to 1.
+pub fn random() -> f64 {
+    let [a, b, c, d, ..] = net::random::bytes16();
+    f64::from(u32::from_le_bytes([a, b, c, d])) / f64::from(u32::MAX)
+}
+
+/// Returns the limits of an issuer.
+fn limits(issuer: &Issuer) -> Limits {
+    let retry = issuer.habits.map(|habits| habits.retry.unwrap_or(NEVER));
+    Limits { orders_max: ORDERS_MAX, retry }
+}
+
+/// Returns the time for the agenda.
+pub fn now() -> Now {
+    clock::update();
+    Now { wall: clock::unix_seconds(), steady: demand::steady() }
+}
+
+/// A folder of certificates, with the lock that orders need.
+pub struct Store {
+    pub folder: Folder,
+    lock: tokio::sync::Mutex<Weak<File>>,
+    /// The folder's time when requests were last looked for.
+    looked: Cell<Option<SystemTime>>,
+}
+
+impl Store {
+    /// Takes the lock of the folder, or shares it with other orders of this process.
+    pub async fn lock(&self) -> Result<Rc<File>, String> {
+        let mut held = self.lock.lock().await;
+        if let Some(file) = held.upgrade() {
+            return Ok(file);
+        }
+        let folder = self.folder.clone();
+        let locked = blocking(move || {
+            let lock = folder.lock()?;
+            if lock.is_some() {
+                folder.tidy()?;
+            }
+            Ok(lock)
+        });
+        match locked.await {
+            Ok(Some(file)) => {
+                let file = Rc::new(file);
+                *held = Rc::downgrade(&file);
+                Ok(file)
+            }
+            Ok(None) => Err("another process has its lock".into()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+}
+
+/// A certificate of the plan, or one on demand.
+pub struct Job {
+    pub identifiers: Vec<Identifier>,
+    pub key: Algorithm,
+    pub certificate: Arc<Certificate>,
+    pub stem: String,
+    pub store: Option<Rc<Store>>,
+    /// Of its first issuer.
+    home: usize,
+    habits: Option<Habits>,
+    /// The issuer of the present certificate.
+    pub served_by: Cell<Option<usize>>,
+    /// The last failure and its time, until an order succeeds.
+    error: RefCell<Option<(String, i64)>>,
+    /// An operator has asked for an order.
+    pub wanted: Cell<bool>,
+    pub on_demand: Option<(Arc<OnDemand>, Arc<Name>)>,
+}
+
+impl Job {
+    pub fn name(&self) -> String {
+        self.identifiers.first().map_or_else(String::new, Identifier::to_string)
+    }
+    /// Returns the server that has issued the certificate, as an earlier process has stored it.
+    fn source(&self) -> Option<String> {
+        let store = self.store.as_ref()?;
+        let status: serde_json::Value = serde_json::from_str(&store.folder.status(&self.stem)?).ok()?;
+        status.get("source")?.as_str().map(str::to_string)
+    }
+    /// Returns the time of the renewal, by the certificate alone; 0 without one.
+    pub fn renewal(&self) -> i64 {
+        let Some(leaf) = self.certificate.leaf() else { return 0 };
+        let usual = Schedule::of(leaf.not_before, leaf.not_after, random()).at;
+        let Some(habits) = self.habits else { return usual };
+        // A certificate that is shorter than the time before its end would be renewed at once, again and again.
+        let half = leaf.not_before.saturating_add(leaf.not_after.saturating_sub(leaf.not_before) / 2);
+        leaf.not_after.saturating_sub(habits.renew_before).max(half)
+    }
+}
+
+/// Returns the order of a certificate by an issuer. `replaces`: see [`Order`].
+pub fn order_of(ordered: &Ordered, issuer: &Issuer, replaces: Option<String>) -> Order {
+    order(&ordered.identifiers, ordered.key, issuer, replaces)
+}
+
+pub fn order(identifiers: &[Identifier], key: Algorithm, issuer: &Issuer, replaces: Option<String>) -> Order {
+    Order {
+        identifiers: identifiers.to_vec(),
+        key,
+        challenge: issuer.challenge,
+        profile: issuer.profile.clone(),
+        common_name: issuer.common_name,
+        preferred_chain: issuer.preferred_chain.clone(),
+        replaces,
+    }
+}
+
+/// Tasks under way; they end with their owner.
+#[derive(Default)]
+struct Running(Vec<(Work, Option<JoinHandle<Outcome>>)>);
+
+impl Running {
+    /// Waits for the end of any. `None` as outcome: it has panicked.
+    async fn next(&mut self) -> (Work, Option<Outcome>) {
+        std::future::poll_fn(|cx| {
+            for at in 0..self.0.len() {
+                let Some((_, Some(handle))) = self.0.get_mut(at) else { continue };
+                if let Poll::Ready(done) = Pin::new(handle).poll(cx) {
+                    let (work, _) = self.0.swap_remove(at);
+                    return Poll::Ready((work, done.ok()));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+    fn count(&self, wanted: impl Fn(&Work) -> bool) -> usize {
+        self.0.iter().filter(|(work, _)| wanted(work)).count()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.drain(..).filter_map(|(_, handle)| handle).for_each(JoinHandle::abort);
+    }
+}
+
+/// Tokens for orders on demand, by demand.
+struct Allowance {
+    /// Thousandths of an order.
+    left: u64,
+    at: i64,
+}
+
+/// See the module's documentation.
+pub struct Office {
+    desks: Vec<Rc<Desk>>,
+    agenda: Agenda,
+    jobs: HashMap<TaskId, Rc<Job>>,
+    stores: Vec<Rc<Store>>,
+    /// Questions for renewal windows, by the steady clock.
+    windows: BTreeSet<(i64, TaskId)>,
+    on_demand: HashMap<(Arc<str>, String), TaskId>,
+    allowances: HashMap<Arc<str>, Allowance>,
+    running: Running,
+    log: Arc<ErrorLog>,
+    /// Folders of names on demand, to be freed of certificates that have ended.
+    swept: Vec<Rc<Store>>,
+    /// Steady time of the last look for requests of operators.
+    looked_at: i64,
+}
+
+impl Office {
+    pub fn new(orders: &[&Ordered], demands: Vec<Arc<OnDemand>>, log: &Arc<ErrorLog>) -> Office {
+        let mut desks: Vec<Rc<Desk>> = Vec::new();
+        let all = orders.iter().map(|ordered| (&ordered.issuers, &ordered.resolving));
+        for (issuers, resolving) in all.chain(demands.iter().map(|demand| (&demand.issuers, &demand.resolving))) {
+            for issuer in issuers {
+                if !desks.iter().any(|desk| Arc::ptr_eq(&desk.issuer, issuer)) {
+                    desks.push(Rc::new(Desk::new(Arc::clone(issuer), resolving.clone(), Arc::clone(log))));
+                }
+            }
+        }
+        let mut office = Office {
+            agenda: Agenda::new(&desks.iter().map(|desk| limits(&desk.issuer)).collect::<Vec<_>>()),
+            desks,
+            jobs: HashMap::new(),
+            stores: Vec::new(),
+            windows: BTreeSet::new(),
+            on_demand: HashMap::new(),
+            allowances: HashMap::new(),
+            running: Running::default(),
+            log: Arc::clone(log),
+            swept: Vec::new(),
+            looked_at: i64::MIN,
+        };
+        for ordered in orders {
+            let job = Job {
+                identifiers: ordered.identifiers.clone(),
+                key: ordered.key,
+                certificate: Arc::clone(&ordered.certificate),
+                stem: stem(&ordered.identifiers, ordered.key),
+                store: office.store(ordered.issuers.first().and_then(|issuer| issuer.state_path.clone()).map(Folder)),
+                home: 0,
+                habits: ordered.issuers.first().and_then(|issuer| issuer.habits),
+                served_by: Cell::new(None),
+                error: RefCell::default(),
+                wanted: Cell::new(false),
+                on_demand: None,
+            };
+            office.add(job, &ordered.issuers, false);
+        }
+        demand::forget_unused(&demands);
+        for demand in demands {
+            let store = office.store(demand.folder().map(Folder));
+            office.swept.extend(store);
+            for (text, name) in demand::known(&demand) {
+                office.add_on_demand(Asked { demand: Arc::clone(&demand), text, name }, false);
+            }
+        }
+        office
+    }
+
+    fn store(&mut self, folder: Option<Folder>) -> Option<Rc<Store>> {
+        let folder = folder?;
+        if let Some(known) = self.stores.iter().find(|store| store.folder.0 == folder.0) {
+            return Some(Rc::clone(known));
+        }
+        let lock = tokio::sync::Mutex::new(Weak::new());
+        let store = Rc::new(Store { folder, lock, looked: Cell::new(None) });
+        self.stores.push(Rc::clone(&store));
+        Some(store)
+    }
+
+    fn add(&mut self, mut job: Job, issuers: &[Arc<Issuer>], urgent: bool) -> TaskId {
+        let desk = |issuer: &Arc<Issuer>| self.desks.iter().position(|desk| Arc::ptr_eq(&desk.issuer, issuer));
+        let order: Vec<usize> = issuers.iter().filter_map(desk).collect();
+        job.home = order.first().copied().unwrap_or(0);
+        let mut at = job.renewal();
+        if job.certificate.leaf().is_some() {
+            // The state of an earlier process tells who has issued.
+            let by = job.source().map(|source| order.iter().copied().find(|at| self.source(*at) == source));
+            match by {
+                None => job.served_by.set(Some(job.home)),
+                Some(Some(by)) => job.served_by.set(Some(by)),
+                // By a server that is not configured any more, a staging one say: it serves until there is a new one.
+                Some(None) => at = 0,
+            }
+        }
+        match job.habits {
+            Some(habits) if !habits.enabled => at = i64::MAX,
+            Some(habits) if habits.on_load => at = 0,
+            _ => {}
+        }
+        let id = self.agenda.add(&order, at, urgent);
+        if job.served_by.get().is_some() {
+            self.windows.insert((0, id));
+        }
+        self.jobs.insert(id, Rc::new(job));
+        id
+    }
+
+    fn source(&self, desk: usize) -> String {
+        self.desks.get(desk).map(|desk| desk.issuer.source.to_string()).unwrap_or_default()
+    }
+
+    fn issuer_name(&self, desk: usize) -> &str {
+        self.desks.get(desk).map_or("", |desk| desk.issuer.name.as_str())
+    }
+
+    pub async fn run(mut self) {
+        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.tell_first(id);
+        }
+        for store in self.swept.drain(..).collect::<Vec<_>>() {
+            let at = now().wall;
+            self.spawn(Work::Status, async move {
+                let folder = store.folder.clone();
+                let _ = blocking(move || {
+                    folder.remove_ended(at);
+                    Ok(())
+                })
+                .await;
+                Outcome::Told
+            });
+        }
+        loop {
+            self.take_wishes().await;
+            self.take_asked();
+            self.begin_orders();
+            self.begin_windows();
+            self.wait().await;
+        }
+    }
+
+    /// Waits for the end of a task, the next due time, or a name on demand.
+    async fn wait(&mut self) {
+        let at = now();
+        let window = self.windows.first().filter(|_| self.running.count(Work::is_window) < WINDOWS_MAX);
+        let window = window.map_or(SLEEP_MOST, |(due, _)| due.saturating_sub(at.steady).max(0));
+        let idle = self.agenda.idle_for(at, SLEEP_MOST).min(window);
+        let most = if self.stores.is_empty() { SLEEP_MOST as u64 } else { LOOK_SECONDS };
+        // Something that is due and has no place yet begins when a task ends.
+        let limit = match u64::try_from(idle).unwrap_or(0) {
+            0 => 1,
+            seconds => seconds.min(most),
+        };
+        let asks = self.running.count(Work::is_question);
+        let ended = runtime::time::timeout(Duration::from_secs(limit), async {
+            let (mut next, mut came) = (pin!(self.running.next()), pin!(demand::came()));
+            std::future::poll_fn(|cx| match next.as_mut().poll(cx) {
+                Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                Poll::Pending if asks < ASKS_MAX => came.as_mut().poll(cx).map(|()| None),
+                Poll::Pending => Poll::Pending,
+            })
+            .await
+        });
+        if let Ok(Some((work, outcome))) = ended.await {
+            self.ended(work, outcome);
+        }
+    }
+
+    fn spawn(&mut self, work: Work, task: impl Future<Output = Outcome> + 'static) {
+        self.running.0.push((work, Some(runtime::task::spawn_local(task))));
+    }
+
+    fn begin_orders(&mut self) {
+        while let Some(order) = self.agenda.start(now()) {
+            let (Some(job), Some(desk)) = (self.jobs.get(&order.task), self.desks.get(order.issuer)) else {
+                self.agenda.postponed(order.task, now(), SLEEP_MOST);
+                continue;
+            };
+            let (job, desk) = (Rc::clone(job), Rc::clone(desk));
+            let replaces = job.served_by.get().filter(|by| *by == order.issuer).and_then(|_| job.certificate.leaf());
+            let replaces = replaces.and_then(|leaf| certificate_id(&leaf));
+            let status = self.status(order.task, &job, "ordering");
+            self.spawn(Work::Order(order), errand::order(job, desk, replaces, status));
+        }
+    }
+
+    fn begin_windows(&mut self) {
+        let at = now();
+        while self.running.count(Work::is_window) < WINDOWS_MAX
+            && let Some((_, id)) = self.windows.first().copied().filter(|(due, _)| *due <= at.steady)
+        {
+            self.windows.pop_first();
+            let Some(job) = self.jobs.get(&id) else { continue };
+            let desk = job.served_by.get().and_then(|by| self.desks.get(by)).cloned();
+            let certificate = job.certificate.leaf().and_then(|leaf| certificate_id(&leaf));
+            if let (Some(desk), Some(certificate)) = (desk.filter(|desk| !desk.issuer.is_local()), certificate) {
+                self.spawn(Work::Window(id), async move { Outcome::Window(desk.window(&certificate).await) });
+            }
+        }
+    }
+
+    fn ended(&mut self, work: Work, outcome: Option<Outcome>) {
+        let at = now();
+        match (work, outcome) {
+            (Work::Order(order), Some(Outcome::Issued(issued))) => self.issued(order, issued),
+            (Work::Order(order), Some(Outcome::Adopted)) => {
+                self.agenda.postponed(order.task, at, 0);
+                self.renewed(order.task);
+                let name = self.jobs.get(&order.task).map(|job| job.name()).unwrap_or_default();
+                let words = format_args!("took a certificate for \"{name}\" over from another process");
+                self.say(order.issuer, Level::Notice, words);
+            }
+            (Work::Order(order), Some(Outcome::Locked(why))) => {
+                self.say(order.issuer, Level::Info, format_args!("the state is not available: {why}"));
+                self.agenda.postponed(order.task, at, LOCKED);
+            }
+            (Work::Order(order), Some(Outcome::Unwanted(why))) => {
+                let name = self.jobs.get(&order.task).map(|job| job.name()).unwrap_or_default();
+                self.say(order.issuer, Level::Notice, format_args!("\"{name}\" is not renewed: {why}"));
+                self.agenda.postponed(order.task, at, 0);
+                self.drop_on_demand(order.task);
+            }
+            (Work::Order(order), Some(Outcome::Failed(failed))) => self.failed(order, &failed),
+            (Work::Order(order), _) => {
+                self.agenda.failed(order, at, Blame::Task, None, random());
+            }
+            (Work::Window(id), Some(Outcome::Window(asked))) => self.window(id, asked),
+            (Work::Window(id), _) => drop(self.windows.insert((at.steady + WINDOW_DEFAULT, id))),
+            (Work::Question(asked), Some(Outcome::Allowed(stored))) => self.allowed(asked, stored),
+            (Work::Question(asked), Some(Outcome::Denied)) => {
+                self.log.log(Level::Info, 0, format_args!("no certificate on demand for \"{}\": refused", asked.text));
+                asked.name.refuse(demand::REFUSED);
+            }
+            (Work::Question(asked), Some(Outcome::Unknown(why))) => {
+                let text = &asked.text;
+                self.log.log(Level::Error, 0, format_args!("{why} while asking about the name \"{text}\" on demand"));
+                asked.name.fail(demand::FAILED);
+            }
+            (Work::Question(asked), _) => asked.name.fail(demand::FAILED),
+            (Work::Status, _) => {}
+        }
+    }
+
+    fn say(&self, desk: usize, level: Level, words: std::fmt::Arguments<'_>) {
+        if let Some(desk) = self.desks.get(desk) {
+            desk.say(level, words);
+        }
+    }
+
+    /// Plans the renewal of a new certificate, asks for its window, and lets waiting handshakes use it.
+    fn renewed(&mut self, id: TaskId) {
+        let Some(job) = self.jobs.get(&id).cloned() else { return };
+        job.error.take();
+        self.agenda.renew_at(id, job.renewal());
+        self.windows.retain(|(_, other)| *other != id);
+        self.windows.insert((now().steady, id));
+        if let Some((_, name)) = &job.on_demand {
+            name.serve();
+        }
+        self.tell(id, "issued");
+    }
+
+    fn issued(&mut self, order: acme::Errand, issued: errand::Done) {
+        let at = now();
+        let Some(job) = self.jobs.get(&order.task).cloned() else { return };
+        job.served_by.set(Some(order.issuer));
+        self.agenda.succeeded(order, at, job.renewal());
+        job.error.take();
+        self.windows.retain(|(_, other)| *other != order.task);
+        self.windows.insert((at.steady, order.task));
+        let name = job.name();
+        let until = tls::x509::time::print(job.certificate.leaf().map_or(0, |leaf| leaf.not_after));
+        self.say(
+            order.issuer,
+            Level::Notice,
+            format_args!("issued a certificate for \"{name}\", valid until {until}"),
+        );
+        if let Some(why) = issued.not_stored {
+            let words = format_args!("the certificate for \"{name}\" is not stored: {why}");
+            self.say(order.issuer, Level::Error, words);
+        }
+        if let Some((_, name)) = &job.on_demand {
+            name.serve();
+        }
+        self.tell(order.task, "issued");
+    }
+
+    fn failed(&mut self, order: acme::Errand, failed: &Failed) {
+        let at = now();
+        let Some(job) = self.jobs.get(&order.task).cloned() else { return };
+        let why = &failed.error;
+        let asked = why.retry_after().and_then(|after| i64::try_from(after.as_secs()).ok());
+        let pause = self.agenda.failed(order, at, failed.blame, asked, random());
+        *job.error.borrow_mut() = Some((why.to_string(), at.wall));
+        let (name, issuer) = (job.name(), self.issuer_name(order.issuer));
+        self.log.log(
+            Level::Warn,
+            0,
+            format_args!(
+                "{why} while ordering a certificate for \"{name}\" of acme issuer \"{issuer}\", next try in {pause} s"
+            ),
+        );
+        self.tell(order.task, "failed");
+        if let Some((_, name)) = &job.on_demand
+            && !name.is_valid()
+            && pause > 0
+        {
+            let is_over = self.agenda.failures(order.task) >= DEMAND_TRIES_MAX;
+            name.fail(if is_over { DEMAND_PAUSE } else { pause });
+            if is_over {
+                self.drop_on_demand(order.task);
+            }
+        }
+    }
+
+    /// Follows the window in which the authority wants the renewal.
+    fn window(&mut self, id: TaskId, asked: Result<Option<(i64, i64, Option<Duration>)>, acme::Error>) {
+        let at = now();
+        let Some(job) = self.jobs.get(&id).cloned() else { return };
+        let Some(leaf) = job.certificate.leaf() else { return };
+        let wait = |after: Option<Duration>| {
+            let seconds = after.and_then(|after| i64::try_from(after.as_secs()).ok()).unwrap_or(WINDOW_DEFAULT);
+            at.steady.saturating_add(seconds.clamp(WINDOW_LEAST, WINDOW_MOST))
+        };
+        let next = match asked {
+            Ok(Some((start, end, after))) => {
+                let suggested = Schedule::within(start, end, at.wall, random()).at;
+                let life = leaf.not_after.saturating_sub(leaf.not_before);
+                // Never later than the certificate allows.
+                self.agenda.suggest(id, at, suggested.min(leaf.not_after.saturating_sub(1)), life);
+                wait(after)
+            }
+            // The server does not tell; it may learn to.
+            Ok(None) => wait(Some(Duration::from_secs(WINDOW_MOST as u64))),
+            Err(why) => {
+                let by = job.served_by.get().unwrap_or(job.home);
+                let name = job.name();
+                self.say(by, Level::Warn, format_args!("renewal information of \"{name}\" failed: {why}"));
+                wait(None)
+            }
+        };
+        self.windows.retain(|(_, other)| *other != id);
+        self.windows.insert((next, id));
+    }
+
+    fn status(&self, id: TaskId, job: &Job, state: &str) -> String {
+        let error = job.error.borrow();
+        let text = serde_json::json!({
+            "issuer": self.issuer_name(job.home), "state": state, "failures": self.agenda.failures(id),
+            "served_by": job.served_by.get().map(|by| self.issuer_name(by)),
+            "source": job.served_by.get().map(|by| self.source(by)),
+            "next_order": self.agenda.next_order(id, now()),
+            "error": error.as_ref().map(|(why, _)| why), "error_at": error.as_ref().map(|(_, at)| at),
+            "process": std::process::id(),
+        });
+        format!("{text}\n")
+    }
+
+    /// Stores the state of a certificate's orders, for `tidegate certificates`.
+    fn tell(&mut self, id: TaskId, state: &str) {
+        let Some(job) = self.jobs.get(&id).cloned() else { return };
+        let status = self.status(id, &job, state);
+        let Some(store) = job.store.clone() else { return };
+        let log = Arc::clone(&self.log);
+        self.spawn(Work::Status, async move {
+            let (folder, stem) = (store.folder.clone(), job.stem.clone());
+            if let Err(why) = blocking(move || folder.store_status(&stem, &status)).await {
+                log.log(Level::Error, 0, format_args!("the state of an order is not stored: {why}"));
+            }
+            Outcome::Told
+        });
+    }
+
+    /// Stores the state at the start. That of an issued certificate stays as it is: thousands may be there.
+    fn tell_first(&mut self, id: TaskId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let is_issued = job.certificate.leaf().is_some();
+        let is_told = || job.store.as_ref().is_some_and(|store| store.folder.status(&job.stem).is_some());
+        if !is_issued || !is_told() {
+            self.tell(id, if is_issued { "issued" } else { "waiting" });
+        }
+    }
+
+    /// Takes requests of operators (`tidegate certificates --renew`).
+    async fn take_wishes(&mut self) {
+        let at = now().steady;
+        if at.saturating_sub(self.looked_at) < LOOK_SECONDS as i64 {
+            return;
+        }
+        self.looked_at = at;
+        let mut wanted = Vec::new();
+        for store in &self.stores {
+            let (folder, looked) = (store.folder.clone(), store.looked.get());
+            let taken = blocking(move || {
+                let changed = folder.changed();
+                // Before the search: a request that comes meanwhile changes the time again.
+                Ok(match changed == looked {
+                    true => (changed, Vec::new()),
+                    false => (changed, folder.take_requests()?),
+                })
+            });
+            let Ok((changed, stems)) = taken.await else { continue };
+            // A change of the last moment may be followed by one with an equal time.
+            store.looked.set(changed.filter(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(1))));
+            let of_store = |job: &Rc<Job>| job.store.as_ref().is_some_and(|own| Rc::ptr_eq(own, store));
+            let jobs = self.jobs.iter().filter(|(_, job)| of_store(job) && stems.contains(&job.stem));
+            wanted.extend(jobs.map(|(id, job)| (*id, Rc::clone(job))));
+        }
+        for (id, job) in wanted {
+            job.wanted.set(true);
+            self.agenda.hurry(id, false);
+        }
+    }
+
+    /// Begins the questions about names that handshakes have asked for.
+    fn take_asked(&mut self) {
+        while self.running.count(Work::is_question) < ASKS_MAX {
+            let Some(asked) = demand::take() else { return };
+            let known = self.on_demand.get(&(Arc::clone(asked.demand.id()), asked.text.clone())).copied();
+            if let Some(id) = known {
+                // It has ended, or failed before.
+                self.agenda.hurry(id, true);
+                continue;
+            }
+            let (demand, text) = (Arc::clone(&asked.demand), asked.text.clone());
+            self.spawn(Work::Question(asked), async move { errand::ask(&demand, &text).await });
+        }
+    }
+
+    /// A name may have a certificate: uses the stored one, or orders it.
+    fn allowed(&mut self, asked: Asked, stored: Option<acme::Issued>) {
+        if let Some(stored) = stored
+            && asked.name.certificate.set(&stored, false).is_ok()
+            && asked.name.is_valid()
+        {
+            asked.name.serve();
+            self.make_room(&asked.demand);
+            self.add_on_demand(asked, false);
+            return;
+        }
+        if !self.may_order(&asked.demand) {
+            let text = &asked.text;
+            self.log.log(Level::Warn, 0, format_args!("no certificate on demand for \"{text}\": the rate is exceeded"));
+            asked.name.fail(demand::FAILED);
+            return;
+        }
+        self.make_room(&asked.demand);
+        self.add_on_demand(asked, true);
+    }
+
+    fn add_on_demand(&mut self, asked: Asked, urgent: bool) {
+        let Asked { demand, text, name } = asked;
+        let identifiers = vec![Identifier::Dns(text.clone())];
+        let job = Job {
+            stem: stem(&identifiers, demand.key),
+            identifiers,
+            key: demand.key,
+            certificate: Arc::clone(&name.certificate),
+            store: self.store(demand.folder().map(Folder)),
+            home: 0,
+            habits: None,
+            served_by: Cell::new(None),
+            error: RefCell::default(),
+            wanted: Cell::new(false),
+            on_demand: Some((Arc::clone(&demand), name)),
+        };
+        let issuers = demand.issuers.clone();
+        let id = self.add(job, &issuers, urgent);
+        self.on_demand.insert((Arc::clone(demand.id()), text), id);
+    }
+
+    fn may_order(&mut self, demand: &OnDemand) -> bool {
+        let at = demand::steady();
+        // A minute's orders may come at once.
+        let most = demand.rate.0.saturating_mul(60).div_ceil(1000).max(1).saturating_mul(1000);
+        let allowance =
+            self.allowances.entry(Arc::clone(demand.id())).or_insert(Allowance { left: most, at });
+        let passed = u64::try_from(at.saturating_sub(allowance.at)).unwrap_or(0);
+        allowance.left = allowance.left.saturating_add(passed.saturating_mul(demand.rate.0)).min(most);
+        allowance.at = at;
+        if allowance.left < 1000 {
+            return false;
+        }
+        allowance.left -= 1000;
+        true
+    }
+
+    /// Forgets the name that was used longest ago, if there are as many as there may be. Its files stay.
+    fn make_room(&mut self, demand: &OnDemand) {
+        let own: Vec<_> = self.on_demand.iter().filter(|((id, _), _)| id == demand.id()).collect();
+        if own.len() < demand.max {
+            return;
+        }
+        let used = |id: TaskId| self.jobs.get(&id).and_then(|job| job.on_demand.as_ref()).map(|(_, name)| name.used());
+        let idle = own.iter().filter(|(_, id)| !self.agenda.is_active(**id));
+        if let Some(id) = idle.min_by_key(|(_, id)| used(**id)).map(|(_, id)| **id) {
+            self.drop_on_demand(id);
+        }
+    }
+
+    fn drop_on_demand(&mut self, id: TaskId) {
+        if !self.agenda.remove(id) {
+            return;
+        }
+        self.windows.retain(|(_, other)| *other != id);
+        let Some(job) = self.jobs.remove(&id) else { return };
+        let Some((demand, name)) = &job.on_demand else { return };
+        let text = job.name();
+        self.on_demand.remove(&(Arc::clone(demand.id()), text.clone()));
+        // A name that failed stays in the table: it is not asked for again at once.
+        if name.is_valid() {
+            demand::forget(demand, &text);
+        }
+    }
+}

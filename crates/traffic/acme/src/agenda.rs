@@ -1,0 +1,426 @@
+//! Decides which certificate is ordered next, from which of its issuers, and when a failed order is repeated. Knows no network
+//! and reads no clock, so that years and thousands of names can be simulated.
+//!
+//! A certificate has at most one order at a time. It tries its issuers in their order; an issuer that is down or limits its
+//! clients is paused for all certificates, and then gets a single order until one succeeds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// Seconds until a failed order is repeated: at first, and at most. Each failure triples the pause.
+const RETRY_FIRST: i64 = 5;
+const RETRY_MOST: i64 = 3600;
+/// Seconds for which an issuer is paused when it limits its clients: at first. Refusals within hours triple them.
+const LIMITED_FIRST: i64 = 60;
+/// The longest pause that an issuer can ask for.
+const ASKED_MOST: i64 = 7 * 86_400;
+/// Seconds between two orders of a certificate, even if an issuer's certificates end at once.
+const ORDERS_APART: i64 = 5;
+
+/// The time of a decision, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Since 1970. Ends of certificates.
+    pub wall: i64,
+    /// Of a clock that is never set. Pauses.
+    pub steady: i64,
+}
+
+/// A certificate of the agenda.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(u64);
+
+/// An order that is to be made now. [`Agenda::succeeded`], [`Agenda::failed`] or [`Agenda::postponed`] ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errand {
+    pub task: TaskId,
+    /// Index of [`Agenda::new`].
+    pub issuer: usize,
+}
+
+/// The cause of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The certificate: its names, their validation.
+    Task,
+    /// The issuer: it is down, or refuses the account.
+    Issuer,
+    /// The issuer's rate limits.
+    Limits,
+}
+
+/// An issuer's limits.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Orders at a time.
+    pub orders_max: usize,
+    /// Seconds until a failed order is repeated, in place of growing pauses.
+    pub retry: Option<i64>,
+}
+
+impl Limits {
+    /// Limits the orders at a time; pauses grow.
+    pub fn of(orders_max: usize) -> Limits {
+        Limits { orders_max, retry: None }
+    }
+}
+
+/// An issuer's availability.
+#[derive(Clone, Debug)]
+struct Pace {
+    limits: Limits,
+    under_way: usize,
+    /// Failures of the issuer since its last success.
+    failures: u32,
+    paused_until: i64,
+    /// Recent refusals by rate limits, one less each hour since the last.
+    limited: u32,
+    limited_at: i64,
+}
+
+impl Pace {
+    /// Pauses the issuer, perhaps for less than it asks: it may limit one name for days. The other certificates find out in growing
+    /// steps.
+    fn limit(&mut self, now: i64, random: f64) {
+        // Orders that were under way together are refused together.
+        if self.paused_until > now {
+            return;
+        }
+        let hours = u32::try_from(now.saturating_sub(self.limited_at) / RETRY_MOST).unwrap_or(u32::MAX);
+        self.limited = self.limited.saturating_sub(hours);
+        let step = pause(LIMITED_FIRST, self.limited, random);
+        self.paused_until = now.saturating_add(step);
+        (self.limited, self.limited_at) = (self.limited.saturating_add(1), now);
+    }
+
+    /// After a failure a single order finds out whether the issuer is back.
+    fn is_full(&self) -> bool {
+        self.under_way >= if self.failures > 0 { 1 } else { self.limits.orders_max }
+    }
+}
+
+/// A certificate's tries of one issuer.
+#[derive(Clone, Debug)]
+struct Tries {
+    issuer: usize,
+    failures: u32,
+    not_before: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Until the renewal, by the wall clock.
+    Waiting(i64),
+    /// Until the next try, by the steady clock.
+    Paused(i64),
+    /// Not urgent; the number of its arrival.
+    Ready(bool, u64),
+    UnderWay(usize),
+}
+
+#[derive(Clone, Debug)]
+struct Task {
+    tries: Vec<Tries>,
+    state: State,
+    urgent: bool,
+    /// Steady time of the last success.
+    issued: Option<i64>,
+    /// Renewals in a row that the issuer asked for early in the certificate's life.
+    early: u32,
+}
+
+/// See the module's documentation.
+pub struct Agenda {
+    issuers: Vec<Pace>,
+    tasks: BTreeMap<TaskId, Task>,
+    /// Of ids and arrivals.
+    next: u64,
+    waiting: BTreeSet<(i64, TaskId)>,
+    paused: BTreeSet<(i64, TaskId)>,
+    ready: BTreeSet<(bool, u64, TaskId)>,
+}
+
+/// Returns the pause after so many failures; `random`: 0 to 1, spreads it by a fifth.
+fn pause(first: i64, failures: u32, random: f64) -> i64 {
+    let pause = first.saturating_mul(3_i64.saturating_pow(failures.min(20))).min(RETRY_MOST);
+    ((pause as f64 * (0.8 + 0.4 * random)) as i64).max(1)
+}
+
+enum Chosen {
+    Now(usize),
+    /// All issuers are paused until then.
+    At(i64),
+    Full,
+}
+
+impl Agenda {
+    /// `limits`: of each issuer.
+    pub fn new(limits: &[Limits]) -> Agenda {
+        let pace = |limits: &Limits| Pace {
+            limits: *limits,
+            under_way: 0,
+            failures: 0,
+            paused_until: 0,
+            limited: 0,
+            limited_at: 0,
+        };
+        Agenda {
+            issuers: limits.iter().map(pace).collect(),
+            tasks: BTreeMap::new(),
+            next: 0,
+            waiting: BTreeSet::new(),
+            paused: BTreeSet::new(),
+            ready: BTreeSet::new(),
+        }
+    }
+
+    /// Adds a certificate. `issuers`: in their order. `at`: the time of its next order, by the wall clock. `urgent`: a client waits.
+    pub fn add(&mut self, issuers: &[usize], at: i64, urgent: bool) -> TaskId {
+        let id = TaskId(self.next);
+        self.next += 1;
+        let tries = issuers.iter().map(|issuer| Tries { issuer: *issuer, failures: 0, not_before: 0 }).collect();
+        self.waiting.insert((at, id));
+        self.tasks.insert(id, Task { tries, state: State::Waiting(at), urgent, issued: None, early: 0 });
+        id
+    }
+
+    /// Removes a certificate without an order under way. `false`: it has one.
+    pub fn remove(&mut self, id: TaskId) -> bool {
+        if matches!(self.tasks.get(&id), Some(Task { state: State::UnderWay(_), .. })) {
+            return false;
+        }
+        self.leave(id);
+        self.tasks.remove(&id);
+        true
+    }
+
+    fn make_ready(&mut self, id: TaskId) {
+        let later = self.tasks.get(&id).is_none_or(|task| !task.urgent);
+        self.next += 1;
+        self.enter(id, State::Ready(later, self.next));
+    }
+
+    /// Moves a task into a state, with its entry in the state's set.
+    fn enter(&mut self, id: TaskId, state: State) {
+        self.leave(id);
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.state = state;
+        match state {
+            State::Waiting(at) => drop(self.waiting.insert((at, id))),
+            State::Paused(at) => drop(self.paused.insert((at, id))),
+            State::Ready(later, number) => drop(self.ready.insert((later, number, id))),
+            State::UnderWay(issuer) => {
+                if let Some(pace) = self.issuers.get_mut(issuer) {
+                    pace.under_way += 1;
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        match task.state {
+            State::Waiting(at) => drop(self.waiting.remove(&(at, id))),
+            State::Paused(at) => drop(self.paused.remove(&(at, id))),
+            State::Ready(later, number) => drop(self.ready.remove(&(later, number, id))),
+            State::UnderWay(issuer) => {
+                if let Some(pace) = self.issuers.get_mut(issuer) {
+                    pace.under_way = pace.under_way.saturating_sub(1);
+                }
+            }
+        }
+    }
+
+    /// Chooses the first issuer that may be tried.
+    fn choose(&self, task: &Task, now: Now) -> Chosen {
+        let (mut earliest, mut is_full) = (i64::MAX, false);
+        for tries in &task.tries {
+            let Some(pace) = self.issuers.get(tries.issuer) else { continue };
+            let from = tries.not_before.max(pace.paused_until);
+            match () {
+                () if from > now.steady => earliest = earliest.min(from),
+                () if !pace.is_full() => return Chosen::Now(tries.issuer),
+                () if pace.failures == 0 => return Chosen::Full,
+                // Another order finds out whether it is back.
+                () => is_full = true,
+            }
+        }
+        if is_full { Chosen::Full } else { Chosen::At(earliest) }
+    }
+
+    /// Starts the next due order; urgent ones first.
+    pub fn start(&mut self, now: Now) -> Option<Errand> {
+        while let Some((_, id)) = self.waiting.first().copied().filter(|(at, _)| *at <= now.wall) {
+            self.make_ready(id);
+        }
+        while let Some((_, id)) = self.paused.first().copied().filter(|(at, _)| *at <= now.steady) {
+            self.make_ready(id);
+        }
+        for pace in &mut self.issuers {
+            if now.steady.saturating_sub(pace.paused_until) > RETRY_MOST {
+                pace.failures = 0;
+            }
+        }
+        let mut after = None;
+        while !self.issuers.iter().all(Pace::is_full) {
+            let next = match after {
+                None => self.ready.first().copied(),
+                Some(last) => self.ready.range((Bound::Excluded(last), Bound::Unbounded)).next().copied(),
+            };
+            let entry = next?;
+            let task = entry.2;
+            match self.tasks.get(&task).map_or(Chosen::Full, |found| self.choose(found, now)) {
+                Chosen::Now(issuer) => {
+                    self.enter(task, State::UnderWay(issuer));
+                    return Some(Errand { task, issuer });
+                }
+                Chosen::At(until) => self.enter(task, State::Paused(until)),
+                Chosen::Full => after = Some(entry),
+            }
+        }
+        None
+    }
+
+    /// Returns the seconds until something is due, at most `most`. Zero: something is, if a place becomes free.
+    pub fn idle_for(&self, now: Now, most: i64) -> i64 {
+        let waiting = self.waiting.first().map_or(i64::MAX, |(at, _)| at.saturating_sub(now.wall));
+        let paused = self.paused.first().map_or(i64::MAX, |(at, _)| at.saturating_sub(now.steady));
+        waiting.min(paused).clamp(0, most)
+    }
+
+    /// Ends an order: the next one is at `at`, by the wall clock.
+    pub fn succeeded(&mut self, errand: Errand, now: Now, at: i64) {
+        if let Some(pace) = self.issuers.get_mut(errand.issuer) {
+            pace.failures = 0;
+        }
+        if let Some(task) = self.tasks.get_mut(&errand.task) {
+            task.tries.iter_mut().for_each(|tries| (tries.failures, tries.not_before) = (0, 0));
+            task.issued = Some(now.steady);
+            task.urgent = false;
+        }
+        self.enter(errand.task, State::Waiting(at.max(now.wall.saturating_add(ORDERS_APART))));
+    }
+
+    /// Ends an order that failed. `asked`: the seconds that the issuer asks to wait. `random`: 0 to 1. Returns the seconds until the
+    /// next try, with another issuer if there is one.
+    pub fn failed(&mut self, errand: Errand, now: Now, blame: Blame, asked: Option<i64>, random: f64) -> i64 {
+        let asked = asked.unwrap_or(0).clamp(0, ASKED_MOST);
+        if let Some(pace) = self.issuers.get_mut(errand.issuer) {
+            match blame {
+                Blame::Task => pace.failures = 0,
+                Blame::Issuer => {
+                    let step = pause(RETRY_FIRST, pace.failures, random).max(asked);
+                    pace.paused_until = pace.paused_until.max(now.steady.saturating_add(step));
+                    pace.failures = pace.failures.saturating_add(1);
+                }
+                Blame::Limits => pace.limit(now.steady, random),
+            }
+        }
+        let retry = self.issuers.get(errand.issuer).and_then(|pace| pace.limits.retry);
+        let Some(task) = self.tasks.get_mut(&errand.task) else { return 0 };
+        if let Some(tries) = task.tries.iter_mut().find(|tries| tries.issuer == errand.issuer) {
+            let own = match (retry, blame) {
+                (Some(retry), _) => retry.max(asked),
+                (None, Blame::Issuer) => 0,
+                (None, _) => pause(RETRY_FIRST, tries.failures, random).max(asked),
+            };
+            tries.failures = tries.failures.saturating_add(1);
+            tries.not_before = now.steady.saturating_add(own);
+        }
+        self.pause(errand.task, now)
+    }
+
+    fn pause(&mut self, id: TaskId, now: Now) -> i64 {
+        let Some(task) = self.tasks.get(&id) else { return 0 };
+        let until = match self.choose(task, now) {
+            Chosen::At(until) => until,
+            Chosen::Now(_) | Chosen::Full => now.steady,
+        };
+        self.enter(id, State::Paused(until));
+        until.saturating_sub(now.steady)
+    }
+
+    /// Ends an order that was not made, through no fault of its issuer, for so many seconds.
+    pub fn postponed(&mut self, task: TaskId, now: Now, seconds: i64) {
+        self.enter(task, State::Paused(now.steady.saturating_add(seconds)));
+    }
+
+    /// Orders now, whatever has failed before; an order under way stays the only one.
+    pub fn hurry(&mut self, id: TaskId, urgent: bool) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.urgent |= urgent;
+        let is_under_way = matches!(task.state, State::UnderWay(_));
+        for tries in &mut task.tries {
+            tries.not_before = 0;
+            if let Some(pace) = self.issuers.get_mut(tries.issuer) {
+                pace.paused_until = 0;
+            }
+        }
+        if !is_under_way {
+            self.make_ready(id);
+        }
+    }
+
+    /// Moves the renewal to a time that the issuer suggests, by the wall clock; failed orders keep their own. Renewals in a row that
+    /// are suggested soon after their issue are made in growing steps.
+    pub fn suggest(&mut self, id: TaskId, now: Now, at: i64, life: i64) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let State::Waiting(_) = task.state else { return };
+        let wait = at.saturating_sub(now.wall);
+        let age = task.issued.map_or(i64::MAX, |issued| now.steady.saturating_sub(issued));
+        let at = if age.saturating_add(wait.max(0)) < life / 4 {
+            let floor = if task.early == 0 { 0 } else { pause(RETRY_FIRST, task.early, 0.5) };
+            task.early = task.early.saturating_add(1);
+            at.max(now.wall.saturating_add(floor.saturating_sub(age)))
+        } else {
+            task.early = 0;
+            at
+        };
+        self.enter(id, State::Waiting(at));
+    }
+
+    /// Sets the time of the renewal, by the wall clock, for a certificate from elsewhere.
+    pub fn renew_at(&mut self, id: TaskId, at: i64) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.tries.iter_mut().for_each(|tries| (tries.failures, tries.not_before) = (0, 0));
+            task.urgent = false;
+        }
+        self.enter(id, State::Waiting(at));
+    }
+
+    /// Returns the time of the next order, by the wall clock.
+    pub fn next_order(&self, id: TaskId, now: Now) -> i64 {
+        match self.tasks.get(&id).map(|task| task.state) {
+            Some(State::Waiting(at)) => at,
+            Some(State::Paused(at)) => now.wall.saturating_add(at.saturating_sub(now.steady)),
+            _ => now.wall,
+        }
+    }
+
+    /// Returns the failures since the last success, of all issuers.
+    pub fn failures(&self, id: TaskId) -> u32 {
+        let tries = self.tasks.get(&id).map(|task| task.tries.iter().map(|tries| tries.failures).sum());
+        tries.unwrap_or(0)
+    }
+
+    /// Returns the orders under way.
+    pub fn under_way(&self) -> usize {
+        self.issuers.iter().map(|pace| pace.under_way).sum()
+    }
+
+    /// Tells whether an order is under way, or due.
+    pub fn is_active(&self, id: TaskId) -> bool {
+        matches!(self.tasks.get(&id), Some(Task { state: State::UnderWay(_) | State::Ready(..), .. }))
+    }
+
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+}
+
+#[cfg(test)]
+#[path = "agenda_tests.rs"]
+mod tests;
