@@ -8,6 +8,7 @@ mod commands;
 pub mod conf;
 mod confinement;
 pub mod fuzzing;
+mod keys;
 pub mod options;
 pub mod process;
 pub mod reference;

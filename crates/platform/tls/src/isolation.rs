@@ -7,7 +7,8 @@ use crate::key::{self, KeyError};
 use crate::{der, pem};
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::pki_types::SubjectPublicKeyInfoDer;
-use rustls::sign::{Signer, SigningKey};
+use rustls::sign::Signer;
+pub use rustls::sign::SigningKey;
 use rustls::{Error, OtherError, SignatureAlgorithm, SignatureScheme};
 use std::fmt::Debug;
 use std::io;
@@ -197,6 +198,15 @@ pub fn extract(text: &[u8], passwords: &[Vec<u8>], origin: Option<&str>) -> Extr
         }
     }
     Extracted { text: out.into_bytes(), keys }
+}
+
+/// Signs for another process. The scheme is the number of TLS.
+///
+/// # Errors
+/// The key does not have the scheme, or the signature failed.
+pub fn sign_with(key: &dyn SigningKey, scheme: u16, message: &[u8]) -> Result<Vec<u8>, String> {
+    let signer = key.choose_scheme(&[SignatureScheme::from(scheme)]).ok_or("the key does not have the scheme")?;
+    signer.sign(message).map_err(|why| why.to_string())
 }
 
 /// Removes all but certificates and stand-ins from a text of [`extract`]. Services that open files for other processes return nothing else.

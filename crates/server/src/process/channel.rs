@@ -34,6 +34,16 @@ const REFUSED: u8 = b'n';
 const MORE: u8 = b'+';
 const DONE: u8 = b'd';
 const FAILED: u8 = b'f';
+const SETTLED: u8 = b's';
+
+/// What a worker tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The answer to a reload: the reason of a failure.
+    Reloaded(Result<(), String>),
+    /// Plans of earlier configurations are not in use any more.
+    Settled,
+}
 
 /// Order of the master.
 #[derive(Debug)]
@@ -126,14 +136,15 @@ impl Commander {
         self.order(RELOAD, &writer, fds.collect())
     }
 
-    /// The worker's answer, if one is there. `None` with an error: the worker is gone.
-    pub fn answer(&self) -> io::Result<Option<Answer>> {
+    /// The worker's next word, if one is there. With an error the worker is gone.
+    pub fn told(&self) -> io::Result<Option<Told>> {
         let mut bytes = [0; PACKET_BYTES_MAX];
         match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
             Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok((n, _)) => match (bytes[0], &bytes[1..n]) {
-                (DONE, _) => Ok(Some(Ok(()))),
-                (_, words) => Ok(Some(Err(String::from_utf8_lossy(words).into_owned()))),
+                (DONE, _) => Ok(Some(Told::Reloaded(Ok(())))),
+                (SETTLED, _) => Ok(Some(Told::Settled)),
+                (_, words) => Ok(Some(Told::Reloaded(Err(String::from_utf8_lossy(words).into_owned())))),
             },
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
             Err(e) => Err(e.into()),
@@ -210,6 +221,11 @@ impl Channel {
         let words = failure.unwrap_or_default().as_bytes();
         packet.extend_from_slice(&words[..words.len().min(PACKET_BYTES_MAX - 1)]);
         let _ = rustix::net::send(self.socket.get_ref(), &packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+
+    pub fn settled(&self) {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let _ = rustix::net::send(self.socket.get_ref(), &[SETTLED], flags);
     }
 
     /// Reads one packet; an order when it completes one.
@@ -327,8 +343,10 @@ mod tests {
             let Some(Order::Refused(why)) = channel.next_order().await else { panic!("a reason") };
             assert!(why.starts_with("why why ") && why.len() == ORDER_BYTES_MAX - 1);
             channel.answer(Some("no"));
-            assert_eq!(commander.answer().expect("alive"), Some(Err("no".into())));
-            assert_eq!(commander.answer().expect("alive"), None);
+            channel.settled();
+            assert_eq!(commander.told().expect("alive"), Some(Told::Reloaded(Err("no".into()))));
+            assert_eq!(commander.told().expect("alive"), Some(Told::Settled));
+            assert_eq!(commander.told().expect("alive"), None);
             drop(commander);
             assert!(channel.next_order().await.is_none());
         });

@@ -3,7 +3,8 @@
 
 use crate::conf::{Config, Invocation};
 use crate::confinement;
-use crate::process::channel::{self, Commander};
+use crate::keys::{Keeper, KeyProcessEnd};
+use crate::process::channel::{self, Commander, Told};
 use crate::process::control::FATAL;
 use crate::process::listeners::Listeners;
 use crate::process::neighbours::Neighbours;
@@ -18,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 use sandbox::Rules;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A worker that lived this long did not crash for a reason that is still there.
@@ -53,6 +55,10 @@ struct Worker {
     started: Instant,
     /// It was told to end.
     exiting: bool,
+    /// It uses no plan of an earlier configuration.
+    settled: bool,
+    /// Its end of the channel is closed.
+    gone: bool,
 }
 
 struct Master {
@@ -82,6 +88,7 @@ struct Master {
     new_binary: Option<i32>,
     /// Rules of the worker process that was started last.
     rules: Option<Rules>,
+    keeper: Arc<Keeper>,
 }
 
 /// Serves until told to stop; the process's exit code.
@@ -93,6 +100,7 @@ pub fn run(
     signals: Signals,
     program: Program,
     standing: Standing,
+    keeper: Arc<Keeper>,
 ) -> i32 {
     let master = Master {
         invocation,
@@ -115,11 +123,13 @@ pub fn run(
         idle: false,
         new_binary: None,
         rules: None,
+        keeper,
     };
     note_load();
     let words: Vec<_> = master.program.arguments.iter().map(|word| word.to_string_lossy()).collect();
     net::title::set(&format!("{}: master process {}", crate::voice::name(), words.join(" ")));
     confinement::enter_master(&master.config);
+    master.keeper.adopt(&master.config);
     let mut master = match master.start_worker() {
         Ok(master) => master,
         Err(code) => return code,
@@ -131,7 +141,8 @@ pub fn run(
                 return code;
             }
         }
-        master.answers();
+        master.listen_to_workers();
+        master.keeper.restart_if_due();
         let now = Instant::now();
         if master.kill_at.is_some_and(|at| at <= now) {
             master.kill_at = None;
@@ -186,21 +197,27 @@ impl Master {
             }
         };
         let place = self.neighbours.place();
+        let door = self.keeper.door().unwrap_or_else(|e| {
+            say!(Alert, "dup() failed while spawning \"worker process\" {}", os(&e));
+            None
+        });
         self.rules = confinement::rules(&self.config);
         match fork() {
             Ok(Fork::Parent(pid)) => {
                 say!(Notice, "start worker process {pid}");
-                self.workers.push(Worker { pid, commander, started: Instant::now(), exiting: false });
+                self.workers.push(Worker { pid, commander, started: Instant::now(), exiting: false, settled: true, gone: false });
                 self.idle = false;
                 Ok(self)
             }
             Ok(Fork::Child) => {
                 // Closes descriptors that the child does not need, before it changes its user.
-                let Master { invocation, config, listeners, neighbours, signals, workers, pending, rules, .. } = self;
+                let Master { invocation, config, listeners, neighbours, signals, workers, pending, rules, keeper, .. } =
+                    self;
                 // The signals stay blocked: one that comes before the control thread listens is waiting when it does.
                 drop((neighbours, signals, workers, commander, pending));
+                keeper.leave();
                 conn::relay::set(place);
-                Err(worker::run(invocation, config, listeners, rules, theirs))
+                Err(worker::run(invocation, config, listeners, rules, theirs, door))
             }
             Err(e) => {
                 say!(Alert, "fork() failed while spawning \"worker process\" {}", os(&e));
@@ -213,11 +230,10 @@ impl Master {
     /// Until a signal, an answer or a time that was set.
     fn wait(&self) {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        if self.pending.is_some() {
-            fds.extend(self.workers.iter().map(|w| PollFd::from_borrowed_fd(w.commander.as_fd(), PollFlags::IN)));
-        }
+        let heard = self.workers.iter().filter(|worker| !worker.gone);
+        fds.extend(heard.map(|w| PollFd::from_borrowed_fd(w.commander.as_fd(), PollFlags::IN)));
         let answer_by = self.answer_by.filter(|_| self.pending.is_some());
-        let next = [self.restart_at, self.kill_at, answer_by].into_iter().flatten().min();
+        let next = [self.restart_at, self.kill_at, answer_by, self.keeper.restart_at()].into_iter().flatten().min();
         let timeout = next.map(|at| {
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
@@ -289,8 +305,9 @@ impl Master {
     /// Reads, checks and binds; the worker gets the rest and answers later.
     fn reload(&mut self) {
         say!(Notice, "reconfiguring");
-        let prepared = reload::prepare(&self.invocation, &self.config, &self.listeners);
+        let prepared = reload::prepare(&self.invocation, &self.config, &self.listeners, &self.keeper);
         let Ok((config, listeners)) = prepared else { return self.tell_refused() };
+        self.keeper.ready(&config);
         if config.core.pid != self.config.core.pid {
             if !pidfile::write(&config.core.pid) {
                 reload::note_refused("the pid file could not be written; the error log has the reason");
@@ -340,40 +357,69 @@ impl Master {
         }
     }
 
-    /// The worker's answer to a reload.
-    fn answers(&mut self) {
-        if self.pending.is_none() {
-            return;
+    /// Answers to a reload, and ends of plans.
+    fn listen_to_workers(&mut self) {
+        for at in 0..self.workers.len() {
+            loop {
+                let worker = &mut self.workers[at];
+                if worker.gone {
+                    break;
+                }
+                match worker.commander.told() {
+                    Ok(None) => break,
+                    Ok(Some(Told::Settled)) => {
+                        worker.settled = true;
+                        self.forget_keys();
+                    }
+                    Ok(Some(Told::Reloaded(result))) if !worker.exiting => self.reloaded(at, result),
+                    Ok(Some(Told::Reloaded(_))) => {}
+                    // The end of the process is told by SIGCHLD.
+                    Err(_) => {
+                        worker.gone = true;
+                        if !worker.exiting {
+                            self.pending = None;
+                        }
+                    }
+                }
+            }
         }
-        let Some(worker) = self.workers.iter().find(|w| !w.exiting) else { return };
-        match worker.commander.answer() {
-            Ok(None) if self.answer_by.is_some_and(|by| by <= Instant::now()) => {
-                let (pid, seconds) = (worker.pid, ANSWER_PATIENCE.as_secs());
-                say!(Alert, "worker process {pid} has not answered a reload for {seconds} s and is replaced");
-                // Another process begins with the new configuration; this one is told to go.
-                if let Some((config, listeners)) = self.pending.take() {
-                    self.commit(config, listeners);
-                    self.replace = true;
-                }
+        let late = self.pending.is_some() && self.answer_by.is_some_and(|by| by <= Instant::now());
+        if late && let Some(worker) = self.workers.iter().find(|worker| !worker.exiting) {
+            let (pid, seconds) = (worker.pid, ANSWER_PATIENCE.as_secs());
+            say!(Alert, "worker process {pid} has not answered a reload for {seconds} s and is replaced");
+            // Another process begins with the new configuration; this one is told to go.
+            if let Some((config, listeners)) = self.pending.take() {
+                self.commit(config, listeners);
+                self.replace = true;
             }
-            Ok(None) => {}
-            Ok(Some(Ok(()))) => {
-                if let Some((config, listeners)) = self.pending.take() {
-                    self.commit(config, listeners);
-                }
+        }
+    }
+
+    /// A worker's answer to a reload.
+    fn reloaded(&mut self, worker: usize, result: Result<(), String>) {
+        let Some((config, listeners)) = self.pending.take() else { return };
+        match result {
+            Ok(()) => {
+                self.workers[worker].settled = false;
+                self.commit(config, listeners);
             }
-            Ok(Some(Err(words))) => {
-                self.pending = None;
+            Err(words) => {
                 reload::note_refused(&words);
                 say!(Emerg, "the worker process refused the configuration, the old one stays: {words}");
             }
-            // The end of the process is told by SIGCHLD.
-            Err(_) => self.pending = None,
+        }
+    }
+
+    /// Lets go of keys of earlier configurations, when no worker uses them.
+    fn forget_keys(&self) {
+        if self.pending.is_none() && self.workers.iter().all(|worker| worker.settled && !worker.exiting) {
+            self.keeper.forget_unused();
         }
     }
 
     fn commit(&mut self, config: Config, listeners: Listeners) {
         note_load();
+        self.keeper.adopt(&config);
         self.listeners.remove_paths(&listeners);
         self.listeners = listeners;
         self.config = config;
@@ -424,12 +470,17 @@ impl Master {
                 }
                 continue;
             }
+            if self.keeper.ended(pid) == KeyProcessEnd::Unexpected {
+                note_end("key process", pid, status);
+                continue;
+            }
             let Some(at) = self.workers.iter().position(|w| w.pid == pid) else {
                 note_end("unknown process", pid, status);
                 continue;
             };
             let worker = self.workers.remove(at);
             note_end("worker process", pid, status);
+            self.forget_keys();
             if worker.exiting || self.quitting || self.terminating {
                 continue;
             }
@@ -479,6 +530,7 @@ impl Master {
             Some(_) => pidfile::remove(&pidfile::old_path(pid_file)),
             None => pidfile::remove(pid_file),
         }
+        self.keeper.stop();
         say!(Notice, "exit");
         self.close_listeners();
         code

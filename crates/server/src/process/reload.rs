@@ -2,6 +2,7 @@
 
 use crate::conf::source::Replay;
 use crate::conf::{self, Config, Invocation};
+use crate::keys::Keeper;
 use crate::process::channel::Reload;
 use crate::process::listeners::{Failed, Listeners, Purpose, SocketAssignment};
 use crate::{report, say};
@@ -19,8 +20,15 @@ use std::sync::Arc;
 pub type OpenLogs = Vec<(Arc<LogFile>, OwnedFd)>;
 
 /// Reads and checks the configuration again, opens its logs and sockets. Failures have been logged.
-pub fn prepare(invocation: &Invocation, old: &Config, sockets: &Listeners) -> Result<(Config, Listeners), Failed> {
-    let reading = conf::read(&Disk, Store::default(), invocation, old.logs.clone());
+pub fn prepare(
+    invocation: &Invocation,
+    old: &Config,
+    sockets: &Listeners,
+    keeper: &Arc<Keeper>,
+) -> Result<(Config, Listeners), Failed> {
+    keeper.begin();
+    let store = Store { vault: Some(keeper.clone()), ..Store::default() };
+    let reading = conf::read(&Disk, store, invocation, old.logs.clone());
     report::log_warnings(&reading);
     let config = reading.config.map_err(|failure| {
         report::log_failure(&failure);
@@ -37,6 +45,9 @@ pub fn prepare(invocation: &Invocation, old: &Config, sockets: &Listeners) -> Re
         note_refused("a log, a folder or a socket could not be opened; the error log has the reason");
     })?;
     commit_logs(logs);
+    if config.core.key_isolation && !old.core.key_isolation {
+        say!(Warn, "\"ssl_key_isolation\" requires a restart: this process has read keys, of which its children have copies");
+    }
     Ok((config, listeners))
 }
 
