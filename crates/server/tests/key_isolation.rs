@@ -173,47 +173,60 @@ fn forms(key: &KeyPair) -> Vec<Vec<u8>> {
         forms.push(part);
     }
     assert!(!forms.is_empty());
+    // Characters of the file that hold a part of the secret and nothing constant or public.
     let pem = key.serialize_pem();
-    // The line before the last is full and holds the secret's end or the seed.
-    forms.extend(pem.lines().skip(1).filter(|line| line.len() == 64).map(|line| line.as_bytes()[16..48].to_vec()));
+    let line = |n: usize| pem.lines().nth(n).unwrap_or_default().as_bytes().to_vec();
+    match forms[0].len() {
+        16 if pem.lines().nth(1).is_some_and(|line| line.starts_with("MFE") || line.starts_with("MC4")) => {
+            forms.push(line(1)[24..56].to_vec());
+        }
+        // RSA: the numbers suffice.
+        64.. => {}
+        _ => forms.push(line(2)[..24].to_vec()),
+    }
     forms
 }
+
+/// Octets of a page.
+const PAGE: u64 = 4096;
 
 /// Searches all memory of a process. `None`: it may not be read.
 fn memory_has(pid: u32, forms: &[Vec<u8>]) -> Option<Vec<usize>> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let memory = std::fs::File::open(format!("/proc/{pid}/mem")).ok()?;
+    let pages = std::fs::File::open(format!("/proc/{pid}/pagemap")).ok()?;
     let (mut found, mut bytes_read) = (vec![0; forms.len()], 0);
     for line in maps.lines().filter(|line| !line.contains("[vvar") && !line.contains("[vsyscall")) {
-        let range = line.split(' ').next()?;
+        let (range, rights) = line.split_once(' ')?;
+        if !rights.starts_with('r') {
+            continue;
+        }
         let (from, to) = range.split_once('-')?;
         let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
-        const PART: u64 = 4 << 20;
-        let mut at = from;
-        while at < to {
-            let mut bytes = vec![0; (to - at).min(PART + 4096) as usize];
-            // Unreadable parts (guard pages) are skipped page by page.
-            if memory.read_exact_at(&mut bytes, at).is_err() {
-                let step = (to - at).min(4096);
-                bytes.truncate(step as usize);
-                if memory.read_exact_at(&mut bytes, at).is_err() {
-                    at += step;
-                    continue;
-                }
-                at += step;
-            } else {
-                at += PART.min(to - at);
+        // Reads only pages that exist: allocators reserve much more.
+        let mut entries = vec![0; ((to - from) / PAGE * 8) as usize];
+        if pages.read_exact_at(&mut entries, from / PAGE * 8).is_err() {
+            continue;
+        }
+        let exists: Vec<bool> = entries.chunks_exact(8).map(|entry| entry[7] & 0xc0 != 0).collect();
+        let mut at = 0;
+        for run in exists.chunk_by(|a, b| a == b) {
+            let (start, length) = (from + at * PAGE, run.len() as u64 * PAGE);
+            at += run.len() as u64;
+            let mut bytes = vec![0; length as usize];
+            if !run[0] || memory.read_exact_at(&mut bytes, start).is_err() {
+                continue;
             }
             bytes_read += bytes.len();
             for (count, form) in found.iter_mut().zip(forms) {
-                *count += usize::from(memchr_find(&bytes, form));
+                *count += usize::from(contains(&bytes, form));
             }
         }
     }
     (bytes_read > 0).then_some(found)
 }
 
-fn memchr_find(bytes: &[u8], form: &[u8]) -> bool {
+fn contains(bytes: &[u8], form: &[u8]) -> bool {
     let Some((first, rest)) = form.split_first() else { return false };
     let mut at = 0;
     while let Some(next) = bytes[at..].iter().position(|byte| byte == first) {

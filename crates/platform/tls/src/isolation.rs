@@ -200,6 +200,11 @@ pub fn extract(text: &[u8], passwords: &[Vec<u8>], origin: Option<&str>) -> Extr
     Extracted { text: out.into_bytes(), keys }
 }
 
+/// Initialises the library before the process is confined: its random numbers begin with a look for a device.
+pub fn prepare() {
+    let _ = aws_lc_rs::rand::fill(&mut [0; 32]);
+}
+
 /// Signs for another process. The scheme is the number of TLS.
 ///
 /// # Errors

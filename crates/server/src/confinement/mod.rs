@@ -242,13 +242,16 @@ impl KeyConfinement {
         if self.mode == Mode::Off {
             return true;
         }
-        let counted = testing() == "kill" && Refusals::begin().is_some_and(|kept| {
-            // The handler uses the descriptor.
-            std::mem::forget(kept);
-            true
-        });
+        let counted = testing() == "kill"
+            && Refusals::begin().is_some_and(|kept| {
+                // The handler uses the descriptor.
+                std::mem::forget(kept);
+                true
+            });
         let confined = prepared.is_none_or(|prepared| prepared.enforce().is_ok());
-        confined && (!sandbox::has_filters() || sandbox::filter_calls(Process::Keys { opens: self.opens }, self.mode, counted).is_ok())
+        confined
+            && (!sandbox::has_filters()
+                || sandbox::filter_calls(Process::Keys { opens: self.opens }, self.mode, counted).is_ok())
     }
 }
 
@@ -259,6 +262,9 @@ pub fn enter_single(config: &Config) -> Option<Refusals> {
         return None;
     }
     let mut needs = config.needs.clone();
+    // It opens keys for the key process.
+    needs.secrets.clear();
+    needs.key_paths.clear();
     let logs = config.logs.all().map(|file| file.path.clone());
     for path in logs.chain([config.core.pid.clone()]) {
         needs.paths.insert((path, sandbox::Access::Write), "logs and pid".into());

@@ -273,7 +273,8 @@ mod tests {
     fn walk_isolated(text: &str, isolated: bool) -> Needs {
         let items = parse(FileId(0), text.as_bytes());
         let bases = Bases { prefix: Path::new("/p"), conf_prefix: Path::new("/p/conf") };
-        let mut walk = Walk { needs: Needs::default(), bases: &bases, writes_to_roots: false, roots: Vec::new(), isolated };
+        let mut walk =
+            Walk { needs: Needs::default(), bases: &bases, writes_to_roots: false, roots: Vec::new(), isolated };
         walk.block(&items, "");
         if walk.writes_to_roots {
             for (words, why) in std::mem::take(&mut walk.roots) {

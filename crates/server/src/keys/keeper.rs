@@ -2,8 +2,8 @@
 //! next key process: a key file may have been replaced since the configuration was read.
 
 use crate::confinement::KeyConfinement;
-use crate::keys::wire::{self, Answer, FORGET, LOAD};
 use crate::keys::process;
+use crate::keys::wire::{self, Answer, FORGET, LOAD};
 use crate::{conf::Config, say};
 use conf_schema::store::Vault;
 use net::process::{Fork, fork};
@@ -21,9 +21,10 @@ use tls::isolation::KeyId;
 /// Time for one file: the derivation of an encrypted key's password takes longest.
 const LOAD_PATIENCE: Duration = Duration::from_secs(30);
 /// A process that lived this long did not end for a reason that is still there.
-const LIVED_WELL: Duration = Duration::from_secs(1);
-const BACK_OFF_FIRST: Duration = Duration::from_millis(50);
-const BACK_OFF_LAST: Duration = Duration::from_secs(5);
+const LIVED_WELL: Duration = Duration::from_secs(10);
+/// Ends of young processes that are answered at once, and the pause after more of them. Handshakes do not wait that long.
+const QUICK_RESTARTS_MAX: u32 = 20;
+const PAUSE: Duration = Duration::from_secs(5);
 /// Ids in one order to forget keys.
 const IDS_MAX: usize = 100;
 
@@ -71,7 +72,7 @@ struct State {
     current: BTreeSet<KeyId>,
     /// The configuration that serves has isolated keys.
     isolates: bool,
-    back_off: Duration,
+    young_ends: u32,
     restart_at: Option<Instant>,
 }
 
@@ -147,12 +148,8 @@ impl Keeper {
     pub fn ended(&self, pid: i32) -> KeyProcessEnd {
         let mut state = self.state();
         let Some(running) = state.running.take_if(|running| running.pid == pid) else { return KeyProcessEnd::Unknown };
-        let pause = if running.started.elapsed() >= LIVED_WELL { Duration::ZERO } else { state.back_off };
-        state.back_off = if pause == Duration::ZERO {
-            BACK_OFF_FIRST
-        } else {
-            (state.back_off * 2).min(BACK_OFF_LAST)
-        };
+        state.young_ends = if running.started.elapsed() >= LIVED_WELL { 0 } else { state.young_ends + 1 };
+        let pause = if state.young_ends > QUICK_RESTARTS_MAX { PAUSE } else { Duration::ZERO };
         state.restart_at = Some(Instant::now() + pause);
         KeyProcessEnd::Unexpected
     }
@@ -184,7 +181,8 @@ impl Vault for Keeper {
         if state.running.is_none() {
             state.start()?;
         }
-        let files: Vec<BorrowedFd<'_>> = [Some(&file), passwords.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
+        let files: Vec<BorrowedFd<'_>> =
+            [Some(&file), passwords.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
         let (ids, mut answers) = match state.ask(&files) {
             // It was killed: another one gets the keys of before, and the question.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof || e.kind() == io::ErrorKind::BrokenPipe => {
@@ -217,7 +215,7 @@ impl State {
             Ok(()) => self.give_held(),
             Err(e) => {
                 say!(Alert, "fork() failed while spawning \"key process\" {}", os(&e));
-                self.restart_at = Some(Instant::now() + BACK_OFF_LAST);
+                self.restart_at = Some(Instant::now() + PAUSE);
             }
         }
     }
@@ -226,7 +224,6 @@ impl State {
         if self.door.is_none() {
             let (inside, outside) = wire::pair()?;
             self.door = Some(Door { inside, outside });
-            self.back_off = BACK_OFF_FIRST;
         }
         let (control, theirs) = wire::pair()?;
         let Some(door) = &self.door else { return Ok(()) };

@@ -48,6 +48,9 @@ pub fn run(control: OwnedFd, door: OwnedFd, confinement: Option<&KeyConfinement>
     net::process::set_name(c"tidegate keys");
     net::title::set(&format!("{}: key process", crate::voice::name()));
     let _ = net::process::close_all_but(&[control.as_fd(), door.as_fd()]);
+    isolation::prepare();
+    // The allocator looks at the machine's memory with the first thread.
+    let _ = std::thread::spawn(|| drop(Vec::<u8>::with_capacity(PACKET_MAX))).join();
     if let Some(confinement) = confinement
         && !confinement.enter()
     {

@@ -100,7 +100,8 @@ impl Service {
         let now = self.now();
         // One thread tries.
         let next = now + PROBE_PAUSE.as_millis() as u64;
-        if now >= until && self.silent_until.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if now >= until && self.silent_until.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             return Ok(PROBE_PATIENCE);
         }
         Err(io::Error::new(io::ErrorKind::WouldBlock, "it does not answer"))

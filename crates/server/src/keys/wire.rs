@@ -38,8 +38,15 @@ const EPROTO: i32 = 71;
 #[derive(Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Signs `message`. `origin`: the file to load the key from; empty for keys of the master.
-    Sign { id: KeyId, scheme: u16, origin: &'a str, message: &'a [u8] },
-    Open { path: &'a str },
+    Sign {
+        id: KeyId,
+        scheme: u16,
+        origin: &'a str,
+        message: &'a [u8],
+    },
+    Open {
+        path: &'a str,
+    },
 }
 
 impl<'a> Request<'a> {

@@ -205,14 +205,22 @@ impl Master {
         match fork() {
             Ok(Fork::Parent(pid)) => {
                 say!(Notice, "start worker process {pid}");
-                self.workers.push(Worker { pid, commander, started: Instant::now(), exiting: false, settled: true, gone: false });
+                self.workers.push(Worker {
+                    pid,
+                    commander,
+                    started: Instant::now(),
+                    exiting: false,
+                    settled: true,
+                    gone: false,
+                });
                 self.idle = false;
                 Ok(self)
             }
             Ok(Fork::Child) => {
                 // Closes descriptors that the child does not need, before it changes its user.
-                let Master { invocation, config, listeners, neighbours, signals, workers, pending, rules, keeper, .. } =
-                    self;
+                let Master {
+                    invocation, config, listeners, neighbours, signals, workers, pending, rules, keeper, ..
+                } = self;
                 // The signals stay blocked: one that comes before the control thread listens is waiting when it does.
                 drop((neighbours, signals, workers, commander, pending));
                 keeper.leave();

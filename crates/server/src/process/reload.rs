@@ -46,7 +46,10 @@ pub fn prepare(
     })?;
     commit_logs(logs);
     if config.core.key_isolation && !old.core.key_isolation {
-        say!(Warn, "\"ssl_key_isolation\" requires a restart: this process has read keys, of which its children have copies");
+        say!(
+            Warn,
+            "\"ssl_key_isolation\" requires a restart: this process has read keys, of which its children have copies"
+        );
     }
     Ok((config, listeners))
 }

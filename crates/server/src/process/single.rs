@@ -35,7 +35,8 @@ impl Single {
 
     /// At the end.
     pub fn clean_up(&self, config: &Config, listeners: &Listeners) {
-        self.keeper.stop();
+        // The key process ends with its last worker thread.
+        self.keeper.leave();
         if self.pid_file {
             pidfile::remove(&config.core.pid);
         }
