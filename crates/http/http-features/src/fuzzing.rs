@@ -5,6 +5,7 @@ pub use crate::dav::fuzzing::dav;
 pub use crate::image_filter::fuzzing::image;
 pub use crate::mp4::fuzzing::mp4;
 pub use http_upstream::exchange::fuzzing::cut_anywhere;
+pub use http_upstream::exchange::round_trip::round_trip;
 pub use session_engine::geoip::fuzzing::geoip;
 pub use session_engine::geoip2::fuzzing::mmdb;
 
