@@ -15,6 +15,7 @@ mod fuzz;
 mod h2spec;
 mod oracle;
 mod package;
+mod reproducible;
 mod sbom;
 mod tidy;
 mod wording;
@@ -55,6 +56,11 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
         "run the .case files against a real nginx: [--source DIR] [--nginx FILE] [--ours FILE] [--only TEXT]",
         oracle::run,
     ),
+    (
+        "reproducible",
+        "build the release binary in two folders and compare the bytes (takes two release builds)",
+        reproducible::run,
+    ),
     ("sbom", "write the bill of materials of the binary as CycloneDX: [--out FILE]", sbom::run),
     ("tidy", "check the invariants of ARCHITECTURE.md and the wording of comments", tidy::run),
 ];
@@ -65,7 +71,7 @@ fn main() -> ExitCode {
     let Some((_, _, run)) = COMMANDS.iter().find(|(known, _, _)| *known == name) else {
         eprintln!("Usage: cargo xtask COMMAND\n");
         for (name, summary, _) in COMMANDS {
-            eprintln!("  {name:<8} {summary}");
+            eprintln!("  {name:<12} {summary}");
         }
         return ExitCode::FAILURE;
     };

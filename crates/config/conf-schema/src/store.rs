@@ -6,6 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+const ENOENT: i32 = 2;
+const EIO: i32 = 5;
+
 /// Facts of the machine and process that a configuration depends on. Only the process that reads it first looks them
 /// up: a worker has other rights, possibly other CPUs, and would build a different configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,9 +17,22 @@ pub struct Machine {
     pub cpus: usize,
 }
 
+/// Reads files with private keys in place of this process (`ssl_key_isolation`).
+pub trait Vault: std::fmt::Debug + Send + Sync {
+    /// Returns the file with stand-ins for private keys. `passwords`: the file with passwords of encrypted keys.
+    ///
+    /// # Errors
+    /// The file cannot be read, or no process reads it.
+    fn load(&self, path: &Path, passwords: Option<&Path>) -> io::Result<Arc<[u8]>>;
+}
+
 /// Contents by path, or the error number.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
+    /// Private keys belong to a process of their own (`ssl_key_isolation`).
+    pub isolates_keys: bool,
+    /// Reads files with keys; `None` in commands that only test a configuration, and in a replay.
+    pub vault: Option<Arc<dyn Vault>>,
     /// Files outside of the record do not exist.
     pub replay: bool,
     /// Reads for inspection, possibly on another machine: resolves no hosts.
@@ -29,9 +45,31 @@ impl Store {
     pub fn superuser(&self) -> bool {
         self.machine.is_some_and(|machine| machine.superuser)
     }
+    /// Tells whether texts have stand-ins for private keys.
+    pub fn has_stand_ins(&self) -> bool {
+        self.isolates_keys && (self.replay || self.vault.is_some())
+    }
+    /// Reads a PEM file, which may hold private keys: [`Vault::load`] where keys are isolated.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub fn read_pem(&mut self, path: &Path, passwords: Option<&Path>) -> io::Result<Arc<[u8]>> {
+        let Some(vault) = self.vault.clone().filter(|_| self.isolates_keys && !self.replay) else {
+            return self.read(path);
+        };
+        // Passwords may open what an earlier directive could not.
+        if let (Some(known), None) = (self.files.get(path), passwords) {
+            return known.clone().map_err(io::Error::from_raw_os_error);
+        }
+        let read = vault.load(path, passwords).map_err(|e| e.raw_os_error().unwrap_or(EIO));
+        self.files.insert(path.to_path_buf(), read.clone());
+        read.map_err(io::Error::from_raw_os_error)
+    }
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a replay does not have it.
     pub fn read(&mut self, path: &Path) -> io::Result<Arc<[u8]>> {
-        const ENOENT: i32 = 2;
-        const EIO: i32 = 5;
         if let Some(known) = self.files.get(path) {
             return known.clone().map_err(io::Error::from_raw_os_error);
         }

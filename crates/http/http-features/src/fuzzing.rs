@@ -4,6 +4,7 @@
 pub use http_content::fuzzing::{dav, image, mp4};
 pub use http_control::fuzzing::api;
 pub use http_upstream::exchange::fuzzing::cut_anywhere;
+pub use http_upstream::exchange::round_trip::round_trip;
 pub use session_engine::geoip::fuzzing::geoip;
 pub use session_engine::geoip2::fuzzing::mmdb;
 

@@ -95,6 +95,14 @@ metrics! {
         SANDBOX: Gauge None "tidegate_sandbox" by "layer" ["calls", "files", "ports"];
         /// System calls that the sandbox refused.
         SANDBOX_REFUSED: Counter None "tidegate_sandbox_refused_calls";
+        /// Signatures made by the key process (`ssl_key_isolation`).
+        KEY_SIGNATURES: Counter None "tidegate_key_signatures";
+        /// Signatures that the key process did not make. Each one ended a handshake.
+        KEY_FAILURES: Counter None "tidegate_key_signatures_failed";
+        /// Time that worker threads waited for the key process, in seconds.
+        KEY_WAITED: Counter Seconds "tidegate_key_wait_seconds";
+        /// Connections of worker threads to the key process. More than one per thread: it was replaced.
+        KEY_CHANNELS: Counter None "tidegate_key_connections";
         /// Spans for `otel_exporter`, by result: accepted by the receiver; dropped because the queue was full; rejected
         /// by the receiver (partial success); given up after failed exports.
         OTEL_SPANS: Counter None "tidegate_otel_spans" by "result" ["exported", "dropped", "rejected", "failed"];

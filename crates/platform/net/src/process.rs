@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -259,6 +259,28 @@ pub fn inherit(fd: RawFd) -> io::Result<OwnedFd> {
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
     rustix::io::fcntl_setfd(&owned, rustix::io::FdFlags::CLOEXEC)?;
     Ok(owned)
+}
+
+/// Closes all descriptors but the standard three and those of `keep`, in a new process that uses no other. The owners of closed
+/// descriptors must not be dropped: the process ends by `exit`. Fails in a process with several threads.
+pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if !single_threaded() {
+        return Err(io::Error::other("closing the descriptors of a process with several threads"));
+    }
+    let mut kept: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(fd.as_raw_fd()).ok()).collect();
+    kept.sort_unstable();
+    let mut from = 3;
+    for end in kept.into_iter().map(Some).chain([None]) {
+        let last = end.map_or(u32::MAX, |fd| fd.saturating_sub(1));
+        if end != Some(from) && from <= last {
+            // SAFETY: takes numbers. Values that own closed descriptors are not used or dropped, as documented above.
+            if unsafe { libc::syscall(libc::SYS_close_range, from, last, 0) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        from = end.map_or(u32::MAX, |fd| fd + 1).max(from);
+    }
+    Ok(())
 }
 
 /// Names the process in `ps` and `top` (15 bytes).

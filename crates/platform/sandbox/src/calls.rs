@@ -79,6 +79,29 @@ pub const MASTER: &[Calls] = &[
     calls! { SYS_fork SYS_vfork SYS_mknod SYS_getpgrp SYS_alarm SYS_pause },
 ];
 
+/// Calls of the key process: packets, signatures, threads. It opens no file and no connection.
+pub const KEYS: &[Calls] = &[
+    calls! {
+        // Packets of the master and of workers, and the files in them.
+        SYS_recvmsg SYS_sendmsg SYS_ppoll SYS_read SYS_write SYS_close SYS_lseek SYS_fstat SYS_newfstatat SYS_statx SYS_fcntl SYS_memfd_create
+        // A thread for each worker thread; the allocator.
+        SYS_clone SYS_clone3 SYS_set_robust_list SYS_rseq SYS_futex SYS_mmap SYS_munmap SYS_mremap SYS_mprotect SYS_madvise SYS_brk
+        SYS_membarrier SYS_sched_yield SYS_sched_getaffinity SYS_getcpu SYS_sigaltstack SYS_prctl SYS_exit SYS_exit_group
+        // Random numbers of signatures, time, panics.
+        SYS_getrandom SYS_clock_gettime SYS_gettimeofday SYS_restart_syscall SYS_rt_sigprocmask SYS_rt_sigaction SYS_rt_sigreturn
+        SYS_getpid SYS_gettid SYS_tgkill
+    },
+    #[cfg(target_arch = "x86_64")]
+    calls! { SYS_poll SYS_stat SYS_time },
+];
+
+/// Additional calls of a key process whose configuration names keys by variables.
+pub const KEYS_OPEN: &[Calls] = &[
+    calls! { SYS_openat },
+    #[cfg(target_arch = "x86_64")]
+    calls! { SYS_open },
+];
+
 /// Calls that no process needs, named in messages.
 const NAMED: Calls = calls! {
     SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_bpf SYS_keyctl SYS_add_key SYS_request_key SYS_mount SYS_umount2
@@ -108,6 +131,12 @@ mod tests {
             assert!(!allowed.contains(number), "{name}");
         }
         let worker: BTreeSet<i64> = WORKER.iter().copied().flatten().map(|(number, _)| *number).collect();
+        let keys: BTreeSet<i64> =
+            KEYS.iter().chain(KEYS_OPEN).copied().flatten().map(|(number, _)| *number).collect();
+        assert!(keys.is_subset(&worker), "{:?}", keys.difference(&worker).collect::<Vec<_>>());
+        for number in [libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_unlinkat, libc::SYS_kill] {
+            assert!(!keys.contains(&number), "{}", name(number as usize));
+        }
         for number in [libc::SYS_execve, libc::SYS_setuid, libc::SYS_chroot, libc::SYS_listen, libc::SYS_seccomp] {
             assert!(!worker.contains(&number), "{}", name(number as usize));
         }

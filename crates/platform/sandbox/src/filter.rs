@@ -55,7 +55,7 @@ pub fn install(process: Process, mode: Mode, counted: bool) -> io::Result<()> {
         _ => SeccompAction::Errno(libc::EPERM as u32),
     };
     let architecture = || TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other);
-    if process == Process::Worker {
+    if process != Process::Master {
         // These filters come first, because the last one allows no further filter. They set an error without a signal: the C library
         // blocks signals around both calls, and a blocked SIGSYS ends the process.
         // Flags of clone3 are in memory, out of a filter's reach: the C library then falls back to clone.
@@ -81,11 +81,24 @@ fn rules(process: Process) -> io::Result<Rules> {
     let mut rules = Rules::new();
     let mut allow =
         |lists: &[Calls]| rules.extend(lists.iter().copied().flatten().map(|(call, _)| (*call, Vec::new())));
-    allow(calls::WORKER);
-    if process == Process::Master {
-        allow(calls::MASTER);
-    } else {
-        restrict(&mut rules)?;
+    match process {
+        Process::Master => {
+            allow(calls::WORKER);
+            allow(calls::MASTER);
+        }
+        Process::Worker => {
+            allow(calls::WORKER);
+            restrict(&mut rules)?;
+        }
+        Process::Keys { opens } => {
+            allow(calls::KEYS);
+            if opens {
+                allow(calls::KEYS_OPEN);
+            }
+            let all = restricted()?;
+            rules.retain(|call, _| *call != libc::SYS_prctl && *call != libc::SYS_tgkill);
+            rules.extend(all.into_iter().filter(|(call, _)| [libc::SYS_prctl, libc::SYS_tgkill].contains(call)));
+        }
     }
     Ok(rules)
 }
@@ -110,6 +123,12 @@ fn processes() -> io::Result<(i64, Vec<SeccompRule>)> {
 
 /// Restricts calls of a worker by arguments. Calls of every request have none: the kernel then remembers the verdict.
 fn restrict(rules: &mut Rules) -> io::Result<()> {
+    rules.extend(restricted()?);
+    Ok(())
+}
+
+fn restricted() -> io::Result<Rules> {
+    let mut rules = Rules::new();
     use SeccompCmpArgLen::Dword;
     use SeccompCmpOp::{Eq, MaskedEq};
     let test = |index, length, operator, value| SeccompCondition::new(index, length, operator, value);
@@ -136,7 +155,7 @@ fn restrict(rules: &mut Rules) -> io::Result<()> {
         rules.insert(call, vec![all(vec![test(0, Dword, Eq, own)])?]);
     }
     rules.insert(libc::SYS_prlimit64, vec![all(vec![test(0, Dword, Eq, 0)])?]);
-    Ok(())
+    Ok(rules)
 }
 
 #[cfg(test)]

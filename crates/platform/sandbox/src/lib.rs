@@ -23,6 +23,8 @@ pub enum Process {
     Master,
     /// The worker process with its control thread and all threads that it starts.
     Worker,
+    /// The process with private keys. `opens`: it loads keys that variables name.
+    Keys { opens: bool },
 }
 
 /// Values of the directive `sandbox`.

@@ -48,12 +48,33 @@ pub struct Needs {
     pub bind: Ports,
     /// Directive that runs a program.
     pub program: Option<String>,
+    /// Files with private keys and passwords, which no worker may read.
+    pub secrets: BTreeSet<PathBuf>,
+    /// Folders and files from which the key process loads keys at handshakes, and the directive that names each. No worker may read them.
+    pub key_paths: BTreeMap<PathBuf, String>,
+    /// Directive with a key whose path begins with a variable.
+    pub keys_anywhere: Option<String>,
 }
 
 impl Default for Needs {
     fn default() -> Needs {
-        let (paths, anywhere) = (BTreeMap::new(), BTreeMap::new());
-        Needs { paths, anywhere, connect: Ports::none(), bind: Ports::none(), program: None }
+        Needs {
+            paths: BTreeMap::new(),
+            anywhere: BTreeMap::new(),
+            connect: Ports::none(),
+            bind: Ports::none(),
+            program: None,
+            secrets: BTreeSet::new(),
+            key_paths: BTreeMap::new(),
+            keys_anywhere: None,
+        }
+    }
+}
+
+impl Needs {
+    /// Tells whether the key process opens files at handshakes.
+    pub fn keys_at_handshakes(&self) -> bool {
+        self.keys_anywhere.is_some() || !self.key_paths.is_empty()
     }
 }
 
@@ -78,6 +99,8 @@ pub struct Rules {
     needed: Vec<PathRule>,
     pub connect: Ports,
     pub bind: Ports,
+    /// Files and folders that no rule may open.
+    hidden: BTreeSet<PathBuf>,
 }
 
 /// Folders of the system without sites or data: readable only where a directive names something in them.
@@ -155,17 +178,49 @@ impl Rules {
         for ((path, access), why) in &needs.paths {
             needed.need(path, *access, why, strict);
         }
-        let needed = needed.rules;
-        rules.rules.extend(needed.iter().cloned());
         let connect = if strict { needs.connect.clone() } else { Ports::Any };
-        Rules { paths: rules.reduced(), needed, connect, bind: needs.bind.clone() }
+        let hidden: BTreeSet<PathBuf> =
+            needs.secrets.iter().chain(needs.key_paths.keys()).filter_map(|path| existing(path)).collect();
+        if hidden.is_empty() {
+            let needed = needed.rules;
+            rules.rules.extend(needed.iter().cloned());
+            return Rules { paths: rules.reduced(), needed, connect, bind: needs.bind.clone(), hidden };
+        }
+        // What directives name remains open by itself where the folder around it is not.
+        let mut exact = Builder::default();
+        for ((path, access), why) in &needs.paths {
+            exact.existing(path, *access, why);
+        }
+        let hide = Hide { hidden: &hidden, exact: &exact.rules };
+        let needed: Vec<PathRule> =
+            needed.rules.into_iter().chain(exact.rules.iter().cloned()).filter(|rule| hide.leaves(rule)).collect();
+        rules.rules.extend(needed.iter().cloned());
+        for ((path, access), why) in &needs.paths {
+            rules.need(path, *access, why, strict);
+        }
+        let rules = Builder { rules: hide.apply(rules.rules) };
+        Rules { paths: rules.reduced(), needed, connect, bind: needs.bind.clone(), hidden }
     }
 
-    /// Tells whether a process with these rules can do everything that others allow.
+    /// Rules of the key process: it may read keys that variables name, and nothing else.
+    pub fn of_keys(needs: &Needs) -> Rules {
+        let mut rules = Builder::default();
+        if let Some(why) = &needs.keys_anywhere {
+            rules.existing(Path::new("/"), Access::Read, why);
+        }
+        for (path, why) in &needs.key_paths {
+            rules.need(path, Access::Read, why, true);
+        }
+        let (connect, bind, hidden) = (Ports::none(), Ports::none(), BTreeSet::new());
+        Rules { paths: rules.reduced(), needed: Vec::new(), connect, bind, hidden }
+    }
+
+    /// Tells whether a process with these rules can do everything that others allow, and reads nothing that they hide.
     pub fn cover(&self, others: &Rules) -> bool {
         self.connect.cover(&others.connect)
             && self.bind.cover(&others.bind)
             && others.needed.iter().all(|other| self.allows(other))
+            && others.hidden.iter().all(|path| !self.paths.iter().any(|rule| path.starts_with(&rule.path)))
     }
 
     fn allows(&self, other: &PathRule) -> bool {
@@ -189,6 +244,10 @@ impl Rules {
             format!("{verb} {} ({why})", paths.join(" "))
         };
         let mut lines: Vec<String> = by_reason.iter().map(line).collect();
+        if !self.hidden.is_empty() {
+            let paths: Vec<String> = self.hidden.iter().map(|path| path.display().to_string()).collect();
+            lines.push(format!("not read {} (private keys)", paths.join(" ")));
+        }
         for (verb, ports) in [("connect to", &self.connect), ("bind", &self.bind)] {
             lines.push(match ports {
                 Ports::Any => format!("{verb} any TCP port"),
@@ -201,6 +260,67 @@ impl Rules {
         }
         lines
     }
+}
+
+/// Rules for what an opened folder holds, instead of a rule for the folder.
+const CARVED_MAX: usize = 10_000;
+
+/// Takes hidden files and folders out of rules. Landlock has no exceptions: a folder with something hidden is replaced by what it holds
+/// now.
+struct Hide<'a> {
+    hidden: &'a BTreeSet<PathBuf>,
+    /// Rules for the very paths that directives name.
+    exact: &'a [PathRule],
+}
+
+impl Hide<'_> {
+    /// Tells whether a rule reaches nothing hidden, or only what a directive names inside of a hidden folder.
+    fn leaves(&self, rule: &PathRule) -> bool {
+        let inside = self.hidden.iter().any(|path| rule.path.starts_with(path));
+        let around = self.hidden.iter().any(|path| path.starts_with(&rule.path));
+        !around && (!inside || self.exact.iter().any(|exact| exact.path == rule.path && exact.access >= rule.access))
+    }
+
+    fn apply(&self, rules: Vec<PathRule>) -> Vec<PathRule> {
+        let mut out = Vec::new();
+        for rule in rules {
+            if self.leaves(&rule) {
+                out.push(rule);
+            } else if rule.folder && !self.hidden.iter().any(|path| rule.path.starts_with(path)) {
+                self.carve(&rule, &mut out);
+            }
+        }
+        out
+    }
+
+    fn carve(&self, rule: &PathRule, out: &mut Vec<PathRule>) {
+        // Keys have neighbours of their kind: older keys, keys of other services.
+        let holds_keys = self.hidden.iter().any(|path| path.parent() == Some(&rule.path) && !path.is_dir());
+        for entry in std::fs::read_dir(&rule.path).into_iter().flatten().flatten() {
+            // A rule for a link is one for its target.
+            let Ok(found) = entry.metadata().map(|found| (found.is_symlink(), found.is_dir(), found)) else { continue };
+            let (link, folder, found) = found;
+            if link || out.len() >= CARVED_MAX {
+                continue;
+            }
+            let identity = (found.dev(), found.ino());
+            let child = PathRule { path: entry.path(), folder, identity, ..rule.clone() };
+            if self.hidden.contains(&child.path) {
+                continue;
+            }
+            let contains = self.hidden.iter().any(|path| path.starts_with(&child.path));
+            if contains {
+                self.carve(&child, out);
+            } else if folder || !holds_keys || self.exact.iter().any(|exact| exact.path == child.path) {
+                out.push(child);
+            }
+        }
+    }
+}
+
+/// The path without links, if it exists.
+fn existing(path: &Path) -> Option<PathBuf> {
+    std::fs::canonicalize(path).ok()
 }
 
 fn identity(path: &Path) -> Option<Identity> {
@@ -361,6 +481,35 @@ mod tests {
         std::fs::rename(dir.0.join("a/b"), dir.0.join("a/old")).expect("renamed");
         std::fs::create_dir(dir.0.join("a/b")).expect("a folder");
         assert!(!rules.cover(&Rules::of(&needs, Mode::Strict)));
+    }
+
+    #[test]
+    fn keys_are_hidden_and_their_surroundings_are_not() {
+        let dir = Dir::new("hidden");
+        for name in ["key", "older", "users"] {
+            std::fs::write(dir.0.join("a").join(name), "").expect("a file");
+        }
+        std::fs::create_dir_all(dir.0.join("site")).expect("a folder");
+        std::fs::create_dir_all(dir.0.join("certs/sub")).expect("a folder");
+        std::os::unix::fs::symlink(dir.0.join("a/key"), dir.0.join("link")).expect("a link");
+        let mut needs = dir.needs(&[("a/users", Access::Read), ("site", Access::Write)]);
+        needs.secrets.insert(dir.0.join("link"));
+        needs.key_paths.insert(dir.0.join("certs"), "ssl_certificate_key".into());
+        for mode in [Mode::On, Mode::Strict] {
+            let rules = Rules::of(&needs, mode);
+            let reads = |name: &str| has(&rules, &dir.0.join(name), Access::Read);
+            assert!(reads("a/users") && reads("site/x"), "{mode:?} {:?}", rules.describe());
+            assert!(!reads("a/key") && !reads("a/older") && !reads("certs/x.key"), "{mode:?} {:?}", rules.describe());
+            assert!(has(&rules, &dir.0.join("site/x"), Access::Write));
+            assert!(reads("a/b/x"), "a folder beside the key");
+            assert!(rules.cover(&rules));
+            // Without isolation the key may be read: such rules do not serve a configuration that hides it.
+            let open = Rules::of(&Needs { secrets: BTreeSet::new(), key_paths: BTreeMap::new(), ..needs.clone() }, mode);
+            assert!(!open.cover(&rules), "{mode:?}");
+        }
+        let keys = Rules::of_keys(&needs);
+        assert!(has(&keys, &dir.0.join("certs/x.key"), Access::Read) && !has(&keys, &dir.0.join("a/key"), Access::Read));
+        assert!(!has(&keys, Path::new("/etc/passwd"), Access::Read));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Certificates with keys: loading, mutual checks, selection by what a client can verify.
 
+use crate::isolation;
 use crate::key::{self, KeyError};
 use crate::pem;
 use crate::x509::Certificate;
@@ -67,6 +68,12 @@ impl KeyPair {
         let chain = Self::chain(certificate)?;
         let key = key::load(key, passwords).map_err(LoadError::Key)?;
         Self::join(chain, key)
+    }
+
+    /// [`KeyPair::load`] for a key of another process, from a text without private keys ([`isolation`]).
+    pub fn load_isolated(certificate: &[u8], key: &[u8]) -> Result<KeyPair, LoadError> {
+        let chain = Self::chain(certificate)?;
+        Self::join(chain, isolation::load(key).map_err(LoadError::Key)?)
     }
 
     pub fn chain(text: &[u8]) -> Result<Vec<Certificate>, LoadError> {
@@ -137,7 +144,7 @@ impl SigningKey for ReportingKey {
 }
 
 /// Bits of the key without its algorithm, which has several encodings.
-fn key_bits(spki: &[u8]) -> &[u8] {
+pub(crate) fn key_bits(spki: &[u8]) -> &[u8] {
     let mut outer = crate::der::Reader::new(spki);
     let mut inner = match outer.enter(crate::der::SEQUENCE) {
         Some(inner) => inner,

@@ -2,13 +2,13 @@
 
 use crate::ciphers::provider;
 use crate::der::{self, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE};
-use crate::pem;
+use crate::pem::{self, Block};
 use aws_lc_rs::cipher::{
     AES_128, AES_192, AES_256, Algorithm, DecryptionContext, PaddedBlockDecryptingKey, UnboundCipherKey,
 };
 use aws_lc_rs::pbkdf2;
 use des::TdesEde3;
-use des::cipher::{Block, BlockDecrypt, KeyInit};
+use des::cipher::{BlockDecrypt, KeyInit};
 use md5::{Digest, Md5};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use rustls::sign::SigningKey;
@@ -51,14 +51,28 @@ pub fn is_encrypted(text: &[u8]) -> bool {
 pub fn load(text: &[u8], passwords: &[Vec<u8>]) -> Result<Arc<dyn SigningKey>, KeyError> {
     let blocks = pem::blocks(text).map_err(KeyError::Broken)?;
     let block = blocks.iter().find(|b| b.label.ends_with("PRIVATE KEY")).ok_or(KeyError::NoKey)?;
-    let bytes = if block.label == "ENCRYPTED PRIVATE KEY" {
-        each(passwords, |password| pkcs8(&block.bytes, password))?
+    signing(block, decrypted(block, passwords)?)
+}
+
+/// Loads the key of a block, and writes it as PEM without encryption.
+pub(crate) fn open(block: &Block, passwords: &[Vec<u8>]) -> Result<(String, Arc<dyn SigningKey>), KeyError> {
+    let bytes = decrypted(block, passwords)?;
+    let label = if block.label == "ENCRYPTED PRIVATE KEY" { "PRIVATE KEY" } else { &block.label };
+    Ok((pem::encode(label, &bytes), signing(block, bytes)?))
+}
+
+fn decrypted(block: &Block, passwords: &[Vec<u8>]) -> Result<Vec<u8>, KeyError> {
+    if block.label == "ENCRYPTED PRIVATE KEY" {
+        each(passwords, |password| pkcs8(&block.bytes, password))
     } else if block.header("Proc-Type").is_some_and(|v| v.ends_with("ENCRYPTED")) {
         let info = block.header("DEK-Info").ok_or(KeyError::Broken("not dek info"))?;
-        each(passwords, |password| traditional(&block.bytes, info, password))?
+        each(passwords, |password| traditional(&block.bytes, info, password))
     } else {
-        block.bytes.clone()
-    };
+        Ok(block.bytes.clone())
+    }
+}
+
+fn signing(block: &Block, bytes: Vec<u8>) -> Result<Arc<dyn SigningKey>, KeyError> {
     let der = match block.label.as_str() {
         "RSA PRIVATE KEY" => PrivateKeyDer::Pkcs1(PrivatePkcs1KeyDer::from(bytes)),
         "EC PRIVATE KEY" => PrivateKeyDer::Sec1(PrivateSec1KeyDer::from(bytes)),
@@ -211,7 +225,7 @@ fn triple_des(key: &[u8], iv: &[u8], data: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(data.len());
     for encrypted in data.chunks(BLOCK) {
         let encrypted: [u8; BLOCK] = encrypted.try_into().ok()?;
-        let mut block = Block::<TdesEde3>::from(encrypted);
+        let mut block = des::cipher::Block::<TdesEde3>::from(encrypted);
         cipher.decrypt_block(&mut block);
         out.extend(block.iter().zip(before).map(|(b, v)| b ^ v));
         before = encrypted;

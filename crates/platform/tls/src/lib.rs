@@ -19,6 +19,7 @@ mod facts;
 pub mod fuzzing;
 pub mod groups;
 mod hello;
+pub mod isolation;
 pub mod key;
 pub mod ocsp;
 pub mod pem;

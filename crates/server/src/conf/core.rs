@@ -71,6 +71,9 @@ directives! {
         /// Interval at which nginx refreshes its cached time.
         /// No effect: the time is read once per turn of the event loop, without a system call.
         timer_resolution: Msec = "0",
+        /// Keeps private keys in a process of their own. Workers have signatures made by it, and neither hold keys in their memory nor
+        /// may read the files. Keys by `data:` are refused; keys of `acme_issuer` remain in the worker process.
+        ssl_key_isolation: Flag = "off",
         /// Action on an internal error, besides the `[alert]` message: `stop` halts the process for a debugger, `abort`
         /// ends it with a core file.
         debug_points: DebugPoints,

@@ -115,6 +115,7 @@ pub struct CorePlan {
     pub environment: values::Environment,
     pub debug_points: Option<values::DebugPoints>,
     pub sandbox: values::SandboxMode,
+    pub key_isolation: bool,
     pub worker_connections: usize,
     pub multi_accept: bool,
     pub thread_pools: Vec<net::pool::PoolSpec>,
@@ -133,6 +134,7 @@ impl CorePlan {
             && self.environment == other.environment
             && self.affinity == other.affinity
             && self.sandbox == other.sandbox
+            && self.key_isolation == other.key_isolation
     }
 }
 
@@ -184,6 +186,8 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     cx.files = files.all.iter().map(|file| file.path.clone()).collect();
     cx.store = store;
     cx.store.machine.get_or_insert_with(values::machine);
+    // Known before files are read.
+    cx.store.isolates_keys = isolates_keys(&items);
     *cx.get::<LogFiles>() = logs;
     cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix);
     http_features::offer_variables(&mut cx);
@@ -259,12 +263,19 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     }
     let mut logs: LogFiles = cx.take();
     logs.forget_unused();
-    let store = std::mem::take(&mut cx.store);
+    let mut store = std::mem::take(&mut cx.store);
+    store.vault = None;
     let bases = confinement::Bases { prefix: &cx.prefix, conf_prefix: &cx.conf_prefix };
     let needs = confinement::needs(&items, &bases, &core, http.as_deref());
     let config =
         Config { core, http, stream, mail, error_log, logs, texts: Texts { files, store, matches, came: None }, needs };
     Reading { config: Ok(config), warnings: complaints }
+}
+
+fn isolates_keys(items: &[Item]) -> bool {
+    let all = conf_syntax::directives(items);
+    let on = |word: &conf_syntax::Word| word.bytes.eq_ignore_ascii_case(b"on");
+    all.iter().any(|d| d.name.text() == "ssl_key_isolation" && d.args.first().is_some_and(on))
 }
 
 /// Tells whether the text is valid by itself: directives are known, in a valid context and have valid values.
@@ -361,6 +372,7 @@ fn core_plan(
         environment: core.env.unwrap_or_default(),
         debug_points: core.debug_points,
         sandbox: core.sandbox,
+        key_isolation: core.ssl_key_isolation,
         worker_connections: 0,
         multi_accept: false,
         thread_pools: core.thread_pool.map_or_else(Vec::new, |pools| pools.0),

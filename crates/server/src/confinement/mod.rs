@@ -200,6 +200,61 @@ pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Pre
     refusals
 }
 
+/// Confinement of the key process. Two configurations with equal ones share a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyConfinement {
+    user: Option<net::process::Account>,
+    mode: Mode,
+    rules: Rules,
+    /// Variables name keys: the process loads files at handshakes.
+    pub opens: bool,
+}
+
+impl KeyConfinement {
+    pub fn of(config: &Config) -> KeyConfinement {
+        let user = config.core.user.clone().filter(|_| rustix::process::geteuid().is_root());
+        let opens = config.needs.keys_at_handshakes();
+        // A process without a master has its user's rights.
+        let user = user.filter(|_| config.core.master_process);
+        KeyConfinement { user, mode: config.core.sandbox.mode(), rules: Rules::of_keys(&config.needs), opens }
+    }
+
+    /// Confines the key process. False when it must not go on.
+    pub fn enter(&self) -> bool {
+        let none = Rlimit { current: Some(0), maximum: Some(0) };
+        let _ = rustix::process::setrlimit(Resource::Core, none);
+        let files = matches!(self.mode, Mode::On | Mode::Strict) && sandbox::landlock_version() >= LANDLOCK_FILES;
+        let prepared = if files { Prepared::new(&self.rules).ok() } else { None };
+        if let Some(user) = &self.user
+            && net::process::become_user(&user.name, user.uid, user.gid).is_err()
+        {
+            return false;
+        }
+        // Whatever the mode: debuggers of other processes of this user would read keys.
+        let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+        let keep = match self.opens && rustix::process::geteuid().is_root() {
+            true => Privileges::RootWorker { transparent: false },
+            false => Privileges::Worker { transparent: false },
+        };
+        if sandbox::keep_capabilities(keep).is_err() {
+            return false;
+        }
+        if self.mode == Mode::Off {
+            return true;
+        }
+        let counted = testing() == "kill"
+            && Refusals::begin().is_some_and(|kept| {
+                // The handler uses the descriptor.
+                std::mem::forget(kept);
+                true
+            });
+        let confined = prepared.is_none_or(|prepared| prepared.enforce().is_ok());
+        confined
+            && (!sandbox::has_filters()
+                || sandbox::filter_calls(Process::Keys { opens: self.opens }, self.mode, counted).is_ok())
+    }
+}
+
 /// Confines a process without a master like a worker, in tests only: it opens logs and addresses itself, which its rules allow at the
 /// places of its first configuration.
 pub fn enter_single(config: &Config) -> Option<Refusals> {
@@ -207,6 +262,9 @@ pub fn enter_single(config: &Config) -> Option<Refusals> {
         return None;
     }
     let mut needs = config.needs.clone();
+    // It opens keys for the key process.
+    needs.secrets.clear();
+    needs.key_paths.clear();
     let logs = config.logs.all().map(|file| file.path.clone());
     for path in logs.chain([config.core.pid.clone()]) {
         needs.paths.insert((path, sandbox::Access::Write), "logs and pid".into());
@@ -245,6 +303,20 @@ fn tell(mode: Mode, layers: Layers, rules: Option<&Rules>) {
     }
 }
 
+/// Lines about the key process for `-t --explain`.
+fn explain_keys(config: &Config) -> Vec<String> {
+    let mut lines = vec!["sandbox: the key process may sign, and".into()];
+    match config.needs.keys_at_handshakes() {
+        false => lines.push("  open no file and no connection".into()),
+        true => lines.extend(Rules::of_keys(&config.needs).describe().into_iter().map(|line| format!("  {line}"))),
+    }
+    if let Some(why) = &config.needs.keys_anywhere {
+        let words = "begins with a variable: the key process may read everything, and workers what their user may";
+        lines.push(format!("  = \"{why}\" {words}"));
+    }
+    lines
+}
+
 /// Lines for `-t --explain`.
 pub fn explain(config: &Config) -> Vec<String> {
     let mode = config.core.sandbox.mode();
@@ -262,6 +334,9 @@ pub fn explain(config: &Config) -> Vec<String> {
     }
     if let Some(why) = &config.needs.program {
         lines.push(format!("  = \"{why}\" runs a program: workers may use all files and the master's system calls"));
+    }
+    if config.core.key_isolation {
+        lines.extend(explain_keys(config));
     }
     lines.push("  = a reload that needs more starts a new worker process".into());
     lines

@@ -37,7 +37,8 @@ const OTLP_HTTP: u16 = 4318;
 
 /// Returns the needs of the workers of a configuration.
 pub fn needs(items: &[Item], bases: &Bases<'_>, core: &CorePlan, http: Option<&HttpPlan>) -> Needs {
-    let mut walk = Walk { needs: Needs::default(), bases, writes_to_roots: false, roots: Vec::new() };
+    let isolated = core.key_isolation;
+    let mut walk = Walk { needs: Needs::default(), bases, writes_to_roots: false, roots: Vec::new(), isolated };
     let mut below = |folder: &Path, access, why: &str| {
         walk.needs.paths.entry((folder.to_path_buf(), access)).or_insert_with(|| why.to_string());
     };
@@ -69,6 +70,8 @@ struct Walk<'a> {
     writes_to_roots: bool,
     /// Paths of `root` and `alias`.
     roots: Vec<(Vec<u8>, String)>,
+    /// Keys are for the key process only (`ssl_key_isolation`).
+    isolated: bool,
 }
 
 impl Walk<'_> {
@@ -96,6 +99,9 @@ impl Walk<'_> {
                 self.path(path, Access::Write, &why(), false);
             }
         }
+        if self.isolated && self.keys(d, name, &why()) {
+            return;
+        }
         match name {
             "root" | "alias" => {
                 self.path(first, Access::Read, &why(), false);
@@ -121,6 +127,37 @@ impl Walk<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Notes files with keys, which workers do not read. False for other directives.
+    fn keys(&mut self, d: &Directive, name: &str, why: &str) -> bool {
+        let word = |n: usize| d.args.get(n).map(|word| word.text().into_owned()).unwrap_or_default();
+        let (text, has_key) = match name {
+            "ssl_conf_command" if word(0).eq_ignore_ascii_case("privatekey") => (word(1), true),
+            _ if name.ends_with("_certificate_key") || name.ends_with("ssl_password_file") => (word(0), true),
+            // Trusted certificates and those without variables are read with the configuration.
+            _ if name.ends_with("ssl_certificate") => (word(0), false),
+            _ => return false,
+        };
+        let path = text.strip_prefix("store:").unwrap_or(&text);
+        let path = path.strip_prefix("file:").unwrap_or(path);
+        let path = path.strip_prefix("//").unwrap_or(path);
+        if path.is_empty() || path.starts_with("data:") || path.starts_with("engine:") {
+            return true;
+        }
+        match path.find('$') {
+            None if has_key => {
+                self.needs.secrets.insert(self.bases.conf_prefix.join(path));
+            }
+            None => {}
+            Some(0) => self.needs.keys_anywhere = Some(why.to_string()),
+            Some(at) => {
+                let folder = path[..at].rfind('/').map_or("", |slash| &path[..=slash]);
+                let folder: PathBuf = self.bases.conf_prefix.join(folder).components().collect();
+                self.needs.key_paths.entry(folder).or_insert_with(|| why.to_string());
+            }
+        }
+        true
     }
 
     /// `in_conf`: relative paths may start at the folder of the configuration, too.
@@ -230,9 +267,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn walk(text: &str) -> Needs {
+        walk_isolated(text, false)
+    }
+
+    fn walk_isolated(text: &str, isolated: bool) -> Needs {
         let items = parse(FileId(0), text.as_bytes());
         let bases = Bases { prefix: Path::new("/p"), conf_prefix: Path::new("/p/conf") };
-        let mut walk = Walk { needs: Needs::default(), bases: &bases, writes_to_roots: false, roots: Vec::new() };
+        let mut walk =
+            Walk { needs: Needs::default(), bases: &bases, writes_to_roots: false, roots: Vec::new(), isolated };
         walk.block(&items, "");
         if walk.writes_to_roots {
             for (words, why) in std::mem::take(&mut walk.roots) {
@@ -258,6 +300,20 @@ mod tests {
         let want = ["/etc/x/.htpasswd", "/p/c.pem", "/p/conf/c.pem", "/p/html", "/srv/www"];
         assert_eq!(paths(text, Access::Read), want);
         assert!(paths(text, Access::Write).is_empty());
+    }
+
+    #[test]
+    fn isolated_keys_are_no_needs_of_workers() {
+        let text = "ssl_certificate a.crt; ssl_certificate_key a.key; proxy_ssl_certificate_key store:file:///k/b.key;
+            ssl_password_file /k/words; ssl_conf_command PrivateKey c.key; ssl_trusted_certificate ca.pem;
+            server { ssl_certificate /certs/$ssl_server_name.crt; ssl_certificate_key $ssl_server_name.key; }";
+        let needs = walk_isolated(text, true);
+        let secrets: Vec<String> = needs.secrets.iter().map(|path| path.display().to_string()).collect();
+        assert_eq!(secrets, ["/k/b.key", "/k/words", "/p/conf/a.key", "/p/conf/c.key"]);
+        assert_eq!(needs.key_paths.keys().collect::<Vec<_>>(), [Path::new("/certs")]);
+        assert!(needs.keys_anywhere.is_some(), "a name may begin with a slash");
+        assert!(!needs.paths.keys().any(|(path, _)| path.ends_with("a.key") || path.ends_with("a.crt")));
+        assert!(walk(text).secrets.is_empty());
     }
 
     #[test]

@@ -38,6 +38,7 @@ const DONE: u8 = b'd';
 const FAILED: u8 = b'f';
 const STARTED: u8 = b's';
 const REQUEST: u8 = b'a';
+const SETTLED: u8 = b'e';
 
 /// Order of the master.
 #[derive(Debug)]
@@ -73,6 +74,8 @@ pub enum Message {
     Answer(Answer),
     /// Its threads serve.
     Started,
+    /// No plan of an earlier configuration is in use.
+    Settled,
     /// A request about configurations; `None`: it is malformed.
     Request(Option<Box<Request>>),
 }
@@ -165,6 +168,7 @@ impl Commander {
         Ok(Some(match (bytes[0], &bytes[1..n]) {
             (DONE, _) => Message::Answer(Ok(())),
             (STARTED, _) => Message::Started,
+            (SETTLED, _) => Message::Settled,
             (REQUEST, _) => Message::Request(rights.and_then(|memory| read_request(memory).map(Box::new))),
             (_, words) => Message::Answer(Err(String::from_utf8_lossy(words).into_owned())),
         }))
@@ -268,6 +272,11 @@ impl Channel {
     /// Tells the master that the threads serve.
     pub fn started(&self) {
         let _ = send(self.socket.get_ref(), &[STARTED], &[]);
+    }
+
+    /// Tells the master that no plan of an earlier configuration is in use.
+    pub fn settled(&self) {
+        let _ = send(self.socket.get_ref(), &[SETTLED], &[]);
     }
 
     /// Asks the master about configurations; the answer is an order.
@@ -403,8 +412,10 @@ mod tests {
             let request = Request { ticket: 7, what: What::Main(vec![b'#'; 300_000], Terms::default()) };
             channel.ask(&request).expect("sent");
             channel.started();
+            channel.settled();
             assert_eq!(commander.message().expect("alive"), Some(Message::Request(Some(Box::new(request)))));
             assert_eq!(commander.message().expect("alive"), Some(Message::Started));
+            assert_eq!(commander.message().expect("alive"), Some(Message::Settled));
             let outcome = Outcome { ticket: 7, result: Ok(serde_json::json!({"a": 1})), texts: Some(texts) };
             commander.outcome(&outcome).expect("sent");
             let Some(Order::Outcome(read)) = channel.next_order().await else { panic!("an outcome") };

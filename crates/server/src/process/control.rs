@@ -191,6 +191,9 @@ impl Loop {
                 () = sleep_until(look_at.unwrap_or_default()), if look_at.is_some() => {
                     look_at = None;
                     self.threads.report_retired();
+                    if !self.threads.any_retired() {
+                        self.tell_settled();
+                    }
                 }
                 () = sleep_until(give_up_at.unwrap_or_default()), if give_up_at.is_some() => {
                     break;
@@ -232,6 +235,14 @@ impl Loop {
             signals::Action::Reopen => self.reopen().await,
             signals::Action::Reload => self.reload().await,
             signals::Action::Ignore => {}
+        }
+    }
+
+    /// No earlier plan is in use: its keys are not needed any more.
+    fn tell_settled(&self) {
+        match &self.superior {
+            Superior::Master(channel) => channel.settled(),
+            Superior::Nobody(single) => single.keeper.forget_unused(),
         }
     }
 

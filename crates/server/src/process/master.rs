@@ -5,6 +5,7 @@ mod changes;
 
 use crate::conf::{Config, Invocation};
 use crate::confinement;
+use crate::keys::{Keeper, KeyProcessEnd};
 use crate::process::channel::{self, Commander, Message};
 use crate::process::control::FATAL;
 use crate::process::listeners::Listeners;
@@ -21,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 use sandbox::Rules;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A worker that lived this long did not crash for a reason that is still there.
@@ -59,6 +61,8 @@ struct Worker {
     started: Instant,
     /// It was told to end.
     exiting: bool,
+    /// It uses no plan of an earlier configuration.
+    settled: bool,
     /// Its end of the channel is gone.
     is_closed: bool,
 }
@@ -100,6 +104,7 @@ struct Master {
     new_binary: Option<i32>,
     /// Rules of the worker process that was started last.
     rules: Option<Rules>,
+    keeper: Arc<Keeper>,
 }
 
 /// Serves until told to stop; the process's exit code.
@@ -111,6 +116,7 @@ pub fn run(
     signals: Signals,
     program: Program,
     standing: Standing,
+    keeper: Arc<Keeper>,
 ) -> i32 {
     let mut master = Master {
         invocation,
@@ -134,11 +140,13 @@ pub fn run(
         idle: false,
         new_binary: None,
         rules: None,
+        keeper,
     };
     note_load();
     let words: Vec<_> = master.program.arguments.iter().map(|word| word.to_string_lossy()).collect();
     net::title::set(&format!("{}: master process {}", crate::voice::name(), words.join(" ")));
     confinement::enter_master(&master.config);
+    master.keeper.adopt(&master.config);
     master.config.texts.came = master.keep(&master.config, "start");
     let mut master = match master.start_worker() {
         Ok(master) => master,
@@ -152,6 +160,7 @@ pub fn run(
             }
         }
         master.messages();
+        master.keeper.restart_if_due();
         let now = Instant::now();
         master.change_overdue(now);
         if master.kill_at.is_some_and(|at| at <= now) {
@@ -207,22 +216,30 @@ impl Master {
             }
         };
         let place = self.neighbours.place();
+        let door = self.keeper.door().unwrap_or_else(|e| {
+            say!(Alert, "dup() failed while spawning \"worker process\" {}", os(&e));
+            None
+        });
         self.rules = confinement::rules(&self.config);
         match fork() {
             Ok(Fork::Parent(pid)) => {
                 say!(Notice, "start worker process {pid}");
                 let started = Instant::now();
-                self.workers.push(Worker { pid, commander, started, exiting: false, is_closed: false });
+                let worker = Worker { pid, commander, started, exiting: false, settled: true, is_closed: false };
+                self.workers.push(worker);
                 self.idle = false;
                 Ok(self)
             }
             Ok(Fork::Child) => {
                 // Closes descriptors that the child does not need, before it changes its user.
-                let Master { invocation, config, listeners, neighbours, signals, workers, pending, rules, .. } = self;
+                let Master {
+                    invocation, config, listeners, neighbours, signals, workers, pending, rules, keeper, ..
+                } = self;
                 // The signals stay blocked: one that comes before the control thread listens is waiting when it does.
                 drop((neighbours, signals, workers, commander, pending));
+                keeper.leave();
                 conn::relay::set(place);
-                Err(worker::run(invocation, config, listeners, rules, theirs))
+                Err(worker::run(invocation, config, listeners, rules, theirs, door))
             }
             Err(e) => {
                 say!(Alert, "fork() failed while spawning \"worker process\" {}", os(&e));
@@ -239,7 +256,8 @@ impl Master {
         fds.extend(open.map(|worker| PollFd::from_borrowed_fd(worker.commander.as_fd(), PollFlags::IN)));
         let answer_by = self.answer_by.filter(|_| self.pending.is_some());
         let change_by = self.change.as_ref().map(|change| change.answer_by);
-        let next = [self.restart_at, self.kill_at, answer_by, change_by].into_iter().flatten().min();
+        let times = [self.restart_at, self.kill_at, answer_by, change_by, self.keeper.restart_at()];
+        let next = times.into_iter().flatten().min();
         let timeout = next.map(|at| {
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
@@ -311,7 +329,7 @@ impl Master {
     /// Reads, checks and binds; the worker gets the rest and answers later.
     fn reload(&mut self) {
         say!(Notice, "reconfiguring");
-        let prepared = reload::prepare(&self.invocation, &self.config, &self.listeners);
+        let prepared = reload::prepare(&self.invocation, &self.config, &self.listeners, &self.keeper);
         let Ok((mut config, listeners)) = prepared else { return self.tell_refused() };
         config.texts.came = self.keep(&config, "reload");
         if let Err(why) = self.install(config, listeners) {
@@ -325,6 +343,7 @@ impl Master {
     /// # Errors
     /// The reason, which has been logged; the old configuration stays.
     fn install(&mut self, config: Config, listeners: Listeners) -> Result<Served, String> {
+        self.keeper.ready(&config);
         if config.core.pid != self.config.core.pid {
             if !pidfile::write(&config.core.pid) {
                 return Err("the pid file could not be written; the error log has the reason".into());
@@ -411,10 +430,14 @@ impl Master {
     }
 
     fn message(&mut self, pid: i32, message: Message) {
-        let serves = self.workers.iter().any(|worker| worker.pid == pid && !worker.exiting);
+        let at = self.workers.iter().position(|worker| worker.pid == pid);
+        let serves = at.is_some_and(|at| !self.workers[at].exiting);
         match message {
             Message::Answer(Ok(())) if serves => {
                 if let Some((config, listeners)) = self.pending.take() {
+                    if let Some(at) = at {
+                        self.workers[at].settled = false;
+                    }
                     self.commit(config, listeners);
                     self.change_done();
                 }
@@ -425,6 +448,12 @@ impl Master {
                 self.change_failed(&words);
             }
             Message::Answer(_) => {}
+            Message::Settled => {
+                if let Some(at) = at {
+                    self.workers[at].settled = true;
+                }
+                self.forget_keys();
+            }
             Message::Started => {
                 if serves && self.change.as_ref().is_some_and(|change| change.awaits_start) {
                     self.change_done();
@@ -435,8 +464,16 @@ impl Master {
         }
     }
 
+    /// Lets go of keys of earlier configurations, when no worker uses them.
+    fn forget_keys(&self) {
+        if self.pending.is_none() && self.workers.iter().all(|worker| worker.settled && !worker.exiting) {
+            self.keeper.forget_unused();
+        }
+    }
+
     fn commit(&mut self, config: Config, listeners: Listeners) {
         note_load();
+        self.keeper.adopt(&config);
         self.listeners.remove_paths(&listeners);
         self.listeners = listeners;
         self.config = config;
@@ -488,12 +525,17 @@ impl Master {
                 }
                 continue;
             }
+            if self.keeper.ended(pid) == KeyProcessEnd::Unexpected {
+                note_end("key process", pid, status);
+                continue;
+            }
             let Some(at) = self.workers.iter().position(|w| w.pid == pid) else {
                 note_end("unknown process", pid, status);
                 continue;
             };
             let worker = self.workers.remove(at);
             note_end("worker process", pid, status);
+            self.forget_keys();
             if worker.exiting || self.quitting || self.terminating {
                 continue;
             }
@@ -544,6 +586,7 @@ impl Master {
             Some(_) => pidfile::remove(&pidfile::old_path(pid_file)),
             None => pidfile::remove(pid_file),
         }
+        self.keeper.stop();
         say!(Notice, "exit");
         self.close_listeners();
         code

@@ -2,6 +2,7 @@
 
 use crate::conf::source::Replay;
 use crate::conf::{self, Config, Failure, Invocation};
+use crate::keys::Keeper;
 use crate::process::channel::Reload;
 use crate::process::listeners::{Failed, Listeners, Purpose, SocketAssignment};
 use crate::{report, say, voice};
@@ -27,8 +28,13 @@ pub struct Unprepared {
 }
 
 /// Reads and checks the configuration again, opens its logs and sockets. Failures have been logged.
-pub fn prepare(invocation: &Invocation, old: &Config, sockets: &Listeners) -> Result<(Config, Listeners), Failed> {
-    let prepared = prepare_from(&Disk, invocation, old, sockets, Purpose::Serve);
+pub fn prepare(
+    invocation: &Invocation,
+    old: &Config,
+    sockets: &Listeners,
+    keeper: &Arc<Keeper>,
+) -> Result<(Config, Listeners), Failed> {
+    let prepared = prepare_from(&Disk, invocation, old, sockets, Purpose::Serve, keeper);
     let (config, listeners, warnings) = prepared.map_err(|unprepared| {
         if let Some(failure) = &unprepared.failure {
             report::log_failure(failure);
@@ -47,8 +53,11 @@ pub fn prepare_from(
     old: &Config,
     sockets: &Listeners,
     purpose: Purpose,
+    keeper: &Arc<Keeper>,
 ) -> Result<(Config, Listeners, Vec<Complaint>), Unprepared> {
-    let reading = conf::read(source, Store::default(), invocation, old.logs.clone());
+    keeper.begin();
+    let store = Store { vault: Some(keeper.clone()), ..Store::default() };
+    let reading = conf::read(source, store, invocation, old.logs.clone());
     let config = match reading.config {
         Ok(config) => config,
         Err(failure) => {
@@ -70,6 +79,15 @@ pub fn prepare_from(
     })?;
     if purpose == Purpose::Serve {
         commit_logs(logs);
+        if config.core.key_isolation && !old.core.key_isolation {
+            say!(
+                Warn,
+                "\"ssl_key_isolation\" requires a restart: this process has read keys, of which its children have copies"
+            );
+        }
+    } else if !old.core.key_isolation {
+        // A process that a rehearsal has started has nothing to hold.
+        keeper.forget_unused();
     }
     Ok((config, listeners, reading.warnings))
 }

@@ -1,12 +1,15 @@
 //! A process without a master (`master_process off`).
 
 use crate::conf::{Config, Invocation};
+use crate::keys::Keeper;
 use crate::process::listeners::{Failed, Listeners};
 use crate::process::{pidfile, reload};
+use std::sync::Arc;
 
 /// The master's part of a process without one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Single {
+    pub keeper: Arc<Keeper>,
     /// `tidegate serve` writes no pid file.
     pub pid_file: bool,
 }
@@ -19,18 +22,21 @@ impl Single {
         config: &Config,
         listeners: &Listeners,
     ) -> Result<(Config, Listeners), Failed> {
-        let prepared = reload::prepare(invocation, config, listeners)?;
+        let prepared = reload::prepare(invocation, config, listeners, &self.keeper)?;
         if self.pid_file && prepared.0.core.pid != config.core.pid {
             if !pidfile::write(&prepared.0.core.pid) {
                 return Err(Failed);
             }
             pidfile::remove(&config.core.pid);
         }
+        self.keeper.adopt(&prepared.0);
         Ok(prepared)
     }
 
     /// At the end.
     pub fn clean_up(&self, config: &Config, listeners: &Listeners) {
+        // The key process ends with its last worker thread.
+        self.keeper.leave();
         if self.pid_file {
             pidfile::remove(&config.core.pid);
         }

@@ -2,6 +2,7 @@
 
 use crate::conf::{self, Config, Invocation};
 use crate::confinement;
+use crate::keys::Keeper;
 use crate::process::background;
 use crate::process::control::{self, Control, Orders};
 use crate::process::listeners::{Failed, Listeners, Purpose};
@@ -11,6 +12,7 @@ use crate::process::upgrade::{self, Program};
 use crate::process::{master, pidfile, reload, signals, supervisor, worker};
 use crate::{commands, report, say, voice};
 use conf_schema::Store;
+use conf_schema::store::Vault;
 use conf_syntax::Disk;
 use net::process::{Fork, Signals};
 use observe::{ErrorLog, Level, LogFiles, Sink, Target, os};
@@ -39,7 +41,10 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
     voice::report_bugs();
     let inherited = if test { None } else { upgrade::inherited() };
     let neighbours = Neighbours::inherited();
-    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let keeper = Arc::new(Keeper::default());
+    // A test ends with its process: it reads keys itself.
+    let vault = (!test).then(|| keeper.clone() as Arc<dyn Vault>);
+    let reading = conf::read(&Disk, Store { vault, ..Store::default() }, &invocation, LogFiles::default());
     let style = report::Style::new(matches!(task, Task::Test { explain: true, .. }));
     report::print_warnings(&reading, style);
     let name = invocation.conf_file.display().to_string();
@@ -67,7 +72,7 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
             }
             check_only(&config, &name, quiet, dump, explain)
         }
-        Task::Serve => serve(invocation, config, inherited, neighbours, Program::of(arguments)),
+        Task::Serve => serve(invocation, config, inherited, neighbours, Program::of(arguments), keeper),
     }
 }
 
@@ -133,6 +138,7 @@ fn serve(
     inherited: Option<Listeners>,
     neighbours: Neighbours,
     program: Program,
+    keeper: Arc<Keeper>,
 ) -> i32 {
     let is_heir = inherited.is_some();
     worker::raise_descriptor_limit();
@@ -171,10 +177,14 @@ fn serve(
     report::debug_points(config.core.debug_points);
     if config.core.master_process {
         let standing = master::Standing { parent, is_heir, daemonized: daemon || is_heir };
-        return master::run(invocation, config, listeners, neighbours, signals, program, standing);
+        return master::run(invocation, config, listeners, neighbours, signals, program, standing, keeper);
     }
     drop(signals);
-    let single = Single { pid_file: true };
+    keeper.adopt(&config);
+    if let Ok(Some(door)) = keeper.door() {
+        crate::keys::service::install(door);
+    }
+    let single = Single { pid_file: true, keeper };
     crate::process::facts::install();
     net::process::watch_memory();
     let refusals = confinement::enter_single(&config);

@@ -20,7 +20,11 @@ pub fn run(
     listeners: Listeners,
     rules: Option<Rules>,
     channel: OwnedFd,
+    keys: Option<OwnedFd>,
 ) -> i32 {
+    if let Some(door) = keys {
+        crate::keys::service::install(door);
+    }
     net::process::set_name(c"tidegate worker");
     net::title::set(&format!("{}: worker process", crate::voice::name()));
     let transparent = config.transparent();

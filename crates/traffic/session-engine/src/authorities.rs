@@ -27,7 +27,7 @@ pub fn trusted(cx: &mut Cx, file: Option<PathBuf>, user: &str) -> Result<Vec<Cer
 
 fn load(cx: &mut Cx, file: &Path) -> Result<Vec<Certificate>, String> {
     let failed = |why: String| format!("cannot load certificate \"{}\": {why}", file.display());
-    let text = cx.store.read(file).map_err(|e| failed(e.to_string()))?;
+    let text = cx.store.read_pem(file, None).map_err(|e| failed(e.to_string()))?;
     // A bundle may have certificates of forms that are not read; one is enough to begin with.
     let all = tls::certs::certificates(&text).map_err(failed)?;
     if all.is_empty() { Err(failed("it has no certificate".into())) } else { Ok(all) }

@@ -16,6 +16,7 @@ const STREAM: u32 = 0b10_0000_0000;
 #[rustfmt::skip]
 pub const ROWS: &[Known] = &[
     k("sandbox", "tidegate", MAIN, Arity::exact(1), false, "on", ""),
+    k("ssl_key_isolation", "tidegate", MAIN, Arity::exact(1), false, "off", ""),
     k("server_identity", "tidegate", HSL, Arity::exact(1), false, "tidegate", ""),
     k("tidegate_cache", "tidegate", HTTP, Arity::Counts(0b110), false, "64m", ""),
     k("auth_failure_limit", "tidegate", HSL, Arity::Counts(0b110), false, "off", ""),

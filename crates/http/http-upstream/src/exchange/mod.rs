@@ -15,6 +15,7 @@ mod headless;
 mod light;
 mod quic;
 mod response;
+pub mod round_trip;
 mod run;
 mod storage;
 pub mod target;

@@ -17,6 +17,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub const HELP: &str = "\
 Usage: tidegate serve [DIR] [--listen ADDRESS] [--tls | --domain NAME]
@@ -141,7 +142,7 @@ fn run_configuration(text: String, directory: &Path, addresses: &str, tell: impl
     println!("Serving {} at", directory.display());
     tell();
     println!("Press Ctrl-C to stop.");
-    let single = Single { pid_file: false };
+    let single = Single { pid_file: false, keeper: Arc::default() };
     Ok(control::run(Control { invocation, config, listeners, orders: Orders::Signals(single), refusals: None }))
 }
 

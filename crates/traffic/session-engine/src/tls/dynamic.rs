@@ -5,6 +5,7 @@ use super::files::{pem, sentence, stored, unavailable};
 use super::values::{CacheOf, Passwords, Pem};
 use crate::{Session, Template};
 use base::clock;
+use conf_schema::Cx;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -113,6 +114,8 @@ pub struct Dynamic<S> {
     passwords: Passwords,
     conf_prefix: PathBuf,
     cache: CacheOf,
+    /// Files are opened by the process that holds the keys.
+    isolated: bool,
 }
 
 impl<S: Session> Dynamic<S> {
@@ -121,14 +124,15 @@ impl<S: Session> Dynamic<S> {
         key: &Pem<S>,
         passwords: Option<&Passwords>,
         cache: &CacheOf,
-        conf_prefix: &Path,
+        cx: &Cx,
     ) -> Self {
         Dynamic {
             certificate: certificate.template.clone(),
             key: key.template.clone(),
             passwords: passwords.cloned().unwrap_or_default(),
-            conf_prefix: conf_prefix.to_path_buf(),
+            conf_prefix: cx.conf_prefix.clone(),
             cache: cache.clone(),
+            isolated: cx.store.has_stand_ins(),
         }
     }
 
@@ -163,6 +167,9 @@ impl<S: Session> Dynamic<S> {
         let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
         let (c, k) = (text(certificate), text(key));
         let file = |path: &str| {
+            if self.isolated {
+                return tls::isolation::open(path).map(Arc::from);
+            }
             let found = std::fs::metadata(path)?;
             if !found.is_file() || found.len() > FILE_MAX {
                 return Err(std::io::Error::from_raw_os_error(EINVAL));
@@ -173,9 +180,16 @@ impl<S: Session> Dynamic<S> {
         if let Some(why) = unavailable(&k) {
             return Err(why);
         }
+        if self.isolated && k.starts_with("data:") {
+            return Err("cannot load certificate key \"data:...\": \"ssl_key_isolation\" requires keys in files".into());
+        }
         let key = pem(&k, file).map_err(|why| format!("cannot load certificate key \"{k}\": {why}"))?;
         let encrypted = tls::key::is_encrypted(&key);
-        let pair = KeyPair::load(&chain, &key, &self.passwords.0).map_err(|why| match why {
+        let loaded = match self.isolated {
+            true => KeyPair::load_isolated(&chain, &key),
+            false => KeyPair::load(&chain, &key, &self.passwords.lines),
+        };
+        let pair = loaded.map_err(|why| match why {
             LoadError::Mismatch => format!("SSL_use_PrivateKey(\"{k}\") failed (SSL: error:05800074:x509 certificate routines::key values mismatch)"),
             why => sentence(&why, &c, &k),
         })?;

@@ -41,12 +41,38 @@ pub fn unopened(path: &str, mode: &str, why: &io::Error) -> String {
 }
 
 /// Contents of a configured word, relative to the configuration's directory.
-fn read(cx: &mut Cx, word: &str) -> Result<Arc<[u8]>, String> {
+fn read(cx: &mut Cx, word: &str, passwords: Option<&Passwords>) -> Result<Arc<[u8]>, String> {
     if word.starts_with("data:") {
         return pem(word, |_| Ok(Arc::from([])));
     }
     let path = cx.conf_full_name(word);
-    pem(&path.display().to_string(), |_| cx.store.read(&path))
+    let passwords = passwords.and_then(|passwords| passwords.file.as_deref());
+    pem(&path.display().to_string(), |_| cx.store.read_pem(&path, passwords))
+}
+
+/// Reason why a key cannot be isolated from the workers (`ssl_key_isolation`).
+pub(super) fn exposed<S>(
+    cx: &Cx,
+    key: &Pem<S>,
+    passwords: Option<&Passwords>,
+    at_handshakes: bool,
+) -> Option<Problem> {
+    if !cx.store.isolates_keys {
+        return None;
+    }
+    let says = |words: String| Problem { inner: (key.at.line > 0).then_some(key.at), ..Problem::says(words) };
+    if key.text.starts_with("data:") {
+        let words = "cannot load certificate key \"data:...\": \"ssl_key_isolation\" requires keys in files, because workers read \
+                     the configuration and its variables";
+        return Some(says(words.into()));
+    }
+    if at_handshakes && passwords.is_some() {
+        let name = &key.text;
+        return Some(says(format!(
+            "cannot load certificate key \"{name}\": with \"ssl_key_isolation\" a password file requires certificates and keys without variables"
+        )));
+    }
+    None
 }
 
 /// Absolute name, as in nginx's messages.
@@ -101,6 +127,9 @@ pub fn key_pair<S>(
     key: &Pem<S>,
     passwords: Option<&Passwords>,
 ) -> Result<KeyPair, Problem> {
+    if let Some(problem) = exposed(cx, key, passwords, false) {
+        return Err(problem);
+    }
     let (of_certificate, of_key) = (certificate.at, key.at);
     let says = |at: At, words: String| Problem { inner: (at.line > 0).then_some(at), ..Problem::says(words) };
     let key = stored(&key.text);
@@ -108,19 +137,23 @@ pub fn key_pair<S>(
     if let Some(why) = unavailable(key) {
         return Err(says(of_key, why));
     }
-    let chain = read(cx, &certificate.text)
+    let chain = read(cx, &certificate.text, passwords)
         .map_err(|why| says(of_certificate, format!("cannot load certificate \"{c}\": {why}")))?;
     KeyPair::chain(&chain).map_err(|why| says(of_certificate, sentence(&why, &c, &k)))?;
-    let text = read(cx, key).map_err(|why| says(of_key, format!("cannot load certificate key \"{k}\": {why}")))?;
+    let text = read(cx, key, passwords).map_err(|why| says(of_key, format!("cannot load certificate key \"{k}\": {why}")))?;
     let none = Passwords::default();
-    KeyPair::load(&chain, &text, &passwords.unwrap_or(&none).0).map_err(|why| says(of_key, sentence(&why, &c, &k)))
+    let loaded = match cx.store.has_stand_ins() {
+        true => KeyPair::load_isolated(&chain, &text),
+        false => KeyPair::load(&chain, &text, &passwords.unwrap_or(&none).lines),
+    };
+    loaded.map_err(|why| says(of_key, sentence(&why, &c, &k)))
 }
 
 /// Loads trusted certificates. Fails with nginx's message if unreadable or empty.
 pub fn authorities(cx: &mut Cx, word: &str) -> Result<Vec<Certificate>, Problem> {
     let name = shown(cx, word);
     let says = |why: String| Problem::says(format!("cannot load certificate \"{name}\": {why}"));
-    let text = read(cx, word).map_err(says)?;
+    let text = read(cx, word, None).map_err(says)?;
     let all = certs::certificates(&text)
         .map_err(|why| says(format!("PEM_read_bio_X509_AUX() failed (SSL: error:0480006C:PEM routines::{why})")))?;
     if all.is_empty() {
@@ -134,7 +167,7 @@ pub fn authorities(cx: &mut Cx, word: &str) -> Result<Vec<Certificate>, Problem>
 pub fn crls(cx: &mut Cx, word: &str) -> Result<Vec<RevocationList>, Problem> {
     let name = shown(cx, word);
     let says = |why: String| Problem::says(format!("cannot load CRL \"{name}\": {why}"));
-    let text = read(cx, word).map_err(says)?;
+    let text = read(cx, word, None).map_err(says)?;
     RevocationList::all(&text)
         .map_err(|why| says(format!("PEM_read_bio_X509_CRL() failed (SSL: error:0480006C:PEM routines::{why})")))
 }

@@ -22,7 +22,7 @@ pub use ocsp::AskAuthorities;
 pub use server::{Loaders, Ocsp, ServerSaid, ServerTls, Verify, asking, server};
 pub use stapling::{Certified, Stapler, Staples};
 pub use upstream::{Said, UpstreamTls, Wanted};
-pub use values::{CacheOf, Ciphers, Passwords, Pem, TlsProtocols};
+pub use values::{CacheOf, Ciphers, Passwords, Pem, TlsProtocols, passwords};
 pub use variables::Rows as Variables;
 
 use ::tls::TlsError;

@@ -144,7 +144,10 @@ pub fn server<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<Option<Se
     let passwords = conf.ssl_password_file.as_ref();
     if certificates.iter().chain(keys.iter().take(certificates.len())).any(|p| p.is_dynamic()) {
         for (certificate, key) in certificates.iter().zip(keys) {
-            loaders.push(Dynamic::new(certificate, key, passwords, &conf.ssl_certificate_cache, &cx.conf_prefix));
+            if let Some(problem) = super::files::exposed(cx, key, passwords, true) {
+                return Err(problem);
+            }
+            loaders.push(Dynamic::new(certificate, key, passwords, &conf.ssl_certificate_cache, cx));
             settings.certificate_names.push(certificate.text.clone());
         }
     } else {

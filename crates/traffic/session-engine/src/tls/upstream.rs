@@ -76,7 +76,10 @@ impl<S: Session> Said<'_, S> {
             };
             if certificate.is_dynamic() || key.is_dynamic() {
                 let cache = self.certificate_cache;
-                dynamic = Some(Dynamic::new(certificate, key, self.password_file, cache, &cx.conf_prefix));
+                if let Some(problem) = super::files::exposed(cx, key, self.password_file, true) {
+                    return Err(problem);
+                }
+                dynamic = Some(Dynamic::new(certificate, key, self.password_file, cache, cx));
             } else {
                 fixed = Some((certificate, key));
             }

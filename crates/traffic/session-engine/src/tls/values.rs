@@ -4,6 +4,7 @@ use super::dynamic::CertificateCache;
 use crate::{Session, Template};
 use conf_schema::value::{arg, parse_sec};
 use conf_schema::{At, Cx, Directive, Problem, Value};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 conf_schema::word_set! {
@@ -69,7 +70,11 @@ impl Value for Ciphers {
 
 /// `ssl_password_file`: passwords of keys, one per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Passwords(pub Arc<Vec<Vec<u8>>>);
+pub struct Passwords {
+    /// Empty where the process that holds the keys reads the file.
+    pub lines: Arc<Vec<Vec<u8>>>,
+    pub file: Option<PathBuf>,
+}
 
 /// Longest line (nginx: `NGX_SSL_PASSWORD_BUFFER_SIZE`).
 const LINE_MAX: usize = 4096;
@@ -79,20 +84,30 @@ impl Value for Passwords {
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let path = cx.conf_full_name(&arg(d, 0)?.text());
         let shown = path.display();
-        let bytes = cx
-            .store
-            .read(&path)
-            .map_err(|why| Problem::says(format!("open() \"{shown}\" failed {}", super::files::os(&why))).at(0))?;
-        let lines = bytes.split(|c| *c == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-        let mut all: Vec<Vec<u8>> = lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect();
-        if all.iter().any(|line| line.len() >= LINE_MAX) {
-            return Err(Problem::says(format!("too long line in \"{shown}\"")).at(0));
+        let unopened = |why| Problem::says(format!("open() \"{shown}\" failed {}", super::files::os(&why))).at(0);
+        if cx.store.has_stand_ins() {
+            if !cx.store.replay {
+                std::fs::File::open(&path).map_err(unopened)?;
+            }
+            return Ok(Passwords { lines: Arc::default(), file: Some(path) });
         }
-        if all.is_empty() {
-            all.push(Vec::new());
-        }
-        Ok(Passwords(Arc::new(all)))
+        let bytes = cx.store.read(&path).map_err(unopened)?;
+        let lines = passwords(&bytes).ok_or_else(|| Problem::says(format!("too long line in \"{shown}\"")).at(0))?;
+        Ok(Passwords { lines: Arc::new(lines), file: Some(path) })
     }
+}
+
+/// Splits a file of passwords; `None` if a line is too long.
+pub fn passwords(text: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let lines = text.split(|c| *c == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let mut all: Vec<Vec<u8>> = lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect();
+    if all.iter().any(|line| line.len() >= LINE_MAX) {
+        return None;
+    }
+    if all.is_empty() {
+        all.push(Vec::new());
+    }
+    Some(all)
 }
 
 /// `ssl_certificate_cache`; blocks that inherit it share it.

@@ -1,0 +1,282 @@
+//! The master's side of the key process: starts it, gives it keys, starts it again. Holds keys as memory files that it never reads, for the
+//! next key process: a key file may have been replaced since the configuration was read.
+
+use crate::confinement::KeyConfinement;
+use crate::keys::process;
+use crate::keys::wire::{self, Answer, FORGET, LOAD};
+use crate::{conf::Config, say};
+use conf_schema::store::Vault;
+use net::process::{Fork, fork};
+use observe::os;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tls::isolation::KeyId;
+
+/// Time for one file: the derivation of an encrypted key's password takes longest.
+const LOAD_PATIENCE: Duration = Duration::from_secs(30);
+/// A process that lived this long did not end for a reason that is still there.
+const LIVED_WELL: Duration = Duration::from_secs(10);
+/// Ends of young processes that are answered at once, and the pause after more of them. Handshakes do not wait that long.
+const QUICK_RESTARTS_MAX: u32 = 20;
+const PAUSE: Duration = Duration::from_secs(5);
+/// Ids in one order to forget keys.
+const IDS_MAX: usize = 100;
+
+/// The end of a child, as the keeper sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyProcessEnd {
+    /// Another child.
+    Unknown,
+    /// The key process: it is started again.
+    Unexpected,
+}
+
+#[derive(Debug, Default)]
+pub struct Keeper(Mutex<State>);
+
+#[derive(Debug)]
+struct Door {
+    /// Kept open between key processes: what workers send meanwhile waits.
+    inside: OwnedFd,
+    outside: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Running {
+    pid: i32,
+    control: OwnedFd,
+    started: Instant,
+}
+
+#[derive(Debug)]
+struct Held {
+    ids: Vec<KeyId>,
+    keys: OwnedFd,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    door: Option<Door>,
+    running: Option<Running>,
+    /// `None` while the first configuration is read: its user and rules are not known yet.
+    confinement: Option<KeyConfinement>,
+    held: Vec<Held>,
+    /// Keys of the configuration that is being read, and of the one that serves.
+    read: BTreeSet<KeyId>,
+    current: BTreeSet<KeyId>,
+    /// The configuration that serves has isolated keys.
+    isolates: bool,
+    young_ends: u32,
+    restart_at: Option<Instant>,
+}
+
+impl Keeper {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before a configuration is read.
+    pub fn begin(&self) {
+        self.state().read.clear();
+    }
+
+    /// Prepares for a configuration: a process with other rights than it needs is replaced.
+    pub fn ready(&self, config: &Config) {
+        let mut state = self.state();
+        if config.core.key_isolation {
+            let wanted = Some(KeyConfinement::of(config));
+            if state.confinement != wanted && state.running.is_some() && !net::process::single_threaded() {
+                say!(Warn, "the key process keeps its rules until a restart: \"master_process\" is \"off\"");
+            } else if state.confinement != wanted || state.running.is_none() {
+                state.confinement = wanted;
+                state.restart();
+            }
+        }
+    }
+
+    /// Adopts the configuration that was read last: its keys stay.
+    pub fn adopt(&self, config: &Config) {
+        self.ready(config);
+        let mut state = self.state();
+        state.current = std::mem::take(&mut state.read);
+        state.isolates = config.core.key_isolation;
+    }
+
+    /// Forgets keys of earlier configurations, when no plan uses them.
+    pub fn forget_unused(&self) {
+        let state = &mut *self.state();
+        let current = &state.current;
+        let mut gone = Vec::new();
+        state.held.retain(|held| {
+            let used = held.ids.iter().any(|id| current.contains(id));
+            if !used {
+                gone.extend(held.ids.iter().copied().filter(|id| !current.contains(id)));
+            }
+            used
+        });
+        if !state.isolates {
+            state.stop();
+            state.confinement = None;
+        }
+        let Some(running) = &state.running else { return };
+        for ids in gone.chunks(IDS_MAX) {
+            // A process that has ended starts without them.
+            let _ = wire::send(&running.control, &[&[FORGET], &ids.concat()[..]].concat(), &[]);
+        }
+    }
+
+    /// The workers' end of the door, for a process that serves.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn door(&self) -> io::Result<Option<OwnedFd>> {
+        self.state().door.as_ref().map(|door| door.outside.try_clone()).transpose()
+    }
+
+    /// Closes everything, in a child of the fork that is no key process.
+    pub fn leave(&self) {
+        *self.state() = State::default();
+    }
+
+    /// Takes note of a child that ended.
+    pub fn ended(&self, pid: i32) -> KeyProcessEnd {
+        let mut state = self.state();
+        let Some(running) = state.running.take_if(|running| running.pid == pid) else { return KeyProcessEnd::Unknown };
+        state.young_ends = if running.started.elapsed() >= LIVED_WELL { 0 } else { state.young_ends + 1 };
+        let pause = if state.young_ends > QUICK_RESTARTS_MAX { PAUSE } else { Duration::ZERO };
+        state.restart_at = Some(Instant::now() + pause);
+        KeyProcessEnd::Unexpected
+    }
+
+    pub fn restart_at(&self) -> Option<Instant> {
+        self.state().restart_at
+    }
+
+    /// Starts the process again when its time has come.
+    pub fn restart_if_due(&self) {
+        let mut state = self.state();
+        if state.restart_at.is_some_and(|at| at <= Instant::now()) {
+            state.restart_at = None;
+            state.restart();
+        }
+    }
+
+    /// Ends the process, after the last worker.
+    pub fn stop(&self) {
+        self.state().stop();
+    }
+}
+
+impl Vault for Keeper {
+    fn load(&self, path: &Path, passwords: Option<&Path>) -> io::Result<Arc<[u8]>> {
+        let file = File::open(path)?;
+        let passwords = passwords.map(File::open).transpose()?;
+        let mut state = self.state();
+        if state.running.is_none() {
+            state.start()?;
+        }
+        let files: Vec<BorrowedFd<'_>> =
+            [Some(&file), passwords.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
+        let (ids, mut answers) = match state.ask(&files) {
+            // It was killed: another one gets the keys of before, and the question.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof || e.kind() == io::ErrorKind::BrokenPipe => {
+                state.stop();
+                state.start()?;
+                state.give_held();
+                state.ask(&files)?
+            }
+            other => other?,
+        };
+        let mut text = Vec::new();
+        let mut file = File::from(answers.next().ok_or(io::ErrorKind::UnexpectedEof)?);
+        file.rewind()?;
+        file.read_to_end(&mut text)?;
+        state.read.extend(&ids);
+        if let Some(keys) = answers.next()
+            && !state.held.iter().any(|held| held.ids == ids)
+        {
+            state.held.push(Held { ids, keys });
+        }
+        Ok(text.into())
+    }
+}
+
+impl State {
+    /// Starts a process and gives it all keys.
+    fn restart(&mut self) {
+        self.stop();
+        match self.start() {
+            Ok(()) => self.give_held(),
+            Err(e) => {
+                say!(Alert, "fork() failed while spawning \"key process\" {}", os(&e));
+                self.restart_at = Some(Instant::now() + PAUSE);
+            }
+        }
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        if self.door.is_none() {
+            let (inside, outside) = wire::pair()?;
+            self.door = Some(Door { inside, outside });
+        }
+        let (control, theirs) = wire::pair()?;
+        let Some(door) = &self.door else { return Ok(()) };
+        let inside = door.inside.try_clone()?;
+        match fork()? {
+            Fork::Child => std::process::exit(process::run(theirs, inside, self.confinement.as_ref())),
+            Fork::Parent(pid) => {
+                if self.confinement.is_some() {
+                    say!(Notice, "start key process {pid}");
+                }
+                self.running = Some(Running { pid, control, started: Instant::now() });
+                Ok(())
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        self.restart_at = None;
+        let Some(Running { pid, control, .. }) = self.running.take() else { return };
+        // Workers ask the next process again.
+        let Some(pid) = Pid::from_raw(pid) else { return };
+        let _ = kill_process(pid, Signal::KILL);
+        drop(control);
+        // (The process of before the change to the background is no child.)
+        let _ = waitpid(Some(pid), WaitOptions::empty());
+    }
+
+    /// Has the process take a file over. Returns its keys' ids and memory files.
+    fn ask(&self, files: &[BorrowedFd<'_>]) -> io::Result<(Vec<KeyId>, std::vec::IntoIter<OwnedFd>)> {
+        let running = self.running.as_ref().ok_or(io::ErrorKind::UnexpectedEof)?;
+        wire::send(&running.control, &[LOAD], files)?;
+        if !wire::readable(&running.control, Instant::now() + LOAD_PATIENCE) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut packet = vec![0; wire::PACKET_MAX];
+        let (length, files) = match wire::receive(&running.control, &mut packet, false) {
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Err(io::ErrorKind::UnexpectedEof.into()),
+            other => other?,
+        };
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let ids = Answer::read(packet.get(..length).unwrap_or_default()).done()?;
+        let ids = ids.chunks_exact(size_of::<KeyId>()).filter_map(|id| id.try_into().ok()).collect();
+        Ok((ids, files.into_iter()))
+    }
+
+    fn give_held(&mut self) {
+        for held in &self.held {
+            if let Err(e) = self.ask(&[held.keys.as_fd()]) {
+                say!(Alert, "the key process did not take over a key {}", os(&e));
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Requests of HTTP/1, generated from the input, over HTTP/2 and back.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| http_features::fuzzing::round_trip(data));
