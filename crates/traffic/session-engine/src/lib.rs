@@ -10,6 +10,7 @@ pub mod access;
 pub mod area;
 pub mod authorities;
 pub mod background;
+pub mod bucket;
 pub mod first_bytes;
 pub mod forwarded;
 pub mod geo;

@@ -1,7 +1,7 @@
 //! auth_failure_limit (ours): after too many failed logins with the same key, requests get 429 before their credentials
 //! are checked. `shared/failed_logins.rs` counts.
 
-use crate::shared::bucket::{Buckets, Rate};
+use session_engine::bucket::{Buckets, Rate};
 use crate::shared::failed_logins::FailureLimit;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};

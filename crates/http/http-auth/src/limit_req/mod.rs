@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::shared::bucket::{Buckets, Rate, Verdict};
+use session_engine::bucket::{Buckets, Rate, Verdict};
 use conf_schema::value::{Between, Flag, List};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
 use http_engine::variable::Builtin;

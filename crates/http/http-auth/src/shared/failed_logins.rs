@@ -1,6 +1,6 @@
 //! Counts of failed logins, which `auth_basic`, `auth_jwt` and `auth_request` note and `auth_failure_limit` limits.
 
-use super::bucket::{Buckets, Rate};
+use session_engine::bucket::{Buckets, Rate};
 use http_engine::{Request, Template};
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@
 
 use super::issuer::{Habits, Issuer, KeySource, Source};
 use super::order::{self, Ordered};
-use crate::shared::authorities;
+use session_engine::authorities;
 use acme::{Account, AccountKey, Algorithm, ChallengeKind, Identifier};
 use conf_schema::value::{parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};

@@ -6,8 +6,8 @@
 use super::certificates::Certificate;
 use super::issuer::Issuer;
 use super::order::Ordered;
-use crate::shared::authorities;
-use crate::shared::bucket::Rate;
+use session_engine::authorities;
+use session_engine::bucket::Rate;
 use acme::{Algorithm, Identifier, LocalAuthority};
 use base::clock;
 use conf_schema::{Cx, Directive, Problem, Value};
