@@ -10,7 +10,7 @@ use quinn_proto::{ConnectionId, ConnectionIdGenerator};
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -25,6 +25,8 @@ const LONG: u8 = 0x80;
 const TYPE: u8 = 0x30;
 
 static NEXT: AtomicU16 = AtomicU16::new(1);
+/// Sockets of this process that take no new clients.
+static LEAVING: AtomicUsize = AtomicUsize::new(0);
 static INBOXES: RwLock<BTreeMap<u16, Inbox>> = RwLock::new(BTreeMap::new());
 
 /// A datagram that has reached another socket than its connection's.
@@ -70,19 +72,27 @@ impl Slot {
     }
     /// The socket takes no new clients.
     pub fn leave(&self) {
-        self.leaving.store(true, Ordering::Relaxed);
+        if !self.leaving.swap(true, Ordering::Relaxed) {
+            LEAVING.fetch_add(1, Ordering::Relaxed);
+        }
     }
-    /// Hands a datagram over to the socket that has its connection, or, while this one leaves, to one that takes new clients. `false`: this
-    /// socket has its connection, or none.
+    /// Hands a datagram over to the socket that has its connection, or that takes new clients. `false`: it is this socket's.
+    ///
+    /// While sockets have two readers (threads or processes that leave, and their successors), first datagrams of a client may reach either. A
+    /// ClientHello with post-quantum keys takes two of them: all go to one socket, which the client's address chooses.
     pub fn pass_on(&self, bytes: &[u8], strayed: impl FnOnce() -> Strayed) -> bool {
         match name_of(bytes) {
             Some(name) if name.generation == relay::this().generation => {
                 name.slot != self.number && has_inbox(name.slot) && put(name.slot, strayed())
             }
             Some(name) => relay::to_generation(name.generation, name.slot, self.listener, &strayed()),
-            None if self.leaving.load(Ordering::Relaxed) && is_first(bytes) => {
+            None if is_first(bytes) && (LEAVING.load(Ordering::Relaxed) > 0 || relay::has_older()) => {
                 let strayed = strayed();
-                put_first(self.listener, Some(self.number), strayed.clone()) || relay::to_newer(self.listener, &strayed)
+                match put_first(self.listener, Some(self.number), strayed.clone()) {
+                    First::Own => false,
+                    First::Put => true,
+                    First::Nowhere => relay::to_newer(self.listener, &strayed),
+                }
             }
             None => false,
         }
@@ -91,6 +101,9 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        if self.leaving.load(Ordering::Relaxed) {
+            LEAVING.fetch_sub(1, Ordering::Relaxed);
+        }
         INBOXES.write().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
     }
 }
@@ -107,19 +120,32 @@ pub fn put(slot: u16, strayed: Strayed) -> bool {
     true
 }
 
+/// The socket of a client's first datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// The one that received it.
+    Own,
+    /// Another one, which has it in its inbox.
+    Put,
+    /// No socket takes new clients.
+    Nowhere,
+}
+
 /// Puts a client's first datagram into the inbox of a socket of the listener that takes new clients, which is the same for all
-/// datagrams of the client; `but`: not into this one's. `false`: there is none.
-pub fn put_first(listener: SocketAddr, but: Option<u16>, strayed: Strayed) -> bool {
+/// datagrams of the client. `own`: the socket that received it.
+pub fn put_first(listener: SocketAddr, own: Option<u16>, strayed: Strayed) -> First {
     let inboxes = INBOXES.read().unwrap_or_else(PoisonError::into_inner);
-    let takes = |number: &u16, inbox: &Inbox| {
-        inbox.listener == listener && Some(*number) != but && !inbox.leaving.load(Ordering::Relaxed)
-    };
-    let open: Vec<&Inbox> =
-        inboxes.iter().filter(|(number, inbox)| takes(number, inbox)).map(|(_, inbox)| inbox).collect();
+    let takes = |inbox: &Inbox| inbox.listener == listener && !inbox.leaving.load(Ordering::Relaxed);
+    let open: Vec<(&u16, &Inbox)> = inboxes.iter().filter(|(_, inbox)| takes(inbox)).collect();
     let chosen = usize::from(strayed.from.port()).checked_rem(open.len()).and_then(|at| open.get(at));
-    let Some(inbox) = chosen else { return false };
-    let _ = inbox.sender.try_send(strayed);
-    true
+    match chosen {
+        None => First::Nowhere,
+        Some((number, _)) if Some(**number) == own => First::Own,
+        Some((_, inbox)) => {
+            let _ = inbox.sender.try_send(strayed);
+            First::Put
+        }
+    }
 }
 
 /// Makes ids that name a slot.
@@ -247,6 +273,10 @@ mod tests {
             (Slot::take(listener(3)), Slot::take(listener(3)), Slot::take(listener(4)));
         assert!(!one.pass_on(first, || strayed(first)), "it takes them itself");
         one.leave();
+        assert!(
+            !other.pass_on(first, || strayed(first)),
+            "the one that is left takes them, whichever socket they reach"
+        );
         assert!(one.pass_on(first, || strayed(first)));
         assert!(others.try_recv().is_ok() && thirds.try_recv().is_err());
         assert!(!one.pass_on(b"\xd0\0\0\0\x01\x08no first one", || strayed(b"")));

@@ -2,7 +2,7 @@
 //! the same sockets. Connection ids tell the generation of the process that has the connection; its datagrams go there through a socket
 //! pair between each process and the next. First datagrams that a process receives while it ends go to the next process.
 
-use super::ids::{self, Strayed};
+use super::ids::{self, First, Strayed};
 use base::bug;
 use rustix::net::SendFlags;
 use std::net::{IpAddr, SocketAddr};
@@ -38,6 +38,8 @@ pub struct Relay {
 static RELAY: OnceLock<Relay> = OnceLock::new();
 /// The next process reads the sockets, too.
 static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
+/// The process before still reads the sockets.
+static HAS_OLDER: AtomicBool = AtomicBool::new(false);
 
 /// Names this process's place, before its threads begin. Without it, the process has no neighbours.
 pub fn set(relay: Relay) {
@@ -57,9 +59,16 @@ pub fn start() {
         return;
     }
     let relay = this();
-    for socket in [&relay.older, &relay.newer].into_iter().flatten() {
+    HAS_OLDER.store(relay.older.is_some(), Ordering::Relaxed);
+    for (socket, is_older) in [(&relay.older, true), (&relay.newer, false)] {
+        let Some(socket) = socket else { continue };
         // Lives as long as the neighbour, or the process.
-        let reader = move || read(socket);
+        let reader = move || {
+            read(socket);
+            if is_older {
+                HAS_OLDER.store(false, Ordering::Relaxed);
+            }
+        };
         if std::thread::Builder::new().name("quic relay".into()).spawn(reader).is_err() {
             return;
         }
@@ -94,9 +103,15 @@ fn take(message: &[u8]) {
         _ => false,
     };
     // Ids of a client's own choice may have looked like ours.
-    if !is_delivered && ids::is_first(&strayed.bytes) && !ids::put_first(listener, None, strayed.clone()) {
+    let is_first = !is_delivered && ids::is_first(&strayed.bytes);
+    if is_first && ids::put_first(listener, None, strayed.clone()) == First::Nowhere {
         to_newer(listener, &strayed);
     }
+}
+
+/// Tells whether the process before reads the sockets, too.
+pub fn has_older() -> bool {
+    HAS_OLDER.load(Ordering::Relaxed)
 }
 
 /// Sends a datagram towards the process of a generation; `false`: there is none.
