@@ -61,7 +61,7 @@ fn a_rehearsal_says_what_the_test_of_the_command_line_says() {
     let change = &said.value["diff"]["changes"][0];
     assert!(change["old"][0]["text"].as_str().is_some_and(|text| text.contains("one")), "{}", said.value);
     assert!(change["new"][0]["text"].as_str().is_some_and(|text| text.contains("two")), "{}", said.value);
-    assert_eq!(change["new"][0]["line"], json!(9));
+    assert_eq!(change["new"][0]["line"], json!(8));
     let same = post(port, dry, &text.replace("return 200", "return   200"));
     assert_eq!(same.value["diff"], json!({"same": true, "changes": []}));
     // (A warning of the API itself.)
@@ -74,7 +74,7 @@ fn a_rehearsal_says_what_the_test_of_the_command_line_says() {
             .as_array()
             .and_then(|all| all.iter().find(|complaint| complaint["level"] == json!("emerg")).cloned());
         let complaint = complaint.as_ref().expect("a complaint");
-        assert_eq!((&complaint["line"], &complaint["column"]), (&json!(9), &json!(22)), "{complaint}");
+        assert_eq!((&complaint["line"], &complaint["column"]), (&json!(8), &json!(22)), "{complaint}");
         assert_eq!(complaint["file"], json!(site.path("conf/nginx.conf").display().to_string()));
         assert!(complaint["suggestion"].as_str().is_some_and(|words| words.contains("return")), "{complaint}");
         let message = complaint["message"].as_str().expect("words");
