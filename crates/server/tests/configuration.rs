@@ -41,7 +41,7 @@ fn the_configuration_is_shown_with_its_places() {
     let all = get(port, "/1/config/files");
     assert_eq!(all["files"], json!({"nginx.conf": text, "more/env.conf": "env\n  SOME;\n"}));
     assert_eq!(get(port, "/1/config/generations")[0]["by"], json!("start"));
-    // What was read can be sent.
+    // The answer can be sent.
     let said = post(port, CONFIG, &all.to_string());
     assert_eq!(said.generation(), 2);
     assert_eq!(site.read("conf/nginx.conf"), text, "files on the disk are the same, and stay where they are");
@@ -573,7 +573,7 @@ fn caches_and_certificates_are_listed_and_changed() {
         head.lines().find_map(|line| line.strip_prefix("X-Cache: ").map(str::to_string)).unwrap_or_default()
     };
     let purge = |query: &str| ask(port, "DELETE", &format!("/1/caches/pages{query}"), "", "");
-    let fill = || ["/a", "/b/1", "/b/2", "/c"].map(|path| fetch(path));
+    let fill = || ["/a", "/b/1", "/b/2", "/c"].map(&fetch);
     assert_eq!(fill(), ["MISS"; 4]);
     assert_eq!(fill(), ["HIT"; 4]);
     assert_eq!(get(port, "/1/caches")["pages"]["entries"], json!(4));
