@@ -41,7 +41,7 @@ fn the_configuration_is_shown_with_its_places() {
     let all = get(port, "/1/config/files");
     assert_eq!(all["files"], json!({"nginx.conf": text, "more/env.conf": "env\n  SOME;\n"}));
     assert_eq!(get(port, "/1/config/generations")[0]["by"], json!("start"));
-    // What was read can be sent.
+    // The answer can be sent.
     let said = post(port, CONFIG, &all.to_string());
     assert_eq!(said.generation(), 2);
     assert_eq!(site.read("conf/nginx.conf"), text, "files on the disk are the same, and stay where they are");
@@ -61,7 +61,7 @@ fn a_rehearsal_says_what_the_test_of_the_command_line_says() {
     let change = &said.value["diff"]["changes"][0];
     assert!(change["old"][0]["text"].as_str().is_some_and(|text| text.contains("one")), "{}", said.value);
     assert!(change["new"][0]["text"].as_str().is_some_and(|text| text.contains("two")), "{}", said.value);
-    assert_eq!(change["new"][0]["line"], json!(9));
+    assert_eq!(change["new"][0]["line"], json!(8));
     let same = post(port, dry, &text.replace("return 200", "return   200"));
     assert_eq!(same.value["diff"], json!({"same": true, "changes": []}));
     // (A warning of the API itself.)
@@ -74,7 +74,7 @@ fn a_rehearsal_says_what_the_test_of_the_command_line_says() {
             .as_array()
             .and_then(|all| all.iter().find(|complaint| complaint["level"] == json!("emerg")).cloned());
         let complaint = complaint.as_ref().expect("a complaint");
-        assert_eq!((&complaint["line"], &complaint["column"]), (&json!(9), &json!(22)), "{complaint}");
+        assert_eq!((&complaint["line"], &complaint["column"]), (&json!(8), &json!(22)), "{complaint}");
         assert_eq!(complaint["file"], json!(site.path("conf/nginx.conf").display().to_string()));
         assert!(complaint["suggestion"].as_str().is_some_and(|words| words.contains("return")), "{complaint}");
         let message = complaint["message"].as_str().expect("words");
@@ -573,7 +573,7 @@ fn caches_and_certificates_are_listed_and_changed() {
         head.lines().find_map(|line| line.strip_prefix("X-Cache: ").map(str::to_string)).unwrap_or_default()
     };
     let purge = |query: &str| ask(port, "DELETE", &format!("/1/caches/pages{query}"), "", "");
-    let fill = || ["/a", "/b/1", "/b/2", "/c"].map(|path| fetch(path));
+    let fill = || ["/a", "/b/1", "/b/2", "/c"].map(&fetch);
     assert_eq!(fill(), ["MISS"; 4]);
     assert_eq!(fill(), ["HIT"; 4]);
     assert_eq!(get(port, "/1/caches")["pages"]["entries"], json!(4));

@@ -222,7 +222,7 @@ mod tests {
         let names: Vec<String> =
             conf_syntax::directives(&load.items).iter().map(|d| d.name.text().into_owned()).collect();
         assert_eq!(names, ["i", "types"]);
-        // The same files on the disk are read there.
+        // Equal files on the disk are read there.
         std::fs::remove_file(dir.0.join("d/old.conf")).expect("removed");
         std::fs::write(dir.0.join("d/a.conf"), "include inner;").expect("a file");
         let all = texts(&[("nginx.conf", "include d/*.conf;"), ("d/a.conf", "include inner;"), ("inner", "i;")]);

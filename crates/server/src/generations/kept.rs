@@ -304,7 +304,7 @@ mod tests {
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a folder");
         let kept = Kept { layout: Layout::of(&dir.join("nginx.conf")).expect("a layout") };
-        assert_eq!(kept.numbers(), Vec::<u64>::new());
+        assert!(kept.numbers().is_empty());
         let files: Texts = [("nginx.conf", "include .tidegate/2/conf/a/b/c;"), ("a/b/c", "x;"), ("a/d", "y;")]
             .map(|(name, text)| (name.to_string(), text.as_bytes().to_vec()))
             .into();

@@ -1,4 +1,4 @@
-//! Configurations that the API changes: kept generations, candidates, and what master and worker tell each other about them.
+//! Configurations that the API changes: kept generations, candidates, and messages of master and worker about them.
 //!
 //! The master alone reads and writes files (`process/master/changes.rs`); the worker shows what it serves (`shown.rs`).
 

@@ -31,11 +31,14 @@ impl Step {
     }
 }
 
-/// Notes that a step was reached.
+/// Notes that a step was reached. A process stops once: placing the old file again is a step, too.
 #[cfg(debug_assertions)]
 pub fn reached(step: Step) {
     use rustix::process::{Signal, getpid, kill_process};
-    if std::env::var_os("TIDEGATE_CONFIG_STOP").is_some_and(|name| name == step.name()) {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static STOPPED: AtomicBool = AtomicBool::new(false);
+    let is_asked = std::env::var_os("TIDEGATE_CONFIG_STOP").is_some_and(|name| name == step.name());
+    if is_asked && !STOPPED.swap(true, Ordering::Relaxed) {
         let _ = kill_process(getpid(), Signal::STOP);
     }
 }

@@ -124,7 +124,7 @@ impl Loop {
                 Superior::Nobody(single)
             }
         };
-        let requests = Requests::new();
+        let requests = Requests::default();
         requests.show(&invocation, &config);
         let (mut threads, ended) = Threads::new();
         let assignments = copies(&listeners, &listeners.assignments(config.core.workers))?;

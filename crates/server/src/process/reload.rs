@@ -23,7 +23,7 @@ pub type OpenLogs = Vec<(Arc<LogFile>, OwnedFd)>;
 pub struct Unprepared {
     /// The first error in one line.
     pub why: String,
-    /// What was read, unless logs, folders or sockets are the reason.
+    /// Files and complaints, unless logs, folders or sockets are the reason.
     pub failure: Option<Failure>,
 }
 

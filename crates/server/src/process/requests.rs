@@ -22,12 +22,14 @@ pub struct Requests {
     last_ticket: u64,
 }
 
-impl Requests {
-    pub fn new() -> Requests {
+impl Default for Requests {
+    fn default() -> Self {
         let (sender, receiver) = mpsc::channel(UNDER_WAY_MAX);
         Requests { sender, receiver, under_way: HashMap::new(), last_ticket: 0 }
     }
+}
 
+impl Requests {
     /// Shows a configuration to its API, if it has one.
     pub fn show(&self, invocation: &Invocation, config: &Config) {
         let has_api = config.http.as_ref().is_some_and(|http| http_features::has_api(http));

@@ -35,7 +35,7 @@ pub struct Change {
     pub answer_by: Instant,
 }
 
-/// What a change asks for.
+/// Contents and conditions of a change.
 struct Wish {
     texts: Texts,
     terms: Terms,
@@ -114,10 +114,13 @@ impl Master {
                 let files = text_of(&texts)?;
                 Ok(Some((json!({ "generation": generation, "files": files }), None)))
             }),
-            What::Level(level) => {
-                observe::set_level(level);
-                Ok(Some((Value::Null, None)))
-            }
+            What::Level(level) => match self.config.http.as_ref().is_some_and(|http| http_features::has_writes(http)) {
+                true => {
+                    observe::set_level(level);
+                    Ok(Some((Value::Null, None)))
+                }
+                false => Err(Refusal::new(405, "ConfigReadOnly", "levels must not be changed")),
+            },
         };
         match result {
             Ok(None) => {}
@@ -179,7 +182,6 @@ impl Master {
     }
 
     /// Carries out a change or its rehearsal. `None`: the outcome comes later.
-    #[expect(clippy::type_complexity, reason = "an outcome's parts")]
     fn wish(
         &mut self,
         worker: i32,
