@@ -136,7 +136,8 @@ fn the_local_authority_needs_no_server() {
     assert_eq!(ask_as(&site, "other.test", tls, Some("root.crt")).0, 60, "another name");
     let mode = |name: &str| std::fs::metadata(site.path("state").join(name)).expect("a file").permissions().mode();
     assert_eq!((mode("local-authority.key") & 0o777, mode("local-authority.crt") & 0o777), (0o600, 0o644));
-    let verified = Command::new("openssl").args(["x509", "-noout", "-text", "-in", &exported]).output().expect("openssl");
+    let verified =
+        Command::new("openssl").args(["x509", "-noout", "-text", "-in", &exported]).output().expect("openssl");
     assert!(text(&verified.stdout).contains("X509v3 Name Constraints: critical"), "{}", text(&verified.stdout));
     // The authority outlives its certificates.
     let prefix = site.dir.display().to_string();
@@ -148,7 +149,8 @@ fn the_local_authority_needs_no_server() {
     assert_eq!(ask_as(&site, "localhost", tls, Some("root.crt")), (0, "served".into()));
     running.quit();
     // A local name whose public authority is down.
-    let both = conf("localhost", "fallback local;").replace("acme_certificate local;", "acme_certificate public; resolver 127.0.0.1:1;");
+    let both = conf("localhost", "fallback local;")
+        .replace("acme_certificate local;", "acme_certificate public; resolver 127.0.0.1:1;");
     site.configure("daemon off;", &both);
     let running = site.start();
     site.wait_for_log("acme issuer \"local\": issued a certificate for \"localhost\"", 2);
@@ -258,7 +260,11 @@ fn names_on_demand_are_ordered_while_their_handshake_waits() {
     assert_ne!(ask_as(&site, "127.0.0.1", tls, None).0, 0);
     assert_eq!(questions().len(), 2);
     let rows = listed(&site);
-    assert_eq!((&rows[0]["names"][0], &rows[0]["acme"]["state"]), (&"ok1.demand.test".into(), &"issued".into()), "{rows}");
+    assert_eq!(
+        (&rows[0]["names"][0], &rows[0]["acme"]["state"]),
+        (&"ok1.demand.test".into(), &"issued".into()),
+        "{rows}"
+    );
     // A reload keeps the certificate. After a restart it comes from its file, and the question is asked again.
     running.signal("HUP");
     assert_eq!(ask_as(&site, "ok1.demand.test", tls, None).0, 0);

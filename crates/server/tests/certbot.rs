@@ -11,7 +11,15 @@ use support::{Site, free_port, text, wait};
 fn has_certbot(site: &Site) -> bool {
     let folder = |name: &str| site.path(name).display().to_string();
     let asked = Command::new("certbot")
-        .args(["plugins", "--config-dir", &folder("certbot"), "--work-dir", &folder("work"), "--logs-dir", &folder("logs")])
+        .args([
+            "plugins",
+            "--config-dir",
+            &folder("certbot"),
+            "--work-dir",
+            &folder("work"),
+            "--logs-dir",
+            &folder("logs"),
+        ])
         .output();
     let is_there = asked.is_ok_and(|output| text(&output.stdout).contains("* nginx"));
     if !is_there {
@@ -80,7 +88,12 @@ fn certbot_installs_and_renews_a_certificate() {
     };
     assert_eq!(served(), "", "not yet by the authority");
     certbot(&[
-        "--nginx", "-d", "www.certbot.test", "--agree-tos", "--register-unsafely-without-email", "--no-redirect",
+        "--nginx",
+        "-d",
+        "www.certbot.test",
+        "--agree-tos",
+        "--register-unsafely-without-email",
+        "--no-redirect",
     ]);
     wait("the certificate", || if served() == "a page" { Ok(()) } else { Err(site.log()) });
     let edited = site.read("conf/sites/www.conf");

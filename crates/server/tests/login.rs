@@ -47,9 +47,8 @@ impl Browser {
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let cookies = if cookies.is_empty() { String::new() } else { format!("Cookie: {}\r\n", cookies.join("; ")) };
         let (port, fields) = (self.port, &self.fields);
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{cookies}{fields}Connection: close\r\n\r\n"
-        );
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{cookies}{fields}Connection: close\r\n\r\n");
         let answered = Client::connect(port).and_then(|mut client| client.ask_for_all(&request));
         let (status, head, body) = answered.unwrap_or_else(|e| panic!("{method} {path}: {e}"));
         for line in head.lines().filter_map(|line| line.strip_prefix("Set-Cookie: ")) {
@@ -441,7 +440,8 @@ fn satisfy_counts_all_checks_alike() {
     // Signed with the key of the file.
     const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsImtpZCI6Im9uZSJ9.eyJzdWIiOiJqb2UiLCJuIjo3LCJhZG1pbiI6ZmFsc2UsImdyb3VwcyI6WyJhIiwiYiJdLCJpbmZvIjp7ImUtbWFpbCI6ImpvZUBleGFtcGxlLmNvbSIsImpvYiB0aXRsZSI6IngifSwidXNlcklkIjoiVTEifQ.lmJNxIZzD2QCFjnigjt9mLYaT3rKjqmbl86uO4VM6VE";
     let (provider, port) = (Provider::start(), free_port());
-    let mut locations = String::from("location = /yes { internal; return 204; } location = /no { internal; return 403; }\n");
+    let mut locations =
+        String::from("location = /yes { internal; return 204; } location = /no { internal; return 403; }\n");
     for satisfy in ["any", "all"] {
         for (access, rule) in [("in", "allow all"), ("out", "deny all")] {
             for (request, answer) in [("in", "/yes"), ("out", "/no")] {
@@ -455,7 +455,10 @@ fn satisfy_counts_all_checks_alike() {
     }
     let site = site(port, &provider, "", &locations);
     site.write("conf/passwords", "joe:{PLAIN}secret\n");
-    site.write("conf/keys", r#"{"keys":[{"k":"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY","kid":"one","kty":"oct"}]}"#);
+    site.write(
+        "conf/keys",
+        r#"{"keys":[{"k":"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY","kid":"one","kty":"oct"}]}"#,
+    );
     let running = site.start();
     let user = Browser::logged_in(port, &provider);
     for passed in 0..32_u32 {

@@ -13,6 +13,7 @@ const PEERS: &[(&str, &str)] = &[
     ("uwsgi", "uwsgi-plugin-python3"),
     ("memcached", "memcached"),
     ("pebble", "pebble"),
+    ("certbot", "python3-certbot-nginx"),
     ("pg_ctlcluster", "postgresql"),
     ("prometheus-nginx-exporter", "prometheus-nginx-exporter"),
     ("promtool", "prometheus"),

@@ -65,6 +65,8 @@ pub enum HandlerOrder {
     AuthOidc,
     AuthJwt,
     AuthRequest,
+    /// With `satisfy any`, a login begins when no check has admitted the request.
+    OidcLogin,
     /// Folder settings precede handlers that look up files.
     Htaccess,
     /// Before the body is read.
@@ -99,6 +101,7 @@ impl HandlerOrder {
                 | HandlerOrder::AuthOidc
                 | HandlerOrder::AuthJwt
                 | HandlerOrder::AuthRequest
+                | HandlerOrder::OidcLogin
                 | HandlerOrder::DavGuard
                 | HandlerOrder::Mirror
                 | HandlerOrder::Dav
@@ -123,7 +126,8 @@ impl HandlerOrder {
             | HandlerOrder::AuthBasic
             | HandlerOrder::AuthOidc
             | HandlerOrder::AuthJwt
-            | HandlerOrder::AuthRequest => Phase::Access,
+            | HandlerOrder::AuthRequest
+            | HandlerOrder::OidcLogin => Phase::Access,
             HandlerOrder::Htaccess
             | HandlerOrder::TrackUploads
             | HandlerOrder::TryFiles

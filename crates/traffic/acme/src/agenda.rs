@@ -345,10 +345,26 @@ impl Agenda {
         self.enter(task, State::Paused(now.steady.saturating_add(seconds)));
     }
 
+    /// Orders as soon as the pauses permit, before others: a client waits. Returns the seconds until then.
+    pub fn urge(&mut self, id: TaskId, now: Now) -> i64 {
+        let Some(task) = self.tasks.get_mut(&id) else { return 0 };
+        task.urgent = true;
+        match task.state {
+            State::UnderWay(_) => return 0,
+            State::Paused(until) if until > now.steady => return until.saturating_sub(now.steady),
+            _ => {}
+        }
+        self.make_ready(id);
+        let chosen = self.tasks.get(&id).map(|task| self.choose(task, now));
+        match chosen {
+            Some(Chosen::At(until)) => until.saturating_sub(now.steady),
+            _ => 0,
+        }
+    }
+
     /// Orders now, whatever has failed before; an order under way stays the only one.
-    pub fn hurry(&mut self, id: TaskId, urgent: bool) {
+    pub fn hurry(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        task.urgent |= urgent;
         let is_under_way = matches!(task.state, State::UnderWay(_));
         for tries in &mut task.tries {
             tries.not_before = 0;

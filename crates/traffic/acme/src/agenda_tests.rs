@@ -213,9 +213,9 @@ fn pauses_grow_and_end() {
     let errand = agenda.start(at(time)).expect("due");
     agenda.failed(errand, at(time), Blame::Issuer, Some(86_400), 0.5);
     assert!(agenda.start(at(time + 86_000)).is_none());
-    agenda.hurry(id, false);
+    agenda.hurry(id);
     let errand = agenda.start(at(time)).expect("due");
-    agenda.hurry(id, false);
+    agenda.hurry(id);
     assert!(agenda.start(at(time)).is_none(), "one at a time");
     agenda.succeeded(errand, at(time), at(time + 100).wall);
     assert_eq!((agenda.failures(id), agenda.idle_for(at(time), 60), agenda.idle_for(at(time + 90), 60)), (0, 60, 10));
@@ -285,4 +285,18 @@ fn pauses_can_be_fixed() {
         let errand = agenda.start(at(time)).expect("due");
         assert_eq!(agenda.failed(errand, at(time), blame, None, 0.9), 7200);
     }
+}
+
+#[test]
+fn a_waiting_client_ends_no_pause() {
+    let mut agenda = Agenda::new(&[Limits::of(1)]);
+    let id = agenda.add(&[0], at(1000).wall, false);
+    assert_eq!(agenda.urge(id, at(0)), 0);
+    let errand = agenda.start(at(0)).expect("before its time");
+    assert_eq!(agenda.urge(id, at(0)), 0, "under way");
+    agenda.failed(errand, at(0), Blame::Limits, Some(500), 0.5);
+    assert_eq!((agenda.urge(id, at(1)), agenda.start(at(1))), (499, None));
+    let other = agenda.add(&[0], 0, true);
+    assert_eq!(agenda.urge(other, at(1)), 59, "the issuer is paused");
+    assert_eq!(agenda.start(at(60)).map(|errand| errand.task), Some(other));
 }

@@ -22,7 +22,7 @@ pub use agenda::{Agenda, Blame, Errand, Limits, Now, TaskId};
 pub use certificate::{Issued, challenge_certificate, placeholder};
 pub use error::Error;
 pub use identifier::Identifier;
-pub use local::LocalAuthority;
 pub use key::{AccountKey, Algorithm};
+pub use local::LocalAuthority;
 pub use renewal::{Schedule, certificate_id};
 pub use session::{Account, Binding, ChallengeKind, Doing, Order, Profile, Session, Solver};

@@ -4,6 +4,7 @@ use super::login::{begin, complain, resolving};
 use super::provider::Provider;
 use super::session::Session;
 use super::variables::Known;
+use http_engine::values::Satisfy;
 use http_engine::{Flow, Handler, Request, Template};
 use observe::Level;
 use std::collections::BTreeMap;
@@ -56,6 +57,9 @@ impl Handler for Ask {
         // A session of an earlier location says nothing about this one.
         r.share(Rc::new(Known::none()));
         let Some((key, session)) = provider.session_of(r) else {
+            if has_alternatives(r) {
+                return Flow::Declined;
+            }
             return match provider.known_metadata() {
                 Some(metadata) => begin(&provider, r, &metadata),
                 None => later(provider),
@@ -90,6 +94,7 @@ impl Handler for Ask {
                         base::clock::update();
                         let flow = match provider.find(&key) {
                             Some(session) => admit(&mut r, session),
+                            None if has_alternatives(&r) => Flow::Declined,
                             None => log_in(&provider, &mut r).await,
                         };
                         (r, flow)
@@ -98,6 +103,30 @@ impl Handler for Ask {
             }
         }
         admit(r, session)
+    }
+}
+
+/// Tells whether later checks may admit the request: [`Login`] comes after them.
+fn has_alternatives(r: &Request) -> bool {
+    r.loc().core.conf.satisfy == Satisfy::Any
+}
+
+/// The handler that begins a login when no check has admitted a request (`satisfy any`).
+pub struct Login(pub Arc<Gate>);
+
+impl Handler for Login {
+    fn run(&self, r: &mut Request) -> Flow {
+        if !has_alternatives(r) {
+            return Flow::Declined;
+        }
+        // `Ask` has complained about others.
+        let Ok(Some(provider)) = self.0.choose(r) else { return Flow::Declined };
+        // The login takes the place of another check's challenge.
+        r.out.fields.retain(|field| !field.name.bytes().eq_ignore_ascii_case(b"WWW-Authenticate"));
+        match provider.known_metadata() {
+            Some(metadata) => begin(&provider, r, &metadata),
+            None => later(provider),
+        }
     }
 }
 

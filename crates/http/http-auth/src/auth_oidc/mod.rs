@@ -63,7 +63,8 @@ impl Feature for AuthOidc {
         };
         let gate = Arc::new(gate);
         block.location.extensions.push(gate.clone());
-        block.handle(HandlerOrder::AuthOidc, Arc::new(gate::Ask(gate)));
+        block.handle(HandlerOrder::AuthOidc, Arc::new(gate::Ask(gate.clone())));
+        block.handle(HandlerOrder::OidcLogin, Arc::new(gate::Login(gate)));
         Ok(())
     }
 }

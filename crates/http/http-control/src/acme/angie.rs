@@ -151,7 +151,8 @@ impl Line {
             ClientSettings { prefix: "ssl", verify_depth: VERIFY_DEPTH, addresses: true, ..ClientSettings::default() };
         if self.uri.tls {
             settings.verify = true;
-            settings.trusted = authorities::trusted(cx, self.trusted.clone(), &format!("ACME client \"{}\"", self.name))?;
+            settings.trusted =
+                authorities::trusted(cx, self.trusted.clone(), &format!("ACME client \"{}\"", self.name))?;
         }
         let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
         let issuer = Issuer {
@@ -196,7 +197,9 @@ impl Client {
                 // As Angie: regular expressions are no names.
                 _ if written.starts_with('~') => {}
                 _ => {
-                    return Err(Problem::says(format!("wildcard name \"{written}\" needs \"challenge=dns\"")).hint(DNS_HINT));
+                    return Err(
+                        Problem::says(format!("wildcard name \"{written}\" needs \"challenge=dns\"")).hint(DNS_HINT)
+                    );
                 }
             }
         }

@@ -89,8 +89,13 @@ impl Value for Line {
             false => None,
             true => {
                 let trusted = authorities::trusted(cx, None, "acme_on_demand")?;
-                let settings =
-                    ClientSettings { prefix: "ssl", verify: true, verify_depth: 10, trusted, ..ClientSettings::default() };
+                let settings = ClientSettings {
+                    prefix: "ssl",
+                    verify: true,
+                    verify_depth: 10,
+                    trusted,
+                    ..ClientSettings::default()
+                };
                 let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
                 Some(rules.map_err(Problem::says)?)
             }
@@ -173,6 +178,16 @@ impl Name {
     /// Refuses handshakes for some seconds.
     pub fn refuse(&self, seconds: i64) {
         self.decide(Verdict::Refused(steady().saturating_add(seconds)));
+    }
+    /// Refuses handshakes that wait for a decision which does not come.
+    pub fn refuse_if_asked(&self, seconds: i64) {
+        let is_asked = {
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            !matches!(state.verdict, Verdict::Refused(_) | Verdict::Failed(_))
+        };
+        if is_asked {
+            self.refuse(seconds);
+        }
     }
     /// Lets handshakes fail for some seconds.
     pub fn fail(&self, seconds: i64) {

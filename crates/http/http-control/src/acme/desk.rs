@@ -124,10 +124,8 @@ impl Desk {
         if let Some(idle) = self.idle.borrow_mut().pop() {
             return Ok(idle);
         }
-        let of_issuer = |why: String| Failed {
-            error: Error::Local(format!("no account key: {why}")),
-            blame: Blame::Issuer,
-        };
+        let of_issuer =
+            |why: String| Failed { error: Error::Local(format!("no account key: {why}")), blame: Blame::Issuer };
         let key = {
             let _one = self.opening.lock().await;
             self.account_key(&url).await.map_err(of_issuer)?

@@ -2,13 +2,14 @@
 //!
 //! A certificate serves until its last second, whatever fails. `office.rs` runs the orders.
 
-use super::{angie, certificates};
 use super::demand::OnDemand;
 use super::desk::issue_locally;
 use super::issuer::Source;
-use super::office::{Office, order_of};
+use super::job::order_of;
+use super::office::Office;
 use super::order::Ordered;
 use super::state::{Folder, stem};
+use super::{angie, certificates};
 use acme::Issued;
 use http_engine::{Background, HttpPlan, LocalFuture};
 use observe::ErrorLog;
@@ -56,7 +57,8 @@ fn first(ordered: &Ordered) -> Option<(Issued, bool)> {
     }
     // Of Angie, whose folder it may have been.
     if issuer.habits.is_some()
-        && let Some(found) = folder.as_ref().and_then(Folder::foreign).filter(|found| found.check(&ordered.identifiers, now).is_ok())
+        && let Some(found) =
+            folder.as_ref().and_then(Folder::foreign).filter(|found| found.check(&ordered.identifiers, now).is_ok())
     {
         return Some((found, false));
     }

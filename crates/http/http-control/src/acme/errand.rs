@@ -2,7 +2,7 @@
 
 use super::demand::{Asked, OnDemand};
 use super::desk::{Desk, Failed, blocking};
-use super::office::{Job, order as order_of};
+use super::job::{Job, order as order_of};
 use super::state::{Folder, stem};
 use acme::{Blame, Error, Identifier, Issued, TaskId};
 use base::clock;

@@ -12,6 +12,7 @@ mod dns;
 mod engine;
 mod errand;
 mod issuer;
+mod job;
 mod office;
 mod order;
 mod state;

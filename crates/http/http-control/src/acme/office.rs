@@ -1,25 +1,23 @@
 //! Runs the orders of a plan, as the agenda decides: several at a time, one for each certificate, with its next issuer when one
 //! fails. Takes the wishes of operators and the names that handshakes have asked for.
 
-use super::certificates::Certificate;
 use super::demand::{self, Asked, Name, OnDemand};
 use super::desk::{Desk, Failed, ORDERS_MAX, blocking};
 use super::errand::{self, Outcome, Work};
-use super::issuer::{Habits, Issuer};
+use super::issuer::Issuer;
+use super::job::{Job, Store, now, random};
 use super::order::Ordered;
 use super::state::{Folder, stem};
-use acme::{Agenda, Algorithm, Blame, Identifier, Limits, Now, Order, Schedule, TaskId, certificate_id};
-use base::clock;
+use acme::{Agenda, Blame, Identifier, Limits, Schedule, TaskId, certificate_id};
 use observe::{ErrorLog, Level};
 use runtime::task::JoinHandle;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Seconds between two questions for the renewal window: by default, least and most (nginx-acme has the same limits).
 const WINDOW_DEFAULT: i64 = 12 * 3600;
@@ -37,118 +35,16 @@ const LOOK_SECONDS: u64 = 2;
 const NEVER: i64 = 10 * 365 * 86_400;
 /// Seconds until another try, while another process has the folder's lock.
 const LOCKED: i64 = 10;
+/// Seconds for which a handshake waits for the beginning of an order.
+const PATIENCE: i64 = 10;
 /// Failed orders of a name on demand, after which a handshake has to ask again, and the seconds until it can.
 const DEMAND_TRIES_MAX: u32 = 3;
 const DEMAND_PAUSE: i64 = 3600;
-
-/// A number from 0 to 1.
-pub fn random() -> f64 {
-    let [a, b, c, d, ..] = net::random::bytes16();
-    f64::from(u32::from_le_bytes([a, b, c, d])) / f64::from(u32::MAX)
-}
 
 /// Returns the limits of an issuer.
 fn limits(issuer: &Issuer) -> Limits {
     let retry = issuer.habits.map(|habits| habits.retry.unwrap_or(NEVER));
     Limits { orders_max: ORDERS_MAX, retry }
-}
-
-/// Returns the time for the agenda.
-pub fn now() -> Now {
-    clock::update();
-    Now { wall: clock::unix_seconds(), steady: demand::steady() }
-}
-
-/// A folder of certificates, with the lock that orders need.
-pub struct Store {
-    pub folder: Folder,
-    lock: tokio::sync::Mutex<Weak<File>>,
-    /// The folder's time when requests were last looked for.
-    looked: Cell<Option<SystemTime>>,
-}
-
-impl Store {
-    /// Takes the lock of the folder, or shares it with other orders of this process.
-    pub async fn lock(&self) -> Result<Rc<File>, String> {
-        let mut held = self.lock.lock().await;
-        if let Some(file) = held.upgrade() {
-            return Ok(file);
-        }
-        let folder = self.folder.clone();
-        let locked = blocking(move || {
-            let lock = folder.lock()?;
-            if lock.is_some() {
-                folder.tidy()?;
-            }
-            Ok(lock)
-        });
-        match locked.await {
-            Ok(Some(file)) => {
-                let file = Rc::new(file);
-                *held = Rc::downgrade(&file);
-                Ok(file)
-            }
-            Ok(None) => Err("another process has its lock".into()),
-            Err(e) => Err(e.to_string()),
-        }
-    }
-}
-
-/// A certificate of the plan, or one on demand.
-pub struct Job {
-    pub identifiers: Vec<Identifier>,
-    pub key: Algorithm,
-    pub certificate: Arc<Certificate>,
-    pub stem: String,
-    pub store: Option<Rc<Store>>,
-    /// Of its first issuer.
-    home: usize,
-    habits: Option<Habits>,
-    /// The issuer of the present certificate.
-    pub served_by: Cell<Option<usize>>,
-    /// The last failure and its time, until an order succeeds.
-    error: RefCell<Option<(String, i64)>>,
-    /// An operator has asked for an order.
-    pub wanted: Cell<bool>,
-    pub on_demand: Option<(Arc<OnDemand>, Arc<Name>)>,
-}
-
-impl Job {
-    pub fn name(&self) -> String {
-        self.identifiers.first().map_or_else(String::new, Identifier::to_string)
-    }
-    /// Returns the server that has issued the certificate, as an earlier process has stored it.
-    fn source(&self) -> Option<String> {
-        let store = self.store.as_ref()?;
-        let status: serde_json::Value = serde_json::from_str(&store.folder.status(&self.stem)?).ok()?;
-        status.get("source")?.as_str().map(str::to_string)
-    }
-    /// Returns the time of the renewal, by the certificate alone; 0 without one.
-    pub fn renewal(&self) -> i64 {
-        let Some(leaf) = self.certificate.leaf() else { return 0 };
-        let usual = Schedule::of(leaf.not_before, leaf.not_after, random()).at;
-        let Some(habits) = self.habits else { return usual };
-        // A certificate that is shorter than the time before its end would be renewed at once, again and again.
-        let half = leaf.not_before.saturating_add(leaf.not_after.saturating_sub(leaf.not_before) / 2);
-        leaf.not_after.saturating_sub(habits.renew_before).max(half)
-    }
-}
-
-/// Returns the order of a certificate by an issuer. `replaces`: see [`Order`].
-pub fn order_of(ordered: &Ordered, issuer: &Issuer, replaces: Option<String>) -> Order {
-    order(&ordered.identifiers, ordered.key, issuer, replaces)
-}
-
-pub fn order(identifiers: &[Identifier], key: Algorithm, issuer: &Issuer, replaces: Option<String>) -> Order {
-    Order {
-        identifiers: identifiers.to_vec(),
-        key,
-        challenge: issuer.challenge,
-        profile: issuer.profile.clone(),
-        common_name: issuer.common_name,
-        preferred_chain: issuer.preferred_chain.clone(),
-        replaces,
-    }
 }
 
 /// Tasks under way; they end with their owner.
@@ -305,9 +201,7 @@ impl Office {
     }
 
     pub async fn run(mut self) {
-        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
-            self.tell_first(id);
-        }
+        self.tell_first();
         for store in self.swept.drain(..).collect::<Vec<_>>() {
             let at = now().wall;
             self.spawn(Work::Status, async move {
@@ -460,11 +354,7 @@ impl Office {
         self.windows.insert((at.steady, order.task));
         let name = job.name();
         let until = tls::x509::time::print(job.certificate.leaf().map_or(0, |leaf| leaf.not_after));
-        self.say(
-            order.issuer,
-            Level::Notice,
-            format_args!("issued a certificate for \"{name}\", valid until {until}"),
-        );
+        self.say(order.issuer, Level::Notice, format_args!("issued a certificate for \"{name}\", valid until {until}"));
         if let Some(why) = issued.not_stored {
             let words = format_args!("the certificate for \"{name}\" is not stored: {why}");
             self.say(order.issuer, Level::Error, words);
@@ -561,14 +451,29 @@ impl Office {
         });
     }
 
-    /// Stores the state at the start. That of an issued certificate stays as it is: thousands may be there.
-    fn tell_first(&mut self, id: TaskId) {
-        let Some(job) = self.jobs.get(&id) else { return };
-        let is_issued = job.certificate.leaf().is_some();
-        let is_told = || job.store.as_ref().is_some_and(|store| store.folder.status(&job.stem).is_some());
-        if !is_issued || !is_told() {
-            self.tell(id, if is_issued { "issued" } else { "waiting" });
+    /// Stores the states at the start, in one task. Those of issued certificates stay as they are: thousands may be there.
+    fn tell_first(&mut self) {
+        let mut states = Vec::new();
+        for (id, job) in &self.jobs {
+            let is_issued = job.certificate.leaf().is_some();
+            if let Some(store) = &job.store {
+                let state = if is_issued { "issued" } else { "waiting" };
+                states.push((store.folder.clone(), job.stem.clone(), is_issued, self.status(*id, job, state)));
+            }
         }
+        self.spawn(Work::Status, async move {
+            let stored = blocking(move || {
+                for (folder, stem, is_issued, text) in states {
+                    if !is_issued || folder.status(&stem).is_none() {
+                        folder.store_status(&stem, &text)?;
+                    }
+                }
+                Ok(())
+            });
+            // Later ones are told of in the log.
+            let _ = stored.await;
+            Outcome::Told
+        });
     }
 
     /// Takes requests of operators (`tidegate certificates --renew`).
@@ -598,7 +503,7 @@ impl Office {
         }
         for (id, job) in wanted {
             job.wanted.set(true);
-            self.agenda.hurry(id, false);
+            self.agenda.hurry(id);
         }
     }
 
@@ -609,7 +514,7 @@ impl Office {
             let known = self.on_demand.get(&(Arc::clone(asked.demand.id()), asked.text.clone())).copied();
             if let Some(id) = known {
                 // It has ended, or failed before.
-                self.agenda.hurry(id, true);
+                self.urge(id, &asked.name);
                 continue;
             }
             let (demand, text) = (Arc::clone(&asked.demand), asked.text.clone());
@@ -635,10 +540,20 @@ impl Office {
             return;
         }
         self.make_room(&asked.demand);
-        self.add_on_demand(asked, true);
+        let name = Arc::clone(&asked.name);
+        let id = self.add_on_demand(asked, true);
+        self.urge(id, &name);
     }
 
-    fn add_on_demand(&mut self, asked: Asked, urgent: bool) {
+    /// Orders for handshakes that wait; they fail if the order has to wait itself.
+    fn urge(&mut self, id: TaskId, name: &Name) {
+        let pause = self.agenda.urge(id, now());
+        if pause > PATIENCE {
+            name.fail(pause.min(SLEEP_MOST));
+        }
+    }
+
+    fn add_on_demand(&mut self, asked: Asked, urgent: bool) -> TaskId {
         let Asked { demand, text, name } = asked;
         let identifiers = vec![Identifier::Dns(text.clone())];
         let job = Job {
@@ -657,14 +572,14 @@ impl Office {
         let issuers = demand.issuers.clone();
         let id = self.add(job, &issuers, urgent);
         self.on_demand.insert((Arc::clone(demand.id()), text), id);
+        id
     }
 
     fn may_order(&mut self, demand: &OnDemand) -> bool {
         let at = demand::steady();
         // A minute's orders may come at once.
         let most = demand.rate.0.saturating_mul(60).div_ceil(1000).max(1).saturating_mul(1000);
-        let allowance =
-            self.allowances.entry(Arc::clone(demand.id())).or_insert(Allowance { left: most, at });
+        let allowance = self.allowances.entry(Arc::clone(demand.id())).or_insert(Allowance { left: most, at });
         let passed = u64::try_from(at.saturating_sub(allowance.at)).unwrap_or(0);
         allowance.left = allowance.left.saturating_add(passed.saturating_mul(demand.rate.0)).min(most);
         allowance.at = at;
@@ -698,8 +613,9 @@ impl Office {
         let text = job.name();
         self.on_demand.remove(&(Arc::clone(demand.id()), text.clone()));
         // A name that failed stays in the table: it is not asked for again at once.
-        if name.is_valid() {
-            demand::forget(demand, &text);
+        match name.is_valid() {
+            true => demand::forget(demand, &text),
+            false => name.refuse_if_asked(demand::REFUSED),
         }
     }
 }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// Identifiers of one certificate.
 const IDENTIFIERS_MAX: usize = 100;
 
-const LOCAL: &str = "names: localhost, and those below localhost, local, internal, home.arpa and test; private addresses";
+const LOCAL: &str =
+    "names: localhost, and those below localhost, local, internal, home.arpa and test; private addresses";
 
 /// The directive as written.
 #[derive(Clone)]

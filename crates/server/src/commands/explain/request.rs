@@ -493,7 +493,7 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
             &["auth_jwt", "auth_jwt_key_file", "auth_jwt_key_request", "auth_jwt_require", "satisfy"]
         }
         HandlerOrder::OidcAnswer => &["oidc_provider"],
-        HandlerOrder::AuthOidc => &["auth_oidc", "oidc_provider", "satisfy"],
+        HandlerOrder::AuthOidc | HandlerOrder::OidcLogin => &["auth_oidc", "oidc_provider", "satisfy"],
         HandlerOrder::AuthRequest => &["auth_request"],
         HandlerOrder::TrackUploads => &["track_uploads"],
         HandlerOrder::TryFiles => &["try_files"],
