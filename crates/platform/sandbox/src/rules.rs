@@ -504,11 +504,14 @@ mod tests {
             assert!(reads("a/b/x"), "a folder beside the key");
             assert!(rules.cover(&rules));
             // Without isolation the key may be read: such rules do not serve a configuration that hides it.
-            let open = Rules::of(&Needs { secrets: BTreeSet::new(), key_paths: BTreeMap::new(), ..needs.clone() }, mode);
+            let open =
+                Rules::of(&Needs { secrets: BTreeSet::new(), key_paths: BTreeMap::new(), ..needs.clone() }, mode);
             assert!(!open.cover(&rules), "{mode:?}");
         }
         let keys = Rules::of_keys(&needs);
-        assert!(has(&keys, &dir.0.join("certs/x.key"), Access::Read) && !has(&keys, &dir.0.join("a/key"), Access::Read));
+        assert!(
+            has(&keys, &dir.0.join("certs/x.key"), Access::Read) && !has(&keys, &dir.0.join("a/key"), Access::Read)
+        );
         assert!(!has(&keys, Path::new("/etc/passwd"), Access::Read));
     }
 
