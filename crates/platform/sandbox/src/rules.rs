@@ -186,7 +186,7 @@ impl Rules {
             rules.rules.extend(needed.iter().cloned());
             return Rules { paths: rules.reduced(), needed, connect, bind: needs.bind.clone(), hidden };
         }
-        // What directives name remains open by itself where the folder around it is not.
+        // Paths that directives name remain open by themselves where the folder around it is not.
         let mut exact = Builder::default();
         for ((path, access), why) in &needs.paths {
             exact.existing(path, *access, why);

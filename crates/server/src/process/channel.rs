@@ -36,7 +36,7 @@ const DONE: u8 = b'd';
 const FAILED: u8 = b'f';
 const SETTLED: u8 = b's';
 
-/// What a worker tells.
+/// Message of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// The answer to a reload: the reason of a failure.
