@@ -617,3 +617,51 @@ fn the_test_of_a_configuration_tells_what_cannot_be_isolated() {
         assert!(said.contains(words), "{tls}: {said}");
     }
 }
+
+/// A site that serves the folder of its keys by mistake, with workers that stay root: the kernel keeps them from the keys alone.
+#[test]
+fn workers_cannot_read_the_files() {
+    if sandbox::landlock_version() < sandbox::LANDLOCK_FILES {
+        eprintln!("skipped: Landlock of this kernel has no rules for files");
+        return;
+    }
+    let port = free_port();
+    let authority = Authority::new();
+    let server = |keys: &str| {
+        format!(
+            "http {{ server {{ listen 127.0.0.1:{port}; location /conf/ {{ alias conf/; }}
+             location /certs/ {{ alias conf/certs/; }} }} {keys} }}"
+        )
+    };
+    let tls = format!(
+        "server {{ listen 127.0.0.1:{} ssl; ssl_certificate a.crt; ssl_certificate_key a.key; }}
+         server {{ listen 127.0.0.1:{} ssl; ssl_certificate certs/$ssl_server_name.crt;
+         ssl_certificate_key certs/$ssl_server_name.key; }}",
+        free_port(),
+        free_port()
+    );
+    let user = if rustix::process::geteuid().is_root() { "user root root;" } else { "" };
+    for (sandbox, isolation) in [("on", "on"), ("strict", "on"), ("on", "off")] {
+        let main = format!("daemon off; ssl_key_isolation {isolation}; sandbox {sandbox}; {user}");
+        let site = Site::new(&main, &server(&tls));
+        std::fs::create_dir_all(site.path("conf/certs")).expect("a folder");
+        authority.put(&site, "a", "p256");
+        authority.put(&site, "certs/b", "p256");
+        site.write("html/index.html", "served");
+        let running = site.start();
+        wait("an answer", || match get(port) {
+            Ok((200, body)) if body == "served" => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        let ask = |path: &str| {
+            let mut client = support::client::Client::connect(port).expect("a connection");
+            client.ask(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).expect("an answer")
+        };
+        for path in ["/conf/a.key", "/certs/b.key"] {
+            let (status, body) = ask(path);
+            let expected = if isolation == "on" { 403 } else { 200 };
+            assert_eq!(status, expected, "{sandbox} {path}: {body}");
+        }
+        running.quit();
+    }
+}

@@ -27,8 +27,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 
 /// Copies the files under version control, as they are in the working tree.
 fn copy(root: &Path, folder: &Path) -> Result<(), String> {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    // The libraries that an earlier run has built are kept.
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten().filter(|entry| entry.file_name() != "target")
+    {
+        let path = entry.path();
+        let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        removed.map_err(|e| format!("{}: {e}", path.display()))?;
     }
     let listed =
         Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().map_err(|e| format!("git: {e}"))?;

@@ -131,8 +131,7 @@ mod tests {
             assert!(!allowed.contains(number), "{name}");
         }
         let worker: BTreeSet<i64> = WORKER.iter().copied().flatten().map(|(number, _)| *number).collect();
-        let keys: BTreeSet<i64> =
-            KEYS.iter().chain(KEYS_OPEN).copied().flatten().map(|(number, _)| *number).collect();
+        let keys: BTreeSet<i64> = KEYS.iter().chain(KEYS_OPEN).copied().flatten().map(|(number, _)| *number).collect();
         assert!(keys.is_subset(&worker), "{:?}", keys.difference(&worker).collect::<Vec<_>>());
         for number in [libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_unlinkat, libc::SYS_kill] {
             assert!(!keys.contains(&number), "{}", name(number as usize));

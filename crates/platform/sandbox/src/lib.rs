@@ -24,7 +24,9 @@ pub enum Process {
     /// The worker process with its control thread and all threads that it starts.
     Worker,
     /// The process with private keys. `opens`: it loads keys that variables name.
-    Keys { opens: bool },
+    Keys {
+        opens: bool,
+    },
 }
 
 /// Values of the directive `sandbox`.

@@ -186,7 +186,7 @@ impl Rules {
             rules.rules.extend(needed.iter().cloned());
             return Rules { paths: rules.reduced(), needed, connect, bind: needs.bind.clone(), hidden };
         }
-        // What directives name remains open by itself where the folder around it is not.
+        // Paths that directives name remain open by themselves where the folder around it is not.
         let mut exact = Builder::default();
         for ((path, access), why) in &needs.paths {
             exact.existing(path, *access, why);
@@ -504,11 +504,14 @@ mod tests {
             assert!(reads("a/b/x"), "a folder beside the key");
             assert!(rules.cover(&rules));
             // Without isolation the key may be read: such rules do not serve a configuration that hides it.
-            let open = Rules::of(&Needs { secrets: BTreeSet::new(), key_paths: BTreeMap::new(), ..needs.clone() }, mode);
+            let open =
+                Rules::of(&Needs { secrets: BTreeSet::new(), key_paths: BTreeMap::new(), ..needs.clone() }, mode);
             assert!(!open.cover(&rules), "{mode:?}");
         }
         let keys = Rules::of_keys(&needs);
-        assert!(has(&keys, &dir.0.join("certs/x.key"), Access::Read) && !has(&keys, &dir.0.join("a/key"), Access::Read));
+        assert!(
+            has(&keys, &dir.0.join("certs/x.key"), Access::Read) && !has(&keys, &dir.0.join("a/key"), Access::Read)
+        );
         assert!(!has(&keys, Path::new("/etc/passwd"), Access::Read));
     }
 

@@ -282,7 +282,10 @@ mod tests {
             let found = extract(&text, &[], None);
             let [ExtractedKey { id, key, .. }] = &found.keys[..] else { panic!("{args:?}: {found:?}") };
             let remote = load(&found.text).expect("a stand-in");
-            assert_eq!((remote.algorithm(), id_of(remote.public_key().expect("public").as_ref())), (key.algorithm(), *id));
+            assert_eq!(
+                (remote.algorithm(), id_of(remote.public_key().expect("public").as_ref())),
+                (key.algorithm(), *id)
+            );
             let all: Vec<SignatureScheme> = (0..=0xffff_u32).map(|n| SignatureScheme::from(n as u16)).collect();
             let each = |key: &dyn SigningKey| -> Vec<bool> {
                 all.iter().map(|one| key.choose_scheme(&[*one]).is_some()).collect()

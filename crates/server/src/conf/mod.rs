@@ -246,6 +246,10 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         complaints.push(Complaint::emerg(text));
         return failed(complaints, files, true);
     }
+    if core.key_isolation && mentions(&items, "acme_certificate") {
+        let text = "\"ssl_key_isolation\" does not cover \"acme_certificate\": its keys are made and kept by the worker process";
+        complaints.push(Complaint { level: Level::Warn, ..Complaint::emerg(text) });
+    }
     if let Some(text) = affinity_warning(&core) {
         complaints.push(Complaint { level: Level::Warn, ..Complaint::emerg(text) });
     }
@@ -270,6 +274,11 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let config =
         Config { core, http, stream, mail, error_log, logs, texts: Texts { files, store, matches, came: None }, needs };
     Reading { config: Ok(config), warnings: complaints }
+}
+
+fn mentions(items: &[Item], name: &str) -> bool {
+    let all = conf_syntax::directives(items);
+    all.iter().any(|d| d.name.text() == name || d.block.as_deref().is_some_and(|block| mentions(block, name)))
 }
 
 fn isolates_keys(items: &[Item]) -> bool {

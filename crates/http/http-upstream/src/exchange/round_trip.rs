@@ -8,7 +8,7 @@ use http_types::{BodyLength, Event, Known, RequestHead, Taken};
 use wire_h1::{ChunkedDecoder, HeadLimits, HeadParser, Progress, RequestWriter, Role, check_request};
 use wire_h2::{Client, ClientLimits, Limits, Server};
 
-/// What receivers have to agree about.
+/// Parts of a request that receivers have to agree about.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     method: Vec<u8>,

@@ -7,10 +7,36 @@ use sandbox::{LANDLOCK_FILES, LANDLOCK_PORTS, Mode};
 /// Compares the kernel with the configuration's mode. Nothing for `sandbox off` and processes without a master.
 pub fn examine(config: &Config) -> Vec<Finding> {
     let mode = config.core.sandbox.mode();
-    if mode == Mode::Off || !config.core.master_process {
-        return Vec::new();
+    let mut all = Vec::new();
+    if mode != Mode::Off && config.core.master_process {
+        all = findings(mode, sandbox::has_filters(), sandbox::landlock_version());
     }
-    findings(mode, sandbox::has_filters(), sandbox::landlock_version())
+    if config.core.key_isolation {
+        all.push(keys(mode, sandbox::landlock_version(), config.needs.keys_anywhere.as_deref()));
+    }
+    all
+}
+
+/// Tells whether the rights of files alone keep workers from keys.
+fn keys(mode: Mode, landlock: u32, anywhere: Option<&str>) -> Finding {
+    let ruled = matches!(mode, Mode::On | Mode::Strict) && landlock >= LANDLOCK_FILES;
+    let why = match anywhere {
+        Some(name) => format!("\"{name}\" begins with a variable: workers may read what their user may"),
+        None if !ruled => "no rules of the kernel keep workers from the files of keys".into(),
+        None => String::new(),
+    };
+    let fine = why.is_empty();
+    let remedy =
+        if fine { "" } else { "files of keys that the workers' user cannot read, or names that begin with a folder" };
+    Finding {
+        name: "isolated keys",
+        here: if fine { "hidden" } else { "by rights only" }.into(),
+        needed: "hidden".into(),
+        verdict: if fine { Verdict::Fine } else { Verdict::Note },
+        connections: None,
+        why,
+        remedy: remedy.into(),
+    }
 }
 
 fn findings(mode: Mode, filters: bool, landlock: u32) -> Vec<Finding> {
@@ -51,5 +77,10 @@ mod tests {
         assert_eq!(verdicts(Mode::Strict, true, 2), [("seccomp", Verdict::Fine), ("Landlock", Verdict::Note)]);
         assert_eq!(verdicts(Mode::On, false, 0), [("seccomp", Verdict::Note), ("Landlock", Verdict::Note)]);
         assert_eq!(verdicts(Mode::Log, true, 0), [("seccomp", Verdict::Fine)]);
+        let of_keys = |mode, landlock, anywhere| keys(mode, landlock, anywhere).verdict;
+        assert_eq!(of_keys(Mode::On, 2, None), Verdict::Fine);
+        assert_eq!(of_keys(Mode::On, 0, None), Verdict::Note);
+        assert_eq!(of_keys(Mode::Off, 2, None), Verdict::Note);
+        assert_eq!(of_keys(Mode::On, 2, Some("ssl_certificate_key $key")), Verdict::Note);
     }
 }

@@ -119,13 +119,7 @@ pub struct Dynamic<S> {
 }
 
 impl<S: Session> Dynamic<S> {
-    pub fn new(
-        certificate: &Pem<S>,
-        key: &Pem<S>,
-        passwords: Option<&Passwords>,
-        cache: &CacheOf,
-        cx: &Cx,
-    ) -> Self {
+    pub fn new(certificate: &Pem<S>, key: &Pem<S>, passwords: Option<&Passwords>, cache: &CacheOf, cx: &Cx) -> Self {
         Dynamic {
             certificate: certificate.template.clone(),
             key: key.template.clone(),

@@ -51,12 +51,7 @@ fn read(cx: &mut Cx, word: &str, passwords: Option<&Passwords>) -> Result<Arc<[u
 }
 
 /// Reason why a key cannot be isolated from the workers (`ssl_key_isolation`).
-pub(super) fn exposed<S>(
-    cx: &Cx,
-    key: &Pem<S>,
-    passwords: Option<&Passwords>,
-    at_handshakes: bool,
-) -> Option<Problem> {
+pub(super) fn exposed<S>(cx: &Cx, key: &Pem<S>, passwords: Option<&Passwords>, at_handshakes: bool) -> Option<Problem> {
     if !cx.store.isolates_keys {
         return None;
     }
@@ -140,7 +135,8 @@ pub fn key_pair<S>(
     let chain = read(cx, &certificate.text, passwords)
         .map_err(|why| says(of_certificate, format!("cannot load certificate \"{c}\": {why}")))?;
     KeyPair::chain(&chain).map_err(|why| says(of_certificate, sentence(&why, &c, &k)))?;
-    let text = read(cx, key, passwords).map_err(|why| says(of_key, format!("cannot load certificate key \"{k}\": {why}")))?;
+    let text =
+        read(cx, key, passwords).map_err(|why| says(of_key, format!("cannot load certificate key \"{k}\": {why}")))?;
     let none = Passwords::default();
     let loaded = match cx.store.has_stand_ins() {
         true => KeyPair::load_isolated(&chain, &text),
