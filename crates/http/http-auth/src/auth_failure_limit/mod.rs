@@ -1,12 +1,12 @@
 //! auth_failure_limit (ours): after too many failed logins with the same key, requests get 429 before their credentials
 //! are checked. `shared/failed_logins.rs` counts.
 
-use session_engine::bucket::{Buckets, Rate};
 use crate::shared::failed_logins::FailureLimit;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use http_upstream::zones::{self, Declared};
 use observe::Level;
+use session_engine::bucket::{Buckets, Rate};
 use std::any::Any;
 use std::sync::Arc;
 

@@ -4,7 +4,6 @@
 #[cfg(test)]
 mod tests;
 
-use session_engine::bucket::{Buckets, Rate, Verdict};
 use conf_schema::value::{Between, Flag, List};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
 use http_engine::variable::Builtin;
@@ -12,6 +11,7 @@ use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Temp
 use http_upstream::zones::{self, Declared};
 use metrics::{limit_req as row, process};
 use observe::Level;
+use session_engine::bucket::{Buckets, Rate, Verdict};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;

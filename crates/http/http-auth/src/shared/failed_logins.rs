@@ -1,7 +1,7 @@
 //! Counts of failed logins, which `auth_basic`, `auth_jwt` and `auth_request` note and `auth_failure_limit` limits.
 
-use session_engine::bucket::{Buckets, Rate};
 use http_engine::{Request, Template};
+use session_engine::bucket::{Buckets, Rate};
 use std::sync::Arc;
 
 /// Longest key in bytes, as for `limit_req`.

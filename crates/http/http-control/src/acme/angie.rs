@@ -6,12 +6,12 @@
 
 use super::issuer::{Habits, Issuer, KeySource, Source};
 use super::order::{self, Ordered};
-use session_engine::authorities;
 use acme::{Account, AccountKey, Algorithm, ChallengeKind, Identifier};
 use conf_schema::value::{parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_client::Url;
 use http_engine::{HttpPlan, Request};
+use session_engine::authorities;
 use session_engine::names::ServerName;
 use session_engine::upstreams::Resolving;
 use std::path::{Path, PathBuf};

@@ -6,14 +6,14 @@
 use super::certificates::Certificate;
 use super::issuer::Issuer;
 use super::order::Ordered;
-use session_engine::authorities;
-use session_engine::bucket::Rate;
 use acme::{Algorithm, Identifier, LocalAuthority};
 use base::clock;
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_client::{Client, Request, Settings, Url};
 use http_engine::handler::Certifying;
 use http_engine::plan::Location;
+use session_engine::authorities;
+use session_engine::bucket::Rate;
 use session_engine::upstreams::Resolving;
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;

@@ -208,14 +208,8 @@ impl Master {
         let generation = kept.numbers().last().copied().unwrap_or(0).max(came.generation) + 1;
         let candidate = Candidate::new(&kept.layout, generation, wish.texts)?;
         let purpose = if wish.terms.dry_run { Purpose::Test } else { Purpose::Serve };
-        let prepared = reload::prepare_from(
-            &candidate,
-            &self.invocation,
-            &self.config,
-            &self.listeners,
-            purpose,
-            &self.keeper,
-        );
+        let prepared =
+            reload::prepare_from(&candidate, &self.invocation, &self.config, &self.listeners, purpose, &self.keeper);
         let shown = |path: &std::path::Path| kept.layout.shown(path);
         let (mut config, listeners, warnings) = prepared.map_err(|unprepared| {
             let Unprepared { why, failure } = unprepared;
