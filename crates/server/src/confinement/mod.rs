@@ -93,6 +93,10 @@ pub fn fits(rules: Option<&Rules>, config: &Config) -> bool {
 /// Confines the master.
 pub fn enter_master(config: &Config) {
     let mode = config.core.sandbox.mode();
+    if config.core.key_isolation {
+        // Workers of the same user would reach its memory files of keys.
+        let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
     if mode == Mode::Off {
         return;
     }

@@ -57,7 +57,8 @@ struct Running {
 #[derive(Debug)]
 struct Held {
     ids: Vec<KeyId>,
-    keys: OwnedFd,
+    /// `None` in a process that serves.
+    keys: Option<OwnedFd>,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +73,8 @@ struct State {
     current: BTreeSet<KeyId>,
     /// The configuration that serves has isolated keys.
     isolates: bool,
+    /// This process serves: it holds no memory files of keys, and starts no other key process.
+    serves: bool,
     young_ends: u32,
     restart_at: Option<Instant>,
 }
@@ -106,6 +109,15 @@ impl Keeper {
         let mut state = self.state();
         state.current = std::mem::take(&mut state.read);
         state.isolates = config.core.key_isolation;
+    }
+
+    /// Closes the memory files of keys, in a process without a master: it serves.
+    pub fn begin_to_serve(&self) {
+        let mut state = self.state();
+        state.serves = true;
+        for held in &mut state.held {
+            held.keys = None;
+        }
     }
 
     /// Forgets keys of earlier configurations, when no plan uses them.
@@ -179,7 +191,7 @@ impl Vault for Keeper {
         let passwords = passwords.map(File::open).transpose()?;
         let mut state = self.state();
         if state.running.is_none() {
-            state.start()?;
+            state.start_with_held()?;
         }
         let files: Vec<BorrowedFd<'_>> =
             [Some(&file), passwords.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
@@ -187,9 +199,13 @@ impl Vault for Keeper {
             // It was killed: another one gets the keys of before, and the question.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof || e.kind() == io::ErrorKind::BrokenPipe => {
                 state.stop();
-                state.start()?;
-                state.give_held();
+                state.start_with_held()?;
                 state.ask(&files)?
+            }
+            // Its late answer would be taken for that of another file.
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                state.restart();
+                return Err(e);
             }
             other => other?,
         };
@@ -201,6 +217,7 @@ impl Vault for Keeper {
         if let Some(keys) = answers.next()
             && !state.held.iter().any(|held| held.ids == ids)
         {
+            let keys = (!state.serves).then_some(keys);
             state.held.push(Held { ids, keys });
         }
         Ok(text.into())
@@ -211,13 +228,17 @@ impl State {
     /// Starts a process and gives it all keys.
     fn restart(&mut self) {
         self.stop();
-        match self.start() {
-            Ok(()) => self.give_held(),
-            Err(e) => {
-                say!(Alert, "fork() failed while spawning \"key process\" {}", os(&e));
-                self.restart_at = Some(Instant::now() + PAUSE);
-            }
+        if let Err(e) = self.start_with_held() {
+            say!(Alert, "fork() failed while spawning \"key process\" {}", os(&e));
+            self.restart_at = Some(Instant::now() + PAUSE);
         }
+    }
+
+    fn start_with_held(&mut self) -> io::Result<()> {
+        self.start()?;
+        self.restart_at = None;
+        self.give_held();
+        Ok(())
     }
 
     fn start(&mut self) -> io::Result<()> {
@@ -272,8 +293,8 @@ impl State {
     }
 
     fn give_held(&mut self) {
-        for held in &self.held {
-            if let Err(e) = self.ask(&[held.keys.as_fd()]) {
+        for keys in self.held.iter().filter_map(|held| held.keys.as_ref()) {
+            if let Err(e) = self.ask(&[keys.as_fd()]) {
                 say!(Alert, "the key process did not take over a key {}", os(&e));
                 return;
             }

@@ -181,6 +181,7 @@ fn serve(
     }
     drop(signals);
     keeper.adopt(&config);
+    keeper.begin_to_serve();
     if let Ok(Some(door)) = keeper.door() {
         crate::keys::service::install(door);
     }

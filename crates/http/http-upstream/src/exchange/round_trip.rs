@@ -123,12 +123,11 @@ fn over_http2(request: &Request) -> Option<Request> {
                     body: Vec::new(),
                 });
             }
-            Event::Body(_) => loop {
-                match server.take_body(stream) {
-                    Taken::Bytes(bytes) => body.extend_from_slice(&bytes),
-                    _ => break,
+            Event::Body(_) => {
+                while let Taken::Bytes(bytes) = server.take_body(stream) {
+                    body.extend_from_slice(&bytes);
                 }
-            },
+            }
             _ => {}
         }
     }
