@@ -14,11 +14,12 @@ use super::{ConfigAccess, on_thread, origin};
 use crate::shared::status_tree::time;
 use http_engine::Request;
 use http_upstream::body_store;
+use net::pool::{Pool, PoolSpec};
 use observe::Level;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Bytes of a body with a configuration: JSON is longer than its texts.
@@ -273,7 +274,7 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
             ask.body =
                 body_store::read_up_to(r, most).await.map_err(|status| body_error(status, "client_max_body_size"))?;
             let terms = terms(&ask);
-            let what = on_thread(move || sent(&ask.body, terms)).await.map_err(|_| busy())??;
+            let what = slowly(move || sent(&ask.body, terms)).await??;
             asked(r, &config, what, true).await
         }
         (Verb::Post, OwnPoint::Generation(number)) => {
@@ -299,8 +300,22 @@ pub fn body_error(status: u16, limit: &str) -> Refused {
     }
 }
 
+/// Requests about texts of configurations that wait at most.
+const SLOW_WAITING_MAX: usize = 16;
+
+/// Runs a job on a thread beside the API's own: parsing and comparing large configurations takes seconds, and must not
+/// delay counters and changes of servers.
+async fn slowly<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
+    static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
+    let spec = || PoolSpec { name: "api config".into(), threads: 1, queue_max: SLOW_WAITING_MAX };
+    match POOL.get_or_init(|| Pool::new(spec())).run(job) {
+        Ok(work) => work.await.map_err(|_| Refused::internal("the request failed")),
+        Err(_) => Err(busy()),
+    }
+}
+
 async fn read(work: impl FnOnce() -> Result<Value, Refusal> + Send + 'static) -> Result<Answer, Refused> {
-    Ok(shown(on_thread(work).await.map_err(|_| busy())??))
+    Ok(shown(slowly(work).await??))
 }
 
 /// Asks the master and waits for its answer. A client that goes away does not stop a change.
@@ -318,7 +333,7 @@ async fn asked(r: &Request, config: &Arc<dyn Configuration>, what: What, changes
     let reply = runtime::time::timeout(PATIENCE, reply).await.map_err(|_| overdue())?.map_err(|_| lost())?;
     let mut value = reply.result?;
     if let (Value::Object(all), Some(diff)) = (&mut value, reply.diff) {
-        let diff = on_thread(diff).await.map_err(|_| busy())?;
+        let diff = slowly(diff).await?;
         all.insert("diff".into(), diff);
     }
     if changes && let Some(generation) = value.get("generation").filter(|_| value.get("previous").is_some()) {
