@@ -129,7 +129,7 @@ fn the_local_authority_needs_no_server() {
     assert_eq!(early.status.code(), Some(1));
     assert!(text(&early.stderr).contains("creates the authority"), "{}", text(&early.stderr));
     let running = site.start();
-    assert!(export().status.success());
+    wait("the authority", || if export().status.success() { Ok(()) } else { Err(site.log()) });
     for name in ["localhost", "a.shop.test"] {
         assert_eq!(ask_as(&site, name, tls, Some("root.crt")), (0, "served".into()), "{name}");
     }

@@ -455,10 +455,7 @@ fn satisfy_counts_all_checks_alike() {
     }
     let site = site(port, &provider, "", &locations);
     site.write("conf/passwords", "joe:{PLAIN}secret\n");
-    site.write(
-        "conf/keys",
-        r#"{"keys":[{"k":"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY","kid":"one","kty":"oct"}]}"#,
-    );
+    site.write("keys", r#"{"keys":[{"k":"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY","kid":"one","kty":"oct"}]}"#);
     let running = site.start();
     let user = Browser::logged_in(port, &provider);
     for passed in 0..32_u32 {
