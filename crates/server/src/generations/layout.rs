@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_argument_with_an_escape_is_an_error() {
-        assert_eq!(layout().moved(b"\ninclude a\\ b;", 1, |_| true), Err(2));
+        assert_eq!(layout().moved(b"\ninclude a\\\"b;", 1, |_| true), Err(2));
     }
 
     #[test]
