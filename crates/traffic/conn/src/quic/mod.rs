@@ -181,6 +181,8 @@ impl QuicListener {
     }
     /// Takes in a datagram that another thread has received.
     fn take_strayed(&self, packet: &Strayed) {
+        // It may be the first that this socket hears of.
+        self.configure();
         self.handle(&packet.bytes, packet.from, packet.to, packet.ecn);
         self.act_on_heard();
     }
