@@ -34,7 +34,7 @@ impl Drop for Site {
 ///
 /// # Panics
 /// An answer holds what it may not.
-#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+#[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 pub fn htaccess_request(data: &[u8]) -> bool {
     thread_local! {
         static SITE: Site = lay_out().expect("a site");
@@ -42,7 +42,7 @@ pub fn htaccess_request(data: &[u8]) -> bool {
     SITE.with(|site| answers_below_the_root(site, data))
 }
 
-#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+#[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 fn answers_below_the_root(site: &Site, data: &[u8]) -> bool {
     let mut parts = data.splitn(2, |c| *c == 0);
     let (rules, request) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -61,7 +61,7 @@ fn answers_below_the_root(site: &Site, data: &[u8]) -> bool {
 }
 
 /// The status and the body of an answer; 0 without one.
-#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+#[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 fn ask(plan: &Arc<HttpPlan>, target: &[u8], fields: &[u8]) -> (u16, Vec<u8>) {
     let head = [b"GET /", target, b" HTTP/1.1\r\nHost: a\r\n", fields, b"\r\n\r\n"].concat();
     let client = Client { listener: 0, local: None, peer: None, tls: None };
@@ -78,7 +78,7 @@ fn ask(plan: &Arc<HttpPlan>, target: &[u8], fields: &[u8]) -> (u16, Vec<u8>) {
     (r.out.status, bytes)
 }
 
-#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+#[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 fn lay_out() -> std::io::Result<Site> {
     static SITES: AtomicU32 = AtomicU32::new(0);
     let number = SITES.fetch_add(1, Ordering::Relaxed);
@@ -123,7 +123,7 @@ fn lay_out() -> std::io::Result<Site> {
 }
 
 /// A request of the API, which has groups, pairs and zones: see `http_features::fuzzing::api`. Returns the status.
-#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+#[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 pub fn api(data: &[u8]) -> u16 {
     thread_local! {
         static PLAN: Arc<HttpPlan> = api_plan();
@@ -131,7 +131,7 @@ pub fn api(data: &[u8]) -> u16 {
     PLAN.with(|plan| http_features::fuzzing::api(plan, data))
 }
 
-#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+#[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 fn api_plan() -> Arc<HttpPlan> {
     let text = "events { } error_log stderr emerg; http { access_log off; limit_req_zone $uri zone=rate:32k rate=1r/s;
         keyval_zone zone=pairs:64k; keyval_zone zone=mortal:64k timeout=1h; keyval $uri $pair zone=pairs;

@@ -126,10 +126,10 @@ mod tests {
 
     #[test]
     fn folders_are_mapped_in_both_languages() {
-        let all = environment(Path::new("/work/a"), Path::new("/home/x/.cargo"));
+        let all = environment(Path::new("/build/a"), Path::new("/home/x/.cargo"));
         let of = |name: &str| all.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str());
-        let rust = "--remap-path-prefix=/work/a=/tidegate --remap-path-prefix=/home/x/.cargo=/cargo";
+        let rust = "--remap-path-prefix=/build/a=/tidegate --remap-path-prefix=/home/x/.cargo=/cargo";
         assert_eq!(of("RUSTFLAGS"), Some(rust));
-        assert!(of("CFLAGS").is_some_and(|value| value.contains("-ffile-prefix-map=/work/a=/tidegate")));
+        assert!(of("CFLAGS").is_some_and(|value| value.contains("-ffile-prefix-map=/build/a=/tidegate")));
     }
 }

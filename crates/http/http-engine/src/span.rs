@@ -3,7 +3,6 @@
 
 use base::clock::Instant;
 use std::cell::{Cell, RefCell};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// Maximum number of tries per request, those of subrequests included, that become spans.
@@ -69,8 +68,11 @@ pub fn traceparent(trace_id: &[u8; 16], span_id: &[u8; 8], sampled: bool) -> Str
 
 /// Appends octets as lower-case hexadecimal digits.
 pub fn hex(octets: &[u8], out: &mut String) {
+    const DIGITS: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    let digit = |four: u8| DIGITS.get(usize::from(four)).copied().unwrap_or('0');
     for octet in octets {
-        let _ = write!(out, "{octet:02x}");
+        out.push(digit(octet >> 4));
+        out.push(digit(octet & 15));
     }
 }
 
@@ -78,7 +80,9 @@ pub fn hex(octets: &[u8], out: &mut String) {
 pub fn new_id() -> [u8; 8] {
     let mut id = [0; 8];
     while id == [0; 8] {
-        net::random::fill(&mut id);
+        if let Some(half) = net::random::bytes16().first_chunk() {
+            id = *half;
+        }
     }
     id
 }

@@ -29,7 +29,10 @@ pub fn fork() -> io::Result<Fork> {
     // lacks, and the child may go on to run any code.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => Ok(Fork::Child),
+        0 => {
+            crate::random::forget();
+            Ok(Fork::Child)
+        }
         pid => Ok(Fork::Parent(pid)),
     }
 }

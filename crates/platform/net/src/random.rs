@@ -1,11 +1,19 @@
 //! Random bytes from the kernel.
 
-/// 16 bytes for `$request_id`, fetched in batches to save system calls.
+use std::cell::RefCell;
+
+thread_local! {
+    /// Bytes of one system call, and the number of those that were given out.
+    static POOL: RefCell<(Vec<u8>, usize)> = const { RefCell::new((Vec::new(), 0)) };
+}
+
+/// Forgets unused bytes: after a fork, both processes have them.
+pub(crate) fn forget() {
+    POOL.with(|pool| *pool.borrow_mut() = (Vec::new(), 0));
+}
+
+/// 16 bytes for ids (`$request_id`, traces, connections), fetched in batches to save system calls.
 pub fn bytes16() -> [u8; 16] {
-    use std::cell::RefCell;
-    thread_local! {
-        static POOL: RefCell<(Vec<u8>, usize)> = const { RefCell::new((Vec::new(), 0)) };
-    }
     POOL.with(|pool| {
         let (bytes, at) = &mut *pool.borrow_mut();
         if *at + 16 > bytes.len() {

@@ -18,8 +18,9 @@ pub enum Step {
     InForce,
 }
 
+#[cfg(debug_assertions)]
 impl Step {
-    pub const fn name(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
             Step::Checked => "checked",
             Step::Kept => "kept",

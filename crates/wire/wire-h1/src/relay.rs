@@ -56,7 +56,7 @@ const SPECIAL: KnownSet = KnownSet::of(&[
     Known::Upgrade,
 ]);
 
-/// What a line does to the response.
+/// Effect of a line on the response.
 #[derive(Clone, Copy, Debug)]
 enum Effect {
     None,

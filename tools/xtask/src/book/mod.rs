@@ -43,10 +43,21 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "docs/tracing.md",
             "docs/mail.md",
             "docs/certificates.md",
+            "docs/api.md",
         ],
     ),
     ("Measure", &["docs/bench.md", "docs/lab.md", "docs/plan.md", "docs/top.md"]),
-    ("Trust", &["SECURITY.md", "docs/conformance.md", "docs/dependencies.md", "docs/release.md", "CHANGELOG.md"]),
+    (
+        "Trust",
+        &[
+            "SECURITY.md",
+            "docs/conformance.md",
+            "docs/hardening.md",
+            "docs/dependencies.md",
+            "docs/release.md",
+            "CHANGELOG.md",
+        ],
+    ),
     ("Develop", &["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/lexicon.md"]),
     ("Decisions", &["docs/decisions/"]),
 ];

@@ -184,7 +184,7 @@ pub fn local_roots(plan: &HttpPlan) -> Vec<(String, Option<PathBuf>)> {
 /// Loads or creates a local authority in a folder, and returns the file of its certificate. `Ok(Err)`: it cannot be stored.
 ///
 /// # Errors
-/// What is stored there is unusable, with a remedy.
+/// The reason why the stored authority is unusable, with a remedy.
 pub fn local_root(folder: &Path) -> Result<Result<PathBuf, String>, String> {
     let folder = state::Folder(folder.to_path_buf());
     folder.stored_authority()?;

@@ -17,7 +17,7 @@ pub fn folder() -> Option<PathBuf> {
 /// reason.
 ///
 /// # Errors
-/// What is stored is unusable, with a remedy.
+/// The reason why the stored authority is unusable, with a remedy.
 pub fn certificate() -> Result<Result<PathBuf, String>, String> {
     let Some(folder) = folder() else { return Ok(Err("neither XDG_DATA_HOME nor HOME is set".into())) };
     if let Err(e) = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder) {
