@@ -181,7 +181,7 @@ def plot(results, options, path):
     for tick in range(int(top / step) + 1):
         text.append(f'<line x1="{left}" x2="{width - 10}" y1="{y(tick * step):.1f}" y2="{y(tick * step):.1f}" stroke="#e5e7eb"/>'
                     f'<text x="{left - 8}" y="{y(tick * step) + 4:.1f}" text-anchor="end" fill="#374151">{tick * step:g} s</text>')
-    group = (width - left - 20) / len(losses)
+    group, labels = (width - left - 20) / len(losses), []
     for g, loss in enumerate(losses):
         for w, way in enumerate(WAYS):
             values = sorted(results[loss, way])
@@ -189,12 +189,13 @@ def plot(results, options, path):
             x = left + g * group + 20 + w * (group - 40) / len(WAYS)
             bar = (group - 40) / len(WAYS) - 8
             text.append(f'<rect x="{x:.1f}" width="{bar:.1f}" y="{y(median):.1f}" height="{y(0) - y(median):.1f}" fill="{COLORS[way]}"/>'
-                        f'<line x1="{x + bar / 2:.1f}" x2="{x + bar / 2:.1f}" y1="{y(low):.1f}" y2="{y(high):.1f}" stroke="#111827"/>'
-                        f'<text x="{x + bar / 2 + 4:.1f}" y="{y(median) - 5:.1f}" fill="#111827">{median:.2f}</text>')
+                        f'<line x1="{x + bar / 2:.1f}" x2="{x + bar / 2:.1f}" y1="{y(low):.1f}" y2="{y(high):.1f}" stroke="#111827"/>')
+            labels.append(f'<text x="{x + bar / 2:.1f}" y="{min(y(median), y(high)) - 5:.1f}" text-anchor="middle" fill="#111827">{median:.2f}</text>')
         text.append(f'<text x="{left + g * group + group / 2:.1f}" y="{height + 50}" text-anchor="middle" fill="#111827">{loss:g} % packet loss</text>')
+    text += labels
     for w, way in enumerate(WAYS):
-        text.append(f'<rect x="{left + w * 165}" y="{height + 65}" width="12" height="12" fill="{COLORS[way]}"/>'
-                    f'<text x="{left + 18 + w * 165}" y="{height + 76}" fill="#111827">{way}</text>')
+        text.append(f'<rect x="{left + w * 165 + (w > 0) * 30}" y="{height + 65}" width="12" height="12" fill="{COLORS[way]}"/>'
+                    f'<text x="{left + 18 + w * 165 + (w > 0) * 30}" y="{height + 76}" fill="#111827">{way}</text>')
     text.append('</svg>')
     open(path, 'w').write('\n'.join(text) + '\n')
 
@@ -225,4 +226,5 @@ def main():
         print(f'| {loss:g} % |' + ''.join(f' {statistics.median(results[loss, way]):.2f} s |' for way in WAYS))
 
 
-main()
+if __name__ == '__main__':
+    main()
