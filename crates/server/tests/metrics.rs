@@ -165,7 +165,9 @@ fn every_request_is_answered_or_discarded() {
     let tries = of(&all, &format!("tidegate_upstream_peer_requests_total{dead}"));
     assert!(tries > 0, "{all:#?}");
     assert_eq!(of(&all, &format!("tidegate_upstream_peer_fails_total{dead}")), tries);
-    assert_eq!(of(&all, "tidegate_upstream_retries_total"), tries);
+    // A client that leaves between a failed try and the next one ends its request without a retry.
+    let retries = of(&all, "tidegate_upstream_retries_total");
+    assert!((1..=tries).contains(&retries), "{retries} retries, {tries} failed tries");
     running.quit();
     site.assert_no_alerts();
 }
