@@ -95,7 +95,7 @@ impl Builder<'_> {
             None => unreachable!("the first table is the core's"),
         };
         let at = block.directive.map(|d| At { span: d.span, line: d.line }).unwrap_or_default();
-        let listens: Vec<Listen> = own.listen.map(|l| l.value.0.into_iter().map(|l| l.0).collect()).unwrap_or_default();
+        let listens: Vec<Listen> = own.listen.iter().flat_map(|l| &l.value.0).map(|l| l.0.clone()).collect();
         if listens.is_empty() {
             self.complain(at, Problem::says("no \"listen\" is defined for server"));
             return;

@@ -97,6 +97,10 @@ impl Block<'_> {
         let at = self.inputs.iter().position(|(index, _)| *index == table)?;
         Some(self.inputs.swap_remove(at).1)
     }
+    /// Takes the inputs of all tables, with the tables' indices.
+    pub fn take_all(&mut self) -> Vec<(usize, Box<dyn Any>)> {
+        std::mem::take(&mut self.inputs)
+    }
     /// Input of a table, created by `blank` on first use.
     fn input_mut(&mut self, table: usize, blank: fn() -> Box<dyn Any>) -> Option<&mut dyn Any> {
         let at = self.inputs.iter().position(|(index, _)| *index == table).unwrap_or_else(|| {

@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::path::PathBuf;
 
 use crate::complaint::{Complaint, Level};
@@ -31,7 +32,25 @@ pub struct Cx {
     pub warnings: Vec<Complaint>,
     /// Files named by directives and read with the configuration.
     pub store: Store,
-    things: HashMap<TypeId, Box<dyn Any>>,
+    things: HashMap<TypeId, Box<dyn Any>, BuildHasherDefault<TypeIdHasher>>,
+}
+
+/// Uses a type's id, which is a hash itself.
+#[derive(Default)]
+struct TypeIdHasher(u64);
+
+impl Hasher for TypeIdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id;
+    }
 }
 
 impl Cx {

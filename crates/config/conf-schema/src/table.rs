@@ -20,6 +20,7 @@ use crate::cx::Cx;
 use crate::vocabulary::Area;
 use conf_syntax::{Directive, Span, Word};
 use std::any::Any;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// A kind of value: its grammar, its parser, and the effect of a second occurrence.
@@ -44,10 +45,17 @@ pub struct At {
     pub line: u32,
 }
 
+/// A directive's value in a block. Inputs share it with inner blocks that inherit it.
 #[derive(Clone, Debug)]
 pub struct Given<T> {
     pub value: T,
     pub at: At,
+}
+
+impl<T> Given<T> {
+    pub fn new(value: T, at: At) -> Rc<Given<T>> {
+        Rc::new(Given { value, at })
+    }
 }
 
 pub struct Row {
@@ -96,17 +104,18 @@ pub const fn plain(name: &'static str) -> &'static str {
 }
 
 /// Sets one field: the body of every row. Fails on a duplicate, or as the value's parser.
-pub fn set_field<T: Value>(slot: &mut Option<Given<T>>, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
+pub fn set_field<T: Value>(slot: &mut Option<Rc<Given<T>>>, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
     if slot.is_some() && !T::REPEATS {
         return Err(Problem::duplicate());
     }
     let value = T::parse(cx, d)?;
     match slot {
         Some(earlier) => {
+            let earlier = Rc::make_mut(earlier);
             earlier.value.meets(&value, cx, d)?;
             earlier.value.append(value);
         }
-        None => *slot = Some(Given { value, at: At { span: d.span, line: d.line } }),
+        None => *slot = Some(Given::new(value, At { span: d.span, line: d.line })),
     }
     Ok(())
 }
@@ -126,7 +135,7 @@ macro_rules! directives {
         pub struct $Plan { $( $(#[doc = $doc])* pub $field: $crate::directives!(@ty $T $(, $default)?), )* }
 
         #[derive(Clone, Default)]
-        pub struct $Input { $( pub $field: Option<$crate::Given<$T>>, )* }
+        pub struct $Input { $( pub $field: Option<std::rc::Rc<$crate::Given<$T>>>, )* }
 
         impl $Plan {
             pub const ROWS: &'static [$crate::Row] = &[ $( $crate::Row {
@@ -164,8 +173,9 @@ macro_rules! directives {
                             input.fill(cx);
                         }
                     },
-                    resolve: |input| {
-                        std::sync::Arc::new(input.downcast_ref::<$Input>().cloned().unwrap_or_default().resolve())
+                    resolve: |input| match input.downcast_ref::<$Input>() {
+                        Some(input) => std::sync::Arc::new(input.resolve()),
+                        None => std::sync::Arc::new($Input::default().resolve()),
                     },
                 }
             }
@@ -181,12 +191,12 @@ macro_rules! directives {
             pub fn fill(&mut self, cx: &mut $crate::Cx) {
                 $( $( if self.$field.is_none() {
                     match $crate::table::default_of::<$T>(cx, $crate::table::plain(stringify!($field)), $default) {
-                        Ok(value) => self.$field = Some($crate::Given { value, at: $crate::At::default() }),
+                        Ok(value) => self.$field = Some($crate::Given::new(value, $crate::At::default())),
                         Err(problem) => panic!("the default of {} does not parse: {problem:?}", $crate::table::plain(stringify!($field))),
                     }
                 } )? )*
             }
-            pub fn resolve(self) -> $Plan {
+            pub fn resolve(&self) -> $Plan {
                 $Plan { $( $field: $crate::directives!(@resolve self.$field, $field $(, $default)?), )* }
             }
             pub fn given(&self) -> Vec<(&'static str, $crate::At)> {
@@ -200,10 +210,10 @@ macro_rules! directives {
     (@ty $T:ty, $default:literal) => { $T };
     (@default) => { None };
     (@default $default:literal) => { Some($default) };
-    (@resolve $value:expr, $field:ident) => { $value.map(|given| given.value) };
+    (@resolve $value:expr, $field:ident) => { $value.as_ref().map(|given| given.value.clone()) };
     (@resolve $value:expr, $field:ident, $default:literal) => {
-        match $value {
-            Some(given) => given.value,
+        match &$value {
+            Some(given) => given.value.clone(),
             None => match $crate::table::default_of(&mut $crate::Cx::default(), $crate::table::plain(stringify!($field)), $default) {
                 Ok(value) => value,
                 Err(problem) => panic!("the default of {} does not parse: {problem:?}", $crate::table::plain(stringify!($field))),

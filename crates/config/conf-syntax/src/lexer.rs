@@ -3,6 +3,17 @@
 /// Longest word (nginx: `NGX_CONF_BUFFER`).
 pub const WORD_BYTES_MAX: usize = 4096;
 
+/// Bytes that end a word or have a meaning in it.
+const MEANS_IN_WORDS: [bool; 256] = {
+    let mut means = [false; 256];
+    let mut rest: &[u8] = b" \t\r\n;{\\$";
+    while let [byte, behind @ ..] = rest {
+        means[*byte as usize] = true;
+        rest = behind;
+    }
+    means
+};
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenKind {
     Word { bytes: Vec<u8>, quoted: bool },
@@ -94,7 +105,7 @@ impl<'a> Lexer<'a> {
 
     fn word(&mut self) -> Token {
         let start = self.at;
-        let mut bytes = self.plain(|c| matches!(c, b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{' | b'\\' | b'$'));
+        let mut bytes = self.plain(|c| MEANS_IN_WORDS[usize::from(c)]);
         let mut variable = false;
         while let Some(&c) = self.text.get(self.at) {
             if c == b'{' && variable {
@@ -124,6 +135,7 @@ impl<'a> Lexer<'a> {
         self.token(TokenKind::Word { bytes, quoted: false }, start)
     }
 
+    #[inline(always)]
     fn plain(&mut self, means: impl Fn(u8) -> bool) -> Vec<u8> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         // Longer words are counted byte by byte, with the quote.

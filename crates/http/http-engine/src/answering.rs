@@ -46,14 +46,20 @@ pub struct Answering {
 }
 
 impl Answering {
+    #[inline]
     pub fn begin(&mut self, location: &Location) {
-        self.before.clone_from(&location.content);
+        if location.content.is_some() || self.before.is_some() {
+            self.before.clone_from(&location.content);
+        }
     }
     /// Concludes a feature: reverts its content handler if another directive comes later.
+    #[inline]
     pub fn end(&mut self, location: &mut Location, block: &Block<'_>, table: &Table) {
-        if same(self.before.as_ref(), location.content.as_ref()) {
-            return;
+        if !same(self.before.as_ref(), location.content.as_ref()) {
+            self.changed(location, block, table);
         }
+    }
+    fn changed(&mut self, location: &mut Location, block: &Block<'_>, table: &Table) {
         let Some((place, by)) = last_of(block, table) else {
             // A wrapper around the existing handler (`slice`).
             if same(self.before.as_ref(), self.passing.as_ref()) {

@@ -16,7 +16,7 @@ use crate::values::{Alias, LocationKind, Root, ServerName, ServerTokens, Types};
 use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
 use net::Address;
 use net::listen::ListenSpec;
-use session_engine::levels::{self, Level};
+use session_engine::levels::{self, InnerLevels, Level};
 use std::any::Any;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -30,6 +30,11 @@ pub trait Feature: Sync {
     }
     fn plan_order(&self) -> PlanOrder {
         PlanOrder::Usual
+    }
+    /// Tells whether [`Feature::plan`] does anything for a block if none of the table's directives is set, neither there
+    /// nor in an enclosing block. `false`: it is not called for such blocks.
+    fn acts_by_default(&self) -> bool {
+        true
     }
     /// Adds handlers and filters to a block's location; `conf` is the table's complete plan. Fails on problems of the
     /// block as a whole.
@@ -172,10 +177,6 @@ impl Builder<'_> {
         self.complaints.push(complaint);
     }
 
-    fn levels(&mut self, block: &mut Block<'_>, outer: Option<&[Rc<Level>]>) -> Vec<Rc<Level>> {
-        levels::of(&self.tables, self.cx, block, outer)
-    }
-
     fn core_conf<'l>(&self, levels: &'l [Rc<Level>]) -> &'l CoreConf {
         match levels[0].plan.downcast_ref::<CoreConf>() {
             Some(conf) => conf,
@@ -219,7 +220,7 @@ impl Builder<'_> {
     }
 
     fn http(&mut self, http: &mut Block<'_>) -> HttpPlan {
-        let levels = self.levels(http, None);
+        let levels = levels::of(&self.tables, self.cx, http, None);
         for (i, feature) in self.features.iter().enumerate() {
             let mut build = HttpBuild {
                 cx: self.cx,
@@ -236,9 +237,10 @@ impl Builder<'_> {
             self.upstream(block);
         }
         let mut drafts = Vec::new();
+        let mut inner = InnerLevels::new(&levels);
         for block in &mut http.children {
             if block.context == Contexts::server {
-                drafts.push(self.server(block, &levels));
+                drafts.push(self.server(block, &mut inner));
             }
         }
         let listeners = self.listeners(&drafts);
@@ -275,12 +277,12 @@ impl Builder<'_> {
         }
     }
 
-    fn server(&mut self, block: &mut Block<'_>, outer: &[Rc<Level>]) -> ServerDraft {
+    fn server(&mut self, block: &mut Block<'_>, outer: &mut InnerLevels<'_>) -> ServerDraft {
         let index = self.servers.len();
         let own = self.tables.first().and_then(|(_, i)| block.input::<CoreInput>(*i));
         let names = own.and_then(|o| o.server_name.as_ref()).map(|n| n.value.0.clone()).unwrap_or_default();
         let listens = own.and_then(|o| o.listen.as_ref()).map(|l| l.value.0.clone()).unwrap_or_default();
-        let levels = self.levels(block, Some(outer));
+        let levels = outer.of(&self.tables, block);
         let conf = self.core_conf(&levels);
         let large = conf.large_client_header_buffers;
         let name = names.first().map(ServerName::written).unwrap_or_default();
@@ -363,11 +365,12 @@ impl Builder<'_> {
         let mut children = Vec::with_capacity(block.children.len());
         let mut nameless = Vec::new();
         let mut limit_except = None;
+        let mut inner = InnerLevels::new(levels);
         for child in &mut block.children {
             let at = child.directive.map(|d| At { span: d.span, line: d.line });
             let said = self.tables.first().and_then(|(_, i)| child.input::<CoreInput>(*i));
             let said = said.map_or((false, false), |own| (own.root.is_some(), own.alias.is_some()));
-            let inner_levels = self.levels(child, Some(levels));
+            let inner_levels = inner.of(&self.tables, child);
             match child.context {
                 Contexts::location => {
                     let Some(d) = child.directive else { continue };
@@ -465,6 +468,11 @@ impl Builder<'_> {
         for place in 0..self.order.len() {
             let i = self.order[place];
             let feature = self.features[i];
+            let is_idle = !levels[i + 1].is_given && !feature.acts_by_default();
+            if is_idle && !cfg!(debug_assertions) {
+                continue;
+            }
+            let before = is_idle.then(|| self.locations[index].footprint());
             answering.begin(&self.locations[index]);
             let mut plan = BlockPlan {
                 cx: self.cx,
@@ -483,6 +491,10 @@ impl Builder<'_> {
                 self.faulty.push(server);
             }
             answering.end(&mut self.locations[index], block, &self.tables[i + 1].0);
+            if let Some(before) = before {
+                let name = self.tables[i + 1].0.feature;
+                debug_assert_eq!(before, self.locations[index].footprint(), "{name} acts by default");
+            }
         }
         sort_filters(&mut self.locations[index].filters);
         let location = &mut self.locations[index];

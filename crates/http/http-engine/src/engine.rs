@@ -633,7 +633,7 @@ fn frame(r: &mut Request, mut body: Body) -> Body {
     }
     let unknown = r.out.content_length.is_none() && !r.reply.chunked;
     if unknown && !matches!(r.out.status, 204 | 304) && r.out.status >= 200 && !r.reply.head_only {
-        if let Some(length) = body.length() {
+        if let Some(length) = body.length().filter(|_| !r.out.undeclared_length) {
             r.out.content_length = Some(length);
         } else if r.target.version >= Version::Http11 && r.loc().core.conf.chunked_transfer_encoding {
             r.reply.chunked = true;

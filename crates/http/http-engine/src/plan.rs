@@ -232,6 +232,20 @@ pub struct Location {
 }
 
 impl Location {
+    /// Counts what features add to a location.
+    pub(crate) fn footprint(&self) -> [usize; 8] {
+        let flags = [self.passes, self.connect, self.auto_redirect, self.ht_names_hidden, self.transform.is_some()];
+        [
+            self.drafts.len() + self.rewrite.len() + self.preaccess.len(),
+            self.access.len() + self.precontent.len() + self.content_chain.len(),
+            self.filters.len(),
+            self.loggers.len(),
+            self.extensions.len(),
+            self.content.as_ref().map_or(0, |content| Arc::as_ptr(content).addr()),
+            flags.into_iter().fold(0, |all, flag| all << 1 | usize::from(flag)),
+            usize::from(self.zone.is_some()) << 32 | self.http2_chunk,
+        ]
+    }
     pub fn ext<T: 'static + Send + Sync>(&self) -> Option<&T> {
         self.all().next()
     }

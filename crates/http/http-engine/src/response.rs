@@ -127,6 +127,9 @@ pub struct OutHead {
     /// Charset to convert to, regardless of the location (`X-Accel-Charset`).
     pub wanted_charset: Str,
     pub content_length: Option<u64>,
+    /// An upstream server did not declare the body's length, so that the client is not told either, even if the body is
+    /// in memory.
+    pub undeclared_length: bool,
     pub last_modified: Option<i64>,
     /// `Last-Modified` in an upstream server's words, passed unchanged.
     pub last_modified_text: Str,
@@ -172,6 +175,7 @@ impl OutHead {
         (self.status_line, self.content_length, self.last_modified, self.accept_ranges) = (None, None, None, None);
         (self.ranges_allowed, self.single_range, self.vary_encoding) = (false, false, false);
         (self.no_server, self.no_date, self.expires_added) = (false, false, false);
+        self.undeclared_length = false;
         // Most are empty: cheaper than a drop.
         let empty = |text: &mut Str| {
             if !matches!(text, Str::Static([])) {

@@ -47,42 +47,82 @@ pub struct TrySpan {
 impl RequestSpan {
     /// Makes a context with new ids and no parent.
     pub fn begin() -> RequestSpan {
-        let mut trace_id = [0; 16];
-        while trace_id == [0; 16] {
-            trace_id = net::random::bytes16();
-        }
+        RequestSpan::of(loop {
+            let id = net::random::bytes16();
+            if id != [0; 16] {
+                break id;
+            }
+        })
+    }
+    /// Makes a context of a trace, with a new span id.
+    pub fn of(trace_id: [u8; 16]) -> RequestSpan {
         RequestSpan { trace_id, span_id: new_id(), ..RequestSpan::default() }
     }
 }
 
 /// Returns the value of a `traceparent` field, version 00.
-pub fn traceparent(trace_id: &[u8; 16], span_id: &[u8; 8], sampled: bool) -> String {
-    let mut out = String::with_capacity(55);
-    out.push_str("00-");
-    hex(trace_id, &mut out);
-    out.push('-');
-    hex(span_id, &mut out);
-    out.push_str(if sampled { "-01" } else { "-00" });
+pub fn traceparent(trace_id: &[u8; 16], span_id: &[u8; 8], sampled: bool) -> [u8; 55] {
+    let mut out = *b"00-................................-................-00";
+    let (head, span) = out.split_at_mut(36);
+    put_digits(trace_id, head.get_mut(3..).unwrap_or_default());
+    put_digits(span_id, span);
+    if let Some(last) = span.last_mut() {
+        *last = if sampled { b'1' } else { b'0' };
+    }
     out
 }
 
-/// Appends octets as lower-case hexadecimal digits.
-pub fn hex(octets: &[u8], out: &mut String) {
-    const DIGITS: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
-    let digit = |four: u8| DIGITS.get(usize::from(four)).copied().unwrap_or('0');
-    for octet in octets {
-        out.push(digit(octet >> 4));
-        out.push(digit(octet & 15));
+/// Writes octets as lower-case hexadecimal digits to the start of `out`.
+fn put_digits(octets: &[u8], out: &mut [u8]) {
+    let (pairs, _) = out.as_chunks_mut::<2>();
+    for (octet, pair) in octets.iter().zip(pairs) {
+        *pair = DIGITS[usize::from(*octet)];
     }
+}
+
+/// The digits of each octet.
+const DIGITS: [[u8; 2]; 256] = {
+    const DIGIT: &[u8; 16] = b"0123456789abcdef";
+    let mut all = [[0; 2]; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        all[octet] = [DIGIT[octet >> 4], DIGIT[octet & 15]];
+        octet += 1;
+    }
+    all
+};
+
+/// Appends octets as lower-case hexadecimal digits.
+pub fn hex(octets: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + octets.len() * 2, 0);
+    put_digits(octets, out.get_mut(start..).unwrap_or_default());
 }
 
 /// Returns a random id other than 0.
 pub fn new_id() -> [u8; 8] {
-    let mut id = [0; 8];
-    while id == [0; 8] {
-        if let Some(half) = net::random::bytes16().first_chunk() {
-            id = *half;
+    loop {
+        let id = net::random::bytes();
+        if id != [0; 8] {
+            return id;
         }
     }
-    id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_traceparent_has_both_ids_and_the_flag() {
+        let trace_id: [u8; 16] = std::array::from_fn(|at| 0xf0 + at as u8);
+        let text =
+            |sampled| String::from_utf8(traceparent(&trace_id, &[0, 1, 2, 3, 4, 0xab, 0xcd, 0xef], sampled).to_vec());
+        let sampled = "00-f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff-0001020304abcdef-01";
+        assert_eq!(text(true).as_deref(), Ok(sampled));
+        assert_eq!(text(false).as_deref(), Ok(&*sampled.replace("ef-01", "ef-00")));
+        let mut digits = b"id=".to_vec();
+        hex(&[0, 9, 10, 255], &mut digits);
+        assert_eq!(digits, b"id=00090aff");
+    }
 }

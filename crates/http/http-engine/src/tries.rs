@@ -23,18 +23,21 @@ impl Request {
         span.made.set(span.made.get() + 1);
         let id = new_id();
         if span.injected.get() {
-            self.set_incoming(b"traceparent", traceparent(&span.trace_id, &id, true).as_bytes());
+            self.set_incoming(b"traceparent", &traceparent(&span.trace_id, &id, true));
         }
         u64::from_be_bytes(id)
     }
 
     /// Replaces all request fields of a name by one; an empty value removes them.
     pub fn set_incoming(&mut self, name: &[u8], value: &[u8]) {
-        let mut fields = Fields::default();
-        for field in std::mem::take(&mut self.head.fields.all) {
-            if !field.name.of(&self.buf).eq_ignore_ascii_case(name) {
-                fields.push(field);
+        if self.head.fields.all.iter().any(|field| field.name.of(&self.buf).eq_ignore_ascii_case(name)) {
+            let mut others = Fields::default();
+            for field in std::mem::take(&mut self.head.fields.all) {
+                if !field.name.of(&self.buf).eq_ignore_ascii_case(name) {
+                    others.push(field);
+                }
             }
+            self.head.fields = others;
         }
         if !value.is_empty() {
             let mut put = |text: &[u8]| {
@@ -43,9 +46,8 @@ impl Request {
                 Place { start, end: self.buf.len() as u32 }
             };
             let (at, value) = (put(name), put(value));
-            fields.push(Field { name: at, value, known: known(name) });
+            self.head.fields.push(Field { name: at, value, known: known(name) });
         }
-        self.head.fields = fields;
     }
 
     /// Hands the tries of an ended subrequest to its main request.

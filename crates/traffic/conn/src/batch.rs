@@ -4,7 +4,7 @@ use crate::head_in;
 use crate::linger;
 use crate::link::Link;
 use crate::presence::Presence;
-use crate::send_plan::SendPlan;
+use crate::send_plan::{SendPlan, SingleChunk};
 use crate::task::{self, Start};
 use base::clock;
 use bytes::Bytes;
@@ -28,6 +28,8 @@ pub struct Batch<'a> {
     done: smallvec::SmallVec<[(Box<Request>, usize); 4]>,
     /// Body of the last response, if too large to copy.
     body: Option<Bytes>,
+    /// Octets after `body`: the end of its chunk.
+    tail: &'static [u8],
     pub presence: Option<Rc<Presence>>,
 }
 
@@ -41,7 +43,7 @@ impl Drop for Batch<'_> {
 
 impl<'a> Batch<'a> {
     pub fn new(link: Link, connection: &'a Rc<Connection>) -> Batch<'a> {
-        Batch { link, connection, done: smallvec::SmallVec::new(), body: None, presence: None }
+        Batch { link, connection, done: smallvec::SmallVec::new(), body: None, tail: b"", presence: None }
     }
     /// Appends a response that can be sent at once; otherwise returns it.
     pub fn add(&mut self, mut r: Box<Request>, body: Body, out: &mut Vec<u8>) -> Option<(Box<Request>, Body)> {
@@ -52,19 +54,23 @@ impl<'a> Batch<'a> {
         let start = out.len();
         head_out::write(&mut r, self.link.worker.quitting.get(), out);
         let head = out.len() - start;
-        r.accounting.body_bytes_sent = 0;
+        let framing = SingleChunk::of(&r, &body);
+        framing.begin(out);
         match body {
-            Body::Bytes(b) if b.len() <= COPY_BYTES_MAX => {
-                r.accounting.body_bytes_sent = b.len() as u64;
-                out.extend_from_slice(&b);
+            Body::Bytes(b) if b.len() > COPY_BYTES_MAX => {
+                (self.body, self.tail) = (Some(b), framing.end());
             }
-            Body::Bytes(b) => {
-                r.accounting.body_bytes_sent = b.len() as u64;
-                self.body = Some(b);
+            body => {
+                if let Body::Bytes(b) = body {
+                    out.extend_from_slice(&b);
+                }
+                out.extend_from_slice(framing.end());
             }
-            _ => {}
         }
-        r.accounting.bytes_sent = head as u64 + r.accounting.body_bytes_sent;
+        let apart = self.body.as_ref().map_or(0, |body| body.len() + self.tail.len());
+        r.accounting.bytes_sent = (out.len() - start + apart) as u64;
+        // Framing counts, as in nginx.
+        r.accounting.body_bytes_sent = r.accounting.bytes_sent - head as u64;
         if r.target.version == Version::Http09 {
             r.reply.keep_alive = false;
         }
@@ -100,11 +106,13 @@ impl<'a> Batch<'a> {
             self.all_sent();
             return Sent::All;
         }
-        let body = self.body.take().unwrap_or_default();
+        let (body, tail) = (self.body.take().unwrap_or_default(), std::mem::take(&mut self.tail));
         let result = if body.is_empty() {
             self.link.send(&[IoSlice::new(out)], closed_next)
-        } else {
+        } else if tail.is_empty() {
             self.link.send(&[IoSlice::new(out), IoSlice::new(&body)], closed_next)
+        } else {
+            self.link.send(&[IoSlice::new(out), IoSlice::new(&body), IoSlice::new(tail)], closed_next)
         };
         let sent = match result {
             Ok(n) => n,
@@ -118,7 +126,7 @@ impl<'a> Batch<'a> {
                 return Sent::Gone;
             }
         };
-        if sent == out.len() + body.len() && !self.link.has_unsent() {
+        if sent == out.len() + body.len() + tail.len() && !self.link.has_unsent() {
             out.clear();
             self.all_sent();
             return Sent::All;
@@ -130,7 +138,15 @@ impl<'a> Batch<'a> {
             self.link.worker.finished(r);
         }
         let head = out.get(sent..).unwrap_or_default().to_vec();
-        let body = body.slice(sent.saturating_sub(out.len())..);
+        let sent_body = sent.saturating_sub(out.len());
+        let body = match tail {
+            b"" => body.slice(sent_body..),
+            tail => {
+                let rest = [body.get(sent_body..).unwrap_or_default(), tail].concat();
+                // The tail itself may have been sent in part.
+                Bytes::from(rest).slice(sent_body.saturating_sub(body.len())..)
+            }
+        };
         Sent::Part(Part { head, body, last })
     }
 }

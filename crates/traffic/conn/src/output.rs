@@ -3,7 +3,7 @@
 use crate::file_out::FileOut;
 use crate::link::Link;
 use crate::pace::Pace;
-use crate::send_plan::{Promised, SendPlan};
+use crate::send_plan::{Promised, SendPlan, SingleChunk};
 use bytes::{Buf, Bytes};
 use http_engine::{Body, FilePart, Piece, Request, head_out};
 use observe::Level;
@@ -220,9 +220,12 @@ fn at_once(link: &Link, r: &mut Request, body: &Body) -> Result<Option<(Bytes, u
     out.clear();
     head_out::write(r, worker.quitting.get(), &mut out);
     let head_size = out.len() as u64;
+    let framing = SingleChunk::of(r, body);
+    framing.begin(&mut out);
     if let Body::Bytes(bytes) = body {
         out.extend_from_slice(bytes);
     }
+    out.extend_from_slice(framing.end());
     let sent = match link.send(&[IoSlice::new(&out)], false) {
         Ok(sent) => sent,
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,

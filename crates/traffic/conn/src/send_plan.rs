@@ -4,7 +4,8 @@ use http_engine::{Body, Request};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendPlan {
-    /// Head and a body of this length are in memory: one write ends the request.
+    /// Head and a body of this length are in memory: one write ends the request. The body may be a single chunk
+    /// (`Reply::chunked`).
     Whole(usize),
     /// [`SendPlan::Whole`] with later work: tunnel, background work, `post_action`.
     Followed(usize),
@@ -23,13 +24,44 @@ impl SendPlan {
         let core = &r.loc().core;
         let is_short = !r.reply.head_only && r.out.content_length.is_some_and(|promised| promised != length as u64);
         let is_paced = r.reply.limit_rate.is_some() || (core.rate_limited && length > 0);
-        if r.reply.chunked || is_short || is_paced || r.reply.expect_trailers || !r.out.trailers.is_empty() {
+        if is_short || is_paced || r.reply.expect_trailers || !r.out.trailers.is_empty() {
             return SendPlan::Pieces;
         }
         if r.reply.tunnel.is_some() || r.has_background() || core.conf.post_action.is_some() {
             return SendPlan::Followed(length);
         }
         SendPlan::Whole(length)
+    }
+}
+
+/// Chunked framing of a body that is in memory, without trailers.
+pub enum SingleChunk {
+    /// The body is not chunked, or only the head is sent.
+    Unframed,
+    /// Octets of the only chunk; 0: the last chunk alone.
+    Framed(usize),
+}
+
+impl SingleChunk {
+    pub fn of(r: &Request, body: &Body) -> SingleChunk {
+        if !r.reply.chunked || r.reply.head_only {
+            return SingleChunk::Unframed;
+        }
+        SingleChunk::Framed(body.length().and_then(|length| usize::try_from(length).ok()).unwrap_or(0))
+    }
+    /// Appends the octets before the body.
+    pub fn begin(&self, out: &mut Vec<u8>) {
+        if let SingleChunk::Framed(length) = self {
+            wire_h1::encode_chunk_head(*length, out);
+        }
+    }
+    /// Returns the octets after the body.
+    pub fn end(&self) -> &'static [u8] {
+        match self {
+            SingleChunk::Unframed => b"",
+            SingleChunk::Framed(0) => b"0\r\n\r\n",
+            SingleChunk::Framed(_) => b"\r\n0\r\n\r\n",
+        }
     }
 }
 

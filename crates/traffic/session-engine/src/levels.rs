@@ -11,14 +11,16 @@ pub struct Level {
     pub input: Box<dyn Any>,
     /// The resolved plan of the table's type.
     pub plan: Arc<dyn Any + Send + Sync>,
+    /// A directive of the table is set, here or at an enclosing level.
+    pub is_given: bool,
     /// Level shared by all inner blocks without input, created on demand; `None`: this level.
     silent: OnceCell<Option<Rc<Level>>>,
 }
 
 impl Level {
-    fn new(table: &Table, input: Box<dyn Any>) -> Rc<Level> {
+    fn new(table: &Table, input: Box<dyn Any>, is_given: bool) -> Rc<Level> {
         let plan = (table.resolve)(&*input);
-        Rc::new(Level { input, plan, silent: OnceCell::new() })
+        Rc::new(Level { input, plan, is_given, silent: OnceCell::new() })
     }
 
     fn of_silent(self: &Rc<Level>, table: &Table) -> Rc<Level> {
@@ -27,7 +29,7 @@ impl Level {
             let mut blank = (table.blank)();
             (table.inherit)(&mut *blank, &*self.input);
             let whole = (table.given)(&*blank).len() == (table.given)(&*self.input).len();
-            (!whole).then(|| Level::new(table, blank))
+            (!whole).then(|| Level::new(table, blank, self.is_given))
         });
         inner.as_ref().unwrap_or(self).clone()
     }
@@ -46,16 +48,47 @@ pub fn of(
             (Some(outer), None) => outer.of_silent(table),
             (Some(outer), Some(mut own)) => {
                 (table.inherit)(&mut *own, &*outer.input);
-                Level::new(table, own)
+                Level::new(table, own, true)
             }
             (None, own) => {
+                let is_given = own.is_some();
                 let mut own = own.unwrap_or_else(|| (table.blank)());
                 (table.fill)(&mut *own, cx);
-                Level::new(table, own)
+                Level::new(table, own, is_given)
             }
         }
     };
     tables.iter().enumerate().map(level).collect()
+}
+
+/// The levels of a block's inner blocks.
+pub struct InnerLevels<'l> {
+    outer: &'l [Rc<Level>],
+    /// Levels of an inner block without input of its own.
+    silent: Vec<Rc<Level>>,
+}
+
+impl<'l> InnerLevels<'l> {
+    pub fn new(outer: &'l [Rc<Level>]) -> InnerLevels<'l> {
+        InnerLevels { outer, silent: Vec::new() }
+    }
+    /// [`of`] for one of the inner blocks.
+    pub fn of(&mut self, tables: &[(Table, usize)], block: &mut Block<'_>) -> Vec<Rc<Level>> {
+        if self.silent.is_empty() {
+            self.silent = tables.iter().zip(self.outer).map(|((table, _), outer)| outer.of_silent(table)).collect();
+        }
+        let mut levels = self.silent.clone();
+        for (index, mut own) in block.take_all() {
+            let Some(at) = tables.iter().position(|(_, table)| *table == index) else { continue };
+            if let (Some((table, _)), Some(outer), Some(level)) =
+                (tables.get(at), self.outer.get(at), levels.get_mut(at))
+            {
+                (table.inherit)(&mut *own, &*outer.input);
+                *level = Level::new(table, own, true);
+            }
+        }
+        levels
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::variable::{VarId, Variables};
 use conf_schema::{Cx, Problem};
 use std::collections::HashMap;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Match steps at most: `(a+)+$` must not block a thread. Exceeding it is an error, so that expensive input cannot pass
 /// an access rule.
@@ -19,11 +19,34 @@ pub struct MatchFailed(pub String);
 
 /// Compiled patterns of a configuration by text and case sensitivity; servers share many.
 #[derive(Default)]
-struct Compiled(HashMap<(Box<[u8]>, bool), Arc<Regex>>);
+struct Compiled(HashMap<(Box<[u8]>, bool), Arc<Expression>>);
+
+/// An expression, translated to machine code before its first match: that costs more than the rest of its compilation,
+/// and the master process matches none.
+struct Expression {
+    checked: Regex,
+    text: Box<str>,
+    caseless: bool,
+    fast: OnceLock<Option<Regex>>,
+}
+
+impl Expression {
+    fn new(text: String, caseless: bool) -> Result<Expression, pcre2::Error> {
+        let checked = RegexBuilder::new().caseless(caseless).build(&text)?;
+        Ok(Expression { checked, text: text.into(), caseless, fast: OnceLock::new() })
+    }
+    fn for_matching(&self) -> &Regex {
+        let fast = self.fast.get_or_init(|| {
+            let mut builder = RegexBuilder::new();
+            builder.caseless(self.caseless).jit_if_available(true).build(&self.text).ok()
+        });
+        fast.as_ref().unwrap_or(&self.checked)
+    }
+}
 
 /// A compiled pattern; named groups set variables.
 pub struct Pattern<S> {
-    regex: Arc<Regex>,
+    regex: Arc<Expression>,
     text: Box<[u8]>,
     /// `FILE:LINE` in the configuration; empty for patterns of requests.
     place: Box<str>,
@@ -60,8 +83,8 @@ impl<S: Session> Pattern<S> {
     /// Compiles a pattern of a request (SSI); returns its named groups.
     pub fn at_run_time(text: &[u8]) -> Result<(Self, Vec<(usize, String)>), String> {
         let limited = format!("(*LIMIT_MATCH={MATCH_STEPS_MAX}){}", String::from_utf8_lossy(text));
-        let regex = RegexBuilder::new().jit_if_available(true).build(&limited).map_err(|e| e.to_string())?;
-        let names = regex.capture_names().iter().enumerate();
+        let regex = Expression::new(limited, false).map_err(|e| e.to_string())?;
+        let names = regex.checked.capture_names().iter().enumerate();
         let names = names.filter_map(|(group, name)| Some((group, name.clone()?))).collect();
         let regex = Arc::new(regex);
         Ok((Pattern { regex, text: text.into(), place: Box::default(), names: Vec::new(), of: PhantomData }, names))
@@ -74,7 +97,7 @@ impl<S: Session> Pattern<S> {
         }
         let shown = String::from_utf8_lossy(text).into_owned();
         let limited = format!("(*LIMIT_MATCH={MATCH_STEPS_MAX}){shown}");
-        let regex = RegexBuilder::new().caseless(caseless).jit_if_available(true).build(&limited).map_err(|e| {
+        let regex = Expression::new(limited.clone(), caseless).map_err(|e| {
             let words = e.to_string();
             let words = words.split(": ").last().unwrap_or("error").to_string();
             let at = e.offset().map_or(0, |o| o.saturating_sub(limited.len() - shown.len()));
@@ -90,11 +113,11 @@ impl<S: Session> Pattern<S> {
         Pattern::of(cx, regex, text)
     }
     /// Returns the pattern for this position of the configuration, with the variables of its named groups.
-    fn of(cx: &mut Cx, regex: Arc<Regex>, text: &[u8]) -> Result<Self, Problem> {
+    fn of(cx: &mut Cx, regex: Arc<Expression>, text: &[u8]) -> Result<Self, Problem> {
         let place = cx.place().into_boxed_str();
         let variables = cx.get::<Variables<S>>();
         let mut names = Vec::new();
-        for (group, name) in regex.capture_names().iter().enumerate() {
+        for (group, name) in regex.checked.capture_names().iter().enumerate() {
             if let Some(name) = name {
                 names.push((group, variables.group(name)?));
             }
@@ -105,16 +128,17 @@ impl<S: Session> Pattern<S> {
         &self.text
     }
     pub fn groups(&self) -> usize {
-        self.regex.captures_len() - 1
+        self.regex.checked.captures_len() - 1
     }
     /// Matches without captures. Fails beyond the limit.
     pub fn is_match(&self, subject: &[u8]) -> Result<bool, MatchFailed> {
-        self.regex.is_match(subject).map_err(|e| self.failed(subject, &e))
+        self.regex.for_matching().is_match(subject).map_err(|e| self.failed(subject, &e))
     }
     /// Matches with captures. Fails beyond the limit.
     pub fn captures(&self, subject: &[u8], into: &mut Captures) -> Result<bool, MatchFailed> {
-        let mut places: CaptureLocations = self.regex.capture_locations();
-        if self.regex.captures_read(&mut places, subject).map_err(|e| self.failed(subject, &e))?.is_none() {
+        let regex = self.regex.for_matching();
+        let mut places: CaptureLocations = regex.capture_locations();
+        if regex.captures_read(&mut places, subject).map_err(|e| self.failed(subject, &e))?.is_none() {
             return Ok(false);
         }
         into.subject.clear();

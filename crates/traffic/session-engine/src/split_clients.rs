@@ -82,7 +82,11 @@ struct Split<S> {
 
 impl<S: Session> Compute<S> for Split<S> {
     fn get(&self, r: &mut S, out: &mut Vec<u8>) -> bool {
-        let hash = murmur2(&self.source.eval(r));
+        // The source is written behind `out`, and removed again.
+        let start = out.len();
+        self.source.write(r, out);
+        let hash = murmur2(out.get(start..).unwrap_or_default());
+        out.truncate(start);
         if let Some((_, value)) = self.shares.iter().find(|(end, _)| hash < *end || *end == 0) {
             out.extend_from_slice(value);
         }

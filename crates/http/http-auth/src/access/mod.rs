@@ -14,6 +14,9 @@ impl Feature for Access {
     fn table(&self) -> Table {
         access::table(Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(list) = access::list(&**conf) {
             block.handle(HandlerOrder::Access, Arc::new(Check(list)));

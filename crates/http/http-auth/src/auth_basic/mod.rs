@@ -34,6 +34,9 @@ impl Feature for AuthBasic {
     fn table(&self) -> Table {
         AuthConf::table("auth_basic", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<AuthConf>() else { return Ok(()) };
         if let Some(file) = &conf.auth_basic_user_file

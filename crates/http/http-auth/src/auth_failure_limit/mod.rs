@@ -96,6 +96,9 @@ impl Feature for AuthFailureLimit {
     fn table(&self) -> Table {
         FailureConf::table("auth_failure_limit", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<FailureConf>() else { return Ok(()) };
         let Limit::By { zone, burst } = &conf.auth_failure_limit else { return Ok(()) };

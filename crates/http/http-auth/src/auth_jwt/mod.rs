@@ -121,6 +121,9 @@ impl Feature for AuthJwt {
     fn variables(&self) -> &'static [Builtin] {
         variables::ROWS
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<JwtConf>() else { return Ok(()) };
         if conf.auth_jwt.realm.as_literal() == Some(b"off") && conf.auth_jwt.token.is_none() {

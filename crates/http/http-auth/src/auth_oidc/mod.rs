@@ -45,6 +45,9 @@ impl Feature for AuthOidc {
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         Providers::connect(http.cx)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<OidcConf>() else { return Ok(()) };
         let all = block.cx.get::<Providers>().0.clone();

@@ -54,6 +54,9 @@ impl Feature for AuthRequest {
     fn table(&self) -> Table {
         AuthRequestConf::table("auth_request", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<AuthRequestConf>() else { return Ok(()) };
         if conf.auth_request.0 != b"off" {

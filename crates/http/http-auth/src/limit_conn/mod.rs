@@ -43,6 +43,9 @@ impl Feature for LimitConn {
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<ConnConf>() else { return Ok(()) };
         let Some(limits) = &conf.limit_conn else { return Ok(()) };

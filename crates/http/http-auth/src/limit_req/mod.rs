@@ -143,6 +143,9 @@ impl Feature for LimitReq {
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<ReqConf>() else { return Ok(()) };
         let Some(lines) = &conf.limit_req else { return Ok(()) };

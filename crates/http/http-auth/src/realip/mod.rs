@@ -72,6 +72,9 @@ impl Feature for Realip {
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<RealipConf>() else { return Ok(()) };
         let Some(from) = &conf.set_real_ip_from else { return Ok(()) };

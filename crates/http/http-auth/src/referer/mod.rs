@@ -79,6 +79,9 @@ impl Feature for Referer {
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(referers) = conf.downcast_ref::<RefererConf>().and_then(|c| c.valid_referers.as_ref()) else {
             return Ok(());

@@ -53,6 +53,9 @@ impl Feature for SecureLink {
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<LinkConf>() else { return Ok(()) };
         let link = match (&conf.secure_link_secret, &conf.secure_link, &conf.secure_link_md5) {

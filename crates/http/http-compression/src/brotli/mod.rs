@@ -45,6 +45,9 @@ impl Feature for Brotli {
     fn table(&self) -> Table {
         BrotliConf::table("brotli", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<BrotliConf>() else { return Ok(()) };
         if conf.brotli_static != StaticMode::Off {

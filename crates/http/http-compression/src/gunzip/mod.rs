@@ -28,6 +28,9 @@ impl Feature for Gunzip {
     fn table(&self) -> Table {
         GunzipConf::table("gunzip", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if conf.downcast_ref::<GunzipConf>().is_some_and(|c| c.gunzip) {
             block.location.filters.push((FilterOrder::Gunzip, Arc::new(Inflate)));

@@ -21,6 +21,9 @@ impl Feature for GzipStatic {
     fn table(&self) -> Table {
         GzipStaticConf::table("gzip_static", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<GzipStaticConf>()
             && conf.gzip_static != StaticMode::Off

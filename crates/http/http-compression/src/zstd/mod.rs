@@ -43,6 +43,9 @@ impl Feature for Zstd {
     fn table(&self) -> Table {
         ZstdConf::table("zstd", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<ZstdConf>() else { return Ok(()) };
         if conf.zstd_static != StaticMode::Off {

@@ -41,6 +41,9 @@ impl Feature for Autoindex {
     fn table(&self) -> Table {
         AutoindexConf::table("autoindex", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<AutoindexConf>() else { return Ok(()) };
         if conf.autoindex {

@@ -28,6 +28,9 @@ impl Feature for EmptyGif {
     fn table(&self) -> Table {
         GifConf::table("empty_gif", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if conf.downcast_ref::<GifConf>().is_some_and(|conf| conf.empty_gif.is_some()) {
             block.location.content = Some(Arc::new(Pixel));

@@ -26,6 +26,9 @@ impl Feature for FlvFeature {
     fn table(&self) -> Table {
         FlvConf::table("flv", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if conf.downcast_ref::<FlvConf>().is_some_and(|conf| conf.flv.is_some()) {
             block.handle(HandlerOrder::Video, Arc::new(Flv));

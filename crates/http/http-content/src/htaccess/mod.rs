@@ -50,6 +50,9 @@ impl Feature for HtaccessFeature {
         )];
         VARIABLES
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<HtaccessConf>() else { return Ok(()) };
         if conf.htaccess {

@@ -188,6 +188,9 @@ impl Feature for ImageFilter {
     fn table(&self) -> Table {
         ImageConf::table("image_filter", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<ImageConf>() else { return Ok(()) };
         if let Some(asked) = conf.image_filter.clone().filter(|asked| asked.mode != Mode::Off) {

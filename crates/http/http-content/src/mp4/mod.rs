@@ -44,6 +44,9 @@ impl Feature for Mp4Feature {
     fn table(&self) -> Table {
         Mp4Conf::table("mp4", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<Mp4Conf>() else { return Ok(()) };
         if conf.mp4.is_some() {

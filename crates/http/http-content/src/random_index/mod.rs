@@ -23,6 +23,9 @@ impl Feature for RandomIndex {
     fn table(&self) -> Table {
         RandomConf::table("random_index", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if conf.downcast_ref::<RandomConf>().is_some_and(|conf| conf.random_index) {
             block.handle(HandlerOrder::RandomIndex, Arc::new(Choose));

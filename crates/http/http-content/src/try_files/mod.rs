@@ -65,6 +65,9 @@ impl Feature for TryFiles {
     fn table(&self) -> Table {
         TryConf::table("try_files", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(Own(candidates)) = conf.downcast_ref::<TryConf>().and_then(|c| c.try_files.clone()) {
             block.handle(HandlerOrder::TryFiles, Arc::new(candidates));

@@ -132,6 +132,9 @@ impl Feature for ApiFeature {
     fn plan_order(&self) -> PlanOrder {
         PlanOrder::Around
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let said = conf.downcast_ref::<ApiConf>().and_then(|conf| conf.api.as_ref());
         let Some(Own(given)) = said.filter(|_| block.context == Contexts::location) else { return Ok(()) };

@@ -50,6 +50,9 @@ impl Feature for ExplainFeature {
     fn table(&self) -> Table {
         ExplainConf::table("explain", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<ExplainConf>() else { return Ok(()) };
         let allowed = &conf.tidegate_explain;

@@ -52,6 +52,9 @@ impl Feature for MetricsPage {
     fn table(&self) -> Table {
         MetricsConf::table("metrics_page", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let said = conf.downcast_ref::<MetricsConf>().and_then(|conf| conf.metrics.as_ref());
         if let Some(Own(Given(format))) = said.filter(|_| block.context == Contexts::location) {

@@ -31,7 +31,14 @@ impl Handler for Start {
         }
         let sampled = self.trace.as_ref().is_some_and(|trace| match trace.as_literal() {
             Some(text) => matches!(text, b"on" | b"1"),
-            None => matches!(trace.eval(r).as_slice(), b"on" | b"1"),
+            None => {
+                let mut value = std::mem::take(&mut r.scratch);
+                value.clear();
+                trace.write(r, &mut value);
+                let is_on = matches!(value.as_slice(), b"on" | b"1");
+                r.scratch = value;
+                is_on
+            }
         });
         if !sampled && !self.settings.extracts && !self.settings.injects {
             return Flow::Declined;
@@ -41,7 +48,7 @@ impl Handler for Start {
         span.tries.set(self.settings.tries);
         if self.settings.injects {
             span.injected.set(true);
-            r.set_incoming(b"traceparent", traceparent(&span.trace_id, &span.span_id, sampled).as_bytes());
+            r.set_incoming(b"traceparent", &traceparent(&span.trace_id, &span.span_id, sampled));
             r.set_incoming(b"tracestate", &span.state);
         }
         Flow::Declined
@@ -65,19 +72,19 @@ fn ensure(r: &mut Request) -> Rc<RequestSpan> {
     }
     let extracts = r.loc().ext::<Settings>().map(|settings| settings.extracts);
     let parent = extracts.unwrap_or(false).then(|| extract(r)).flatten();
-    let mut span = RequestSpan::begin();
-    if let Some((parent, state)) = parent {
-        span.trace_id = parent.trace_id;
-        (span.parent_id, span.parent_sampled) = (Some(parent.span_id), parent.sampled);
-        span.state = state;
-    }
+    let span = match parent {
+        None => RequestSpan::begin(),
+        Some((parent, state)) => {
+            let mut span = RequestSpan::of(parent.trace_id);
+            (span.parent_id, span.parent_sampled, span.state) = (Some(parent.span_id), parent.sampled, state);
+            span
+        }
+    };
     r.span.insert(Rc::new(span)).clone()
 }
 
 fn put(octets: &[u8], out: &mut Vec<u8>) -> bool {
-    let mut text = String::with_capacity(octets.len() * 2);
-    hex(octets, &mut text);
-    out.extend_from_slice(text.as_bytes());
+    hex(octets, out);
     true
 }
 

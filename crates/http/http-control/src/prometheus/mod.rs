@@ -64,6 +64,9 @@ impl Feature for PrometheusFeature {
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let said = conf.downcast_ref::<PrometheusConf>().and_then(|conf| conf.prometheus.as_ref());
         let Some(Own(Named(name))) = said.filter(|_| block.context == Contexts::location) else { return Ok(()) };

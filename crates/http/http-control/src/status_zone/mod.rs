@@ -40,6 +40,9 @@ impl Feature for StatusZone {
     fn table(&self) -> Table {
         ZoneConf::table("status_zone", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let said = conf.downcast_ref::<ZoneConf>().and_then(|conf| conf.status_zone.as_ref());
         let Some((name, of_server)) = said.and_then(|said| Some((said.name.as_deref()?, said.of_server))) else {

@@ -34,6 +34,9 @@ impl Feature for StubStatus {
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if conf.downcast_ref::<StatusConf>().is_some_and(|conf| conf.stub_status.is_some()) {
             block.location.content = Some(Arc::new(Page));

@@ -225,7 +225,7 @@ impl Feature for VhostTrafficStatus {
             };
             let outer_lines = outer.vhost_traffic_status_filter_by_set_key.iter().flat_map(|given| &given.value.0);
             if let Some(own) = &mut inner.vhost_traffic_status_filter_by_set_key {
-                own.value.0.extend(outer_lines.filter(|line| line.is_global).cloned());
+                std::rc::Rc::make_mut(own).value.0.extend(outer_lines.filter(|line| line.is_global).cloned());
             }
             inner.inherit(outer);
         };

@@ -72,9 +72,9 @@ pub struct Request {
 
 /// Formats an id in hexadecimal.
 fn digits(octets: &[u8]) -> String {
-    let mut out = String::with_capacity(octets.len() * 2);
+    let mut out = Vec::new();
     crate::span::hex(octets, &mut out);
-    out
+    String::from_utf8(out).unwrap_or_default()
 }
 
 /// A folder's response to an error (`htaccess`).

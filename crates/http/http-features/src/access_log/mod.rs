@@ -34,7 +34,7 @@ impl Feature for AccessLog {
             if let (None, Some(path)) = (&input.access_log, cx.get::<DefaultAccessLog>().0.clone()) {
                 let line = conf_schema::table::synthetic("access_log", &format!("{}", path.display()));
                 if let Ok(value) = Logs::parse(cx, &line) {
-                    input.access_log = Some(conf_schema::Given { value, at: conf_schema::At::default() });
+                    input.access_log = Some(conf_schema::Given::new(value, conf_schema::At::default()));
                 }
             }
             input.fill(cx);

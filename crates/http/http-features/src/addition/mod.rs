@@ -40,6 +40,9 @@ impl Feature for Addition {
     fn table(&self) -> Table {
         AdditionConf::table("addition", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<AdditionConf>() else { return Ok(()) };
         if uri(&conf.add_before_body).or(uri(&conf.add_after_body)).is_some() {

@@ -75,6 +75,9 @@ impl Feature for Charset {
     fn table(&self) -> Table {
         CharsetConf::table("charset", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<CharsetConf>() else { return Ok(()) };
         let target = conf.charset.0.clone();

@@ -46,6 +46,9 @@ impl Feature for DegradationFeature {
     fn table(&self) -> Table {
         DegradationConf::table("degradation", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<DegradationConf>() else { return Ok(()) };
         if let (Some(Limit(bytes)), Some(answer)) = (conf.degradation, conf.degrade)

@@ -25,6 +25,9 @@ impl Feature for EarlyBody {
     fn table(&self) -> Table {
         EarlyBodyConf::table("early_body", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conditions) = conf.downcast_ref::<EarlyBodyConf>().and_then(|c| c.client_body_early_read.as_ref())
         else {

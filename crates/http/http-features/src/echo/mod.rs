@@ -69,6 +69,9 @@ impl Feature for Echo {
     fn variables(&self) -> &'static [Builtin] {
         variables::ALL
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<EchoConf>() else { return Ok(()) };
         let lines = [

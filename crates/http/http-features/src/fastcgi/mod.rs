@@ -96,6 +96,9 @@ impl Feature for Fastcgi {
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<FastcgiConf>() else { return Ok(()) };
         let pass = conf.pass_conf();

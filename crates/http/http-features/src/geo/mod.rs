@@ -20,6 +20,9 @@ impl Feature for Geo {
     fn table(&self) -> Table {
         GeoConf::table("geo", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
         Ok(())
     }

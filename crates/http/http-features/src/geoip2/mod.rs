@@ -51,6 +51,9 @@ impl Feature for Geoip2Feature {
         }
         Ok(())
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
         Ok(())
     }

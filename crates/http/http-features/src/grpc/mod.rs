@@ -115,6 +115,9 @@ impl Feature for Grpc {
     fn table(&self) -> Table {
         GrpcConf::table("grpc", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<GrpcConf>() else { return Ok(()) };
         let Some(Own(PassTo(target))) = conf.grpc_pass.clone() else { return Ok(()) };

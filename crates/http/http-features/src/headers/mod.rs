@@ -13,6 +13,7 @@ use http_engine::{
     BlockPlan, Body, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, Str, Template,
 };
 use std::any::Any;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -99,6 +100,9 @@ impl Feature for Headers {
         table.inherit = inherit;
         table
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<HeadersConf>() else { return Ok(()) };
         let fields = conf.add_header.clone().map(|f| f.0).unwrap_or_default();
@@ -128,15 +132,15 @@ fn inherit(inner: &mut dyn Any, outer: &dyn Any) {
 }
 
 fn lists(
-    own: Option<Given<Fields>>,
-    outer: Option<Given<Fields>>,
-    how: &Option<Given<Inherit>>,
-) -> Option<Given<Fields>> {
+    own: Option<Rc<Given<Fields>>>,
+    outer: Option<Rc<Given<Fields>>>,
+    how: &Option<Rc<Given<Inherit>>>,
+) -> Option<Rc<Given<Fields>>> {
     match (how.as_ref().map_or(Inherit::On, |given| given.value), own, outer) {
         (Inherit::Off, own, _) => own,
         (_, None, outer) => outer,
         (Inherit::Merge, Some(mut own), Some(outer)) => {
-            own.value.append(outer.value);
+            Rc::make_mut(&mut own).value.append(outer.value.clone());
             Some(own)
         }
         (_, own, _) => own,

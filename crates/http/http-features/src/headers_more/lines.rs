@@ -4,6 +4,7 @@ use conf_schema::{Cx, Directive, Given, Problem, Value};
 use http_engine::Template;
 use http_engine::clean::one_line;
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Options of one of the four directives.
@@ -84,7 +85,7 @@ impl<K> Lines<K> {
 
 impl<K: Clone> Lines<K> {
     /// Prepends the enclosing block's lines.
-    pub fn under(inner: &mut Option<Given<Lines<K>>>, outer: &Option<Given<Lines<K>>>, depth: usize) {
+    pub fn under(inner: &mut Option<Rc<Given<Lines<K>>>>, outer: &Option<Rc<Given<Lines<K>>>>, depth: usize) {
         let Some(own) = inner else {
             inner.clone_from(outer);
             return;
@@ -92,7 +93,7 @@ impl<K: Clone> Lines<K> {
         let mut all = outer.as_ref().map(|given| given.value.all.clone()).unwrap_or_default();
         let deeper = |line: &Arc<Line>| Arc::new(Line { depth, ..Line::clone(line) });
         all.extend(own.value.all.iter().map(deeper));
-        own.value.all = all;
+        Rc::make_mut(own).value.all = all;
     }
 }
 

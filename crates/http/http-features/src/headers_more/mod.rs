@@ -47,6 +47,9 @@ impl Feature for HeadersMore {
         };
         table
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<MoreConf>() else { return Ok(()) };
         let incoming = joined(

@@ -108,6 +108,9 @@ impl Feature for HealthCheck {
     fn table(&self) -> Table {
         HealthConf::table("health_check", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<HealthConf>() else { return Ok(()) };
         let Some(Own(Checks(checks))) = conf.health_check.clone().filter(|_| block.context == Contexts::location)

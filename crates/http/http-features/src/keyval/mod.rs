@@ -39,6 +39,9 @@ impl Feature for KeyvalFeature {
         }
         Ok(())
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
         Ok(())
     }

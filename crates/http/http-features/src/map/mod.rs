@@ -25,6 +25,9 @@ impl Feature for Map {
     fn table(&self) -> Table {
         MapConf::table("map", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
         Ok(())
     }

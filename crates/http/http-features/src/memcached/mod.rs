@@ -74,6 +74,9 @@ impl Feature for MemcachedFeature {
     fn table(&self) -> Table {
         MemcachedConf::table("memcached", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<MemcachedConf>() else { return Ok(()) };
         let Some(Own(PassTo { target, key })) = conf.memcached_pass.clone() else { return Ok(()) };

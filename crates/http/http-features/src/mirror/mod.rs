@@ -52,6 +52,9 @@ impl Feature for Mirror {
     fn table(&self) -> Table {
         MirrorConf::table("mirror", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<MirrorConf>() else { return Ok(()) };
         let Targets { uris, .. } = &conf.mirror;

@@ -150,6 +150,9 @@ impl Feature for Proxy {
     fn variables(&self) -> &'static [Builtin] {
         variables::ROWS
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<ProxyConf>() else { return Ok(()) };
         let pass = conf.pass_conf();

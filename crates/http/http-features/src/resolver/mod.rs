@@ -32,6 +32,9 @@ impl Feature for Resolver {
         (area.resolving, area.timeout) = (resolving, Some(timeout));
         Ok(())
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<ResolverConf>() else { return Ok(()) };
         if let Some(ResolverLine(resolver)) = &conf.resolver {

@@ -51,6 +51,9 @@ impl Feature for Scgi {
     fn table(&self) -> Table {
         ScgiConf::table("scgi", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<ScgiConf>() else { return Ok(()) };
         let pass = conf.pass_conf();

@@ -252,6 +252,9 @@ impl Feature for SetMisc {
         // The block's script takes the lines.
         PlanOrder::Before
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<SetMiscConf>() else { return Ok(()) };
         let SetMiscConf {

@@ -39,6 +39,9 @@ impl Feature for SliceFeature {
     fn plan_order(&self) -> PlanOrder {
         PlanOrder::Around
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(size) = conf.downcast_ref::<SliceConf>().map(|conf| conf.slice.0).filter(|size| *size > 0) else {
             return Ok(());

@@ -21,6 +21,9 @@ impl Feature for SplitClients {
     fn table(&self) -> Table {
         SplitConf::table("split_clients", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
         Ok(())
     }

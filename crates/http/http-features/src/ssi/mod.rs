@@ -76,6 +76,9 @@ impl Feature for Ssi {
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<SsiConf>() else { return Ok(()) };
         if conf.ssi {

@@ -78,6 +78,9 @@ impl Feature for SubFilter {
     fn table(&self) -> Table {
         SubConf::table("sub_filter", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<SubConf>() else { return Ok(()) };
         let Some(Pairs(pairs)) = &conf.sub_filter else { return Ok(()) };

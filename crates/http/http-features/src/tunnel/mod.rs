@@ -68,6 +68,9 @@ impl Feature for Tunnel {
     fn table(&self) -> Table {
         TunnelConf::table("tunnel", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<TunnelConf>() else { return Ok(()) };
         let Some(Own(PassTo(target))) = conf.tunnel_pass.clone() else { return Ok(()) };

@@ -165,6 +165,9 @@ impl Feature for UploadProgress {
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<UploadConf>() else { return Ok(()) };
         let id = conf.upload_progress_header.0.clone();

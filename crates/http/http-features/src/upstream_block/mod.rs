@@ -76,6 +76,9 @@ impl Feature for UpstreamBlock {
     fn table(&self) -> Table {
         UpstreamConf::table("upstream_block", Area::HttpUpstream)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
         Ok(())
     }

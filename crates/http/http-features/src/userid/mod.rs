@@ -97,6 +97,9 @@ impl Feature for UserId {
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<UserConf>() else { return Ok(()) };
         if conf.userid == Mode::Off {

@@ -66,6 +66,9 @@ impl Feature for Uwsgi {
     fn table(&self) -> Table {
         UwsgiConf::table("uwsgi", Area::Http)
     }
+    fn acts_by_default(&self) -> bool {
+        false
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<UwsgiConf>() else { return Ok(()) };
         let pass = conf.pass_conf();

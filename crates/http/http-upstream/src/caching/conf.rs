@@ -446,10 +446,10 @@ macro_rules! cache_directives {
                 let caches = inner.$cache.as_ref().filter(|given| !matches!(given.value, CacheName::Off)).map(|g| g.at);
                 let stores = inner.$store.as_ref().filter(|given| !matches!(given.value, StoreTo::Off)).map(|g| g.at);
                 if let Some(at) = caches {
-                    inner.$store.get_or_insert(conf_schema::Given { value: StoreTo::Off, at });
+                    inner.$store.get_or_insert(conf_schema::Given::new(StoreTo::Off, at));
                 }
                 if let Some(at) = stores {
-                    inner.$cache.get_or_insert(conf_schema::Given { value: CacheName::Off, at });
+                    inner.$cache.get_or_insert(conf_schema::Given::new(CacheName::Off, at));
                 }
             }
         }

@@ -20,6 +20,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use upstream::{Came, End, Event, PeerLease, Wrong};
 
+/// The start of a body, received with its head.
+#[derive(Default)]
+pub struct Received {
+    pub bytes: Bytes,
+    /// An error after these bytes.
+    pub wrong: Option<Wrong>,
+}
+
 pub struct UpstreamBody {
     /// `None`: after the end of the response.
     io: Option<Box<Io>>,
@@ -135,7 +143,7 @@ impl UpstreamBody {
     pub fn new(
         io: Box<Io>,
         active: PeerLease,
-        first: Bytes,
+        received: Received,
         timeout: Duration,
         started: base::clock::Instant,
         ahead: Option<Ahead>,
@@ -143,11 +151,11 @@ impl UpstreamBody {
         UpstreamBody {
             io: Some(io),
             active,
-            first,
+            first: received.bytes,
             timeout,
             started,
             ahead,
-            broken: None,
+            broken: received.wrong.map(|Wrong(words)| words),
             rate: None,
             trailers: None,
             sends_on: false,
@@ -272,7 +280,9 @@ impl BodySource for UpstreamBody {
                 }
             }
         }
-        if let Some(words) = self.broken.take() {
+        if self.first.is_empty()
+            && let Some(words) = self.broken.take()
+        {
             return self.failed(r, &words);
         }
         match self.poll_server(cx, r) {

@@ -1,6 +1,6 @@
 //! Passes a request to servers, one after the other until one responds.
 
-use super::body::{self, Ahead, UpstreamBody};
+use super::body::{self, Ahead, Received, UpstreamBody};
 use super::conf::{IgnoreHeaders, NextUpstream};
 use super::conversation::{Io, Trial, read_head, said, send_request};
 use super::failure::{Failure, Outgoing, TIMED_OUT, note, note_at, status_bit};
@@ -537,7 +537,7 @@ fn is_usual(e: &std::io::Error) -> bool {
 }
 
 /// Returns the body if all of it came with its head; otherwise the bytes so far, as an error.
-fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Bytes> {
+fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Received> {
     let mut all = Bytes::new();
     loop {
         match stream.buffered() {
@@ -550,7 +550,8 @@ fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Bytes> {
                 }
                 return Ok(all);
             }
-            _ => return Err(all),
+            Ok(_) => return Err(Received { bytes: all, wrong: None }),
+            Err(wrong) => return Err(Received { bytes: all, wrong: Some(wrong) }),
         }
     }
 }
@@ -655,23 +656,29 @@ pub fn accept(
     let recipe = if buffering && !headless::is(head) { storage::recipe(plan, r, head, head_text) } else { None };
     let trailers = conf.pass_trailers && (length == BodyLength::Chunked || plan.protocol.multiplexes());
     let rate = if buffering { conf.limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
-    let mut first = Bytes::new();
+    let mut first = Received::default();
     // (nginx serves a single range at most of upstream responses: they take the long way.)
-    let short = matches!(length, BodyLength::Exact(n) if n <= behind as u64);
+    let may_be_here = match length {
+        BodyLength::Exact(n) => n <= behind as u64,
+        BodyLength::None => true,
+        // The end is told apart from the body: by a chunk, a record or the end of a stream.
+        BodyLength::Chunked | BodyLength::UntilClose => behind > 0 && !trailers,
+    };
     if recipe.is_none() && r.is_head() && matches!(length, BodyLength::Exact(1..)) {
         // (For protocols without HEAD.) The body is not read, so that the connection cannot be reused.
         return Ok(Flow::Content(Body::Empty));
     }
-    if recipe.is_none() && (short || length == BodyLength::None) && rate == 0 && !r.out.ranges_allowed {
+    if recipe.is_none() && may_be_here && rate == 0 && !r.out.ranges_allowed {
         match at_once(r, &mut io.stream) {
             Ok(body) => {
                 if let Some(one) = UpstreamState::last(r) {
                     one.whole_ms = Some(ms);
                 }
+                r.out.undeclared_length = matches!(length, BodyLength::Chunked | BodyLength::UntilClose);
                 io.stream.finish(&active.group().keepalive);
                 return Ok(Flow::Content(if body.is_empty() { Body::Empty } else { Body::Bytes(body) }));
             }
-            Err(some) => first = some,
+            Err(received) => first = received,
         }
     }
     let memory = conf.buffers.count * conf.buffers.size + conf.buffer_size;
