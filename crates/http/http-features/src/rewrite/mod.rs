@@ -58,9 +58,6 @@ impl Feature for Rewrite {
     fn table(&self) -> Table {
         RewriteConf::table("rewrite", Area::Http)
     }
-    fn acts_by_default(&self) -> bool {
-        false
-    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<RewriteConf>() else { return Ok(()) };
         let lines = [&conf.r#return, &conf.rewrite, &conf.set, &conf.r#if, &conf.r#break];
