@@ -2,6 +2,7 @@
 
 use conf_schema::{Area, Contexts, Schema, vocabulary};
 use conf_syntax::{Directive, Files, Item, directives};
+use std::collections::HashMap;
 
 pub type ScopeId = usize;
 
@@ -11,6 +12,8 @@ pub struct Scope<'t> {
     pub directive: Option<&'t Directive>,
     /// Directives in order, including those of included files.
     pub own: Vec<&'t Directive>,
+    /// Indices of `own` by directive.
+    by_name: HashMap<&'t [u8], Vec<usize>>,
     pub children: Vec<ScopeId>,
     pub parent: Option<ScopeId>,
 }
@@ -20,11 +23,15 @@ pub struct Scopes<'t> {
     pub all: Vec<Scope<'t>>,
     pub files: &'t Files,
     pub schema: &'t Schema,
+    /// Offsets of the line ends of each file.
+    line_ends: Vec<Vec<u32>>,
 }
 
 impl<'t> Scopes<'t> {
     pub fn new(schema: &'t Schema, files: &'t Files, items: &'t [Item]) -> Scopes<'t> {
-        let mut scopes = Scopes { all: Vec::new(), files, schema };
+        let ends_of = |text: &[u8]| memchr::memchr_iter(b'\n', text).map(|at| at as u32).collect();
+        let line_ends = files.all.iter().map(|file| ends_of(&file.text)).collect();
+        let mut scopes = Scopes { all: Vec::new(), files, schema, line_ends };
         scopes.add(Contexts::main, None, directives(items), None);
         scopes
     }
@@ -37,7 +44,11 @@ impl<'t> Scopes<'t> {
         parent: Option<ScopeId>,
     ) -> ScopeId {
         let id = self.all.len();
-        self.all.push(Scope { context, directive, own: own.clone(), children: Vec::new(), parent });
+        let mut by_name: HashMap<&[u8], Vec<usize>> = HashMap::new();
+        for (at, d) in own.iter().enumerate() {
+            by_name.entry(&d.name.bytes).or_default().push(at);
+        }
+        self.all.push(Scope { context, directive, own: own.clone(), by_name, children: Vec::new(), parent });
         for d in own {
             if let (Some(inner), Some(block)) = (inner_context(d, context), &d.block) {
                 let child = self.add(inner, Some(d), directives(block), Some(id));
@@ -72,10 +83,22 @@ impl<'t> Scopes<'t> {
         out
     }
     pub fn own(&self, id: ScopeId, name: &str) -> Vec<&'t Directive> {
-        self.get(id).own.iter().copied().filter(|d| d.name.bytes == name.as_bytes()).collect()
+        let scope = self.get(id);
+        let places = scope.by_name.get(name.as_bytes()).map(Vec::as_slice).unwrap_or_default();
+        places.iter().filter_map(|at| scope.own.get(*at).copied()).collect()
     }
     pub fn has(&self, id: ScopeId, name: &str) -> bool {
-        self.get(id).own.iter().any(|d| d.name.bytes == name.as_bytes())
+        self.get(id).by_name.contains_key(name.as_bytes())
+    }
+    /// Names of the directives in the block and in the enclosing blocks.
+    pub fn names_around(&self, id: ScopeId) -> impl Iterator<Item = &'t [u8]> + '_ {
+        self.around(id).flat_map(|outer| self.get(outer).by_name.keys().copied())
+    }
+    /// The file and the line, from 1, of a directive's first byte.
+    pub fn start_of(&self, d: &Directive) -> (String, u32) {
+        let ends = self.line_ends.get(d.span.file.0 as usize).map(Vec::as_slice).unwrap_or_default();
+        let line = ends.partition_point(|end| *end < d.span.start) as u32 + 1;
+        (self.files.path(d.span.file).display().to_string(), line)
     }
     /// Lines in force in a block, with the block that they come from.
     pub fn effective_at(&self, id: ScopeId, name: &str) -> Option<(ScopeId, Vec<&'t Directive>)> {

@@ -608,7 +608,10 @@ fn frame(r: &mut Request, mut body: Body) -> Body {
     match r.out.status {
         204 => {
             r.reply.head_only = true;
-            r.out.content_type = crate::Str::default();
+            // An upstream server's type is passed on, as in nginx.
+            if r.out.status_line.is_none() {
+                r.out.content_type = crate::Str::default();
+            }
             r.out.last_modified = None;
             r.out.content_length = None;
         }

@@ -3,7 +3,7 @@
 use crate::location::address;
 use crate::scope::{ScopeId, Scopes};
 use conf_schema::Contexts;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 pub fn names(scopes: &Scopes<'_>, id: ScopeId) -> Vec<String> {
     let lines = scopes.own(id, "server_name");
@@ -47,13 +47,25 @@ pub fn pairs(
     new: &Scopes<'_>,
     others: &[ScopeId],
 ) -> Vec<(Option<ScopeId>, Option<ScopeId>)> {
-    let mut free: Vec<ScopeId> = mine.to_vec();
+    let mut free: BTreeMap<ScopeId, Block> = mine.iter().map(|id| (*id, Block::of(old, *id))).collect();
     let mut found: Vec<Option<ScopeId>> = vec![None; others.len()];
-    // Best matches first: a server that lost a name must not match another that gained it.
+    let theirs: Vec<Block> = others.iter().map(|id| Block::of(new, *id)).collect();
+    // Blocks with an equal counterpart are no other's best match.
+    let mut equal: HashMap<Block, VecDeque<ScopeId>> = HashMap::new();
+    for (id, block) in &free {
+        equal.entry(block.clone()).or_default().push_back(*id);
+    }
+    for (slot, other) in found.iter_mut().zip(&theirs) {
+        *slot = equal.get_mut(other).and_then(VecDeque::pop_front);
+        if let Some(one) = slot {
+            free.remove(one);
+        }
+    }
+    // Then best matches first: a server that lost a name must not match another that gained it.
     let mut scores: Vec<(usize, usize, ScopeId)> = Vec::new();
-    for (index, other) in others.iter().enumerate() {
-        for one in mine {
-            let score = likeness(old, *one, new, *other);
+    for (index, other) in theirs.iter().enumerate().filter(|(index, _)| found.get(*index) == Some(&None)) {
+        for (one, block) in &free {
+            let score = block.likeness(other);
             if score > 0 {
                 scores.push((score, index, *one));
             }
@@ -62,34 +74,51 @@ pub fn pairs(
     scores.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
     for (_, index, one) in scores {
         if let Some(slot) = found.get_mut(index).filter(|slot| slot.is_none())
-            && free.contains(&one)
+            && free.remove(&one).is_some()
         {
             *slot = Some(one);
-            free.retain(|id| *id != one);
         }
     }
+    let free: Vec<ScopeId> = mine.iter().copied().filter(|id| free.contains_key(id)).collect();
     let matched = found.into_iter().zip(others).map(|(one, other)| (one, Some(*other)));
     matched.chain(free.into_iter().map(|one| (Some(one), None))).collect()
 }
 
-/// Similarity of two blocks; 0 for different ones.
-fn likeness(old: &Scopes<'_>, one: ScopeId, new: &Scopes<'_>, other: ScopeId) -> usize {
-    let (a, b) = (old.get(one), new.get(other));
-    if a.context != b.context {
-        return 0;
+/// Facts of a block by which it is matched.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Block {
+    Server { context: Contexts, names: BTreeSet<String>, addresses: BTreeSet<String> },
+    Other { context: Contexts, title: String },
+}
+
+impl Block {
+    fn of(scopes: &Scopes<'_>, id: ScopeId) -> Block {
+        let context = scopes.get(id).context;
+        if !matches!(context, Contexts::server | Contexts::stream_server) {
+            return Block::Other { context, title: super::title(scopes, id) };
+        }
+        let (names, addresses) = (names(scopes, id), addresses(scopes, id));
+        Block::Server { context, names: names.into_iter().collect(), addresses: addresses.into_iter().collect() }
     }
-    if !matches!(a.context, Contexts::server | Contexts::stream_server) {
-        return usize::from(super::title(old, one) == super::title(new, other));
-    }
-    let set = |list: Vec<String>| list.into_iter().collect::<HashSet<_>>();
-    let (names_a, names_b) = (set(names(old, one)), set(names(new, other)));
-    let (at_a, at_b) = (set(addresses(old, one)), set(addresses(new, other)));
-    let shared_names = names_a.intersection(&names_b).count();
-    let shared_at = at_a.intersection(&at_b).count();
-    let exact = usize::from(names_a == names_b) * 1_000 + usize::from(at_a == at_b) * 500;
-    match (shared_names, shared_at) {
-        (0, 0) => 0,
-        (0, _) if names_a.len() + names_b.len() > 2 => 0,
-        (names, at) => exact + names * 10 + at,
+    /// Similarity of two blocks; 0 for different ones.
+    fn likeness(&self, other: &Block) -> usize {
+        let (
+            Block::Server { context, names, addresses },
+            Block::Server { context: other_context, names: other_names, addresses: other_addresses },
+        ) = (self, other)
+        else {
+            return usize::from(self == other);
+        };
+        if context != other_context {
+            return 0;
+        }
+        let shared_names = names.intersection(other_names).count();
+        let shared_at = addresses.intersection(other_addresses).count();
+        let exact = usize::from(names == other_names) * 1_000 + usize::from(addresses == other_addresses) * 500;
+        match (shared_names, shared_at) {
+            (0, 0) => 0,
+            (0, _) if names.len() + other_names.len() > 2 => 0,
+            (names, at) => exact + names * 10 + at,
+        }
     }
 }

@@ -111,7 +111,9 @@ type InForce = BTreeMap<String, Vec<Line>>;
 impl Pair<'_, '_> {
     fn compare(&mut self, a: ScopeId, b: ScopeId, path: &mut Vec<String>) {
         let context = self.new.get(b).context;
-        let (before, after) = (in_force(self.old, a), in_force(self.new, b));
+        // The defaults of all other directives are in force on both sides.
+        let given: BTreeSet<&[u8]> = self.old.names_around(a).chain(self.new.names_around(b)).collect();
+        let (before, after) = (in_force(self.old, a, &given), in_force(self.new, b, &given));
         let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
         let mut told = BTreeSet::new();
         for name in names {
@@ -253,8 +255,7 @@ pub(crate) fn title(scopes: &Scopes<'_>, id: ScopeId) -> String {
 }
 
 fn place(scopes: &Scopes<'_>, d: &Directive) -> Option<(String, u32)> {
-    let (line, _) = scopes.files.line_column(d.span.file, d.span.start);
-    Some((scopes.files.path(d.span.file).display().to_string(), line))
+    Some(scopes.start_of(d))
 }
 
 fn normal(d: &Directive) -> String {
@@ -281,11 +282,13 @@ fn normal(d: &Directive) -> String {
     out
 }
 
-fn in_force(scopes: &Scopes<'_>, id: ScopeId) -> InForce {
+/// Lines in force in a block, of the `given` directives.
+fn in_force(scopes: &Scopes<'_>, id: ScopeId, given: &BTreeSet<&[u8]>) -> InForce {
     let context = scopes.get(id).context;
     let mut out = InForce::new();
     let line = |d: &&Directive| Line::new(normal(d), place(scopes, d));
-    for known in vocabulary::all().filter(|known| known.contexts.has(context)) {
+    let known = given.iter().filter_map(|name| std::str::from_utf8(name).ok()).flat_map(vocabulary::find);
+    for known in known.filter(|known| known.contexts.has(context)) {
         if BLOCKS.contains(&known.name) || REWRITE.contains(&known.name) || matches!(known.name, "allow" | "deny") {
             continue;
         }

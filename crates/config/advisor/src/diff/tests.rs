@@ -89,3 +89,17 @@ fn order_counts_where_it_does() {
     assert_eq!(got.len(), 1);
     assert_eq!((got[0].1.as_str(), &got[0].3), ("default server of *:80", &vec!["server b".to_string()]));
 }
+
+#[test]
+fn equal_servers_are_matched_one_by_one() {
+    let twin = "server { listen 80; server_name a; root /x; }";
+    let moved = "server { listen 80; server_name a b; }";
+    assert_eq!(changes(&http(&[twin, twin].concat()), &http(&[twin, twin, moved].concat())).len(), 1);
+    let gone = changes(&http(&[twin, moved, twin].concat()), &http(&[twin, moved].concat()));
+    assert_eq!(gone.len(), 1, "{gone:?}");
+    assert_eq!((gone[0].1.as_str(), gone[0].3.len()), ("server a", 0));
+    // A thousand servers take a moment, not a thousand squared.
+    let many =
+        |port: u32| (0..1000).map(|n| format!("server {{ listen {port}; server_name s{n}; }}")).collect::<String>();
+    assert!(changes(&http(&many(80)), &http(&many(80))).is_empty());
+}

@@ -175,7 +175,7 @@ pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u3
         if coding == Coding::Gzip {
             r.keep(Ratio { before: original.len() as u64, after: coded.len() as u64 });
         }
-        r.out.content_length = Some(coded.len() as u64);
+        r.out.content_length = (!r.out.undeclared_length).then_some(coded.len() as u64);
         return Ok(Body::Bytes(coded));
     }
     let encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
