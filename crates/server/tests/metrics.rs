@@ -164,7 +164,9 @@ fn every_request_is_answered_or_discarded() {
     let dead = "{upstream=\"bad\",peer=\"127.0.0.1:1\"}";
     let tries = of(&all, &format!("tidegate_upstream_peer_requests_total{dead}"));
     assert!(tries > 0, "{all:#?}");
-    assert_eq!(of(&all, &format!("tidegate_upstream_peer_fails_total{dead}")), tries);
+    // A client that leaves while its connection to the server is refused ends the try before it fails.
+    let fails = of(&all, &format!("tidegate_upstream_peer_fails_total{dead}"));
+    assert!((1..=tries).contains(&fails), "{fails} of {tries} tries failed");
     // A client that leaves between a failed try and the next one ends its request without a retry.
     let retries = of(&all, "tidegate_upstream_retries_total");
     assert!((1..=tries).contains(&retries), "{retries} retries, {tries} failed tries");

@@ -1,6 +1,7 @@
 //! The id under which a request is found elsewhere, for exemplars: that of its trace if the trace is sampled, else `$request_id`.
 
 use crate::Request;
+use http_types::Known;
 
 /// Returns the trace's id, or `$request_id` if the request has one. `None`: unknown, or the trace is not sampled.
 pub fn known(r: &Request) -> Option<[u8; 16]> {
@@ -28,7 +29,7 @@ fn trace(r: &Request) -> Option<([u8; 16], bool)> {
 
 /// Returns the trace id of a valid `traceparent` field, and whether its trace is sampled.
 fn traceparent(r: &Request) -> Option<([u8; 16], bool)> {
-    parse(r.headers().find(|(name, _)| name.eq_ignore_ascii_case(b"traceparent"))?.1)
+    parse(r.header(Known::Traceparent)?)
 }
 
 /// W3C Trace Context, section 3.2: `version-trace_id-parent_id-flags`, in lower case. Later versions may have more.

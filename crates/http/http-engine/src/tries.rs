@@ -2,7 +2,7 @@
 
 use crate::Request;
 use crate::span::{TRIES_MAX, TrySpan, new_id, traceparent};
-use http_types::{Field, Fields, Span as Place, known};
+use http_types::{Field, Fields, Known, Span as Place, known};
 
 impl Request {
     /// Returns the id of the span of a new try, which the server receives as its parent; 0 without a span.
@@ -30,7 +30,14 @@ impl Request {
 
     /// Replaces all request fields of a name by one; an empty value removes them.
     pub fn set_incoming(&mut self, name: &[u8], value: &[u8]) {
-        if self.head.fields.all.iter().any(|field| field.name.of(&self.buf).eq_ignore_ascii_case(name)) {
+        let known = known(name);
+        let is_there = match known {
+            Known::Other => {
+                self.head.fields.all.iter().any(|field| field.name.of(&self.buf).eq_ignore_ascii_case(name))
+            }
+            known => self.head.fields.first_field(known).is_some(),
+        };
+        if is_there {
             let mut others = Fields::default();
             for field in std::mem::take(&mut self.head.fields.all) {
                 if !field.name.of(&self.buf).eq_ignore_ascii_case(name) {
@@ -46,7 +53,7 @@ impl Request {
                 Place { start, end: self.buf.len() as u32 }
             };
             let (at, value) = (put(name), put(value));
-            self.head.fields.push(Field { name: at, value, known: known(name) });
+            self.head.fields.push(Field { name: at, value, known });
         }
     }
 

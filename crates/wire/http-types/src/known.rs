@@ -35,6 +35,7 @@ names! {
     WwwAuthenticate "WWW-Authenticate" AcceptRanges "Accept-Ranges" Age "Age" Refresh "Refresh" Link "Link"
     XAccelRedirect "X-Accel-Redirect" XAccelExpires "X-Accel-Expires" XAccelLimitRate "X-Accel-Limit-Rate"
     XAccelBuffering "X-Accel-Buffering" XAccelCharset "X-Accel-Charset" Status "Status"
+    Traceparent "Traceparent" Tracestate "Tracestate"
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,8 +179,9 @@ pub fn known_words(len: usize, words: Words) -> Known {
         7: "referer" Referer, "upgrade" Upgrade, "expires" Expires, "trailer" Trailer, "refresh" Refresh;
         8: "if-range" IfRange, "if-match" IfMatch, "location" Location;
         9: "x-real-ip" XRealIp, "overwrite" Overwrite;
-        10: "user-agent" UserAgent, "connection" Connection, "set-cookie" SetCookie, "keep-alive" KeepAlive;
-        11: "destination" Destination;
+        10: "user-agent" UserAgent, "connection" Connection, "set-cookie" SetCookie, "keep-alive" KeepAlive,
+            "tracestate" Tracestate;
+        11: "destination" Destination, "traceparent" Traceparent;
         12: "content-type" ContentType;
         13: "authorization" Authorization, "if-none-match" IfNoneMatch, "cache-control" CacheControl,
             "last-modified" LastModified, "accept-ranges" AcceptRanges, "content-range" ContentRange;

@@ -5,6 +5,7 @@ use http_engine::request::URI_CHANGES_MAX;
 use http_engine::span::{RequestSpan, hex, traceparent};
 use http_engine::variable::Builtin;
 use http_engine::{Flow, Handler, Request, Template};
+use http_types::Known;
 use otlp::context::{Parent, parent, state};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -57,12 +58,10 @@ impl Handler for Start {
 
 /// Returns the client's context; more than one `traceparent` is none (W3C Trace Context, 3.2.1).
 fn extract(r: &Request) -> Option<(Parent, Box<[u8]>)> {
-    let of = |name: &'static [u8]| {
-        r.headers().filter(move |(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
-    };
-    let mut parents = of(b"traceparent");
+    let of = |known| r.head.fields.each(known).map(|field| field.value.of(&r.buf));
+    let mut parents = of(Known::Traceparent);
     let (Some(first), None) = (parents.next(), parents.next()) else { return None };
-    Some((parent(first)?, state(of(b"tracestate"))))
+    Some((parent(first)?, state(of(Known::Tracestate))))
 }
 
 /// Returns the context, made on demand.
