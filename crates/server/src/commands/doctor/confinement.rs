@@ -17,20 +17,22 @@ pub fn examine(config: &Config) -> Vec<Finding> {
     all
 }
 
-/// Tells whether the rights of files alone keep workers from keys.
+/// Reports whether only file permissions hide the keys from workers.
 fn keys(mode: Mode, landlock: u32, anywhere: Option<&str>) -> Finding {
     let ruled = matches!(mode, Mode::On | Mode::Strict) && landlock >= LANDLOCK_FILES;
     let why = match anywhere {
-        Some(name) => format!("\"{name}\" begins with a variable: workers may read what their user may"),
-        None if !ruled => "no rules of the kernel keep workers from the files of keys".into(),
+        Some(name) => format!("\"{name}\" begins with a variable: workers can read every file that their user can read"),
+        None if !ruled => "this kernel or this mode of sandbox does not hide the key files from the workers".into(),
         None => String::new(),
     };
     let fine = why.is_empty();
-    let remedy =
-        if fine { "" } else { "files of keys that the workers' user cannot read, or names that begin with a folder" };
+    let remedy = match fine {
+        true => "",
+        false => "make the key files unreadable for the workers' user, or use names that begin with a directory",
+    };
     Finding {
         name: "isolated keys",
-        here: if fine { "hidden" } else { "by rights only" }.into(),
+        here: if fine { "hidden" } else { "permissions only" }.into(),
         needed: "hidden".into(),
         verdict: if fine { Verdict::Fine } else { Verdict::Note },
         connections: None,

@@ -167,7 +167,7 @@ fn own_ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
     f.verdict = Verdict::Note;
     let list = taken.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
     f.why = match taken.is_empty() {
-        true => "outgoing connections may use ports of services (such as 8080), which then cannot start".into(),
+        true => "outgoing connections can occupy ports of services (such as 8080), which then fail to start".into(),
         false => format!(
             "outgoing connections may use {list}, which this configuration listens on: a restart then fails to bind"
         ),
@@ -239,7 +239,7 @@ fn watches(machine: &Machine, demand: &Demand) -> Option<Finding> {
     if here < WATCHES_MIN {
         f.verdict = Verdict::Note;
     }
-    f.why = "every request checks files on disk if their directory cannot be watched".into();
+    f.why = "if a directory cannot be watched, every request checks its files on disk".into();
     f.remedy = "sysctl -w fs.inotify.max_user_watches=65536".into();
     Some(f)
 }
@@ -252,7 +252,7 @@ fn datagram_buffer(machine: &Machine, demand: &Demand) -> Option<Finding> {
         f.verdict = Verdict::Note;
     }
     f.why =
-        "clients of HTTP/3 that begin together, or upload, overflow the buffer: their packets are lost and sent again"
+        "HTTP/3 clients that connect at the same time, or upload, overflow the buffer and have to retransmit"
             .into();
     f.remedy = format!("sysctl -w net.core.rmem_max={needed}");
     Some(f)
@@ -271,10 +271,10 @@ fn segmentation(machine: &Machine, demand: &Demand) -> Option<Finding> {
         f.verdict = Verdict::Note;
     }
     (f.why, f.remedy) = if has_gso {
-        ("each datagram of HTTP/3 takes a system call of its own".into(), "quic_gso on;".into())
+        ("each HTTP/3 datagram needs its own system call".into(), "quic_gso on;".into())
     } else {
         let (major, minor) = kernel;
-        let why = format!("Linux {major}.{minor} does not split sends: each datagram takes a system call of its own");
+        let why = format!("Linux {major}.{minor} does not segment UDP: each HTTP/3 datagram needs its own system call");
         (why, format!("Linux {}.{} or newer", GSO_SINCE.0, GSO_SINCE.1))
     };
     Some(f)
@@ -285,7 +285,7 @@ fn udp_firewall(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let ports = demand.quic_ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
     let mut f = finding("firewall", "loaded".into(), format!("UDP {ports}"), None, true);
     f.verdict = Verdict::Note;
-    f.why = "a firewall is loaded; if it lets only TCP through, clients stay with HTTP/2".into();
+    f.why = "a firewall is active; if it blocks UDP, clients use HTTP/2 instead of HTTP/3".into();
     f.remedy = format!("nft add rule inet filter input udp dport {{ {ports} }} accept");
     Some(f)
 }
@@ -297,7 +297,7 @@ fn processors(machine: &Machine, demand: &Demand) -> Vec<Finding> {
     if demand.workers > here {
         f.verdict = Verdict::Note;
     }
-    f.why = "more worker threads than CPUs gain nothing".into();
+    f.why = "more worker threads than CPUs do not increase the throughput".into();
     f.remedy = "worker_processes auto;".into();
     out.push(f);
     if let Some(quota) = machine.quota_millis.filter(|quota| *quota < demand.workers.saturating_mul(1000)) {

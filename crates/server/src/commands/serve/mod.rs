@@ -29,21 +29,22 @@ a directory listing otherwise, with headers for browser caching.
   --tls              HTTPS with HTTP/2 (default port: 8443). The certificate comes from a local authority
                      that is created on first use and restricted to this machine and private networks;
                      the command prints how to trust it
-  --domain NAME      a public site: HTTPS with HTTP/2 and HTTP/3 on port 443, and a certificate from Let's Encrypt that is
-                     renewed by itself; port 80 redirects. Several names: --domain a.example --domain b.example
+  --domain NAME      a public site: HTTPS with HTTP/2 and HTTP/3 on port 443, an automatically
+                     renewed certificate from Let's Encrypt, and a redirect from port 80. May be
+                     repeated: --domain a.example --domain b.example
   --email ADDRESS    contact for the certificate authority
   --acme URL         ACME directory of another authority
-  --acme-ca FILE     certificates to verify that authority by
-  --http ADDRESS     address in place of port 80, where a forwarder leads to it
+  --acme-ca FILE     CA certificates (PEM) to verify that authority with
+  --http ADDRESS     address to use instead of port 80, if a forwarder maps port 80 to it
   --print            print the generated configuration instead of running it
 
 Only this machine can reach the default address. --listen 0.0.0.0:8080 opens it to the network.
 ";
 
-/// The ports that are tried first.
+/// First ports to try.
 const PORT: u16 = 8080;
 const TLS_PORT: u16 = 8443;
-/// How many ports are tried when none was asked for.
+/// Number of ports to try if the command line names none.
 const PORTS_MAX: u16 = 100;
 
 /// Command line options.
