@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets that need a whole configuration: any bytes in, a panic when a belief does not hold. `fuzz/` runs
+//! Bodies of the fuzz targets that need a whole configuration. They panic if an invariant is violated. `fuzz/` runs
 //! them under libFuzzer, and `tests/smoke.rs` with a seeded generator in every `cargo test`.
 
 use crate::conf::{self, Invocation};
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Contents that no answer may hold: a file outside the root, the folder's own file, a file of an `internal` location.
+/// Contents that no response may contain: a file outside the root, the `.htaccess` file, a file of an `internal`
+/// location.
 const OUTSIDE: &str = "8c1d04e7-outside";
 const RULES: &str = "5fb2a963-rules";
 const INTERNAL: &str = "e07a3d18-internal";

@@ -1,4 +1,4 @@
-//! `tidegate certificates`: the certificates of a configuration, from files and by ACME.
+//! `tidegate certificates`: lists the certificates of a configuration, from files and from ACME.
 
 use crate::{conf, options, report};
 use conf_schema::Store;
@@ -43,7 +43,7 @@ configuration cannot be read.
 
 const DAY: i64 = 86_400;
 
-/// Options besides the configuration's.
+/// Options other than those of the configuration.
 #[derive(Default)]
 struct Asked {
     json: bool,
@@ -194,7 +194,7 @@ fn read(path: &Path) -> Result<Certificate, String> {
     if all.is_empty() { Err("it has no certificate".into()) } else { Ok(all.swap_remove(0)) }
 }
 
-/// Finds the files of `ssl_certificate`, each once.
+/// Returns the files of `ssl_certificate`, each once.
 fn from_files(files: &Files, items: &[Item], folder: &Path) -> Vec<Row> {
     fn visit(files: &Files, items: &[Item], folder: &Path, found: &mut BTreeMap<PathBuf, Vec<String>>) {
         for d in directives(items) {

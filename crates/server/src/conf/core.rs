@@ -1,4 +1,4 @@
-//! The tables of the main and events contexts (nginx: `nginx.c`, `ngx_event.c`).
+//! Tables of the main and events contexts (nginx: `nginx.c`, `ngx_event.c`).
 
 use super::values::{
     Affinity, Connections, DebugConnections, DebugPoints, Environment, Method, Modules, Priority, Refused, SandboxMode,

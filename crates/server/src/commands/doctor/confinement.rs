@@ -4,7 +4,7 @@ use super::examine::{Finding, Verdict};
 use crate::conf::Config;
 use sandbox::{LANDLOCK_FILES, LANDLOCK_PORTS, Mode};
 
-/// Compares the kernel with the configuration's mode. Nothing for `sandbox off` and processes without a master.
+/// Compares the kernel with the mode of the configuration. Empty for `sandbox off` and `master_process off`.
 pub fn examine(config: &Config) -> Vec<Finding> {
     let mode = config.core.sandbox.mode();
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! `tidegate serve [DIR]`: a directory on this machine, without a configuration. It writes one in memory and runs that.
+//! `tidegate serve [DIR]`: serves a directory with a configuration generated in memory.
 
 mod authority;
 mod domain;
@@ -116,7 +116,7 @@ fn start_domain(request: &Request, domain: &Domain, directory: &Path) -> Result<
     run_configuration(text, directory, "the site's addresses", || domain.tell(request.listen))
 }
 
-/// Runs a configuration until a signal ends it. `tell`: says where it serves.
+/// Runs a configuration until a signal ends it. `tell` prints the address.
 fn run_configuration(text: String, directory: &Path, addresses: &str, tell: impl FnOnce()) -> Result<i32, String> {
     let invocation = Invocation {
         conf_file: directory.join("tidegate serve"),
@@ -148,7 +148,7 @@ fn run_configuration(text: String, directory: &Path, addresses: &str, tell: impl
 }
 
 fn tell_of_tls(address: SocketAddr, root: &Result<PathBuf, String>) {
-    // Browsers would rather see a name than an address.
+    // Browsers and certificates use a name instead of the loopback address.
     let host = if address.ip().is_loopback() { "localhost".into() } else { address.ip().to_string() };
     let url = format!("https://{host}:{}/", address.port());
     println!("  {url}");
@@ -245,8 +245,8 @@ fn check_directory(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|e| format!("\"{name}\" cannot be served {}", observe::os(&e)))
 }
 
-/// The directory as an argument. One whose name a configuration cannot hold (a `$`, bytes that are no text) is named as the
-/// one that we are in, which the caller sees to.
+/// Returns the directory as an argument of `root`. A name that a configuration cannot contain (a `$`, bytes that are
+/// not UTF-8) becomes the current directory, to which the caller changes.
 fn root_of(directory: &Path) -> String {
     match directory.to_str() {
         Some(text) if !text.contains(['$', '\n', '\r', '\t']) => {
@@ -259,7 +259,7 @@ fn root_of(directory: &Path) -> String {
 /// The directory that the process is in.
 const HERE: &str = "/proc/self/cwd";
 
-/// An address that can be listened on: the one asked for, or the first free port.
+/// Returns the listen address: the given one, or the first free port.
 fn choose_address(asked: Option<SocketAddr>, first: u16) -> Result<SocketAddr, String> {
     if let Some(address) = asked {
         return match TcpListener::bind(address) {
