@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A feature of the mail area: its directives, and what it adds to a server.
+/// A feature of the mail area: its directives, and its part of a server's plan.
 pub trait Feature: Sync {
     fn table(&self) -> Table;
     /// Adds to one server; `conf` is the table's inherited, complete plan. Fails on faults of the server as a whole.

@@ -260,7 +260,7 @@ fn answers_have_the_form_of_the_public_description() {
     let tcp = get(port, "/9/stream/upstreams/tcp");
     assert_eq!(tcp.pointer("/peers/0/connections"), Some(&json!(1)));
     assert_eq!(get(port, "/9/nginx?fields=version,build").as_object().map(serde_json::Map::len), Some(2));
-    // Earlier versions lack what was added later.
+    // Earlier versions lack later paths.
     let old = get(port, "/6/http/server_zones/site");
     assert!(old.get("ssl").is_none() && old.pointer("/responses/codes").is_none(), "{old}");
     assert!(get(port, "/8/http/upstreams/app").pointer("/peers/0/response_time_hist").is_none());

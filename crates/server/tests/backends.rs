@@ -237,8 +237,8 @@ fn uwsgi_request(buf: &[u8]) -> Option<usize> {
     (buf.len() >= whole).then_some(whole)
 }
 
-/// The requests that scgi and uwsgi programs are sent: constants and variables, empty ones, fields that come again; and what is
-/// too long for uwsgi.
+/// Requests to SCGI and uwsgi programs: constants and variables, empty ones, repeated fields, and values that are too
+/// long for uwsgi.
 #[test]
 fn what_scgi_and_uwsgi_programs_are_told() {
     fn echo(mut talk: Talk<'_>, whole: fn(&[u8]) -> Option<usize>) {
@@ -283,7 +283,7 @@ fn what_scgi_and_uwsgi_programs_are_told() {
     let word = |text: &str| format!("{}\0{text}", text.len() as u8 as char);
     let packet: String = words.iter().map(|(name, value)| word(name) + &word(value)).collect::<String>() + "tail";
     assert_eq!(body("/uwsgi?d=d", fields), format!("\x03{}\0\x07{packet}", packet.len() as u8 as char));
-    // As in nginx, what is said is the size that the packet would have.
+    // As in nginx, the message contains the size that the packet would have.
     let long = "x".repeat(70_000);
     assert!(body("/uwsgi", &format!("X-Long: {long}\r\n")).contains("500 Internal Server Error"));
     server.quit();

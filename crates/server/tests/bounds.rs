@@ -2,8 +2,8 @@
 //! system time) for the bytes that one attacker has sent. `cargo xtask bounds` runs this against the release build with whole
 //! amounts and prints the table; `cargo test` runs it with small ones.
 //!
-//! Each row has bounds of its own; what a peer may cost beyond what it sends is said there. Builds with debug assertions are slower
-//! than what is shipped, so that their bounds of time are wider (`SLOWNESS`).
+//! Each row has its own bounds. Builds with debug assertions are slower than release builds, so their bounds of time
+//! are wider (`SLOWNESS`).
 
 mod support;
 
@@ -169,7 +169,7 @@ trait QuitNow {
     fn quit_now(self);
 }
 impl QuitNow for Running<'_> {
-    /// TERM: what was left open ends with it.
+    /// TERM closes the remaining connections.
     fn quit_now(self) {
         self.signal("TERM");
         let site = self.site;
@@ -325,7 +325,7 @@ fn sessions_of_the_stream_area() {
     running.quit_now();
 }
 
-/// An origin that reads a little and then says the same for as long as it is listened to; what it has sent in all.
+/// An origin that reads a little and then repeats a text as long as its peer reads; returns the number of bytes sent.
 fn flood(first: Vec<u8>, again: Vec<u8>, most: usize) -> (u16, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let port = listener.local_addr().expect("address").port();
@@ -353,7 +353,7 @@ fn flood(first: Vec<u8>, again: Vec<u8>, most: usize) -> (u16, Arc<AtomicU64>) {
     (port, sent)
 }
 
-/// A client that asks and does not read; until the origin has said what it has to say.
+/// A client that sends a request and does not read, until the origin has sent everything.
 fn ask(port: u16, path: &str, sent: &AtomicU64) -> u64 {
     let mut client = connect(port);
     client.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).expect("sent");

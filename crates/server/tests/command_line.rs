@@ -336,7 +336,7 @@ fn the_first_of_several_errors_is_nginxs() {
     }
 }
 
-/// Scripts that know nginx by its name get nginx's lines from what is called so.
+/// Scripts that call `nginx` get nginx's lines.
 #[test]
 fn under_the_name_of_nginx() {
     let site = Site::new("daemon off;", "http { server { listen 127.0.0.1:0; } }");

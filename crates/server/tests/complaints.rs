@@ -1,4 +1,4 @@
-//! Configurations beside nginx: what it takes is taken, what it refuses is refused, and a complaint says what to do.
+//! Compares `-t` with nginx: both accept and reject the same configurations, and errors suggest a fix.
 
 mod support;
 

@@ -116,7 +116,7 @@ fn a_change_is_in_force_and_on_the_disk_before_its_answer() {
     }
     assert_eq!(ask(port, "PUT", CONFIG, "If-Match: \"9\", \"2\"\r\n", &conf(port, "three")).generation(), 3);
     assert_eq!(ask(port, "POST", CONFIG, "If-Match: *\r\n", &conf(port, "four")).generation(), 4);
-    // A reload of what is there is the same generation; another text is another one.
+    // A reload of the same texts keeps the generation; another text is another generation.
     running.signal("HUP");
     site.wait_for_log("reconfiguring", 1);
     let load = |n: u64| wait("the reload", || if get(port, CONFIG)["load"] == json!(n) { Ok(()) } else { Err("old") });
@@ -171,7 +171,7 @@ fn several_files_are_one_change() {
     let sent = |words: &str| files(&[("nginx.conf", &main("")), ("sites/b.conf", &location(words))]);
     assert_eq!(post(port, CONFIG, &sent("sent")).generation(), 2);
     assert_eq!(page(port).as_deref(), Ok("sent"));
-    // The main file names the folder of its generation; what was not sent is read from the disk.
+    // The main file names the directory of its generation; other files are read from the disk.
     assert!(
         site.read("conf/nginx.conf").contains("include .tidegate/2/conf/sites/*.conf;"),
         "{}",
@@ -281,7 +281,7 @@ fn a_change_that_replaces_the_worker_process_is_answered() {
     site.assert_no_alerts();
 }
 
-/// A configuration without the API ends it; what it needs is on the disk.
+/// A configuration without the API ends the API; its files are on the disk.
 #[test]
 fn a_configuration_may_end_its_api() {
     let port = free_port();

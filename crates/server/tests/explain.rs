@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use support::{BINARY, Site, free_port, text};
 
-/// Every location says its name in X-Loc, so that what was chosen can be seen from outside.
+/// Every location names itself in X-Loc, so that a response shows the selected location.
 const HTTP: &str = r#"
     map $http_user_agent $robot { default 0; ~Bot 1; }
     limit_req_zone $binary_remote_addr zone=z:1m rate=1000r/s;

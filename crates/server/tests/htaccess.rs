@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::{Site, free_port, text, wait};
 
-/// A folder's files, and what is asked for: `METHOD target [field ...]`.
+/// Files of a directory, and requests: `METHOD target [field ...]`.
 struct Case {
     name: &'static str,
     files: &'static [(&'static str, &'static str)],

@@ -46,7 +46,7 @@ fn next(client: &mut Client, stream: u32) -> (u8, u8, Vec<u8>, Vec<(String, Stri
 
 #[test]
 fn a_websocket_is_a_stream_to_the_client_and_an_upgrade_to_the_server() {
-    // It says what it was asked, then sends back what comes; one that is told to end does so.
+    // Sends the request head back, then echoes; closes on request.
     let origin = Origin::new(|mut talk| {
         let Some(head) = talk.request() else { return };
         if head.starts_with("GET /refused") {

@@ -32,7 +32,7 @@ fn site(auth: u16, more: &str) -> (Site, Ports) {
     (site, ports)
 }
 
-/// Says who it is, in every protocol; what is answered.
+/// Sends the greeting command of each protocol; returns the response.
 fn log_in(ports: &Ports, protocol: &str) -> (Client, String) {
     match protocol {
         "imap" => {

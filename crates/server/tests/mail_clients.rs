@@ -1,5 +1,5 @@
-//! The mail area and programs that others have written: the clients of Python's library and openssl's, over TLS and without; and
-//! a real nginx, which must say the same to the same commands. What is not installed is left out.
+//! The mail area with other programs: the clients of Python's library and openssl's, with and without TLS, and a real
+//! nginx, which must give equal responses to equal commands. Programs that are not installed are skipped.
 
 mod support;
 

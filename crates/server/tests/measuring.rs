@@ -263,7 +263,7 @@ fn servers(name: &str) -> Vec<(&'static str, PathBuf)> {
         let folder = std::env::temp_dir().join(format!("measuring-{name}-{}-{of}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        // Workers of servers that were started by root run as somebody else.
+        // Workers of servers started by root run as another user.
         fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         out.push((program, folder));
     }

@@ -255,7 +255,7 @@ fn clients_see_what_nginx_would_show_them() {
     let resetting = Origin::new(move |mut talk| {
         if talk.request().is_some() {
             say(&mut talk, &[HEAD, b"01234"]);
-            // A reset takes away what was not read: it comes when the client has seen the bytes.
+            // A reset discards unread bytes, so it is sent after the client has read them.
             let _ = seen.lock().expect("the only one").recv_timeout(Duration::from_secs(20));
             talk.reset();
         }

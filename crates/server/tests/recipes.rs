@@ -224,7 +224,7 @@ fn php() {
     end(running);
 }
 
-/// An application that says what it was asked, on a port in place of a recipe's.
+/// An application that echoes its request head, on a port in place of a recipe's.
 fn echoing() -> Origin {
     Origin::answering(ok)
 }
@@ -269,7 +269,7 @@ fn tls_proxy() {
 
 #[test]
 fn websocket() {
-    // Switches protocols where it is asked to, and sends back what comes.
+    // Switches protocols on request, then echoes.
     let app = Origin::new(|mut talk: Talk<'_>| {
         while let Some(request) = talk.request() {
             if !request.to_ascii_lowercase().contains("connection: upgrade") {

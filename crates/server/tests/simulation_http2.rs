@@ -274,7 +274,7 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
     let mut harmed = 0;
     for client in &mut clients {
         let missing = client.check(big, current);
-        // A connection that is closed with a GOAWAY may have left out what was on its way.
+        // A connection closed with a GOAWAY may lose frames in flight.
         if missing > 0 && !client.torn && !quit {
             harmed += 1;
         }

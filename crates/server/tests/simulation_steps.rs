@@ -60,7 +60,7 @@ enum Wanted {
     Tunnel(&'static [u8]),
 }
 
-/// A client of HTTP/1, and what it asks for.
+/// An HTTP/1 client with its requests.
 struct Talk {
     stream: UnixStream,
     /// Sent when so many answers have come.
@@ -194,7 +194,7 @@ impl Streams {
         if self.ended {
             return;
         }
-        // In pieces, and bodies when what was opened has left.
+        // Sends in pieces, bodies after the opening head.
         let out = self.client.output();
         if out.is_empty()
             && let Some((id, bytes)) = self.bodies.pop()
@@ -297,7 +297,7 @@ impl Peer {
     }
 }
 
-/// The server behind: it says what it was sent, or sends back what comes where a tunnel was asked for.
+/// The upstream server: echoes the request, or the bytes of a tunnel.
 struct Origin {
     listener: UnixListener,
     connections: Vec<(UnixStream, Vec<u8>, bool)>,
@@ -442,7 +442,7 @@ fn descriptors() -> usize {
 struct Outcome {
     /// Steps that it has made.
     steps: u64,
-    /// Of the client and of the one beside it: what was asked for, and how much was answered.
+    /// Requests and number of responses of the client and of its neighbour.
     client: (usize, usize),
     other: (usize, usize),
     /// The client's connection has ended.

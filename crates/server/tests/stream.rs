@@ -47,7 +47,7 @@ fn server(act: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
     port
 }
 
-/// Sends back what comes, piece by piece.
+/// Echoes piece by piece.
 fn echo(mut stream: TcpStream) {
     let mut buf = [0; 65536];
     while let Ok(n @ 1..) = stream.read(&mut buf) {
@@ -57,7 +57,7 @@ fn echo(mut stream: TcpStream) {
     }
 }
 
-/// Answers with its name, then sends back what comes.
+/// Sends its name, then echoes.
 fn named(name: &'static str) -> impl Fn(TcpStream) {
     move |mut stream| {
         let _ = stream.write_all(name.as_bytes());
@@ -364,7 +364,7 @@ fn datagrams_of_a_client_are_one_session_until_it_has_had_enough() {
     assert_eq!(ask(&one, two, "b"), first);
     assert_ne!(ask(&one, two, "c"), first, "the session had its two");
     ask(&other, answered, "abc");
-    // A reload: what comes next belongs to a session of the new plan.
+    // After a reload, the next datagram belongs to a session of the new plan.
     let before = ask(&one, many, "e");
     running.signal("HUP");
     wait("a new session", || if ask(&one, many, "f") == before { Err("the old one") } else { Ok(()) });
@@ -420,7 +420,7 @@ fn a_datagram_for_a_closed_port_costs_no_thread() {
 #[test]
 fn idle_sessions_cost_little() {
     const SESSIONS: usize = 500;
-    /// The budget; 2.0 is what it is.
+    /// Upper bound of the ratio; 2.0 is measured.
     const IDLE_KB_MAX: f64 = 4.0;
     let (upstream, port) = (server(named("in")), free_port());
     let conf = format!("stream {{ server {{ listen 127.0.0.1:{port}; proxy_pass 127.0.0.1:{upstream}; }} }}");

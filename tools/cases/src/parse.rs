@@ -82,7 +82,7 @@ pub struct Session {
     pub steps: Vec<Step>,
 }
 
-/// One exchange: what is sent, and the responses that must come, in order.
+/// One exchange: the request, and the expected responses in order.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub line: usize,
@@ -97,7 +97,7 @@ pub enum Act {
     Request(Request),
     /// Octets as they are, which only HTTP/1 takes.
     Raw(Vec<u8>),
-    /// Octets or a datagram for the stream block, and what comes back.
+    /// Octets or a datagram for the stream block, and the expected response.
     Plain(Plain),
 }
 

@@ -294,7 +294,7 @@ fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// Bytes or a datagram to the stream block, and what comes back.
+/// Sends bytes or a datagram to the stream block, and returns the response.
 fn exchange_plain(port: u16, wanted: &Plain) -> Result<(), String> {
     let mut got = Vec::new();
     if wanted.udp {

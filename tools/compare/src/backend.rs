@@ -1,4 +1,4 @@
-//! The server behind the proxies: fixed answers, and an echo of what it was asked.
+//! The server behind the proxies: fixed responses, and an echo of the request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -27,7 +27,7 @@ impl Backend {
         });
         Ok(Backend { port, seen })
     }
-    /// Forgets what it was asked.
+    /// Drops recorded requests.
     pub fn forget(&self) {
         if let Ok(mut seen) = self.seen.lock() {
             seen.clear();

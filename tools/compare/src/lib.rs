@@ -179,7 +179,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
 /// Result of one configuration.
 struct Outcome {
     refused: bool,
-    /// By nginx for what it found when it merged levels.
+    /// nginx reports these when it merges levels.
     of_a_whole_block: bool,
     answers: usize,
     difference: Option<String>,
@@ -209,7 +209,7 @@ fn one(plan: &Plan, backend: &Backend, puts: &[Put]) -> Result<Outcome, String> 
     })
 }
 
-/// Leaves out what is not needed for a difference.
+/// Removes directives that do not contribute to a difference.
 fn reduce(plan: &Plan, backend: &Backend, mut puts: Vec<Put>, mut words: String) -> Result<(Vec<Put>, String), String> {
     let mut at = 0;
     while at < puts.len() && puts.len() > 1 {

@@ -99,7 +99,7 @@ fn unversioned(text: &str) -> String {
     out
 }
 
-/// The data of chunks; what is no chunk stays, marked.
+/// Returns the data of chunks; other bytes stay, marked.
 fn unchunked(mut rest: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     loop {
@@ -150,7 +150,7 @@ pub fn difference(requests: &[impl std::fmt::Display], theirs: &Run, ours: &Run)
     lines("access log", &theirs.access, &ours.access).or_else(|| lines("error log", &theirs.errors, &ours.errors))
 }
 
-/// The one difference that is on purpose everywhere: what is in memory goes out with its length, where nginx sends chunks.
+/// Ignores a deliberate difference: responses in memory have a length, where nginx sends chunks.
 fn length_is_known(theirs: &[u8], ours: &[u8]) -> bool {
     let (theirs, ours) = (String::from_utf8_lossy(theirs), String::from_utf8_lossy(ours));
     let (Some((their_head, their_body)), Some((our_head, our_body))) =

@@ -1,4 +1,4 @@
-//! One server with one configuration: started, asked, ended; what came and what the logs say.
+//! One server with one configuration: start, requests, stop; with its responses and logs.
 
 use crate::pool::Ask;
 use crate::{normal, site};

@@ -52,7 +52,7 @@ fn step(program: &str, args: &[&str]) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{shown} failed")) }
 }
 
-/// Installs what is missing where that is possible (Debian, as root). Tests that lack their peer say so and check less.
+/// Installs missing programs where possible (Debian, as root). Tests without their peer print a notice and check less.
 fn install_peers() {
     let missing: Vec<&str> = PEERS.iter().filter(|(program, _)| !found(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() || !found("apt-get") {

@@ -101,7 +101,7 @@ fn put(stage: &Path, name: &str, contents: &[u8], mode: u32) -> Result<(), Strin
     write().map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Runs a program; what it printed.
+/// Runs a program and returns its output.
 fn call(command: &mut Command) -> Result<Vec<u8>, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| format!("{name}: {e}"))?;

@@ -100,7 +100,7 @@ fn within(program: &Path, folder: &Path) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("\n{}", wrong.join("\n"))) }
 }
 
-/// Section, words, and whether it is known.
+/// Section, text, and `true` for a known failure.
 type Failed = (String, String, bool);
 
 /// How many cases there were, and those that failed.

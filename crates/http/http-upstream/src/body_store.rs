@@ -134,7 +134,7 @@ impl BodyStore {
         file.write_all(&before)?;
         file.write_all(&bytes)
     }
-    /// Writes what `file` does not have yet. To be called when the body is complete.
+    /// Writes the bytes that `file` lacks. To be called when the body is complete.
     fn finish(&mut self) -> io::Result<()> {
         let tail = std::mem::take(&mut self.tail);
         match &mut self.file {

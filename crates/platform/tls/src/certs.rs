@@ -1,4 +1,4 @@
-//! Certificates with keys: loading, mutual checks, selection by what a client can verify.
+//! Certificates with keys: loading, mutual checks, selection by the client's signature schemes.
 
 use crate::isolation;
 use crate::key::{self, KeyError};

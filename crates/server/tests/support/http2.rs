@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that sends what it likes.
+//! An HTTP/2 client that can send any frame.
 
 use http_types::ListLimits;
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A client that sends what it likes.
+/// A client that can send any frame.
 pub struct Client {
     pub stream: TcpStream,
     pub encoder: Encoder,

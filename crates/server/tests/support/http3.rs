@@ -160,7 +160,7 @@ impl Client {
         }
     }
 
-    /// Sends, receives for a moment, and takes in what came.
+    /// Sends, receives for a moment, and handles the received datagrams.
     pub fn step(&mut self) {
         self.send();
         let mut buf = [0; 65_536];

@@ -1,4 +1,4 @@
-//! Peers for the tests of the mail area: clients, an authentication server, mail servers that say what they are told to.
+//! Peers for the tests of the mail area: clients, an authentication server, scripted mail servers.
 
 use super::wait;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -122,7 +122,7 @@ pub fn pass_to(port: u16, more: &str) -> String {
     format!("HTTP/1.0 200 OK\r\nAuth-Status: OK\r\nAuth-Server: 127.0.0.1\r\nAuth-Port: {port}\r\n{more}\r\n")
 }
 
-/// A server of IMAP that takes everybody, and all commands. `capability`: it says what it can do before it takes them.
+/// An IMAP server that accepts all logins and commands. `capability`: it sends its capabilities first.
 pub fn imap_server(capability: bool) -> (u16, Told) {
     let told = Told::default();
     let keep = told.clone();

@@ -131,7 +131,7 @@ async fn flush(connection: &mut Connection) -> std::io::Result<()> {
     connection.stream.write_all(&out).await
 }
 
-/// Writes and reads without waiting; registers for what comes next.
+/// Writes and reads without waiting; registers for the next readiness event.
 fn transfer(connection: &mut Connection, cx: &mut Context<'_>) -> Result<(), Failure> {
     let Connection { core, stream, .. } = connection;
     while !core.output().is_empty() {

@@ -237,7 +237,7 @@ fn asks(puts: &[Put]) -> Vec<&'static Ask> {
     let half = |put: &Put| put.text == "proxy_half_close on;" && matches!(put.place, Place::Stream | Place::Proxy);
     let off = puts.iter().any(|put| put.text == "proxy_half_close off;");
     let more = puts.iter().any(half) && !off;
-    // A client that closes behind the first answer: what comes next is written to it or not.
+    // A client that closes after the first response; later responses may be written or not.
     let header = |put: &Put| put.text == "proxy_protocol on;" && matches!(put.place, Place::Stream | Place::Proxy);
     let closes = !more && !puts.iter().any(header);
     // Where the end of one direction does not end the session, how much is written to a client that has gone is chance.

@@ -1,7 +1,7 @@
 //! System calls a request: strace counts those of all the server's threads while one kept connection asks.
 //!
-//! Counted, not timed: the figure is the same on a busy machine. A server under strace is slow, so that every request finds it
-//! waiting: what is counted is the way of a single request, with its wake-up.
+//! Counts calls, which a busy machine does not change. A server under strace is slow, so every request finds it
+//! waiting: the figure is the cost of a single request with its wake-up.
 
 use super::scenario::Scenario;
 use super::server::{Server, exchange};

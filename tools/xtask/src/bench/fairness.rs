@@ -1,8 +1,8 @@
 //! `cargo xtask bench --fairness`: how long a second client waits beside one that takes all it can get.
 //!
-//! One worker on processor 0. The client that is measured asks for 5 KB over one kept connection, once in two milliseconds; the other
-//! is a process of its own on processor 1, of lower priority, so that what is measured is the server's turn and not the client's.
-//! Latency is no CPU time: figures of a busy machine mean nothing.
+//! One worker on CPU 0. The measured client requests 5 KB over one keep-alive connection every two milliseconds. The
+//! other client is a separate process on CPU 1 with lower priority, so that the figure shows the server's turn and not
+//! the client's. Latency is not CPU time: figures of a busy machine mean nothing.
 //!
 //! The file of the downloads is in the kernel's memory. Were it not, sendfile() would also wait for what the kernel reads ahead, as much as
 //! the disk is set to (`read_ahead_kb`; 20 ms for 8 MB of a sparse file, with any server), which is no matter of the server's turns.

@@ -153,7 +153,7 @@ fn answers(server: &Server, scenario: &Scenario, generation: usize) -> Result<()
     Ok(())
 }
 
-/// Waits until no process has worked for a while, and no old worker is there; the CPU time of each is what comes back.
+/// Waits until all processes are idle and no old worker is left. Returns the CPU time of each.
 fn settle(server: &Server) -> Result<Vec<(u32, u64)>, String> {
     let until = Instant::now() + PATIENCE;
     let mut last = server.cpu_of_each();

@@ -300,7 +300,7 @@ impl Drop for Server {
     }
 }
 
-/// One request and its answer; a body that is in chunks or compressed is compared as what it stands for.
+/// Sends a request and returns the response, with a chunked or compressed body decoded.
 pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Answer, String> {
     stream.write_all(request).map_err(|e| e.to_string())?;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Machines behind a server that come and go with the load: what an autoscaler's client asks of the server's API.
+//! Plays an autoscaler: adds and removes upstream servers through the API as the load changes.
 //!
 //! At the start of each point, under load, the list of servers of a group is read, and servers are added and removed one by
 //! one, as clients of clouds do. The report has the machines of each level and their price per hour.

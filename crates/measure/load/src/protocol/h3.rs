@@ -29,7 +29,7 @@ pub struct H3 {
     link: Option<Box<Link>>,
     /// Unanswered requests, oldest first.
     lanes: VecDeque<Lane>,
-    /// The core's events, and what one of them means to the engine.
+    /// Translates events of the protocol core into events of the engine.
     events: VecDeque<ClientEvent>,
     found: VecDeque<Event>,
     broken: Option<Failure>,
@@ -94,7 +94,7 @@ impl H3 {
         }
     }
 
-    /// Takes what the connection learnt from datagrams and timers.
+    /// Handles the events that datagrams and timers caused.
     fn drive(&mut self) {
         let Some(link) = &mut self.link else { return };
         link.client.drive();
