@@ -54,6 +54,12 @@ pub fn run(_: &[String]) -> Result<(), String> {
         }
     }
     complaints.extend(crate::circles::complaints());
+    let mut targets = Vec::new();
+    collect(Path::new("fuzz/fuzz_targets"), &mut targets);
+    for file in targets {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        sources.push((file.display().to_string(), text));
+    }
     complaints.extend(crate::wording::complaints(&sources));
     if complaints.is_empty() {
         return Ok(());
