@@ -4,7 +4,7 @@
 use crate::conf::{self, Invocation};
 use conf_schema::Store;
 use conf_syntax::Disk;
-use conn::rehearsal::{self, Client};
+use conn::rehearsal::{self, RehearsalClient};
 use http_engine::{Body, HttpPlan};
 use observe::log_file::LogFiles;
 use std::os::unix::fs::FileExt;
@@ -65,7 +65,7 @@ fn answers_below_the_root(site: &Site, data: &[u8]) -> bool {
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 fn ask(plan: &Arc<HttpPlan>, target: &[u8], fields: &[u8]) -> (u16, Vec<u8>) {
     let head = [b"GET /", target, b" HTTP/1.1\r\nHost: a\r\n", fields, b"\r\n\r\n"].concat();
-    let client = Client { listener: 0, local: None, peer: None, tls: None };
+    let client = RehearsalClient { listener: 0, local: None, peer: None, tls: None };
     let Some((r, body)) = rehearsal::run(plan, &client, &head, None) else { return (0, Vec::new()) };
     let bytes = match body {
         Some(Body::Bytes(bytes)) => bytes.to_vec(),

@@ -155,12 +155,12 @@ pub enum Expect {
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     pub name: String,
-    pub lines: Vec<Answer>,
+    pub lines: Vec<ScriptLine>,
 }
 
 /// Action on a request.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ScriptLine {
     pub line: usize,
     /// The request must hold this.
     pub reads: String,
@@ -241,7 +241,7 @@ fn over(text: &str) -> Result<Vec<Over>, String> {
 }
 
 /// `reads "TEXT" sends "BYTES" [closes|resets]`
-fn answer(text: &str, line: usize) -> Result<Answer, String> {
+fn answer(text: &str, line: usize) -> Result<ScriptLine, String> {
     let rest = text.strip_prefix("reads ").ok_or("reads \"TEXT\" sends \"BYTES\" [closes|resets]")?;
     let (reads, rest) = rest.split_once(" sends ").ok_or("it sends nothing")?;
     let (sends, then) = quoted(rest)?;
@@ -251,7 +251,7 @@ fn answer(text: &str, line: usize) -> Result<Answer, String> {
         "resets" => Then::Resets,
         other => return Err(format!("\"{other}\" is neither closes nor resets")),
     };
-    Ok(Answer { line, reads: quoted(reads)?.0, sends: sends.into_bytes(), then })
+    Ok(ScriptLine { line, reads: quoted(reads)?.0, sends: sends.into_bytes(), then })
 }
 
 fn step(text: &str, line: usize) -> Result<Step, String> {

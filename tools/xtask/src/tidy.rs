@@ -61,10 +61,20 @@ pub fn run(_: &[String]) -> Result<(), String> {
         sources.push((file.display().to_string(), text));
     }
     complaints.extend(crate::wording::complaints(&sources));
+    complaints.extend(unlisted_decisions());
     if complaints.is_empty() {
         return Ok(());
     }
     Err(format!("\n  {}", complaints.join("\n  ")))
+}
+
+/// Reports decision records that their index does not link.
+fn unlisted_decisions() -> Vec<String> {
+    let index = fs::read_to_string("docs/decisions/index.md").unwrap_or_default();
+    let names = fs::read_dir("docs/decisions").into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let unlisted = names.filter(|name| name != "index.md" && !index.contains(&format!("({name})")));
+    unlisted.map(|name| format!("docs/decisions/index.md: a line for {name} is missing")).collect()
 }
 
 fn collect(folder: &Path, out: &mut Vec<PathBuf>) {

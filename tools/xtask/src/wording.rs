@@ -92,7 +92,10 @@ mod tests {
             concat!("//! Wh", "at a peer sends.\n    /// Wh", "ether it is open.\n// The s", "ame, for a task.\n");
         assert_eq!(in_comments(hidden), 3);
         assert_eq!(in_comments(concat!("call(); // For who", "ever asks.\n/// No", "body waits.\n")), 2);
-        assert_eq!(in_comments(concat!("/// Sends wh", "at is due.\n// For some", "body else.\n// Sends `what is `.\n")), 2);
+        assert_eq!(
+            in_comments(concat!("/// Sends wh", "at is due.\n// For some", "body else.\n// Sends `what is `.\n")),
+            2
+        );
     }
 
     #[test]

@@ -66,12 +66,12 @@ pub struct Reload {
 }
 
 /// The worker's answer to a reload.
-pub type Answer = Result<(), String>;
+pub type ReloadResult = Result<(), String>;
 
 /// A message of a worker.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message {
-    Answer(Answer),
+    Answer(ReloadResult),
     /// The worker's threads serve.
     Started,
     /// No plan of an earlier configuration is in use.

@@ -13,7 +13,7 @@ use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, TransportConfig, VarInt};
 use wire_h3::client::{Client, ClientEvent, ClientLimits};
 
-use super::{Answer, Encoded, Event, Protocol, Step};
+use super::{Encoded, Event, Protocol, ResponseSummary, Step};
 use crate::engine::failure::Failure;
 use crate::engine::job::Job;
 use crate::engine::request::Prepared;
@@ -216,7 +216,7 @@ impl H3 {
         let Some(request) = self.lanes.remove(lane) else { return };
         self.head = request.head;
         self.body = request.kept.unwrap_or_default();
-        self.found.push_back(Event::Answer(Answer {
+        self.found.push_back(Event::Answer(ResponseSummary {
             lane,
             status: request.status,
             body: request.body,
@@ -459,7 +459,7 @@ impl Protocol for H3 {
         self.more
     }
 
-    fn end_of_input(&mut self) -> Result<Option<Answer>, Failure> {
+    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, Failure> {
         Ok(None)
     }
 

@@ -21,7 +21,9 @@ pub fn examine(config: &Config) -> Vec<Finding> {
 fn keys(mode: Mode, landlock: u32, anywhere: Option<&str>) -> Finding {
     let ruled = matches!(mode, Mode::On | Mode::Strict) && landlock >= LANDLOCK_FILES;
     let why = match anywhere {
-        Some(name) => format!("\"{name}\" begins with a variable: workers can read every file that their user can read"),
+        Some(name) => {
+            format!("\"{name}\" begins with a variable: workers can read every file that their user can read")
+        }
         None if !ruled => "this kernel or this mode of sandbox does not hide the key files from the workers".into(),
         None => String::new(),
     };

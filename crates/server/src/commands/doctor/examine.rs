@@ -252,8 +252,7 @@ fn datagram_buffer(machine: &Machine, demand: &Demand) -> Option<Finding> {
         f.verdict = Verdict::Note;
     }
     f.why =
-        "HTTP/3 clients that connect at the same time, or upload, overflow the buffer and have to retransmit"
-            .into();
+        "HTTP/3 clients that connect at the same time, or upload, overflow the buffer and have to retransmit".into();
     f.remedy = format!("sysctl -w net.core.rmem_max={needed}");
     Some(f)
 }

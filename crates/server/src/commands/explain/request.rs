@@ -10,7 +10,7 @@ use crate::{options, report};
 use advisor::scope::{Scope, ScopeId, Scopes};
 use conf_schema::{At, Contexts, Store};
 use conf_syntax::{Directive, Disk, Source};
-use conn::rehearsal::{self, Client};
+use conn::rehearsal::{self, RehearsalClient};
 use http_engine::trace::StepKind;
 use http_engine::{HandlerOrder, HttpPlan, Request};
 use http_features::{EXPLAIN_PATIENCE, Explainer};
@@ -244,7 +244,7 @@ fn explain(
         Address::Ip(at) => Some(*at),
         Address::Unix(_) => None,
     };
-    let client = Client {
+    let client = RehearsalClient {
         listener: index,
         local,
         peer: Some(SocketAddr::new(asked.from, 50_000)),

@@ -4,19 +4,19 @@ use serde_json::{Value, json as object};
 use std::fmt::Write;
 
 /// File and line.
-pub type Place = Option<(String, u32)>;
+pub type SourcePlace = Option<(String, u32)>;
 
 /// An effective directive.
 pub struct InForce {
     pub text: String,
-    pub place: Place,
+    pub place: SourcePlace,
 }
 
 /// A step of the trace.
 pub struct Report {
     pub kind: String,
     pub text: String,
-    pub place: Place,
+    pub place: SourcePlace,
     /// Directives that caused the step.
     pub lines: Vec<InForce>,
 }
@@ -65,7 +65,7 @@ pub fn text(told: &Told) -> String {
     out
 }
 
-fn line(out: &mut String, text: &str, place: &Place) {
+fn line(out: &mut String, text: &str, place: &SourcePlace) {
     match place {
         Some((file, number)) if text.chars().count() < COLUMN => {
             let _ = writeln!(out, "{text:<COLUMN$}# {file}:{number}");
