@@ -1,6 +1,6 @@
 //! Origins that answer by a script.
 
-use crate::parse::{ScriptLine, Script, Then};
+use crate::parse::{Script, ScriptLine, Then};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -46,7 +46,8 @@ impl Origin {
     /// Returns unexpected and missing requests.
     pub fn wrong(&self) -> Vec<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let never = |a: &ScriptLine| format!("line {}: origin {} was never asked for \"{}\"", a.line, self.name, a.reads);
+        let never =
+            |a: &ScriptLine| format!("line {}: origin {} was never asked for \"{}\"", a.line, self.name, a.reads);
         state.wrong.iter().cloned().chain(state.left.iter().map(never)).collect()
     }
 }

@@ -15,7 +15,7 @@ const BASIC: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
 const SKEW: i64 = 300;
 /// Longest response in octets.
 pub const RESPONSE_MAX: usize = 64 * 1024;
-/// Certificates and single responses examined at most.
+/// Maximum number of certificates and single responses examined.
 const PARTS_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -54,9 +54,9 @@ pub struct Find {
     pub conditions: Vec<Condition>,
 }
 
-/// Intervals of a time series at most.
+/// Maximum number of intervals of a time series.
 const INTERVALS_MAX: u32 = 500;
-/// Points of a sweep at most.
+/// Maximum number of points of a sweep.
 const POINTS_MAX: usize = 1000;
 
 impl Plan {

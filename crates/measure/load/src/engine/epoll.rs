@@ -29,7 +29,7 @@ const COARSE: u64 = 2_000_000;
 /// Polls before sleeping, about 10 µs: as long as a sleep and wake-up. With frequent answers sleeping would cost both
 /// sides more.
 const LOOKS: usize = 30;
-/// Nanoseconds of fruitless polling at most.
+/// Maximum nanoseconds of fruitless polling.
 const LOOKING_MAX: u64 = 50_000;
 /// Sleeps without polling, at most, after polling in vain.
 const SKIPPED_MAX: u32 = 64;
