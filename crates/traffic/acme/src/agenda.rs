@@ -241,7 +241,7 @@ impl Agenda {
                 () if from > now.steady => earliest = earliest.min(from),
                 () if !pace.is_full() => return Chosen::Now(tries.issuer),
                 () if pace.failures == 0 => return Chosen::Full,
-                // Another order finds out whether it is back.
+                // Another order tests whether the authority is back.
                 () => is_full = true,
             }
         }

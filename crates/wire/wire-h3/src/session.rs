@@ -118,7 +118,7 @@ impl Session {
         self.decoder.cancel(stream, &mut self.decoder_out.waiting);
     }
 
-    /// Reads a stream on; what was read opens its window.
+    /// Reads from a stream; reading opens its window.
     ///
     /// # Errors
     /// Too many octets have come for what they brought.

@@ -43,7 +43,7 @@ pub fn demands(plan: &HttpPlan) -> Vec<Arc<OnDemand>> {
     all
 }
 
-/// Returns the certificate to begin with, and whether it is a placeholder.
+/// Returns the initial certificate; `true`: a placeholder.
 fn first(ordered: &Ordered) -> Option<(Issued, bool)> {
     let issuer = ordered.issuers.first()?;
     let folder = issuer.state_path.clone().map(Folder);

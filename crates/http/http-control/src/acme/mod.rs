@@ -1,7 +1,7 @@
 //! acme (nginx: `ngx_http_acme_module`): certificates that are ordered and renewed by ACME.
 //!
-//! `issuer.rs` and `order.rs` read the directives, `certificates.rs` keeps what was issued, `challenges.rs` answers authorities,
-//! `engine.rs` orders and renews on the control thread. The crate `acme` speaks the protocol.
+//! `issuer.rs` and `order.rs` read the directives, `certificates.rs` stores certificates, `challenges.rs` answers
+//! authorities, `engine.rs` orders and renews on the control thread. The crate `acme` implements the protocol.
 
 mod angie;
 mod certificates;
