@@ -110,7 +110,7 @@ impl Handler for Ask {
 /// check they wait some seconds.
 pub const PASSWORDS_WAITING_MAX: usize = 256;
 
-/// Checks that run at once: one a processor, for each keeps one busy; and the threads of the pool are there for files, too.
+/// Maximum number of concurrent checks: one per CPU, because each occupies one, and the pool's threads also read files.
 const CHECKS_AT_ONCE_MAX: usize = 16;
 
 /// A queue with an end.

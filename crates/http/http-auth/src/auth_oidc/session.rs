@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Seconds before the end of an access token in which it is refreshed: at most, and as a part of its lifetime.
 const AHEAD_MAX: u64 = 60;
 const AHEAD_PART: u64 = 5;
-/// Seconds for which a session goes on with its old tokens after a refresh failed because of the provider.
+/// Seconds for which a session continues with its old tokens after the provider failed to refresh them.
 const RETRY_SECONDS: u64 = 30;
 /// Sessions of one `sid` that a front-channel logout ends: the latest ones.
 const SESSIONS_OF_SID_MAX: usize = 16;
@@ -188,7 +188,7 @@ impl Provider {
         }
     }
 
-    /// Refreshes a session. If the provider fails, the session goes on for a while with the tokens that it has.
+    /// Refreshes a session. If the provider fails, the session continues for a while with its old tokens.
     ///
     /// # Errors
     /// See [`Trouble`]; the session has ended unless it is [`Trouble::Unavailable`].

@@ -66,7 +66,7 @@ fn first(ordered: &Ordered) -> Option<(Issued, bool)> {
         && let Ok(made) = issue_locally(issuer, folder.as_ref(), &order_of(ordered, issuer, None), life)
     {
         if let Some(folder) = folder {
-            // Otherwise it is ordered anew at the next start.
+            // Otherwise it is ordered again at the next start.
             let _ = folder.store(&stem, &made);
         }
         return Some((made, false));
