@@ -34,7 +34,7 @@ impl Drop for Site {
 /// target and, behind a line end, fields. `true`: a file or a text was the answer.
 ///
 /// # Panics
-/// An answer holds what it may not.
+/// A response contains one of the forbidden contents.
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 pub fn htaccess_request(data: &[u8]) -> bool {
     thread_local! {

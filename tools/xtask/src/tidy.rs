@@ -101,7 +101,7 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
         complaints.push(format!("{shown}: {} lines; a file past {LINES_MAX} wants to be two", text.lines().count()));
     }
     if !text.starts_with("//!") && !is_test {
-        complaints.push(format!("{shown}: begins without a //! that says what it is"));
+        complaints.push(format!("{shown}: begins without a //! that states its responsibility"));
     }
     let keyword = concat!("un", "safe ");
     if !UNSAFE_CRATES.contains(&crate_name.as_str()) {

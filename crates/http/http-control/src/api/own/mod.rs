@@ -1,5 +1,4 @@
-//! `/tidegate/1/`, an extension of nginx's API. The configuration as a tree, changes of it, levels of error logs,
-//! purges
+//! `/tidegate/1/`, an extension of nginx's API: the configuration as a tree, changes of it, levels of error logs, purges
 //! of caches, certificates.
 //!
 //! The configuration's secrets are read here, so that requests need a host name of this server (DNS rebinding).
