@@ -222,7 +222,6 @@ impl Client {
             self.step();
         }
     }
-    /// The whole answer of a stream.
     pub fn answer(&mut self, stream: u64) -> Answer {
         self.until("an answer", |client| {
             client.answers.get(&stream).is_some_and(|answer| answer.whole || answer.reset.is_some())

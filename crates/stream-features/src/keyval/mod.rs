@@ -24,7 +24,6 @@ directives! {
     }
 }
 
-/// The feature.
 pub struct KeyvalFeature;
 
 impl Feature for KeyvalFeature {

@@ -242,7 +242,7 @@ impl Session {
     /// Opens our streams and sends what waits for them.
     ///
     /// # Errors
-    /// The peer does not take what it must take.
+    /// The peer rejects a required stream or frame.
     pub fn flush(&mut self) -> Result<(), ConnectionError> {
         if self.quic.is_closed() {
             return Ok(());

@@ -37,7 +37,6 @@ pub struct Session {
     pub until: u64,
 }
 
-/// The cookie of a request with this name.
 pub fn cookie(r: &Request, name: &str) -> Option<Vec<u8>> {
     let lines = r.headers().filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
     let found = lines.map(|(_, value)| value).find_map(|value| find_cookie(value, name.as_bytes()));
@@ -120,7 +119,6 @@ impl Provider {
         state::digest(&[b"sid", self.name.as_bytes(), self.issuer.as_bytes(), sid.as_bytes()])
     }
 
-    /// Finds a session.
     pub fn find(&self, key: &str) -> Option<Session> {
         let now = base::clock::unix_millis();
         let session = self.store()?.find(key.as_bytes(), now, Session::parse)??;

@@ -41,7 +41,6 @@ const PATIENCE: i64 = 10;
 const DEMAND_TRIES_MAX: u32 = 3;
 const DEMAND_PAUSE: i64 = 3600;
 
-/// Returns the limits of an issuer.
 fn limits(issuer: &Issuer) -> Limits {
     let retry = issuer.habits.map(|habits| habits.retry.unwrap_or(NEVER));
     Limits { orders_max: ORDERS_MAX, retry }

@@ -118,7 +118,6 @@ pub(super) struct Present {
     pub inventory: Arc<Inventory>,
 }
 
-/// Tells whether a plan has an API.
 pub fn has_api(plan: &HttpPlan) -> bool {
     plan.ext::<Present>().is_some()
 }

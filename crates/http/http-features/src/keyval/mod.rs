@@ -23,7 +23,6 @@ directives! {
     }
 }
 
-/// The feature.
 pub struct KeyvalFeature;
 
 impl Feature for KeyvalFeature {

@@ -41,7 +41,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads this machine.
     pub fn read() -> Machine {
         let mut machine = Machine::below(Path::new("/"));
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);

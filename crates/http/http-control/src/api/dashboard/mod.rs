@@ -53,7 +53,6 @@ struct Present {
     _reader: Reader,
 }
 
-/// Tells whether a plan has a dashboard.
 pub fn has_dashboard(plan: &HttpPlan) -> bool {
     plan.ext::<Present>().is_some()
 }
