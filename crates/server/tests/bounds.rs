@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use support::http2::{self, CONTINUATION, DATA, HEADERS, SETTINGS, frame};
 use support::{Running, Site, free_port};
 
-/// A peer that does not take anything for so long has stopped reading, or has closed.
+/// A peer that reads nothing for this long has stopped reading or has closed.
 const STALL: Duration = Duration::from_millis(300);
 /// Longest wait for an origin: the whole amounts are a minute's work for a slow build.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How much slower a build with debug assertions may be, on a machine that does other things as well.
+/// Factor for builds with debug assertions on a busy machine.
 const SLOWNESS: u64 = if cfg!(debug_assertions) { 8 } else { 1 };
 /// Memory that a thread needs once, for buffers and tables.
 const WARM_KB: u64 = 4096;
@@ -27,7 +27,7 @@ const WARM_KB: u64 = 4096;
 /// Measuring is for one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// How much is sent: everything with TIDEGATE_BOUNDS=full, else a part.
+/// Volume of an attack: complete with TIDEGATE_BOUNDS=full, otherwise a part.
 fn amount(full: usize) -> usize {
     if std::env::var("TIDEGATE_BOUNDS").is_ok_and(|said| said == "full") { full } else { full / 16 }
 }
@@ -56,7 +56,7 @@ fn peak_kb(pid: u32) -> u64 {
     line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).expect("kilobytes")
 }
 
-/// Measures an attack, which says how many bytes it has sent; the server still answers at `port` afterwards.
+/// Measures an attack, which returns the number of bytes sent. The server must still respond at `port` afterwards.
 fn measure(running: &Running<'_>, port: u16, bound: &Bound, attack: impl FnOnce() -> u64) {
     let worker = running.worker();
     answers(port);
@@ -101,7 +101,7 @@ fn pour(stream: &mut TcpStream, bytes: &[u8]) -> u64 {
     at as u64
 }
 
-/// Connections of HTTP/2 that have said hello.
+/// HTTP/2 connections after the preface.
 fn http2(port: u16) -> http2::Client {
     let client = http2::Client::connect(port);
     client.stream.set_write_timeout(Some(STALL)).expect("a time-out");
@@ -444,7 +444,7 @@ fn servers() {
     running.quit_now();
 }
 
-/// A PNG of one grey, whose rows compress to almost nothing.
+/// A PNG of a single grey, whose rows compress to almost nothing.
 fn grey_png(side: u32) -> Vec<u8> {
     fn chunk(kind: &[u8; 4], data: &[u8], out: &mut Vec<u8>) {
         let mut crc = flate2::Crc::new();

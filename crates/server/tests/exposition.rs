@@ -62,7 +62,7 @@ fn everything(port: u16, watch: u16, stream: u16, origin: &Origin, more: &str) -
     site
 }
 
-/// Requests that give every kind of object something to count.
+/// Sends requests so that every kind of object has counts.
 fn visit(port: u16, stream: u16) {
     for (path, want) in [
         ("/", 200),

@@ -225,7 +225,7 @@ fn openssl_begins_tls_in_every_protocol_and_certificates_may_be_required() {
     site.assert_no_alerts();
 }
 
-/// Whole talks, each said at once; every one ends with the connection.
+/// Complete dialogues, each sent at once and ended by the connection.
 const TALKS: &[(&str, &[&str])] = &[
     (
         "imap",

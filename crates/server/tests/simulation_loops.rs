@@ -153,7 +153,7 @@ fn yields(conf: &str, begin: impl Fn(&mut Bench)) {
     }
 }
 
-/// A configuration with the server that says whether the thread still serves, at `{P0}`.
+/// A configuration with a server at `{P0}` that proves that the thread still serves.
 fn http(directives: &str) -> String {
     format!(
         "error_log /dev/null crit; events {{ worker_connections 64; }} http {{ root {{ROOT}}; access_log off;

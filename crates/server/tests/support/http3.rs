@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire_h3::client::{Client as Core, ClientEvent, ClientLimits};
 
-/// How long a test waits for anything.
+/// Maximum wait of a test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A response, as far as it has come.
+/// A response, possibly incomplete.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     pub status: u16,
@@ -214,7 +214,7 @@ impl Client {
         }
     }
 
-    /// Works until something holds.
+    /// Runs until a condition is met.
     pub fn until(&mut self, what: &str, holds: impl Fn(&Client) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !holds(self) {

@@ -115,7 +115,7 @@ pub fn quiet_panics() {
     }));
 }
 
-/// Runs courses by their seeds: `TIDEGATE_SIM_SEED` names one alone, `TIDEGATE_SIM_COUNT` says how many.
+/// Runs courses by seed: `TIDEGATE_SIM_SEED` selects one, `TIDEGATE_SIM_COUNT` sets the number.
 pub fn for_seeds(usual: u64, course: impl Fn(u64)) {
     let said = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
     let count = said("TIDEGATE_SIM_COUNT").unwrap_or(usual);
