@@ -37,7 +37,7 @@ impl Http2 {
         wanted(self.ask(request)?, step)
     }
 
-    /// Everything that comes of one request.
+    /// Returns all responses to one request.
     ///
     /// # Errors
     /// The connection is broken, or nothing comes for too long.
@@ -71,7 +71,7 @@ impl Http2 {
                         answers.last_mut().ok_or("trailers without a head")?.headers.extend(trailers);
                         over = true;
                     }
-                    // Who has answered before the whole request was there says that the rest is not wanted.
+                    // A response before the end of the request means that the rest is not wanted.
                     ClientEvent::Reset { stream: id, code, .. } if id == stream && !over => {
                         over = true;
                         came.reset = Some(code);

@@ -87,7 +87,7 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) {
     }
 }
 
-/// The length of the first request, once all of it is there.
+/// Returns the length of the first request, if it is complete.
 fn whole(bytes: &[u8]) -> Option<usize> {
     let end = bytes.windows(4).position(|w| w == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();

@@ -7,7 +7,7 @@ pub struct Case {
     pub files: Vec<(String, String)>,
     pub http: String,
     pub conf: String,
-    /// The stream block: `{stream}` and `{other}` are ports of its own.
+    /// The stream block; `{stream}` and `{other}` are its ports.
     pub stream: String,
     pub origins: Vec<Script>,
     pub sessions: Vec<Session>,
@@ -37,7 +37,7 @@ impl Case {
     }
 }
 
-/// How requests come to the server.
+/// Protocols of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     H1,
@@ -75,7 +75,7 @@ impl Over {
     }
 }
 
-/// Steps that share a connection, or one step with a connection of its own.
+/// Steps that share a connection, or one step with a separate connection.
 #[derive(Clone, Debug)]
 pub struct Session {
     pub kept: bool,
@@ -132,7 +132,7 @@ impl Request {
 pub struct Plain {
     pub udp: bool,
     pub sent: Vec<u8>,
-    /// All that comes until the connection is closed, or the datagram.
+    /// All bytes until the connection is closed, or the datagram.
     pub answer: String,
     /// It need only begin so.
     pub begins: bool,

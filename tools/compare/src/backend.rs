@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Runs in threads of its own until the process ends.
+/// Runs in background threads until the process ends.
 pub struct Backend {
     pub port: u16,
     seen: Arc<Mutex<Vec<String>>>,

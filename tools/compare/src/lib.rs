@@ -35,11 +35,11 @@ pub struct Plan {
     pub count: u64,
     /// Only fragments that hold this text.
     pub only: Option<String>,
-    /// One fragment of each configuration holds this text, whatever the others are.
+    /// A fragment of every configuration contains this text.
     pub with: Option<String>,
     /// The stream area instead of http.
     pub stream: bool,
-    /// Requests come over HTTP/2 in clear.
+    /// Requests use cleartext HTTP/2.
     pub h2c: bool,
     /// One directive of each configuration is written as people get it wrong.
     pub mutate: bool,

@@ -26,7 +26,7 @@ pub fn run(_: &[String]) -> Result<(), String> {
     step("cargo", &["fmt", "--all", "--check"])?;
     step("cargo", &["xtask", "tidy"])?;
     step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
-    // A workspace of its own, which nothing else builds.
+    // A separate workspace, which no other step builds.
     step("cargo", &["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"])?;
     step("cargo", &["build", "--quiet", "--workspace", "--bins"])?;
     // Finds dead links of documents.

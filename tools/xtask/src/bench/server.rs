@@ -1,4 +1,4 @@
-//! A server under test: started on processor 0 in a folder of its own, asked, watched through /proc.
+//! A server under test: started on CPU 0 in a temporary directory, queried, and watched through /proc.
 
 use super::scenario::Scenario;
 use std::fs;
@@ -27,7 +27,7 @@ pub struct Answer {
 }
 
 impl Server {
-    /// Starts one on processor 0; `origin` is the port of the server behind, if there is one.
+    /// Starts a server on CPU 0. `origin`: port of the upstream server, if any.
     pub fn start(scenario: &Scenario, binary: &Path, name: &'static str, origin: u16) -> Result<Server, String> {
         Server::with(scenario, &scenario.conf, binary, name, origin, "0")
     }
@@ -205,7 +205,7 @@ impl Server {
         self.cpu_of_each().iter().map(|(_, ns)| ns).sum()
     }
 
-    /// Times per process; the one that was started comes first.
+    /// Times per process, beginning with the started one.
     pub fn cpu_of_each(&self) -> Vec<(u32, u64)> {
         let thread_ns = |path: PathBuf| {
             let text = fs::read_to_string(path.join("schedstat")).unwrap_or_default();

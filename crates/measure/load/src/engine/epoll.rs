@@ -61,7 +61,7 @@ pub struct Epoll {
     /// Connects over UDP.
     datagrams: bool,
     sockets: Vec<Option<Socket>>,
-    /// Sockets that each slot has had, to discard events of earlier ones.
+    /// Number of sockets that each slot has held, to discard events of earlier ones.
     epochs: Vec<u32>,
     events: Vec<epoll::Event>,
     made: usize,
