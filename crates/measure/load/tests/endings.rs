@@ -265,7 +265,7 @@ fn a_client_whose_processor_somebody_else_has_is_disturbed() {
     if std::fs::read_to_string("/proc/self/schedstat").is_ok_and(|t| t.split_whitespace().nth(1) != Some("0")) {
         assert!(round.client_waited[0] > 0.3, "{:?}", round.client_waited);
         assert!(point.verdict.word == "disturbed" && !point.verdict.usable, "{:?}", point.verdict);
-        assert!(text.contains("waited for a processor"), "{text}");
+        assert!(text.contains("waited for a CPU"), "{text}");
         assert_eq!(code, 3, "it fails nothing by that");
     }
 }

@@ -128,7 +128,7 @@ fn cards(report: &Report, point: &Point, r: &Round) -> Vec<(String, String, Stri
         cards.push((
             s.cpu_per_request.map_or("–".into(), seconds),
             "server CPU/request".into(),
-            format!("{:.2} processors", s.processors),
+            format!("{:.2} CPUs", s.processors),
         ));
         cards.push((bytes(s.memory_peak), "server memory".into(), format!("{} processes", s.processes)));
     }
