@@ -17,12 +17,12 @@ const NODE_BYTES: u64 = 128;
 const BOOKS_BYTES: u64 = 2 * 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CachePath {
+pub struct CacheRoot {
     pub root: PathBuf,
     pub levels: Vec<u8>,
 }
 
-impl CachePath {
+impl CacheRoot {
     pub fn path(&self, hash: &Hash) -> PathBuf {
         hash.path(&self.root, &self.levels)
     }
@@ -51,7 +51,7 @@ pub struct Pace {
 #[derive(Debug)]
 pub struct Zone {
     pub name: String,
-    pub place: CachePath,
+    pub place: CacheRoot,
     shards: Box<[Mutex<Shard>]>,
     pub capacity: usize,
     pub count: AtomicUsize,
@@ -91,7 +91,7 @@ pub enum Lock {
 }
 
 impl Zone {
-    pub fn new(name: &str, place: CachePath, bytes: u64) -> Zone {
+    pub fn new(name: &str, place: CacheRoot, bytes: u64) -> Zone {
         let capacity = (bytes.saturating_sub(BOOKS_BYTES) / NODE_BYTES).max(16) as usize;
         Zone {
             name: name.into(),

@@ -12,7 +12,7 @@ const PACE: Pace = Pace { files: 100, threshold_ms: 10_000, sleep_ms: 1 };
 fn zone(name: &str, bytes: u64) -> Arc<Zone> {
     let root = std::env::temp_dir().join(format!("tidegate-zone-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
-    let zone = Zone::new(name, CachePath { root, levels: vec![1] }, bytes);
+    let zone = Zone::new(name, CacheRoot { root, levels: vec![1] }, bytes);
     zone.cold.store(false, Ordering::Relaxed);
     zone.set_memory(16 << 20, 64);
     Arc::new(zone)

@@ -3,7 +3,7 @@
 use super::paths::CachePath;
 use cache::freshness::Valid;
 use cache::zone::Pace;
-use cache::{CachePath, Limits, Zone};
+use cache::{CacheRoot, Limits, Zone};
 use conf_schema::value::{Flag, parse_msec, parse_offset, parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Template;
@@ -194,7 +194,7 @@ impl Value for PathLine {
                 Problem::says(format!("the same path name \"{}\" is used by another cache", root.display())).at(0)
             );
         }
-        let place = CachePath { root, levels: read.levels };
+        let place = CacheRoot { root, levels: read.levels };
         let id = [place.root.as_os_str().as_encoded_bytes(), b"\0", &place.levels].concat();
         let make = || Zone::new(&zone_name, place, bytes);
         let zone = crate::zones::state(KIND, &zone_name, bytes, &id, make);
