@@ -1,4 +1,4 @@
-//! The client's side of a session.
+//! Connection to the client of a stream session: a TCP or TLS stream, or datagrams.
 
 use crate::udp::Flow;
 use session_engine::first_bytes::write_out;
@@ -12,7 +12,7 @@ pub enum SessionClient {
 }
 
 impl SessionClient {
-    /// Sends all bytes; a datagram is lost if the socket is full.
+    /// Sends all bytes. A datagram is dropped if the socket is full.
     pub async fn send_all(&self, bytes: &[u8]) -> io::Result<()> {
         match self {
             SessionClient::Stream(stream) => write_out(stream, bytes).await,
