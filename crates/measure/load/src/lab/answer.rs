@@ -158,8 +158,8 @@ pub fn machine(results: &Results) -> Option<String> {
     }
     let most = others.iter().copied().fold(0.0, f64::max);
     Some(format!(
-        "Other programs used up to {most:.2} processors during {} of {count} turns: rates and times say little there, CPU time a \
-         request is the figure to go by.",
+        "Other programs used up to {most:.2} CPUs during {} of {count} turns. Rates and times of these turns are unreliable; \
+         compare CPU time per request.",
         others.len()
     ))
 }

@@ -83,7 +83,7 @@ fn level_table(w: &WorkloadResult) -> Table {
         "max",
         "errors",
         "CPU/request",
-        "processors",
+        "CPUs",
         "memory",
         "<verdict",
     ]);
@@ -244,15 +244,15 @@ fn comparison_table(w: &WorkloadResult, levels: bool) -> Table {
 fn environment(page: &mut Page, results: &Results) {
     page.heading("How it was measured");
     page.paragraph(&format!(
-        "{}. Servers on processors {:?}, client on {:?}, over loopback: no network card, no interrupts, segments of up to 64 kB; figures \
-         of this kind compare servers with each other and say nothing about a network.",
+        "{}. Servers on CPUs {:?}, client on CPUs {:?}, over the loopback interface: no network card, no interrupts, segments of \
+         up to 64 kB. The figures compare servers with each other and do not predict performance over a network.",
         results.machine.sentence(),
         results.server_cpus,
         results.client_cpus
     ));
     page.paragraph(&format!(
-        "{} rounds of {} a point. In each round the servers were started afresh; at each level they took turns in random order. \
-         Intervals are over rounds, ratios over pairs of neighbouring turns. Answers were compared before the first round.",
+        "{} rounds of {} per point. Every round restarted the servers; at each level they were measured in random order. \
+         Intervals are over rounds, ratios over pairs of adjacent turns. Responses were compared before the first round.",
         results.rounds,
         seconds(results.seconds)
     ));

@@ -229,7 +229,7 @@ fn tables(page: &mut Page, report: &Report) {
         "received/s",
         "connections/s",
         "server CPU/request",
-        "server processors",
+        "server CPUs",
         "server memory",
         "client CPU/request",
         "client busy",
@@ -270,8 +270,8 @@ fn environment(page: &mut Page, report: &Report) {
     page.paragraph(&report.machine.sentence());
     if report.target.loopback {
         page.paragraph(
-            "Client and server shared this machine and its loopback: no network card, no interrupts, segments of up to 64 kB, and \
-             the client takes processors from the server. Compare only with what was measured in the same way.",
+            "Client and server shared this machine and its loopback interface: no network card, no interrupts, segments of up to \
+             64 kB, and the client takes CPU time from the server. Compare only results that were measured the same way.",
         );
     }
     let tls = if report.target.tls.is_empty() { String::new() } else { format!(", {}", report.target.tls) };

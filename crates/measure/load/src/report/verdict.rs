@@ -195,7 +195,7 @@ fn disturbed(r: &Round) -> Option<String> {
         if long && waited > SERVER_WAITED_MAX {
             return Some(format!(
                 "the server waited for a CPU for {} of the time that it could have run: other programs used {others:.2} \
-                 processors meanwhile",
+                 CPUs at the same time",
                 share(waited)
             ));
         }
