@@ -43,8 +43,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Tells whether the server may have closed the connection before it read the request, which is then safe to
-    /// repeat.
+    /// Tells whether the server may have closed a kept connection before it read the request.
     pub(crate) fn is_stale(&self) -> bool {
         matches!(self, Failure::Closed | Failure::Io(Step::Send | Step::Receive, _))
     }
