@@ -230,9 +230,8 @@ const UNBROKEN_MAX: usize = 22;
 /// broken after an underscore, so that tables fit.
 fn short_code(words: &str) -> String {
     let code = highlight::escape(words);
-    if words.chars().count() <= UNBROKEN_MAX {
-        let class = if words.contains([' ', '-']) { " class=\"short\"" } else { "" };
-        return format!("<code{class}>{code}</code>");
+    if words.contains([' ', '-']) && words.chars().count() <= UNBROKEN_MAX {
+        return format!("<code class=\"short\">{code}</code>");
     }
     format!("<code>{}</code>", code.replace('_', "_<wbr>"))
 }
