@@ -1,4 +1,4 @@
-//! What servers of uwsgi and SCGI answer, cut anywhere.
+//! Responses of uwsgi and SCGI servers, cut anywhere.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What servers of FastCGI answer, cut anywhere.
+//! Responses of FastCGI servers, cut anywhere.
 
 #![no_main]
 

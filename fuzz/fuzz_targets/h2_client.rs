@@ -1,4 +1,4 @@
-//! What a server of HTTP/2 sends: any octets, in any pieces.
+//! Frames of an HTTP/2 server: any octets, in any pieces.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Header blocks of HPACK, and our own encoding of what they mean.
+//! HPACK header blocks, and the encoder's output for their fields.
 
 #![no_main]
 

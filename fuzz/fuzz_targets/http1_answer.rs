@@ -1,4 +1,4 @@
-//! What servers of HTTP/1 answer, with their bodies, cut anywhere.
+//! Responses of HTTP/1 servers with their bodies, cut anywhere.
 
 #![no_main]
 

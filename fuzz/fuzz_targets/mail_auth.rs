@@ -1,4 +1,4 @@
-//! What authentication servers of the mail area answer.
+//! Responses of the mail area's authentication servers.
 
 #![no_main]
 

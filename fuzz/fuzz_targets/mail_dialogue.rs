@@ -1,4 +1,4 @@
-//! What clients of IMAP, POP3 and SMTP say, cut anywhere.
+//! Commands of IMAP, POP3 and SMTP clients, cut anywhere.
 
 #![no_main]
 

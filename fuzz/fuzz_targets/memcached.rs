@@ -1,4 +1,4 @@
-//! What memcached answers, cut anywhere.
+//! Responses of memcached, cut anywhere.
 
 #![no_main]
 

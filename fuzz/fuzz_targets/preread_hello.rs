@@ -1,4 +1,4 @@
-//! ClientHellos that are read before anybody answers (`ssl_preread`).
+//! ClientHellos read by `ssl_preread`.
 
 #![no_main]
 

@@ -5,7 +5,7 @@
 use crate::Variables;
 use crate::core_table::{CoreConf, CoreInput};
 use crate::plan::{Draft, Listener, MailPlan};
-use crate::protocol::{Kind, Starttls};
+use crate::protocol::{MailProtocol, Starttls};
 use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
 use net::Address;
 use session_engine::levels::{self, Level};
@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A feature of the mail area: its directives, and what it adds to a server.
+/// A feature of the mail area: its directives, and its part of a server's plan.
 pub trait Feature: Sync {
     fn table(&self) -> Table;
     /// Adds to one server; `conf` is the table's inherited, complete plan. Fails on faults of the server as a whole.
@@ -26,7 +26,7 @@ pub trait Feature: Sync {
 pub struct ServerBuild<'a> {
     pub cx: &'a mut Cx,
     pub server: &'a mut Draft,
-    pub kind: Kind,
+    pub kind: MailProtocol,
     pub listens_ssl: bool,
 }
 
@@ -102,7 +102,7 @@ impl Builder<'_> {
         }
         // The first listen with a well-known port sets the protocol of the others, as in nginx.
         let by_port = listens.iter().find_map(|listen| match &listen.specs.first()?.address {
-            Address::Ip(ip) => Kind::of_port(ip.port()),
+            Address::Ip(ip) => MailProtocol::of_port(ip.port()),
             Address::Unix(_) => None,
         });
         let Some(kind) = own.protocol.map(|p| p.value.0).or(by_port) else {

@@ -11,7 +11,7 @@ use runtime::time::{timeout, timeout_at};
 use session_engine::Session;
 use session_engine::first_bytes::{self, write_out};
 use session_engine::forwarded;
-use session_engine::sessions::Place;
+use session_engine::sessions::SessionSlot;
 use session_engine::upstreams::Resolving;
 use std::net::SocketAddr;
 use upstream::Stream;
@@ -39,7 +39,7 @@ impl Drop for Active {
     }
 }
 
-pub(crate) async fn serve(mut s: Box<MailSession>, mut stream: Stream, place: Place) {
+pub(crate) async fn serve(mut s: Box<MailSession>, mut stream: Stream, place: SessionSlot) {
     let _active = Active::begin();
     if s.srv().error_log.wants(Level::Info) {
         let peer = s.peer.map_or_else(|| "unix:".to_string(), |peer| peer.to_string());

@@ -5,23 +5,23 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 conf_schema::words! {
-    pub enum Kind { Imap = "imap", Pop3 = "pop3", Smtp = "smtp" }
+    pub enum MailProtocol { Imap = "imap", Pop3 = "pop3", Smtp = "smtp" }
 }
 
-impl Kind {
+impl MailProtocol {
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Imap => "imap",
-            Kind::Pop3 => "pop3",
-            Kind::Smtp => "smtp",
+            MailProtocol::Imap => "imap",
+            MailProtocol::Pop3 => "pop3",
+            MailProtocol::Smtp => "smtp",
         }
     }
     /// Returns the default protocol of a port.
-    pub fn of_port(port: u16) -> Option<Kind> {
+    pub fn of_port(port: u16) -> Option<MailProtocol> {
         match port {
-            143 | 993 => Some(Kind::Imap),
-            110 | 995 => Some(Kind::Pop3),
-            25 | 465 | 587 => Some(Kind::Smtp),
+            143 | 993 => Some(MailProtocol::Imap),
+            110 | 995 => Some(MailProtocol::Pop3),
+            25 | 465 | 587 => Some(MailProtocol::Smtp),
             _ => None,
         }
     }
@@ -32,7 +32,7 @@ conf_schema::words! {
 }
 
 pub trait Protocol: Send + Sync {
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> MailProtocol;
     /// Maximum size of a command in bytes.
     fn command_bytes_max(&self) -> usize;
     fn needs_salt(&self) -> bool;

@@ -5,7 +5,7 @@ use crate::engine::{Closed, send, timed_out};
 use crate::handshake;
 use crate::login::{failed, shown};
 use crate::plan::{AuthFault, PassEnd, Passing, Verdict};
-use crate::protocol::{Dialogue, Kind, Next, Reply, Starttls, Step, Talk, Then};
+use crate::protocol::{Dialogue, MailProtocol, Next, Reply, Starttls, Step, Talk, Then};
 use crate::session::MailSession;
 use base::clock::Instant;
 use observe::Level;
@@ -126,7 +126,7 @@ async fn authenticate(
                 // A digest cannot be used as a password.
                 let own = s.login.password.take().filter(|_| !s.login.method.is_digest());
                 s.login.password = password.or(own);
-                if s.login.password.is_none() && server.protocol.kind() != Kind::Smtp {
+                if s.login.password.is_none() && server.protocol.kind() != MailProtocol::Smtp {
                     s.log(Level::Error, format_args!("auth http server {authority} did not send password"));
                     send(s, stream, internal_error).await?;
                     return Err(Closed);

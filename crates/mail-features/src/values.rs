@@ -1,9 +1,9 @@
 //! Value types of the core module.
 
-use crate::protocol::Kind;
+use crate::protocol::MailProtocol;
 use conf_schema::value::arg;
 use conf_schema::{Cx, Directive, Problem, Value};
-use session_engine::listen::{Kind as ListenKind, Listen};
+use session_engine::listen::{Listen, ListenKind};
 
 #[derive(Clone, Debug)]
 pub struct Listens(pub Listen);
@@ -16,7 +16,7 @@ impl Value for Listens {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct ProtocolOf(pub Kind);
+pub struct ProtocolOf(pub MailProtocol);
 
 impl Value for ProtocolOf {
     const SYNTAX: &'static str = "imap | pop3 | smtp";
@@ -27,7 +27,7 @@ impl Value for ProtocolOf {
     }
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = arg(d, 0)?.text();
-        match Kind::WORDS.iter().find(|(name, _)| *name == word) {
+        match MailProtocol::WORDS.iter().find(|(name, _)| *name == word) {
             Some((_, kind)) => Ok(ProtocolOf(*kind)),
             None => Err(Problem::says(format!("unknown protocol \"{word}\"")).at(0).hint("one of: imap, pop3, smtp")),
         }

@@ -1,10 +1,10 @@
-//! The bodies of the fuzz targets that need a whole configuration: any bytes in, a panic when a belief does not hold. `fuzz/` runs
+//! Bodies of the fuzz targets that need a whole configuration. They panic if an invariant is violated. `fuzz/` runs
 //! them under libFuzzer, and `tests/smoke.rs` with a seeded generator in every `cargo test`.
 
 use crate::conf::{self, Invocation};
 use conf_schema::Store;
 use conf_syntax::Disk;
-use conn::rehearsal::{self, Client};
+use conn::rehearsal::{self, RehearsalClient};
 use http_engine::{Body, HttpPlan};
 use observe::log_file::LogFiles;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Contents that no answer may hold: a file outside the root, the folder's own file, a file of an `internal` location.
+/// Contents that no response may contain: a file outside the root, the `.htaccess` file, a file of an `internal`
+/// location.
 const OUTSIDE: &str = "8c1d04e7-outside";
 const RULES: &str = "5fb2a963-rules";
 const INTERNAL: &str = "e07a3d18-internal";
@@ -33,7 +34,7 @@ impl Drop for Site {
 /// target and, behind a line end, fields. `true`: a file or a text was the answer.
 ///
 /// # Panics
-/// An answer holds what it may not.
+/// A response contains one of the forbidden contents.
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 pub fn htaccess_request(data: &[u8]) -> bool {
     thread_local! {
@@ -64,7 +65,7 @@ fn answers_below_the_root(site: &Site, data: &[u8]) -> bool {
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 fn ask(plan: &Arc<HttpPlan>, target: &[u8], fields: &[u8]) -> (u16, Vec<u8>) {
     let head = [b"GET /", target, b" HTTP/1.1\r\nHost: a\r\n", fields, b"\r\n\r\n"].concat();
-    let client = Client { listener: 0, local: None, peer: None, tls: None };
+    let client = RehearsalClient { listener: 0, local: None, peer: None, tls: None };
     let Some((r, body)) = rehearsal::run(plan, &client, &head, None) else { return (0, Vec::new()) };
     let bytes = match body {
         Some(Body::Bytes(bytes)) => bytes.to_vec(),

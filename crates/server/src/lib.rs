@@ -1,6 +1,6 @@
 //! The program: command line, configuration, master and worker processes, signals, reload, upgrade.
 //!
-//! Without a subcommand it is called as nginx is (`options.rs`); `commands/` holds what nginx does not have.
+//! Without a subcommand it takes nginx's options (`options.rs`); `commands/` contains the subcommands.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ mod voice;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs the program; `arguments` begin with its name.
+/// Runs the program. `arguments` begin with its name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     net::title::prepare();
     voice::started_as(arguments.first().map_or("tidegate".as_ref(), |name| name.as_os_str()));

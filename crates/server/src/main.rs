@@ -1,4 +1,4 @@
-//! The binary `tidegate`; everything it does stands in the library beside it.
+//! The binary `tidegate`, a shell around the library `server`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The command line as nginx has it: `-t`, `-s reload`, `-c FILE` and the rest.
+//! nginx's command line options: `-t`, `-s reload`, `-c FILE` and others.
 
 use crate::conf::{self, Invocation, paths};
 use crate::process::pidfile;
@@ -28,7 +28,7 @@ pub struct Options {
     pub globals: Vec<u8>,
 }
 
-/// Runs a command line without a subcommand; the exit code.
+/// Runs a command line without a subcommand; returns the exit code.
 pub fn main(arguments: &[OsString]) -> i32 {
     let options = match parse(&arguments[1.min(arguments.len())..]) {
         Ok(options) => options,
@@ -66,7 +66,7 @@ pub fn main(arguments: &[OsString]) -> i32 {
     start::run(invocation, task, arguments)
 }
 
-/// The program was started by its bare name on a machine that has no configuration: says so, and what can be done.
+/// Explains how to start, if the program was started without arguments on a machine without a configuration.
 fn without_configuration(invocation: &Invocation) -> i32 {
     eprintln!("{}: there is no configuration: \"{}\" does not exist", voice::name(), invocation.conf_file.display());
     eprintln!();
@@ -77,7 +77,7 @@ fn without_configuration(invocation: &Invocation) -> i32 {
     1
 }
 
-/// Reads the options; the error is what to print.
+/// Parses the options. The error is the message to print.
 pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
     use lexopt::Arg::{Long, Short, Value};
     let mut options = Options::default();
@@ -116,7 +116,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
 }
 
 impl Options {
-    /// Where things are: what was said, completed by defaults, made absolute.
+    /// Returns the absolute paths of the invocation: options, completed by defaults.
     pub fn invocation(&self) -> Invocation {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         let prefix = self.prefix.as_deref().map(absolute);
@@ -139,7 +139,7 @@ impl Options {
     }
 }
 
-/// `-s`: the configuration is read for the sake of its `pid`.
+/// `-s` reads the configuration only for its `pid`.
 fn send(invocation: &Invocation, signal: &str) -> i32 {
     if let Some(words) = start::open_first_log(invocation, false) {
         eprintln!("{}: {words}", voice::name());

@@ -1,5 +1,5 @@
-//! How complaints about a configuration reach the operator: nginx's line first; on a terminal or with `--explain` the line
-//! of the file with a caret, the reason, a suggestion and all further errors.
+//! Prints errors of a configuration: nginx's line first; on a terminal or with `--explain` also the source line with a
+//! caret, the reason, a suggestion and all further errors.
 
 use crate::conf::values::{DebugPoints, is_for_a_start};
 use crate::conf::{Failure, GLOBALS, Reading};
@@ -11,7 +11,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// How much is printed.
+/// Verbosity.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     explain: bool,
@@ -25,7 +25,7 @@ impl Style {
     }
 }
 
-/// `TEXT in FILE:LINE`, without the level; `-g` has no lines.
+/// Formats `TEXT in FILE:LINE` without the level. `-g` has no lines.
 fn words(complaint: &Complaint, files: &Files) -> String {
     let line = complaint.first_line(files);
     let line = line.split_once("] ").map_or(line.as_str(), |(_, rest)| rest);
@@ -44,7 +44,7 @@ fn print(complaint: &Complaint, files: &Files, style: Style) {
     }
 }
 
-/// Prints and logs the warnings of a configuration that is in order.
+/// Prints and logs the warnings of a valid configuration.
 pub fn print_warnings(reading: &Reading, style: Style) {
     if let Ok(config) = &reading.config {
         for complaint in &reading.warnings {
@@ -53,8 +53,8 @@ pub fn print_warnings(reading: &Reading, style: Style) {
     }
 }
 
-/// Prints and logs up to the first error, as nginx does; everything when explaining. `syntax_ok` names the file of which
-/// that is to be said.
+/// Prints and logs up to the first error, as nginx does; all errors with `--explain`. `syntax_ok`: the file to report
+/// as syntactically valid.
 pub fn print_failure(failure: &Failure, style: Style, syntax_ok: Option<&str>) {
     if let Some(name) = syntax_ok {
         eprintln!("{}: the configuration file {name} syntax is ok", voice::name());
@@ -73,14 +73,14 @@ pub fn print_failure(failure: &Failure, style: Style, syntax_ok: Option<&str>) {
     }
 }
 
-/// In a running master: to the log alone.
+/// Logs warnings in a running master.
 pub fn log_warnings(warnings: &[Complaint], files: &Files) {
     for complaint in warnings.iter().filter(|complaint| !is_for_a_start(complaint)) {
         say!(Warn, "{}", words(complaint, files));
     }
 }
 
-/// In a running master: the first error, as nginx logs it.
+/// Logs the first error in a running master, as nginx does.
 pub fn log_failure(failure: &Failure) {
     for complaint in &failure.complaints {
         if complaint.level == Level::Emerg {
@@ -91,7 +91,7 @@ pub fn log_failure(failure: &Failure) {
     }
 }
 
-/// The first error in one line.
+/// Returns the first error in one line.
 pub fn first_line(failure: &Failure) -> String {
     failure
         .complaints
@@ -100,7 +100,7 @@ pub fn first_line(failure: &Failure) -> String {
         .map_or_else(|| "for no reason given".into(), |c| words(c, &failure.files))
 }
 
-/// Complaints as JSON; `shown` names files.
+/// Returns messages as JSON; `shown` formats file names.
 pub fn json(complaints: &[Complaint], files: &Files, shown: impl Fn(&Path) -> String) -> Value {
     let one = |complaint: &Complaint| {
         let level = if complaint.level == Level::Emerg { "emerg" } else { "warn" };
@@ -120,7 +120,7 @@ pub fn json(complaints: &[Complaint], files: &Files, shown: impl Fn(&Path) -> St
     complaints.iter().map(one).collect()
 }
 
-/// `-T`: every file that was read, once.
+/// `-T`: prints every file once.
 pub fn dump(files: &Files) {
     let mut out = std::io::stdout().lock();
     for file in files.all.iter().filter(|file| file.path.as_os_str() != GLOBALS) {
@@ -133,7 +133,7 @@ pub fn dump(files: &Files) {
 /// Action of `bug!` besides logging: 0 none, 1 stop, 2 abort.
 static DEBUG_POINTS: AtomicU8 = AtomicU8::new(0);
 
-/// Sets what `debug_points` says.
+/// Sets the action from `debug_points`.
 pub fn debug_points(points: Option<DebugPoints>) {
     let code = match points {
         None => 0,
@@ -143,7 +143,7 @@ pub fn debug_points(points: Option<DebugPoints>) {
     DEBUG_POINTS.store(code, Ordering::Relaxed);
 }
 
-/// Does it.
+/// Executes the action.
 pub fn debug_point() {
     match DEBUG_POINTS.load(Ordering::Relaxed) {
         1 => {

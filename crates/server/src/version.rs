@@ -5,20 +5,20 @@ use crate::voice;
 use conf_schema::{Schema, vocabulary};
 use std::collections::BTreeMap;
 
-/// The version whose configuration language we read.
+/// nginx version of the supported configuration language.
 pub const NGINX: &str = "nginx/1.31.4";
 
-/// `-v`. Scripts read nginx's version in the first line of what they know as `nginx`.
+/// Prints `-v`. Under the name `nginx`, the first line is nginx's version, for scripts.
 pub fn short() -> String {
     let ours = concat!("tidegate version: tidegate/", env!("CARGO_PKG_VERSION"), "\n");
     let theirs = format!("nginx version: {NGINX}\n");
     if voice::is_nginx() { theirs + ours } else { ours.to_string() + &theirs }
 }
 
-/// `-V`.
+/// Prints `-V`.
 pub fn long(schema: &Schema) -> String {
     let mut out = short();
-    // Tools ask for OpenSSL's version to know what TLS can do; ours can what 3.0 does by default.
+    // Tools derive the TLS features from OpenSSL's version. The defaults of 3.0 match.
     out.push_str("built with rustc, TLS by rustls; for scripts that read nginx's output:\n");
     out.push_str("built with OpenSSL 3.0.0\nTLS SNI support enabled\n");
     out.push_str("configure arguments: ");
@@ -27,12 +27,12 @@ pub fn long(schema: &Schema) -> String {
     out
 }
 
-/// How nginx would have been configured to do what we do: `--with-...` for modules that it leaves out unless asked and that
-/// we have, `--without-...` for those that it has unless told and that we lack. A module counts when two thirds of its
-/// directives are supported; the compatibility table names the rest.
+/// Returns configure arguments of an nginx with these modules: `--with-...` for supported modules that are off by
+/// default, `--without-...` for unsupported ones that are on by default. A module counts as supported if two thirds of
+/// its directives are.
 pub fn arguments(schema: &Schema) -> Vec<String> {
     let mut modules: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    // Caching and TLS towards upstreams have options of their own below; nginx's manual does not know the three of gzip.
+    // Caching and TLS towards upstreams have options below; nginx's manual does not list the three of gzip.
     let apart = |name: &str| {
         ["_cache", "_ssl_", "_store"].iter().any(|part| name.contains(part))
             || ["gzip_hash", "gzip_no_buffer", "gzip_window"].contains(&name)
@@ -60,7 +60,7 @@ pub fn arguments(schema: &Schema) -> Vec<String> {
     out
 }
 
-/// Modules that nginx leaves out unless it is configured with them.
+/// Modules that are off by default in nginx.
 const OPTIONAL: &[(&str, &str)] = &[
     ("http_ssl_module", "ngx_http_ssl_module"),
     ("http_v2_module", "ngx_http_v2_module"),
@@ -91,7 +91,7 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("stream_geoip_module", "ngx_stream_geoip_module"),
 ];
 
-/// Modules that nginx has unless it is configured without them.
+/// Modules that are on by default in nginx.
 const DEFAULT: &[(&str, &str)] = &[
     ("http_charset_module", "ngx_http_charset_filter_module"),
     ("http_gzip_module", "ngx_http_gzip_filter_module"),

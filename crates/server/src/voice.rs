@@ -1,4 +1,4 @@
-//! Messages of the process itself: to its error log and, until it serves, to the terminal.
+//! Messages of the process: to the error log and, until it serves, to the terminal.
 
 use arc_swap::ArcSwapOption;
 use observe::{ErrorLog, Level, Sink};
@@ -7,54 +7,54 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The error log of the main context; the one mutable global besides `TERMINAL`.
+/// Error log of the main context.
 static LOG: ArcSwapOption<ErrorLog> = ArcSwapOption::const_empty();
 
-/// Grave messages go to the standard error stream, too (nginx: `ngx_use_stderr`).
+/// Copies severe messages to the standard error stream (nginx: `ngx_use_stderr`).
 static TERMINAL: AtomicBool = AtomicBool::new(true);
 
 /// The program was started under nginx's name.
 static AS_NGINX: AtomicBool = AtomicBool::new(false);
 
-/// Notes the name that the program was started under: as `nginx` it speaks as nginx does, to scripts that look for nginx's lines.
+/// Records the program's name. As `nginx` it prints nginx's messages, for scripts.
 pub fn started_as(program: &std::ffi::OsStr) {
     let is_nginx = std::path::Path::new(program).file_name().is_some_and(|name| name == "nginx");
     AS_NGINX.store(is_nginx, Ordering::Relaxed);
 }
 
-/// Returns true when the program was started under nginx's name.
+/// Tells whether the program was started under nginx's name.
 pub fn is_nginx() -> bool {
     AS_NGINX.load(Ordering::Relaxed)
 }
 
-/// Returns the name that starts lines on the terminal and process titles.
+/// Returns the name for terminal messages and process titles.
 pub fn name() -> &'static str {
     if is_nginx() { "nginx" } else { "tidegate" }
 }
 
-/// Makes this the process's error log.
+/// Sets the process's error log.
 pub fn set_log(log: Arc<ErrorLog>) {
     LOG.store(Some(log));
 }
 
-/// From now on the error log alone is written to.
+/// Stops output to the terminal; only the error log remains.
 pub fn leave_terminal() {
     TERMINAL.store(false, Ordering::Relaxed);
 }
 
 thread_local! {
-    /// Errors since [`heard`] began to listen.
+    /// Errors since the last call of [`heard`].
     static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Runs work and returns the errors that it logged, without their levels.
+/// Runs `work` and returns the errors that it logged, without their levels.
 pub fn heard<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     HEARD.with(|heard| *heard.borrow_mut() = Some(Vec::new()));
     let result = work();
     (result, HEARD.with(|heard| heard.borrow_mut().take()).unwrap_or_default())
 }
 
-/// Logs a message of the process itself. Use [`say!`].
+/// Logs a message of the process. Use [`say!`].
 pub fn say(level: Level, words: fmt::Arguments<'_>) {
     if level <= Level::Emerg {
         HEARD.with(|heard| {
@@ -81,7 +81,7 @@ macro_rules! say {
     };
 }
 
-/// Broken beliefs (`bug!`) and panics become `[alert]` lines.
+/// Logs failed assertions (`bug!`) and panics as `[alert]`.
 pub fn report_bugs() {
     base::on_bug(|what| {
         say(Level::Alert, format_args!("bug: {what}"));

@@ -260,7 +260,7 @@ fn answers_have_the_form_of_the_public_description() {
     let tcp = get(port, "/9/stream/upstreams/tcp");
     assert_eq!(tcp.pointer("/peers/0/connections"), Some(&json!(1)));
     assert_eq!(get(port, "/9/nginx?fields=version,build").as_object().map(serde_json::Map::len), Some(2));
-    // Earlier versions lack what was added later.
+    // Earlier versions lack later paths.
     let old = get(port, "/6/http/server_zones/site");
     assert!(old.get("ssl").is_none() && old.pointer("/responses/codes").is_none(), "{old}");
     assert!(get(port, "/8/http/upstreams/app").pointer("/peers/0/response_time_hist").is_none());
@@ -511,7 +511,7 @@ fn servers_are_added_changed_drained_and_removed() {
     assert_eq!(servers(port, group), before);
     let (_, again) = ask(port, "POST", &path, Some(&json!({"server": "127.0.0.1:2", "down": true})));
     assert_ne!(again["id"], json!(id), "ids are not used twice");
-    // The whole list at once, rehearsed, refused, done.
+    // Replaces the whole list: rehearsed, rejected, done.
     let list = json!([{"server": address(&origin), "weight": 9}, {"server": "127.0.0.1:3", "down": true}]);
     assert_eq!(ask(port, "PUT", &format!("{path}?dry_run=1"), Some(&list)).1.as_array().map(Vec::len), Some(2));
     assert_eq!(servers(port, group).len(), before.len() + 1);
@@ -591,7 +591,7 @@ fn a_state_file_survives_reload_crash_and_restart() {
     running.signal("HUP");
     site.wait_for_log("reconfiguring", 1);
     assert_eq!(servers(port, group), [(id, address(&origin))], "a reload keeps servers and ids");
-    // A change after the reload is durable, too, and a crash of the worker loses nothing.
+    // A change after the reload is durable, too, and survives a crash of the worker.
     assert_eq!(ask(port, "PATCH", &format!("{path}{id}"), Some(&json!({"max_conns": 5}))).0, 200);
     crash(&site, &running);
     wait("the server again", || match fetch() {
@@ -604,7 +604,7 @@ fn a_state_file_survives_reload_crash_and_restart() {
     let running = site.start();
     assert_eq!(fetch().expect("an answer"), 200);
     assert_eq!(get(port, &path)[0]["max_conns"], json!(5));
-    // A file that cannot be replaced: nothing changes.
+    // A file that cannot be replaced: no change is made.
     std::fs::remove_file(site.path("app.servers")).expect("removed");
     std::fs::create_dir_all(site.path("app.servers/x")).expect("a folder");
     let failed = ask(port, "POST", &path, Some(&json!({"server": "127.0.0.1:2"})));
@@ -687,7 +687,7 @@ fn synchronizing_servers_loses_no_request() {
     let mut dice = 7_u64;
     for _ in 0..CHANGES {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // The wanted list: the first origin stays, others come and go.
+        // The target list: the first origin stays, others change.
         let wanted: Vec<String> = origins
             .iter()
             .enumerate()

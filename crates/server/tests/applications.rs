@@ -1,5 +1,5 @@
-//! `examples/applications`: PHP under php-fpm, Python under uWSGI, memcached, a gRPC service, started by one command. What this machine lacks is
-//! left out, and said.
+//! `examples/applications`: PHP under php-fpm, Python under uWSGI, memcached and a gRPC service, started by one
+//! command. Programs that are not installed are skipped with a notice.
 
 mod support;
 

@@ -23,7 +23,7 @@ fn serve_with<'a>(site: &'a Site, port: u16, upstream: &str, locations: &str) ->
     running
 }
 
-/// Everything that comes of one request.
+/// All results of one request.
 fn ask(port: u16, request: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
@@ -237,8 +237,8 @@ fn uwsgi_request(buf: &[u8]) -> Option<usize> {
     (buf.len() >= whole).then_some(whole)
 }
 
-/// The requests that scgi and uwsgi programs are sent: constants and variables, empty ones, fields that come again; and what is
-/// too long for uwsgi.
+/// Requests to SCGI and uwsgi programs: constants and variables, empty ones, repeated fields, and values that are too
+/// long for uwsgi.
 #[test]
 fn what_scgi_and_uwsgi_programs_are_told() {
     fn echo(mut talk: Talk<'_>, whole: fn(&[u8]) -> Option<usize>) {
@@ -283,7 +283,7 @@ fn what_scgi_and_uwsgi_programs_are_told() {
     let word = |text: &str| format!("{}\0{text}", text.len() as u8 as char);
     let packet: String = words.iter().map(|(name, value)| word(name) + &word(value)).collect::<String>() + "tail";
     assert_eq!(body("/uwsgi?d=d", fields), format!("\x03{}\0\x07{packet}", packet.len() as u8 as char));
-    // As in nginx, what is said is the size that the packet would have.
+    // As in nginx, the message contains the size that the packet would have.
     let long = "x".repeat(70_000);
     assert!(body("/uwsgi", &format!("X-Long: {long}\r\n")).contains("500 Internal Server Error"));
     server.quit();
@@ -346,7 +346,7 @@ fn memcached_servers_that_misbehave() {
 /// An HTTP/2 server of a test.
 struct H2 {
     server: wire_h2::Server,
-    /// Streams whose heads have come.
+    /// Streams whose heads have arrived.
     asked: Vec<u32>,
 }
 
@@ -387,7 +387,7 @@ impl H2 {
 #[test]
 fn requests_share_a_connection_of_http2() {
     const REQUESTS: usize = 20;
-    // Nothing is answered before all of them are there: they must be on one connection at the same time.
+    // Responds only when all requests are open, which proves that they share a connection.
     let origin = Origin::new(|mut talk| {
         let mut h2 = H2::new();
         while h2.run(&mut talk, |h2| h2.asked.len() == REQUESTS) {
@@ -431,7 +431,7 @@ fn what_a_server_of_http2_has_not_done_is_asked_again_and_what_it_broke_off_is_n
             out
         };
         match number {
-            // The first one answers, and goes without having looked at the second.
+            // The first client disconnects without reading the second response.
             0 => {
                 h2.answer(h2.asked[0], "first");
                 h2.run(&mut talk, |h2| h2.asked.len() == 2);
@@ -456,7 +456,7 @@ fn what_a_server_of_http2_has_not_done_is_asked_again_and_what_it_broke_off_is_n
         short(&ask(port, text))
     };
     assert_eq!(post(), "200 first");
-    // A POST, and yet: the server has said that it did nothing about it.
+    // A POST is retried, because the server reported that it did not process it.
     assert_eq!(post(), "200 again");
     assert_eq!(post(), "502");
     assert_eq!((origin.connections(), tried.load(Ordering::Relaxed)), (2, 2));

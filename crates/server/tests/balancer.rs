@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use support::client::Client;
 use support::{Site, alive, children, free_port, signal, wait};
 
-/// An application server: a process of its own, that can be killed like any other.
+/// An application server in its own process, which can be killed.
 struct App {
     site: Site,
     port: u16,

@@ -2,8 +2,8 @@
 //! system time) for the bytes that one attacker has sent. `cargo xtask bounds` runs this against the release build with whole
 //! amounts and prints the table; `cargo test` runs it with small ones.
 //!
-//! Each row has bounds of its own; what a peer may cost beyond what it sends is said there. Builds with debug assertions are slower
-//! than what is shipped, so that their bounds of time are wider (`SLOWNESS`).
+//! Each row has its own bounds. Builds with debug assertions are slower than release builds, so their bounds of time
+//! are wider (`SLOWNESS`).
 
 mod support;
 
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use support::http2::{self, CONTINUATION, DATA, HEADERS, SETTINGS, frame};
 use support::{Running, Site, free_port};
 
-/// A peer that does not take anything for so long has stopped reading, or has closed.
+/// A peer that reads nothing for this long has stopped reading or has closed.
 const STALL: Duration = Duration::from_millis(300);
 /// Longest wait for an origin: the whole amounts are a minute's work for a slow build.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How much slower a build with debug assertions may be, on a machine that does other things as well.
+/// Factor for builds with debug assertions on a busy machine.
 const SLOWNESS: u64 = if cfg!(debug_assertions) { 8 } else { 1 };
 /// Memory that a thread needs once, for buffers and tables.
 const WARM_KB: u64 = 4096;
@@ -27,7 +27,7 @@ const WARM_KB: u64 = 4096;
 /// Measuring is for one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// How much is sent: everything with TIDEGATE_BOUNDS=full, else a part.
+/// Volume of an attack: complete with TIDEGATE_BOUNDS=full, otherwise a part.
 fn amount(full: usize) -> usize {
     if std::env::var("TIDEGATE_BOUNDS").is_ok_and(|said| said == "full") { full } else { full / 16 }
 }
@@ -56,7 +56,7 @@ fn peak_kb(pid: u32) -> u64 {
     line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).expect("kilobytes")
 }
 
-/// Measures an attack, which says how many bytes it has sent; the server still answers at `port` afterwards.
+/// Measures an attack, which returns the number of bytes sent. The server must still respond at `port` afterwards.
 fn measure(running: &Running<'_>, port: u16, bound: &Bound, attack: impl FnOnce() -> u64) {
     let worker = running.worker();
     answers(port);
@@ -101,7 +101,7 @@ fn pour(stream: &mut TcpStream, bytes: &[u8]) -> u64 {
     at as u64
 }
 
-/// Connections of HTTP/2 that have said hello.
+/// HTTP/2 connections after the preface.
 fn http2(port: u16) -> http2::Client {
     let client = http2::Client::connect(port);
     client.stream.set_write_timeout(Some(STALL)).expect("a time-out");
@@ -169,7 +169,7 @@ trait QuitNow {
     fn quit_now(self);
 }
 impl QuitNow for Running<'_> {
-    /// TERM: what was left open ends with it.
+    /// TERM closes the remaining connections.
     fn quit_now(self) {
         self.signal("TERM");
         let site = self.site;
@@ -325,7 +325,7 @@ fn sessions_of_the_stream_area() {
     running.quit_now();
 }
 
-/// An origin that reads a little and then says the same for as long as it is listened to; what it has sent in all.
+/// An origin that reads a little and then repeats a text as long as its peer reads; returns the number of bytes sent.
 fn flood(first: Vec<u8>, again: Vec<u8>, most: usize) -> (u16, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let port = listener.local_addr().expect("address").port();
@@ -353,7 +353,7 @@ fn flood(first: Vec<u8>, again: Vec<u8>, most: usize) -> (u16, Arc<AtomicU64>) {
     (port, sent)
 }
 
-/// A client that asks and does not read; until the origin has said what it has to say.
+/// A client that sends a request and does not read, until the origin has sent everything.
 fn ask(port: u16, path: &str, sent: &AtomicU64) -> u64 {
     let mut client = connect(port);
     client.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).expect("sent");
@@ -444,7 +444,7 @@ fn servers() {
     running.quit_now();
 }
 
-/// A PNG of one grey, whose rows compress to almost nothing.
+/// A PNG of a single grey, whose rows compress to almost nothing.
 fn grey_png(side: u32) -> Vec<u8> {
     fn chunk(kind: &[u8; 4], data: &[u8], out: &mut Vec<u8>) {
         let mut crc = flate2::Crc::new();

@@ -77,7 +77,7 @@ fn site_of(threads: usize, port: u16, origin: u16, more: &str) -> Site {
     Site::new(&format!("daemon off; master_process off; worker_processes {threads};"), &rest)
 }
 
-/// Status of the cache and body, or what went wrong: the process may be killed any moment.
+/// Cache status and body, or the failure, since the process may be killed at any time.
 fn get(port: u16, path: &str) -> Option<(String, Vec<u8>)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").ok()?;
@@ -254,8 +254,7 @@ fn the_index_outlives_the_process_and_a_reload() {
 fn a_client_that_leaves_does_not_end_what_others_will_want() {
     let origin = Origin::start();
     let port = free_port();
-    // One thread: it gives the file its name and tells the index before it looks at the next request. Another one might ask in
-    // between, and would fetch the response once more.
+    // With one thread the response is stored before the next request. Another thread might fetch it again.
     let site = site_of(1, port, origin.port, "use_temp_path=off");
     let running = site.start();
     wait("an answer", || get(port, "/ready/10").ok_or("none"));
@@ -302,7 +301,7 @@ fn a_write_that_fails_costs_the_entry_and_not_the_answer() {
     site.assert_no_alerts();
 }
 
-/// A folder of its own in memory, where that is another file system than the one for temporary files.
+/// A directory in memory, if that is another file system than the one of temporary files.
 fn elsewhere() -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let (there, here) = (Path::new("/dev/shm"), std::env::temp_dir());

@@ -22,7 +22,7 @@ fn site(port: u16, pass: &str, more: &str) -> Site {
     Site::new("daemon off; master_process off; worker_processes 2;", &rest)
 }
 
-/// The answer's status, what the cache says, and the body.
+/// Status, cache status and body of the response.
 fn ask(port: u16, line: &str, field: &str) -> (String, String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
     write!(stream, "{line} HTTP/1.1\r\nHost: a\r\n{field}Connection: close\r\n\r\n").expect("sent");
@@ -74,7 +74,7 @@ fn variants_are_purged_though_their_main_entry_is_gone() {
     }
 }
 
-/// Sends half of each answer, says so, and the rest when it is told to.
+/// Sends half of each response, reports it, and sends the rest on request.
 fn halting(told: mpsc::Receiver<()>, says: mpsc::Sender<()>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let port = listener.local_addr().expect("address").port();
@@ -147,7 +147,7 @@ fn a_folder_that_vanishes_is_an_empty_cache() {
             assert_eq!(ask(port, "GET /v", "X-A: x\r\n").1, "HIT");
             std::fs::remove_dir_all(site.path("cache")).expect("removed");
             if round == 1 {
-                // A file where the folder was: nothing can be stored, and every answer is whole.
+                // A file in place of the directory: nothing can be stored, and every response is complete.
                 site.write("cache", "");
                 assert_eq!(ask(port, "GET /v", "X-A: x\r\n"), ("200".into(), "MISS".into(), "x".into()));
                 assert_eq!(ask(port, "GET /v", "X-A: x\r\n").1, "MISS");

@@ -43,7 +43,7 @@ fn all_hold(env: &[(&'static str, &'static str)], wanted: impl Fn(&str) -> bool)
         if !wanted(&text) {
             continue;
         }
-        // Both tests run at once, each in folders of its own.
+        // Both tests run concurrently, in separate directories.
         let suffix = if env.is_empty() { "" } else { "-task" };
         let name = path.file_stem().map(|n| format!("{}{suffix}", n.to_string_lossy())).unwrap_or_default();
         let case = match cases::parse(&text) {

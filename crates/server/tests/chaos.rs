@@ -1,5 +1,6 @@
-//! Everything at once: origins that die and come back, names that change, a reload a second, clients that are slow or leave.
-//! Every answer is byte-correct or an honest error, and in the end descriptors and memory are back where they were.
+//! Random faults under load: origins die and return, names change, the configuration is reloaded every second, clients
+//! are slow or disconnect. Every response is correct or a proper error, and descriptors and memory return to their
+//! initial numbers.
 //!
 //! One number decides what happens (`CHAOS_SEED`); `CHAOS_SECONDS` makes it longer than the few seconds of every day.
 
@@ -182,7 +183,7 @@ fn one(port: u16, dice: &mut Dice, tally: &Tally) -> Result<(), String> {
     Ok(())
 }
 
-/// The data of chunks, and whether the last one came.
+/// Returns the data of chunks; `true`: complete.
 fn dechunk(mut rest: &[u8]) -> (Vec<u8>, bool) {
     let mut out = Vec::new();
     while let Some(at) = rest.windows(2).position(|w| w == b"\r\n") {
@@ -280,7 +281,7 @@ fn every_answer_is_right_or_an_honest_error() {
         let mut dice = Dice::new(seed, 2000);
         let mut reload_at = Instant::now() + Duration::from_secs(1);
         while Instant::now() < until && lies.lock().expect("lies").is_empty() {
-            // An origin dies or the dead one comes back, a name changes, and every second the configuration does.
+            // Kills or revives an origin, changes a name, and reloads once per second.
             let dead = slots.iter().position(|slot| slot.lock().expect("slot").is_none());
             let slot = dead.unwrap_or(dice.roll(SLOTS as u64) as usize);
             let revived = if dead.is_some() { start(slot, None) } else { None };

@@ -25,6 +25,23 @@ fn versions_and_help() {
     }
 }
 
+/// The list of commands in the help text is complete, because the program writes it from its table.
+#[test]
+fn the_manual_page_has_every_command() {
+    let help = text(&plain(&["-h"]).stderr);
+    let page = include_str!("../../../packaging/tidegate.8");
+    let list = help.split("Commands (each has --help):").nth(1).expect("the commands");
+    let commands: Vec<&str> =
+        list.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim()).collect();
+    assert!(commands.len() > 10, "{help}");
+    for command in commands {
+        let is_there = page.lines().any(|line| {
+            line.starts_with(".B") && line.split([' ', '"']).skip(1).find(|word| !word.is_empty()) == Some(command)
+        });
+        assert!(is_there, "packaging/tidegate.8 lacks \"{command}\"");
+    }
+}
+
 #[test]
 fn wrong_flags() {
     for (arguments, want) in [
@@ -336,7 +353,7 @@ fn the_first_of_several_errors_is_nginxs() {
     }
 }
 
-/// Scripts that know nginx by its name get nginx's lines from what is called so.
+/// Scripts that call `nginx` get nginx's lines.
 #[test]
 fn under_the_name_of_nginx() {
     let site = Site::new("daemon off;", "http { server { listen 127.0.0.1:0; } }");

@@ -1,4 +1,4 @@
-//! Configurations beside nginx: what it takes is taken, what it refuses is refused, and a complaint says what to do.
+//! Compares `-t` with nginx: both accept and reject the same configurations, and errors suggest a fix.
 
 mod support;
 
@@ -130,7 +130,7 @@ fn the_name_of_the_machine() {
     assert!(words.contains(&format!("[warn] conflicting server name \"{name}\" on 127.0.0.1:1, ignored")), "{words}");
 }
 
-/// One warning for all cipher strings that are written: the words that mean nothing here, and the clients that this loses.
+/// One warning for all cipher strings: unknown words, and the clients that can no longer connect.
 #[test]
 fn ciphers_that_are_not_there() {
     let pair = rcgen::generate_simple_self_signed(vec!["a.test".into()]).expect("a certificate");

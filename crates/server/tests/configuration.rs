@@ -116,7 +116,7 @@ fn a_change_is_in_force_and_on_the_disk_before_its_answer() {
     }
     assert_eq!(ask(port, "PUT", CONFIG, "If-Match: \"9\", \"2\"\r\n", &conf(port, "three")).generation(), 3);
     assert_eq!(ask(port, "POST", CONFIG, "If-Match: *\r\n", &conf(port, "four")).generation(), 4);
-    // A reload of what is there is the same generation; another text is another one.
+    // A reload of the same texts keeps the generation; another text is another generation.
     running.signal("HUP");
     site.wait_for_log("reconfiguring", 1);
     let load = |n: u64| wait("the reload", || if get(port, CONFIG)["load"] == json!(n) { Ok(()) } else { Err("old") });
@@ -132,7 +132,7 @@ fn a_change_is_in_force_and_on_the_disk_before_its_answer() {
     let running = site.start();
     wait_for_page(port, "by hand");
     assert_eq!(get(port, CONFIG)["generation"], json!(5));
-    // Only so many are kept, and each can come back.
+    // Keeps a limited number, each of which can be activated again.
     let numbers = |port| -> Vec<u64> {
         let all = get(port, "/1/config/generations");
         all.as_array().expect("a list").iter().map(|one| one["generation"].as_u64().expect("a number")).collect()
@@ -151,7 +151,7 @@ fn a_change_is_in_force_and_on_the_disk_before_its_answer() {
     site.assert_no_alerts();
 }
 
-/// Several files come into force with one rename, of the main file.
+/// Several files become active with one rename of the main file.
 #[test]
 fn several_files_are_one_change() {
     let port = free_port();
@@ -171,7 +171,7 @@ fn several_files_are_one_change() {
     let sent = |words: &str| files(&[("nginx.conf", &main("")), ("sites/b.conf", &location(words))]);
     assert_eq!(post(port, CONFIG, &sent("sent")).generation(), 2);
     assert_eq!(page(port).as_deref(), Ok("sent"));
-    // The main file names the folder of its generation; what was not sent is read from the disk.
+    // The main file names the directory of its generation; other files are read from the disk.
     assert!(
         site.read("conf/nginx.conf").contains("include .tidegate/2/conf/sites/*.conf;"),
         "{}",
@@ -183,7 +183,7 @@ fn several_files_are_one_change() {
     assert_eq!(all["files"]["nginx.conf"], json!(main("")));
     assert_eq!(all["files"]["sites/b.conf"], json!(location("sent")));
     assert_eq!(all["files"].as_object().map(serde_json::Map::len), Some(3));
-    // A new main file keeps them, whatever an editor changes below sites/.
+    // A new main file keeps them, whatever changes below sites/.
     site.write("conf/sites/a.conf", &location("edited"));
     assert_eq!(post(port, CONFIG, &main("location /more { return 204; }")).generation(), 3);
     assert_eq!(page(port).as_deref(), Ok("sent"));
@@ -210,7 +210,7 @@ fn several_files_are_one_change() {
     site.write("conf/sites/a.conf", &location("disk"));
     assert_eq!(post(port, "/1/config/generations/1", "").generation(), 5);
     assert_eq!(site.read("conf/nginx.conf"), main(""), "they are the same again");
-    // Generations that a main file names are kept, however many come.
+    // Generations named by a main file are kept beyond the limit.
     assert_eq!(post(port, CONFIG, &sent("held")).generation(), 6);
     let held = site.read("conf/nginx.conf");
     for n in 7..13 {
@@ -241,7 +241,7 @@ fn a_change_that_fails_changes_nothing() {
     let said = post(port, CONFIG, &text);
     assert_eq!(said.code(), (400, "ConfigInvalid"), "{}", said.value);
     assert!(said.value.to_string().contains(&taken.to_string()), "{}", said.value);
-    // The folder of generations is a file: nothing can be kept, and nothing is changed.
+    // The directory of generations is a file: nothing can be stored, and nothing changes.
     std::fs::remove_dir_all(site.path("conf/.tidegate")).expect("removed");
     site.write("conf/.tidegate", "");
     assert_eq!(post(port, CONFIG, &conf(port, "three")).code(), (500, "InternalError"));
@@ -281,7 +281,7 @@ fn a_change_that_replaces_the_worker_process_is_answered() {
     site.assert_no_alerts();
 }
 
-/// A configuration without the API ends it; what it needs is on the disk.
+/// A configuration without the API ends the API; its files are on the disk.
 #[test]
 fn a_configuration_may_end_its_api() {
     let port = free_port();
@@ -454,7 +454,7 @@ fn clients_of_every_kind_are_bounded() {
     assert_eq!(post(port, CONFIG, &deep).code(), (415, "JsonError"));
     let blocks = format!("{}{}", "http {".repeat(5_000), "}".repeat(5_000));
     assert_eq!(post(port, CONFIG, &blocks).code(), (400, "ConfigInvalid"));
-    // Many at once: one change at a time, and none is lost or half made.
+    // Concurrent changes are made one at a time, and none is lost.
     let clients: Vec<_> = (0..40)
         .map(|n| {
             let body = text.replace("one", &format!("page {n}"));
@@ -477,7 +477,7 @@ fn clients_of_every_kind_are_bounded() {
     site.assert_no_alerts();
 }
 
-/// Without a master process, and for a configuration in memory, there is nothing that could be changed.
+/// Without a master process, and for a configuration in memory, changes are unavailable.
 #[test]
 fn without_a_master_the_configuration_is_shown_only() {
     let port = free_port();
@@ -528,7 +528,7 @@ fn documented_requests_work() {
         };
         let mut said = support::text(&output.stdout);
         if request.contains("> all.json") {
-            // The status came into the file, too.
+            // The file also contains the status.
             said = site.read("all.json");
             site.write("all.json", said.rsplit_once('\n').map_or("", |(body, _)| body));
         }

@@ -64,7 +64,7 @@ fn a_kill_at_any_step_leaves_the_old_or_the_new_files() {
         wait_for_stop(&running, step);
         signal(running.pid(), "KILL");
         running.child.wait().expect("ended");
-        // A worker whose master is gone tells its client so, and goes on serving.
+        // A worker without a master reports so to its client, and continues to serve.
         let said = client.join().expect("the client").expect("an answer");
         assert_eq!(said.code(), (503, "ConfigUnavailable"), "{step}");
         assert!(matches!(page(port).as_deref(), Ok("old" | "new")), "{step}");
@@ -90,7 +90,7 @@ fn a_kill_at_any_step_leaves_the_old_or_the_new_files() {
     }
 }
 
-/// The worker process is killed at each step: the master goes on, and files and another worker process agree.
+/// Kills the worker process at each step: the master continues, and a new worker process agrees with the files.
 #[test]
 fn a_kill_of_the_worker_process_leaves_files_and_service_equal() {
     for (step, _) in STEPS {

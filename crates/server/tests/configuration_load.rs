@@ -35,7 +35,7 @@ fn servers(port: u16) -> Vec<(u64, String)> {
     all.as_array().expect("a list").iter().map(one).collect()
 }
 
-/// Requests until told to stop; the first failure.
+/// Sends requests until told to stop. Returns the first failure.
 fn load(port: u16, stop: &AtomicBool, served: &AtomicU64, keep: bool) -> Result<(), String> {
     let mut client = Client::connect(port)?;
     while !stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Connections at their edges: panics, heads that come in parts, reloads in the middle of them, clients that take all they can.
+//! Edge cases of connections: panics, heads in parts, reloads in between, clients that exhaust the limits.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use support::client::{Client, get};
 use support::{Site, free_port, resident_kb, wait};
 
-/// The status line's number and everything after the head of one answer, read until the other side closes.
+/// Reads a response until the peer closes. Returns the status and the body.
 fn answer(stream: &mut TcpStream) -> (u16, String) {
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("an answer");
@@ -78,7 +78,7 @@ fn a_head_is_judged_by_the_configuration_under_which_its_last_byte_came() {
     let long = format!("GET / HTTP/1.1\r\n{}", format!("X: {}\r\n", "x".repeat(7000)).repeat(3));
     let mut in_task = connect(admin);
     in_task.write_all(long.as_bytes()).expect("sent");
-    // The order of the listeners changes, one goes, one comes.
+    // Changes the order of listeners, removes one and adds one.
     let new = [server(admin, "admin 2"), server(free_port(), "new"), server(public, "public 2")];
     site.configure(main, &format!("http {{ {} }}", new.concat()));
     running.signal("HUP");
@@ -124,7 +124,7 @@ fn a_head_that_has_begun_costs_little_and_nothing_when_it_is_gone() {
             stream.write_all(piece.as_bytes()).expect("sent");
         }
     }
-    // The last one's answer means that the thread has seen what the others had sent before.
+    // The last response proves that the thread has read the earlier bytes of the others.
     for stream in streams.iter_mut().rev().take(1) {
         stream.write_all(b"a\r\n\r\n").expect("sent");
         let mut byte = [0; 1];
@@ -189,7 +189,7 @@ fn orders_and_others_are_served_beside_clients_that_never_stop() {
     site.assert_no_alerts();
 }
 
-/// Clients that connect and say nothing make room for those that ask (nginx: `ngx_drain_connections`).
+/// Silent clients are disconnected in favour of new ones (nginx: `ngx_drain_connections`).
 #[test]
 fn clients_that_never_spoke_do_not_keep_others_out() {
     let (port, secure) = (free_port(), free_port());

@@ -1,4 +1,4 @@
-//! `tidegate convert apache`: the result passes `-t`, does what was meant, and what is left is listed.
+//! `tidegate convert apache`: the result passes `-t` and behaves like the source, and untranslated lines are listed.
 
 mod support;
 

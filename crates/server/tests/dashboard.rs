@@ -1,5 +1,4 @@
-//! The dashboard: its numbers are those of the API, nothing enters it unescaped, only its own forms change something, and
-//! streams are bounded.
+//! The dashboard: numbers equal to the API's, escaping, changes by its own forms only, bounded streams.
 
 mod support;
 
@@ -458,7 +457,7 @@ fn streams_tell_changes_and_end_with_their_configuration() {
     let first = event(&mut stream).expect("an event");
     let configuration = first["sections"]["configuration"].as_str().expect("a section");
     assert_eq!(configuration.matches("serves as configuration").count(), 2, "{configuration}");
-    // A refused reload is told to the running process.
+    // The master reports a refused reload to the worker.
     let good = site.read("conf/nginx.conf");
     site.write("conf/nginx.conf", &good.replace("location /none", "no_such_directive; location /none"));
     running.signal("HUP");

@@ -1,5 +1,5 @@
-//! `examples/database`: reads spread over replicas of a real PostgreSQL, of which one after the other is killed. Without
-//! PostgreSQL nothing is tested, and that is said.
+//! `examples/database`: reads are spread over replicas of a real PostgreSQL, which are killed one after the other.
+//! Skipped with a notice without PostgreSQL.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn psql(port: u16) -> Command {
     command
 }
 
-/// One statement on a connection of its own.
+/// Runs one statement on a new connection.
 fn ask(port: u16, sql: &str) -> Result<String, String> {
     let out = psql(port).args(["-c", sql]).output().map_err(|e| e.to_string())?;
     match out.status.success() {

@@ -1,5 +1,5 @@
-//! Answers that come before the request's body was read, as installed clients see them: curl, PHP's curl and git, over HTTP/1, HTTP/2
-//! in clear and HTTP/2 with TLS. A client that is not installed is said to be skipped.
+//! Responses before the request's body was read, with installed clients: curl, PHP's curl and git, over HTTP/1, HTTP/2
+//! in cleartext and over TLS. Missing clients are skipped with a notice.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use support::origin::Origin;
 use support::{Site, free_port, text};
 
-/// How often each is asked: what goes wrong does not go wrong each time.
+/// Repetitions, because failures are not deterministic.
 const TIMES: usize = 8;
 
 struct Servers {
@@ -68,7 +68,7 @@ fn servers() -> Servers {
     Servers { site, plain, secure, _early: early, _git: git }
 }
 
-/// `None` where the program is not installed, which is said.
+/// `None`, with a notice, if the program is not installed.
 fn run(command: &mut Command) -> Option<Output> {
     match command.output() {
         Ok(output) => Some(output),
@@ -90,7 +90,7 @@ fn curl_sees_every_early_answer() {
         ("--http2-prior-knowledge", format!("http://127.0.0.1:{}", servers.plain)),
         ("--http2", format!("https://127.0.0.1:{}", servers.secure)),
     ] {
-        // In clear, libcurl 7.88 reads the reset with the answer whatever the server does, and loses both, as with nginx.
+        // libcurl 7.88 in cleartext reads the reset together with the response and loses both, with nginx, too.
         let early = ["401", "403", "405", "413", "422"].iter().filter(|_| flag != "--http2-prior-knowledge");
         for status in early.chain(&["200"]) {
             for _ in 0..TIMES {

@@ -38,7 +38,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Tests it, starts it, asks.
+/// Tests the configuration, starts it and sends requests.
 fn serves(name: &str, requests: &[(&str, &str, &str)]) {
     let (site, port) = copied(name);
     let tested = site.run(&["-t", "-c", "nginx.conf"]);
@@ -114,7 +114,7 @@ fn php_behind_apache() {
     }
     let mut command = std::process::Command::new(apache);
     command.arg("-f").arg(site.path("apache.conf")).arg("-DFOREGROUND").env("APACHE_DIR", &site.dir);
-    // Apache ends by a signal to its whole process group, which must not be ours.
+    // Apache ends with a signal to its process group, which must not be the test's.
     let _apache = Stopped(command.process_group(0).spawn().expect("Apache starts"));
     wait("Apache", || Client::connect(behind.parse().expect("a port")));
     let child = site.command(&["-c", "nginx.conf"]).spawn().expect("starts");
@@ -143,8 +143,7 @@ fn site() {
     }
 }
 
-/// The experiment `lab/tls-proxy.toml` is made of files as they were printed: but for paths, addresses and the user they are taken as
-/// they are.
+/// `lab/tls-proxy.toml` uses published files unchanged, except for paths, addresses and the user.
 #[test]
 fn a_published_configuration_is_taken_as_printed() {
     let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/lab/tls-proxy");

@@ -1,5 +1,5 @@
-//! `tidegate explain URL` tells what the server does: the same configurations are served and explained, and both must agree on
-//! status, fields and steps.
+//! `tidegate explain URL` agrees with the server: equal configurations are served and explained, and status, fields and
+//! steps are compared.
 
 mod support;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use support::{BINARY, Site, free_port, text};
 
-/// Every location says its name in X-Loc, so that what was chosen can be seen from outside.
+/// Every location names itself in X-Loc, so that a response shows the selected location.
 const HTTP: &str = r#"
     map $http_user_agent $robot { default 0; ~Bot 1; }
     limit_req_zone $binary_remote_addr zone=z:1m rate=1000r/s;
@@ -105,7 +105,7 @@ fn explain(site: &Site, arguments: &[String]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// All that comes back on a connection of its own.
+/// Returns the complete response on a new connection.
 fn send(port: u16, request: &str) -> String {
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connects");
     stream.write_all(request.as_bytes()).expect("sent");
@@ -150,7 +150,7 @@ fn what_is_told_is_what_the_server_does() {
                 .collect();
             assert_eq!(own, field(head, name), "{name} of {shown}");
         }
-        // The live request, when it asks, has gone the same steps.
+        // A live request with the header took the same steps.
         let asked = ask("X-Tidegate-Explain: 1\r\n");
         let live = field(asked.split("\r\n\r\n").next().unwrap_or_default(), "X-Tidegate-Explain").join("");
         assert!(field(head, "X-Tidegate-Explain").is_empty(), "{shown}");

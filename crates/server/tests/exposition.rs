@@ -24,7 +24,7 @@ fn get(port: u16, path: &str) -> u16 {
     page(port, path, "").0
 }
 
-/// A site with an object of every kind; metrics and API are at `watch`, apart from what is counted.
+/// A site with an object of every kind. Metrics and API are at `watch`, which is not counted.
 fn everything(port: u16, watch: u16, stream: u16, origin: &Origin, more: &str) -> Site {
     let origin = format!("127.0.0.1:{}", origin.port);
     let conf = format!(
@@ -62,7 +62,7 @@ fn everything(port: u16, watch: u16, stream: u16, origin: &Origin, more: &str) -
     site
 }
 
-/// Requests that give every kind of object something to count.
+/// Sends requests so that every kind of object has counts.
 fn visit(port: u16, stream: u16) {
     for (path, want) in [
         ("/", 200),

@@ -1,4 +1,4 @@
-//! Everyday faults of disks, files and limits: the right answer or a clear log line each, and the server goes on.
+//! Faults of disks, files and limits: each causes a correct response or a clear log line, and the server continues.
 
 mod support;
 
@@ -61,7 +61,7 @@ fn files_that_change_while_they_are_sent() {
         std::fs::rename(site.path("html/new"), site.path("html/replaced")).expect("renamed");
         std::fs::remove_file(site.path("html/removed")).expect("removed");
 
-        // The kernel may send zeros for a truncated file; never other contents.
+        // The kernel may send zeros for a truncated file, but no other contents.
         let body = finish(cut);
         let own = body.iter().all(|b| *b == b'c' || (*b == 0 && way == "on"));
         assert!(body.len() < BIG && own, "{way}: {} bytes of a cut file", body.len());
@@ -90,7 +90,7 @@ fn what_is_no_file_or_may_not_be_read() {
     let _socket = std::os::unix::net::UnixListener::bind(site.path("html/socket")).expect("a socket");
     let running = site.start();
     let mut client = Client::connect(port).expect("connected");
-    // None of them may keep the server waiting; all are asked twice, for what a cache might make of them.
+    // None of them may block the server; each is requested twice, to include the cache.
     for _ in 0..2 {
         for (target, status) in [
             ("/secret", 403),
@@ -164,7 +164,7 @@ fn a_killed_worker_comes_back_under_load() {
                 scope.spawn(|| {
                     let mut whole = 0;
                     while !done.load(Ordering::Relaxed) {
-                        // Cut off is honest; anything else that comes must be right.
+                        // A truncated response is correct; other bytes are not.
                         if let Ok(answer) = get(port) {
                             assert_eq!(answer, (200, "whole".to_string()));
                             whole += 1;

@@ -7,7 +7,7 @@ use support::{Running, Site, free_port, text};
 
 const LENGTH: usize = 3_000_017;
 
-/// Text in which every place is told apart from its neighbours.
+/// Text in which every position is distinguishable.
 fn sample() -> String {
     let mut out = String::with_capacity(LENGTH + 8);
     let mut n = 0;

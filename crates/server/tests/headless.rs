@@ -1,5 +1,5 @@
-//! Servers that send no status line (HTTP/0.9): their bytes reach clients of HTTP/1 as they came, as through nginx. The rows' logs are
-//! nginx's but for the cache, which nginx fills from such a response, and the connection, which nginx keeps.
+//! Servers without a status line (HTTP/0.9): their bytes reach HTTP/1 clients unchanged, as with nginx. Log lines equal
+//! nginx's except for the cache, which nginx fills from such a response, and the connection, which nginx keeps.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! `htaccess on;` against a real Apache: the same folders are served by both, and status, Location, chosen script with PATH_INFO and
-//! query, bodies and fields must agree. Without Apache the test says so and looks at our side alone.
+//! `htaccess on;` against a real Apache: both serve the same directories, and status, Location, script with PATH_INFO
+//! and query, bodies and fields are compared. Without Apache, with a notice, only Tidegate is tested.
 
 mod support;
 
@@ -9,14 +9,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::{Site, free_port, text, wait};
 
-/// A folder's files, and what is asked for: `METHOD target [field ...]`.
+/// Files of a directory, and requests: `METHOD target [field ...]`.
 struct Case {
     name: &'static str,
     files: &'static [(&'static str, &'static str)],
     requests: &'static [&'static str],
 }
 
-/// Files that are there in every case.
+/// Files of every case.
 const FILES: &[(&str, &str)] = &[
     ("index.php", SCRIPT),
     ("other.php", SCRIPT),
@@ -375,7 +375,7 @@ impl Apache {
         );
         site.write("conf/apache.conf", &conf);
         let mut command = Command::new(APACHE);
-        // When it ends it sends TERM to its process group, which must not be ours.
+        // Apache sends TERM to its process group at its end, which must not be the test's.
         command.process_group(0);
         command.arg("-f").arg(site.path("conf/apache.conf")).arg("-DFOREGROUND");
         let child =
@@ -477,7 +477,7 @@ fn ask(port: u16, request: &str) -> Seen {
     Seen {
         location: field("Location").pop().map(|value| value.replace(&format!(":{port}"), "")),
         fields: kept,
-        // Each has pages of its own for errors.
+        // Error pages differ between the servers.
         body: if own_page { String::new() } else { body.to_string() },
         status,
     }
@@ -537,7 +537,7 @@ fn a_broken_file_is_named_with_its_line() {
     assert_eq!(ask(port, "GET /sub/inner.txt").status, "500");
     let place = site.path("html/sub/.htaccess").display().to_string();
     site.wait_for_log(&format!("Invalid command 'NoSuchThing', perhaps misspelled or defined by a module not included in the server configuration in {place}:3"), 1);
-    // Mended, it is read again at once; removed, it is forgotten.
+    // A corrected file is read at once, and a removed one is dropped.
     site.write("html/sub/.htaccess", "Require all denied\n");
     assert_eq!(ask(port, "GET /sub/inner.txt").status, "403");
     std::fs::remove_file(site.path("html/sub/.htaccess")).expect("removed");
@@ -546,7 +546,7 @@ fn a_broken_file_is_named_with_its_line() {
     site.assert_no_alerts();
 }
 
-/// Whatever a folder says, what `tidegate convert` makes of it is a configuration.
+/// The output of `tidegate convert` is a valid configuration for any `.htaccess` file.
 #[test]
 fn what_is_converted_passes() {
     let site = Site::new("", "");

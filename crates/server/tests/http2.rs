@@ -29,7 +29,7 @@ fn a_stream_without_a_window_holds_up_no_other() {
     client.ask(3, "/hello");
     client.send(&frame(WINDOW_UPDATE, 0, 3, &100u32.to_be_bytes()));
     assert_eq!(client.answer(3), ("200".into(), b"hello".to_vec()));
-    // Another connection sees nothing of it.
+    // Other connections are not affected.
     let mut other = Client::connect(port);
     other.ask(1, "/hello");
     assert_eq!(other.answer(1), ("200".into(), b"hello".to_vec()));
@@ -62,7 +62,7 @@ fn floods_end_their_connection_and_cost_little() {
             },
             CALM,
         ),
-        // The client has us reset them: MadeYouReset.
+        // The client makes the server reset them: MadeYouReset.
         (
             "resets of ours",
             |c| {
@@ -109,7 +109,7 @@ fn floods_end_their_connection_and_cost_little() {
     for (name, flood, code) in floods {
         let mut client = Client::connect(port);
         let bytes = flood(&mut client);
-        // The server may be done with us before we are.
+        // The server may finish first.
         let _ = client.stream.write_all(&bytes);
         let seen = client.goaway();
         assert!(seen == code || seen == u32::MAX, "{name}: {seen}");

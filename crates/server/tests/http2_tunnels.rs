@@ -28,7 +28,7 @@ fn websocket(client: &mut Client, stream: u32, path: &str, protocol: &str) {
     client.send(&frame(HEADERS, 4, stream, &block));
 }
 
-/// The next frame of a stream, and what its head says.
+/// Reads the next frame of a stream, and its header.
 fn next(client: &mut Client, stream: u32) -> (u8, u8, Vec<u8>, Vec<(String, String)>) {
     let limits = http_types::ListLimits { bytes_max: 65_536, fields_max: 100, field_max: 65_536 };
     loop {
@@ -46,7 +46,7 @@ fn next(client: &mut Client, stream: u32) -> (u8, u8, Vec<u8>, Vec<(String, Stri
 
 #[test]
 fn a_websocket_is_a_stream_to_the_client_and_an_upgrade_to_the_server() {
-    // It says what it was asked, then sends back what comes; one that is told to end does so.
+    // Sends the request head back, then echoes; closes on request.
     let origin = Origin::new(|mut talk| {
         let Some(head) = talk.request() else { return };
         if head.starts_with("GET /refused") {
@@ -113,7 +113,7 @@ fn a_websocket_is_a_stream_to_the_client_and_an_upgrade_to_the_server() {
     client.send(&frame(DATA, 0, 1, b"end"));
     let (kind, flags, payload, _) = next(&mut client, 1);
     assert_eq!((kind, flags & 1, payload.len()), (DATA, 1, 0), "the server's end is the stream's");
-    // One that is refused is told so; an answer that is no tunnel is not taken for one; other protocols are not known.
+    // A refused tunnel gets a response; a response other than 2xx is no tunnel; other protocols are unknown.
     websocket(&mut client, 5, "/refused", "websocket");
     assert_eq!(client.answer(5), ("403".into(), b"no".to_vec()));
     websocket(&mut client, 7, "/plain", "websocket");
@@ -132,7 +132,7 @@ fn a_websocket_is_a_stream_to_the_client_and_an_upgrade_to_the_server() {
     site.assert_no_alerts();
 }
 
-/// RFC 8441, 5: END_STREAM is a FIN. Browsers send it with their Close frame; what the server says behind it still comes.
+/// RFC 8441, 5: END_STREAM is a FIN. Browsers send it with their Close frame; later bytes of the server still arrive.
 #[test]
 fn a_client_that_has_ended_its_side_hears_the_server() {
     let origin = Origin::new(|mut talk| {
@@ -187,7 +187,7 @@ fn what_is_urgent_is_sent_first() {
         if let Some((stream, field)) = update {
             client.send(&frame(PRIORITY_UPDATE, 0, 0, &[&stream.to_be_bytes(), field.as_bytes()].concat()));
         }
-        // All three have begun, and nothing is left of the first window.
+        // All three have begun, and the first window is used up.
         let (mut heads, mut first) = (0, 65_535);
         while heads < 3 || first > 0 {
             let (kind, _, _, payload) = client.next().expect("a frame");

@@ -142,7 +142,7 @@ fn requests_have_the_address_that_a_moved_client_has_proven() {
     client.until("its beginning", |client| client.answers.get(&slow).is_some_and(|answer| !answer.body.is_empty()));
     for ip in ["127.0.0.3", "127.0.0.4", "127.0.0.3"] {
         client.move_to(ip);
-        // The first requests may come before the proof.
+        // The first requests may arrive before the address is validated.
         wait(ip, || {
             let stream = client.get("localhost", "/");
             match client.answer(stream).text() {

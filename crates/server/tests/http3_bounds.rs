@@ -54,7 +54,7 @@ fn idle(port: u16, count: usize) -> Vec<Client> {
     all
 }
 
-/// Kilobytes that the worker holds for each of some things, as a difference: the allocator's first chunks do not count.
+/// Kilobytes of the worker per item, as a difference, so that the allocator's first chunks do not count.
 fn each_kb<T>(running: &Running<'_>, count: usize, mut make: impl FnMut(usize) -> T) -> (f64, Vec<T>) {
     let mut kept = vec![make(count)];
     let before = resident_kb(running.worker());
@@ -76,7 +76,7 @@ fn an_idle_connection_holds_little() {
     running.signal("TERM");
 }
 
-/// First datagrams of clients that say nothing more.
+/// First datagrams of clients that then stay silent.
 fn begun(port: u16, count: usize) -> Vec<UdpSocket> {
     let config = config();
     let to = std::net::SocketAddr::from(([127, 0, 0, 1], port));

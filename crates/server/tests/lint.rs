@@ -1,4 +1,4 @@
-//! `tidegate lint`: places, formats, exit status; and silence where nothing is wrong.
+//! `tidegate lint`: positions, formats, exit status; no findings in correct configurations.
 
 mod support;
 

@@ -98,7 +98,7 @@ fn a_reload_opens_log_files_anew() {
     std::fs::rename(site.path("logs/a.log"), site.path("logs/a.log.2")).expect("renamed");
     running.signal("USR1");
     wait("the newest file", || if site.path("logs/a.log").exists() { Ok(()) } else { Err("none") });
-    // The worker is told after the file is there; until then it logs into the old one.
+    // The worker is told after the new file exists; until then it writes to the old one.
     let mut asked = 2;
     wait("a line in the newest file", || {
         ask();

@@ -32,7 +32,7 @@ fn site(auth: u16, more: &str) -> (Site, Ports) {
     (site, ports)
 }
 
-/// Says who it is, in every protocol; what is answered.
+/// Sends the greeting command of each protocol; returns the response.
 fn log_in(ports: &Ports, protocol: &str) -> (Client, String) {
     match protocol {
         "imap" => {
@@ -310,7 +310,7 @@ fn clients_that_drip_flood_and_never_end() {
     }
     assert_eq!((client.line().as_str(), client.line().as_str()), ("+ OK", "* CAPABILITY X"));
     drop(client);
-    // More than any buffer between us holds, answered one by one.
+    // More than all buffers, answered one by one.
     let mut client = Client::greeted(ports.imap);
     let mut writer = client.stream().try_clone().expect("a copy");
     let thread = std::thread::spawn(move || writer.write_all("z NOOP\r\n".repeat(COMMANDS).as_bytes()));
@@ -504,7 +504,7 @@ fn what_is_wrong_with_a_configuration_is_said() {
         let said = text(&out.stderr);
         assert!(!out.status.success() && said.contains(words), "{conf}: {said}");
     }
-    // The port says which protocol it is.
+    // The port determines the protocol.
     for port in [143, 993, 110, 995, 25, 465, 587] {
         site.configure("", &server(&format!("listen 127.0.0.1:{port};")));
         let out = site.run(&["-t"]);

@@ -1,5 +1,5 @@
-//! The mail area and programs that others have written: the clients of Python's library and openssl's, over TLS and without; and
-//! a real nginx, which must say the same to the same commands. What is not installed is left out.
+//! The mail area with other programs: the clients of Python's library and openssl's, with and without TLS, and a real
+//! nginx, which must give equal responses to equal commands. Programs that are not installed are skipped.
 
 mod support;
 
@@ -225,7 +225,7 @@ fn openssl_begins_tls_in_every_protocol_and_certificates_may_be_required() {
     site.assert_no_alerts();
 }
 
-/// Whole talks, each said at once; every one ends with the connection.
+/// Complete dialogues, each sent at once and ended by the connection.
 const TALKS: &[(&str, &[&str])] = &[
     (
         "imap",

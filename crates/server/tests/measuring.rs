@@ -1,4 +1,4 @@
-//! The measuring tools as one program with the server: experiments that are stopped leave nothing behind.
+//! The measuring tools within the server's program: stopped experiments leave nothing behind.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Waits for something that the other side does; the limit only ends a test that has failed.
+/// Waits for an action of the peer; the limit only ends a failed test.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
@@ -21,7 +21,7 @@ struct Lab {
     file: PathBuf,
 }
 
-/// Machines come and go by the API while the load runs; the plan computes the same machines and prices.
+/// Machines are added and removed by the API under load; `plan` computes equal numbers and prices.
 #[test]
 fn machines_that_come_and_go_cost_as_planned() {
     let folder = std::env::temp_dir().join(format!("tidegate-scale-{}", std::process::id()));
@@ -43,7 +43,7 @@ fn machines_that_come_and_go_cost_as_planned() {
     let scale = workload["scale"].as_array().unwrap();
     let machines: Vec<u64> = scale.iter().map(|one| one["machines"].as_u64().unwrap()).collect();
     assert_eq!(machines, [1, 3, 4, 3, 1]);
-    // No request was lost while they came and went.
+    // No request was lost by the changes.
     for point in workload["lines"][0]["points"].as_array().unwrap() {
         for round in point["rounds"].as_array().unwrap() {
             let failures = round["failures"].as_object().unwrap();
@@ -177,7 +177,7 @@ fn a_lab_that_is_stopped_reports_and_leaves_no_server() {
 
 #[test]
 fn a_lab_that_is_stopped_before_it_measures_reports_all_the_same() {
-    // In its setup, which never ends; while a backend starts, which never listens; while a server does.
+    // In a setup that never ends, at a backend that never listens, and at a server that never listens.
     let never = "[[KIND]]\nname = \"never\"\ncommand = \"sh -c 'echo $$ > @DIR@/never.pid; exec sleep 300'\"\n";
     let setup = "setup = [\"sh -c 'echo $$ > @DIR@/never.pid; exec sleep 300'\"]\n".to_string();
     let phases =
@@ -251,7 +251,7 @@ fn server(program: &str, folder: &Path, http: &str) -> (Serving, u16) {
     (child, port)
 }
 
-/// Tidegate, and nginx where it is installed, each with an empty folder of its own.
+/// Tidegate, and nginx if installed, each with an empty directory.
 fn servers(name: &str) -> Vec<(&'static str, PathBuf)> {
     let mut out = Vec::new();
     for program in [env!("CARGO_BIN_EXE_tidegate"), "/usr/sbin/nginx"] {
@@ -263,7 +263,7 @@ fn servers(name: &str) -> Vec<(&'static str, PathBuf)> {
         let folder = std::env::temp_dir().join(format!("measuring-{name}-{}-{of}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        // Workers of servers that were started by root run as somebody else.
+        // Workers of servers started by root run as another user.
         fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         out.push((program, folder));
     }

@@ -102,7 +102,7 @@ fn every_request_is_answered_or_discarded() {
     let before = samples(port);
     let mut dice = Dice(7);
     for round in 0..60 {
-        // Several requests at once, of which the client may wait for some, one or no answer.
+        // Concurrent requests, of which the client reads some, one or no response.
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
         let text: String = (0..=dice.below(4)).map(|_| REQUESTS[dice.below(REQUESTS.len() as u64) as usize]).collect();
         stream.write_all(text.as_bytes()).expect("sent");
@@ -130,7 +130,7 @@ fn every_request_is_answered_or_discarded() {
     });
     let requests = sum(&all, "tidegate_http_requests_total");
     let ended = sum(&all, "tidegate_http_responses_total") + sum(&all, "tidegate_http_discarded_total");
-    // The one that asks is not over.
+    // The scraping request is still active.
     assert_eq!((requests, sum(&all, "tidegate_panics_total")), (ended + 1, 0), "{all:#?}");
     assert_eq!(of(&all, "tidegate_connections_waiting"), 0);
     for class in ["2xx", "3xx", "4xx"] {
@@ -139,7 +139,7 @@ fn every_request_is_answered_or_discarded() {
     for version in ["0.9", "1.0", "1.1", "2"] {
         assert!(of(&all, &format!("tidegate_http_requests_total{{version=\"{version}\"}}")) > 0, "{version}: {all:#?}");
     }
-    // The server's zone has seen the same, and the reload has lost nothing of it.
+    // The server's zone has equal counts, and the reload lost none.
     let zone = "{server_zone=\"all\"}";
     assert_eq!(of(&all, &format!("tidegate_server_zone_requests_total{zone}")), requests);
     assert_eq!(of(&all, &format!("tidegate_server_zone_processing{zone}")), 1);
@@ -152,7 +152,7 @@ fn every_request_is_answered_or_discarded() {
         assert!(bytes > 0);
         assert_eq!(of(&all, &format!("tidegate_server_zone_{kind}_bytes_total{zone}")), bytes, "{kind}");
     }
-    // Tasks have come and gone.
+    // All tasks have ended.
     let tasks = |all: &Samples| sum(all, "tidegate_tasks_started_total");
     assert!(tasks(&all) > tasks(&before) + 20);
     assert!(sum(&all, "tidegate_tasks_active") < sum(&before, "tidegate_tasks_active") + 10, "{all:#?}");
@@ -319,7 +319,7 @@ fn streams_and_handshakes() {
     site.assert_no_alerts();
 }
 
-/// An upload that goes on is told as far as it has come, and one whose client leaves is told as over.
+/// Reports an upload in progress, and one whose client disconnected.
 #[test]
 fn an_upload_that_goes_on_is_told() {
     let port = free_port();

@@ -380,7 +380,7 @@ fn metrics_that_cannot_be_are_refused() {
     }
 }
 
-/// A thousand zones are added up by a thread of their own, and the page has as many samples as the configuration says.
+/// A separate thread adds up a thousand zones, and the page has all samples.
 #[test]
 fn a_thousand_zones() {
     const ZONES: usize = 1000;

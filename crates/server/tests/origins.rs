@@ -1,7 +1,7 @@
-//! Origins that misbehave: what the client sees, and that nothing of one response ever reaches another request.
+//! Misbehaving origins: the client's view, and the isolation of responses from other requests.
 //!
-//! With `ORACLE=/usr/sbin/nginx` in the environment the same scripts run against a real nginx, which is how we know what to
-//! expect; where we answer otherwise on purpose, the row says why.
+//! With `ORACLE=/usr/sbin/nginx` the scripts run against a real nginx, which defines the expected results. Rows with a
+//! deliberate difference state the reason.
 
 mod support;
 
@@ -164,7 +164,7 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// The server under test: ours, or another one.
+/// The server under test: Tidegate or the oracle.
 struct Server {
     child: Child,
 }
@@ -219,7 +219,7 @@ fn ask(port: u16, request: &str) -> Seen {
         return Seen::Part(status, out);
     }
     match field("Content-Length:").and_then(|n| n.parse::<usize>().ok()) {
-        // Error pages are ours: only their status is looked at.
+        // Error pages differ, so only their status is compared.
         Some(n) if n == body.len() && status >= 500 => Seen::Whole(status, String::new()),
         Some(n) if n > body.len() => Seen::Part(status, body.into()),
         _ => Seen::Whole(status, body.into()),
@@ -255,7 +255,7 @@ fn clients_see_what_nginx_would_show_them() {
     let resetting = Origin::new(move |mut talk| {
         if talk.request().is_some() {
             say(&mut talk, &[HEAD, b"01234"]);
-            // A reset takes away what was not read: it comes when the client has seen the bytes.
+            // A reset discards unread bytes, so it is sent after the client has read them.
             let _ = seen.lock().expect("the only one").recv_timeout(Duration::from_secs(20));
             talk.reset();
         }
@@ -292,7 +292,7 @@ fn clients_see_what_nginx_would_show_them() {
         came.extend_from_slice(&block[..n]);
     }
     passed_on.send(()).expect("the origin waits");
-    // An end or a reset; nothing more in any case.
+    // An end or a reset, without further bytes.
     match client.read(&mut block) {
         Ok(0) => {}
         Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => {}
@@ -301,7 +301,7 @@ fn clients_see_what_nginx_would_show_them() {
     assert!(came.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&came));
     let mut wrong = Vec::new();
     for (index, row) in rows.iter().enumerate() {
-        // An nginx as old as Debian's does not know interim responses, and reads a flood of them for ever.
+        // Debian's nginx does not know interim responses, and reads a flood of them without end.
         if oracle().is_some() && row.name.contains("interim") {
             continue;
         }
@@ -423,7 +423,7 @@ fn memory_is_bounded_between_a_fast_side_and_a_slow_one() {
             }
         }
     });
-    // Takes the head of a request and nothing more.
+    // Reads the head of a request only.
     let slow = Origin::new(|talk| {
         while !talk.is_over() {
             std::thread::sleep(Duration::from_millis(20));
@@ -448,7 +448,7 @@ fn memory_is_bounded_between_a_fast_side_and_a_slow_one() {
     for path in ["/buffered", "/unbuffered", "/buffered"] {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server is there");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
-        // A little is read, and then nothing more.
+        // Reads a little, then stops.
         stream.read_exact(&mut [0; 64 * 1024]).expect("a beginning");
         readers.push(stream);
     }
@@ -459,7 +459,7 @@ fn memory_is_bounded_between_a_fast_side_and_a_slow_one() {
     while let Ok(n) = writer.write(&[b'y'; 64 * 1024]) {
         written += n;
     }
-    // Both fast sides stand still now: nothing more is taken from them.
+    // Both fast sides stall: nothing more is read from them.
     let standing = wait("the origin to be stopped", || {
         let before = sent.load(Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(100));

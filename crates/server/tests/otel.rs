@@ -17,7 +17,7 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b9c7c989f97918e1";
 const STATE: &str = "congo=ucfJifl5GOE,rojo=00f067aa0ba902b7";
 const MAIN: &str = "load_module modules/ngx_otel_module.so; daemon off; worker_processes 2;";
-/// Spans leave at once.
+/// Exports spans at once.
 const SOON: &str = "interval 1ms;";
 
 /// A configuration with an exporter and one server.
@@ -491,7 +491,7 @@ fn export_over_tls() {
     get(port, "/ok", &[]);
     assert_eq!(receiver.span().name, "/");
     running.quit();
-    // A receiver that is not trusted gets nothing.
+    // An untrusted receiver gets no data.
     let other = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).expect("a certificate");
     site.write("conf/r.crt", &other.cert.pem());
     let running = site.start();

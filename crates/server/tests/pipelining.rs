@@ -1,4 +1,4 @@
-//! Requests that come together, when the first answer does not fit the socket.
+//! Pipelined requests whose first response does not fit into the socket buffer.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! A master that is root and a worker that is not: what root owns goes on working through every signal. Only root can test it.
+//! A root master with a non-root worker: root's files and ports work through every signal. Needs root.
 
 mod support;
 
@@ -91,7 +91,7 @@ fn what_root_owns_outlives_reloads_and_reopenings() {
         if log.contains("/\n") { Ok(()) } else { Err(log) }
     });
 
-    // USR1: logs come anew where only root can make them.
+    // USR1: reopens logs in places where only root can create them.
     for name in ["logs/access.log", "logs/own/other.log", "logs/error.log"] {
         std::fs::rename(site.path(name), site.path(&format!("{name}.1"))).expect("renamed");
     }
@@ -104,7 +104,7 @@ fn what_root_owns_outlives_reloads_and_reopenings() {
     });
     wait("the error log", || if site.path("logs/error.log").exists() { Ok(()) } else { Err("none") });
 
-    // Another HUP, and a crash: the worker that comes then begins as root, and does not stay it.
+    // After another HUP and a crash, the new worker starts as root and drops privileges.
     site.write(
         "conf/nginx.conf",
         &format!("error_log logs/error.log info;\n{main}\nevents {{ }}\n{}\n", http("three", &server)),
@@ -128,8 +128,8 @@ fn what_root_owns_outlives_reloads_and_reopenings() {
     assert!(!said.contains("[emerg]") && !said.contains("Permission denied"), "{said}");
 }
 
-/// Without `listen` the port is 80 for root, and stays it when a worker that is not root any more takes a reload. The server runs
-/// in a network of its own.
+/// Without `listen` the port is 80 for root, also after a reload in a worker that is no longer root. The server runs in
+/// its own network namespace.
 #[test]
 fn the_port_of_a_server_without_one_is_roots_after_a_reload() {
     if !is_root() {

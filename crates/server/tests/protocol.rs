@@ -1,8 +1,8 @@
-//! A protocol is a core and nothing else: the one here is made up, stands in this file alone, and its requests are served by the same
-//! driver, engine and plan as those of HTTP/2.
+//! A protocol is a core and nothing else: this one is invented, exists in this file alone, and is served by the driver,
+//! engine and plan of HTTP/2.
 //!
-//! It has lines. A client asks with `ID PATH` and is answered with `ID STATUS`, parts of the body as `ID +OCTETS` with the octets
-//! behind, and `ID .` at the end; `ID !` says that there will be no more of it, `bye` that no more requests are taken.
+//! It has lines. A client sends `ID PATH`. The server sends `ID STATUS`, parts of the body as `ID +OCTETS` followed by
+//! the octets, and `ID .` at the end. `ID !` aborts a response, `bye` announces the end of the connection.
 
 mod support;
 

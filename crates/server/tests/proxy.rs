@@ -22,7 +22,7 @@ fn origin(act: impl FnOnce(TcpStream) + Send + 'static) -> (u16, JoinHandle<()>)
     (port, thread)
 }
 
-/// Reads until what came holds the text.
+/// Reads until the received bytes contain the text.
 fn read_until(stream: &mut TcpStream, text: &str) -> String {
     let mut got = Vec::new();
     let mut buffer = [0; 4096];
@@ -180,7 +180,8 @@ fn bytes_of_a_tunnel_are_counted() {
     running.quit();
 }
 
-/// The bytes of four requests on one connection: what is not announced is not sent either, else the next request would be a body.
+/// Four requests on one connection: a body that is not announced must not be sent, or it would be parsed as the next
+/// request.
 #[test]
 fn a_body_that_is_not_passed_on_is_not_announced() {
     const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";

@@ -1,4 +1,4 @@
-//! The configurations of `examples/recipes`: each is started with free ports, its applications played by the test, and asked.
+//! Starts every configuration of `examples/recipes` on free ports, with simulated applications, and sends requests.
 
 mod support;
 
@@ -103,7 +103,7 @@ fn get(port: u16, host: &str, path: &str, more: &str) -> (u16, String, String) {
     (status, head, body)
 }
 
-/// Status and body; for answers that must not be asked for twice.
+/// Status and body of a response that must be requested only once.
 fn body(port: u16, path: &str, more: &str) -> (u16, String) {
     let mut client = wait("a connection", || Client::connect(port));
     client
@@ -224,7 +224,7 @@ fn php() {
     end(running);
 }
 
-/// An application that says what it was asked, on a port in place of a recipe's.
+/// An application that echoes its request head, on a port in place of a recipe's.
 fn echoing() -> Origin {
     Origin::answering(ok)
 }
@@ -269,7 +269,7 @@ fn tls_proxy() {
 
 #[test]
 fn websocket() {
-    // Switches protocols where it is asked to, and sends back what comes.
+    // Switches protocols on request, then echoes.
     let app = Origin::new(|mut talk: Talk<'_>| {
         while let Some(request) = talk.request() {
             if !request.to_ascii_lowercase().contains("connection: upgrade") {
@@ -312,7 +312,7 @@ fn websocket() {
     end(running);
 }
 
-/// A gRPC service: each message comes back, with the status in the trailers.
+/// A gRPC service that echoes each message, with the status in the trailers.
 fn service(mut talk: Talk<'_>) {
     let mut server = wire_h2::Server::new(wire_h2::Limits::default());
     loop {
@@ -340,7 +340,7 @@ fn service(mut talk: Talk<'_>) {
     }
 }
 
-/// Calls a method; the fields and the bytes that came.
+/// Calls a method. Returns fields and bytes.
 fn call(port: u16, path: &str) -> (Vec<(String, String)>, Vec<u8>) {
     let mut client = http2::Client::connect(port);
     let mut block = Vec::new();
@@ -426,7 +426,7 @@ fn load_balancing() {
         });
     };
     until(&["first", "second"]);
-    // A server that fails costs no request: the next one is asked.
+    // A failing server costs no request: the next one is tried.
     fails.store(true, Ordering::Relaxed);
     assert!((0..4).all(|_| body(port, "/", "") == (200, "second".to_string())));
     fails.store(false, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Reloads of a server that serves: nothing is lost, nothing leaks, addresses come and go.
+//! Reloads under load: no request is lost, nothing leaks, addresses are added and removed.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn wait_for_answer(port: u16, words: &str) {
     });
 }
 
-/// The work of one client: requests until told to stop; the first failure.
+/// A client that sends requests until told to stop. Returns the first failure.
 fn load(port: u16, stop: &AtomicBool, served: &AtomicU64, keep: bool) -> Result<(), String> {
     let mut kept = Client::connect(port)?;
     while !stop.load(Ordering::Relaxed) {
@@ -284,7 +284,7 @@ fn without_workers_connections_wait_for_a_reload_with_some() {
     site.configure("daemon off; worker_processes 2;", &http);
     running.signal("HUP");
     wait_for_answer(port, "here");
-    // Who came before the workers did is served, too.
+    // Clients that connected before the workers started are served.
     let mut early = Client::of(early).expect("set up");
     assert_eq!(early.get().expect("answered"), (200, "here".into()));
     running.quit();

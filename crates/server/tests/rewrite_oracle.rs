@@ -1,4 +1,4 @@
-//! Generated rewrite rules, run by us and by a real nginx: the answers must be the same.
+//! Generated rewrite rules in Tidegate and a real nginx give equal responses.
 //!
 //! One seed is one set of configurations and requests. `TIDEGATE_REWRITE_SEEDS=FROM..TO` runs others than the few of every day.
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use support::{Site, free_port, wait};
 
 const NGINX: &str = "/usr/sbin/nginx";
-/// Configurations of one seed: each is a server of its own name.
+/// Configurations of one seed, each in its own server.
 const SERVERS: usize = 40;
 
 /// Numbers that look random and are the same every time (xorshift64*).

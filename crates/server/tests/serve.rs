@@ -201,7 +201,7 @@ fn tls_with_an_authority_of_ones_own() {
         signal(child.id(), "INT");
         assert_eq!(child.wait().expect("waited").code(), Some(0));
     }
-    // A key that is broken is told of, and not written over.
+    // Reports a damaged key, and does not overwrite it.
     std::fs::write(data.join("tidegate/local-authority.key"), "no key").expect("written");
     let refused = Command::new(BINARY).args(["serve", "--tls"]).env("XDG_DATA_HOME", &data).output().expect("runs");
     assert!(text(&refused.stderr).contains("local-authority.key: ") && refused.status.code() == Some(1));

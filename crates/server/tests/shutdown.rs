@@ -39,7 +39,7 @@ fn idle_connections_do_not_hold_up_a_stop() {
     site.assert_no_alerts();
 }
 
-/// Idle connections of HTTP/2 are told at once, and so is our own side of those that lead to a listener of ours.
+/// Idle HTTP/2 connections get a GOAWAY at once, including Tidegate's own connections to its listeners.
 #[test]
 fn idle_connections_of_http2_do_not_hold_up_a_stop() {
     use support::http2::{Client as Http2, GOAWAY};

@@ -250,7 +250,7 @@ fn processes_carry_their_names() {
         words if words == "tidegate: worker process" => Ok(()),
         words => Err(words),
     });
-    // A client that has begun to ask keeps it alive.
+    // A client with a partial request delays the end.
     let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected");
     std::io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\n").expect("sent");
     assert_eq!(support::client::get(port), Ok((200, "here".into())));
@@ -295,7 +295,7 @@ fn nobody_else_can_write_the_files_of_a_daemon() {
         "worker_processes 1; pid logs/n.pid;",
         &format!("http {{ access_log logs/a.log; server {{ listen 127.0.0.1:{port}; return 200; }} }}"),
     );
-    // It has no umask, whatever that of the one who starts it is.
+    // The umask is reset, whatever the starting process had.
     assert!(site.run(&[]).status.success());
     let pid = wait("the process id", || site.read("logs/n.pid").trim().parse::<u32>());
     for name in ["logs/n.pid", "logs/a.log", "logs/error.log"] {

@@ -111,7 +111,7 @@ fn a_client_that_takes_nothing_has_send_timeout() {
     sim.pass(3_999).expect("rest");
     let mut got = drain(&mut stream).0.len();
     for _ in 0..2 {
-        // It goes on from here: each write that was taken begins the time anew.
+        // The timeout starts again after each successful write.
         sim.pass(3_999).expect("rest");
         let (bytes, ended) = drain(&mut stream);
         assert!(!bytes.is_empty() && !ended);
@@ -289,7 +289,7 @@ impl Course {
             Err(_) => self.ended = true,
         }
     }
-    /// How many whole answers have come. Each must be the one that was asked for, in order, of one configuration.
+    /// Counts complete responses. Each must belong to its request, in order, and to one configuration.
     fn check(&self, big: &[u8], plans: usize) -> usize {
         let (mut rest, mut plan) = (self.got.as_slice(), 0);
         for (n, wanted) in self.wanted.iter().enumerate() {

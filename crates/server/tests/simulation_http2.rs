@@ -43,7 +43,7 @@ struct Stream {
     status: String,
     body: Vec<u8>,
     ended: bool,
-    /// The server has reset it, and whether it had done nothing about it.
+    /// The server has reset it; `true`: without processing.
     reset: Option<bool>,
     /// The client has given it up.
     given_up: bool,
@@ -161,7 +161,7 @@ impl Course {
                 ClientEvent::Counted { stream, .. } => panic!("a body that nobody asked to count, on {stream}"),
                 ClientEvent::Reset { stream, code, unprocessed } => {
                     let Some(found) = self.streams.get_mut(&stream) else { continue };
-                    // An answer before the whole request says that the rest is not wanted.
+                    // A response before the end of the request means that the rest is not wanted.
                     assert!(!found.ended || code == 0, "stream {stream}: reset with {code} behind its answer");
                     found.left = 0;
                     if !found.ended {
@@ -177,7 +177,7 @@ impl Course {
             self.client.forget(id);
         }
     }
-    /// Something can still come of it.
+    /// The stream is still open.
     fn is_on(&self) -> bool {
         self.stream.is_some()
             && !self.ended
@@ -274,7 +274,7 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
     let mut harmed = 0;
     for client in &mut clients {
         let missing = client.check(big, current);
-        // A connection that is closed with a GOAWAY may have left out what was on its way.
+        // A connection closed with a GOAWAY may lose frames in flight.
         if missing > 0 && !client.torn && !quit {
             harmed += 1;
         }

@@ -83,7 +83,7 @@ impl Bench {
         Bench { sim, ports, origin, held: Held::default() }
     }
     fn rest(&mut self) {
-        // The loopback delivers at once, to what has been waiting already: a few more turns for what was connected meanwhile.
+        // The loopback delivers at once to waiting sockets; connections made meanwhile need a few more turns.
         for _ in 0..4 {
             self.sim.settle().expect("rest");
         }
@@ -137,7 +137,7 @@ fn yields(conf: &str, begin: impl Fn(&mut Bench)) {
         for _ in 0..TURNS {
             bench.sim.turn().expect("a turn");
         }
-        // Time-outs act on what is left, and their loops yield as well.
+        // Timeouts close the remaining connections, and their loops yield as well.
         bench.sim.stall(3_600_000);
         for _ in 0..TURNS {
             bench.sim.turn().expect("a turn");
@@ -153,7 +153,7 @@ fn yields(conf: &str, begin: impl Fn(&mut Bench)) {
     }
 }
 
-/// A configuration with the server that says whether the thread still serves, at `{P0}`.
+/// A configuration with a server at `{P0}` that proves that the thread still serves.
 fn http(directives: &str) -> String {
     format!(
         "error_log /dev/null crit; events {{ worker_connections 64; }} http {{ root {{ROOT}}; access_log off;

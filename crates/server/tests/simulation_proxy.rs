@@ -200,14 +200,14 @@ struct Served {
     output: Vec<u8>,
     /// The connection closes when the output is sent.
     closes: bool,
-    /// Nothing more is said or read.
+    /// Neither sends nor reads.
     silent: bool,
 }
 
 struct Servers {
     listeners: Vec<UnixListener>,
     served: Vec<Served>,
-    /// How often each POST has come whole.
+    /// Number of complete arrivals of each POST.
     heard: BTreeMap<usize, usize>,
     /// A fault has happened: not every request has its response.
     faulty: bool,
@@ -284,7 +284,7 @@ impl Servers {
     }
 }
 
-/// A request that has come whole: its length, id, the octets it wants, true for POST, true where the connection is kept.
+/// A complete request: length, id, requested octets, true for POST, true with keep-alive.
 fn request(bytes: &[u8]) -> Option<(usize, usize, usize, bool, bool)> {
     let (end, head) = head(bytes)?;
     let line = head.lines().next().expect("a line").to_string();
@@ -335,7 +335,7 @@ fn respond(served: &mut Served, id: usize, wants: usize, random: &mut Random, fa
             out.extend_from_slice(b"0\r\n\r\n");
         }
         1 if served.closes => {
-            // Its end is the connection's: a cut cannot be told from it, so there is none below.
+            // The connection's end delimits the body, so a cut cannot be detected and is not simulated.
             out.extend_from_slice(b"\r\n");
             out.extend_from_slice(&content);
             return false;
@@ -368,7 +368,7 @@ fn respond(served: &mut Served, id: usize, wants: usize, random: &mut Random, fa
             out.splice(start..head_end, b"HTTP/1.1 200 OK\r\n\x00: \r\n\r\n".iter().copied());
             served.closes = true;
         }
-        // It says more than it promised.
+        // Sends more than announced.
         _ => {
             out.extend_from_slice(b"and more");
             served.closes = true;
@@ -442,7 +442,7 @@ fn course(seed: u64, plans: &[Serving]) {
     }
     for client in &clients {
         let whole = client.check();
-        // Without faults, and without seconds that pass at once, every request has its response.
+        // Without faults and time jumps, every request gets its response.
         if faults == 0 && !servers.faulty && !client.torn && !quit && !panics {
             assert_eq!(whole, client.asked.len(), "requests without a response, reloaded: {reloaded}");
         }

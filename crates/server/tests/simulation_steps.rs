@@ -17,7 +17,7 @@ use support::simulated::{FOLDER, big, first, logging, second};
 use wire_h2::hpack::Encoder;
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
-/// Rounds after which a course has come to nothing.
+/// Rounds after which a course has failed.
 const ROUNDS_MAX: usize = 300;
 
 static BIG: LazyLock<Vec<u8>> = LazyLock::new(big);
@@ -60,10 +60,10 @@ enum Wanted {
     Tunnel(&'static [u8]),
 }
 
-/// A client of HTTP/1, and what it asks for.
+/// An HTTP/1 client with its requests.
 struct Talk {
     stream: UnixStream,
-    /// Sent when so many answers have come.
+    /// Number of responses after which it is sent.
     pieces: Vec<(usize, Vec<u8>)>,
     wanted: Vec<Wanted>,
     got: Vec<u8>,
@@ -74,7 +74,7 @@ impl Talk {
     fn new(stream: UnixStream, requests: &[(usize, &str)], wanted: &[Wanted]) -> Talk {
         let mut pieces = Vec::new();
         for (after, text) in requests {
-            // In three parts: one in the middle of the head, and one behind it where there is more.
+            // Three parts: split in the middle of the head, and after it.
             let end = text.find("\r\n\r\n").map_or(text.len(), |at| at + 4);
             let middle = end.min(text.len() / 3);
             for part in [text.get(..middle), text.get(middle..end), text.get(end..)] {
@@ -103,7 +103,7 @@ impl Talk {
             Err(_) => self.ended = true,
         }
     }
-    /// How many whole answers have come, each the one that is wanted, and of one plan.
+    /// Counts complete responses, each the expected one and of one plan.
     fn answers(&self) -> usize {
         let mut rest = self.got.as_slice();
         for (n, wanted) in self.wanted.iter().enumerate() {
@@ -163,7 +163,7 @@ struct Answer {
     plan: String,
     body: Vec<u8>,
     ended: bool,
-    /// The server has given it up, and whether it had done nothing about it: then it can be asked for elsewhere.
+    /// The server aborted it; `true`: without processing, so that it can be retried elsewhere.
     reset: Option<bool>,
 }
 
@@ -194,7 +194,7 @@ impl Streams {
         if self.ended {
             return;
         }
-        // In pieces, and bodies when what was opened has left.
+        // Sends in pieces, bodies after the opening head.
         let out = self.client.output();
         if out.is_empty()
             && let Some((id, bytes)) = self.bodies.pop()
@@ -297,7 +297,7 @@ impl Peer {
     }
 }
 
-/// The server behind: it says what it was sent, or sends back what comes where a tunnel was asked for.
+/// The upstream server: echoes the request, or the bytes of a tunnel.
 struct Origin {
     listener: UnixListener,
     connections: Vec<(UnixStream, Vec<u8>, bool)>,
@@ -372,7 +372,7 @@ fn plan(number: usize) -> Serving {
     logging("steps.log", "$arg_n $status", &servers.concat())
 }
 
-/// A course: who comes, by name.
+/// A course: its clients by name.
 const COURSES: &[&str] = &[
     "words",
     "static",
@@ -442,7 +442,7 @@ fn descriptors() -> usize {
 struct Outcome {
     /// Steps that it has made.
     steps: u64,
-    /// Of the client and of the one beside it: what was asked for, and how much was answered.
+    /// Requests and number of responses of the client and of its neighbour.
     client: (usize, usize),
     other: (usize, usize),
     /// The client's connection has ended.
@@ -488,7 +488,7 @@ fn course(name: &str, at: Option<(What, u64)>, plans: &[Serving; 2]) -> Outcome 
         sim.settle().expect("rest");
     }
     let steps = sim.steps_made();
-    // Those whose last bytes have come are over only when the thread has seen so.
+    // Requests whose last bytes arrived end only when the thread has noticed.
     sim.settle().expect("rest");
     let ended = match &mut client {
         Peer::One(talk) => {
@@ -535,7 +535,7 @@ fn course(name: &str, at: Option<(What, u64)>, plans: &[Serving; 2]) -> Outcome 
 /// Runs every course with this at every of its steps.
 fn at_every_step(what: What, check: impl Fn(&str, &Outcome) + Sync) {
     let _alone = alone();
-    // On a thread of its own, which is gone with all it has before the next one counts.
+    // Runs on its own thread, which ends before the next run counts.
     let done = std::thread::scope(|scope| scope.spawn(|| every_step(what, &check)).join());
     assert!(done.is_ok(), "see above");
 }

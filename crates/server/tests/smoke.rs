@@ -64,7 +64,7 @@ fn htaccess_requests() {
     assert!(answered > 20, "only {answered} requests met a file");
 }
 
-/// The target itself tells what it must not find: each of these is a way that was open once.
+/// The fuzz target lists contents that must not be found: each was reachable once.
 #[test]
 fn ways_that_were_open() {
     for input in [

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::{Site, free_port, resident_kb, wait};
 
-/// Longer than anything takes; only a failure waits so long.
+/// Longer than any step takes; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 fn connect(port: u16) -> TcpStream {
@@ -30,7 +30,7 @@ fn read_some(stream: &mut TcpStream, length: usize) -> String {
     String::from_utf8_lossy(&some).into_owned()
 }
 
-/// A server whose connections are worked on one after the other, each on a thread of its own.
+/// A server that handles connections one after the other on its own thread.
 fn server(act: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let port = listener.local_addr().expect("address").port();
@@ -47,7 +47,7 @@ fn server(act: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
     port
 }
 
-/// Sends back what comes, piece by piece.
+/// Echoes piece by piece.
 fn echo(mut stream: TcpStream) {
     let mut buf = [0; 65536];
     while let Ok(n @ 1..) = stream.read(&mut buf) {
@@ -57,7 +57,7 @@ fn echo(mut stream: TcpStream) {
     }
 }
 
-/// Answers with its name, then sends back what comes.
+/// Sends its name, then echoes.
 fn named(name: &'static str) -> impl Fn(TcpStream) {
     move |mut stream| {
         let _ = stream.write_all(name.as_bytes());
@@ -67,7 +67,7 @@ fn named(name: &'static str) -> impl Fn(TcpStream) {
 
 #[test]
 fn the_end_of_one_direction_leaves_the_other_open_where_that_is_asked_for() {
-    // It answers once it has heard everything.
+    // Responds after it has read everything.
     let upstream = server(|mut stream| {
         let mut all = Vec::new();
         let _ = stream.read_to_end(&mut all);
@@ -237,7 +237,7 @@ fn sessions_go_on_over_a_reload_and_new_ones_begin_with_the_new_plan() {
     open.write_all(b"still here").expect("written");
     assert_eq!(read_some(&mut open, 10), "still here");
     assert!(!site.log().contains("is no longer used"), "it is");
-    // The plan goes with its last session.
+    // The plan is dropped with its last session.
     drop(open);
     site.wait_for_log("is no longer used", 1);
     running.quit();
@@ -301,7 +301,7 @@ fn a_connection_that_is_passed_in_a_circle_ends() {
     site.assert_no_alerts();
 }
 
-/// Answers datagrams until told to stop: how often, and the port that each came from.
+/// Responds to datagrams until told to stop. Returns the source ports.
 fn datagram_server() -> (u16, Arc<AtomicBool>) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
     let port = socket.local_addr().expect("address").port();
@@ -320,7 +320,7 @@ fn datagram_server() -> (u16, Arc<AtomicBool>) {
     (port, stop)
 }
 
-/// Asks, again if the answer does not come: the port that the server saw.
+/// Sends a datagram, and again without a response. Returns the port that the server saw.
 fn ask(client: &UdpSocket, to: u16, text: &str) -> String {
     let mut buf = [0; 2048];
     client.send_to(text.as_bytes(), ("127.0.0.1", to)).expect("sent");
@@ -364,7 +364,7 @@ fn datagrams_of_a_client_are_one_session_until_it_has_had_enough() {
     assert_eq!(ask(&one, two, "b"), first);
     assert_ne!(ask(&one, two, "c"), first, "the session had its two");
     ask(&other, answered, "abc");
-    // A reload: what comes next belongs to a session of the new plan.
+    // After a reload, the next datagram belongs to a session of the new plan.
     let before = ask(&one, many, "e");
     running.signal("HUP");
     wait("a new session", || if ask(&one, many, "f") == before { Err("the old one") } else { Ok(()) });
@@ -420,7 +420,7 @@ fn a_datagram_for_a_closed_port_costs_no_thread() {
 #[test]
 fn idle_sessions_cost_little() {
     const SESSIONS: usize = 500;
-    /// The budget; 2.0 is what it is.
+    /// Upper bound of the ratio; 2.0 is measured.
     const IDLE_KB_MAX: f64 = 4.0;
     let (upstream, port) = (server(named("in")), free_port());
     let conf = format!("stream {{ server {{ listen 127.0.0.1:{port}; proxy_pass 127.0.0.1:{upstream}; }} }}");
@@ -430,7 +430,7 @@ fn idle_sessions_cost_little() {
         &format!("error_log logs/error.log; daemon off; events {{ worker_connections 4096; }} {conf}"),
     );
     let running = site.start();
-    // One after the other: many at once are more than the queue of the origin's listener holds.
+    // One after the other, because many would exceed the origin's accept queue.
     let begin = |n: usize| -> Vec<TcpStream> {
         let one = |_| {
             let mut client = connect(port);

@@ -65,11 +65,11 @@ impl Client {
         Client { rules: ClientRules::build(&settings, &clock(), &mut Vec::new()).expect("rules"), port }
     }
 
-    /// One request on a connection of its own; the whole answer.
+    /// Sends one request on a new connection. Returns the complete response.
     fn get(&self, sni: &str, host: &str, uri: &str) -> Result<String, String> {
         self.send(sni, &format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
     }
-    /// Any bytes on a connection of their own; the whole answer.
+    /// Sends bytes on a new connection. Returns the complete response.
     fn send(&self, sni: &str, request: &str) -> Result<String, String> {
         let mut socket = TcpStream::connect(("127.0.0.1", self.port)).map_err(|e| e.to_string())?;
         socket.set_read_timeout(Some(Duration::from_secs(20))).map_err(|e| e.to_string())?;
@@ -87,7 +87,7 @@ impl Client {
             let n = socket.read(&mut bytes).map_err(|e| e.to_string())?;
             let received = stream.receive(&mut bytes[..n], &mut answer).map_err(|e| e.to_string())?;
             if received.closed || n == 0 {
-                // The end of the bytes is not the end of the answer unless the server has said so.
+                // Without a close_notify the end of the bytes is not the end of the response.
                 assert!(received.closed || !sent, "no close_notify");
                 return Ok(text(&answer));
             }

@@ -1,4 +1,4 @@
-//! auth_jwt with keys that change, fail and come late; key-value zones over reloads and restarts.
+//! auth_jwt with keys that change, fail or are slow; key-value zones over reloads and restarts.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn site(port: u16, origin: u16, locations: &str) -> Site {
     site
 }
 
-/// Asks on a connection of its own, so that the system chooses the thread.
+/// Sends a request on a new connection, so that the kernel selects the thread.
 fn ask(port: u16, path: &str, token: &str) -> u16 {
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n");
@@ -113,7 +113,7 @@ fn requests_that_need_the_same_keys_fetch_them_once() {
     };
     let mut clients: Vec<_> = (0..8).map(|n| send(if n % 2 == 0 { "/" } else { "/other" })).collect();
     wait("the fetch", || if asked.load(Ordering::SeqCst) > 0 { Ok(()) } else { Err("nothing was asked") });
-    // Some come while the fetch is under way, some perhaps later.
+    // Some requests arrive during the fetch, some perhaps later.
     clients.extend((0..8).map(|_| send("/")));
     released.store(true, Ordering::SeqCst);
     for client in clients {

@@ -1,4 +1,4 @@
-//! Groups of servers that come and go: health checks, names, servers that fail.
+//! Upstream groups with changing servers: health checks, names, failures.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::client::Client;
 use support::origin::{NameServer, Origin, ok};
 use support::{Site, free_port, wait};
 
-/// An origin whose status for `/health` can be changed; everything else answers its name.
+/// An origin with a changeable status for `/health`; other paths return its name.
 fn patient(name: &'static str) -> (Origin, Arc<AtomicU16>) {
     let status = Arc::new(AtomicU16::new(200));
     let its = status.clone();
@@ -64,7 +64,7 @@ fn servers_that_fail_their_checks_are_left_out_until_they_pass() {
     wait_for(port, "/", &["a"]);
     let words = format!("health check: 127.0.0.1:{} of upstream \"u\" is unhealthy: status 500", b.port);
     site.wait_for_log(&words, 1);
-    // A reload forgets nothing.
+    // A reload keeps the state.
     running.signal("HUP");
     site.wait_for_log("configuration 1 is no longer used", 1);
     assert_eq!(who(port, "/", 10), ["a"]);
@@ -72,7 +72,7 @@ fn servers_that_fail_their_checks_are_left_out_until_they_pass() {
     wait("nobody", || if ask(port, "/").0 == 502 { Ok(()) } else { Err("somebody") });
     b_status.store(200, Ordering::Relaxed);
     wait_for(port, "/", &["b"]);
-    // Without the check both are asked.
+    // Without the check both receive requests.
     site.configure("daemon off;", &conf(""));
     running.signal("HUP");
     wait_for(port, "/", &["a", "b"]);
@@ -125,7 +125,7 @@ fn names_are_resolved_again_while_requests_run() {
     assert_eq!(ask(port, "/").0, 502, "nobody of that name yet");
     let (one, two) = (Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2));
     name_server.set("app.test", &[one]);
-    // An unknown name is asked for again after ten seconds; a reload asks at once.
+    // An unknown name is resolved again after ten seconds; a reload resolves it at once.
     running.signal("HUP");
     wait_for(port, "/", &["a"]);
     name_server.set("app.test", &[one, two]);
@@ -207,7 +207,7 @@ fn threads_take_turns_together_in_a_zone_and_each_by_itself_without() {
         ),
     );
     let running = site.start();
-    // The turn of a group with a zone goes on where it was, whichever thread takes a connection.
+    // Round robin in a group with a zone continues across threads.
     let answers: String = (0..60).map(|_| ask(together, "/").1).collect();
     assert_eq!(answers, "aba".repeat(20));
     // Without, each of the four threads is less than one request away from two of three.

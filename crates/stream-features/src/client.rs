@@ -1,4 +1,4 @@
-//! The client's side of a session.
+//! Connection to the client of a stream session: a TCP or TLS stream, or datagrams.
 
 use crate::udp::Flow;
 use session_engine::first_bytes::write_out;
@@ -6,17 +6,17 @@ use std::io;
 use std::rc::Rc;
 use upstream::Stream;
 
-pub enum Client {
+pub enum SessionClient {
     Stream(Stream),
     Datagrams(Rc<Flow>),
 }
 
-impl Client {
-    /// Sends all bytes; a datagram is lost if the socket is full.
+impl SessionClient {
+    /// Sends all bytes. A datagram is dropped if the socket is full.
     pub async fn send_all(&self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Client::Stream(stream) => write_out(stream, bytes).await,
-            Client::Datagrams(flow) => flow.send(bytes).map(|_| ()),
+            SessionClient::Stream(stream) => write_out(stream, bytes).await,
+            SessionClient::Datagrams(flow) => flow.send(bytes).map(|_| ()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Phases of a session: post_accept, preaccess, access, ssl, preread, content, log (nginx:
 //! `ngx_stream_core_run_phases`).
 
-use crate::client::Client;
+use crate::client::SessionClient;
 use crate::plan::{End, Flow, Handler};
 use crate::session::StreamSession;
 use crate::sessions::{Host, Passed, SessionPlace};
@@ -13,7 +13,12 @@ use session_engine::sessions::Cause;
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: SessionPlace, host: Rc<dyn Host>) {
+pub(crate) async fn serve(
+    mut s: Box<StreamSession>,
+    mut client: SessionClient,
+    place: SessionPlace,
+    host: Rc<dyn Host>,
+) {
     let udp = if s.udp { "udp " } else { "" };
     if s.srv().error_log.wants(Level::Info) {
         let peer = s.peer.map_or_else(|| "unix:".to_string(), |peer| peer.to_string());
@@ -40,7 +45,7 @@ pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: 
         End::Pass(to) => {
             let passes = s.passes.saturating_add(1);
             drop(place);
-            let Client::Stream(stream) = client else { return };
+            let SessionClient::Stream(stream) = client else { return };
             if host.pass(Passed { stream, peer: s.peer, proxy: s.proxy.take(), passes }, &to).is_err() {
                 s.log(Level::Error, format_args!("port not found for \"{to}\""));
                 finish(&mut s, 200);
@@ -100,10 +105,10 @@ fn phase<'h>(s: &mut StreamSession, handlers: impl Iterator<Item = &'h Arc<dyn H
 }
 
 /// Boxes short-lived futures, which would enlarge the session's future.
-async fn phases(s: &mut StreamSession, client: &mut Client) -> End {
+async fn phases(s: &mut StreamSession, client: &mut SessionClient) -> End {
     let plan = s.plan.clone();
     let Some(listener) = plan.listeners.get(s.listener) else { return End::Status(500) };
-    if let (true, Client::Stream(stream)) = (listener.proxy_protocol, &*client)
+    if let (true, SessionClient::Stream(stream)) = (listener.proxy_protocol, &*client)
         && let Err(status) = Box::pin(first_bytes::proxy_header(s, stream)).await
     {
         return End::Status(status);
@@ -113,7 +118,7 @@ async fn phases(s: &mut StreamSession, client: &mut Client) -> End {
     if let Some(end) = phase(s, handlers).or_else(|| phase(s, server.access.iter())) {
         return end;
     }
-    if let (true, Client::Stream(stream)) = (listener.ssl && s.tls.is_none(), &mut *client)
+    if let (true, SessionClient::Stream(stream)) = (listener.ssl && s.tls.is_none(), &mut *client)
         && let Err(status) = Box::pin(handshake::make(s, stream)).await
     {
         return End::Status(status);
@@ -126,7 +131,7 @@ async fn phases(s: &mut StreamSession, client: &mut Client) -> End {
     }
     let server = plan.srv(s.server);
     s.doing = "";
-    if let (true, Client::Stream(stream)) = (server.tcp_nodelay, &*client) {
+    if let (true, SessionClient::Stream(stream)) = (server.tcp_nodelay, &*client) {
         stream.hurry();
     }
     match &server.content {

@@ -1,7 +1,7 @@
 //! First bytes of a connection: PROXY protocol header and preread phase (nginx: `ngx_stream_proxy_protocol_handler`,
 //! `ngx_stream_core_preread_phase`).
 
-use crate::client::Client;
+use crate::client::SessionClient;
 use crate::plan::{Flow, Looked, Preread};
 use crate::session::StreamSession;
 use observe::Level;
@@ -48,23 +48,23 @@ async fn news(s: &StreamSession, stream: &Stream, seen: usize, buf: &mut Vec<u8>
 }
 
 /// Runs the preread handlers; without TLS the bytes stay in the socket. Fails with the session's status.
-pub async fn preread(s: &mut StreamSession, client: &Client) -> Result<(), u16> {
+pub async fn preread(s: &mut StreamSession, client: &SessionClient) -> Result<(), u16> {
     let plan = s.plan.clone();
     let server = plan.srv(s.server);
     for who in &server.preread {
         let flow = match client {
-            Client::Datagrams(_) => {
+            SessionClient::Datagrams(_) => {
                 let bytes = std::mem::take(&mut s.preread);
                 let looked = who.look(s, Some(&bytes));
                 s.preread = bytes;
                 looked
             }
-            Client::Stream(_) => who.look(s, None),
+            SessionClient::Stream(_) => who.look(s, None),
         };
         let flow = match (flow, client) {
             (Looked::Flow(flow), _) => flow,
-            (Looked::More, Client::Datagrams(_)) => Flow::Declined,
-            (Looked::More, Client::Stream(stream)) => {
+            (Looked::More, SessionClient::Datagrams(_)) => Flow::Declined,
+            (Looked::More, SessionClient::Stream(stream)) => {
                 s.doing = "prereading client data";
                 let mut time = pin!(sleep(server.preread_timeout));
                 let mut waits = pin!(wait_for(s, stream, &**who, server.preread_bytes));

@@ -1,6 +1,6 @@
 //! Plan of the area, built once from the checked tree, immutable afterwards.
 
-use crate::client::Client;
+use crate::client::SessionClient;
 use crate::session::StreamSession;
 use net::Address;
 use net::listen::ListenSpec;
@@ -157,7 +157,7 @@ pub enum End {
 pub type Work<'a> = Pin<Box<dyn Future<Output = End> + 'a>>;
 
 pub trait Content: Send + Sync {
-    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut Client) -> Work<'a>;
+    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> Work<'a>;
 }
 
 /// Logs every finished session.

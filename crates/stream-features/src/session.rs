@@ -55,7 +55,7 @@ pub struct StreamSession {
     /// Index of the server in the plan: the listener's default, or the one selected by SNI.
     pub server: usize,
     pub number: u64,
-    /// Client address, possibly from a trusted proxy.
+    /// SessionClient address, possibly from a trusted proxy.
     pub peer: Option<SocketAddr>,
     /// Address of the connection itself, if `realip` replaced it.
     pub replaced: Option<Option<SocketAddr>>,

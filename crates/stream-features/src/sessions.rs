@@ -1,13 +1,13 @@
 //! Sessions of a worker thread: creation, counting, termination.
 
-use crate::client::Client;
+use crate::client::SessionClient;
 use crate::engine;
 use crate::plan::StreamPlan;
 use crate::session::{Facts, StreamSession};
 use crate::udp::Flows;
 use net::Address;
 use observe::Level;
-use session_engine::sessions::{Cause, Control, Place as AnyPlace, Sessions as All};
+use session_engine::sessions::{Cause, Control, SessionSlot, Sessions as All};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ pub type ProxyHeader = Box<(wire_proxy::Header, Vec<u8>)>;
 /// A connection passed from one listener to another.
 pub struct Passed {
     pub stream: Stream,
-    /// Client address, possibly from a trusted proxy.
+    /// SessionClient address, possibly from a trusted proxy.
     pub peer: Option<SocketAddr>,
     pub proxy: Option<ProxyHeader>,
     pub passes: u8,
@@ -47,7 +47,7 @@ pub struct Sessions {
 
 /// Registration of a session; removed on drop.
 pub(crate) struct SessionPlace {
-    place: AnyPlace,
+    place: SessionSlot,
     number: u64,
     /// `Some`: a datagram session.
     datagrams: Option<Rc<Sessions>>,
@@ -100,7 +100,7 @@ impl Sessions {
     }
     fn start(self: &Rc<Self>, session: Box<StreamSession>, stream: Stream, host: &Rc<dyn Host>) {
         let (place, host) = (self.place(session.number, false), host.clone());
-        runtime::task::spawn_local(engine::serve(session, Client::Stream(stream), place, host));
+        runtime::task::spawn_local(engine::serve(session, SessionClient::Stream(stream), place, host));
     }
     /// Starts the session of a connection that another listener has passed.
     pub fn resume(

@@ -1,6 +1,6 @@
 //! Sessions without a worker: effects of a panic.
 
-use crate::client::Client;
+use crate::client::SessionClient;
 use crate::plan::{Content, End, Listener, Names, Server, StreamPlan, Work};
 use crate::session::StreamSession;
 use crate::sessions::{Accepted, Host, Passed, Sessions};
@@ -33,7 +33,7 @@ impl Host for Nobody {
 struct Breaks;
 
 impl Content for Breaks {
-    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut Client) -> Work<'a> {
+    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> Work<'a> {
         Box::pin(async move {
             runtime::task::yield_now().await;
             assert!(s.number != 1, "a test's panic");

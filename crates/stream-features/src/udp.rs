@@ -1,7 +1,7 @@
 //! Datagram sessions (nginx: `ngx_event_recvmsg`, `ngx_event_udp.c`): datagrams with equal client and local address
 //! belong to one session.
 
-use crate::client::Client;
+use crate::client::SessionClient;
 use crate::engine;
 use crate::session::{Facts, StreamSession};
 use crate::sessions::{Host, Sessions};
@@ -45,7 +45,7 @@ impl Flows {
     }
 }
 
-/// Client side of a datagram session.
+/// SessionClient side of a datagram session.
 pub struct Flow {
     key: Key,
     socket: Rc<Socket>,
@@ -259,6 +259,6 @@ fn take(taking: &Taking<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: Address, t
     let (place, host, held) = (sessions.place(number, true), taking.host.clone(), Held(flow.clone()));
     runtime::task::spawn_local(async move {
         let _held = held;
-        engine::serve(session, Client::Datagrams(flow), place, host).await;
+        engine::serve(session, SessionClient::Datagrams(flow), place, host).await;
     });
 }

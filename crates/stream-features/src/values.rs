@@ -2,7 +2,7 @@
 
 use crate::session::StreamSession;
 use conf_schema::{Cx, Directive, Problem, Value};
-use session_engine::listen::{Kind, Listen};
+use session_engine::listen::{Listen, ListenKind};
 
 pub type ServerNames = session_engine::names::ServerNames<StreamSession>;
 pub type ServerName = session_engine::names::ServerName<StreamSession>;
@@ -13,7 +13,7 @@ pub struct Listens(pub Listen);
 impl Value for Listens {
     const SYNTAX: &'static str = "address:port | port | unix:path [udp] [ssl] [parameter ...]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Listen::read(d, Kind::Stream).map(Listens)
+        Listen::read(d, ListenKind::Stream).map(Listens)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::parse::Expect;
 
-/// A response as it came.
+/// A received response.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub status: u16,

@@ -4,7 +4,7 @@ use crate::expect::{Answer, wanted_answers};
 use crate::parse::{Act, Request, Step};
 use crate::wire::Wire;
 
-/// One connection, and what was read of it ahead.
+/// A connection with the bytes that were read ahead.
 pub struct Http1 {
     wire: Wire,
     bytes: Vec<u8>,

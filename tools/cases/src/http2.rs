@@ -37,7 +37,7 @@ impl Http2 {
         wanted(self.ask(request)?, step)
     }
 
-    /// Everything that comes of one request.
+    /// Returns all responses to one request.
     ///
     /// # Errors
     /// The connection is broken, or nothing comes for too long.
@@ -71,7 +71,7 @@ impl Http2 {
                         answers.last_mut().ok_or("trailers without a head")?.headers.extend(trailers);
                         over = true;
                     }
-                    // Who has answered before the whole request was there says that the rest is not wanted.
+                    // A response before the end of the request means that the rest is not wanted.
                     ClientEvent::Reset { stream: id, code, .. } if id == stream && !over => {
                         over = true;
                         came.reset = Some(code);
@@ -90,7 +90,7 @@ impl Http2 {
     }
 
     fn flush(&mut self) {
-        // Who has closed the connection does not take it; what came before counts.
+        // A peer that closed the connection accepts no more frames; earlier frames count.
         let _ = self.wire.send(self.client.output());
         self.client.advance(self.client.output().len());
     }
@@ -134,7 +134,7 @@ pub fn fields(request: &Request, scheme: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut put = |name: &str, value: &str| out.push((name.as_bytes().to_vec(), value.as_bytes().to_vec()));
     let is_pseudo = |name: &str| name.starts_with(':');
     let said = |name: &str| request.field(name).is_some();
-    // A field of the case stands for what is usual.
+    // A field of the case replaces the default one.
     let host = if said(":authority") { None } else { request.field("host").or(Some("localhost")) };
     let usual = [
         (":method", Some(request.method.as_str())),

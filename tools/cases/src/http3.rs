@@ -1,4 +1,4 @@
-//! A client of HTTP/3, over a socket of its own.
+//! An HTTP/3 client over its own socket.
 
 use crate::expect::Answer;
 use crate::http2::{Came, answer, fields, wanted};
@@ -60,7 +60,7 @@ impl Http3 {
             if let Some(stream) = self.core.open(&mut lines, !has_body) {
                 break stream;
             }
-            // Streams can be opened when the handshake has told how many.
+            // The handshake determines how many streams can be opened.
             self.step(until)?;
             while self.core.poll_event().is_some() {}
             if let Some(why) = &self.lost {

@@ -1,5 +1,5 @@
-//! Runs `.case` files: a configuration, files, and what goes over the wire. The same case runs against us and against a real
-//! nginx (`cargo xtask oracle`), which is how we know that the case itself is right.
+//! Runs `.case` files: a configuration, files, and bytes on the wire. Cases also run against a real nginx (`cargo xtask
+//! oracle`), which proves their expectations.
 //!
 //! ```text
 //! # The subject of the case.

@@ -1,6 +1,6 @@
 //! Origins that answer by a script.
 
-use crate::parse::{Answer, Script, Then};
+use crate::parse::{Script, ScriptLine, Then};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Remaining script, and faults so far.
 #[derive(Default)]
 struct State {
-    left: VecDeque<Answer>,
+    left: VecDeque<ScriptLine>,
     wrong: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ impl Origin {
         // `{NAME}` is its own address there, too.
         let own = format!("{{{}}}", script.name);
         let address = format!("127.0.0.1:{port}");
-        let line = |answer: &Answer| Answer { reads: answer.reads.replace(&own, &address), ..answer.clone() };
+        let line = |answer: &ScriptLine| ScriptLine { reads: answer.reads.replace(&own, &address), ..answer.clone() };
         let state = State { left: script.lines.iter().map(line).collect(), wrong: Vec::new() };
         let state = Arc::new(Mutex::new(state));
         let shared = state.clone();
@@ -46,7 +46,8 @@ impl Origin {
     /// Returns unexpected and missing requests.
     pub fn wrong(&self) -> Vec<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let never = |a: &Answer| format!("line {}: origin {} was never asked for \"{}\"", a.line, self.name, a.reads);
+        let never =
+            |a: &ScriptLine| format!("line {}: origin {} was never asked for \"{}\"", a.line, self.name, a.reads);
         state.wrong.iter().cloned().chain(state.left.iter().map(never)).collect()
     }
 }
@@ -86,7 +87,7 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) {
     }
 }
 
-/// The length of the first request, once all of it is there.
+/// Returns the length of the first request, if it is complete.
 fn whole(bytes: &[u8]) -> Option<usize> {
     let end = bytes.windows(4).position(|w| w == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();

@@ -7,7 +7,7 @@ pub struct Case {
     pub files: Vec<(String, String)>,
     pub http: String,
     pub conf: String,
-    /// The stream block: `{stream}` and `{other}` are ports of its own.
+    /// The stream block; `{stream}` and `{other}` are its ports.
     pub stream: String,
     pub origins: Vec<Script>,
     pub sessions: Vec<Session>,
@@ -37,7 +37,7 @@ impl Case {
     }
 }
 
-/// How requests come to the server.
+/// Protocols of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     H1,
@@ -75,14 +75,14 @@ impl Over {
     }
 }
 
-/// Steps that share a connection, or one step with a connection of its own.
+/// Steps that share a connection, or one step with a separate connection.
 #[derive(Clone, Debug)]
 pub struct Session {
     pub kept: bool,
     pub steps: Vec<Step>,
 }
 
-/// One exchange: what is sent, and the responses that must come, in order.
+/// One exchange: the request, and the expected responses in order.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub line: usize,
@@ -97,7 +97,7 @@ pub enum Act {
     Request(Request),
     /// Octets as they are, which only HTTP/1 takes.
     Raw(Vec<u8>),
-    /// Octets or a datagram for the stream block, and what comes back.
+    /// Octets or a datagram for the stream block, and the expected response.
     Plain(Plain),
 }
 
@@ -132,7 +132,7 @@ impl Request {
 pub struct Plain {
     pub udp: bool,
     pub sent: Vec<u8>,
-    /// All that comes until the connection is closed, or the datagram.
+    /// All bytes until the connection is closed, or the datagram.
     pub answer: String,
     /// It need only begin so.
     pub begins: bool,
@@ -155,12 +155,12 @@ pub enum Expect {
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     pub name: String,
-    pub lines: Vec<Answer>,
+    pub lines: Vec<ScriptLine>,
 }
 
 /// Action on a request.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ScriptLine {
     pub line: usize,
     /// The request must hold this.
     pub reads: String,
@@ -241,7 +241,7 @@ fn over(text: &str) -> Result<Vec<Over>, String> {
 }
 
 /// `reads "TEXT" sends "BYTES" [closes|resets]`
-fn answer(text: &str, line: usize) -> Result<Answer, String> {
+fn answer(text: &str, line: usize) -> Result<ScriptLine, String> {
     let rest = text.strip_prefix("reads ").ok_or("reads \"TEXT\" sends \"BYTES\" [closes|resets]")?;
     let (reads, rest) = rest.split_once(" sends ").ok_or("it sends nothing")?;
     let (sends, then) = quoted(rest)?;
@@ -251,7 +251,7 @@ fn answer(text: &str, line: usize) -> Result<Answer, String> {
         "resets" => Then::Resets,
         other => return Err(format!("\"{other}\" is neither closes nor resets")),
     };
-    Ok(Answer { line, reads: quoted(reads)?.0, sends: sends.into_bytes(), then })
+    Ok(ScriptLine { line, reads: quoted(reads)?.0, sends: sends.into_bytes(), then })
 }
 
 fn step(text: &str, line: usize) -> Result<Step, String> {

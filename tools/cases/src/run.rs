@@ -31,7 +31,7 @@ pub struct Server {
     pub env: Vec<(&'static str, &'static str)>,
 }
 
-/// Runs one case over one protocol, in a folder of its own, which is removed when all went well.
+/// Runs one case over one protocol, in a temporary directory, which is removed on success.
 ///
 /// # Errors
 /// Everything that did not hold, with the lines of the case.
@@ -207,7 +207,7 @@ fn configuration(
     over: Over,
 ) -> Result<String, String> {
     let mut own = if server.nginx { String::new() } else { "server_identity nginx;".to_string() };
-    // Servers in clear listen in TLS or for QUIC as well, on a port of their own.
+    // Adds a TLS or QUIC port to servers in cleartext.
     let tls = format!("127.0.0.1:{} {}", ports.tls, if over == Over::H3 { "quic" } else { "ssl" });
     let listen = |text: &str| {
         let clear = "listen 127.0.0.1:{port}";
@@ -294,7 +294,7 @@ fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// Bytes or a datagram to the stream block, and what comes back.
+/// Sends bytes or a datagram to the stream block, and returns the response.
 fn exchange_plain(port: u16, wanted: &Plain) -> Result<(), String> {
     let mut got = Vec::new();
     if wanted.udp {

@@ -80,7 +80,7 @@ impl Wire {
             Wire::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()).map_err(|e| e.to_string()),
         }
     }
-    /// More of what comes; `false` at the end.
+    /// Receives more bytes; `false` at the end.
     ///
     /// # Errors
     /// Nothing comes for too long, or TLS is broken.

@@ -1,11 +1,11 @@
-//! The server behind the proxies: fixed answers, and an echo of what it was asked.
+//! The server behind the proxies: fixed responses, and an echo of the request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Runs in threads of its own until the process ends.
+/// Runs in background threads until the process ends.
 pub struct Backend {
     pub port: u16,
     seen: Arc<Mutex<Vec<String>>>,
@@ -27,7 +27,7 @@ impl Backend {
         });
         Ok(Backend { port, seen })
     }
-    /// Forgets what it was asked.
+    /// Drops recorded requests.
     pub fn forget(&self) {
         if let Ok(mut seen) = self.seen.lock() {
             seen.clear();

@@ -1,4 +1,4 @@
-//! Requests that are broken in all the ways we know: the answer, the access log's line and the error log's line of each.
+//! Malformed requests of all known kinds: response, access log line and error log line of each.
 
 use crate::server::{Binary, Run};
 use crate::{Plan, normal, pool, site};

@@ -35,11 +35,11 @@ pub struct Plan {
     pub count: u64,
     /// Only fragments that hold this text.
     pub only: Option<String>,
-    /// One fragment of each configuration holds this text, whatever the others are.
+    /// A fragment of every configuration contains this text.
     pub with: Option<String>,
     /// The stream area instead of http.
     pub stream: bool,
-    /// Requests come over HTTP/2 in clear.
+    /// Requests use cleartext HTTP/2.
     pub h2c: bool,
     /// One directive of each configuration is written as people get it wrong.
     pub mutate: bool,
@@ -179,7 +179,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
 /// Result of one configuration.
 struct Outcome {
     refused: bool,
-    /// By nginx for what it found when it merged levels.
+    /// nginx reports these when it merges levels.
     of_a_whole_block: bool,
     answers: usize,
     difference: Option<String>,
@@ -209,7 +209,7 @@ fn one(plan: &Plan, backend: &Backend, puts: &[Put]) -> Result<Outcome, String> 
     })
 }
 
-/// Leaves out what is not needed for a difference.
+/// Removes directives that do not contribute to a difference.
 fn reduce(plan: &Plan, backend: &Backend, mut puts: Vec<Put>, mut words: String) -> Result<(Vec<Put>, String), String> {
     let mut at = 0;
     while at < puts.len() && puts.len() > 1 {

@@ -4,7 +4,7 @@ use crate::server::Run;
 use observe::clock::parse_http_time;
 use std::path::Path;
 
-/// Ports and folders have no names of their own.
+/// Replaces ports and directories, which differ between runs.
 pub fn text(text: &str, folder: &Path, port: u16, backend: Option<u16>) -> String {
     let mut out = text.replace(&folder.display().to_string(), "DIR").replace(&format!(":{port}"), ":PORT");
     if let Some(backend) = backend {
@@ -36,7 +36,8 @@ pub fn log_line(line: &str) -> Option<String> {
         Some((number, words)) if number.starts_with('*') => words,
         _ => words,
     };
-    // nginx says so when the field comes, perhaps before `Host` and with the server of the handshake; here the head is whole.
+    // nginx logs this when the field arrives, perhaps before `Host` and with the handshake's server; Tidegate has the
+    // whole head.
     let words = match words.strip_prefix(INVALID_LINE).and(words.split_once(", client: ")) {
         Some((words, _)) => words,
         None => words,
@@ -60,7 +61,7 @@ pub fn answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
         let start = format!("{}: ", name.to_ascii_lowercase());
         head.split("\r\n").find(|line| line.to_ascii_lowercase().starts_with(&start)).map(|line| &line[start.len()..])
     };
-    // How many connections there are at a moment is no answer that could be the same twice.
+    // The current number of connections is not reproducible.
     let numbers = body.windows(STATUS.len()).any(|w| w == STATUS);
     let date = field("date").and_then(|date| parse_http_time(date.as_bytes()));
     let mut lines = Vec::new();
@@ -99,7 +100,7 @@ fn unversioned(text: &str) -> String {
     out
 }
 
-/// The data of chunks; what is no chunk stays, marked.
+/// Returns the data of chunks; other bytes stay, marked.
 fn unchunked(mut rest: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     loop {
@@ -127,7 +128,7 @@ pub fn difference(requests: &[impl std::fmt::Display], theirs: &Run, ours: &Run)
     if theirs.refused != ours.refused {
         let last_line = theirs.last_line;
         let shown = |run: &Run| run.refused.clone().unwrap_or_else(|| "starts".into());
-        // A directive that we refuse as a whole, and say so, is no difference.
+        // A directive that Tidegate rejects is not a difference.
         if ours.refused.as_ref().is_some_and(|words| words.contains("is not supported by")) {
             return None;
         }
@@ -150,7 +151,7 @@ pub fn difference(requests: &[impl std::fmt::Display], theirs: &Run, ours: &Run)
     lines("access log", &theirs.access, &ours.access).or_else(|| lines("error log", &theirs.errors, &ours.errors))
 }
 
-/// The one difference that is on purpose everywhere: what is in memory goes out with its length, where nginx sends chunks.
+/// Ignores a deliberate difference: responses in memory have a length, where nginx sends chunks.
 fn length_is_known(theirs: &[u8], ours: &[u8]) -> bool {
     let (theirs, ours) = (String::from_utf8_lossy(theirs), String::from_utf8_lossy(ours));
     let (Some((their_head, their_body)), Some((our_head, our_body))) =

@@ -270,8 +270,8 @@ const LINES: &[&str] = &[
 const NEWER: &[&str] =
     &["add_header_inherit", "proxy_limit_rate", "early_hints", "keepalive_min_timeout", "max_headers", "proxy_bind"];
 
-/// How lines begin whose effect is another in older versions: servers are asked by HTTP/1.0, `.gz` files have no ranges, and the
-/// proxied locations are left out.
+/// Beginnings of lines with another effect in older versions: upstream requests use HTTP/1.0, `.gz` files have no
+/// ranges, and proxied locations are left out.
 const OTHERWISE: &[&str] = &["proxy_pass ", "gzip_static ", "mirror /p", "post_action /p"];
 
 /// A version that has what [`NEWER`] names, and does what [`OTHERWISE`] is about as we do.

@@ -1,4 +1,4 @@
-//! One server with one configuration: started, asked, ended; what came and what the logs say.
+//! One server with one configuration: start, requests, stop; with its responses and logs.
 
 use crate::pool::Ask;
 use crate::{normal, site};
@@ -170,7 +170,7 @@ fn up(child: &mut Child, port: u16) -> Result<bool, String> {
     }
 }
 
-/// One request over a connection of HTTP/2 of its own, in clear; the answer is written as HTTP/1 would have it.
+/// Sends one request over a cleartext HTTP/2 connection. Returns the response in HTTP/1 form.
 fn ask_h2c(port: u16, ask: &Ask) -> Result<Vec<u8>, String> {
     let mut client = cases::Http2::new(cases::Wire::connect(port, None, PATIENCE)?);
     let came = match client.ask(&ask.request()) {

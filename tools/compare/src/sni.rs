@@ -1,5 +1,5 @@
-//! Several servers on one TLS listener: which of them has the say while a request is read, where a client names one in the handshake
-//! and perhaps another one in its request.
+//! Several servers on one TLS listener: which server's rules apply while a request is read, if the handshake and the
+//! request name different ones.
 
 use crate::server::{Binary, Run};
 use crate::{Dice, Plan, normal, site};

@@ -18,7 +18,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         .output()
         .map_err(|e| format!("cargo does not run: {e}"))?;
     let said = String::from_utf8_lossy(&output.stdout);
-    // The harness puts a dot before what the next test says.
+    // The harness prints a dot before the output of the next test.
     let rows = said.lines().map(|line| line.trim_start_matches('.')).filter(|line| line.starts_with("| "));
     rows.for_each(|line| println!("{line}"));
     if output.status.success() {

@@ -26,7 +26,7 @@ pub fn run(_: &[String]) -> Result<(), String> {
     step("cargo", &["fmt", "--all", "--check"])?;
     step("cargo", &["xtask", "tidy"])?;
     step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
-    // A workspace of its own, which nothing else builds.
+    // A separate workspace, which no other step builds.
     step("cargo", &["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"])?;
     step("cargo", &["build", "--quiet", "--workspace", "--bins"])?;
     // Finds dead links of documents.
@@ -52,7 +52,7 @@ fn step(program: &str, args: &[&str]) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{shown} failed")) }
 }
 
-/// Installs what is missing where that is possible (Debian, as root). Tests that lack their peer say so and check less.
+/// Installs missing programs where possible (Debian, as root). Tests without their peer print a notice and check less.
 fn install_peers() {
     let missing: Vec<&str> = PEERS.iter().filter(|(program, _)| !found(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() || !found("apt-get") {

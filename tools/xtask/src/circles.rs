@@ -1,7 +1,7 @@
 //! `cargo xtask circles`: files of a crate that import each other in a circle, the largest of each crate first.
 //!
-//! An arrow leads from a file to every file of its crate that it names by `crate::` or `super::`; a name that `lib.rs`
-//! re-exports stands for the file that it comes from. Tests do not count.
+//! An arrow leads from a file to every file of its crate that it names by `crate::` or `super::`; a name re-exported by
+//! `lib.rs` counts as its source file. Tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -10,7 +10,7 @@ pub const CI: &[&str] = &["--seed", "1", "--count", "60"];
 /// Arguments of the stream area in CI.
 pub const STREAM_CI: &[&str] = &["--stream", "--seed", "1", "--count", "12"];
 
-/// The oldest version that is worth it: Debian's. What it has not, or does in another way than ours, is left out (`pool.rs`).
+/// The oldest supported version: Debian's. Directives that it lacks or treats differently are left out (`pool.rs`).
 const OLDEST: (u32, u32) = (1, 22);
 
 pub fn run(arguments: &[String]) -> Result<(), String> {

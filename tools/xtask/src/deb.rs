@@ -40,7 +40,7 @@ pub fn run(_: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the package; where it is. Without `release` it holds the debug build, and stands in a folder of its own.
+/// Builds the package; returns its path. Without `release` it contains the debug build, in a separate directory.
 pub fn build(release: bool) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
@@ -101,7 +101,7 @@ fn put(stage: &Path, name: &str, contents: &[u8], mode: u32) -> Result<(), Strin
     write().map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Runs a program; what it printed.
+/// Runs a program and returns its output.
 fn call(command: &mut Command) -> Result<Vec<u8>, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| format!("{name}: {e}"))?;

@@ -1,6 +1,6 @@
-//! `cargo xtask h2spec`: the public conformance test of HTTP/2 against us, in clear, in TLS and through the proxy.
+//! `cargo xtask h2spec`: runs the public conformance test of HTTP/2 in cleartext, over TLS and through the proxy.
 //!
-//! The program is named by `--h2spec FILE`, or built by Go's tools where they are there (once, below `target`).
+//! `--h2spec FILE` names the program; otherwise Go's tools build it, if installed (once, below `target`).
 
 use std::fs;
 use std::net::TcpStream;
@@ -78,7 +78,7 @@ fn within(program: &Path, folder: &Path) -> Result<(), String> {
     let mut wrong = Vec::new();
     let targets: [(&str, &[&str], u16); 3] =
         [("in clear", &[], clear), ("through the proxy", &["-P", "/proxied/"], clear), ("in TLS", &["-t", "-k"], tls)];
-    // Most of the time they wait for what must not come.
+    // Most tests wait for the absence of a frame.
     let results = std::thread::scope(|scope| {
         let runs = targets.map(|(name, options, port)| {
             (name, scope.spawn(move || one(program, &folder.join(name.replace(' ', "-")), options, port)))
@@ -100,7 +100,7 @@ fn within(program: &Path, folder: &Path) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("\n{}", wrong.join("\n"))) }
 }
 
-/// Section, words, and whether it is known.
+/// Section, text, and `true` for a known failure.
 type Failed = (String, String, bool);
 
 /// How many cases there were, and those that failed.
@@ -130,7 +130,7 @@ fn one(program: &Path, report: &Path, options: &[&str], port: u16) -> Result<(us
             failed.push((section, words, is_known));
         }
     }
-    // It has some 145; without a connection there are none.
+    // The program has about 145 tests; without a connection it reports none.
     if all < 100 { Err(format!("only {all} cases were run")) } else { Ok((all, failed)) }
 }
 
@@ -155,7 +155,7 @@ fn start(binary: &Path, folder: &Path, port: u16) -> Result<Child, String> {
     Ok(child)
 }
 
-/// Builds it with Go's tools; `None`: there are none, or they cannot have it.
+/// Builds the program with Go's tools; `None` if they or its sources are unavailable.
 fn build() -> Result<Option<PathBuf>, String> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let folder = std::path::absolute(target.join("peers")).map_err(|e| e.to_string())?;

@@ -22,7 +22,7 @@ mod wording;
 
 use std::process::ExitCode;
 
-/// Name, summary and what it does.
+/// Name, summary and function.
 const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
     (
         "bench",

@@ -1,4 +1,4 @@
-//! `cargo xtask oracle`: the cases against a real nginx, the newest that can be had.
+//! `cargo xtask oracle`: runs the cases against the newest available nginx.
 //!
 //! That is one built from a checkout of nginx's source, where one is named by `--source` or the environment variable
 //! `NGINX_SOURCE`, else one that is named by `--nginx`, else the installed one. The build takes some twenty seconds, once: it is kept
@@ -47,7 +47,7 @@ struct Asked {
     nginx: Option<PathBuf>,
     /// Cases whose path holds this.
     only: Option<String>,
-    /// Run the cases against this binary of ours instead.
+    /// Runs the cases against this Tidegate binary instead.
     ours: Option<PathBuf>,
 }
 
@@ -92,7 +92,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     paths.sort();
     let (mut agree, mut skipped, mut lacks, mut wrong) = (0, 0, 0, Vec::new());
     let built_with = told(&server.binary, "-V");
-    // `http2` is a directive of its own from 1.25.1 on.
+    // `http2` is a directive from 1.25.1 on.
     let http2 = !server.nginx || (built_with.contains("http_v2_module") && is_since(&shown, (1, 25)));
     let tls = !server.nginx || built_with.contains("http_ssl_module");
     let http3 = !server.nginx || built_with.contains("http_v3_module");

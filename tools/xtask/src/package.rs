@@ -1,4 +1,5 @@
-//! `cargo xtask package`: the Debian package is built, installed below a folder of its own, started, asked, reloaded and removed.
+//! `cargo xtask package`: builds the Debian package, installs it below a temporary directory, starts, queries, reloads
+//! and removes it.
 //!
 //! dpkg runs the package's scripts in that folder (`chroot`), which needs root; the few programs that they call are copied there. Nothing
 //! of the machine's own is changed. `--in-ci` takes the debug build.

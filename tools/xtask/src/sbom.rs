@@ -1,6 +1,6 @@
 //! `cargo xtask sbom`: the software bill of materials of the binary, as CycloneDX 1.5, from Cargo's metadata and Cargo.lock.
 //!
-//! Two runs over the same Cargo.lock give the same bytes: there is no time and no serial number in it.
+//! Two runs over one Cargo.lock give equal bytes: the file has no time and no serial number.
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -21,7 +21,7 @@ const FEATURE_CRATES: &[&str] = &[
     "mail-features",
     "stream-features",
 ];
-/// Crates that know no socket, no clock and no other crate of ours but `base`.
+/// Crates without sockets, clocks and dependencies on other crates of the workspace except `base`.
 const SANS_IO: &[&str] = &["http-types", "wire-h1", "wire-h2", "wire-h3", "wire-proxy"];
 /// Dependencies that a sans-I/O core may have.
 const SANS_IO_NEEDS: [&str; 5] = ["base", "bytes", "http-types", "memchr", "quinn-proto"];
@@ -54,11 +54,27 @@ pub fn run(_: &[String]) -> Result<(), String> {
         }
     }
     complaints.extend(crate::circles::complaints());
+    let mut targets = Vec::new();
+    collect(Path::new("fuzz/fuzz_targets"), &mut targets);
+    for file in targets {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        sources.push((file.display().to_string(), text));
+    }
     complaints.extend(crate::wording::complaints(&sources));
+    complaints.extend(unlisted_decisions());
     if complaints.is_empty() {
         return Ok(());
     }
     Err(format!("\n  {}", complaints.join("\n  ")))
+}
+
+/// Reports decision records that their index does not link.
+fn unlisted_decisions() -> Vec<String> {
+    let index = fs::read_to_string("docs/decisions/index.md").unwrap_or_default();
+    let names = fs::read_dir("docs/decisions").into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let unlisted = names.filter(|name| name != "index.md" && !index.contains(&format!("({name})")));
+    unlisted.map(|name| format!("docs/decisions/index.md: a line for {name} is missing")).collect()
 }
 
 fn collect(folder: &Path, out: &mut Vec<PathBuf>) {
@@ -85,7 +101,7 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
         complaints.push(format!("{shown}: {} lines; a file past {LINES_MAX} wants to be two", text.lines().count()));
     }
     if !text.starts_with("//!") && !is_test {
-        complaints.push(format!("{shown}: begins without a //! that says what it is"));
+        complaints.push(format!("{shown}: begins without a //! that states its responsibility"));
     }
     let keyword = concat!("un", "safe ");
     if !UNSAFE_CRATES.contains(&crate_name.as_str()) {

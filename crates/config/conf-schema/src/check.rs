@@ -10,7 +10,7 @@ use conf_syntax::{Directive, Item, SyntaxError};
 use std::any::Any;
 use std::collections::HashMap;
 
-/// Errors at most; later ones are dropped.
+/// Maximum number of errors; later ones are dropped.
 pub const ERRORS_MAX: usize = 20;
 
 pub struct Schema {

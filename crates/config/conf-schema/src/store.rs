@@ -57,7 +57,7 @@ impl Store {
         let Some(vault) = self.vault.clone().filter(|_| self.isolates_keys && !self.replay) else {
             return self.read(path);
         };
-        // Passwords may open what an earlier directive could not.
+        // A later password line can decrypt a key that an earlier one could not.
         if let (Some(known), None) = (self.files.get(path), passwords) {
             return known.clone().map_err(io::Error::from_raw_os_error);
         }

@@ -5,7 +5,7 @@
 //! directives! {
 //!     /// An example.
 //!     pub struct Example from ExampleInput {
-//!         /// Whether it is on.
+//!         /// Enables the feature.
 //!         gzip: Flag = "off",
 //!         /// Nothing unless it is set: the plan holds an `Option`.
 //!         gzip_min_length: Size,

@@ -1,6 +1,5 @@
-//! Parses nginx.conf into a lossless tree with spans (nginx: `ngx_conf_file.c`, `ngx_conf_read_token`).
-//! Knows no directive except `include`, which is part of the language, and never fails: errors stand in the tree as
-//! [`Item::Error`].
+//! Parses nginx.conf into a lossless tree with spans (nginx: `ngx_conf_file.c`, `ngx_conf_read_token`). Interprets only
+//! the directive `include`, which is part of the language. Never fails: errors are nodes of the tree ([`Item::Error`]).
 
 #![forbid(unsafe_code)]
 

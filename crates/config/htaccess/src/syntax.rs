@@ -2,7 +2,7 @@
 
 /// Largest file in bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
-/// Directives per file at most.
+/// Maximum number of directives per file.
 pub const LINES_MAX: usize = 20_000;
 /// Nested sections at most.
 pub const DEPTH_MAX: usize = 32;

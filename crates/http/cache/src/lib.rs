@@ -22,4 +22,4 @@ pub mod zone;
 pub use entry::Meta;
 pub use key::Hash;
 pub use store::{Content, Draft, Stored, Trouble};
-pub use zone::{Limits, Lock, Place, Seen, Ticket, Zone};
+pub use zone::{CacheRoot, EntryState, Limits, Lock, Ticket, Zone};

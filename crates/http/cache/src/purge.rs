@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// File of the list; no entry can have this name.
 pub const FILE: &str = ".purged";
-/// Wildcards at most; beyond, the oldest two merge into their common prefix.
+/// Maximum number of wildcards; beyond, the oldest two merge into their common prefix.
 const RECORDS_MAX: usize = 1000;
 
 /// A wildcard, or a key with possible variants.

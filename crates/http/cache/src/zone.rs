@@ -17,12 +17,12 @@ const NODE_BYTES: u64 = 128;
 const BOOKS_BYTES: u64 = 2 * 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CacheRoot {
     pub root: PathBuf,
     pub levels: Vec<u8>,
 }
 
-impl Place {
+impl CacheRoot {
     pub fn path(&self, hash: &Hash) -> PathBuf {
         hash.path(&self.root, &self.levels)
     }
@@ -51,7 +51,7 @@ pub struct Pace {
 #[derive(Debug)]
 pub struct Zone {
     pub name: String,
-    pub place: Place,
+    pub place: CacheRoot,
     shards: Box<[Mutex<Shard>]>,
     pub capacity: usize,
     pub count: AtomicUsize,
@@ -73,7 +73,7 @@ pub struct Zone {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum EntryState {
     /// Status of a cached error.
     Error(u16),
     Exists,
@@ -91,7 +91,7 @@ pub enum Lock {
 }
 
 impl Zone {
-    pub fn new(name: &str, place: Place, bytes: u64) -> Zone {
+    pub fn new(name: &str, place: CacheRoot, bytes: u64) -> Zone {
         let capacity = (bytes.saturating_sub(BOOKS_BYTES) / NODE_BYTES).max(16) as usize;
         Zone {
             name: name.into(),
@@ -194,7 +194,7 @@ impl Zone {
     }
 
     /// Registers a request for a key.
-    pub fn enter(self: &Arc<Self>, hash: Hash, min_uses: u32, now: i64) -> (Ticket, Seen) {
+    pub fn enter(self: &Arc<Self>, hash: Hash, min_uses: u32, now: i64) -> (Ticket, EntryState) {
         let mut ticket = Ticket {
             zone: self.clone(),
             hash,
@@ -209,7 +209,7 @@ impl Zone {
         (ticket, seen)
     }
 
-    fn look(&self, hash: &Hash, min_uses: u32, first: bool, now: i64) -> (Seen, bool) {
+    fn look(&self, hash: &Hash, min_uses: u32, first: bool, now: i64) -> (EntryState, bool) {
         let mut shard = self.shard(hash);
         let expire = now + self.inactive_sec();
         if let Some(node) = shard.touch(hash) {
@@ -220,7 +220,7 @@ impl Zone {
             }
             if node.error != 0 {
                 if node.error_until >= now {
-                    return (Seen::Error(node.error), true);
+                    return (EntryState::Error(node.error), true);
                 }
                 (node.error, node.error_until, node.exists) = (0, 0, false);
                 let size = std::mem::take(&mut node.size);
@@ -228,17 +228,17 @@ impl Zone {
                 return (self.unknown(min_uses), true);
             }
             let seen = if node.exists {
-                Seen::Exists
+                EntryState::Exists
             } else if node.uses >= min_uses {
-                Seen::Wanted
+                EntryState::Wanted
             } else {
-                Seen::Scarce
+                EntryState::Scarce
             };
             return (seen, true);
         }
         drop(shard);
         if !self.room_for_one() {
-            return (Seen::Full, false);
+            return (EntryState::Full, false);
         }
         let mut shard = self.shard(hash);
         self.count.fetch_add(usize::from(shard.get(hash).is_none()), Ordering::Relaxed);
@@ -250,12 +250,12 @@ impl Zone {
         }
         (self.unknown(min_uses), true)
     }
-    fn unknown(&self, min_uses: u32) -> Seen {
+    fn unknown(&self, min_uses: u32) -> EntryState {
         match (self.cold.load(Ordering::Relaxed), min_uses > 1) {
             // The loader may not have seen its file yet.
-            (true, _) => Seen::Exists,
-            (false, true) => Seen::Scarce,
-            (false, false) => Seen::Wanted,
+            (true, _) => EntryState::Exists,
+            (false, true) => EntryState::Scarce,
+            (false, false) => EntryState::Wanted,
         }
     }
     fn room_for_one(&self) -> bool {
@@ -437,7 +437,7 @@ impl Ticket {
         &self.zone
     }
     /// Looks the key up; the first time counts as a use.
-    pub fn look(&mut self, now: i64) -> Seen {
+    pub fn look(&mut self, now: i64) -> EntryState {
         let (seen, counted) = self.zone.look(&self.hash, self.min_uses, !self.counted, now);
         self.counted |= counted;
         seen
@@ -492,7 +492,7 @@ impl Ticket {
         }
     }
     /// Switches to a variant's key, or back.
-    pub fn switch(&mut self, hash: Hash, now: i64) -> Seen {
+    pub fn switch(&mut self, hash: Hash, now: i64) -> EntryState {
         self.leave();
         (self.hash, self.counted, self.updating, self.lock_until) = (hash, false, false, 0);
         self.look(now)

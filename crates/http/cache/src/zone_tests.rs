@@ -12,7 +12,7 @@ const PACE: Pace = Pace { files: 100, threshold_ms: 10_000, sleep_ms: 1 };
 fn zone(name: &str, bytes: u64) -> Arc<Zone> {
     let root = std::env::temp_dir().join(format!("tidegate-zone-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
-    let zone = Zone::new(name, Place { root, levels: vec![1] }, bytes);
+    let zone = Zone::new(name, CacheRoot { root, levels: vec![1] }, bytes);
     zone.cold.store(false, Ordering::Relaxed);
     zone.set_memory(16 << 20, 64);
     Arc::new(zone)
@@ -100,9 +100,9 @@ fn a_full_zone_makes_room() {
     }
     assert!(zone.watermark.load(Ordering::Relaxed) < zone.capacity);
     let held: Vec<Ticket> = (0..capacity).map(|n| zone.enter(Hash::of(&n.to_le_bytes()), 1, NOW).0).collect();
-    assert_eq!(zone.enter(Hash::of(b"one more"), 1, NOW).1, Seen::Full);
+    assert_eq!(zone.enter(Hash::of(b"one more"), 1, NOW).1, EntryState::Full);
     drop(held);
-    assert_eq!(zone.enter(Hash::of(b"one more"), 1, NOW).1, Seen::Wanted);
+    assert_eq!(zone.enter(Hash::of(b"one more"), 1, NOW).1, EntryState::Wanted);
     clean(&zone);
 }
 
@@ -111,7 +111,7 @@ fn uses_are_counted_before_anything_is_stored() {
     let zone = zone("uses", 1 << 20);
     let hash = Hash::of(b"k");
     let look = || zone.enter(hash, 3, NOW).1;
-    assert_eq!([look(), look(), look()], [Seen::Scarce, Seen::Scarce, Seen::Wanted]);
+    assert_eq!([look(), look(), look()], [EntryState::Scarce, EntryState::Scarce, EntryState::Wanted]);
     clean(&zone);
 }
 
@@ -120,11 +120,11 @@ fn errors_are_remembered_for_their_time() {
     let zone = zone("errors", 1 << 20);
     let hash = Hash::of(b"k");
     let (mut ticket, seen) = zone.enter(hash, 1, NOW);
-    assert_eq!(seen, Seen::Wanted);
+    assert_eq!(seen, EntryState::Wanted);
     ticket.failed(502, NOW + 10);
     drop(ticket);
-    assert_eq!(zone.enter(hash, 1, NOW + 10).1, Seen::Error(502));
-    assert_eq!(zone.enter(hash, 1, NOW + 11).1, Seen::Wanted);
+    assert_eq!(zone.enter(hash, 1, NOW + 10).1, EntryState::Error(502));
+    assert_eq!(zone.enter(hash, 1, NOW + 11).1, EntryState::Wanted);
     assert_eq!(zone.count.load(Ordering::Relaxed), 0, "what came to nothing is forgotten");
     clean(&zone);
 }
@@ -148,7 +148,7 @@ fn one_fetches_and_the_others_wait() {
     let hash = put(&zone, "stale", b"body", NOW);
     let (mut first, seen) = zone.enter(hash, 1, NOW);
     let (mut second, _) = zone.enter(hash, 1, NOW);
-    assert_eq!((seen, first.renew(), second.renew()), (Seen::Exists, true, false));
+    assert_eq!((seen, first.renew(), second.renew()), (EntryState::Exists, true, false));
     drop(first);
     assert!(second.renew());
     clean(&zone);
@@ -165,11 +165,11 @@ fn what_is_purged_while_it_is_fetched_is_not_stored() {
     ticket.stored(4096, None);
     assert!(!path.exists() && zone.count.load(Ordering::Relaxed) == 0 && zone.size.load(Ordering::Relaxed) == 0);
     put(&zone, "k", b"new", NOW);
-    assert_eq!(zone.enter(hash, 1, NOW).1, Seen::Exists);
+    assert_eq!(zone.enter(hash, 1, NOW).1, EntryState::Exists);
     let (ticket, _) = zone.enter(hash, 1, NOW);
     assert!(zone.discard(&hash));
     ticket.stored(4096, None);
-    assert_eq!(zone.enter(hash, 1, NOW).1, Seen::Exists);
+    assert_eq!(zone.enter(hash, 1, NOW).1, EntryState::Exists);
     clean(&zone);
 }
 

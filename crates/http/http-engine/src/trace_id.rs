@@ -19,7 +19,7 @@ pub fn own(r: &mut Request) -> Option<[u8; 16]> {
     }
 }
 
-/// Returns the id of the request's own trace, or of its client's, and whether it is sampled.
+/// Returns the id of the request's own trace, or of its client's; `true`: sampled.
 fn trace(r: &Request) -> Option<([u8; 16], bool)> {
     match &r.span {
         Some(span) => Some((span.trace_id, span.sampled.get())),

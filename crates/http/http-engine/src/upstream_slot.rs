@@ -6,7 +6,6 @@ use std::any::Any;
 pub trait UpstreamFacts: Any {
     /// Resets the facts, keeping their buffers.
     fn reset(&mut self);
-    /// Returns the tries that are spans.
     fn tries(&self) -> Vec<TrySpan>;
 }
 
@@ -42,7 +41,6 @@ impl UpstreamSlot {
         self.facts = Some(Box::new(facts));
         self.is_set = true;
     }
-    /// Returns the tries that are spans.
     pub fn tries(&self) -> Vec<TrySpan> {
         self.facts.as_deref().filter(|_| self.is_set).map(UpstreamFacts::tries).unwrap_or_default()
     }

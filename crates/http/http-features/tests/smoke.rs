@@ -36,7 +36,7 @@ const DAV: &[&str] = &[
     "<o:a xmlns:o='u'/>",
 ];
 
-/// Heads of boxes with the bytes that they announce at most; numbers, small and large.
+/// Boxes with announced lengths; numbers, small and large.
 const MP4: &[&str] = &[
     "\0\0\0\x18ftyp",
     "\0\0\0\x7fmoov",

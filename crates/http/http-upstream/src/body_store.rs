@@ -134,7 +134,7 @@ impl BodyStore {
         file.write_all(&before)?;
         file.write_all(&bytes)
     }
-    /// Writes what `file` does not have yet. To be called when the body is complete.
+    /// Writes the bytes that `file` lacks. To be called when the body is complete.
     fn finish(&mut self) -> io::Result<()> {
         let tail = std::mem::take(&mut self.tail);
         match &mut self.file {
@@ -322,7 +322,7 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
         return Err(413);
     }
     if !ended {
-        r.incoming.body = RequestBody::Unread(Box::new(Begun { here, reader }));
+        r.incoming.body = RequestBody::Unread(Box::new(StartedReader { here, reader }));
         return Ok(None);
     }
     received(r, here.len() as u64);
@@ -380,12 +380,12 @@ fn too_large(r: &Request, before: u64, more: u64) {
     r.log(Level::Error, format_args!("client intended to send too large chunked body: {before}+{more} bytes"));
 }
 
-struct Begun {
+struct StartedReader {
     here: Bytes,
     reader: Box<dyn BodyReader>,
 }
 
-impl BodyReader for Begun {
+impl BodyReader for StartedReader {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
         if self.here.is_empty() {
             return self.reader.poll_read(cx);

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 directives! {
     pub struct AuthHttpConf from AuthHttpInput {
-        /// URL of the authentication server, which gets the credentials and answers with the mail server's address.
+        /// URL of the authentication server. It receives the credentials and returns the mail server's address.
         auth_http: Url,
         /// Field added to every request to the authentication server.
         auth_http_header: List<Field>,

@@ -6,7 +6,7 @@ mod server;
 
 use crate::build::{Feature, ServerBuild};
 use crate::login::Login;
-use crate::protocol::{Dialogue, Kind, Protocol, Starttls};
+use crate::protocol::{Dialogue, MailProtocol, Protocol, Starttls};
 use crate::sasl::{ImapMethods, Methods};
 use conf_schema::value::{Repeated, Size};
 use conf_schema::{Area, Problem, Table, directives};
@@ -33,7 +33,7 @@ impl Feature for Imap {
         ImapConf::table("imap", Area::Mail)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
-        if let (Some(conf), Kind::Imap) = (conf.downcast_ref::<ImapConf>(), block.kind) {
+        if let (Some(conf), MailProtocol::Imap) = (conf.downcast_ref::<ImapConf>(), block.kind) {
             let answers = Answers::new(Methods(conf.imap_auth.0), &conf.imap_capabilities.0);
             let bytes_max = usize::try_from(conf.imap_client_buffer.0).unwrap_or(usize::MAX);
             block.server.protocol = Some(Arc::new(ImapProtocol { answers: Arc::new(answers), bytes_max }));
@@ -74,8 +74,8 @@ struct ImapProtocol {
 }
 
 impl Protocol for ImapProtocol {
-    fn kind(&self) -> Kind {
-        Kind::Imap
+    fn kind(&self) -> MailProtocol {
+        MailProtocol::Imap
     }
     fn command_bytes_max(&self) -> usize {
         self.bytes_max

@@ -5,7 +5,7 @@ mod server;
 
 use crate::build::{Feature, ServerBuild};
 use crate::login::Login;
-use crate::protocol::{Dialogue, Kind, Protocol, Starttls};
+use crate::protocol::{Dialogue, MailProtocol, Protocol, Starttls};
 use crate::sasl::{Methods, Pop3Methods};
 use conf_schema::value::Repeated;
 use conf_schema::{Area, Problem, Table, directives};
@@ -33,7 +33,7 @@ impl Feature for Pop3 {
         Pop3Conf::table("pop3", Area::Mail)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
-        if let (Some(conf), Kind::Pop3) = (conf.downcast_ref::<Pop3Conf>(), block.kind) {
+        if let (Some(conf), MailProtocol::Pop3) = (conf.downcast_ref::<Pop3Conf>(), block.kind) {
             let methods = Methods(conf.pop3_auth.0).with_login_of_plain();
             block.server.protocol =
                 Some(Arc::new(Pop3Protocol(Arc::new(Answers::new(methods, &conf.pop3_capabilities.0)))));
@@ -87,8 +87,8 @@ impl Answers {
 struct Pop3Protocol(Arc<Answers>);
 
 impl Protocol for Pop3Protocol {
-    fn kind(&self) -> Kind {
-        Kind::Pop3
+    fn kind(&self) -> MailProtocol {
+        MailProtocol::Pop3
     }
     fn command_bytes_max(&self) -> usize {
         COMMAND_BYTES_MAX

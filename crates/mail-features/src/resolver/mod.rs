@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 directives! {
     pub struct ResolverConf from ResolverInput {
-        /// Name servers for looking up the client's host name, which SMTP servers (XCLIENT) and the authentication
-        /// server get.
+        /// Name servers for the lookup of the client's host name, which is sent to SMTP servers (XCLIENT) and to the
+        /// authentication server.
         resolver: Line = "off",
         /// Maximum time to resolve a name.
         resolver_timeout: Msec = "30s",

@@ -5,7 +5,7 @@ mod server;
 
 use crate::build::{Feature, ServerBuild};
 use crate::login::Login;
-use crate::protocol::{Dialogue, Kind, Protocol, Starttls};
+use crate::protocol::{Dialogue, MailProtocol, Protocol, Starttls};
 use crate::sasl::{Methods, SmtpMethods};
 use conf_schema::value::{Msec, Repeated, Size};
 use conf_schema::{Area, Problem, Table, directives};
@@ -35,7 +35,7 @@ impl Feature for Smtp {
         SmtpConf::table("smtp", Area::Mail)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
-        if let (Some(conf), Kind::Smtp) = (conf.downcast_ref::<SmtpConf>(), block.kind) {
+        if let (Some(conf), MailProtocol::Smtp) = (conf.downcast_ref::<SmtpConf>(), block.kind) {
             let capabilities = conf.smtp_capabilities.as_ref().map(|c| c.0.as_slice()).unwrap_or_default();
             let answers = Answers::new(&block.server.name, Methods(conf.smtp_auth.0), capabilities);
             block.server.protocol = Some(Arc::new(SmtpProtocol {
@@ -96,8 +96,8 @@ struct SmtpProtocol {
 }
 
 impl Protocol for SmtpProtocol {
-    fn kind(&self) -> Kind {
-        Kind::Smtp
+    fn kind(&self) -> MailProtocol {
+        MailProtocol::Smtp
     }
     fn command_bytes_max(&self) -> usize {
         self.bytes_max

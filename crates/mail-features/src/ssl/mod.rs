@@ -1,4 +1,5 @@
-//! ssl (nginx: `ngx_mail_ssl_module`): TLS from the start (`listen ... ssl`) or by a command (`starttls`).
+//! ssl (nginx: `ngx_mail_ssl_module`): TLS for mail clients, from the first byte (`listen ... ssl`) or after STARTTLS
+//! (`starttls`).
 
 use crate::build::{Feature, ServerBuild};
 use crate::protocol::Starttls;

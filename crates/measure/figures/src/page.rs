@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::svg::{escape, style};
 use crate::table::{Align, Table};
 
-/// Colour of a figure. A word always stands beside it, for readers who do not tell colours apart.
+/// Colour of a figure, always accompanied by a word, for readers who cannot distinguish colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     Good,

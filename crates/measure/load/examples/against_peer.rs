@@ -63,7 +63,7 @@ fn main() {
     println!("\n{peer} / tidegate, geometric mean over {pairs} pairs with 95 % interval:");
     let figures: [(&str, fn(&Run) -> f64); 5] = [
         ("requests/s", |r| r.rps),
-        ("client CPU a request", |r| r.cpu),
+        ("client CPU time per request", |r| r.cpu),
         ("whole process", |r| r.whole),
         ("p50", |r| r.p50),
         ("p99", |r| r.p99),

@@ -275,7 +275,7 @@ impl Drop for Screen {
     }
 }
 
-const HEADS: [&str; 8] = ["requests/s", "new/s", "connections", "p50", "p99", "CPU/request", "processors", "memory"];
+const HEADS: [&str; 8] = ["requests/s", "new/s", "connections", "p50", "p99", "CPU/request", "CPUs", "memory"];
 
 fn or_dash(value: Option<f64>, write: impl Fn(f64) -> String) -> String {
     value.map_or("–".into(), write)

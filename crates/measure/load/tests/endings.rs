@@ -1,6 +1,7 @@
-//! How a run ends: by signals in every phase, by limits of the system, by numbers of requests; and what is there then.
+//! Ends of a run: by signals in every phase, by limits of the system, by numbers of requests; with the reports that
+//! remain.
 //!
-//! Signals are sent when the server has seen what tells the phase, not after a time.
+//! Signals are sent after the server saw an event of the phase, not after a delay.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -139,7 +140,7 @@ fn while_answers_are_waited_for_the_end_comes_at_once() {
 
 #[test]
 fn while_connections_are_made_the_end_comes_at_once() {
-    // The server of HTTP/2 never says what it allows, for which a closed loop waits before it begins.
+    // The HTTP/2 server sends no SETTINGS, for which a closed loop waits before it begins.
     let server = server(0);
     let run = start("made", &server, &["--http2", "-c", "4", "-m", "8", "-d", "300s", "--connect-timeout", "300s"]);
     wait_for(&server, 4);
@@ -264,7 +265,7 @@ fn a_client_whose_processor_somebody_else_has_is_disturbed() {
     if std::fs::read_to_string("/proc/self/schedstat").is_ok_and(|t| t.split_whitespace().nth(1) != Some("0")) {
         assert!(round.client_waited[0] > 0.3, "{:?}", round.client_waited);
         assert!(point.verdict.word == "disturbed" && !point.verdict.usable, "{:?}", point.verdict);
-        assert!(text.contains("waited for a processor"), "{text}");
+        assert!(text.contains("waited for a CPU"), "{text}");
         assert_eq!(code, 3, "it fails nothing by that");
     }
 }

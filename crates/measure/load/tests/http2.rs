@@ -1,4 +1,4 @@
-//! HTTP/2 over real sockets: in clear and over TLS, servers that misbehave, nginx where it is installed, and what the reports say.
+//! HTTP/2 over real sockets: cleartext and TLS, misbehaving servers, nginx if it is installed, and the reports.
 //!
 //! No assertion is about time; every server listens on a port of the system's choice and ends with its test.
 
@@ -141,7 +141,7 @@ fn answer(core: &mut wire_h2::Server, id: u32, length: usize) -> (u32, usize) {
     (id, length)
 }
 
-/// Sends of bodies what the client's windows take.
+/// Sends as much of the bodies as the client's windows permit.
 fn send(core: &mut wire_h2::Server, answers: &mut Vec<(u32, usize)>) {
     answers.retain_mut(|(id, left)| {
         while *left > 0 {

@@ -301,7 +301,7 @@ fn what_cannot_work_is_said_before_the_run() {
 
 #[test]
 fn an_overload_is_not_a_success() {
-    // A server that answers nothing: what is due is never answered.
+    // A silent server: due requests are never answered.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let run = |extra: &[&str]| {

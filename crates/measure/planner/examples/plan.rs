@@ -1,4 +1,4 @@
-//! `tidegate plan` as a program of its own, to try it without the server.
+//! `tidegate plan` as a separate program.
 
 fn main() {
     std::process::exit(planner::plan_main(std::env::args_os().skip(1).collect()))

@@ -209,7 +209,7 @@ fn cost(args: &CostArgs) -> Result<i32, String> {
             let objective =
                 if measured.objective.is_empty() { String::new() } else { format!(" within {}", measured.objective) };
             remarks.push(format!(
-                "Projected from {}: {} requests/s{objective}, {} of CPU time a request.",
+                "Projected from {}: {} requests/s{objective}, {} of CPU time per request.",
                 path.display(),
                 figures::units::grouped(measured.rps.mid as i64),
                 figures::units::seconds(measured.cpu_per_request)
@@ -222,7 +222,7 @@ fn cost(args: &CostArgs) -> Result<i32, String> {
     capacity::join(&mut machines, &prices)?;
     let bound = capacity::cap_by_link(&mut machines, bytes);
     if !bound.is_empty() {
-        remarks.push(format!("The network link, not the processor, limits {}.", bound.join(", ")));
+        remarks.push(format!("The network link, not the CPU, limits {}.", bound.join(", ")));
     }
     let (nodes_min, nodes_max) = args.nodes.unwrap_or((args.tolerate + 1, NODES_MAX));
     let rule = Rule {

@@ -116,7 +116,7 @@ pub fn price_table(q: &Question, a: &CostAnswer) -> Table {
 
 pub fn choice_table(q: &Question, a: &CostAnswer) -> Table {
     let mut heads =
-        vec!["requests/s", "<choice", "$/h", "$/M requests", "used", "after a loss", "slower then", "<next best"];
+        vec!["requests/s", "<choice", "$/h", "$/M requests", "used", "after a loss", "slowdown then", "<next best"];
     if q.extras.user_cycle > 0.0 {
         heads.insert(4, "$/1000 users·h");
     }
@@ -160,7 +160,7 @@ pub fn choice_table(q: &Question, a: &CostAnswer) -> Table {
     table
 }
 
-const LEGEND: &str = "* cheapest of its row;   ~ one more run may flip it (fits by less than 5 %, or not at the low end of the \
+const LEGEND: &str = "* cheapest of its row;   ~ another run may change the choice (fits by less than 5 %, or not at the low end of the \
                       measured interval);   ? projected, not measured on this type";
 
 fn sentence(q: &Question, a: &CostAnswer) -> String {
@@ -176,7 +176,7 @@ fn sentence(q: &Question, a: &CostAnswer) -> String {
             let load = grouped(row.load as i64);
             match row.best.first() {
                 Some(o) => {
-                    format!("{load} requests/s: {} × {} for {} an hour", o.nodes, o.machine, dollars(o.per_hour))
+                    format!("{load} requests/s: {} × {} for {} per hour", o.nodes, o.machine, dollars(o.per_hour))
                 }
                 None => format!("{load} requests/s: no machine type has the capacity ({})", no_offer(&q.rule)),
             }

@@ -104,7 +104,9 @@ pub fn read(text: &str) -> Result<Day, String> {
     let positive = |v: f64| v.is_finite() && v > 0.0;
     if !positive(d.node_rps) || !positive(d.target) || d.period_s == 0 || d.nodes_min == 0 || d.nodes_min > d.nodes_max
     {
-        return Err("node_rps, target, period_s and nodes_min must be positive, and nodes_min at most nodes_max".into());
+        return Err(
+            "node_rps, target, period_s and nodes_min must be positive, and nodes_min must not exceed nodes_max".into(),
+        );
     }
     Ok(d)
 }

@@ -13,13 +13,13 @@ fn table(o: &DayOutcome) -> Table {
     let most = o.minutes.iter().map(|m| m.serving).max().unwrap_or(0);
     let least = o.minutes.iter().map(|m| m.serving).min().unwrap_or(0);
     t.row(["machines".to_string(), format!("{least} to {most}"), o.nodes_static.to_string()]);
-    t.row(["dollars a day".into(), dollars(o.cost), dollars(o.cost_static)]);
+    t.row(["dollars per day".into(), dollars(o.cost), dollars(o.cost_static)]);
     t.row([
-        "dollars a million requests".into(),
+        "dollars per million requests".into(),
         dollars(o.cost / o.requests * 1e6),
         dollars(o.cost_static / o.requests * 1e6),
     ]);
-    t.row(["requests a day".into(), count(o.requests), count(o.requests)]);
+    t.row(["requests per day".into(), count(o.requests), count(o.requests)]);
     t.row(["refused".into(), Unit::Share.write(o.refused / o.requests), "0 %".into()]);
     t.row(["machine starts".into(), o.starts.to_string(), "0".into()]);
     t.row([
@@ -41,9 +41,9 @@ fn sentence(o: &DayOutcome) -> String {
     let (cost, fixed) = (dollars(o.cost), dollars(o.cost_static));
     match saved {
         s if s > 0.005 => {
-            format!("Scaling costs {cost} a day instead of {fixed}, {} less, {refused}.", Unit::Share.write(s))
+            format!("Scaling costs {cost} per day instead of {fixed}, {} less, {refused}.", Unit::Share.write(s))
         }
-        _ => format!("Scaling saves nothing here ({cost} a day; the fixed cluster {fixed}) {refused}."),
+        _ => format!("Scaling saves nothing here ({cost} per day; the fixed cluster {fixed}) {refused}."),
     }
 }
 
@@ -87,7 +87,7 @@ pub fn html(day: &Day, o: &DayOutcome) -> String {
     nodes.series.push(Series::new("serving", Mark::Curve, every(&|i| f64::from(o.minutes[i].serving), true)));
     nodes.series.push(Series::new("paid for", Mark::Curve, every(&|i| f64::from(o.minutes[i].paid), true)).dashed());
     nodes.marks_y.push((f64::from(o.nodes_static), "fixed cluster".into()));
-    page.picture(&load.first_figure(), "Capacity is what the serving machines could answer at 100 %.");
+    page.picture(&load.first_figure(), "Capacity: requests/s of the serving machines at 100 % utilisation.");
     page.figures(&[(nodes.figure(), "A machine is paid for from the decision to start it.".into())]);
     page.table(&table(o));
     page.html()

@@ -54,18 +54,18 @@ fn summary(s: &Scenario, o: &Outcome) -> String {
     let lost: Vec<&str> = s.losses.iter().map(|loss| loss.region.as_str()).collect();
     let failed = Unit::Share.write(o.failed);
     let unanswered = match (lost.is_empty(), o.recovery_s) {
-        (true, _) => format!("{failed} of all requests get no answer"),
+        (true, _) => format!("{failed} of all requests get no response"),
         (_, Some(t)) => format!(
-            "With the loss of {}, {failed} of all requests get no answer, and it takes {t} s until fewer than 1 % fail",
+            "With the loss of {}, {failed} of all requests get no response, and it takes {t} s until fewer than 1 % fail",
             lost.join(" and ")
         ),
         (_, None) => format!(
-            "With the loss of {}, {failed} of all requests get no answer, and service does not recover within the simulated time",
+            "With the loss of {}, {failed} of all requests get no response, and service does not recover within the simulated time",
             lost.join(" and ")
         ),
     };
     format!(
-        "{waits}{unanswered}. It costs {} an hour, {} a million requests.",
+        "{waits}{unanswered}. It costs {} per hour, {} per million requests.",
         dollars(o.per_hour),
         dollars(o.per_hour * 1e6 / (3600.0 * s.rate))
     )
@@ -115,7 +115,7 @@ pub fn html(s: &Scenario, o: &Outcome) -> String {
             o.groups.iter().enumerate().map(|(i, g)| Point::new(i as f64, if value == 0 { g.median } else { g.p95 }));
         bars.series.push(Series::new(name, Mark::Bars, points.collect()));
     }
-    page.picture(&arrivals.first_figure(), "Rates sent to each region, and requests without an answer.");
+    page.picture(&arrivals.first_figure(), "Rates sent to each region, and requests without a response.");
     page.figures(&[(bars.figure(), "Answered requests only.".into())]);
     let (groups, regions) = tables(s, o);
     page.heading("Users");

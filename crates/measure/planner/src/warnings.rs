@@ -29,9 +29,9 @@ impl WarningKind {
         match self {
             WarningKind::Input => "input",
             WarningKind::Scaling => "scaling",
-            WarningKind::Flip => "flip risk",
+            WarningKind::Flip => "borderline",
             WarningKind::Failure => "after a failure",
-            WarningKind::Dear => "dear",
+            WarningKind::Dear => "cheaper choice",
         }
     }
 }
@@ -79,8 +79,8 @@ pub fn scaling(machines: &[Machine]) -> Vec<Warning> {
     vec![Warning {
         kind: WarningKind::Scaling,
         text: format!(
-            "requests/s per vCPU grow with size: {}. Work that is bound by the CPU does not do that: the small sizes were held \
-             back by something else (connection limits, network, shared cores), and their prices here are too high",
+            "requests/s per vCPU grow with size: {}. CPU-bound work does not scale like that: another limit held \
+             the small sizes back (connections, network, shared cores), and their prices here are too high",
             grown.join(", ")
         ),
     }]
@@ -98,7 +98,7 @@ pub fn flips(machines: &[Machine], loads: &[f64], rule: &Rule) -> Vec<Warning> {
                 warnings.push(Warning {
                     kind: WarningKind::Flip,
                     text: format!(
-                        "{} requests/s on {family}: {name} is short by {:.1} %; with it the price would drop from {}",
+                        "{} requests/s on {family}: {name} lacks {:.1} % of the required capacity; if it sufficed, the price would drop from {}",
                         figures::units::grouped(*load as i64),
                         margin * 100.0,
                         dollars(best.per_hour)
@@ -181,8 +181,8 @@ pub fn dear(machines: &[Machine], loads: &[f64], rule: &Rule, extras: &Extras) -
             warnings.push(Warning {
                 kind: WarningKind::Dear,
                 text: format!(
-                    "{} requests/s: {} × {} at the same utilisation cost {} ({:.0} % less than {}); if the survivors of one \
-                     loss shall just carry the load, {} × {} for {}",
+                    "{} requests/s: {} × {} at the same utilisation cost {} ({:.0} % less than {}); to just \
+                     carry the load after one loss, {} × {} for {}",
                     figures::units::grouped(*load as i64),
                     free.nodes,
                     free.machine,

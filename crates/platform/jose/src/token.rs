@@ -214,7 +214,6 @@ pub(crate) fn encrypted(text: &[u8], sets: &[&KeySet]) -> Result<(Header, Vec<u8
     payload.map(|payload| (header, payload))
 }
 
-/// Returns the first result of a key.
 fn first<'a, T>(keys: impl Iterator<Item = &'a Key>, attempt: impl Fn(&Key) -> Option<T>) -> Result<T, Failure> {
     let mut failure = Failure::NoKey;
     for key in keys {

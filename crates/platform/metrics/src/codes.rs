@@ -10,7 +10,7 @@ const DECADES: usize = 90;
 
 type Decade = Box<[AtomicU64; 10]>;
 
-/// Codes 100 to 999, which is what three digits can say; others are not counted.
+/// Status codes 100 to 999; others are not counted.
 pub(crate) struct Codes([OnceLock<Decade>; DECADES]);
 
 impl Default for Codes {

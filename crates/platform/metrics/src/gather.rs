@@ -79,7 +79,7 @@ fn of_zones<'a>(zones: impl Iterator<Item = &'a Arc<zone::Cells>>) -> Vec<Thing<
     all
 }
 
-/// Adds what is derived: waiting connections, those neither read nor written, and the turns of event loops.
+/// Adds derived metrics: waiting connections (neither reading nor writing), and event loop iterations.
 fn with_derived(sums: &[u64]) -> Vec<u64> {
     let mut sums = sums.to_vec();
     let busy = process::CONNECTIONS_READING.sum() + process::CONNECTIONS_WRITING.sum();

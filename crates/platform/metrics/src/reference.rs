@@ -8,14 +8,24 @@ const HEAD: &str = "# Metrics
 
 <!-- Written by `cargo xtask docs` from the table in crates/platform/metrics/src/tables.rs. -->
 
-The directive [`metrics`](reference.md) makes a location return all metrics, by default as Prometheus text. `status_zone` adds metrics per server,
-location and resolver; `zone` adds them per upstream server; caches and limits have metrics per zone. All label values come from the
-configuration or from this page, never from clients. [Grafana](grafana.md) describes dashboards and alerts.
+The directive [`metrics`](reference.md) makes a location return all metrics, by default as Prometheus text:
 
-Counters start with the process. Counters of a zone survive a reload that keeps the zone's name, and requests that are active during the
+```nginx
+location /metrics { metrics; allow 127.0.0.1; deny all; }
+```
+
+| Metrics per | Enabled by |
+|---|---|
+| server, location, resolver | `status_zone` |
+| upstream server | `zone` in the upstream group |
+| cache, limit | always, per zone |
+
+All label values come from the configuration or from this page, never from clients. [Grafana](grafana.md) describes dashboards and alerts.
+
+**Resets.** Counters start at 0 with the process. Counters of a zone survive a reload that keeps the zone's name; requests that are active during the
 reload are counted until their end. A binary upgrade resets all counters to 0.
 
-`metrics format=NAME;` sets the format of a location. A request chooses another one with `?format=NAME` or, below a location with a
+**Formats.** `metrics format=NAME;` sets the default format of a location. A request selects another format with `?format=NAME` or, if the location is a
 prefix, with the path: `/metrics/nginxplus`.
 
 | Format | Output |
@@ -28,15 +38,15 @@ prefix, with the path: `/metrics/nginxplus`.
 | `nginxplus` | the values of the API under the names of nginx-prometheus-exporter's Plus mode (`nginxplus_server_zone_requests`) |
 | `all` | Prometheus text with the names of `tidegate`, `nginx` and `nginxplus` |
 
-With `nginx` and `nginxplus` no exporter is needed: names, types, labels and values are those of version 0.11 of its program, and
-`nginxplus_cache_*` and `nginxplus_worker_*` those of later versions. Only Tidegate's own names follow Prometheus's conventions. Resets by the
-API set values of `nginxplus` to 0; counters of this page never decrease.
+`nginx` and `nginxplus` replace nginx-prometheus-exporter: names, types, labels and values are those of its version 0.11, and
+those of later versions for `nginxplus_cache_*` and `nginxplus_worker_*`. Only Tidegate's own names follow Prometheus's naming conventions. A reset through the
+API sets values of `nginxplus` to 0; counters of this page never decrease.
 
-**Exemplars.** In OpenMetrics, buckets of request and response times of zones have an exemplar with the label `trace_id`: the trace of a
-valid `traceparent` field if its trace is sampled, or `$request_id` for requests without such a field. Exemplars of upstream servers have
-`$request_id` only if it was passed on or otherwise used before the response. An exemplar stays for at least a second.
+**Exemplars.** In OpenMetrics, the buckets of request and response times of zones have an exemplar with the label `trace_id`. Its value is the trace id of a
+valid, sampled `traceparent` header, or `$request_id` for requests without the header. Exemplars of upstream servers use
+`$request_id` only if it was sent upstream or otherwise used before the response. An exemplar is kept for at least a second.
 
-**Templates.** `prometheus` and `prometheus_template` of Angie define metrics with other names: see the [reference](reference.md).
+**Custom names.** Angie's directives `prometheus` and `prometheus_template` define metrics with other names: see the [reference](reference.md).
 ";
 
 pub fn reference() -> String {

@@ -6,7 +6,7 @@ metrics! {
     pub mod process [] {
         /// Accepted client connections.
         CONNECTIONS_ACCEPTED: Counter None "tidegate_connections_accepted";
-        /// Accepted connections that were not closed immediately because `worker_connections` was exhausted, by area.
+        /// Accepted connections by area, without those closed at once because `worker_connections` was exhausted.
         CONNECTIONS_HANDLED: Counter None "tidegate_connections_handled" by "area" ["http", "stream", "mail"];
         /// Open HTTP client connections.
         CONNECTIONS_ACTIVE: Gauge None "tidegate_connections_active";
@@ -44,13 +44,13 @@ metrics! {
         MULTIPLEXED: Counter None "tidegate_multiplexed_connections" by "version" ["2", "3"];
         /// Open client connections of a protocol with concurrent requests.
         MULTIPLEXED_ACTIVE: Gauge None "tidegate_multiplexed_connections_active" by "version" ["2", "3"];
-        /// Requests of HTTP/2 and HTTP/3 that the client cancelled (`RST_STREAM`, `STOP_SENDING`).
+        /// HTTP/2 and HTTP/3 requests cancelled by the client (`RST_STREAM`, `STOP_SENDING`).
         STREAMS_RESET: Counter None "tidegate_multiplexed_resets" by "version" ["2", "3"];
-        /// Client connections that announced their end (`GOAWAY`).
+        /// Connections on which the client sent `GOAWAY`.
         GOAWAYS: Counter None "tidegate_multiplexed_goaways" by "version" ["2", "3"];
         /// UDP datagrams received by HTTP/3 listeners.
         QUIC_DATAGRAMS: Counter None "tidegate_quic_datagrams_received";
-        /// Clients of HTTP/3 that had to prove their address first (`quic_retry`).
+        /// HTTP/3 clients whose address was validated with a Retry packet (`quic_retry`).
         QUIC_RETRIES: Counter None "tidegate_quic_retries";
         /// Client requests with a cache lookup, by result (`$upstream_cache_status`).
         CACHE_RESPONSES: Counter None "tidegate_cache_responses"
@@ -77,7 +77,7 @@ metrics! {
         /// DNS responses by code, and queries that timed out.
         RESOLVER_RESPONSES: Counter None "tidegate_resolver_responses"
             by "code" ["noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "timedout", "unknown"];
-        /// Files whose contents or metadata are cached in memory, over all threads.
+        /// Files with contents or metadata cached in memory, over all threads.
         FILE_CACHE_FILES: Gauge None "tidegate_file_cache_files";
         /// Active stream sessions.
         STREAM_SESSIONS: Gauge None "tidegate_stream_sessions_active";
@@ -89,9 +89,9 @@ metrics! {
         TASKS_STARTED: Counter None "tidegate_tasks_started";
         /// Live tasks.
         TASKS: Gauge None "tidegate_tasks_active";
-        /// Caught panics. Each one terminated a request and its connection, and is in the error log.
+        /// Caught panics. Each one terminated a request and its connection; the error log has the details.
         PANICS: Counter None "tidegate_panics";
-        /// Layers of the sandbox that confine the worker process: 1 where enforced (`sandbox`).
+        /// Layers of the sandbox (`sandbox`): 1 if enforced for the worker process, otherwise 0.
         SANDBOX: Gauge None "tidegate_sandbox" by "layer" ["calls", "files", "ports"];
         /// System calls that the sandbox refused.
         SANDBOX_REFUSED: Counter None "tidegate_sandbox_refused_calls";
@@ -106,13 +106,13 @@ metrics! {
         /// Spans for `otel_exporter`, by result: accepted by the receiver; dropped because the queue was full; rejected
         /// by the receiver (partial success); given up after failed exports.
         OTEL_SPANS: Counter None "tidegate_otel_spans" by "result" ["exported", "dropped", "rejected", "failed"];
-        /// Requests to the endpoint of `otel_exporter`, by result; a retried one is followed by another.
+        /// Requests to the endpoint of `otel_exporter`, by result. A retried request is followed by another one.
         OTEL_EXPORTS: Counter None "tidegate_otel_exports" by "result" ["ok", "retried", "failed"];
         /// Event loop iterations of the worker threads.
         LOOP_TURNS: Counter None "tidegate_loop_turns";
         /// Event loop iterations longer than 1 millisecond, which delayed all other connections of the thread.
         LOOP_TURNS_LONG: Counter None "tidegate_loop_turns_long";
-        /// Time the worker threads were busy, in seconds; they slept for the rest.
+        /// Time that the worker threads were busy, in seconds; otherwise they slept.
         LOOP_BUSY: Counter Seconds "tidegate_loop_busy_seconds";
         /// Duration of event loop iterations of the worker threads, in seconds.
         LOOP_TIMES: Histogram Seconds "tidegate_loop_turn_seconds";
@@ -125,42 +125,42 @@ metrics! {
         CONNECTIONS_ACTIVE: Gauge None "tidegate_worker_connections_active";
         /// HTTP client requests.
         REQUESTS: Counter None "tidegate_worker_http_requests";
-        /// Processor time of the thread, in seconds.
+        /// CPU time of the thread, in seconds.
         CPU: Counter Seconds "tidegate_worker_cpu_seconds";
-        /// Duration of event loop iterations, by which the thread's other connections are delayed at most, in seconds.
+        /// Duration of event loop iterations, in seconds: the maximum delay of the thread's other connections.
         TURNS: Histogram Seconds "tidegate_worker_loop_turn_seconds";
     }
     /// The worker process
     pub mod worker_process [] {
-        /// When the process began, in seconds since 1970.
+        /// Start time of the process, in seconds since 1970.
         BEGAN: Gauge Seconds "tidegate_process_start_timestamp_seconds";
-        /// Processor time of all threads, in seconds.
+        /// CPU time of all threads, in seconds.
         CPU: Counter Seconds "tidegate_process_cpu_seconds";
-        /// Resident memory, in bytes; 0 where the system does not tell.
+        /// Resident memory, in bytes; 0 if unknown.
         RESIDENT: Gauge Bytes "tidegate_process_resident_memory_bytes";
-        /// Open descriptors; 0 where the system does not tell.
+        /// Open file descriptors; 0 if unknown.
         DESCRIPTORS: Gauge None "tidegate_process_descriptors_open";
-        /// Maximum number of descriptors (`worker_rlimit_nofile`).
+        /// Maximum number of file descriptors (`worker_rlimit_nofile`).
         DESCRIPTORS_MAX: Gauge None "tidegate_process_descriptors_limit";
-        /// Worker processes that ended abnormally and were replaced.
+        /// Worker processes that ended abnormally and were restarted.
         RESPAWNED: Counter None "tidegate_worker_processes_respawned";
     }
     /// Reloads
     pub mod reload [] {
-        /// Reloads of the configuration, by result. A failed one leaves the present configuration.
+        /// Configuration reloads by result. After a failure the previous configuration stays active.
         RELOADS: Counter None "tidegate_reloads" by "result" ["success", "failure"];
-        /// 1 if the last reload succeeded, or there was none.
+        /// 1 if the last reload succeeded or there was no reload; 0 if it failed.
         LAST_OK: Gauge None "tidegate_reload_last_success";
-        /// When the last reload was tried, in seconds since 1970; the start if there was none.
+        /// Time of the last reload, successful or not, in seconds since 1970; the start time without a reload.
         LAST: Gauge Seconds "tidegate_reload_last_timestamp_seconds";
-        /// When the present configuration was loaded, in seconds since 1970.
+        /// Load time of the active configuration, in seconds since 1970.
         LOADED: Gauge Seconds "tidegate_config_loaded_timestamp_seconds";
     }
-    /// Certificates that the configuration names by file, or orders by ACME
+    /// Certificates from files and from ACME
     pub mod certificate ["certificate"] {
-        /// Beginning of the certificate's validity, in seconds since 1970; 0 before the first order by ACME is complete.
+        /// Start of the certificate's validity, in seconds since 1970; 0 before the first ACME order is complete.
         NOT_BEFORE: Gauge Seconds "tidegate_certificate_not_before_timestamp_seconds";
-        /// End of the certificate's validity, in seconds since 1970; 0 before the first order by ACME is complete.
+        /// End of the certificate's validity, in seconds since 1970; 0 before the first ACME order is complete.
         NOT_AFTER: Gauge Seconds "tidegate_certificate_not_after_timestamp_seconds";
     }
     /// Servers of the http block with `status_zone`

@@ -55,7 +55,7 @@ fn threads_add_up_and_leave_their_sums_behind() {
     }
     assert_eq!(process::LIMIT_CONN.sum_at(1) - before, THREADS * EACH);
     assert_eq!(process::TASKS.sum() - level, THREADS * EACH);
-    // One thread may decrement what another has incremented.
+    // One thread may decrement a gauge that another thread incremented.
     for _ in 0..THREADS * EACH {
         process::TASKS.down();
     }

@@ -65,7 +65,7 @@ impl PacketSocket {
         Ok(PacketSocket { fd, state })
     }
 
-    /// Datagrams per call at most.
+    /// Maximum number of datagrams per call.
     pub fn segments_max(&self) -> usize {
         self.state.max_gso_segments().min(SEGMENTS_MAX)
     }

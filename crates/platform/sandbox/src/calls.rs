@@ -60,8 +60,8 @@ pub const WORKER: &[Calls] = &[
     },
 ];
 
-/// Additional calls of the master: it starts workers, changes users, binds addresses and, on USR2, starts another program, which
-/// inherits the filter. The list therefore has what an ordinary service needs, nginx included.
+/// Additional calls of the master: it starts workers, changes users, binds addresses and, on USR2, starts another
+/// program, which inherits the filter. The list therefore suffices for an ordinary service, including nginx.
 pub const MASTER: &[Calls] = &[
     calls! {
         SYS_execve SYS_execveat SYS_tkill SYS_wait4 SYS_waitid SYS_setsid SYS_setpgid SYS_getpgid SYS_getsid SYS_listen SYS_setuid

@@ -133,7 +133,7 @@ fn restricted() -> io::Result<Rules> {
     use SeccompCmpOp::{Eq, MaskedEq};
     let test = |index, length, operator, value| SeccompCondition::new(index, length, operator, value);
     let value = |number: i32| number as u32 as u64;
-    // Streams and datagrams; what the resolver of the C library asks the kernel.
+    // Streams and datagrams, and the C library's resolver (netlink).
     let mut sockets = Vec::new();
     for domain in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
         for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {

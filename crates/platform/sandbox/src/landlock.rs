@@ -73,7 +73,7 @@ impl Prepared {
         Ok(Prepared(created))
     }
 
-    /// Adds what a process may read of itself: its own entry of `/proc`, which does not exist before the process does.
+    /// Adds the process's own entry of `/proc`, which does not exist before the process does.
     ///
     /// # Errors
     /// The kernel refuses the rule.

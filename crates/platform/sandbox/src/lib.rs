@@ -36,7 +36,7 @@ pub enum Mode {
     /// Calls are not refused but logged by the kernel's audit. There are no Landlock rules, which cannot be tried without effect.
     Log,
     On,
-    /// Reads and TCP connections are restricted to what the configuration names, too.
+    /// Also restricts reads and TCP connections to those that the configuration names.
     Strict,
 }
 

@@ -37,7 +37,7 @@ impl Privileges {
 /// The kernel refuses it.
 pub fn keep_capabilities(keep: Privileges) -> io::Result<()> {
     let keep = keep.set();
-    // The bounding set can be reduced by a privileged process only; what others have is gone with the sets below.
+    // Only a privileged process can reduce the bounding set; without privileges the sets below suffice.
     for one in CapabilitySet::all().iter().filter(|one| !keep.contains(*one)) {
         let _ = rustix::thread::remove_capability_from_bounding_set(one);
     }

@@ -1,4 +1,4 @@
-//! Rules of a worker process, computed from what its configuration needs, and their comparison at a reload.
+//! Rules of a worker process, computed from the configuration's needs, and their comparison at a reload.
 
 use crate::Mode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +78,7 @@ impl Needs {
     }
 }
 
-/// Device and inode: what the kernel's rule is bound to.
+/// Device and inode, to which the kernel binds a rule.
 type Identity = (u64, u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub struct Rules {
 /// Folders of the system without sites or data: readable only where a directive names something in them.
 const SYSTEM: &[&str] = &["boot", "dev", "lost+found", "proc", "root", "run", "sys"];
 
-/// Readable always: what the C library, the allocator and the runtime read.
+/// Paths that the C library, the allocator and the runtime read.
 const LIBRARIES: &[&str] = &[
     "/proc/cpuinfo",
     "/proc/meminfo",
@@ -262,11 +262,11 @@ impl Rules {
     }
 }
 
-/// Rules for what an opened folder holds, instead of a rule for the folder.
+/// Replaces the rule for a directory by rules for its present entries.
 const CARVED_MAX: usize = 10_000;
 
-/// Takes hidden files and folders out of rules. Landlock has no exceptions: a folder with something hidden is replaced by what it holds
-/// now.
+/// Removes hidden files and directories from rules. Landlock has no exceptions: rules for the present entries replace a
+/// rule for a directory with a hidden entry.
 struct Hide<'a> {
     hidden: &'a BTreeSet<PathBuf>,
     /// Rules for the very paths that directives name.
@@ -274,7 +274,7 @@ struct Hide<'a> {
 }
 
 impl Hide<'_> {
-    /// Tells whether a rule reaches nothing hidden, or only what a directive names inside of a hidden folder.
+    /// Tells whether a rule reaches no hidden path, except inside of a directory that a directive names.
     fn leaves(&self, rule: &PathRule) -> bool {
         let inside = self.hidden.iter().any(|path| rule.path.starts_with(path));
         let around = self.hidden.iter().any(|path| path.starts_with(&rule.path));

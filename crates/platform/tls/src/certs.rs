@@ -1,4 +1,4 @@
-//! Certificates with keys: loading, mutual checks, selection by what a client can verify.
+//! Certificates with keys: loading, mutual checks, selection by the client's signature schemes.
 
 use crate::isolation;
 use crate::key::{self, KeyError};
@@ -11,7 +11,7 @@ use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::{SignatureAlgorithm, SignatureScheme, SupportedCipherSuite};
 use std::sync::Arc;
 
-/// Certificates per chain at most.
+/// Maximum number of certificates per chain.
 const CHAIN_MAX: usize = 64;
 
 /// Reason of a failure, after `cannot load certificate "..."`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Unsent ciphertext above which nothing more is encrypted.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
-/// Plaintext encrypted at once: mostly what the socket takes.
+/// Maximum plaintext per encryption, about the size that a socket accepts.
 const SEND_BYTES_MAX: usize = 80 * 1024;
 
 thread_local! {

@@ -15,7 +15,7 @@ use rustls::sign::SigningKey;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// Rounds of key derivation at most.
+/// Maximum number of rounds of key derivation.
 const ROUNDS_MAX: u32 = 20_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ const BASIC: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
 const SKEW: i64 = 300;
 /// Longest response in octets.
 pub const RESPONSE_MAX: usize = 64 * 1024;
-/// Certificates and single responses examined at most.
+/// Maximum number of certificates and single responses examined.
 const PARTS_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum Status {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct OcspResponse {
     pub status: Status,
     /// Seconds since 1970; `None`: newer information may be available at any time.
     pub next_update: Option<i64>,
@@ -116,7 +116,7 @@ pub fn check(
     chain: &[Certificate],
     signer: Signer,
     now: i64,
-) -> Result<Answer, String> {
+) -> Result<OcspResponse, String> {
     let mut outer = Reader::new(response).enter(SEQUENCE).ok_or("d2i_OCSP_RESPONSE() failed")?;
     let status = outer.body(ENUMERATED).and_then(der::small).ok_or("d2i_OCSP_RESPONSE() failed")?;
     if status != 0 {
@@ -140,7 +140,7 @@ fn basic(
     chain: &[Certificate],
     signer: Signer,
     now: i64,
-) -> Option<Result<Answer, String>> {
+) -> Option<Result<OcspResponse, String>> {
     let mut bytes = outer.enter(der::context(0))?.enter(SEQUENCE)?;
     if bytes.body(OID)? != BASIC {
         return None;
@@ -204,7 +204,7 @@ fn basic(
         0xa1 => Status::Revoked,
         _ => Status::Unknown,
     };
-    Some(Ok(Answer { status, next_update }))
+    Some(Ok(OcspResponse { status, next_update }))
 }
 
 /// The issuer, or a certificate that it issued for OCSP.

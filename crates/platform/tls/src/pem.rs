@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Blocks per file at most.
+/// Maximum number of blocks per file.
 const BLOCKS_MAX: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

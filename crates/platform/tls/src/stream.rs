@@ -383,7 +383,7 @@ impl TlsStream {
             let Some(record) = rest.get_mut(..length) else { return Ok(used) };
             match self.work(record, plain, received)? {
                 0 if kind == APPLICATION_DATA => used += length,
-                // Part of a message: read with what follows.
+                // Part of a message: read together with the next bytes.
                 0 => break,
                 n => {
                     self.early_over = kind == APPLICATION_DATA;

@@ -1,4 +1,4 @@
-//! `tidegate certificates`: the certificates of a configuration, from files and by ACME.
+//! `tidegate certificates`: lists the certificates of a configuration, from files and from ACME.
 
 use crate::{conf, options, report};
 use conf_schema::Store;
@@ -17,33 +17,33 @@ pub const HELP: &str = "\
 Usage: tidegate certificates [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--json] [--within DAYS]
                              [--renew NAME | --renew-all | --local-root FILE]
 
-Lists the certificates that a configuration names: their names, issuer and end, and where they are
-configured. Certificates by ACME have the state of their orders, the last error and the time of the
-next order, as the running server stores them in \"state_path\".
+Lists the certificates of a configuration: names, issuer, expiry, and file and line in the
+configuration. For ACME certificates also the state of the order, the last error and the time of the
+next order, which the running server stores in \"state_path\".
 
-  tidegate certificates                     the certificates of the installed configuration
-  tidegate certificates --within 14         for monitoring: exit code 1 if one ends within two weeks
-  tidegate certificates --renew example.com order a certificate anew
+  tidegate certificates                     the certificates of the default configuration
+  tidegate certificates --within 14         for monitoring: exit code 1 if one expires within two weeks
+  tidegate certificates --renew example.com order a certificate now
   tidegate certificates --json              print a JSON array
   tidegate certificates --local-root a.crt  export the certificate of the local authority, for clients to trust
 
   -c, -p, -g   as for the server
-  --within     days of validity below which the exit code is 1 (default: 0)
-  --renew      ask the running server to order the ACME certificates with this name; it begins
-               within seconds, and serves the old certificate until the new one is there
-  --renew-all  ask for all ACME certificates
+  --within     exit with 1 if a certificate expires within this number of days (default: 0)
+  --renew      make the running server order the ACME certificates with this name. It starts within
+               seconds, and uses the old certificate until the new one is available
+  --renew-all  make it order all ACME certificates
   --local-root write the certificates of the configuration's local authorities to a file (-: standard output)
 
-Certificates whose file is chosen by variables are not listed. --renew leaves a file in \"state_path\";
-a server that is not running orders when it starts.
+Certificates whose file name contains variables are not listed. --renew writes a file to \"state_path\";
+if the server is not running, it orders when it starts.
 
-Exit code: 0; 1 if a certificate is missing, unreadable or ends too soon; 2 if the configuration
-cannot be read.
+Exit code: 0 on success, 1 if a certificate is missing, unreadable or expires too soon, 2 if the
+configuration cannot be read.
 ";
 
 const DAY: i64 = 86_400;
 
-/// Options besides the configuration's.
+/// Options other than those of the configuration.
 #[derive(Default)]
 struct Asked {
     json: bool,
@@ -194,7 +194,7 @@ fn read(path: &Path) -> Result<Certificate, String> {
     if all.is_empty() { Err("it has no certificate".into()) } else { Ok(all.swap_remove(0)) }
 }
 
-/// Finds the files of `ssl_certificate`, each once.
+/// Returns the files of `ssl_certificate`, each once.
 fn from_files(files: &Files, items: &[Item], folder: &Path) -> Vec<Row> {
     fn visit(files: &Files, items: &[Item], folder: &Path, found: &mut BTreeMap<PathBuf, Vec<String>>) {
         for d in directives(items) {

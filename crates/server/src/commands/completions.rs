@@ -1,4 +1,4 @@
-//! `tidegate completions SHELL`: what a shell needs to complete options, commands and directive names.
+//! `tidegate completions SHELL`: prints completion scripts for options, commands and directive names.
 
 use conf_schema::vocabulary;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ Prints shell completions. Packages install them; manual installation:
   tidegate completions fish > ~/.config/fish/completions/tidegate.fish
 ";
 
-/// Option, what follows it, and what it does.
+/// Option, placeholder of its value, description.
 const OPTIONS: &[(&str, Follows, &str)] = &[
     ("-h", Follows::Nothing, "help"),
     ("-v", Follows::Nothing, "version"),
@@ -174,7 +174,7 @@ fn fish() -> String {
 mod tests {
     use super::*;
 
-    /// Summaries stand between single quotes in the scripts of zsh and fish.
+    /// The scripts of zsh and fish put summaries between single quotes.
     #[test]
     fn summaries_contain_no_quotes() {
         for (name, words) in commands() {

@@ -1,4 +1,4 @@
-//! `tidegate convert apache FILE...`: another server's configuration as one of nginx's.
+//! `tidegate convert apache FILE...`: translates an Apache configuration into nginx's language.
 
 use advisor::convert::{self, Input, Options};
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! `tidegate diff OLD NEW`: what changes for requests.
+//! `tidegate diff OLD NEW`: compares the effects of two configurations.
 
 use crate::conf::{self, Invocation};
 use crate::options;
@@ -48,7 +48,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
     };
     let mut read = Vec::new();
     for file in [old, new] {
-        // Unlike with -c, a relative path begins where one stands: both are somebody's files.
+        // Resolves relative paths against the current directory, unlike `-c`.
         let path = std::path::absolute(file).unwrap_or_else(|_| file.into());
         let words: Vec<OsString> = rest.iter().cloned().chain(["-c".into(), path.into()]).collect();
         let invocation = match options::parse(&words) {
@@ -76,7 +76,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
     i32::from(!changes.is_empty())
 }
 
-/// The text of a configuration that can be read; what it names (certificates, hosts) may be on another machine.
+/// Reads a configuration without its certificates and hosts, which may be on another machine.
 fn load(invocation: &Invocation) -> Option<(Files, Vec<Item>)> {
     if let Ok((files, items)) = conf::load(&Disk, invocation)
         && conf::is_well_formed(invocation, &files, &items)

@@ -1,4 +1,4 @@
-//! `tidegate lint [-c FILE]`: known traps, as text, JSON or SARIF.
+//! `tidegate lint [-c FILE]`: reports common mistakes as text, JSON or SARIF.
 
 use crate::conf;
 use crate::options;
@@ -35,7 +35,7 @@ Exit code: 0 without findings at or above the level, 1 with findings, 2 if the c
 be read. Certificates and hosts need not exist; -t checks them.
 ";
 
-/// Options besides the configuration's.
+/// Options other than those of the configuration.
 struct Asked {
     format: String,
     level: Level,

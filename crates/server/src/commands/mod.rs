@@ -1,4 +1,4 @@
-//! The subcommands: what nginx's command line does not have.
+//! Subcommands, which nginx's command line does not have.
 
 mod certificates;
 mod completions;
@@ -29,7 +29,7 @@ enum Help {
     Own,
 }
 
-/// All of them, in the order of the overview.
+/// All subcommands in the order of the overview.
 const COMMANDS: &[Command] = &[
     Command {
         name: "serve",

@@ -1,5 +1,4 @@
-//! `-t --plan`: the configuration as it takes effect, every value with the file and line that it came from. Operators lose
-//! hours to inheritance; here it is spelt out.
+//! `-t --plan`: prints the effective configuration, every value with the file and line that set it.
 
 use crate::conf::{self, Invocation};
 use crate::report;
@@ -10,7 +9,7 @@ use observe::LogFiles;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Prints the plan of a configuration that is in order; the exit code.
+/// Prints the plan of a valid configuration; returns the exit code.
 pub fn print(invocation: &Invocation) -> i32 {
     let reading = conf::read(&Disk, Store::default(), invocation, LogFiles::default());
     let style = report::Style::new(true);
@@ -50,7 +49,7 @@ pub struct Line {
 struct Printer<'a> {
     schema: &'a Schema,
     files: &'a Files,
-    /// Names files.
+    /// Formats file names.
     shown: &'a dyn Fn(&Path) -> String,
     out: Vec<Line>,
 }
@@ -76,7 +75,7 @@ pub fn lines(schema: &Schema, files: &Files, items: &[Item], shown: &dyn Fn(&Pat
 }
 
 impl Printer<'_> {
-    /// Everything in force in the innermost block of `path`.
+    /// Returns all effective directives of the innermost block of `path`.
     fn level(&mut self, path: &mut Vec<Level<'_>>) {
         let Some(here) = path.last() else { return };
         let context = here.context;
@@ -107,7 +106,7 @@ impl Printer<'_> {
         }
     }
 
-    /// A directive that this block does not have: inherited, or (in an outermost block) its default.
+    /// Returns a directive that this block lacks: inherited, or (in an outermost block) its default.
     fn not_written(&mut self, known: &Known, path: &[Level<'_>]) {
         let Some((here, outer)) = path.split_last() else { return };
         let Some(row) = self.schema.row(known) else { return };

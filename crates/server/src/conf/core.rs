@@ -1,4 +1,4 @@
-//! The tables of the main and events contexts (nginx: `nginx.c`, `ngx_event.c`).
+//! Tables of the main and events contexts (nginx: `nginx.c`, `ngx_event.c`).
 
 use super::values::{
     Affinity, Connections, DebugConnections, DebugPoints, Environment, Method, Modules, Priority, Refused, SandboxMode,
@@ -49,7 +49,7 @@ directives! {
         /// Destination (file, `stderr`, `syslog:server=...` or `memory:SIZE`) and minimum level of error messages. May
         /// be repeated.
         error_log: ErrorLogLines,
-        /// Environment variable that the worker process keeps, or gets with this value. All others except TZ are
+        /// Environment variable of the worker process: inherited, or set with `NAME=VALUE`. All others except TZ are
         /// removed.
         env: Environment,
         /// Loads an nginx module.
@@ -58,7 +58,7 @@ directives! {
         /// Compiles regular expressions to machine code.
         /// No effect: they always are, if the library supports it.
         pcre_jit: Flag = "off",
-        /// Has the kernel give each QUIC packet to the worker of its connection.
+        /// Lets the kernel route QUIC packets to the worker of their connection.
         /// No effect: packets reach their connection without it, and without its privileges.
         quic_bpf: Flag = "off",
         /// Reuses unchanged certificates and keys after a reload.
@@ -71,16 +71,17 @@ directives! {
         /// Interval at which nginx refreshes its cached time.
         /// No effect: the time is read once per turn of the event loop, without a system call.
         timer_resolution: Msec = "0",
-        /// Keeps private keys in a process of their own. Workers have signatures made by it, and neither hold keys in their memory nor
-        /// may read the files. Keys by `data:` are refused; keys of `acme_issuer` remain in the worker process.
+        /// Keeps private keys in a separate process, which makes signatures for the workers. Workers neither hold
+        /// private keys in memory nor can read their files. `data:` keys are an error; keys of `acme_issuer` remain in
+        /// the worker process.
         ssl_key_isolation: Flag = "off",
         /// Action on an internal error, besides the `[alert]` message: `stop` halts the process for a debugger, `abort`
         /// ends it with a core file.
         debug_points: DebugPoints,
-        /// Confines the master and the worker process: system calls that a web server does not need are refused and counted, the
-        /// worker reaches only the files and ports of its configuration, and privileges are given up. `strict` restricts
-        /// reading and outgoing TCP connections to what directives name as well; `log` refuses nothing and has the
-        /// kernel log system calls outside of the list. Kernels without seccomp or Landlock are told of at the start.
+        /// Confines the master and the worker process. The kernel refuses system calls that a web server does not need,
+        /// and the worker can access only the files and ports that the configuration needs. `strict` also restricts
+        /// reading files and outgoing TCP connections to those that directives name. `log` refuses nothing; the kernel
+        /// logs system calls that `on` would refuse. Every start warns if the kernel lacks seccomp or Landlock.
         sandbox: SandboxMode = "on",
         /// OpenSSL engine.
         /// Refused: OpenSSL engines are not supported; keys are read from files.
@@ -103,7 +104,7 @@ directives! {
         /// Lets workers accept in turns.
         /// No effect: every worker has its own listening sockets, and the kernel distributes connections.
         accept_mutex: Flag = "off",
-        /// Time that a worker waits for its turn.
+        /// Delay before a worker tries again to accept connections.
         /// No effect: see accept_mutex.
         accept_mutex_delay: Msec = "500ms",
         /// Enables debug messages for some clients.

@@ -1,6 +1,6 @@
-//! From the command line's paths to a configuration that can run: reading, checking, building the plan.
+//! Builds a runnable configuration from the paths of the command line: reading, checking, building the plan.
 //!
-//! The master reads from the disk; a worker that reloads reads the very texts that the master read, which it was sent.
+//! The master reads from the disk. A worker that reloads reads the texts that the master sends.
 
 pub mod core;
 pub mod paths;
@@ -23,10 +23,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stream_features::StreamPlan;
 
-/// Our name and version, as complaints use them.
+/// Name and version in messages.
 pub const PROGRAM: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
 
-/// How nginx names the text of `-g` in messages.
+/// nginx's name for the text of `-g` in messages.
 pub const GLOBALS: &str = "command line";
 
 /// Location of the configuration, from the command line.
@@ -40,15 +40,15 @@ pub struct Invocation {
     pub error_log: Option<PathBuf>,
     /// `-e` was given.
     pub error_log_said: bool,
-    /// The file that holds the process id when the configuration names none.
+    /// Default of `pid`.
     pub pid: PathBuf,
-    /// `-g`: directives that stand before the file.
+    /// `-g`: directives before the file.
     pub globals: Vec<u8>,
     /// A configuration made in memory (`tidegate serve`) instead of the file.
     pub text: Option<Vec<u8>>,
 }
 
-/// A configuration that was read, checked and built.
+/// A valid configuration with its plans.
 #[derive(Debug)]
 pub struct Config {
     pub core: CorePlan,
@@ -63,11 +63,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// The configured areas: what is done for all alike goes through this list.
+    /// Configured areas.
     pub fn areas(&self) -> Vec<Arc<dyn AreaPlan>> {
         areas(self.http.as_ref(), self.stream.as_ref(), self.mail.as_ref())
     }
-    /// Tells whether connections to servers are made from addresses that are not this machine's.
+    /// Tells whether `proxy_bind ... transparent` is used.
     pub fn transparent(&self) -> bool {
         self.areas().iter().any(|area| area.transparent())
     }
@@ -88,13 +88,13 @@ fn areas(
     [http, stream, mail].into_iter().flatten().collect()
 }
 
-/// All that was read: with it the same configuration can be built again in another process.
+/// Texts that were read; another process can build the same configuration from them.
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
     pub files: Files,
     pub store: Store,
     pub matches: source::Matches,
-    /// The generation, where configurations are kept for the API.
+    /// Generation, if the API keeps configurations.
     pub came: Option<Facts>,
 }
 
@@ -122,9 +122,10 @@ pub struct CorePlan {
 }
 
 impl CorePlan {
-    /// A process that was started for the one can serve the other: all that is set once in its life is the same.
+    /// Tells whether a process for one configuration can serve the other: equal settings that a process applies only
+    /// once.
     pub fn same_process(&self, other: &CorePlan) -> bool {
-        // Every thread has its share of the descriptors.
+        // The descriptor limit depends on the number of threads.
         let descriptors = |core: &CorePlan| core.rlimit_nofile.map(|n| n * core.workers as u64);
         self.user == other.user
             && self.priority == other.priority
@@ -138,17 +139,17 @@ impl CorePlan {
     }
 }
 
-/// Why there is no configuration.
+/// Reason for a missing configuration.
 #[derive(Debug)]
 pub struct Failure {
-    /// Errors and warnings in nginx's order; there is at least one error.
+    /// Errors and warnings in nginx's order; at least one error.
     pub complaints: Vec<Complaint>,
     pub files: Files,
-    /// The text itself was in order: nginx says "syntax is ok" before it finds the rest.
+    /// The syntax is valid: nginx prints "syntax is ok" before errors of later checks.
     pub syntax_ok: bool,
 }
 
-/// Every directive that this version does.
+/// Directives that this version supports.
 pub fn schema() -> Schema {
     let mut tables = core::tables();
     tables.extend(http_features::tables());
@@ -157,14 +158,14 @@ pub fn schema() -> Schema {
     Schema::new(tables, PROGRAM)
 }
 
-/// A configuration as read, and what was complained about.
+/// Result of reading a configuration.
 pub struct Reading {
     pub config: Result<Config, Failure>,
-    /// Warnings of a configuration that is in order.
+    /// Warnings of a valid configuration.
     pub warnings: Vec<Complaint>,
 }
 
-/// Reads, checks and builds. `logs` are the log files that are in use already: the same path stays the same file.
+/// Reads, checks and builds a configuration. `logs`: open log files, which a log with an equal path shares.
 pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: LogFiles) -> Reading {
     let failed = |complaints, files, syntax_ok| Reading {
         config: Err(Failure { complaints, files, syntax_ok }),
@@ -287,8 +288,8 @@ fn isolates_keys(items: &[Item]) -> bool {
     all.iter().any(|d| d.name.text() == "ssl_key_isolation" && d.args.first().is_some_and(on))
 }
 
-/// Tells whether the text is valid by itself: directives are known, in a valid context and have valid values.
-/// Certificates and hosts may be on another machine.
+/// Checks the text alone: known directives in valid contexts with valid values. Certificates and hosts may be on
+/// another machine.
 pub fn is_well_formed(invocation: &Invocation, files: &Files, items: &[Item]) -> bool {
     let mut cx = Cx::default();
     cx.prefix.clone_from(&invocation.prefix);
@@ -302,7 +303,7 @@ pub fn is_well_formed(invocation: &Invocation, files: &Files, items: &[Item]) ->
     !check(&schema(), &mut cx, items, Contexts::main).failed()
 }
 
-/// Builds an area's plan from its block.
+/// Builds the plan of an area from its block.
 fn area<P>(
     root: &mut Block<'_>,
     context: Contexts,
@@ -331,7 +332,7 @@ fn hint_for_missing(invocation: &Invocation) -> Option<String> {
     Some("to serve a directory without a configuration: tidegate serve DIR".into())
 }
 
-/// The texts as trees: the directives of `-g`, then the file's.
+/// Parses the directives of `-g`, then the file.
 ///
 /// # Errors
 /// When the main file cannot be read.
@@ -346,7 +347,7 @@ pub fn load(source: &dyn Source, invocation: &Invocation) -> std::io::Result<(Fi
     Ok((load.files, items))
 }
 
-/// The directives of `-g`, as a file of their own.
+/// Returns the directives of `-g` as a file.
 fn globals(files: &mut Files, text: &[u8]) -> Vec<Item> {
     if text.is_empty() {
         return Vec::new();
@@ -389,7 +390,7 @@ fn core_plan(
     (plan, core.error_log)
 }
 
-/// The main log: as written; without a file or stream among its targets the default file as well, as in nginx.
+/// Returns the main log: as configured; as in nginx, the default file is added if no target is a file or stream.
 fn main_log(lines: Option<ErrorLogLines>, invocation: &Invocation, cx: &mut Cx) -> Arc<ErrorLog> {
     let mut targets = lines.map_or(Vec::new(), |lines| lines.0);
     if !targets.iter().any(|t| matches!(t.sink, Sink::File(_) | Sink::Stderr)) {
@@ -424,7 +425,7 @@ mod tests {
     use conf_schema::store::Machine;
     use conf_syntax::Disk;
 
-    /// A worker has given up what its master is: it builds what the master built all the same.
+    /// Builds a worker's configuration with the master's privileges, which the worker has dropped.
     #[test]
     fn a_configuration_does_not_depend_on_who_reads_it() {
         let text = b"worker_processes auto; events {} http { server { } }".to_vec();

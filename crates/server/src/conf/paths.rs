@@ -1,4 +1,4 @@
-//! Where things are when the command line does not say.
+//! Default paths.
 //!
 //! Without `-p` the places of a packaged system hold: `/etc/tidegate/nginx.conf` if it exists, else `/etc/nginx/nginx.conf`;
 //! relative paths start at `/etc/nginx/`, at `/usr/share/nginx/` where the distribution keeps its pages there, or at
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const OURS: &str = "/etc/tidegate/nginx.conf";
 const NGINX: &str = "/etc/nginx/nginx.conf";
 
-/// Prefix, configuration file, error log and pid file for `-p`, before `-c` and `-e` are looked at.
+/// Default prefix, configuration file, error log and pid file for `-p`, before `-c` and `-e` apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defaults {
     pub prefix: PathBuf,
@@ -55,7 +55,7 @@ fn packaged_prefix(exists: impl Fn(&str) -> bool) -> &'static str {
     }
 }
 
-/// Where a packaged system logs requests when the configuration does not say: beside the error log. `None` elsewhere.
+/// Default access log of a packaged system, beside the error log. `None` elsewhere.
 pub fn access_log(prefix: &Path) -> Option<PathBuf> {
     let packaged = defaults(None);
     (prefix == packaged.prefix).then(|| packaged.error_log.with_file_name("access.log"))

@@ -1,4 +1,4 @@
-//! Reading that is written down, so that another process reads the very same: what files held and what patterns matched.
+//! Recorded reads of a configuration: file contents and matches of patterns, so that another process reads the same.
 
 use conf_syntax::{Files, Source};
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Files matched by the patterns of `include` lines.
 pub type Matches = BTreeMap<String, Vec<PathBuf>>;
 
-/// Passes questions on and notes what patterns matched; what files held is noted by the loader itself.
+/// Forwards queries and records the matches of patterns; the loader records file contents.
 pub struct Recorder<'a> {
     inner: &'a dyn Source,
     matches: RefCell<Matches>,
@@ -35,7 +35,7 @@ impl Source for Recorder<'_> {
     }
 }
 
-/// Answers from what was noted.
+/// Answers queries from a record.
 pub struct Replay<'a> {
     pub files: &'a Files,
     pub matches: &'a Matches,
@@ -63,7 +63,7 @@ mod tests {
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(dir.join("d/sub")).expect("a directory");
         let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).expect("a file");
-        // The pattern is not in its simplest form, and a file below its folder is read for another reason.
+        // The pattern is not in its simplest form, and another directive reads a file below its directory.
         write("main", "include ./d/../d/*.conf; include d/sub/x.conf; include none/*;");
         write("d/a.conf", "a;");
         write("d/sub/x.conf", "x;");

@@ -1,4 +1,4 @@
-//! Kinds of values that only the main and events contexts have.
+//! Value types of the main and events contexts.
 
 use conf_schema::store::Machine;
 use conf_schema::value::arg;
@@ -7,13 +7,13 @@ use net::pool::PoolSpec;
 use net::process::{Account, group, user};
 use std::ffi::OsString;
 
-/// More threads than this are taken for a slip (nginx: `NGX_MAX_PROCESSES`).
+/// Maximum number of threads; more are considered a mistake (nginx: `NGX_MAX_PROCESSES`).
 pub const WORKERS_MAX: usize = 1024;
 
 /// Account of the worker process if root starts the server and no `user` is configured.
 pub const DEFAULT_USER: &str = "nobody";
 
-/// That user; `None` when the system does not have it.
+/// Returns that account, or `None` if the system lacks it.
 pub fn default_user() -> Option<Account> {
     user(DEFAULT_USER).ok().flatten()
 }
@@ -85,7 +85,7 @@ impl Value for Workers {
         match word.parse::<usize>() {
             Ok(n) if n <= WORKERS_MAX && !word.starts_with('+') => {
                 if n == 0 {
-                    // As in nginx the sockets are there, and connections wait for a configuration with workers.
+                    // As in nginx, the sockets exist, and connections wait for a configuration with workers.
                     cx.warn(d, "without workers no connection is accepted");
                 }
                 Ok(Workers(n))
@@ -95,8 +95,7 @@ impl Value for Workers {
     }
 }
 
-/// Returns the machine's properties: the starting user, and the CPUs that this process may use (affinity and control
-/// group quota).
+/// Returns the starting user, and the CPUs of this process (affinity and control group quota).
 pub fn machine() -> Machine {
     Machine {
         superuser: rustix::process::geteuid().is_root(),
@@ -111,18 +110,18 @@ fn cpus(cx: &Cx) -> usize {
 /// `worker_cpu_affinity MASK ... | auto [MASK]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity {
-    /// One CPU a thread, round robin over the mask's.
+    /// One CPU per thread, round robin over the mask.
     auto: bool,
     masks: Vec<Vec<usize>>,
 }
 
 impl Affinity {
-    /// How many masks were written; `None` with `auto`.
+    /// Number of masks; `None` with `auto`.
     pub fn masks(&self) -> Option<usize> {
         (!self.auto).then_some(self.masks.len())
     }
 
-    /// The CPUs of a thread; `None` leaves it where it is.
+    /// Returns the CPUs of a thread; `None`: no affinity.
     pub fn cpus(&self, thread: usize) -> Option<Vec<usize>> {
         let mask = if self.auto { self.masks.last() } else { self.masks.get(thread).or(self.masks.last()) }?;
         if mask.is_empty() {
@@ -186,7 +185,7 @@ impl Value for Priority {
     }
 }
 
-/// `env NAME[=VALUE]`, every line one.
+/// `env NAME[=VALUE]`, accumulated over all lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment(pub Vec<(OsString, Option<OsString>)>);
 
@@ -205,11 +204,11 @@ impl Value for Environment {
     }
 }
 
-/// `load_module FILE`: everything is built in, so that the file is not looked at.
+/// `load_module FILE`: does not open the file, because all modules are built in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Modules(pub Vec<String>);
 
-/// The modules that nginx and its distributors ship as files and whose directives we know.
+/// Known dynamic modules of nginx and its distributors.
 const KNOWN_MODULES: [&str; 23] = [
     "ndk_http_module",
     "ngx_http_echo_module",
@@ -237,10 +236,10 @@ const KNOWN_MODULES: [&str; 23] = [
 ];
 
 const IGNORED: &str = "\"load_module\" is ignored: ";
-/// Foreign modules that are named in one line; more are counted.
+/// Third-party modules named in one line; further ones are counted.
 const NAMED_MAX: usize = 3;
 
-/// The modules that a configuration loads; kept in `Cx` while it is read.
+/// Modules that a configuration loads, collected in `Cx`.
 #[derive(Default)]
 struct Loaded {
     at: At,
@@ -248,7 +247,7 @@ struct Loaded {
     foreign: Vec<String>,
 }
 
-/// One short warning for all modules that are not loaded: distributions name twenty of them, and what matters stands below.
+/// Warns once about all ignored modules: distributions load twenty of them.
 pub fn modules_warning(cx: &mut Cx) -> Option<Complaint> {
     let Loaded { at, known, foreign } = cx.take();
     let count = known + foreign.len();
@@ -270,7 +269,7 @@ pub fn modules_warning(cx: &mut Cx) -> Option<Complaint> {
     Some(Complaint { level: Level::Warn, span: Some(at.span), line: at.line, ..Complaint::emerg(text) })
 }
 
-/// A warning that is of use to the reader of `-t` and of a start, and would be noise at every reload.
+/// Warns with `-t` and at start, but not at every reload.
 pub fn is_for_a_start(complaint: &Complaint) -> bool {
     complaint.text.starts_with(IGNORED) || complaint.text.starts_with(session_engine::tls::report::CIPHERS)
 }
@@ -302,7 +301,7 @@ impl Value for Modules {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadPools(pub Vec<PoolSpec>);
 
-/// The pools that were named so far, in the `Cx`.
+/// Names of defined pools, collected in `Cx`.
 #[derive(Default)]
 struct PoolNames(Vec<String>);
 
@@ -367,7 +366,7 @@ impl Value for Connections {
     }
 }
 
-/// `use METHOD`: there is one.
+/// `use METHOD`: only `epoll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method;
 
@@ -384,7 +383,7 @@ impl Value for Method {
     }
 }
 
-/// `debug_connection ADDRESS`: there are no debug messages to turn on.
+/// `debug_connection ADDRESS`: no effect, without debug messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DebugConnections;
 
@@ -397,7 +396,7 @@ impl Value for DebugConnections {
     }
 }
 
-/// A directive that would change what the operator relies on, and that we cannot honour.
+/// An unsupported directive that cannot be ignored, because it would change the behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 

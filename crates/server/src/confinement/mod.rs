@@ -1,7 +1,7 @@
-//! Confinement of master and worker (`sandbox` in the main context): what each may do, when it is enforced, what is told about it.
+//! Confinement of master, worker and key process (`sandbox`): rules, enforcement and reports.
 //!
-//! The master computes the rules of a worker before it forks, and compares them at a reload: a running process cannot be given more,
-//! so that a configuration that needs more gets a new worker process.
+//! The master computes a worker's rules before the fork and compares them at a reload. A running process cannot gain
+//! permissions, so a configuration that needs more gets a new worker process.
 
 mod needs;
 #[cfg(debug_assertions)]
@@ -18,16 +18,16 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// Variable for tests: `kill` has refused calls abort the process, and `probe` (debug builds) has each process try to escape.
+/// Variable for tests. `kill`: refused calls abort the process. `probe` (debug builds): each process tries to escape.
 const VARIABLE: &str = "TIDEGATE_SANDBOX";
 
 fn testing() -> &'static str {
     static WORDS: OnceLock<String> = OnceLock::new();
-    // Read by the master first: workers have another environment.
+    // Read first by the master; the worker's environment is reduced.
     WORDS.get_or_init(|| std::env::var(VARIABLE).unwrap_or_default())
 }
 
-/// Refused calls of this process.
+/// Number of refused calls of this process.
 #[derive(Debug)]
 pub struct Refusals {
     event: OwnedFd,
@@ -51,7 +51,7 @@ impl Refusals {
         }
     }
 
-    /// Logs the calls that were refused for the first time; the number of calls since the last time.
+    /// Logs calls that were refused for the first time. Returns the number of refused calls since the last invocation.
     pub fn tell(&mut self) -> u64 {
         let mut count = [0; 8];
         while rustix::io::read(&self.event, &mut count).is_ok() {}
@@ -68,7 +68,7 @@ impl Refusals {
     }
 }
 
-/// Layers that are enforced, in the order of the metric's values.
+/// Enforced layers in the order of the metric's values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layers {
     pub calls: bool,
@@ -76,8 +76,8 @@ pub struct Layers {
     pub ports: bool,
 }
 
-/// Rules of the worker process; `None` without Landlock or where the mode has none. A program that the worker runs
-/// would inherit the rules, and may need any file.
+/// Returns the rules of the worker process; `None` without Landlock, or if the mode has no file rules. Programs that
+/// the worker runs would inherit the rules and may need any file.
 pub fn rules(config: &Config) -> Option<Rules> {
     let mode = config.core.sandbox.mode();
     let enforced = matches!(mode, Mode::On | Mode::Strict) && sandbox::landlock_version() >= LANDLOCK_FILES;
@@ -94,7 +94,7 @@ pub fn fits(rules: Option<&Rules>, config: &Config) -> bool {
 pub fn enter_master(config: &Config) {
     let mode = config.core.sandbox.mode();
     if config.core.key_isolation {
-        // Workers of the same user would reach its memory files of keys.
+        // Workers of the same user could otherwise read the memory files with keys.
         let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
     if mode == Mode::Off {
@@ -110,7 +110,8 @@ pub fn enter_master(config: &Config) {
         say!(Notice, "sandbox: the master is not filtered, so that a new binary gets the capabilities of its file");
         return;
     }
-    // A new binary (USR2) inherits the filter without the handler: refused calls of a master are counted in tests only.
+    // A new binary (USR2) inherits the filter without the handler, so refused calls of a master are counted in tests
+    // only.
     let counted = testing() == "kill" && Refusals::begin().is_some();
     filter(Process::Master, mode, counted);
     #[cfg(debug_assertions)]
@@ -119,7 +120,7 @@ pub fn enter_master(config: &Config) {
     }
 }
 
-/// A program that is not root and has capabilities of its file loses them for its successor (USR2) when it forbids to gain privileges.
+/// A non-root program with file capabilities that sets no_new_privs would lose them for its successor (USR2).
 fn has_capabilities_of_a_file() -> bool {
     use rustix::thread::{capabilities, capability_is_in_ambient_set};
     !rustix::process::geteuid().is_root()
@@ -127,7 +128,7 @@ fn has_capabilities_of_a_file() -> bool {
             .is_ok_and(|sets| sets.permitted.iter().any(|one| !capability_is_in_ambient_set(one).unwrap_or(false)))
 }
 
-/// Once, by the master: what this kernel lacks.
+/// Warns about missing kernel features, once, in the master.
 fn tell_what_is_missing(mode: Mode) {
     if !sandbox::has_filters() {
         say!(Warn, "sandbox: this kernel does not filter system calls (CONFIG_SECCOMP_FILTER)");
@@ -147,7 +148,7 @@ fn tell_what_is_missing(mode: Mode) {
     }
 }
 
-/// In the worker, with the master's privileges: opens what the rules name.
+/// Opens the paths of the rules, in the worker, with the master's privileges.
 pub fn prepare(rules: Option<&Rules>) -> Option<Prepared> {
     let _ = testing();
     match Prepared::new(rules?) {
@@ -159,14 +160,14 @@ pub fn prepare(rules: Option<&Rules>) -> Option<Prepared> {
     }
 }
 
-/// Confines the worker, before its threads start and after its user has changed.
+/// Confines the worker, after its user changed and before its threads start.
 pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Prepared>) -> Option<Refusals> {
     let core = &config.core;
     let mode = core.sandbox.mode();
     if mode == Mode::Off {
         return None;
     }
-    // Core files and halts on errors are for debuggers.
+    // Debugging needs core files.
     if core.rlimit_core.is_none() && core.debug_points.is_none() {
         let none = Rlimit { current: Some(0), maximum: Some(0) };
         let _ = rustix::process::setrlimit(Resource::Core, none);
@@ -193,7 +194,7 @@ pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Pre
     }
     layers.calls = match config.needs.program {
         None => filter(Process::Worker, mode, refusals.is_some()),
-        // The master's calls are those of ordinary programs, which have no handler for counted refusals.
+        // A program inherits the filter and has no handler for counted refusals.
         Some(_) => filter(Process::Master, mode, false),
     };
     tell(mode, layers, rules);
@@ -204,13 +205,13 @@ pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Pre
     refusals
 }
 
-/// Confinement of the key process. Two configurations with equal ones share a process.
+/// Confinement of the key process. Configurations with equal confinement share a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyConfinement {
     user: Option<net::process::Account>,
     mode: Mode,
     rules: Rules,
-    /// Variables name keys: the process loads files at handshakes.
+    /// Key names with variables: the process loads files during handshakes.
     pub opens: bool,
 }
 
@@ -218,12 +219,12 @@ impl KeyConfinement {
     pub fn of(config: &Config) -> KeyConfinement {
         let user = config.core.user.clone().filter(|_| rustix::process::geteuid().is_root());
         let opens = config.needs.keys_at_handshakes();
-        // A process without a master has its user's rights.
+        // Without a master, the process has its user's permissions.
         let user = user.filter(|_| config.core.master_process);
         KeyConfinement { user, mode: config.core.sandbox.mode(), rules: Rules::of_keys(&config.needs), opens }
     }
 
-    /// Confines the key process. False when it must not go on.
+    /// Confines the key process. `false`: the process must exit.
     pub fn enter(&self) -> bool {
         let none = Rlimit { current: Some(0), maximum: Some(0) };
         let _ = rustix::process::setrlimit(Resource::Core, none);
@@ -234,7 +235,7 @@ impl KeyConfinement {
         {
             return false;
         }
-        // Whatever the mode: debuggers of other processes of this user would read keys.
+        // In every mode: other processes of this user could read keys with a debugger.
         let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
         let keep = match self.opens && rustix::process::geteuid().is_root() {
             true => Privileges::RootWorker { transparent: false },
@@ -248,7 +249,7 @@ impl KeyConfinement {
         }
         let counted = testing() == "kill"
             && Refusals::begin().is_some_and(|kept| {
-                // The handler uses the descriptor.
+                // The signal handler uses the descriptor.
                 std::mem::forget(kept);
                 true
             });
@@ -259,14 +260,14 @@ impl KeyConfinement {
     }
 }
 
-/// Confines a process without a master like a worker, in tests only: it opens logs and addresses itself, which its rules allow at the
-/// places of its first configuration.
+/// Confines a process without a master like a worker, in tests only. It opens logs and addresses itself, within the
+/// rules of its first configuration.
 pub fn enter_single(config: &Config) -> Option<Refusals> {
     if testing() != "kill" {
         return None;
     }
     let mut needs = config.needs.clone();
-    // It opens keys for the key process.
+    // The process opens key files for the key process.
     needs.secrets.clear();
     needs.key_paths.clear();
     let logs = config.logs.all().map(|file| file.path.clone());
@@ -307,7 +308,7 @@ fn tell(mode: Mode, layers: Layers, rules: Option<&Rules>) {
     }
 }
 
-/// Lines about the key process for `-t --explain`.
+/// Returns the lines about the key process for `-t --explain`.
 fn explain_keys(config: &Config) -> Vec<String> {
     let mut lines = vec!["sandbox: the key process may sign, and".into()];
     match config.needs.keys_at_handshakes() {
@@ -321,7 +322,7 @@ fn explain_keys(config: &Config) -> Vec<String> {
     lines
 }
 
-/// Lines for `-t --explain`.
+/// Returns the lines for `-t --explain`.
 pub fn explain(config: &Config) -> Vec<String> {
     let mode = config.core.sandbox.mode();
     let mut lines = match mode {

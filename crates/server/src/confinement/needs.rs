@@ -1,6 +1,6 @@
-//! Files, folders and TCP ports that a configuration uses at run time, read from its directives.
+//! Files, directories and TCP ports that a configuration uses at run time, read from its directives.
 //!
-//! A path with variables counts as the folder before the first of them, and as every folder where nothing stands before it.
+//! A path with variables counts as the directory before the first variable, or as all files if it begins with one.
 
 use crate::conf::CorePlan;
 use conf_syntax::{Directive, Item, Word, directives};
@@ -14,21 +14,21 @@ pub struct Bases<'a> {
     pub conf_prefix: &'a Path,
 }
 
-/// Ends of names of directives whose first argument is a file that a worker may read.
+/// Suffixes of directives whose first argument is a file that a worker may read.
 const READ_ENDINGS: &[&str] =
     &["_certificate", "_certificate_key", "_crl", "_dhparam", "_file", "_ticket_key", "_stylesheet", "_entities"];
 
-/// Folders that directives with a default path use, below the prefix.
+/// Directories below the prefix that directives use by default.
 const TEMPORARY: &[&str] = &["client_body_temp", "proxy_temp", "fastcgi_temp", "scgi_temp", "uwsgi_temp"];
 
-/// Directives that let other sources than the configuration name a server.
+/// Directives by which a server's address comes from outside of the configuration.
 const NAMED_ELSEWHERE: &[&str] =
     &["acme_issuer", "api", "dashboard", "oidc_provider", "ssl_stapling", "ssl_ocsp", "auth_http"];
 
-/// Variables whose value is a path from the root of a site.
+/// Variables that contain a path below a site's root.
 const PATHS: [&[u8]; 4] = [b"$uri", b"$document_uri", b"$request_uri", b"$fastcgi_script_name"];
 
-/// Port of a server without one.
+/// Default port.
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 const DNS: u16 = 53;
@@ -66,9 +66,9 @@ pub fn needs(items: &[Item], bases: &Bases<'_>, core: &CorePlan, http: Option<&H
 struct Walk<'a> {
     needs: Needs,
     bases: &'a Bases<'a>,
-    /// WebDAV or stored responses change files below roots.
+    /// WebDAV and stored responses write below roots.
     writes_to_roots: bool,
-    /// Paths of `root` and `alias`.
+    /// Arguments of `root` and `alias`.
     roots: Vec<(Vec<u8>, String)>,
     /// Keys are for the key process only (`ssl_key_isolation`).
     isolated: bool,
@@ -110,7 +110,7 @@ impl Walk<'_> {
             "include" => {}
             "dns_hook" => self.needs.program = Some(why()),
             "access_log" if first == b"off" || first.starts_with(b"syslog:") => {}
-            // The master opens logs; those with variables are opened by workers.
+            // The master opens logs, except those with variables, which workers open.
             "access_log" if first.contains(&b'$') => self.path(first, Access::Write, &why(), false),
             "state" | "state_path" | "vhost_traffic_status_dump" => self.path(first, Access::Write, &why(), false),
             "dav_methods" | "dav_ext_methods" => self.writes_to_roots |= first != b"off",
@@ -129,13 +129,13 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes files with keys, which workers do not read. False for other directives.
+    /// Records key files, which workers do not read. `false` for other directives.
     fn keys(&mut self, d: &Directive, name: &str, why: &str) -> bool {
         let word = |n: usize| d.args.get(n).map(|word| word.text().into_owned()).unwrap_or_default();
         let (text, has_key) = match name {
             "ssl_conf_command" if word(0).eq_ignore_ascii_case("privatekey") => (word(1), true),
             _ if name.ends_with("_certificate_key") || name.ends_with("ssl_password_file") => (word(0), true),
-            // Trusted certificates and those without variables are read with the configuration.
+            // Trusted certificates and names without variables are read with the configuration.
             _ if name.ends_with("ssl_certificate") => (word(0), false),
             _ => return false,
         };
@@ -160,7 +160,7 @@ impl Walk<'_> {
         true
     }
 
-    /// `in_conf`: relative paths may start at the folder of the configuration, too.
+    /// `in_conf`: a relative path may also start at the configuration's directory.
     fn path(&mut self, words: &[u8], access: Access, why: &str, in_conf: bool) {
         let schemes: [&[u8]; 4] = [b"data:", b"engine:", b"store:", b"off"];
         if words.is_empty() || schemes.iter().any(|scheme| words.starts_with(scheme)) {
@@ -168,13 +168,13 @@ impl Walk<'_> {
         }
         let constant = match words.iter().position(|byte| *byte == b'$') {
             None => words,
-            // Those are roots that other directives name.
+            // Other directives name these roots.
             Some(0) if words.starts_with(b"$document_root") || words.starts_with(b"$realpath_root") => return,
-            // Their values begin with a slash.
+            // Values of these variables begin with a slash.
             Some(at) if at > 0 && PATHS.iter().any(|name| words[at..].starts_with(name)) => &words[..at],
             Some(at) => match words[..at].iter().rposition(|byte| *byte == b'/') {
                 Some(slash) => &words[..=slash],
-                // A relative name that begins with constant letters.
+                // A relative name that begins with a constant.
                 None if at > 0 => b".",
                 None => {
                     self.needs.anywhere.entry(access).or_insert_with(|| why.to_string());
@@ -209,7 +209,7 @@ impl Walk<'_> {
             }
             "endpoint" if around == "otel_exporter" => {
                 let text = first.map(Word::text).unwrap_or_default();
-                // The protocol decides on the default port.
+                // The protocol determines the default port.
                 let authority = text.split_once("://").map_or(&*text, |(_, rest)| rest);
                 let authority = authority.split('/').next().unwrap_or_default();
                 self.address(authority, OTLP_GRPC);
@@ -226,7 +226,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes the port of a server: `[scheme://]host[:port][/uri]`.
+    /// Records the port of a server: `[scheme://]host[:port][/uri]`.
     fn address(&mut self, text: &str, default: u16) {
         let (default, rest) = match text.split_once("://") {
             Some(("https" | "grpcs", rest)) => (HTTPS, rest),
@@ -246,7 +246,7 @@ impl Walk<'_> {
         self.needs.connect.add(port.unwrap_or(default));
     }
 
-    /// `proxy_bind ADDRESS[:PORT]`: without a port the kernel chooses one, which is port 0 for its rule.
+    /// `proxy_bind ADDRESS[:PORT]`: without a port the kernel chooses one; its rule has port 0.
     fn bind(&mut self, text: &str) {
         if text.contains('$') {
             self.needs.bind = Ports::Any;

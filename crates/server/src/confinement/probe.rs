@@ -1,4 +1,4 @@
-//! Attempts to escape, made by a confined process of a debug build for a test (`tests/sandbox.rs`).
+//! Escape attempts of a confined process, in debug builds for `tests/sandbox.rs`.
 
 use crate::say;
 use net::confine::Escape;
@@ -6,15 +6,15 @@ use std::fs::File;
 use std::io;
 use std::net::TcpStream;
 
-/// Port of nothing that a configuration names.
+/// Port that no configuration uses.
 const ELSEWHERE: &str = "127.0.0.1:9";
 
-/// Tries everything and logs the results. `secrets` are paths outside of every rule; a master has none.
+/// Tries every escape and logs the results. `secrets`: paths outside of all rules; none in a master.
 pub fn run(process: &str, secrets: &[&str]) {
     for escape in Escape::ALL {
         tell(process, &format!("{escape:?}"), escape.attempt());
     }
-    // The master starts processes and reaches files.
+    // The master may start processes and read files.
     if secrets.is_empty() {
         return;
     }

@@ -1,4 +1,4 @@
-//! A configuration that may come into force: its texts as they will be on the disk, read from memory until then.
+//! A configuration that may become active: its texts as they will be on disk, read from memory until then.
 
 use super::layout::{Layout, includes};
 use conf_syntax::{Disk, INCLUDE_DEPTH_MAX, Source, is_pattern, matches};
@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Files of a configuration that is sent.
+/// Maximum number of files of a configuration.
 pub const FILES_MAX: usize = 1000;
-/// Bytes of all files.
+/// Maximum size of all files in bytes.
 pub const BYTES_MAX: usize = 16 << 20;
-/// Bytes of a file's name.
+/// Maximum length of a file name in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Texts by name, relative to the folder of the main file.
+/// Texts by file name, relative to the main file's directory.
 pub type Texts = BTreeMap<String, Vec<u8>>;
 
 /// A configuration as it will be on the disk.
@@ -28,10 +28,10 @@ pub struct Candidate {
     pub files: Texts,
 }
 
-/// Checks names and sizes of files that are sent.
+/// Checks names and sizes of received files.
 ///
 /// # Errors
-/// The first name that is not one of a file below the folder of the main file.
+/// The first name that is not a file below the main file's directory.
 pub fn check(texts: &Texts) -> Result<(), Refusal> {
     if texts.len() > FILES_MAX {
         return Err(Refusal::new(413, "ConfigTooLarge", format!("more than {FILES_MAX} files")));
@@ -48,7 +48,7 @@ pub fn check(texts: &Texts) -> Result<(), Refusal> {
             );
             return Err(Refusal::new(400, "ConfigFormatError", words));
         }
-        // A file cannot be a folder as well.
+        // A file cannot be a directory, too.
         let folder = format!("{name}/");
         if texts.range(folder.clone()..).next().is_some_and(|(next, _)| next.starts_with(&folder)) {
             let words = format!("\"{name}\" is a file and a folder");
@@ -59,8 +59,8 @@ pub fn check(texts: &Texts) -> Result<(), Refusal> {
 }
 
 impl Candidate {
-    /// Makes a candidate of texts. An `include` line that matches one of them reads these alone, from the generation's
-    /// folder; any other reads the disk, and so does one whose files on the disk are the same.
+    /// Creates a candidate. An `include` line that matches a received file reads only received files, from the
+    /// generation's directory. Other lines, and lines whose files on disk are equal, read the disk.
     ///
     /// # Errors
     /// The main file is missing, or an `include` line cannot be moved.
@@ -126,7 +126,7 @@ impl Compare<'_> {
         if depth >= INCLUDE_DEPTH_MAX {
             return false;
         }
-        // Files that include each other are as the others are.
+        // Files that include each other are equal if the others are.
         self.known.insert(pattern.to_string(), true);
         let result = self.compare(pattern, depth);
         self.known.insert(pattern.to_string(), result);

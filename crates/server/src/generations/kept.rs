@@ -1,7 +1,7 @@
-//! Kept configurations on the disk: `.tidegate/N/` beside the main file. `conf/` has the files that were sent, `disk/` copies
-//! of those that were read from the folder of the main file, `facts.json` the rest.
+//! Kept configurations on disk: `.tidegate/N/` beside the main file. `conf/` contains the received files, `disk/`
+//! copies of files read from the main file's directory, `facts.json` the rest.
 //!
-//! A folder is complete when it has its number as its name. `in-force` marks those that have been in force.
+//! A directory named by a number is complete. `in-force` marks configurations that have been active.
 
 use super::candidate::{BYTES_MAX, Texts};
 use super::layout::{FILES, Layout};
@@ -13,16 +13,16 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Copies of files that the configuration read from the folder of the main file.
+/// Directory of copies of files read from the main file's directory.
 const COPIES: &str = "disk";
 const FACTS: &str = "facts.json";
 const IN_FORCE: &str = "in-force";
-/// Ending of folders that are being written.
+/// Suffix of incomplete directories.
 const UNFINISHED: &str = ".new";
-/// Ending of a main file that is being written.
+/// Suffix of an incomplete main file.
 const TEMPORARY: &str = ".tidegate-new";
 
-/// How a configuration came.
+/// Origin of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub generation: u64,
@@ -30,11 +30,11 @@ pub struct Facts {
     pub at: u64,
     /// `start`, `reload`, `api` or `rollback`.
     pub by: String,
-    /// Generation that a rollback repeats.
+    /// Generation that a rollback restored.
     pub from: Option<u64>,
 }
 
-/// A failed call, with the path that it was made for.
+/// A failed call with its path.
 #[derive(Debug)]
 pub struct DiskError(String);
 
@@ -102,8 +102,8 @@ impl Kept {
         self.folder(generation).join(IN_FORCE).exists()
     }
 
-    /// Writes a configuration: it is complete on the disk, or not there. `files` were sent, `read` is all that was read from the
-    /// folder of the main file.
+    /// Stores a configuration, completely or not at all. `files`: received files; `read`: all files read from the main
+    /// file's directory.
     ///
     /// # Errors
     /// The failed call; nothing remains.
@@ -146,7 +146,8 @@ impl Kept {
         folders.iter().rev().try_for_each(|folder| sync_folder(folder))
     }
 
-    /// Reads the files of a kept configuration, as they were sent: `include` lines name the folder of the main file.
+    /// Reads the files of a kept configuration as they were received, with `include` lines relative to the main file's
+    /// directory.
     ///
     /// # Errors
     /// The failed call.
@@ -182,7 +183,7 @@ impl Kept {
         Ok(out.into_iter().map(|(name, text)| (name, self.layout.unmoved(&text))).collect())
     }
 
-    /// Notes that a configuration has been in force. Best effort: at a start the files tell as well.
+    /// Marks a configuration as having been active. Best effort: at start the files themselves tell.
     pub fn mark(&self, generation: u64) {
         let _ = OpenOptions::new()
             .write(true)
@@ -193,7 +194,7 @@ impl Kept {
     }
 
     pub fn remove(&self, generation: u64) {
-        // Without its number first: what remains after a crash is no kept configuration.
+        // Removes the number first: a partly removed directory after a crash does not count.
         let folder = self.folder(generation);
         let gone = folder.with_extension(UNFINISHED.trim_start_matches('.'));
         if fs::rename(&folder, &gone).is_ok() {
@@ -214,7 +215,7 @@ impl Kept {
         }
     }
 
-    /// Removes what an interrupted change left behind.
+    /// Removes leftovers of an interrupted change.
     pub fn clean_up(&self) {
         for entry in fs::read_dir(self.layout.kept()).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(|name| name.ends_with(UNFINISHED)) {
@@ -226,15 +227,15 @@ impl Kept {
         }
     }
 
-    /// The main file itself, where its name is a symbolic link.
+    /// Returns the main file, or the target if it is a symbolic link.
     fn target(&self) -> io::Result<PathBuf> {
         fs::canonicalize(&self.layout.main)
     }
 
-    /// Replaces the main file: a reader, or a start after a crash, finds the old or the new text. Owner and mode stay.
+    /// Replaces the main file atomically; owner and mode stay.
     ///
     /// # Errors
-    /// The failed call; the old file is unchanged, unless the folder could not be synchronized.
+    /// The failed call; the old file is unchanged, unless only the synchronization of the directory failed.
     pub fn place(&self, text: &[u8]) -> Done<()> {
         let path = self.target().map_err(|e| failed("realpath", &self.layout.main, &e))?;
         let temporary = temporary(&path);

@@ -1,7 +1,7 @@
-//! Where kept configurations are, and how `include` lines are moved to one and back. Pure text: no file is read here.
+//! Paths of kept configurations, and rewriting of `include` lines to one and back. Reads no files.
 //!
-//! A configuration of several files comes into force with one rename, of the main file: its `include` lines then name
-//! the folder of its generation, `.tidegate/N/conf/` beside the main file, instead of the folder of the main file itself.
+//! A configuration of several files becomes active by renaming its main file, whose `include` lines then name the
+//! directory of the generation, `.tidegate/N/conf/`, instead of the main file's directory.
 
 use conf_syntax::{FileId, Item, directives};
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ pub const FOLDER: &str = ".tidegate";
 /// Folder of the files, in that of a generation.
 pub const FILES: &str = "conf";
 
-/// Places of a configuration that the API may replace.
+/// Paths of a configuration that the API may replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The main file, as given by `-c`.
     pub main: PathBuf,
-    /// Folder of the main file, where names of `include` start.
+    /// The main file's directory, the base of `include`.
     pub folder: PathBuf,
     /// Name of the main file in its folder.
     pub name: String,
@@ -37,8 +37,8 @@ impl Layout {
     pub fn files_of(&self, generation: u64) -> PathBuf {
         self.kept().join(generation.to_string()).join(FILES)
     }
-    /// Returns the name of a file in the folder of the main file, and the generation whose files have it. `None`: it is
-    /// elsewhere.
+    /// Returns a file's name relative to the main file's directory, and the generation that contains the file. `None`:
+    /// outside.
     pub fn natural(&self, path: &Path) -> Option<(Option<u64>, String)> {
         let name = path.strip_prefix(&self.folder).ok()?.to_str()?;
         match split_generation(name) {
@@ -46,15 +46,15 @@ impl Layout {
             None => Some((None, name.to_string())),
         }
     }
-    /// Returns a path as messages name it: without the folder of a generation.
+    /// Formats a path for messages, without the directory of a generation.
     pub fn shown(&self, path: &Path) -> String {
         match self.natural(path) {
             Some((Some(_), name)) => self.folder.join(name).display().to_string(),
             _ => path.display().to_string(),
         }
     }
-    /// Returns the argument of an `include` line relative to the folder of the main file; `None`: it names files elsewhere,
-    /// or in a way that is not compared.
+    /// Returns the argument of an `include` line relative to the main file's directory. `None`: outside, or not
+    /// comparable.
     pub fn relative<'a>(&self, argument: &'a str) -> Option<&'a str> {
         let name = match argument.strip_prefix(self.folder.to_str()?) {
             Some(rest) => rest.strip_prefix('/')?,
@@ -65,7 +65,7 @@ impl Layout {
         let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         name.split('/').all(plain).then_some(name)
     }
-    /// Moves `include` lines for which `moves` answers to the files of a generation.
+    /// Rewrites the `include` lines for which `moves` returns a value to the files of a generation.
     ///
     /// # Errors
     /// The line of an argument that is written in a way that cannot be moved.
@@ -99,7 +99,7 @@ impl Layout {
         }
         edited(text, &edits)
     }
-    /// Finds an `include` line that names the folder of kept configurations; its line.
+    /// Returns the line of an `include` that names the directory of kept configurations.
     pub fn names_kept(&self, text: &[u8]) -> Option<u32> {
         let names = |argument: &str| argument.split('/').any(|part| part == FOLDER);
         includes(text).into_iter().find(|include| names(&include.argument)).map(|include| include.line)

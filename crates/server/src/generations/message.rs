@@ -6,10 +6,10 @@ use crate::process::codec::{Reader, Writer};
 use http_features::{Refusal, Terms, What};
 use serde_json::Value;
 
-/// Bytes of a request at most: texts, names and numbers.
+/// Maximum size of a request in bytes.
 pub const REQUEST_BYTES_MAX: u64 = 24 << 20;
 
-/// A request; the outcome has its ticket.
+/// A request; its outcome has the same ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub ticket: u64,

@@ -1,6 +1,7 @@
-//! Configurations that the API changes: kept generations, candidates, and messages of master and worker about them.
+//! Configurations changed by the API: kept generations, candidates, and the messages between master and worker.
 //!
-//! The master alone reads and writes files (`process/master/changes.rs`); the worker shows what it serves (`shown.rs`).
+//! Only the master reads and writes the files (`process/master/changes.rs`). The worker shows the active configuration
+//! (`shown.rs`).
 
 pub mod candidate;
 pub mod kept;
@@ -14,8 +15,8 @@ use conf_syntax::Files;
 use layout::Layout;
 use std::collections::BTreeSet;
 
-/// Returns the files of a configuration that are in the folder of its main file, as if all were there, and the generations
-/// whose folders have some of them.
+/// Returns the files in the main file's directory, with files of generations under their original names, and these
+/// generations.
 pub fn natural(layout: &Layout, files: &Files) -> (Texts, BTreeSet<u64>) {
     let (mut texts, mut named) = (Texts::new(), BTreeSet::new());
     for file in &files.all {
@@ -28,7 +29,8 @@ pub fn natural(layout: &Layout, files: &Files) -> (Texts, BTreeSet<u64>) {
     (texts, named)
 }
 
-/// Returns the files that a configuration reads from folders of generations: a new main file alone keeps them.
+/// Returns the files that a configuration reads from directories of generations; a request with a new main file alone
+/// keeps them.
 pub fn moved(layout: &Layout, files: &Files) -> Texts {
     let moved = files.all.iter().filter_map(|file| {
         let (generation, name) = layout.natural(&file.path)?;

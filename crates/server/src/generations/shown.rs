@@ -1,4 +1,4 @@
-//! The configuration that serves, as the API shows it: facts, tree, plan, texts, differences.
+//! The active configuration in the API: facts, tree, plan, texts, differences.
 
 use super::layout::Layout;
 use super::natural;
@@ -17,12 +17,12 @@ use tokio::sync::{mpsc, oneshot};
 
 pub struct Shown {
     invocation: Invocation,
-    /// Without the files that directives name.
+    /// Excludes the files that directives name.
     texts: Texts,
     sender: mpsc::Sender<Submitted>,
 }
 
-/// Names a file as it was sent.
+/// Formats a file's name as received.
 fn shown(layout: Option<&Layout>, path: &Path) -> String {
     layout.map_or_else(|| path.display().to_string(), |layout| layout.shown(path))
 }
@@ -47,7 +47,7 @@ fn without_secrets(texts: &Texts) -> Texts {
     Texts { files, matches, came, ..Texts::default() }
 }
 
-/// Parses texts that were read before.
+/// Parses texts again.
 fn loaded(invocation: &Invocation, texts: &Texts) -> (Files, Vec<Item>) {
     let replay = Replay { files: &texts.files, matches: &texts.matches };
     conf::load(&replay, invocation).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Steps of a change, at which tests interrupt the process (debug builds): `TIDEGATE_CONFIG_STOP=STEP` stops it there, as
+//! Steps of a change at which tests interrupt the process (debug builds): `TIDEGATE_CONFIG_STOP=STEP` stops it there as
 //! SIGSTOP does.
 
 /// Steps, in their order.
@@ -32,7 +32,7 @@ impl Step {
     }
 }
 
-/// Notes that a step was reached. A process stops once: placing the old file again is a step, too.
+/// Reports a step. A process stops once; restoring the old file is a step, too.
 #[cfg(debug_assertions)]
 pub fn reached(step: Step) {
     use rustix::process::{Signal, getpid, kill_process};

@@ -42,7 +42,7 @@ pub struct Keeper(Mutex<State>);
 
 #[derive(Debug)]
 struct Door {
-    /// Kept open between key processes: what workers send meanwhile waits.
+    /// Stays open between key processes, so that requests of workers wait.
     inside: OwnedFd,
     outside: OwnedFd,
 }

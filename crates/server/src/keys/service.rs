@@ -139,7 +139,7 @@ impl Service {
         }
     }
 
-    /// Opens a channel of this thread. The key process may be about to start: the door keeps what is sent.
+    /// Opens a channel of this thread. The door queues it if the key process is just starting.
     fn dial(&self, patience: Duration) -> io::Result<OwnedFd> {
         let (ours, theirs) = wire::pair()?;
         // One system call less for each signature than a wait of its own.

@@ -5,21 +5,21 @@ use runtime::task::{JoinHandle, JoinSet};
 use session_engine::area::{AreaPlan, Work};
 use std::time::Duration;
 
-/// How long the first requests wait for what should be settled before them.
+/// Maximum wait of the first requests for name resolution and the like.
 pub const START_PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum wait at a reload, while the old configuration still serves.
 pub const RELOAD_PATIENCE: Duration = Duration::from_millis(200);
 
-/// The tasks of the configuration that serves.
+/// Background tasks of the active configuration.
 #[derive(Default)]
 pub struct Tasks(Vec<JoinHandle<()>>);
 
-/// The work of all areas.
+/// Tasks of all areas.
 fn work(config: &Config) -> Vec<Box<dyn Work>> {
     config.areas().into_iter().flat_map(AreaPlan::work).collect()
 }
 
-/// Finishes the work of a configuration at the end of the process.
+/// Finishes the tasks of a configuration when the process ends.
 pub async fn finish(config: &Config, limit: Duration) {
     let mut all = JoinSet::new();
     for one in work(config).iter().filter_map(|work| work.finish(limit)) {
@@ -28,7 +28,7 @@ pub async fn finish(config: &Config, limit: Duration) {
     while all.join_next().await.is_some() {}
 }
 
-/// Settles what can be settled in so much time.
+/// Runs the initial work (name resolution) within a time limit.
 pub async fn prepare(config: &Config, patience: Duration) {
     let work = work(config);
     if work.is_empty() {
@@ -42,7 +42,7 @@ pub async fn prepare(config: &Config, patience: Duration) {
     let _ = runtime::time::timeout(patience, async { while all.join_next().await.is_some() {} }).await;
 }
 
-/// For `-t`: tries to settle everything, and says what a start would leave unsettled.
+/// For `-t`: runs the initial work, and warns about parts that a start would not finish.
 pub fn settle(config: &Config) -> Vec<String> {
     if runtime::run(prepare(config, START_PATIENCE)).is_err() {
         return Vec::new();
@@ -51,7 +51,7 @@ pub fn settle(config: &Config) -> Vec<String> {
 }
 
 impl Tasks {
-    /// Ends the old configuration's tasks and begins this one's.
+    /// Replaces the old configuration's tasks by those of the new one.
     pub fn replace(&mut self, config: &Config) {
         self.stop();
         let log = &config.error_log;
@@ -64,7 +64,7 @@ impl Tasks {
     }
 }
 
-/// Tasks may have something to write at their end (state files of key-value zones).
+/// At their end tasks may write state files of key-value zones.
 impl Drop for Tasks {
     fn drop(&mut self) {
         self.stop();

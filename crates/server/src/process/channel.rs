@@ -1,5 +1,5 @@
-//! The socket pair between master and worker: orders down, answers up. Descriptors travel beside them (SCM_RIGHTS), long
-//! texts in a memory file.
+//! The socket pair between master and worker: orders of the master, messages of the worker. Descriptors are passed
+//! along (SCM_RIGHTS), long texts in a memory file.
 
 use crate::conf::Texts;
 use crate::generations::message::{Outcome, REQUEST_BYTES_MAX, Request};
@@ -17,14 +17,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Descriptors in one packet; the kernel allows 253.
+/// Maximum number of descriptors per packet; the kernel allows 253.
 const PACKET_DESCRIPTORS_MAX: usize = 200;
-/// Descriptors in one order: more sockets than any configuration that can be written has.
+/// Maximum number of descriptors per order, above that of any practical configuration.
 const ORDER_DESCRIPTORS_MAX: usize = 1 << 20;
-/// How long the master waits for a worker to take an order.
+/// Maximum time for a worker to read an order.
 const SEND_PATIENCE: Duration = Duration::from_secs(5);
 const PACKET_BYTES_MAX: usize = 4096;
-/// Bytes of an order's packet; a reason of a refused reload is cut.
+/// Maximum packet size of an order in bytes; a longer reason of a refused reload is cut.
 const ORDER_BYTES_MAX: usize = 1024;
 
 const QUIT: u8 = b'q';
@@ -40,7 +40,7 @@ const STARTED: u8 = b's';
 const REQUEST: u8 = b'a';
 const SETTLED: u8 = b'e';
 
-/// Order of the master.
+/// An order of the master.
 #[derive(Debug)]
 pub enum Order {
     Quit,
@@ -49,30 +49,30 @@ pub enum Order {
         logs: Vec<(PathBuf, OwnedFd)>,
     },
     Reload(Box<Reload>),
-    /// The master refused to reload, for this reason: for the record of reloads.
+    /// The master refused a reload, with the reason for the record of reloads.
     Refused(String),
     /// Outcome of a request about configurations.
     Outcome(Box<Outcome>),
 }
 
-/// A configuration to be built again from its texts.
+/// A configuration, to be built from its texts.
 #[derive(Debug)]
 pub struct Reload {
     pub texts: Texts,
-    /// Sockets that threads do not have yet.
+    /// Sockets that the worker's threads lack.
     pub assignments: Vec<(SocketAssignment, OwnedFd)>,
     /// Descriptors of all log files.
     pub logs: Vec<(PathBuf, OwnedFd)>,
 }
 
 /// The worker's answer to a reload.
-pub type Answer = Result<(), String>;
+pub type ReloadResult = Result<(), String>;
 
-/// Message of a worker.
+/// A message of a worker.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message {
-    Answer(Answer),
-    /// Its threads serve.
+    Answer(ReloadResult),
+    /// The worker's threads serve.
     Started,
     /// No plan of an earlier configuration is in use.
     Settled,
@@ -101,10 +101,10 @@ struct Partial {
     descriptors: Vec<OwnedFd>,
 }
 
-/// Both ends; the second becomes a [`Channel`] in the worker.
+/// Creates both ends. The second becomes a [`Channel`] in the worker.
 ///
 /// # Errors
-/// As `socketpair` gives them.
+/// Those of `socketpair`.
 pub fn pair() -> io::Result<(Commander, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -149,7 +149,7 @@ impl Commander {
         self.order(OUTCOME, &outcome.write(), Vec::new())
     }
 
-    /// The worker's next message, if one is there. An error: the worker is gone.
+    /// Returns the worker's next message, if any. Fails if the worker has ended.
     pub fn message(&self) -> io::Result<Option<Message>> {
         let mut bytes = [0; PACKET_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -174,7 +174,7 @@ impl Commander {
         }))
     }
 
-    /// An order with a payload, which is put into a memory file, and descriptors.
+    /// Sends an order with descriptors and a payload, which is passed in a memory file.
     fn order(&self, kind: u8, payload: &Writer, descriptors: Vec<BorrowedFd<'_>>) -> io::Result<()> {
         let file = memory(payload)?;
         let mut head = vec![kind];
@@ -214,7 +214,7 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::R
     Ok(())
 }
 
-/// Makes a memory file with a payload.
+/// Creates a memory file with a payload.
 fn memory(payload: &Writer) -> io::Result<std::fs::File> {
     let memory = rustix::fs::memfd_create("tidegate-order", rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut file = std::fs::File::from(memory);
@@ -223,7 +223,7 @@ fn memory(payload: &Writer) -> io::Result<std::fs::File> {
     Ok(file)
 }
 
-/// Reads a worker's request: from a regular file, so that the worker cannot keep the master waiting, and of bounded length.
+/// Reads a worker's request of bounded length from a regular file, so that the worker cannot make the master wait.
 fn read_request(memory: OwnedFd) -> Option<Request> {
     let file = std::fs::File::from(memory);
     if !file.metadata().ok()?.is_file() {
@@ -241,7 +241,7 @@ impl AsFd for Commander {
 }
 
 impl Channel {
-    /// Must be called inside the control thread's runtime.
+    /// Must be called within the control thread's runtime.
     ///
     /// # Errors
     /// When the runtime cannot watch the socket.
@@ -249,7 +249,7 @@ impl Channel {
         Ok(Channel { socket: Watched::new(socket)?, partial: RefCell::new(None) })
     }
 
-    /// The next whole order; `None` when the master is gone. May be dropped and called again without losing anything.
+    /// Returns the next complete order, or `None` if the master has ended. Cancellation loses no data.
     pub async fn next_order(&self) -> Option<Order> {
         loop {
             self.socket.readable().await;
@@ -279,16 +279,16 @@ impl Channel {
         let _ = send(self.socket.get_ref(), &[SETTLED], &[]);
     }
 
-    /// Asks the master about configurations; the answer is an order.
+    /// Sends a request about configurations; the response is an order.
     ///
     /// # Errors
-    /// The master is gone, or has many requests to read.
+    /// The master has ended, or has too many unread requests.
     pub fn ask(&self, request: &Request) -> io::Result<()> {
         let file = memory(&request.write())?;
         send(self.socket.get_ref(), &[REQUEST], &[file.as_fd()])
     }
 
-    /// Reads one packet; an order when it completes one.
+    /// Reads one packet. Returns an order if the packet completes one.
     fn packet(&self) -> io::Result<Option<Order>> {
         let mut bytes = [0; ORDER_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_DESCRIPTORS_MAX))];
@@ -323,7 +323,7 @@ impl Channel {
             _ => return Ok(None),
         }
         if truncated {
-            // The limit on descriptors kept some from us; the order cannot be carried out.
+            // The descriptor limit prevented some from being received, so the order cannot be executed.
             *partial = None;
             drop(partial);
             self.answer(Some("too few descriptors are allowed (worker_rlimit_nofile)"));

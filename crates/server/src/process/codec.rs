@@ -1,4 +1,4 @@
-//! How an order's payload is written and read: numbers of eight bytes, byte strings with their length before them.
+//! Encoding of an order's payload: 8-byte numbers, and byte strings preceded by their length.
 
 use crate::conf::Texts;
 use crate::conf::source::Matches;
@@ -77,7 +77,7 @@ impl Writer {
     }
 }
 
-/// Every method gives `None` when the bytes end too early.
+/// Every method returns `None` if the input is too short.
 #[derive(Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],

@@ -1,5 +1,5 @@
-//! The control thread of a process that serves: it starts the worker threads, listens to signals and to the master, and
-//! ends the process. With `master_process off` it does the master's work as well.
+//! The control thread of a serving process: starts the worker threads, handles signals and the master's orders, and
+//! ends the process. With `master_process off` it also does the master's work.
 
 use crate::commands::explain;
 use crate::conf::{Config, Invocation};
@@ -24,23 +24,23 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// After TERM, threads that do not end at once are not waited for longer.
+/// Maximum time that threads may take to end after TERM.
 const TERMINATE_PATIENCE: Duration = Duration::from_millis(500);
-/// Time for work that remains after the last connection: the export of spans.
+/// Maximum time for work after the last connection: the export of spans.
 const QUIT_FLUSH_MAX: Duration = Duration::from_secs(5);
 const TERMINATE_FLUSH_MAX: Duration = Duration::from_millis(700);
-/// How often a replaced plan is looked at: soon at first, seldom later.
+/// Intervals between checks of a replaced plan, increasing.
 const RETIRED_FIRST: Duration = Duration::from_millis(20);
 const RETIRED_LAST: Duration = Duration::from_secs(1);
 
-/// Exit code that tells the master not to try again (nginx: 2).
+/// Exit code on which the master does not restart the worker (nginx: 2).
 pub const FATAL: i32 = 2;
 
-/// Where orders come from.
+/// Source of orders.
 pub enum Orders {
-    /// The master, through this end of a socket pair.
+    /// The master, over a socket pair.
     Master(OwnedFd),
-    /// Controlled by signals only (`master_process off`).
+    /// Signals only (`master_process off`).
     Signals(Single),
 }
 
@@ -49,7 +49,7 @@ enum Superior {
     Nobody(Single),
 }
 
-/// Everything the control thread begins with.
+/// Initial state of the control thread.
 pub struct Control {
     pub invocation: Invocation,
     pub config: Config,
@@ -59,7 +59,7 @@ pub struct Control {
     pub refusals: Option<Refusals>,
 }
 
-/// Why the process is ending.
+/// Reason for the end of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Not,
@@ -67,7 +67,7 @@ enum Ending {
     Now,
 }
 
-/// Serves until told to stop; the process's exit code.
+/// Serves until told to stop; returns the process's exit code.
 pub fn run(control: Control) -> i32 {
     let signals = match Signals::block(WORKER) {
         Ok(signals) => signals,
@@ -98,7 +98,7 @@ struct Loop {
     config: Config,
     listeners: Listeners,
     superior: Superior,
-    /// The master's end is gone: it was killed. We go on serving.
+    /// The master was killed. The worker continues to serve.
     orphan: bool,
     signals: Watched<Signals>,
     threads: Threads,
@@ -107,14 +107,14 @@ struct Loop {
     retired_pause: Duration,
     background: Tasks,
     refusals: Option<Watched<Refusals>>,
-    /// Requests of the API for the master, and their ends.
+    /// Requests of the API to the master, with their outcomes.
     requests: Requests,
 }
 
 impl Loop {
     fn start(control: Control, signals: Signals) -> std::io::Result<Loop> {
         let Control { invocation, config, mut listeners, orders, refusals } = control;
-        // Before anybody is served: what this thread needs of descriptors does not grow from then on.
+        // Opens this thread's descriptors before any connection exists.
         let signals = Watched::new(signals)?;
         let refusals = refusals.map(Watched::new).transpose()?;
         let superior = match orders {
@@ -130,7 +130,7 @@ impl Loop {
         let assignments = copies(&listeners, &listeners.assignments(config.core.workers))?;
         threads.serve(&config, &listeners, assignments);
         if matches!(superior, Superior::Master(_)) {
-            // The master keeps copies of its own; ours would keep addresses open that a reload gives up.
+            // The master keeps its own copies. Copies here would keep addresses open that a reload removes.
             listeners.let_go();
         }
         let mut background = Tasks::default();
@@ -213,11 +213,11 @@ impl Loop {
         0
     }
 
-    /// False when the process cannot go on.
+    /// `false`: the process cannot continue.
     fn thread_ended(&mut self, ended: Ended) -> bool {
         if !self.threads.ended(ended) {
             say!(Alert, "a worker thread failed");
-            // Ends as a crash, which the master answers with a new process.
+            // Ends like a crash, after which the master starts a new process.
             if matches!(self.superior, Superior::Master(_)) {
                 std::process::abort();
             }
@@ -238,7 +238,7 @@ impl Loop {
         }
     }
 
-    /// No earlier plan is in use: its keys are not needed any more.
+    /// No earlier plan is in use, so its keys can be dropped.
     fn tell_settled(&self) {
         match &self.superior {
             Superior::Master(channel) => channel.settled(),
@@ -276,9 +276,9 @@ impl Loop {
         }
     }
 
-    /// With `master_process off` only: a worker process is handed its files by the master.
+    /// Only with `master_process off`; otherwise the master opens the files.
     async fn reopen(&mut self) {
-        // Lines of before belong into the files of before.
+        // Pending log lines belong to the old files.
         self.threads.flush().await;
         if matches!(self.superior, Superior::Nobody(_)) {
             say!(Notice, "reopening logs");
@@ -304,7 +304,7 @@ impl Loop {
         background::prepare(&config, background::RELOAD_PATIENCE).await;
         voice::set_log(config.error_log.clone());
         report::debug_points(config.core.debug_points);
-        // Before the threads, whose first request may be one of the API.
+        // Before the threads, whose first request may use the API.
         self.requests.show(&self.invocation, &config);
         self.threads.serve(&config, &listeners, assignments);
         if matches!(self.superior, Superior::Nobody(_)) {
@@ -327,7 +327,7 @@ impl Loop {
                 self.requests.give_up();
             }
             Some(Order::Outcome(outcome)) => {
-                // All threads serve what the outcome tells of.
+                // All threads serve the configuration of the outcome.
                 self.threads.settled().await;
                 self.requests.done(*outcome, &self.invocation, &self.config);
             }
@@ -335,7 +335,7 @@ impl Loop {
             Some(Order::Terminate) => self.terminate(),
             Some(Order::Refused(why)) => reload::note_refused(&why),
             Some(Order::Reopen { logs }) => {
-                // Lines of before belong into the files of before.
+                // Pending log lines belong to the old files.
                 self.threads.flush().await;
                 say!(Notice, "reopening logs");
                 reload::hand_over(&self.config.logs, logs);
@@ -356,7 +356,7 @@ impl Loop {
     }
 }
 
-/// Waits until a system call was refused.
+/// Waits until the sandbox refuses a system call.
 async fn refused(refusals: Option<&Watched<Refusals>>) {
     match refusals {
         Some(refusals) => refusals.readable().await,
@@ -364,7 +364,7 @@ async fn refused(refusals: Option<&Watched<Refusals>>) {
     }
 }
 
-/// The master's next order; `None` once, when the master is gone.
+/// Returns the master's next order; `None` once, when the master has ended.
 async fn next_order(superior: &Superior, orphan: bool) -> Option<Order> {
     match superior {
         Superior::Master(channel) if !orphan => channel.next_order().await,

@@ -1,5 +1,5 @@
-//! Facts about the worker process for the metrics: memory, descriptors, processor time, reloads. The files of /proc are
-//! opened before the process is confined, and read when metrics are gathered.
+//! Metrics of the worker process: memory, descriptors, CPU time, reloads. Opens the files of /proc before the process
+//! is confined, and reads them when metrics are gathered.
 
 use base::clock;
 use metrics::{Lifecycle, Zone, reload, worker_process as row};
@@ -8,18 +8,18 @@ use rustix::process::{Resource, getrlimit};
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
-/// Metrics of the process and of its reloads, as long as it lives.
+/// Metrics of the process and its reloads.
 static KEPT: OnceLock<(Zone<row::Of>, Zone<reload::Of>)> = OnceLock::new();
 
-/// Files of /proc; `None` where there is no /proc.
+/// Open files of /proc; `None` without /proc.
 struct Files {
     memory: Option<OwnedFd>,
     descriptors: Option<OwnedFd>,
-    /// Bytes of a page, asked for before the process is confined.
+    /// Page size in bytes, queried before the process is confined.
     page_bytes: u64,
 }
 
-/// Begins to show the facts; called once by a process that serves, before it is confined.
+/// Registers the metrics; called once by a serving process before it is confined.
 pub fn install() {
     clock::update();
     Lifecycle::note_begin(clock::unix_millis());

@@ -1,8 +1,8 @@
-//! Listening sockets: opened by the master, kept over reloads and upgrades, dealt out to the worker threads
-//! (nginx: `ngx_connection.c`).
+//! Listening sockets: opened by the master, kept across reloads and upgrades, assigned to worker threads (nginx:
+//! `ngx_connection.c`).
 //!
-//! With several threads every TCP address has a socket a thread (SO_REUSEPORT). The first one is bound without that option,
-//! so that an address that another program holds is refused as in nginx; it gets the option afterwards.
+//! With several threads, every TCP address has a socket per thread (SO_REUSEPORT). The first socket is bound without
+//! this option, so that an address in use by another program is an error as in nginx, and gets the option afterwards.
 
 use crate::say;
 use net::Address;
@@ -17,35 +17,35 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// nginx's backlog on Linux.
+/// nginx's default backlog on Linux.
 const BACKLOG: u32 = 511;
 const BIND_TRIES: usize = 5;
 const BIND_PAUSE: Duration = Duration::from_millis(500);
 const EADDRINUSE: i32 = 98;
 
-/// One address with its sockets.
+/// An address with its sockets.
 #[derive(Clone, Debug)]
 pub struct Listener {
     pub spec: ListenSpec,
-    /// One, or one a thread; the first was there first.
+    /// One socket, or one per thread. The first one was bound first.
     pub sockets: Vec<Arc<OwnedFd>>,
-    /// It came from the program that ran before (binary upgrade).
+    /// Inherited from the previous program (binary upgrade).
     pub inherited: bool,
 }
 
-/// All addresses of a configuration, in the plan's order.
+/// All addresses of a configuration in the plan's order.
 #[derive(Clone, Debug, Default)]
 pub struct Listeners {
     pub all: Vec<Listener>,
 }
 
-/// Which socket a thread accepts from.
+/// Assignment of a socket to a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SocketAssignment {
     pub thread: usize,
     pub listener: usize,
     pub socket: usize,
-    /// Other threads accept from the same socket.
+    /// Other threads accept from this socket, too.
     pub shared: bool,
 }
 
@@ -53,16 +53,16 @@ pub struct SocketAssignment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Serve,
-    /// `-t`: an address in use is no error, and nothing stays behind.
+    /// `-t`: an address in use is not an error, and sockets are closed again.
     Test,
 }
 
-/// It could not be done; why has been logged.
+/// The operation failed; the error has been logged.
 #[derive(Debug)]
 pub struct Failed;
 
 impl Listeners {
-    /// Opens every address of a configuration, taking sockets over from `old` where the address is the same.
+    /// Opens every address of a configuration. Reuses sockets of `old` with equal addresses.
     pub fn open(specs: &[ListenSpec], threads: usize, old: &Listeners, purpose: Purpose) -> Result<Listeners, Failed> {
         let mut all: Vec<Option<Listener>> = specs
             .iter()
@@ -115,20 +115,20 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Addresses without sockets: what a worker needs to know once its threads have theirs.
+    /// Returns addresses without sockets, for workers whose threads own the sockets.
     pub fn of_specs(specs: &[ListenSpec]) -> Listeners {
         let listener = |spec: &ListenSpec| Listener { spec: spec.clone(), sockets: Vec::new(), inherited: false };
         Listeners { all: specs.iter().map(listener).collect() }
     }
 
-    /// Closes our copies of the sockets; addresses whose threads have closed theirs are then free.
+    /// Closes the master's copies of the sockets. Addresses whose threads have closed theirs become free.
     pub fn let_go(&mut self) {
         for listener in &mut self.all {
             listener.sockets.clear();
         }
     }
 
-    /// Adopts descriptors that an earlier program left open; what they are bound to says which address they belong to.
+    /// Adopts descriptors of an earlier program. Each one's bound address identifies it.
     pub fn inherit(numbers: &[i32]) -> Listeners {
         let mut listeners = Listeners::default();
         for number in numbers {
@@ -154,8 +154,8 @@ impl Listeners {
         listeners
     }
 
-    /// Which thread accepts from which socket. Every socket has at least one thread: a connection that waits in a
-    /// socket's queue would otherwise wait for ever.
+    /// Assigns sockets to threads. Every socket has at least one thread; otherwise connections in its queue would never
+    /// be accepted.
     pub fn assignments(&self, threads: usize) -> Vec<SocketAssignment> {
         let mut assignments = Vec::new();
         for (index, listener) in self.all.iter().enumerate() {
@@ -196,7 +196,7 @@ impl Listener {
         }
     }
 
-    /// Gives every thread a socket of its own, where that can be done.
+    /// Gives every thread its own socket where possible.
     fn multiply(&mut self, threads: usize) {
         if matches!(self.spec.address, Address::Unix(_)) || self.sockets.len() >= threads {
             return;
@@ -211,7 +211,7 @@ impl Listener {
             match bind(&self.spec, true) {
                 Ok(socket) => self.sockets.push(Arc::new(socket.into())),
                 Err((call, e)) => {
-                    // The threads share what there is: slower, but it serves.
+                    // Threads share the existing sockets, which is slower.
                     say!(Warn, "{call} once more failed {}; threads share the socket", os(&e));
                     return;
                 }
@@ -219,7 +219,7 @@ impl Listener {
         }
     }
 
-    /// The options that may change while a socket listens (nginx: `ngx_configure_listening_sockets`).
+    /// Sets options that can change on a listening socket (nginx: `ngx_configure_listening_sockets`).
     fn configure(&self, was: Option<&ListenSpec>) {
         let spec = &self.spec;
         for socket in &self.sockets {
@@ -276,7 +276,7 @@ pub fn same_place(a: &ListenSpec, b: &ListenSpec) -> bool {
     a.address == b.address && a.datagram == b.datagram
 }
 
-/// Opens, binds and listens; the error comes with nginx's words for the call.
+/// Opens, binds and listens. Errors contain nginx's name for the call.
 fn bind(spec: &ListenSpec, reuse_port: bool) -> Result<Socket, (String, io::Error)> {
     let named = |call: &str| format!("{call} {}", spec.address);
     let kind = if spec.datagram { Type::DGRAM } else { Type::STREAM };
@@ -318,7 +318,7 @@ fn bind(spec: &ListenSpec, reuse_port: bool) -> Result<Socket, (String, io::Erro
     Ok(socket)
 }
 
-/// Removes the file of an unused socket, which a killed server leaves and which would make `bind` fail.
+/// Removes the file of an unused socket, left by a killed server, because `bind` would fail.
 fn remove_stale(path: &Path) {
     let Err(e) = std::os::unix::net::UnixStream::connect(path) else { return };
     if e.kind() == io::ErrorKind::ConnectionRefused && std::fs::remove_file(path).is_ok() {
@@ -342,7 +342,7 @@ mod tests {
             Listeners::open(std::slice::from_ref(&spec), 4, &Listeners::default(), Purpose::Serve).expect("open");
         assert_eq!(four.all[0].sockets.len(), 4);
         assert!(four.assignments(4).iter().all(|s| s.thread == s.socket && !s.shared));
-        // Fewer threads: the surplus sockets find a thread.
+        // With fewer threads, surplus sockets are assigned to the remaining threads.
         let mut sockets: Vec<_> = four.assignments(3).iter().map(|s| s.socket).collect();
         sockets.sort_unstable();
         assert_eq!(sockets, [0, 1, 2, 3]);

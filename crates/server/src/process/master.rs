@@ -1,5 +1,5 @@
-//! The master: one thread that listens to signals, watches the worker process and carries configurations over to it
-//! (nginx: `ngx_process_cycle.c`).
+//! The master: one thread that handles signals, supervises the worker process and passes configurations to it (nginx:
+//! `ngx_process_cycle.c`).
 
 mod changes;
 
@@ -25,27 +25,27 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A worker that lived this long did not crash for a reason that is still there.
+/// A worker that lived this long did not crash because of a persistent error.
 const LIVED_WELL: Duration = Duration::from_secs(10);
 const BACK_OFF_FIRST: Duration = Duration::from_millis(100);
 const BACK_OFF_LAST: Duration = Duration::from_secs(10);
-/// After TERM, how long workers get before KILL.
+/// Time from TERM to KILL.
 const TERMINATE_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// How long a worker may take to say whether it serves a new configuration: it reads and plans it anew.
+/// Maximum time for a worker to build a new configuration and to report success or failure.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Messages of a worker that are read before signals and other workers are looked at again.
+/// Maximum number of a worker's messages that are read before signals and other workers are checked.
 const MESSAGES_MAX: usize = 16;
 
-/// How this process came to be.
+/// Origin of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
-    /// The process id of the parent that it started with.
+    /// Process id of the parent at start.
     pub parent: i32,
-    /// It took sockets over from an older binary.
+    /// The listening sockets were inherited from an older binary.
     pub is_heir: bool,
-    /// It runs in the background.
+    /// Runs in the background.
     pub daemonized: bool,
 }
 
@@ -59,19 +59,19 @@ struct Worker {
     pid: i32,
     commander: Commander,
     started: Instant,
-    /// It was told to end.
+    /// The worker was told to end.
     exiting: bool,
-    /// It uses no plan of an earlier configuration.
+    /// The worker uses no plan of an earlier configuration.
     settled: bool,
-    /// Its end of the channel is gone.
+    /// The worker's end of the channel is closed.
     is_closed: bool,
 }
 
-/// How a configuration that was prepared comes into force.
+/// Activation of a prepared configuration.
 enum Served {
-    /// The worker process was asked, and will answer.
+    /// The worker process was asked, and will report.
     Asked,
-    /// A new worker process serves it.
+    /// A new worker process serves the configuration.
     Replacing,
 }
 
@@ -84,30 +84,30 @@ struct Master {
     program: Program,
     standing: Standing,
     workers: Vec<Worker>,
-    /// A configuration that the worker has been sent and has not answered yet.
+    /// A configuration that was sent to the worker, which has not reported yet.
     pending: Option<(Config, Listeners)>,
-    /// When that answer is no longer waited for.
+    /// Deadline of the report.
     answer_by: Option<Instant>,
-    /// A change by the API that is not in force yet.
+    /// A change by the API that is not active yet.
     change: Option<Change>,
-    /// HUP came while another reload was under way.
+    /// HUP arrived during another reload.
     again: bool,
-    /// The worker is to be replaced by a new process.
+    /// A new process must replace the worker.
     replace: bool,
     back_off: Duration,
     restart_at: Option<Instant>,
     kill_at: Option<Instant>,
     quitting: bool,
     terminating: bool,
-    /// WINCH: no worker on purpose.
+    /// No worker, because of WINCH.
     idle: bool,
     new_binary: Option<i32>,
-    /// Rules of the worker process that was started last.
+    /// Rules of the most recent worker process.
     rules: Option<Rules>,
     keeper: Arc<Keeper>,
 }
 
-/// Serves until told to stop; the process's exit code.
+/// Serves until told to stop; returns the process's exit code.
 pub fn run(
     invocation: Invocation,
     config: Config,
@@ -176,7 +176,7 @@ pub fn run(
         }
         if master.again && master.pending.is_none() {
             master.again = false;
-            // A server that is stopping opens nothing any more.
+            // A stopping server opens no files.
             if !master.quitting && !master.terminating {
                 master.reload();
             }
@@ -197,14 +197,14 @@ pub fn run(
     }
 }
 
-/// Notes for the API that a configuration serves.
+/// Records for the API that a configuration is active.
 fn note_load() {
     base::clock::update();
     metrics::Lifecycle::note_load(base::clock::unix_millis());
 }
 
 impl Master {
-    /// Forks a worker. In the child it never comes back with a master: the error is the child's exit code.
+    /// Forks a worker. Does not return in the child; the error is the child's exit code.
     fn start_worker(mut self) -> Result<Master, i32> {
         say!(Notice, "start worker processes");
         let (commander, theirs) = match channel::pair() {
@@ -235,7 +235,7 @@ impl Master {
                 let Master {
                     invocation, config, listeners, neighbours, signals, workers, pending, rules, keeper, ..
                 } = self;
-                // The signals stay blocked: one that comes before the control thread listens is waiting when it does.
+                // Signals stay blocked, so that one that arrives before the control thread listens is not lost.
                 drop((neighbours, signals, workers, commander, pending));
                 keeper.leave();
                 conn::relay::set(place);
@@ -249,7 +249,7 @@ impl Master {
         }
     }
 
-    /// Until a signal, an answer or a time that was set.
+    /// Waits for a signal, a message or a deadline.
     fn wait(&self) {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         let open = self.workers.iter().filter(|worker| !worker.is_closed);
@@ -290,7 +290,7 @@ impl Master {
             sig::HUP => {
                 sig::note(received, ", reconfiguring");
                 if self.new_binary.is_some() {
-                    // The old binary's master takes over again, with the configuration that it has.
+                    // The old binary's master takes over again, with its configuration.
                     if self.workers.iter().all(|w| w.exiting) {
                         self.restart_at = Some(Instant::now());
                     }
@@ -326,7 +326,7 @@ impl Master {
         }
     }
 
-    /// Reads, checks and binds; the worker gets the rest and answers later.
+    /// Reads, checks and binds. The worker builds the configuration and reports later.
     fn reload(&mut self) {
         say!(Notice, "reconfiguring");
         let prepared = reload::prepare(&self.invocation, &self.config, &self.listeners, &self.keeper);
@@ -338,10 +338,10 @@ impl Master {
         }
     }
 
-    /// Has the worker process, or another one, serve a configuration that was prepared.
+    /// Activates a prepared configuration, in the worker process or in a new one.
     ///
     /// # Errors
-    /// The reason, which has been logged; the old configuration stays.
+    /// The reason, which has been logged; the old configuration stays active.
     fn install(&mut self, config: Config, listeners: Listeners) -> Result<Served, String> {
         self.keeper.ready(&config);
         if config.core.pid != self.config.core.pid {
@@ -386,17 +386,17 @@ impl Master {
         }
     }
 
-    /// Tells the worker process, which records reloads for the dashboard, why the last one was refused.
+    /// Sends the reason of a refused reload to the worker process, which records reloads for the dashboard.
     fn tell_refused(&self) {
         let why = metrics::Lifecycle::record().pop().and_then(|last| last.result.err());
         let worker = self.workers.iter().find(|worker| !worker.exiting);
         if let (Some(why), Some(worker)) = (why, worker) {
-            // A worker process that is gone has nothing to record.
+            // A worker that has ended needs no record.
             let _ = worker.commander.refused(&why);
         }
     }
 
-    /// Messages of workers, and an answer that is overdue.
+    /// Handles messages of workers, and a missing report.
     fn messages(&mut self) {
         for pid in self.workers.iter().map(|worker| worker.pid).collect::<Vec<_>>() {
             for _ in 0..MESSAGES_MAX {
@@ -404,7 +404,7 @@ impl Master {
                 match worker.commander.message() {
                     Ok(None) => break,
                     Ok(Some(message)) => self.message(pid, message),
-                    // The end of the process is told by SIGCHLD.
+                    // SIGCHLD reports the end of the process.
                     Err(_) => {
                         worker.is_closed = true;
                         break;
@@ -418,7 +418,7 @@ impl Master {
         {
             let (pid, seconds) = (worker.pid, ANSWER_PATIENCE.as_secs());
             say!(Alert, "worker process {pid} has not answered a reload for {seconds} s and is replaced");
-            // Another process begins with the new configuration; this one is told to go.
+            // A new process starts with the new configuration, and this one is told to end.
             if let Some((config, listeners)) = self.pending.take() {
                 self.commit(config, listeners);
                 self.replace = true;
@@ -464,7 +464,7 @@ impl Master {
         }
     }
 
-    /// Lets go of keys of earlier configurations, when no worker uses them.
+    /// Drops keys of earlier configurations that no worker uses.
     fn forget_keys(&self) {
         if self.pending.is_none() && self.workers.iter().all(|worker| worker.settled && !worker.exiting) {
             self.keeper.forget_unused();
@@ -512,7 +512,7 @@ impl Master {
         self.new_binary = upgrade::start(&self.program, &self.config.core, &self.listeners, &mut self.neighbours);
     }
 
-    /// Takes note of every child that ended.
+    /// Reaps ended children.
     fn reap(&mut self) -> Step {
         while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
             let pid = pid.as_raw_nonzero().get();
@@ -554,7 +554,7 @@ impl Master {
         Step::Go
     }
 
-    /// A worker that ends again and again is started again more and more slowly.
+    /// Restarts a repeatedly crashing worker with increasing delays.
     fn pause_after(&mut self, worker: &Worker, status: WaitStatus) -> Duration {
         if status.exit_status() == Some(0) || worker.started.elapsed() >= LIVED_WELL {
             self.back_off = BACK_OFF_FIRST;
@@ -566,7 +566,7 @@ impl Master {
         pause
     }
 
-    /// The addresses are free for others, unless a new binary uses them.
+    /// Frees the addresses, unless a new binary uses them.
     fn close_listeners(&mut self) {
         let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
         let old_binary_lives = self.standing.is_heir && parent == self.standing.parent;
@@ -593,7 +593,7 @@ impl Master {
     }
 }
 
-/// Tells workers to end, through the channel or, where that does not work, by signal.
+/// Tells workers to end through the channel, or by signal if that fails.
 fn tell(workers: &mut [Worker], order: fn(&Commander) -> std::io::Result<()>, signal: Signal) {
     for worker in workers {
         worker.exiting = true;
@@ -605,7 +605,7 @@ fn tell(workers: &mut [Worker], order: fn(&Commander) -> std::io::Result<()>, si
     }
 }
 
-/// nginx's lines about children that ended.
+/// Logs ended children in nginx's words.
 fn note_end(what: &str, pid: i32, status: WaitStatus) {
     match (status.terminating_signal(), status.exit_status()) {
         (Some(signal), _) => say!(Alert, "{what} {pid} exited on signal {signal}"),

@@ -1,4 +1,4 @@
-//! Processes: the master, the worker process with its threads, and what passes between them.
+//! Processes: the master, the worker process with its threads, and their communication.
 
 pub mod background;
 pub mod channel;

@@ -1,5 +1,5 @@
-//! Socket pairs between each worker process and the next, over which they hand datagrams of QUIC to each other
-//! (`conn::relay`): over a binary upgrade, and where a worker process is replaced.
+//! Socket pairs between consecutive worker processes, which pass QUIC datagrams to each other (`conn::relay`) during a
+//! binary upgrade or a replacement of the worker process.
 
 use crate::say;
 use conn::relay::Relay;
@@ -41,12 +41,12 @@ impl Neighbours {
         }
     }
 
-    /// The place of the worker process that is started now; `self` becomes that of the next one.
+    /// Returns the sockets of the worker process being started; `self` becomes those of the next one.
     pub fn place(&mut self) -> Relay {
         let (generation, key) = (self.generation, self.key);
         let older = self.older.take();
         if let Some(older) = &older {
-            // The message for a new binary; this program knows what it says.
+            // Drops the message for a new binary, because this program knows its contents.
             let _ = read_place(older);
         }
         self.generation = generation.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! The file that holds the master's process id, and the `-s` signals that are sent with its help.
+//! The pid file, and the `-s` signals, which are sent to the process in it.
 
 use crate::process::signals;
 use crate::say;
@@ -7,24 +7,24 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Added to the pid file's name while a new binary has taken it over.
+/// Suffix of the pid file's name while a new binary uses the name.
 const OLD: &str = ".oldbin";
 
-/// The name of the old master's file during an upgrade.
+/// Name of the old master's file during an upgrade.
 pub fn old_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(OLD);
     name.into()
 }
 
-/// Mode 644 regardless of the umask: a writer of the file could redirect signals.
+/// Mode 644 regardless of the umask: a user who can write the file could redirect signals.
 fn created() -> std::fs::OpenOptions {
     let mut options = std::fs::OpenOptions::new();
     options.create(true).mode(0o644);
     options
 }
 
-/// Writes our process id; false when that failed, which has been logged.
+/// Writes the own process id. `false`: failed and logged.
 pub fn write(path: &Path) -> bool {
     let write = || {
         let mut file = created().truncate(true).write(true).open(path)?;
@@ -39,7 +39,7 @@ pub fn write(path: &Path) -> bool {
     }
 }
 
-/// `-t`: whether it could be written.
+/// `-t`: tests that the file can be written.
 pub fn test(path: &Path) -> bool {
     match created().append(true).open(path) {
         Ok(_) => true,
@@ -50,7 +50,7 @@ pub fn test(path: &Path) -> bool {
     }
 }
 
-/// It is no file: with `pid /dev/null`, which people write to have none, root would remove or rename the device.
+/// Not a regular file: with `pid /dev/null`, root would otherwise remove or rename the device.
 pub fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| !found.is_file())
 }
@@ -64,7 +64,7 @@ pub fn remove(path: &Path) {
     }
 }
 
-/// `-s stop|quit|reopen|reload`: the process's exit code.
+/// `-s stop|quit|reopen|reload`: sends the signal; returns the exit code.
 pub fn signal(path: &Path, command: &str) -> i32 {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

@@ -1,4 +1,4 @@
-//! A new configuration beside the running one: everything that can fail is done before anything is changed.
+//! Prepares a new configuration beside the running one: every step that can fail comes before the first change.
 
 use crate::conf::source::Replay;
 use crate::conf::{self, Config, Failure, Invocation};
@@ -16,10 +16,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Log files with the descriptors they get when all went well.
+/// New log files, with the descriptors that they get on success.
 pub type OpenLogs = Vec<(Arc<LogFile>, OwnedFd)>;
 
-/// Why a configuration cannot be served.
+/// Reason for a rejected configuration.
 pub struct Unprepared {
     /// The first error in one line.
     pub why: String,
@@ -27,7 +27,7 @@ pub struct Unprepared {
     pub failure: Option<Failure>,
 }
 
-/// Reads and checks the configuration again, opens its logs and sockets. Failures have been logged.
+/// Reads and checks the configuration, opens its logs and sockets. Failures have been logged.
 pub fn prepare(
     invocation: &Invocation,
     old: &Config,
@@ -46,7 +46,7 @@ pub fn prepare(
     Ok((config, listeners))
 }
 
-/// [`prepare`] from another source. `Purpose::Test` is a rehearsal: nothing is used, and no folder is made.
+/// [`prepare`] from any source. `Purpose::Test` is a rehearsal without effects.
 pub fn prepare_from(
     source: &dyn Source,
     invocation: &Invocation,
@@ -86,19 +86,19 @@ pub fn prepare_from(
             );
         }
     } else if !old.core.key_isolation {
-        // A process that a rehearsal has started has nothing to hold.
+        // A rehearsal's process needs no sockets.
         keeper.forget_unused();
     }
     Ok((config, listeners, reading.warnings))
 }
 
-/// Records that a reload was refused.
+/// Records a refused reload.
 pub fn note_refused(why: &str) {
     base::clock::update();
     metrics::Lifecycle::note_refused(base::clock::unix_millis(), why);
 }
 
-/// Opens all log files, without using them yet.
+/// Opens all log files without activating them.
 pub fn open_logs(files: &LogFiles) -> Result<OpenLogs, Failed> {
     let open = |file: &Arc<LogFile>| match observe::log_file::open(&file.path) {
         Ok(fd) => Ok((file.clone(), fd)),
@@ -110,10 +110,10 @@ pub fn open_logs(files: &LogFiles) -> Result<OpenLogs, Failed> {
     files.all().map(open).collect()
 }
 
-/// Makes the folders that the configuration writes to, for the account that will (nginx: `ngx_create_paths`).
+/// Creates the directories that the configuration writes to, owned by the worker's account (nginx: `ngx_create_paths`).
 ///
 /// # Errors
-/// One could not be made; it has been logged.
+/// A directory could not be created, which has been logged.
 pub fn make_folders(config: &Config) -> Result<(), Failed> {
     let user = config.core.user.as_ref().filter(|_| rustix::process::geteuid().is_root());
     for Folder { path, needed } in config.http.iter().flat_map(|http| &http.folders) {
@@ -145,8 +145,8 @@ pub fn commit_logs(logs: OpenLogs) {
     }
 }
 
-/// USR1: every log file anew; one that cannot be opened keeps its old descriptor. The worker's user becomes the owner, as
-/// nginx does it, so that tools that run as that user find the files as they expect them.
+/// USR1: reopens every log file. A file that cannot be opened keeps its old descriptor. As in nginx, the worker's user
+/// becomes the owner.
 pub fn reopen_logs(files: &LogFiles, user: Option<&Account>) {
     for file in files.all() {
         let fd = match observe::log_file::open(&file.path) {
@@ -165,13 +165,13 @@ pub fn reopen_logs(files: &LogFiles, user: Option<&Account>) {
     }
 }
 
-/// Copies of all log descriptors, for the worker.
+/// Duplicates all log descriptors for the worker.
 pub fn log_copies(files: &LogFiles) -> Vec<(PathBuf, OwnedFd)> {
     let copy = |file: &Arc<LogFile>| Some((file.path.clone(), file.fd()?.as_fd().try_clone_to_owned().ok()?));
     files.all().filter_map(copy).collect()
 }
 
-/// Gives log files the descriptors that the master opened.
+/// Assigns the master's descriptors to the log files.
 pub fn hand_over(files: &LogFiles, descriptors: Vec<(PathBuf, OwnedFd)>) {
     for (path, fd) in descriptors {
         if let Some(file) = files.all().find(|file| file.path == path) {
@@ -180,10 +180,10 @@ pub fn hand_over(files: &LogFiles, descriptors: Vec<(PathBuf, OwnedFd)>) {
     }
 }
 
-/// In the worker: builds the master's configuration from its texts.
+/// Builds the master's configuration from its texts, in the worker.
 ///
 /// # Errors
-/// Why it cannot be, in one line: the master has checked the same texts, so that this is rare.
+/// The reason in one line. Rare, because the master has checked the same texts.
 pub fn rebuild(
     order: Reload,
     invocation: &Invocation,

@@ -1,4 +1,4 @@
-//! Requests of the API to the master, in the worker: each has a ticket until its outcome comes.
+//! Requests of the API to the master, in the worker. A ticket identifies each until its outcome arrives.
 
 use crate::conf::{Config, Invocation};
 use crate::generations::message::{Outcome, Request};
@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
-/// Requests that wait for the master at most.
+/// Maximum number of requests that wait for the master.
 const UNDER_WAY_MAX: usize = 16;
 
-/// A request, and where its outcome goes.
+/// A request with the receiver of its outcome.
 pub type Submitted = (What, oneshot::Sender<Reply>);
 
 pub struct Requests {
@@ -30,7 +30,7 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// Shows a configuration to its API, if it has one.
+    /// Passes the active configuration to its API, if any.
     pub fn show(&self, invocation: &Invocation, config: &Config) {
         let has_api = config.http.as_ref().is_some_and(|http| http_features::has_api(http));
         http_features::serve_configuration(has_api.then(|| {
@@ -40,12 +40,12 @@ impl Requests {
         }));
     }
 
-    /// The next request.
+    /// Returns the next request.
     pub async fn next(&mut self) -> Option<Submitted> {
         self.receiver.recv().await
     }
 
-    /// Passes a request on.
+    /// Forwards a request.
     pub fn ask(&mut self, submitted: Option<Submitted>, channel: Option<&Channel>) {
         let Some((what, end)) = submitted else { return };
         let refuse = |end: oneshot::Sender<Reply>, refusal| {
@@ -69,7 +69,7 @@ impl Requests {
         let request = Request { ticket: self.last_ticket, what };
         match channel.ask(&request) {
             Ok(()) => {
-                // Texts are not needed any more.
+                // The texts are no longer needed.
                 let what = match request.what {
                     What::Level(level) => What::Level(level),
                     _ => What::List,
@@ -92,7 +92,7 @@ impl Requests {
         let _ = end.send(Reply { result: outcome.result, diff });
     }
 
-    /// The master is gone: its outcomes will not come.
+    /// The master has ended; outcomes will not arrive.
     pub fn give_up(&mut self) {
         self.under_way.clear();
     }

@@ -27,14 +27,14 @@ pub enum Action {
     Ignore,
 }
 
-/// The words for the log and the deed; `alone` with `master_process off`.
+/// Returns the log message and the action; `alone` with `master_process off`.
 pub fn worker_action(signal: i32, alone: bool) -> (&'static str, Action) {
     match signal {
         TERM | INT => (", exiting", Action::Terminate),
         QUIT => (", shutting down", Action::Quit),
         USR1 => (", reopening logs", Action::Reopen),
         HUP if alone => (", reconfiguring", Action::Reload),
-        // The master means its workers by WINCH through the channel; the signal itself comes from terminals.
+        // The master sends WINCH to workers through the channel; the signal itself comes from terminals.
         WINCH => ("", Action::Ignore),
         _ => (", ignoring", Action::Ignore),
     }
@@ -54,7 +54,7 @@ pub fn name(signal: i32) -> &'static str {
     }
 }
 
-/// Logs that a signal came.
+/// Logs a received signal.
 pub fn note(received: Received, action: &str) {
     let Received { signal, sender } = received;
     if sender > 0 {

@@ -6,7 +6,7 @@ use crate::process::listeners::{Failed, Listeners};
 use crate::process::{pidfile, reload};
 use std::sync::Arc;
 
-/// The master's part of a process without one.
+/// The master's tasks in a process without a master.
 #[derive(Debug)]
 pub struct Single {
     pub keeper: Arc<Keeper>,
@@ -33,7 +33,7 @@ impl Single {
         Ok(prepared)
     }
 
-    /// At the end.
+    /// Cleans up at the end.
     pub fn clean_up(&self, config: &Config, listeners: &Listeners) {
         // The key process ends with its last worker thread.
         self.keeper.leave();

@@ -1,4 +1,4 @@
-//! From the command line to a process that serves: logs, configuration, sockets, background, pid file (nginx: `main`).
+//! Starts the server: logs, configuration, sockets, background, pid file (nginx: `main`).
 
 use crate::conf::{self, Config, Invocation};
 use crate::confinement;
@@ -19,11 +19,11 @@ use observe::{ErrorLog, Level, LogFiles, Sink, Target, os};
 use std::ffi::OsString;
 use std::sync::Arc;
 
-/// Task for the configuration.
+/// Purpose of reading the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     Serve,
-    /// `-t`, `-T`: check, and print what was asked for.
+    /// `-t`, `-T`: checks the configuration and prints the result.
     Test {
         quiet: bool,
         dump: bool,
@@ -31,7 +31,7 @@ pub enum Task {
     },
 }
 
-/// Runs nginx's way of working; the exit code.
+/// Runs the server or one of nginx's options; returns the exit code.
 pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
     let test = matches!(task, Task::Test { .. });
     let unopened = open_first_log(&invocation, test);
@@ -42,7 +42,7 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
     let inherited = if test { None } else { upgrade::inherited() };
     let neighbours = Neighbours::inherited();
     let keeper = Arc::new(Keeper::default());
-    // A test ends with its process: it reads keys itself.
+    // The process of `-t` ends at once, so it reads keys itself.
     let vault = (!test).then(|| keeper.clone() as Arc<dyn Vault>);
     let reading = conf::read(&Disk, Store { vault, ..Store::default() }, &invocation, LogFiles::default());
     let style = report::Style::new(matches!(task, Task::Test { explain: true, .. }));
@@ -61,7 +61,7 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
     };
     match task {
         Task::Test { quiet, dump, explain } => {
-            // The default log matters to a configuration that names none of its own.
+            // The default log is opened only if the configuration names none.
             if let (Some(words), Some(path)) = (unopened.filter(|_| !invocation.error_log_said), &invocation.error_log)
                 && config.logs.all().any(|file| file.path == *path)
             {
@@ -76,8 +76,8 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
     }
 }
 
-/// Until the configuration names an error log, messages go to `-e` or its default. What keeps that log from being opened comes back,
-/// in nginx's words.
+/// Opens the log of `-e` or its default, which is used until the configuration names another one. Returns nginx's
+/// message if that fails.
 pub fn open_first_log(invocation: &Invocation, test: bool) -> Option<String> {
     let level = if test { Level::Info } else { Level::Notice };
     let sink = match &invocation.error_log {
@@ -99,7 +99,7 @@ pub fn open_first_log(invocation: &Invocation, test: bool) -> Option<String> {
     None
 }
 
-/// `-t`: everything that a start would do, undone again.
+/// `-t`: does all steps of a start and reverts them.
 fn check_only(config: &Config, name: &str, quiet: bool, dump: bool, explain: bool) -> i32 {
     if !quiet {
         eprintln!("{}: the configuration file {name} syntax is ok", voice::name());
@@ -203,7 +203,7 @@ fn block_signals(config: &Config) -> Option<Signals> {
     }
 }
 
-/// A session of our own, without a terminal.
+/// Creates a session without a terminal.
 fn go_into_background() -> std::io::Result<Fork> {
     if let parent @ Fork::Parent(_) = net::process::fork()? {
         return Ok(parent);

@@ -1,10 +1,10 @@
-//! Tells a supervisor (systemd's `Type=notify`) how far we are: one datagram to the socket that it names.
+//! Reports readiness to a supervisor (systemd's `Type=notify`): one datagram to its socket.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Where the supervisor listens.
+/// Address of the supervisor's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
 /// Sends a state such as `READY=1` to the service manager, if there is one.

@@ -1,4 +1,4 @@
-//! The worker threads of a process: started, told, awaited. Plans that are replaced are watched until nothing uses them.
+//! The worker threads of a process: start, orders, end. Watches replaced plans until their last use.
 
 use crate::conf::{Config, CorePlan};
 use crate::process::listeners::{Listeners, SocketAssignment};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// A thread ended: which one (`id` is never used twice), and whether it returned instead of panicking.
+/// A thread ended: its `id` (never reused), and a flag for a regular end (`false`: panic).
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     pub id: u64,
@@ -23,21 +23,21 @@ pub struct Threads {
     all: Vec<Running>,
     next_id: u64,
     ended: UnboundedSender<Ended>,
-    /// Plans that were replaced and may still be used, with their numbers.
+    /// Replaced plans that may still be in use, with their numbers.
     retired: Vec<(u64, Vec<Weak<dyn AreaPlan>>)>,
     current: Vec<Arc<dyn AreaPlan>>,
     generation: u64,
 }
 
-/// How long the threads have to write out their log lines before the files are replaced.
+/// Maximum time for threads to write pending log lines before the files are replaced.
 const FLUSH_PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// How long an outcome of the API waits for threads that are busy.
+/// Maximum time that an outcome of the API waits for busy threads.
 const SETTLE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 struct Running {
     id: u64,
-    /// Its place; a thread that is leaving may share it with the one that came after it.
+    /// Index of the thread. A leaving thread may share it with its successor.
     index: usize,
     leaving: bool,
     commands: UnboundedSender<Command>,
@@ -53,7 +53,7 @@ impl Threads {
         )
     }
 
-    /// Serves a configuration from now on: `assignments` are the sockets that threads do not have yet, with their descriptors.
+    /// Activates a configuration. `assignments` are sockets that threads lack, with their descriptors.
     pub fn serve(&mut self, config: &Config, listeners: &Listeners, assignments: Vec<(SocketAssignment, OwnedFd)>) {
         net::pool::configure(&config.core.thread_pools);
         self.generation += 1;
@@ -114,7 +114,7 @@ impl Threads {
         }
     }
 
-    /// Tells every thread.
+    /// Sends an order to every thread.
     pub fn tell(&mut self, command: impl Fn() -> Command) {
         for thread in &mut self.all {
             thread.leaving |= !matches!(command(), Command::Serve { .. });
@@ -122,7 +122,7 @@ impl Threads {
         }
     }
 
-    /// Has every thread write out the log lines that it holds, and waits for that (for a thread that a disk holds up: a while).
+    /// Makes every thread write its pending log lines, and waits for it (a limited time, if a disk blocks).
     pub async fn flush(&self) {
         let (done, mut all_done) = unbounded_channel();
         for thread in &self.all {
@@ -133,7 +133,7 @@ impl Threads {
         let _ = runtime::time::timeout(FLUSH_PATIENCE, all_done.recv()).await;
     }
 
-    /// Waits until every thread has carried out what it was told before.
+    /// Waits until every thread has executed its earlier orders.
     pub async fn settled(&self) {
         let (done, mut all_done) = unbounded_channel();
         for thread in &self.all {
@@ -143,7 +143,7 @@ impl Threads {
         let _ = runtime::time::timeout(SETTLE_PATIENCE, all_done.recv()).await;
     }
 
-    /// Notes that a thread ended; whether it was to.
+    /// Records the end of a thread. Returns `true` if it was told to end.
     pub fn ended(&mut self, ended: Ended) -> bool {
         let Some(at) = self.all.iter().position(|thread| thread.id == ended.id) else { return false };
         let thread = self.all.swap_remove(at);
@@ -160,7 +160,7 @@ impl Threads {
         !self.retired.is_empty()
     }
 
-    /// Reports the replaced plans that nothing uses any more. Scripts that wait for nginx's old workers to be gone look for
+    /// Logs replaced plans that are no longer used. Scripts that wait for the end of nginx's old workers look for
     /// `exited with code`.
     pub fn report_retired(&mut self) {
         self.retired.retain(|(generation, plans)| {
@@ -173,7 +173,7 @@ impl Threads {
     }
 }
 
-/// The descriptors of assignments, as copies that can be given away.
+/// Duplicates the descriptors of assignments.
 pub fn copies(
     listeners: &Listeners,
     assignments: &[SocketAssignment],
@@ -186,7 +186,7 @@ pub fn copies(
     assignments.iter().map(copy).collect()
 }
 
-/// The assignments of `new` that `old` does not have: told apart by thread, address and the socket's number.
+/// Returns the assignments of `new` that `old` lacks, compared by thread, address and socket index.
 pub fn new_seats(old: &Listeners, old_threads: usize, new: &Listeners, new_threads: usize) -> Vec<SocketAssignment> {
     let key = |listeners: &Listeners, assignment: &SocketAssignment| {
         let spec = &listeners.all[assignment.listener].spec;
@@ -195,7 +195,7 @@ pub fn new_seats(old: &Listeners, old_threads: usize, new: &Listeners, new_threa
     let had: BTreeSet<_> = if old.all.is_empty() {
         BTreeSet::new()
     } else {
-        // A thread that the new configuration lacks ends, and takes its assignments with it.
+        // A thread that the new configuration lacks ends, and its assignments with it.
         old.assignments(old_threads).iter().filter(|s| s.thread < new_threads).map(|s| key(old, s)).collect()
     };
     new.assignments(new_threads).into_iter().filter(|assignment| !had.contains(&key(new, assignment))).collect()

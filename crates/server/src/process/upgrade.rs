@@ -1,7 +1,7 @@
-//! Changing the binary without closing a socket (USR2; nginx: `ngx_exec_new_binary`).
+//! Upgrades the binary without closing a socket (USR2; nginx: `ngx_exec_new_binary`).
 //!
-//! The new program finds the numbers of the listening sockets in the variable that nginx uses, so that either of the two
-//! can follow the other.
+//! Listening sockets are passed in nginx's environment variable, so that Tidegate can follow nginx and nginx can follow
+//! Tidegate.
 
 use crate::conf::CorePlan;
 use crate::process::listeners::Listeners;
@@ -13,10 +13,10 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
-/// nginx's variable: `6;7;8;`.
+/// nginx's variable, such as `6;7;8;`.
 pub const VARIABLE: &str = "NGINX";
 
-/// Which program and how it was called.
+/// Path and arguments of the program.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub path: PathBuf,
@@ -24,7 +24,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// From the arguments of this process. A name without a slash was found along PATH; it is then the file that runs now.
+    /// Reads them from this process. A name without a slash was found in PATH and stands for the running file.
     pub fn of(arguments: &[OsString]) -> Program {
         let named = arguments.first().map(PathBuf::from).unwrap_or_default();
         let path = if named.as_os_str().as_encoded_bytes().contains(&b'/') {
@@ -36,7 +36,7 @@ impl Program {
     }
 }
 
-/// The sockets that the program before us left open, if there was one.
+/// Returns the sockets that the previous program left open, if any.
 pub fn inherited() -> Option<Listeners> {
     let text = std::env::var(VARIABLE).ok()?;
     say!(Notice, "using inherited sockets from \"{text}\"");
@@ -56,7 +56,7 @@ pub fn inherited() -> Option<Listeners> {
     Some(Listeners::inherit(&numbers))
 }
 
-/// Starts the program anew with the sockets; its process id.
+/// Starts the new program with the sockets; returns its process id.
 pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners, neighbours: &mut Neighbours) -> Option<i32> {
     let (pid_file, old) = (&core.pid, pidfile::old_path(&core.pid));
     let name = program.path.display();
@@ -105,7 +105,7 @@ pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners, neighbou
     }
 }
 
-/// The new program is gone: the pid file is ours again.
+/// The new program has ended: restores the pid file.
 pub fn restore(core: &CorePlan, after: &str) {
     let old = pidfile::old_path(&core.pid);
     if !pidfile::is_special(&core.pid)

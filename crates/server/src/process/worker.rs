@@ -1,4 +1,4 @@
-//! The worker process from the fork to its threads: limits, user, directory, environment (nginx:
+//! Initializes a worker process after the fork: limits, user, directory, environment (nginx:
 //! `ngx_worker_process_init`).
 
 use crate::conf::{Config, CorePlan, Invocation};
@@ -13,7 +13,7 @@ use sandbox::Rules;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
-/// Runs in the child of the fork; the exit code.
+/// Runs in the child of the fork; returns the exit code.
 pub fn run(
     invocation: Invocation,
     config: Config,
@@ -38,7 +38,7 @@ pub fn run(
     control::run(Control { invocation, config, listeners, orders: Orders::Master(channel), refusals })
 }
 
-/// False when the process must not go on; why has been logged.
+/// `false`: the process must exit; the error has been logged.
 fn become_worker(core: &CorePlan, transparent: bool) -> bool {
     if let Err(e) = net::process::set_environment(&environment(core)) {
         say!(Emerg, "setting the environment failed {}", os(&e));
@@ -66,7 +66,7 @@ fn become_worker(core: &CorePlan, transparent: bool) -> bool {
             return false;
         }
     }
-    // A change of user forbids core files; worker_rlimit_core allows them again.
+    // A change of the user disables core files; worker_rlimit_core enables them again.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable);
     if let Some(directory) = &core.working_directory
         && let Err(e) = std::env::set_current_dir(directory)
@@ -77,7 +77,7 @@ fn become_worker(core: &CorePlan, transparent: bool) -> bool {
     true
 }
 
-/// Of all capabilities only the one that transparent proxying needs is left.
+/// Keeps only the capability for transparent proxying.
 fn keep_net_raw() -> std::io::Result<()> {
     use rustix::thread::{CapabilitySet, CapabilitySets};
     let only = CapabilitySet::NET_RAW;
@@ -86,7 +86,7 @@ fn keep_net_raw() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Logs privileges that a reload needs and that this process has given up.
+/// Warns that a reload needs privileges that this process has dropped.
 pub fn say_what_is_missing(config: &Config) {
     let transparent = config.transparent();
     let net_raw = rustix::thread::CapabilitySet::NET_RAW;
@@ -98,7 +98,7 @@ pub fn say_what_is_missing(config: &Config) {
     }
 }
 
-/// Limits of the process. nginx's descriptor limit is one of a worker, of which this process holds several.
+/// Sets the limits of the process. nginx's descriptor limit applies to a worker, of which this process has several.
 pub fn limits(core: &CorePlan) {
     let set = |resource, name: &str, value: u64, rlimit: Rlimit| {
         if let Err(e) = rustix::process::setrlimit(resource, rlimit) {
@@ -127,13 +127,13 @@ pub fn limits(core: &CorePlan) {
     }
 }
 
-/// As many descriptors as the hard limit allows: a socket a thread and address is more than most shells' soft limit.
+/// Raises the soft limit to the hard limit: a socket per thread and address exceeds most shells' soft limit.
 pub fn raise_descriptor_limit() {
     let now = rustix::process::getrlimit(Resource::Nofile);
     let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
 }
 
-/// TZ and what `env` lines name: everything else is removed.
+/// Keeps TZ and the variables of `env`; removes all others.
 pub fn environment(core: &CorePlan) -> Vec<(OsString, OsString)> {
     let mut out = Vec::new();
     let listed = &core.environment.0;

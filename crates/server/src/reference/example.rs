@@ -4,8 +4,8 @@
 //! word; lines that are indented or begin with `}` continue it. `= NAME` starts an example of several directives, indented below
 //! it. `*_` at the start of a name stands for the prefix of every module that passes requests on and knows the directive.
 //!
-//! Completion puts every line into the innermost block that it may stand in, and adds lines without which a server does nothing:
-//! certificates, the protocol of a mail server, the server to pass a request to.
+//! Completion puts each line into the innermost permitted block, and adds required lines: certificates, the protocol of
+//! a mail server, the server to pass a request to.
 
 use conf_schema::{Area, Known, vocabulary};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 const TEXT: &str = include_str!("examples.txt");
 
-/// Modules that pass requests on, and the lines that do it.
+/// Proxy modules with the line that passes a request.
 const FAMILIES: &[(&str, &str)] = &[
     ("proxy", "proxy_pass http://127.0.0.1:8080;"),
     ("fastcgi", "fastcgi_pass 127.0.0.1:9000;"),
@@ -91,14 +91,14 @@ fn first_word(line: &str) -> &str {
     line.split([' ', ';']).next().unwrap_or_default()
 }
 
-/// Returns the examples that one of the file stands for: itself, or one per module that has the directive.
+/// Expands an example with `*_` to one per module that has the directive.
 fn members(area: Area, name: &str, lines: &[String]) -> Vec<(String, Vec<String>)> {
     let Some(rest) = name.strip_prefix("*_") else { return vec![(name.to_string(), lines.to_vec())] };
     let of_family = |(prefix, _): &(&str, &str)| {
         let prefix = format!("{prefix}_");
         let name = format!("{prefix}{rest}");
         known_in(area, &name)?;
-        // A directive of the example that this module does not have is left out.
+        // Drops directives that this module does not have.
         let named = lines.iter().map(|line| line.replace("*_", &prefix));
         Some((name, named.filter(|line| !line.starts_with(&prefix) || is_known(area, line)).collect()))
     };
@@ -137,12 +137,12 @@ fn depths(area: Area, name: &str) -> Vec<usize> {
 /// Returns the depth of the block that shows a directive: the innermost one.
 fn depth(area: Area, name: &str) -> usize {
     let depths = depths(area, name);
-    // A location stands in its server, not in the example's `location /`.
+    // A location belongs into its server, not into the example's `location /`.
     let found = if name == "location" { depths.first() } else { depths.last() };
     found.copied().unwrap_or(0)
 }
 
-/// Returns the depth for a line of an example: beside the directive that is shown, if both may stand there.
+/// Returns the depth for a line of an example: that of the documented directive, if permitted.
 fn depth_beside(area: Area, name: &str, shown: usize) -> usize {
     let depths = depths(area, name);
     if name == "location" {
@@ -170,7 +170,7 @@ fn complete(known: &Known, lines: &[String]) -> String {
     out
 }
 
-/// Adds lines that the example needs to work and that its text leaves out.
+/// Adds required lines that the example omits.
 fn add_needed(known: &Known, held: &mut [Vec<String>]) {
     let area = known.area();
     let name = known.name;

@@ -1,4 +1,4 @@
-//! Gives every example to the reader of configurations, in a folder with the files that examples name.
+//! Tests that `-t` accepts every example, in a directory with the files that examples name.
 
 use super::*;
 use crate::conf::{self, Invocation};

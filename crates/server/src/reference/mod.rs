@@ -10,30 +10,30 @@ use std::fmt::Write;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
     Full,
-    /// It does something else than nginx does.
+    /// Differs from nginx.
     Differs(String),
-    /// It is accepted and changes nothing, safely.
+    /// Accepted without effect.
     NoEffect(String),
-    /// It is an error, on purpose.
+    /// Rejected deliberately.
     Refused(String),
-    /// It is an error until a later version does it.
+    /// Not supported yet.
     NotYet,
 }
 
-/// One directive in one area.
+/// A directive in one area.
 pub struct Entry {
     pub known: &'static Known,
     pub row: Option<&'static Row>,
     pub support: Support,
-    /// One line or more, without the remarks that `support` holds.
+    /// Documentation without the remarks in `support`.
     pub doc: String,
 }
 
-/// Prefixes of remarks in a row's documentation.
+/// Prefixes of remarks in a directive's documentation.
 const MARKS: [(&str, fn(String) -> Support); 3] =
     [("Differs:", Support::Differs), ("No effect:", Support::NoEffect), ("Refused:", Support::Refused)];
 
-/// The directives that the engine knows by itself.
+/// Directives of the engine itself.
 const STRUCTURAL: [(&str, &str); 12] = [
     ("include", "Includes another file, or all files that match a pattern, in place of the line."),
     ("events", "Contains the directives for connection processing."),
@@ -69,7 +69,7 @@ impl Entry {
         Entry { known, row, support, doc }
     }
 
-    /// `name syntax;`, or as much of it as is known.
+    /// Returns `name syntax;`, as far as it is known.
     pub fn syntax(&self) -> String {
         let name = self.known.name;
         let end = if self.known.block { " { ... }" } else { ";" };
@@ -80,7 +80,7 @@ impl Entry {
         }
     }
 
-    /// The default as this version has it, or nginx's for what it does not do.
+    /// Returns the default of this version, or nginx's for unsupported directives.
     pub fn default(&self) -> Option<&'static str> {
         match self.row {
             Some(row) => row.default,
@@ -97,7 +97,7 @@ fn contexts(contexts: Contexts) -> String {
     contexts.to_string()
 }
 
-/// Every directive, by module; modules in the order of their areas, directives by name.
+/// Returns all directives: by module in the order of the areas, then by name.
 pub fn modules(schema: &Schema) -> BTreeMap<(u8, &'static str), Vec<Entry>> {
     let mut modules: BTreeMap<(u8, &'static str), Vec<Entry>> = BTreeMap::new();
     for known in vocabulary::all() {
@@ -111,7 +111,7 @@ pub fn modules(schema: &Schema) -> BTreeMap<(u8, &'static str), Vec<Entry>> {
 
 const GENERATED: &str = "<!-- Generated from the directive tables by `cargo xtask docs`; changes here are lost. -->\n";
 
-/// docs/reference.md: what this version does.
+/// Writes docs/reference.md: the supported directives.
 pub fn manual(schema: &Schema) -> String {
     let mut out = format!(
         "{GENERATED}\n# Directives\n\nEvery directive that this version does, by nginx's module. `tidegate explain NAME` prints \
@@ -159,7 +159,7 @@ pub struct VariableEntry {
     pub is_settable: bool,
 }
 
-/// All of them, by name.
+/// Returns all variables by name.
 pub fn variables() -> Vec<VariableEntry> {
     let http = http_features::variables().map(|v| (v.name, "http", v.doc, v.set.is_some()));
     let stream = stream_features::variables().map(|v| (v.name, "stream", v.doc, v.set.is_some()));
@@ -169,12 +169,12 @@ pub fn variables() -> Vec<VariableEntry> {
     all
 }
 
-/// How a variable is written: a family's name ends where the part that varies begins.
+/// Formats a variable's name; a family's name ends before the variable part.
 pub fn variable_name(name: &str) -> String {
     if name.ends_with('_') { format!("${name}NAME") } else { format!("${name}") }
 }
 
-/// docs/compatibility.md: every directive of nginx and what becomes of it here.
+/// Writes docs/compatibility.md: every directive of nginx with its support.
 pub fn compatibility(schema: &Schema) -> String {
     let modules = modules(schema);
     let all = || modules.values().flatten();
@@ -206,7 +206,7 @@ pub fn compatibility(schema: &Schema) -> String {
     out
 }
 
-/// All directives with their examples, and all variables, for programs that make pages of them (`cargo xtask book`).
+/// Returns all directives with their examples and all variables as JSON, for `cargo xtask book`.
 pub fn json(schema: &Schema) -> serde_json::Value {
     let directive = |entry: &Entry| {
         let (support, remark) = match &entry.support {
@@ -247,7 +247,7 @@ pub fn json(schema: &Schema) -> serde_json::Value {
     })
 }
 
-/// The name of an area as pages show it.
+/// Returns the display name of an area.
 fn area(area: Area) -> &'static str {
     match area {
         Area::Main => "main",

@@ -20,7 +20,7 @@ impl Client {
         Client::of(TcpStream::connect(("127.0.0.1", port)).map_err(|e| format!("connect: {e}"))?)
     }
 
-    /// A connection that is there.
+    /// Wraps an existing connection.
     pub fn of(stream: TcpStream) -> Result<Client, String> {
         stream.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
@@ -92,7 +92,7 @@ impl Client {
         Ok((status, head, String::from_utf8_lossy(&body).into_owned()))
     }
 
-    /// The socket; everything that was asked for has been read.
+    /// Returns the socket; all responses must have been read.
     pub fn into_inner(self) -> TcpStream {
         self.stream.into_inner()
     }
@@ -103,7 +103,7 @@ impl Client {
     }
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 pub fn get(port: u16) -> Result<(u16, String), String> {
     Client::connect(port)?.ask("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 }

@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that sends what it likes.
+//! An HTTP/2 client that can send any frame.
 
 use http_types::ListLimits;
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A client that sends what it likes.
+/// A client that can send any frame.
 pub struct Client {
     pub stream: TcpStream,
     pub encoder: Encoder,
@@ -60,7 +60,7 @@ impl Client {
         self.stream.read_exact(&mut payload).ok()?;
         Some((head[3], head[4], u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]), payload))
     }
-    /// The status and the body of one stream's answer, whatever else comes.
+    /// Returns status and body of a stream's response; ignores other frames.
     pub fn answer(&mut self, stream: u32) -> (String, Vec<u8>) {
         let (mut status, mut body) = (String::new(), Vec::new());
         let limits = ListLimits { bytes_max: 65_536, fields_max: 100, field_max: 65_536 };
@@ -80,7 +80,7 @@ impl Client {
         }
         panic!("the connection ended before stream {stream}: {status}");
     }
-    /// The error code of the GOAWAY that comes, and that the connection ends then.
+    /// Returns the error code of the GOAWAY, after which the connection must end.
     pub fn goaway(&mut self) -> u32 {
         let mut code = u32::MAX;
         while let Some((kind, _, _, payload)) = self.next() {

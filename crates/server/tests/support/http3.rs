@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire_h3::client::{Client as Core, ClientEvent, ClientLimits};
 
-/// How long a test waits for anything.
+/// Maximum wait of a test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A response, as far as it has come.
+/// A response, possibly incomplete.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     pub status: u16,
@@ -160,7 +160,7 @@ impl Client {
         }
     }
 
-    /// Sends, receives for a moment, and takes in what came.
+    /// Sends, receives for a moment, and handles the received datagrams.
     pub fn step(&mut self) {
         self.send();
         let mut buf = [0; 65_536];
@@ -214,7 +214,7 @@ impl Client {
         }
     }
 
-    /// Works until something holds.
+    /// Runs until a condition is met.
     pub fn until(&mut self, what: &str, holds: impl Fn(&Client) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !holds(self) {
@@ -222,7 +222,6 @@ impl Client {
             self.step();
         }
     }
-    /// The whole answer of a stream.
     pub fn answer(&mut self, stream: u64) -> Answer {
         self.until("an answer", |client| {
             client.answers.get(&stream).is_some_and(|answer| answer.whole || answer.reset.is_some())

@@ -1,4 +1,4 @@
-//! Peers for the tests of the mail area: clients, an authentication server, mail servers that say what they are told to.
+//! Peers for the tests of the mail area: clients, an authentication server, scripted mail servers.
 
 use super::wait;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Longer than anything takes; only a failure waits so long.
+/// Longer than any step takes; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A client, line by line.
@@ -43,7 +43,7 @@ impl Client {
         self.send(format!("{command}\r\n"));
         self.line()
     }
-    /// All that comes until the connection ends.
+    /// Reads until the connection ends.
     pub fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         let _ = self.reader.read_to_end(&mut rest);
@@ -54,7 +54,7 @@ impl Client {
     }
 }
 
-/// A server on a port of its own; connections are worked on each on a thread of its own.
+/// A server on a free port, with a thread per connection.
 pub fn server(act: impl Fn(BufReader<TcpStream>) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let port = listener.local_addr().expect("address").port();
@@ -122,7 +122,7 @@ pub fn pass_to(port: u16, more: &str) -> String {
     format!("HTTP/1.0 200 OK\r\nAuth-Status: OK\r\nAuth-Server: 127.0.0.1\r\nAuth-Port: {port}\r\n{more}\r\n")
 }
 
-/// A server of IMAP that takes everybody, and all commands. `capability`: it says what it can do before it takes them.
+/// An IMAP server that accepts all logins and commands. `capability`: it sends its capabilities first.
 pub fn imap_server(capability: bool) -> (u16, Told) {
     let told = Told::default();
     let keep = told.clone();

@@ -28,7 +28,7 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_tidegate");
 const PATIENCE: Duration = Duration::from_secs(20);
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// A directory of its own, laid out as `-p` expects it; removed when the test passed.
+/// A temporary directory, laid out for `-p`; removed when the test passed.
 pub struct Site {
     pub dir: PathBuf,
 }
@@ -125,7 +125,7 @@ impl Running<'_> {
     pub fn signal(&self, name: &str) {
         signal(self.pid(), name);
     }
-    /// The worker process, once there is one.
+    /// Waits for the worker process.
     pub fn worker(&self) -> u32 {
         wait("a worker process", || children(self.pid()).first().copied().ok_or("none"))
     }
@@ -133,7 +133,7 @@ impl Running<'_> {
     pub fn ended(mut self) -> ExitStatus {
         wait("the end", || self.child.try_wait().expect("wait").ok_or("it runs"))
     }
-    /// QUIT, and nothing unusual.
+    /// Sends QUIT; expects an ordinary end.
     pub fn quit(self) {
         self.signal("QUIT");
         let site = self.site;
@@ -153,7 +153,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Looks again and again until there is a value.
+/// Polls until there is a value.
 pub fn wait<T, E: std::fmt::Display>(what: &str, mut look: impl FnMut() -> Result<T, E>) -> T {
     let until = Instant::now() + PATIENCE;
     loop {

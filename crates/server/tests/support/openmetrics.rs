@@ -251,7 +251,6 @@ fn histogram(family: &Family, samples: &[&Sample]) -> Result<(), String> {
     Ok(())
 }
 
-/// Finds a sample.
 pub fn find<'a>(families: &'a [Family], name: &str, labels: &[(&str, &str)]) -> Option<&'a Sample> {
     let fits = |sample: &&Sample| {
         sample.name == name && labels.iter().all(|(l, v)| sample.labels.get(*l).is_some_and(|found| found == v))

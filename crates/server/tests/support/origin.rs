@@ -1,4 +1,4 @@
-//! Origins that do what a test tells them, on real sockets; and a name server.
+//! Scripted origins on real sockets, and a name server.
 
 #![allow(dead_code, reason = "every test file uses another part")]
 
@@ -25,7 +25,7 @@ pub struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    /// The next request's head, its body read and dropped; `None` when there is none any more.
+    /// Reads the next request and drops its body. Returns the head; `None` at the end.
     pub fn request(&mut self) -> Option<String> {
         let end = loop {
             if let Some(at) = self.buf.windows(4).position(|w| w == b"\r\n\r\n") {
@@ -53,7 +53,7 @@ impl Talk<'_> {
             self.more()?;
         }
     }
-    /// Some more bytes, as they come.
+    /// Reads some more bytes.
     pub fn some(&mut self) -> Option<Vec<u8>> {
         self.more()?;
         Some(std::mem::take(&mut self.buf))
@@ -75,7 +75,7 @@ impl Talk<'_> {
             }
         }
     }
-    /// Sends; whether all of it went.
+    /// Sends; `false` if not all bytes were sent.
     pub fn send(&mut self, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -108,7 +108,7 @@ impl Talk<'_> {
     }
 }
 
-/// An origin on a port of its own. A connection is handled by a thread, which a closure directs.
+/// An origin on a free port, with a thread per connection that runs a closure.
 pub struct Origin {
     pub port: u16,
     pub connections: Arc<AtomicUsize>,

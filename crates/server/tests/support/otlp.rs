@@ -199,7 +199,7 @@ impl Receiver {
     pub fn wait_refused(&self, n: usize) {
         drop(self.wait("refused requests", |state| state.refused >= n));
     }
-    /// Takes the exports once there are so many spans.
+    /// Waits for a number of spans. Returns the exports.
     pub fn exports(&self, spans: usize) -> Vec<Export> {
         let enough = |state: &State| state.exports.iter().map(|one| one.spans.len()).sum::<usize>() >= spans;
         std::mem::take(&mut self.wait(&format!("{spans} spans"), enough).exports)

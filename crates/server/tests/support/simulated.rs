@@ -75,7 +75,7 @@ pub fn configured(text: &str) -> (Serving, Vec<net::listen::ListenSpec>) {
     (serving, specs)
 }
 
-/// Everything that has come; whether it is the end.
+/// Returns the received bytes, and `true` at the end of the stream.
 pub fn drain(stream: &mut UnixStream) -> (Vec<u8>, bool) {
     let (mut all, mut buf) = (Vec::new(), [0; 4096]);
     loop {
@@ -105,7 +105,7 @@ impl Random {
     }
 }
 
-/// Panics are a part of it; what they would print is not.
+/// Panics are expected; their messages are suppressed.
 pub fn quiet_panics() {
     std::panic::set_hook(Box::new(|info| {
         let words = info.payload().downcast_ref::<&str>().copied().unwrap_or_default();
@@ -115,7 +115,7 @@ pub fn quiet_panics() {
     }));
 }
 
-/// Runs courses by their seeds: `TIDEGATE_SIM_SEED` names one alone, `TIDEGATE_SIM_COUNT` says how many.
+/// Runs courses by seed: `TIDEGATE_SIM_SEED` selects one, `TIDEGATE_SIM_COUNT` sets the number.
 pub fn for_seeds(usual: u64, course: impl Fn(u64)) {
     let said = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
     let count = said("TIDEGATE_SIM_COUNT").unwrap_or(usual);

@@ -3,7 +3,7 @@
 use crate::build::Feature;
 use crate::session::StreamSession;
 use conf_schema::{Area, Table, directives};
-use session_engine::geoip2::{Client, Databases};
+use session_engine::geoip2::{Databases, GeoipClient};
 use std::net::IpAddr;
 
 type OfStream = Databases<Geoip2Feature>;
@@ -19,7 +19,7 @@ directives! {
 
 pub struct Geoip2Feature;
 
-impl Client for Geoip2Feature {
+impl GeoipClient for Geoip2Feature {
     type Of = StreamSession;
     fn address(s: &StreamSession) -> Option<IpAddr> {
         s.peer.map(|peer| peer.ip())

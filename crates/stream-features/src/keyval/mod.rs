@@ -17,13 +17,13 @@ directives! {
         /// Defines a variable by looking up a key in a zone of key-value pairs. Each use of the variable looks the key
         /// up anew.
         keyval: Lookups,
-        /// Defines a zone of key-value pairs: the size of its memory, the file that keeps the pairs over restarts, their
-        /// lifetime, and the rule of matching. `sync` is accepted with a warning: zones are not shared between servers.
+        /// Defines a zone of key-value pairs: its name and size, the file that stores the pairs across restarts
+        /// (`state`), the lifetime of pairs (`timeout`), and the type of the keys (`type`). `sync` is accepted with a
+        /// warning, because zones are not shared between machines.
         keyval_zone: Zones,
     }
 }
 
-/// The feature.
 pub struct KeyvalFeature;
 
 impl Feature for KeyvalFeature {

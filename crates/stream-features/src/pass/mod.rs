@@ -2,7 +2,7 @@
 
 use crate::Template;
 use crate::build::{Feature, ServerBuild};
-use crate::client::Client;
+use crate::client::SessionClient;
 use crate::plan::{Content, End, Work};
 use crate::session::StreamSession;
 use crate::values::place_of_answer;
@@ -89,7 +89,7 @@ impl Feature for Pass {
 struct PassOn(Template);
 
 impl Content for PassOn {
-    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut Client) -> Work<'a> {
+    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> Work<'a> {
         Box::pin(async move {
             s.doing = "passing connection to port";
             match self.target(s, client) {
@@ -104,8 +104,8 @@ impl Content for PassOn {
 }
 
 impl PassOn {
-    fn target(&self, s: &mut StreamSession, client: &Client) -> Result<Address, String> {
-        let Client::Stream(_) = client else { return Err("cannot pass udp connection".into()) };
+    fn target(&self, s: &mut StreamSession, client: &SessionClient) -> Result<Address, String> {
+        let SessionClient::Stream(_) = client else { return Err("cannot pass udp connection".into()) };
         if !s.preread.is_empty() {
             return Err("cannot pass connection with preread data".into());
         }

@@ -9,7 +9,7 @@ mod variables;
 use crate::Builtin;
 use crate::Template;
 use crate::build::{Feature, ServerBuild, StreamBuild};
-use crate::client::Client;
+use crate::client::SessionClient;
 use crate::groups::Groups;
 use crate::plan::{Content, End, Work};
 use crate::session::StreamSession;
@@ -155,11 +155,11 @@ pub struct Passing {
 }
 
 impl Content for Passing {
-    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut Client) -> Work<'a> {
+    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> Work<'a> {
         Box::pin(async move {
             let status = match client {
-                Client::Stream(stream) => copy::run(self, s, stream).await,
-                Client::Datagrams(flow) => datagrams::run(self, s, flow).await,
+                SessionClient::Stream(stream) => copy::run(self, s, stream).await,
+                SessionClient::Datagrams(flow) => datagrams::run(self, s, flow).await,
             };
             End::Status(status)
         })

@@ -2,7 +2,7 @@
 
 use crate::Template;
 use crate::build::{Feature, ServerBuild};
-use crate::client::Client;
+use crate::client::SessionClient;
 use crate::plan::{Content, End, Work};
 use crate::session::StreamSession;
 use crate::values::place_of_answer;
@@ -53,7 +53,7 @@ impl Feature for Return {
 struct ReturnText(Template);
 
 impl Content for ReturnText {
-    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut Client) -> Work<'a> {
+    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> Work<'a> {
         Box::pin(async move {
             s.doing = "returning text";
             let text = self.0.eval(s);

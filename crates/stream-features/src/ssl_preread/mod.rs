@@ -23,7 +23,7 @@ directives! {
 
 static VARIABLES: &[Builtin] = &[
     Builtin::one("ssl_preread_protocol", protocol, "The highest version of TLS that the client offers."),
-    Builtin::one("ssl_preread_server_name", server_name, "The name of the server that the client asks for (SNI)."),
+    Builtin::one("ssl_preread_server_name", server_name, "The server name that the client requests (SNI)."),
     Builtin::one(
         "ssl_preread_alpn_protocols",
         alpn_protocols,

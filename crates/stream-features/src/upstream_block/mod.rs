@@ -39,8 +39,8 @@ directives! {
         /// Name and size of shared memory. The values are checked; the state of a group is always shared by all
         /// threads.
         zone: Zone,
-        /// Keeps the servers of the group in this file, which `api` writes and every start reads. Requires `zone`, and
-        /// excludes `server`.
+        /// File that stores the servers of the group. `api` writes it, and every start reads it. Requires `zone`, and
+        /// cannot be combined with `server` lines.
         state: StateValue,
         /// Name servers for the names of this group, instead of those of the stream block.
         resolver: ResolverLine,

@@ -79,8 +79,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// Pauses the issuer, perhaps for less than it asks: it may limit one name for days. The other certificates find out in growing
-    /// steps.
+    /// Pauses the issuer, for less than it requests if that is long: it may limit a single name for days. Other
+    /// certificates retry with increasing delays.
     fn limit(&mut self, now: i64, random: f64) {
         // Orders that were under way together are refused together.
         if self.paused_until > now {
@@ -241,7 +241,7 @@ impl Agenda {
                 () if from > now.steady => earliest = earliest.min(from),
                 () if !pace.is_full() => return Chosen::Now(tries.issuer),
                 () if pace.failures == 0 => return Chosen::Full,
-                // Another order finds out whether it is back.
+                // Another order tests whether the authority is back.
                 () => is_full = true,
             }
         }
@@ -301,8 +301,8 @@ impl Agenda {
         self.enter(errand.task, State::Waiting(at.max(now.wall.saturating_add(ORDERS_APART))));
     }
 
-    /// Ends an order that failed. `asked`: the seconds that the issuer asks to wait. `random`: 0 to 1. Returns the seconds until the
-    /// next try, with another issuer if there is one.
+    /// Ends a failed order. `asked`: seconds that the issuer requests to wait. `random`: 0 to 1. Returns the seconds
+    /// until the next try, with another issuer if there is one.
     pub fn failed(&mut self, errand: Errand, now: Now, blame: Blame, asked: Option<i64>, random: f64) -> i64 {
         let asked = asked.unwrap_or(0).clamp(0, ASKED_MOST);
         if let Some(pace) = self.issuers.get_mut(errand.issuer) {

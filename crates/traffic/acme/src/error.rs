@@ -38,7 +38,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Tells whether the account's URL is unknown to the server: it must be asked for again.
+    /// Tells whether the server does not know the account's URL, which must be requested again.
     pub fn is_unknown_account(&self) -> bool {
         matches!(self, Error::Refused { problem, .. } if problem.is("accountDoesNotExist"))
     }
@@ -55,7 +55,7 @@ impl Error {
             _ => Blame::Task,
         }
     }
-    /// Returns the time that the server asks to wait.
+    /// Returns the delay that the server requests.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Error::Refused { after, .. } => *after,

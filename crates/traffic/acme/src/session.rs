@@ -23,9 +23,9 @@ const REDIRECTS_MAX: usize = 10;
 const TRIES_MAX: usize = 4;
 /// Tries with another nonce: refusals give a new one at once.
 const NONCE_TRIES_MAX: usize = 10;
-/// Longer waits that a server asks for end the order.
+/// Longer delays requested by a server end the order.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Pauses between two looks at a state: the first, and the longest.
+/// Intervals between polls of a state: the first, and the longest.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 /// Looks at an authorization or an order; with their pauses about a minute and a half.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire_h1::{HeadLimits, HeadParser};
 
-pub struct Client {
+pub struct RehearsalClient {
     pub listener: usize,
     /// Local address; `None`: the listener's.
     pub local: Option<SocketAddr>,
@@ -24,7 +24,7 @@ pub struct Client {
 /// no such listener, or not done within `patience`.
 pub fn run(
     plan: &Arc<HttpPlan>,
-    client: &Client,
+    client: &RehearsalClient,
     bytes: &[u8],
     patience: Option<Duration>,
 ) -> Option<(Box<Request>, Option<Body>)> {
@@ -36,7 +36,7 @@ pub fn run(
     done.ok().flatten()
 }
 
-async fn rehearse(plan: Arc<HttpPlan>, client: &Client, bytes: &[u8]) -> Option<(Box<Request>, Option<Body>)> {
+async fn rehearse(plan: Arc<HttpPlan>, client: &RehearsalClient, bytes: &[u8]) -> Option<(Box<Request>, Option<Body>)> {
     base::clock::update();
     let address = Rc::new(plan.listeners.get(client.listener)?.spec.address.clone());
     let quic = plan.listeners.get(client.listener).is_some_and(|listener| listener.quic);

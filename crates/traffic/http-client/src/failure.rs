@@ -1,4 +1,4 @@
-//! Reasons why a request has no response.
+//! Errors of a request of the server's own HTTP client.
 
 use observe::os;
 use std::fmt;
@@ -43,7 +43,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Tells whether the server may have been gone before it saw the request.
+    /// Tells whether the server may have closed a kept connection before it read the request.
     pub(crate) fn is_stale(&self) -> bool {
         matches!(self, Failure::Closed | Failure::Io(Step::Send | Step::Receive, _))
     }

@@ -14,7 +14,7 @@ use wire_h2::{ClientEvent, ClientLimits, Encoder};
 
 /// Time for which a connection stays idle. Frames that arrive meanwhile are read before its next request.
 const IDLE_MS: u64 = 60_000;
-/// Octets that one read takes at most.
+/// Maximum number of octets that one read takes.
 const READ_BYTES: usize = 16 * 1024;
 
 /// A response with its whole body.
@@ -131,7 +131,7 @@ async fn flush(connection: &mut Connection) -> std::io::Result<()> {
     connection.stream.write_all(&out).await
 }
 
-/// Writes and reads without waiting; registers for what comes next.
+/// Writes and reads without waiting; registers for the next readiness event.
 fn transfer(connection: &mut Connection, cx: &mut Context<'_>) -> Result<(), Failure> {
     let Connection { core, stream, .. } = connection;
     while !core.output().is_empty() {

@@ -9,7 +9,7 @@ use wire_h1::{ChunkedDecoder, HeadLimits, Progress, ResponseParser, Role};
 
 /// Interim responses (1xx) before the final one.
 const INTERIM_MAX: usize = 100;
-/// Bytes that one read takes at most.
+/// Maximum number of bytes that one read takes.
 const READ_BYTES: usize = 16 * 1024;
 
 /// Limits of a response.

@@ -77,7 +77,7 @@ impl Pair {
     }
 }
 
-/// A change of a pair; `None` keeps what it has.
+/// Changes of a pair; `None` keeps the present value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change<'a> {
     pub value: Option<&'a str>,

@@ -25,7 +25,7 @@ pub struct Listen {
 
 /// Area of a `listen`: determines its parameters and the default port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ListenKind {
     Http,
     /// Without a port the system chooses one.
     Stream,
@@ -87,7 +87,7 @@ const NOT_OF_QUIC: &[&str] = &[
 impl Value for Listen {
     const SYNTAX: &'static str = "address[:port] | port | unix:path [parameter ...]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let listen = Listen::read(d, Kind::Http)?;
+        let listen = Listen::read(d, ListenKind::Http)?;
         if listen.http2 {
             cx.warn(d, "the \"listen ... http2\" directive is deprecated, use the \"http2\" directive instead");
         }
@@ -97,8 +97,8 @@ impl Value for Listen {
 
 impl Listen {
     /// Parses a line of this area; fails with nginx's message.
-    pub fn read(d: &Directive, kind: Kind) -> Result<Self, Problem> {
-        let default_port = if kind == Kind::Http { 80 } else { 0 };
+    pub fn read(d: &Directive, kind: ListenKind) -> Result<Self, Problem> {
+        let default_port = if kind == ListenKind::Http { 80 } else { 0 };
         let address = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
         let mut specs: Vec<ListenSpec> = addresses(&address, default_port)
             .map_err(|why| Problem::says(format!("{why} in \"{address}\" of the \"listen\" directive")).at(0))?
@@ -134,7 +134,7 @@ impl Listen {
         listen.specs = specs;
         Ok(listen)
     }
-    fn parameter(&mut self, text: &str, spec: &mut ListenSpec, kind: Kind) -> Result<(), Problem> {
+    fn parameter(&mut self, text: &str, spec: &mut ListenSpec, kind: ListenKind) -> Result<(), Problem> {
         let (name, value) = text.split_once('=').map_or((text, None), |(n, v)| (n, Some(v)));
         let number = |what: &str| {
             value
@@ -150,9 +150,9 @@ impl Listen {
         };
         let unix = matches!(spec.address, Address::Unix(_));
         let others = match kind {
-            Kind::Http => STREAM_ALONE,
-            Kind::Stream => HTTP_ALONE,
-            Kind::Mail => NOT_OF_MAIL,
+            ListenKind::Http => STREAM_ALONE,
+            ListenKind::Stream => HTTP_ALONE,
+            ListenKind::Mail => NOT_OF_MAIL,
         };
         match (name, value) {
             _ if others.contains(&name) => return Err(Problem::says(format!("invalid parameter \"{text}\""))),

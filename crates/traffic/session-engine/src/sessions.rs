@@ -57,10 +57,10 @@ impl Sessions {
     pub fn count(&self) -> usize {
         self.0.borrow().len()
     }
-    pub fn place(self: &Rc<Self>, number: u64) -> Place {
+    pub fn place(self: &Rc<Self>, number: u64) -> SessionSlot {
         let control = Rc::<Control>::default();
         self.0.borrow_mut().insert(number, control.clone());
-        Place { sessions: self.clone(), number, control }
+        SessionSlot { sessions: self.clone(), number, control }
     }
     pub fn close(&self, cause: Cause, which: impl Fn(u64) -> bool) {
         let due: Vec<_> = self.0.borrow().iter().filter(|(n, _)| which(**n)).map(|(_, c)| c.clone()).collect();
@@ -71,13 +71,13 @@ impl Sessions {
 }
 
 /// Registration of a session; removed on drop.
-pub struct Place {
+pub struct SessionSlot {
     sessions: Rc<Sessions>,
     number: u64,
     pub control: Rc<Control>,
 }
 
-impl Drop for Place {
+impl Drop for SessionSlot {
     fn drop(&mut self) {
         self.sessions.0.borrow_mut().remove(&self.number);
     }

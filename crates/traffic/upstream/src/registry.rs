@@ -77,7 +77,7 @@ impl Peers {
     }
 }
 
-/// A server to be: the number of its line, and whether it is the line's only one, which has that number, too.
+/// A future server: the number of its line; `true` if it is the only one of the line, whose number it then gets.
 pub(crate) type Wanted = (u64, bool, PeerSpec);
 
 /// Servers of a group's lines; known ones with their state. With a roster, a server of changed parameters continues the

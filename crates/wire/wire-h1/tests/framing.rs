@@ -166,7 +166,7 @@ fn smuggling_0_cl() {
     assert_eq!(check_request(&head, bytes, true), Err(FramingError::ConnectWithBody));
 }
 
-/// Decodes in pieces of `step` bytes: the body, or the error; with what is left over.
+/// Decodes in pieces of `step` bytes. Returns the body or the error, and the remaining bytes.
 fn decode(input: &[u8], step: usize) -> Result<(Vec<u8>, bool, usize), ChunkError> {
     let mut decoder = ChunkedDecoder::new(Role::Server);
     let (mut at, mut body) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! Request heads: what is taken and what is refused, by section of RFC 9112 and RFC 9110. The status is nginx's.
+//! Accepted and rejected request heads, by section of RFC 9112 and RFC 9110. The statuses are nginx's.
 
 use http_types::{BodyLength, Method, NAMES, RequestHead, Version, known};
 use wire_h1::{HeadError, HeadLimits, HeadParser, Progress, check_request, keep_alive};

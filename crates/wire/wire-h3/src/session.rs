@@ -118,7 +118,7 @@ impl Session {
         self.decoder.cancel(stream, &mut self.decoder_out.waiting);
     }
 
-    /// Reads a stream on; what was read opens its window.
+    /// Reads from a stream; reading opens its window.
     ///
     /// # Errors
     /// Too many octets have come for what they brought.
@@ -242,7 +242,7 @@ impl Session {
     /// Opens our streams and sends what waits for them.
     ///
     /// # Errors
-    /// The peer does not take what it must take.
+    /// The peer rejects a required stream or frame.
     pub fn flush(&mut self) -> Result<(), ConnectionError> {
         if self.quic.is_closed() {
             return Ok(());

@@ -170,7 +170,7 @@ fn unread_bodies_stay_within_their_windows() {
             written += client.write(*id, &frame, false);
         }
     });
-    // Beside the window, what has come with the head: a packet at most.
+    // In addition to the window, a packet that arrived with the head.
     assert!((4 * 8192..=4 * (8192 + 1500)).contains(&written), "{written}");
 }
 

@@ -52,7 +52,7 @@ fn requests_of_all_kinds_are_answered() {
     pair.run_for(std::time::Duration::from_millis(200), |_, _| {});
 }
 
-/// A course of random requests: each is answered with what it has asked for, whatever the network does.
+/// Random requests: each gets its response, whatever the network does.
 fn course(seed: u64, faults: Faults) {
     let congestion = [Congestion::Cubic, Congestion::Bbr, Congestion::NewReno][seed as usize % 3];
     let limits = Limits { streams_max: 10, stream_window: 4096, congestion, ..Limits::default() };

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Longer than anything takes; only a failure waits so long.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// How long an answer to a datagram may take; that there is none is an answer, too.
+/// Maximum wait for a response to a datagram; none is a result, too.
 const SHORT: Duration = Duration::from_millis(250);
 
 /// A directive in its place.
@@ -102,7 +102,7 @@ impl Ask {
         }
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        // A server that has closed already has said all that it says.
+        // A server that closed sends no more.
         let _ = stream.write_all(self.bytes);
         if self.then == Then::HalfCloses {
             let _ = stream.shutdown(Shutdown::Write);
@@ -135,7 +135,7 @@ fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
             Some(Put { text: fragment.text, place: *fragment.places.get(dice.below(fragment.places.len()))? })
         })
         .collect();
-    // nginx takes backup servers that stand before a method that has none, and never asks them; here they are an error.
+    // nginx accepts backup servers before a method without backups, and never uses them; in Tidegate they are an error.
     if puts.iter().any(|put| put.text.ends_with(" backup;")) {
         puts.retain(|put| !put.text.starts_with("hash ") && !put.text.starts_with("random"));
     }
@@ -237,7 +237,7 @@ fn asks(puts: &[Put]) -> Vec<&'static Ask> {
     let half = |put: &Put| put.text == "proxy_half_close on;" && matches!(put.place, Place::Stream | Place::Proxy);
     let off = puts.iter().any(|put| put.text == "proxy_half_close off;");
     let more = puts.iter().any(half) && !off;
-    // A client that closes behind the first answer: what comes next is written to it or not.
+    // A client that closes after the first response; later responses may be written or not.
     let header = |put: &Put| put.text == "proxy_protocol on;" && matches!(put.place, Place::Stream | Place::Proxy);
     let closes = !more && !puts.iter().any(header);
     // Where the end of one direction does not end the session, how much is written to a client that has gone is chance.

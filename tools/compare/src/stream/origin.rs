@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-/// Runs in threads of its own until the process ends.
+/// Runs in background threads until the process ends.
 pub struct Origin {
     pub port: u16,
     pub udp: u16,
@@ -34,7 +34,7 @@ impl Origin {
     }
 }
 
-/// `bye` ends the connection, `long N` has N octets as its answer, any other line is said again.
+/// `bye` ends the connection, `long N` returns N octets, other lines are echoed.
 fn serve(stream: TcpStream) {
     let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
     let Ok(mut out) = stream.try_clone() else { return };

@@ -7,7 +7,7 @@ pub enum Place {
     Group,
     /// A server that passes to a group.
     Proxy,
-    /// One that asks for a header of the PROXY protocol.
+    /// One that requires a PROXY protocol header.
     Behind,
     /// One that answers itself.
     Return,

@@ -1,7 +1,7 @@
-//! System calls a request: strace counts those of all the server's threads while one kept connection asks.
+//! System calls per request: strace counts those of all threads of the server during requests over one connection.
 //!
-//! Counted, not timed: the figure is the same on a busy machine. A server under strace is slow, so that every request finds it
-//! waiting: what is counted is the way of a single request, with its wake-up.
+//! Counts calls, which a busy machine does not change. A server under strace is slow, so every request finds it
+//! waiting: the figure is the cost of a single request with its wake-up.
 
 use super::scenario::Scenario;
 use super::server::{Server, exchange};
@@ -14,7 +14,7 @@ pub type Calls = Vec<(String, f64)>;
 
 /// Requests that are counted: enough that what a server does once a second vanishes.
 const REQUESTS: u32 = 2000;
-/// Requests before that, after which caches and kept connections are there.
+/// Requests before the measurement, which fill caches and open connections.
 const WARM: u32 = 50;
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -1,8 +1,8 @@
 //! `cargo xtask bench --fairness`: how long a second client waits beside one that takes all it can get.
 //!
-//! One worker on processor 0. The client that is measured asks for 5 KB over one kept connection, once in two milliseconds; the other
-//! is a process of its own on processor 1, of lower priority, so that what is measured is the server's turn and not the client's.
-//! Latency is no CPU time: figures of a busy machine mean nothing.
+//! One worker on CPU 0. The measured client requests 5 KB over one keep-alive connection every two milliseconds. The
+//! other client is a separate process on CPU 1 with lower priority, so that the figure shows the server's turn and not
+//! the client's. Latency is not CPU time: figures of a busy machine mean nothing.
 //!
 //! The file of the downloads is in the kernel's memory. Were it not, sendfile() would also wait for what the kernel reads ahead, as much as
 //! the disk is set to (`read_ahead_kb`; 20 ms for 8 MB of a sparse file, with any server), which is no matter of the server's turns.
@@ -25,7 +25,7 @@ const HOGS: [(&str, &str); 4] = [
     ("pipeline", "requests without an end, 200 at a time ahead of their answers"),
 ];
 
-/// Both servers run in folders of their own; one file is enough for both.
+/// Both servers run in separate directories with one file each.
 const FILE: &str = "6g.bin";
 const FILE_BYTES: u64 = 6 << 30;
 const PACE: Duration = Duration::from_millis(2);
@@ -115,7 +115,7 @@ fn turn(server: &Server, scenario: &Scenario, hog: &str, seconds: u64) -> Result
     Ok(Waits { p50: at(0.5), p99: at(0.99), longest: at(1.0) })
 }
 
-/// The other client, a process of its own.
+/// The other client, in a separate process.
 struct Hog(Child);
 
 impl Hog {
@@ -125,7 +125,7 @@ impl Hog {
         command.args(["-c", "1", "nice", "-n", "19"]).arg(own).args(["bench", "--hog", kind, &port.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut hog = command.spawn().map(Hog).map_err(|e| format!("taskset: {e}"))?;
-        // It says when the server has begun to answer it.
+        // Reports the first response.
         let mut word = [0];
         let said = hog.0.stdout.take().ok_or("no output")?.read_exact(&mut word);
         said.map(|()| hog).map_err(|_| format!("the other client ({kind}) does not get going"))

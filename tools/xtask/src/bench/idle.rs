@@ -20,7 +20,7 @@ pub fn raise_descriptors() -> Result<(), String> {
         .map_err(|e| format!("the limit of open files cannot be raised: {e}"))
 }
 
-/// Bytes a connection, pair by pair: nginx, ours. A fresh server each time, as memory that was used once is kept.
+/// Bytes per connection, in pairs: nginx, Tidegate. Starts a new server for each, because used memory is kept.
 pub fn measure(scenario: &Scenario, binary: &Path, nginx: &Path, pairs: usize) -> Result<Outcome, String> {
     let mut out = Vec::new();
     for _ in 0..pairs {

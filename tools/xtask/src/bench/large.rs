@@ -22,7 +22,7 @@ const RELOADS: usize = 3;
 const QUIET: Duration = Duration::from_millis(200);
 /// The kernel's unit of times in `/proc/PID/stat`.
 const TICK_MS: f64 = 10.0;
-/// Where the configuration says how often it has been changed: its answer has as many letters.
+/// Placeholder for the version of the configuration: the response has as many letters.
 const GENERATION: &str = "@GENERATION@";
 
 /// One server's part of a pair, in milliseconds and megabytes.
@@ -153,7 +153,7 @@ fn answers(server: &Server, scenario: &Scenario, generation: usize) -> Result<()
     Ok(())
 }
 
-/// Waits until no process has worked for a while, and no old worker is there; the CPU time of each is what comes back.
+/// Waits until all processes are idle and no old worker is left. Returns the CPU time of each.
 fn settle(server: &Server) -> Result<Vec<(u32, u64)>, String> {
     let until = Instant::now() + PATIENCE;
     let mut last = server.cpu_of_each();
@@ -171,7 +171,7 @@ fn settle(server: &Server) -> Result<Vec<(u32, u64)>, String> {
     }
 }
 
-/// The configuration, with `@PORT@` where the port goes.
+/// The configuration with the placeholder `@PORT@`.
 fn configuration() -> String {
     let mut out = String::from(
         "# bench: path=/generation\ndaemon off;\nworker_processes 1;\nevents { worker_connections 1024; }\nerror_log error.log;\n\

@@ -39,7 +39,7 @@ struct Options {
     pairs: usize,
     seconds: u64,
     nginx: PathBuf,
-    /// Instead of building ours.
+    /// Uses this binary instead of building one.
     binary: Option<PathBuf>,
     /// The tidegate whose `bench` makes the load of open loops, where it is not the measured one.
     client: Option<PathBuf>,

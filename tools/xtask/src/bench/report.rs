@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// nginx's figure first, ours second.
+/// nginx's value first, then Tidegate's.
 pub enum Outcome {
     /// With the turns of further servers, by name.
     Speed(Vec<(Turn, Turn)>, Vec<(&'static str, Vec<Turn>)>),
@@ -59,7 +59,7 @@ fn table_row(row: &Row) -> String {
             for (name, turns) in peers {
                 let cpu = spread(turns.iter().map(|t| t.cpu_us)).median;
                 beside += &match *name {
-                    // The least that this kernel allows: told as its share of our time.
+                    // The minimum of this kernel, as a share of Tidegate's time.
                     "floor" => {
                         let share =
                             spread(pairs.iter().zip(turns).map(|((_, ours), floor)| floor.cpu_us / ours.cpu_us));

@@ -1,4 +1,4 @@
-//! A scenario: a folder with a configuration, whose first line says what load belongs to it, and `goal.md`.
+//! A scenario: a directory with a configuration, whose first line describes the load, and `goal.md`.
 
 use super::sessions::Kind;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 #[derive(Clone)]
 pub struct Scenario {
     pub name: String,
-    /// With `@PORT@` where the port goes.
+    /// Contains the placeholder `@PORT@`.
     pub conf: String,
     pub path: String,
     pub connections: usize,
@@ -56,7 +56,7 @@ impl Scenario {
         }
     }
 
-    /// Where its server is asked.
+    /// URL of its server.
     pub fn url(&self, port: u16) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{port}{}", self.path)

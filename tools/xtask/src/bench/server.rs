@@ -1,4 +1,4 @@
-//! A server under test: started on processor 0 in a folder of its own, asked, watched through /proc.
+//! A server under test: started on CPU 0 in a temporary directory, queried, and watched through /proc.
 
 use super::scenario::Scenario;
 use std::fs;
@@ -27,7 +27,7 @@ pub struct Answer {
 }
 
 impl Server {
-    /// Starts one on processor 0; `origin` is the port of the server behind, if there is one.
+    /// Starts a server on CPU 0. `origin`: port of the upstream server, if any.
     pub fn start(scenario: &Scenario, binary: &Path, name: &'static str, origin: u16) -> Result<Server, String> {
         Server::with(scenario, &scenario.conf, binary, name, origin, "0")
     }
@@ -205,7 +205,7 @@ impl Server {
         self.cpu_of_each().iter().map(|(_, ns)| ns).sum()
     }
 
-    /// Times per process; the one that was started comes first.
+    /// Times per process, beginning with the started one.
     pub fn cpu_of_each(&self) -> Vec<(u32, u64)> {
         let thread_ns = |path: PathBuf| {
             let text = fs::read_to_string(path.join("schedstat")).unwrap_or_default();
@@ -300,7 +300,7 @@ impl Drop for Server {
     }
 }
 
-/// One request and its answer; a body that is in chunks or compressed is compared as what it stands for.
+/// Sends a request and returns the response, with a chunked or compressed body decoded.
 pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Answer, String> {
     stream.write_all(request).map_err(|e| e.to_string())?;
     let mut bytes = Vec::new();

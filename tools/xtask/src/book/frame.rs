@@ -56,7 +56,6 @@ impl Navigation {
         Navigation { sections }
     }
 
-    /// Returns the whole page.
     pub fn frame(&self, page: &Page) -> String {
         let home = relative(&page.url, "");
         let title = escape(&page.title);

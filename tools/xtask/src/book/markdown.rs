@@ -206,10 +206,10 @@ impl<'a> Conversion<'a> {
             return;
         }
         let linked = if self.open_links.is_empty() && self.heading.is_none() { self.reference(words) } else { None };
-        let code = highlight::escape(words);
+        let code = short_code(words);
         match linked {
-            Some(address) => self.raw(&format!("<a class=\"code\" href=\"{address}\"><code>{code}</code></a>")),
-            None => self.raw(&format!("<code>{code}</code>")),
+            Some(address) => self.raw(&format!("<a class=\"code\" href=\"{address}\">{code}</a>")),
+            None => self.raw(&code),
         }
     }
 
@@ -221,6 +221,19 @@ impl<'a> Conversion<'a> {
         let name = words.split(' ').next().filter(|_| is_clear)?;
         self.site.directive(name, &self.url)
     }
+}
+
+/// Longest code that is kept on one line, in characters; it fits into the narrowest screens.
+const UNBROKEN_MAX: usize = 22;
+
+/// Returns code within a line of text. Short code with spaces or hyphens stays on one line (`tidegate -t`); long names may be
+/// broken after an underscore, so that tables fit.
+fn short_code(words: &str) -> String {
+    let code = highlight::escape(words);
+    if words.contains([' ', '-']) && words.chars().count() <= UNBROKEN_MAX {
+        return format!("<code class=\"short\">{code}</code>");
+    }
+    format!("<code>{}</code>", code.replace('_', "_<wbr>"))
 }
 
 /// Converts a short text of the tables: code and links, no blocks.
@@ -237,10 +250,10 @@ pub fn inline(site: &Site, url: &str, own: &str, text: &str) -> String {
                         .filter(|name| *name != own)
                         .and_then(|name| site.directive(name, url)),
                 };
-                let code = highlight::escape(&words);
+                let code = short_code(&words);
                 let html = match address {
-                    Some(address) => format!("<a class=\"code\" href=\"{address}\"><code>{code}</code></a>"),
-                    None => format!("<code>{code}</code>"),
+                    Some(address) => format!("<a class=\"code\" href=\"{address}\">{code}</a>"),
+                    None => code,
                 };
                 out.push(Event::InlineHtml(CowStr::from(html)));
             }

@@ -117,7 +117,7 @@ fn build(root: &Path, reference: &reference::Reference) -> Result<Vec<(String, V
     let sections = sections(root)?;
     let mut documents = Vec::new();
     for document in sections.iter().flat_map(|(_, documents)| documents) {
-        // Both come from the tables, not from a file.
+        // Both pages are generated from the tables.
         if document == reference::INDEX || document == reference::VARIABLES {
             continue;
         }

@@ -134,7 +134,7 @@ pub fn pages(site: &mut Site, reference: &Reference) -> Vec<Page> {
     pages
 }
 
-/// The word for a directive's support, and whether it is shown as a warning.
+/// Returns the text for a directive's support; `true`: shown as a warning.
 fn support_of(directive: &Directive) -> (&'static str, &'static str) {
     match directive.support.as_str() {
         "differs" => ("Differs from nginx", "differs"),

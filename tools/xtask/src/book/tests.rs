@@ -62,7 +62,7 @@ fn a_document_becomes_a_page() {
     let page = markdown::page(&mut site, "docs/a.md", text);
     for part in [
         "<h2 id=\"one-two\">One <code>two</code><a class=\"anchor\"",
-        "<a class=\"code\" href=\"directive/proxy_pass.html\"><code>proxy_pass http://x</code></a>",
+        "<a class=\"code\" href=\"directive/proxy_pass.html\"><code class=\"short\">proxy_pass http://x</code></a>",
         "<code class=\"lines\"><a href=\"directive/root.html\">root</a> a;</code>",
         "<code>root</code>,",
         "<a class=\"code\" href=\"variables.html#uri\">",

@@ -144,14 +144,16 @@ pub fn manual() -> String {
     let mut out = String::from(
         "<!-- Generated from the checks of `crates/config/advisor` by `cargo xtask docs`; changes here are lost. -->\n\n\
          # Checks of `tidegate lint`\n\n\
-         `tidegate lint -c nginx.conf` parses a configuration as `-t` does and reports valid configuration that is rarely intended. \
-         Findings have levels: an *error* is a security hole or cannot work, a *warning* probably does not do what was intended, \
-         a *note* depends on the circumstances. `--level note` prints notes.\n\n\
-         `--off ID` disables a check. So does a comment in the configuration, at the end of the directive's line or on a line before \
-         it; before a block it applies to the whole block:\n\n\
+         `tidegate lint -c nginx.conf` reports valid configuration that is rarely intended, with the reason and a fix.\n\n\
+         | Level | Meaning | Reported |\n|---|---|---|\n\
+         | error | a security hole, or a setting that cannot work | by default |\n\
+         | warning | probably not the intended effect | by default |\n\
+         | note | depends on the circumstances | with `--level note` |\n\n\
+         `--off ID` disables a check. A comment in the configuration does so for one directive, at the end of its line or on the line \
+         before it, or for a whole block, on the line before the block or after its brace:\n\n\
          ```nginx\nlocation /i { # tidegate-lint: off alias-traversal\n    alias /data/i/;\n}\n```\n\n\
-         `--format json` and `--format sarif` are for other programs; code review tools display SARIF. Exit status: 0 without findings \
-         at or above `--level`, 1 with findings, 2 if the configuration cannot be read or is invalid.\n\n\
+         `--format json` and `--format sarif` write machine-readable output; code review tools display SARIF. Exit status: 0 without \
+         findings at or above `--level`, 1 with findings, 2 if the configuration cannot be read or is invalid.\n\n\
          | Check | Level | Reports |\n|---|---|---|\n",
     );
     for check in checks() {

@@ -1,5 +1,5 @@
-//! Directives of nginx 1.31 and Tidegate, with their contexts and numbers of arguments.
-//! The features' tables decide which of them this version supports; the others are "not supported by this version".
+//! All directives of nginx 1.31 and Tidegate with their contexts and numbers of arguments. The features' tables define
+//! which of them this version supports; for others the error is "not supported by this version".
 
 pub mod foreign;
 mod nginx;
@@ -10,7 +10,7 @@ use crate::context::Contexts;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// Family of contexts; a name may occur in several (`server`, `listen`, `access_log`).
+/// Area of a context. A directive may exist in several areas (`server`, `listen`, `access_log`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Area {
     Main,
@@ -41,7 +41,7 @@ impl Area {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
-    /// Exact counts: bit N for N arguments.
+    /// Permitted numbers of arguments: bit N for N arguments.
     Counts(u16),
     AtLeast(usize),
 }
@@ -50,7 +50,7 @@ impl Arity {
     pub const fn exact(n: usize) -> Arity {
         Arity::Counts(1 << n)
     }
-    /// In words with the noun: `1 argument`, `2 or more arguments`.
+    /// Returns the numbers with their noun: `1 argument`, `2 or more arguments`.
     pub fn words(self) -> String {
         let text = self.to_string();
         let one = text == "1" || text == "no";

@@ -109,11 +109,11 @@ impl Handler for Ask {
     }
 }
 
-/// Requests whose slow passwords wait to be checked, in the whole process; what comes beyond is answered with 503. At 50 ms a check
-/// they wait some seconds.
+/// Maximum number of requests in the process that wait for a slow password check; further ones get 503. At 50 ms per
+/// check they wait some seconds.
 pub const PASSWORDS_WAITING_MAX: usize = 256;
 
-/// Checks that run at once: one a processor, for each keeps one busy; and the threads of the pool are there for files, too.
+/// Maximum number of concurrent checks: one per CPU, because each occupies one, and the pool's threads also read files.
 const CHECKS_AT_ONCE_MAX: usize = 16;
 
 /// A queue with an end.

@@ -1,5 +1,5 @@
-//! auth_failure_limit (ours): after too many failed logins with the same key, requests get 429 before their credentials
-//! are checked. `shared/failed_logins.rs` counts.
+//! auth_failure_limit (Tidegate only): after too many failed logins with an equal key, requests get 429 before their
+//! credentials are checked. `shared/failed_logins.rs` counts.
 
 use crate::shared::failed_logins::FailureLimit;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};

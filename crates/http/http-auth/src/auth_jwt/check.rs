@@ -200,7 +200,7 @@ impl Handler for Ask {
             );
             return Flow::Status(500);
         }
-        // A check of an earlier location says nothing about this one.
+        // A check in an earlier location does not apply to this one.
         if r.shared::<Checked>().is_some() {
             r.share(Rc::new(Checked::Unread));
         }

@@ -21,7 +21,7 @@ const FAILURE_MILLIS: u64 = 1_000;
 /// Kept keys that lack a token's key are fetched again, at most once in this time.
 const REFETCH_MILLIS: u64 = 10_000;
 
-/// Keys cannot be had; logged.
+/// Keys are unavailable; logged.
 #[derive(Debug)]
 pub struct NoKeys;
 
@@ -96,8 +96,8 @@ fn read(path: &Path) -> Result<(Arc<KeySet>, Stamp), String> {
 }
 
 impl KeyFile {
-    /// Returns the file's keys: kept ones for `keep` milliseconds without a look at the file, and afterwards if the file
-    /// has not changed.
+    /// Returns the file's keys. Cached keys are used for `keep` milliseconds without checking the file, and longer if
+    /// the file is unchanged.
     pub fn keys(&self, r: &mut Request, keep: u64) -> Result<Arc<KeySet>, NoKeys> {
         self.find(r, keep).map_err(|why| {
             r.log(Level::Error, format_args!("{why}"));
@@ -184,7 +184,7 @@ impl Value for KeyRequest {
 }
 
 impl KeyRequest {
-    /// Returns kept keys that are valid, and whether they are old enough to be fetched again for an unknown key.
+    /// Returns valid cached keys; `true`: old enough to be fetched again for an unknown key.
     pub fn kept(&self, keep: u64) -> Option<(Arc<KeySet>, bool)> {
         let now = base::clock::now().0 / 1000;
         let kept = self.kept.as_ref()?;
@@ -196,8 +196,8 @@ impl KeyRequest {
             _ => None,
         }
     }
-    /// Fetches the keys. With `keep`, requests that come meanwhile wait for the result instead of fetching, too. `anew`
-    /// replaces kept keys for a token whose key is not among them; only one request does so at a time.
+    /// Fetches the keys. With `keep`, concurrent requests wait for the result. `anew` replaces cached keys that lack a
+    /// token's key; one request at a time does so.
     pub async fn fetch(&self, r: &mut Request, keep: u64, anew: bool) -> Result<Arc<KeySet>, NoKeys> {
         let Some(kept) = self.kept.as_ref().filter(|_| keep > 0) else {
             return self.ask(r).await;

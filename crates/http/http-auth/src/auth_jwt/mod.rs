@@ -32,7 +32,7 @@ directives! {
         auth_jwt_claim_set: ClaimSet,
         /// Defines a variable: the parameter of the JOSE header found by these names.
         auth_jwt_header_set: HeaderSet,
-        /// Time for which keys of a file or a subrequest are used again. Keys of names with variables are not kept.
+        /// Time for which keys of a file or a subrequest are cached. Keys of file names with variables are not cached.
         auth_jwt_key_cache: Msec = "0",
         /// File with a JWK set, or with a single JWK. Several files and subrequests may be given; a level with any of
         /// them inherits none.

@@ -54,7 +54,7 @@ impl Handler for Ask {
                 return Flow::Status(500);
             }
         };
-        // A session of an earlier location says nothing about this one.
+        // A session of an earlier location does not apply to this one.
         r.share(Rc::new(Known::none()));
         let Some((key, session)) = provider.session_of(r) else {
             if has_alternatives(r) {
@@ -111,7 +111,7 @@ fn has_alternatives(r: &Request) -> bool {
     r.loc().core.conf.satisfy == Satisfy::Any
 }
 
-/// The handler that begins a login when no check has admitted a request (`satisfy any`).
+/// The handler that starts a login if no check admitted the request (`satisfy any`).
 pub struct Login(pub Arc<Gate>);
 
 impl Handler for Login {

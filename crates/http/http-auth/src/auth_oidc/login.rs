@@ -1,4 +1,4 @@
-//! Logins: the redirect to the provider, and the request that comes back from it.
+//! Logins: the redirect to the provider, and the callback.
 //!
 //! Nothing is stored for a login that has begun. Its `state` is encrypted and bound to a cookie of the browser, from which nonce and
 //! code verifier are derived, so that any number of windows may log in at once and strangers can fill no memory.
@@ -16,7 +16,7 @@ use observe::Level;
 use session_engine::upstreams::Resolving;
 use std::sync::Arc;
 
-/// Seconds for a login at the provider; a longer login begins anew.
+/// Maximum seconds of a login at the provider; a longer one starts again.
 const LOGIN_SECONDS: u64 = 3600;
 /// Longest URI in bytes to which a login returns; after a longer one it returns to `/`.
 const RETURN_BYTES_MAX: usize = 2048;
@@ -175,7 +175,7 @@ pub fn argument(query: &[u8], name: &[u8]) -> Result<Option<String>, ()> {
     Ok(found)
 }
 
-/// A request that comes back from the provider, and belongs to a login of this browser.
+/// A callback that belongs to a login of this browser.
 pub struct Return {
     provider: Arc<Provider>,
     origin: String,
@@ -201,7 +201,8 @@ impl Return {
     /// Completes the login.
     pub fn complete(self, r: &mut Request) -> Flow {
         r.incoming.has_secret = true;
-        // A login that took too long, or another window's: begins anew, which a user who is logged in there does not notice.
+        // A login that timed out, or of another window: starts again, without a prompt if the user is logged in at the
+        // provider.
         if clock::unix_millis() / 1000 > self.began.saturating_add(LOGIN_SECONDS) {
             return self.go_back(r);
         }

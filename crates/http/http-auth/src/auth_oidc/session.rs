@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Seconds before the end of an access token in which it is refreshed: at most, and as a part of its lifetime.
 const AHEAD_MAX: u64 = 60;
 const AHEAD_PART: u64 = 5;
-/// Seconds for which a session goes on with its old tokens after a refresh failed because of the provider.
+/// Seconds for which a session continues with its old tokens after the provider failed to refresh them.
 const RETRY_SECONDS: u64 = 30;
 /// Sessions of one `sid` that a front-channel logout ends: the latest ones.
 const SESSIONS_OF_SID_MAX: usize = 16;
@@ -37,7 +37,6 @@ pub struct Session {
     pub until: u64,
 }
 
-/// The cookie of a request with this name.
 pub fn cookie(r: &Request, name: &str) -> Option<Vec<u8>> {
     let lines = r.headers().filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
     let found = lines.map(|(_, value)| value).find_map(|value| find_cookie(value, name.as_bytes()));
@@ -120,7 +119,6 @@ impl Provider {
         state::digest(&[b"sid", self.name.as_bytes(), self.issuer.as_bytes(), sid.as_bytes()])
     }
 
-    /// Finds a session.
     pub fn find(&self, key: &str) -> Option<Session> {
         let now = base::clock::unix_millis();
         let session = self.store()?.find(key.as_bytes(), now, Session::parse)??;
@@ -188,7 +186,7 @@ impl Provider {
         }
     }
 
-    /// Refreshes a session. If the provider fails, the session goes on for a while with the tokens that it has.
+    /// Refreshes a session. If the provider fails, the session continues for a while with its old tokens.
     ///
     /// # Errors
     /// See [`Trouble`]; the session has ended unless it is [`Trouble::Unavailable`].

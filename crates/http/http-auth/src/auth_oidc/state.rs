@@ -24,7 +24,7 @@ pub struct Fetched<T> {
 
 /// See the module's documentation.
 pub struct State {
-    /// Seals and derives the secrets of logins. New in each process: a login that spans a restart begins anew.
+    /// Seals and derives the secrets of logins. Random per process: a login that spans a restart starts again.
     secret: [u8; 32],
     pub metadata: ArcSwapOption<Fetched<Arc<Metadata>>>,
     pub keys: ArcSwapOption<Fetched<Arc<KeySet>>>,

@@ -35,7 +35,7 @@ directives! {
         gzip_http_version: MinVersion = "1.1",
         /// Conditions under which responses to proxied requests (with `Via`) are compressed.
         gzip_proxied: Proxied = "off",
-        /// Regular expressions; clients whose `User-Agent` matches get no compressed responses.
+        /// Regular expressions for `User-Agent`. Matching clients get uncompressed responses.
         gzip_disable: Disabled,
         /// Adds `Vary: Accept-Encoding` to responses that can be compressed.
         gzip_vary: Flag = "off",

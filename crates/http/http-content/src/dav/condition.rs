@@ -2,7 +2,7 @@
 
 use super::locks::Token;
 
-/// Conditions per field at most.
+/// Maximum number of conditions per field.
 const CONDITIONS_MAX: usize = 128;
 const SCHEME: &[u8] = b"urn:uuid:";
 

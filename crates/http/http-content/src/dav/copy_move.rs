@@ -221,7 +221,7 @@ impl Job {
         work.keep_properties(source, target);
         if self.moving {
             if work.lines.iter().any(|(level, _)| *level <= Level::Error) {
-                // nginx would remove what it failed to copy.
+                // nginx would remove a directory that it failed to copy.
                 return Err(500);
             }
             work.delete(&self.source, true)?;

@@ -23,7 +23,7 @@ pub struct Work {
     pub ht_names_hidden: bool,
 }
 
-/// Lines that a request logs at most; a tree may have many undeletable files.
+/// Maximum number of lines that a request logs; a tree may have many undeletable files.
 const LINES_MAX: usize = 100;
 
 /// Runs a job on the pool and logs its messages. Fails with the request's status.

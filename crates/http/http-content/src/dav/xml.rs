@@ -4,7 +4,7 @@ use super::dead::Change;
 use roxmltree::{Document, Node, ParsingOptions};
 
 pub const DAV: &str = "DAV:";
-/// Elements and texts per body at most.
+/// Maximum number of elements and texts per body.
 const NODES_MAX: u32 = 4096;
 /// Requested properties at most.
 const PROPERTIES_MAX: usize = 256;

@@ -1,4 +1,5 @@
-//! Cache of parsed .htaccess files, valid while the file cache (which watches them) has an equal file.
+//! Cache of parsed .htaccess files per thread. An entry is valid while the file cache, which watches the file, reports
+//! it unchanged.
 
 use htaccess::settings::{self, File};
 use http_engine::files::{FileEntry, Kind};
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-/// Files cached per thread; beyond, all are dropped.
+/// Maximum number of files cached per thread; the next one empties the cache.
 const FILES_MAX: usize = 4_096;
 
 pub enum FileAnswer {

@@ -1,6 +1,6 @@
-//! htaccess: reads and obeys Apache's .htaccess files at run time; the crate `htaccess` has language and rewriting.
-//! `walk.rs` finds directories, `files.rs` caches files, `request.rs` maps variables, `response.rs` applies settings.
-//! An unreadable or invalid file causes a 500 and a log line: serving what it protects would be worse.
+//! htaccess: applies Apache's .htaccess files to requests; the crate `htaccess` parses and evaluates them. `walk.rs`
+//! finds directories, `files.rs` caches files, `request.rs` maps variables, `response.rs` applies settings. An
+//! unreadable or invalid file causes a 500 and a log line, because serving the files that it protects would be worse.
 
 mod files;
 mod request;

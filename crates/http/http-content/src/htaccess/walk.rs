@@ -5,7 +5,7 @@ use http_engine::path::FilePath;
 use http_engine::values::Alias;
 use http_engine::{Request, special};
 
-/// Directories on a path at most.
+/// Maximum number of directories on a path.
 const FOLDERS_MAX: usize = 128;
 
 pub struct Walk {

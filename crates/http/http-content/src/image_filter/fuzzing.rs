@@ -4,7 +4,7 @@ use super::change::Wish;
 use super::head::{self, ImageFormat};
 use super::picture::{Output, change, pixels};
 
-/// Pixels of a fuzzed image at most; the real bound is not under test.
+/// Maximum number of pixels of a fuzzed image; the real bound is not under test.
 const PIXELS_MAX: u64 = 1 << 20;
 
 /// Panics unless a decodable file, reduced, stays an image of its format.

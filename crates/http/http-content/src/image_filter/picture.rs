@@ -13,7 +13,7 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
-/// Pixels of an image at most: 160 MB as RGBA.
+/// Maximum number of pixels of an image: 160 MB as RGBA.
 pub const PIXELS_MAX: u64 = 40_000_000;
 /// Longest side in pixels.
 const SIDE_MAX: u32 = 65_535;

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 const TYPE_BYTES_MAX: u64 = 1024;
-/// Boxes of a file at most.
+/// Maximum number of boxes of a file.
 const BOXES_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct Cut {
     /// Milliseconds; 0: to the end.
     pub length: u64,
     pub key_frame: bool,
-    /// Bytes of `moov` at most.
+    /// Maximum number of bytes of `moov`.
     pub tables_max: u64,
 }
 

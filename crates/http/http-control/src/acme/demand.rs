@@ -141,7 +141,7 @@ impl Line {
 /// A decision about a name, for some seconds of the steady clock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// A handshake has asked; the control thread decides.
+    /// A handshake requested the name; the control thread decides.
     Asked,
     Serving,
     Refused(i64),
@@ -218,7 +218,7 @@ static NAMES_OF_ALL: LazyLock<RwLock<HashMap<Id, Arc<Name>>>> = LazyLock::new(Rw
 static QUEUE: Mutex<VecDeque<Asked>> = Mutex::new(VecDeque::new());
 static CAME: LazyLock<tokio::sync::Notify> = LazyLock::new(tokio::sync::Notify::new);
 
-/// A name that a handshake has asked for.
+/// A name requested by a handshake.
 pub struct Asked {
     pub demand: Arc<OnDemand>,
     pub text: String,
@@ -254,7 +254,7 @@ pub fn forget_unused(demands: &[Arc<OnDemand>]) {
     names.retain(|(id, _), name| {
         let keep = demands.iter().any(|demand| demand.id == *id) && name.is_valid();
         if !keep {
-            // A handshake that waits asks again.
+            // A waiting handshake asks again.
             name.fail(0);
         }
         keep

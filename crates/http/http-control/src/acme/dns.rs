@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// Milliseconds for a program: by default, and at most.
 const HOOK_MILLIS: u64 = 120_000;
 const HOOK_MILLIS_MAX: u64 = 3_600_000;
-/// Pause between two looks at a running program.
+/// Interval between checks of a running program.
 const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of a program's messages for the log.
 const SAID_MAX: usize = 1024;
@@ -68,7 +68,7 @@ impl Hook {
 /// `dns_update`
 pub struct Updates {
     server: SocketAddr,
-    /// `None`: the server is asked for the zone of a name.
+    /// `None`: queries the server for the zone of a name.
     zone: Option<String>,
     key: Option<Key>,
 }

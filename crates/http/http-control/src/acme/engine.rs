@@ -43,7 +43,7 @@ pub fn demands(plan: &HttpPlan) -> Vec<Arc<OnDemand>> {
     all
 }
 
-/// Returns the certificate to begin with, and whether it is a placeholder.
+/// Returns the initial certificate; `true`: a placeholder.
 fn first(ordered: &Ordered) -> Option<(Issued, bool)> {
     let issuer = ordered.issuers.first()?;
     let folder = issuer.state_path.clone().map(Folder);
@@ -66,7 +66,7 @@ fn first(ordered: &Ordered) -> Option<(Issued, bool)> {
         && let Ok(made) = issue_locally(issuer, folder.as_ref(), &order_of(ordered, issuer, None), life)
     {
         if let Some(folder) = folder {
-            // Otherwise it is ordered anew at the next start.
+            // Otherwise it is ordered again at the next start.
             let _ = folder.store(&stem, &made);
         }
         return Some((made, false));

@@ -81,7 +81,7 @@ pub async fn order(job: Rc<Job>, desk: Rc<Desk>, replaces: Option<String>, statu
                 return Outcome::Locked(why);
             }
         };
-        // The one who had the lock may have ordered.
+        // The previous owner of the lock may have ordered.
         if !wanted && adopt(&job, &store.folder).await {
             return Outcome::Adopted;
         }
@@ -104,7 +104,7 @@ pub async fn order(job: Rc<Job>, desk: Rc<Desk>, replaces: Option<String>, statu
     }
     if let Some(store) = &job.store {
         let (folder, stem) = (store.folder.clone(), job.stem.clone());
-        // For operators only; a failure is told with the certificate's.
+        // For operators only; a failure is reported with the certificate's.
         let _ = blocking(move || folder.store_status(&stem, &status)).await;
     }
     let issued = match desk.issue(&order_of(&job.identifiers, job.key, &desk.issuer, replaces)).await {

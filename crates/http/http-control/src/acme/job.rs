@@ -75,7 +75,7 @@ pub struct Job {
     pub served_by: Cell<Option<usize>>,
     /// The last failure and its time, until an order succeeds.
     pub error: RefCell<Option<(String, i64)>>,
-    /// An operator has asked for an order.
+    /// An operator requested an order.
     pub wanted: Cell<bool>,
     pub on_demand: Option<(Arc<OnDemand>, Arc<Name>)>,
 }

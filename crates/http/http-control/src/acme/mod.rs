@@ -1,7 +1,7 @@
 //! acme (nginx: `ngx_http_acme_module`): certificates that are ordered and renewed by ACME.
 //!
-//! `issuer.rs` and `order.rs` read the directives, `certificates.rs` keeps what was issued, `challenges.rs` answers authorities,
-//! `engine.rs` orders and renews on the control thread. The crate `acme` speaks the protocol.
+//! `issuer.rs` and `order.rs` read the directives, `certificates.rs` stores certificates, `challenges.rs` answers
+//! authorities, `engine.rs` orders and renews on the control thread. The crate `acme` implements the protocol.
 
 mod angie;
 mod certificates;
@@ -47,9 +47,10 @@ directives! {
         /// Orders and renews a certificate for the server's names, or for these identifiers. `$acme_certificate` and
         /// `$acme_certificate_key` are its values for `ssl_certificate` and `ssl_certificate_key`.
         acme_certificate: order::Line,
-        /// Orders certificates for names that clients send (SNI) and the configuration does not have. `ask`: a URL that is asked
-        /// about each name, with the parameter `domain`; a status of 200 to 299 permits it. `rate`: orders, ten in a minute by
-        /// default. `max`: names with a certificate in memory, 1000 by default. The handshake waits for the certificate.
+        /// Orders certificates on demand, for names that clients send (SNI) and the configuration does not list. `ask`:
+        /// URL that decides about a name, requested with the parameter `domain`; a status of 200 to 299 permits the
+        /// name. `rate`: maximum rate of orders (default: `10r/m`). `max`: names in memory (default: 1000). The
+        /// handshake waits for the certificate.
         acme_on_demand: demand::Line,
         /// Defines a client of an ACME server, with one certificate for the names of all servers with `acme NAME`:
         /// `$acme_cert_NAME` and `$acme_cert_key_NAME`. Keys and certificates are in `acme_client_path/NAME`.
@@ -140,7 +141,7 @@ impl Listed {
     pub fn status(&self) -> Option<serde_json::Value> {
         serde_json::from_str(&self.folder.as_ref()?.status(&self.stem)?).ok()
     }
-    /// Asks the running server to order the certificate anew.
+    /// Requests an order of the certificate from the running server.
     ///
     /// # Errors
     /// Nothing is stored, or the file system refuses.
@@ -283,7 +284,7 @@ impl Feature for Acme {
         if block.context != Contexts::server {
             return Ok(());
         }
-        // Any server may be the one that an authority asks.
+        // An authority may connect to any server.
         if !block.cx.get::<Issuers>().all().is_empty() || !block.cx.get::<Clients>().0.is_empty() {
             block.handle(HandlerOrder::ServerChallenge, Arc::new(challenges::Answer));
         }

@@ -1,5 +1,5 @@
-//! Runs the orders of a plan, as the agenda decides: several at a time, one for each certificate, with its next issuer when one
-//! fails. Takes the wishes of operators and the names that handshakes have asked for.
+//! Runs the orders of a plan, as the agenda decides: several at a time, one per certificate, with the next issuer after
+//! a failure. Receives orders from operators and names from handshakes.
 
 use super::demand::{self, Asked, Name, OnDemand};
 use super::desk::{Desk, Failed, ORDERS_MAX, blocking};
@@ -41,7 +41,6 @@ const PATIENCE: i64 = 10;
 const DEMAND_TRIES_MAX: u32 = 3;
 const DEMAND_PAUSE: i64 = 3600;
 
-/// Returns the limits of an issuer.
 fn limits(issuer: &Issuer) -> Limits {
     let retry = issuer.habits.map(|habits| habits.retry.unwrap_or(NEVER));
     Limits { orders_max: ORDERS_MAX, retry }
@@ -175,7 +174,8 @@ impl Office {
             match by {
                 None => job.served_by.set(Some(job.home)),
                 Some(Some(by)) => job.served_by.set(Some(by)),
-                // By a server that is not configured any more, a staging one say: it serves until there is a new one.
+                // Issued by a server that is no longer configured, such as a staging server: used until there is a new
+                // one.
                 Some(None) => at = 0,
             }
         }
@@ -230,7 +230,7 @@ impl Office {
         let window = window.map_or(SLEEP_MOST, |(due, _)| due.saturating_sub(at.steady).max(0));
         let idle = self.agenda.idle_for(at, SLEEP_MOST).min(window);
         let most = if self.stores.is_empty() { SLEEP_MOST as u64 } else { LOOK_SECONDS };
-        // Something that is due and has no place yet begins when a task ends.
+        // Due orders without a free slot start when a task ends.
         let limit = match u64::try_from(idle).unwrap_or(0) {
             0 => 1,
             seconds => seconds.min(most),
@@ -470,7 +470,7 @@ impl Office {
                 }
                 Ok(())
             });
-            // Later ones are told of in the log.
+            // Later failures are only logged.
             let _ = stored.await;
             Outcome::Told
         });
@@ -507,7 +507,7 @@ impl Office {
         }
     }
 
-    /// Begins the questions about names that handshakes have asked for.
+    /// Starts the requests to `ask` URLs for names that handshakes requested.
     fn take_asked(&mut self) {
         while self.running.count(Work::is_question) < ASKS_MAX {
             let Some(asked) = demand::take() else { return };
@@ -590,7 +590,7 @@ impl Office {
         true
     }
 
-    /// Forgets the name that was used longest ago, if there are as many as there may be. Its files stay.
+    /// Drops the least recently used name if the maximum is reached. Its files stay.
     fn make_room(&mut self, demand: &OnDemand) {
         let own: Vec<_> = self.on_demand.iter().filter(|((id, _), _)| id == demand.id()).collect();
         if own.len() < demand.max {
@@ -612,7 +612,7 @@ impl Office {
         let Some((demand, name)) = &job.on_demand else { return };
         let text = job.name();
         self.on_demand.remove(&(Arc::clone(demand.id()), text.clone()));
-        // A name that failed stays in the table: it is not asked for again at once.
+        // A failed name stays in the table, so that it is not tried again at once.
         match name.is_valid() {
             true => demand::forget(demand, &text),
             false => name.refuse_if_asked(demand::REFUSED),

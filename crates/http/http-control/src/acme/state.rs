@@ -199,7 +199,7 @@ const AUTHORITY_LOCK: &str = "local-authority.lock";
 const STATUS: &str = ".status";
 /// Ending of a file that asks the running server for an order.
 const RENEW: &str = ".renew";
-/// Files of a folder that a search for requests looks at.
+/// Maximum number of files that a search for requests examines.
 const ENTRIES_MAX: usize = 100_000;
 /// Seconds after its end for which a certificate on demand stays.
 const ENDED: i64 = 7 * 86_400;
@@ -214,7 +214,7 @@ impl Folder {
         self.read(&format!("{stem}{STATUS}"))
     }
 
-    /// Asks the running server to order a certificate anew.
+    /// Requests an order of a certificate from the running server.
     pub fn request(&self, stem: &str) -> std::io::Result<()> {
         File::create(self.0.join(format!("{stem}{RENEW}"))).map(drop)
     }

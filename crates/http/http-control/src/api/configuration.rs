@@ -28,7 +28,7 @@ pub enum What {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     pub dry_run: bool,
-    /// One of these generations must be in force.
+    /// One of these generations must be active.
     pub if_match: Option<Vec<u64>>,
 }
 
@@ -72,7 +72,7 @@ impl Refusal {
 /// The answer of the master.
 pub struct Reply {
     pub result: Result<Value, Refusal>,
-    /// Compares a rehearsed configuration with the one in force. Takes long for large ones.
+    /// Compares a rehearsed configuration with the active one. Slow for large ones.
     pub diff: Option<Box<dyn FnOnce() -> Value + Send>>,
 }
 
@@ -118,7 +118,6 @@ pub(super) struct Present {
     pub inventory: Arc<Inventory>,
 }
 
-/// Tells whether a plan has an API.
 pub fn has_api(plan: &HttpPlan) -> bool {
     plan.ext::<Present>().is_some()
 }

@@ -10,7 +10,7 @@ use http_engine::HttpPlan;
 /// Returns the status.
 ///
 /// # Panics
-/// A status or a path is not what it may be.
+/// A status or a path is invalid.
 pub fn api(plan: &HttpPlan, data: &[u8]) -> u16 {
     let Some(present) = plan.ext::<Present>() else { return 0 };
     let (first, rest) = data.split_first().unwrap_or((&0, &[]));

@@ -1,8 +1,8 @@
 //! api (nginx: `ngx_http_api_module` of the commercial edition): the state of the server as JSON, and changes of
 //! key-value pairs and of servers of groups; below `/tidegate/` the configuration (`own.rs`).
 //!
-//! `path.rs` parses the URI, `run.rs` answers. All requests are answered by one thread of their own, one after the
-//! other: collecting numbers and writing files delays no worker, and changes have one writer.
+//! `path.rs` parses the URI, `run.rs` responds. A separate thread handles all requests in order: collecting numbers and
+//! writing files delays no worker, and changes have one writer.
 
 mod answer;
 mod ask;
@@ -46,13 +46,13 @@ use std::sync::{Arc, OnceLock};
 
 directives! {
     pub struct ApiConf from ApiInput {
-        /// Responds with the state of the server as JSON, versions 1 to 9 of the API that nginx's commercial edition
-        /// defines. `write=on` permits changes of key-value pairs and of servers of groups with `zone`, resets of
-        /// counters, and another level of the error logs until the next reload. Below `/tidegate/1/`,
-        /// `config=read` shows the configuration as a tree with the place of each directive, and `config=write`, with
-        /// `write=on`, replaces it: checked, compared, durable, in force before the answer; `keep` configurations (10) are
-        /// kept, and any of them can be put in force again. Restrict access with `allow` and `deny`, and
-        /// configurations with authentication.
+        /// Responds with the state of the server as JSON, in versions 1 to 9 of the API of nginx's commercial edition.
+        /// `write=on` permits changes of key-value pairs and of servers of groups with `zone`, resets of counters, and
+        /// error log levels that last until the next reload. Below `/tidegate/1/`, `config=read` returns the
+        /// configuration as a tree with the line of each directive; `config=write` (with `write=on`) also replaces it.
+        /// A new configuration is checked, stored and active before the response; `keep` configurations (10) are
+        /// stored, and each can be activated again. Restrict access with `allow` and `deny`, and configurations with
+        /// authentication.
         /// Differs: `write=on` on an address that is not local requires access rules or authentication; `PUT` replaces
         /// all servers of a group at once; `If-Match` and `dry_run` protect changes; values that are not counted are
         /// left out; `config` and `keep` are Tidegate's.

@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 pub const UNKNOWN_HOST: &str = "The dashboard answers for addresses, for localhost and for the names of its server.\n\
                                 Add this host to \"server_name\".\n";
 
-/// Tells whether a browser sends a change of the API for a page of another site, or for a page that had its own name
-/// resolve to this server (DNS rebinding). Programs send neither `Origin` nor `Sec-Fetch-Site`.
+/// Detects a change of the API that a browser sends for a page of another site, or for a page whose own name resolves
+/// to this server (DNS rebinding). Programs send neither `Origin` nor `Sec-Fetch-Site`.
 pub fn is_foreign(r: &Request, names: &[String]) -> bool {
     let (site, origin) = (field(r, b"sec-fetch-site"), field(r, b"origin"));
     is_foreign_of(site, origin, field(r, b"host"), || is_known_host(&r.target.host, names))
@@ -31,8 +31,8 @@ fn is_foreign_of(
     }
 }
 
-/// Tells whether a host is an address, `localhost`, or among the names of the server. Other names may be those of a page
-/// that had its own name resolve to this server (DNS rebinding).
+/// Tells whether a host is an address, `localhost`, or a name of the server. Other names may be those of a page whose
+/// name resolves to this server (DNS rebinding).
 pub fn is_known_host(host: &[u8], names: &[String]) -> bool {
     let host = String::from_utf8_lossy(host).to_ascii_lowercase();
     let literal = host.trim_matches(['[', ']']);

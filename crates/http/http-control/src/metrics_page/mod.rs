@@ -1,5 +1,5 @@
-//! metrics: a location that exposes all metrics (crate `metrics`, docs/metrics.md). Pages are made by a thread of their
-//! own, one after the other: adding up a thousand zones delays no worker.
+//! metrics: a location that exposes all metrics (crate `metrics`, docs/metrics.md). A separate thread makes the pages
+//! in order, so that adding up a thousand zones delays no worker.
 
 mod format;
 mod negotiation;

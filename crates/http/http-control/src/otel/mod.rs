@@ -106,7 +106,6 @@ impl Value for SpanAttributes {
 #[derive(Default)]
 struct Current(Option<Arc<Exporter>>);
 
-/// The feature.
 pub struct OtelFeature;
 
 impl Feature for OtelFeature {

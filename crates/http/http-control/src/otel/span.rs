@@ -11,7 +11,7 @@ use otlp::Exporter;
 use otlp::proto::{CLIENT, SERVER, Span};
 use std::sync::Arc;
 
-/// Bits of `Span.flags`: sampled, and what is known of where the parent is (`SpanFlags`).
+/// Bits of `Span.flags`: sampled, and the parent's location if known (`SpanFlags`).
 const SAMPLED: u32 = 1;
 const KNOWS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;

@@ -1,8 +1,8 @@
 //! prometheus, `prometheus_template` (Angie: `ngx_http_prometheus_module`): metrics with names and labels that the
 //! configuration defines, over the tree of statistics (`tree.rs`).
 //!
-//! The tree is collected and searched by a thread of its own; names and values of samples, which may have any variables,
-//! are computed by the request's thread, a few at a time.
+//! A separate thread collects and searches the tree. The request's thread computes names and values of samples, which
+//! may have any variables, a few at a time.
 
 mod template;
 mod tree;

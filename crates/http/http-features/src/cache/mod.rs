@@ -121,8 +121,8 @@ fn plan(settings: Settings, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
 
 directives! {
     pub struct MemoryConf from MemoryInput {
-        /// Memory for cached responses of up to 64 KB that are requested often, over all caches: they are served
-        /// without file access. Longer responses keep their file open instead, up to an eighth of the process's
+        /// Memory for frequently requested cached responses of up to 64 KB, shared by all caches. They are served
+        /// without file access. For longer responses the file is kept open instead, up to an eighth of the process's
         /// descriptors. `off`: every response is read from its file.
         tidegate_response_memory: Bytes = "64m",
     }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Items of a loop at most.
+/// Maximum number of items of a loop.
 const ITEMS_MAX: usize = 10_000;
 
 pub struct EchoAnswer {

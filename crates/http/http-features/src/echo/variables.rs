@@ -10,7 +10,7 @@ pub struct Timer(pub Instant);
 pub struct Item(pub Vec<u8>);
 
 pub static ALL: &[Builtin] = &[
-    Builtin::one("echo_it", item, "The part of the string that `echo_foreach_split` is at."),
+    Builtin::one("echo_it", item, "The current part of the string of `echo_foreach_split`."),
     Builtin::one(
         "echo_timer_elapsed",
         |r, out| {

@@ -1,5 +1,5 @@
-//! FastCGI (nginx: `ngx_http_fastcgi_module`). `record.rs` has the protocol, `http_upstream::cgi` what uwsgi and SCGI
-//! share.
+//! FastCGI (nginx: `ngx_http_fastcgi_module`). `record.rs` implements the protocol; `http_upstream::cgi` is shared with
+//! uwsgi and SCGI.
 
 pub mod record;
 

@@ -57,7 +57,7 @@ impl Packing for Pairs {
     }
 }
 
-/// Expands a length to four bytes, moving what follows.
+/// Expands a length to four bytes and moves the following bytes.
 #[inline(never)]
 fn lengthen(place: usize, length: usize, out: &mut Vec<u8>) {
     out.splice(place..=place, long(length));

@@ -5,7 +5,7 @@ use conf_schema::{Area, Problem, Table, directives};
 use http_engine::forwarded::Trusted;
 use http_engine::{BlockPlan, Feature, HttpBuild, Request};
 use http_upstream::located::{self, Proxies};
-use session_engine::geoip2::{Client, Databases};
+use session_engine::geoip2::{Databases, GeoipClient};
 use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct Trust {
 
 pub struct Geoip2Feature;
 
-impl Client for Geoip2Feature {
+impl GeoipClient for Geoip2Feature {
     type Of = Request;
     fn address(r: &Request) -> Option<IpAddr> {
         let trust = r.plan().ext::<Trust>()?;

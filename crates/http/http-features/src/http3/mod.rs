@@ -32,8 +32,8 @@ directives! {
         /// round-trip time instead, and is several times faster on paths that lose packets at random (mobile and wireless networks), at some
         /// cost to other traffic there; `reno` is RFC 9002's. A listener has the value of its default server.
         quic_congestion_control: Control = "cubic",
-        /// Sends several datagrams with one system call, where the network card or the kernel splits them. A system that refuses this gets single
-        /// datagrams.
+        /// Sends several datagrams with one system call (generic segmentation offload); the network card or the kernel
+        /// splits them. Tidegate sends single datagrams if the system does not support this.
         /// Differs: the default is "on".
         quic_gso: Flag = "on",
         /// File with a secret for address validation tokens and stateless resets, so that they stay valid over restarts. Without it, a random

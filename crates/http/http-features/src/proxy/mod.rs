@@ -86,12 +86,12 @@ http_upstream::pass_directives! {
         proxy_method: Template,
         /// Replaces the request body.
         proxy_set_body: Template,
-        /// HTTP version for connections to the server. 3 (Angie's value) is HTTP/3 over QUIC: it needs an `https://` URL, and a health check
-        /// (`check`) then asks the server over TCP.
+        /// HTTP version for connections to the server. `3` (an extension of Angie) is HTTP/3 over QUIC and needs an
+        /// `https://` URL. Health checks (`check`) then use TCP.
         proxy_http_version: HttpVersion = "1.1",
         /// Passes trailer fields of responses to the client.
         proxy_pass_trailers: Flag = "off",
-        /// Bounds the table of hidden fields; ours needs no tuning, the value is checked and has no effect.
+        /// Size of nginx's hash table of hidden header fields. The value is checked and has no effect.
         proxy_headers_hash_max_size: conf_schema::value::Number = "512",
         /// As `proxy_headers_hash_max_size`.
         proxy_headers_hash_bucket_size: conf_schema::value::Number = "64",

@@ -169,7 +169,7 @@ pub enum FlagWord {
     Computed(Template),
 }
 
-/// Attribute and text of a flag, and whether it is set or removed.
+/// Attribute and text of a flag; `true` sets it, `false` removes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CookieFlag {
     attribute: &'static str,

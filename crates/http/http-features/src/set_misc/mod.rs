@@ -61,7 +61,7 @@ directives! {
         set_base32_alphabet: Alphabet,
         /// Encodes a value in hexadecimal.
         set_encode_hex: Lines,
-        /// Decodes hexadecimal; invalid input gets 500.
+        /// Decodes a hexadecimal string. Invalid input is answered with 500.
         set_decode_hex: Lines,
         /// Random number in a range, bounds included. Not suitable for secrets.
         set_random: Lines,

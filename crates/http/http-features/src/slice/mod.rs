@@ -27,7 +27,7 @@ directives! {
 pub struct SliceFeature;
 
 static VARIABLES: &[Builtin] =
-    &[Builtin::one("slice_range", slice_range, "The range of the slice that is asked for: `bytes=0-1048575`.")];
+    &[Builtin::one("slice_range", slice_range, "Range of the requested slice: `bytes=0-1048575`.")];
 
 impl Feature for SliceFeature {
     fn table(&self) -> Table {

@@ -54,7 +54,7 @@ const TIME_FORM: &str = "%A, %d-%b-%Y %H:%M:%S %Z";
 
 static VARIABLES: &[Builtin] = &[
     Builtin::one("date_local", |r, out| date(r, true, out), "Local time in the form that `config timefmt` sets."),
-    Builtin::one("date_gmt", |r, out| date(r, false, out), "The same, GMT."),
+    Builtin::one("date_gmt", |r, out| date(r, false, out), "GMT in the form that `config timefmt` sets."),
 ];
 
 fn date(r: &mut Request, local: bool, out: &mut Vec<u8>) -> bool {

@@ -6,7 +6,7 @@ use observe::Level;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Variables per request at most.
+/// Maximum number of variables per request.
 const VARIABLES_MAX: usize = 10_000;
 /// Maximum total size of a request's blocks.
 const BLOCK_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -122,7 +122,7 @@ static VARIABLES: &[Builtin] = &[
         |r, out| told(r, out, |told| told.status),
         "The status that the reported upload ended with.",
     ),
-    Builtin::one("uploadprogress_callback", callback, "The function that a report names for JSONP."),
+    Builtin::one("uploadprogress_callback", callback, "The JSONP function of a report."),
 ];
 
 fn told(r: &mut Request, out: &mut Vec<u8>, of: impl Fn(&UploadVariables) -> u64) -> bool {

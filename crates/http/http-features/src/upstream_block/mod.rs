@@ -56,8 +56,8 @@ directives! {
         /// Counts every server of the group in `metrics`. The state of a group is always shared by all threads; name
         /// and size are checked.
         zone: Zone,
-        /// Keeps the servers of the group in this file, which `api` writes and every start reads. Requires `zone`, and
-        /// excludes `server`.
+        /// File that stores the servers of the group. `api` writes it, and every start reads it. Requires `zone`, and
+        /// cannot be combined with `server` lines.
         state: StateValue,
         /// Name servers for the names of this group, instead of those of the http block.
         resolver: ResolverLine,

@@ -83,8 +83,8 @@ impl Value for MarkValue {
 
 static VARIABLES: &[Builtin] = &[
     Builtin::one("uid_got", got, "The cookie's name and the number that the client sent."),
-    Builtin::one("uid_set", set, "The cookie's name and the number that is being set."),
-    Builtin::one("uid_reset", reset, "Set it to anything but 0 to have a new cookie made; `log` notes the old one.")
+    Builtin::one("uid_set", set, "The cookie's name and the number that the response sets."),
+    Builtin::one("uid_reset", reset, "Any value other than 0 replaces the cookie; `log` also logs the old one.")
         .settable(set_reset),
 ];
 

@@ -1,5 +1,5 @@
-//! uwsgi (nginx: `ngx_http_uwsgi_module`): a packet of parameters, then the body; the response ends with the
-//! connection.
+//! uwsgi (nginx: `ngx_http_uwsgi_module`): sends a packet of parameters and the request body; the response ends with
+//! the connection.
 
 use conf_schema::value::{List, Number, Own, Text};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
@@ -34,11 +34,11 @@ http_upstream::pass_directives! {
         /// Passes a parameter to the uwsgi server. A block with its own `uwsgi_param` lines inherits none.
         /// Differs: as `fastcgi_param`.
         uwsgi_param: List<ParamLine>,
-        /// First modifier of the uwsgi packet: the type of the request.
+        /// First modifier of the uwsgi packet, which selects the type of the request.
         uwsgi_modifier1: Number = "0",
         /// Second modifier of the uwsgi packet.
         uwsgi_modifier2: Number = "0",
-        /// Text sent after the parameters.
+        /// Text sent after the parameters, before the request body.
         uwsgi_string: Text,
     }
 }
@@ -46,7 +46,7 @@ http_upstream::pass_directives! {
 static SCHEME: Scheme =
     Scheme { plain: "uwsgi", secure: Some("suwsgi"), written: false, ports: (0, 0), has_uri: false };
 
-/// Response fields for the proxy only.
+/// Response fields that are not passed to the client.
 const HIDDEN: &[&str] =
     &["x-accel-expires", "x-accel-redirect", "x-accel-limit-rate", "x-accel-buffering", "x-accel-charset"];
 
@@ -95,7 +95,7 @@ impl Feature for Uwsgi {
     }
 }
 
-/// uwsgi's parameters: name and value, each after its two-byte length.
+/// Encoding of uwsgi parameters: name and value, each preceded by its two-byte length.
 struct Words;
 
 impl Packing for Words {
@@ -135,7 +135,7 @@ impl Protocol for Spoken {
         let start = out.len();
         self.params.write(r, out);
         out.extend_from_slice(&self.text);
-        // A word too long for its length also exceeds this one.
+        // A parameter whose length does not fit into two bytes also exceeds this limit.
         let size = out.len() - start;
         let Ok(length) = u16::try_from(size) else {
             r.log(Level::Alert, format_args!("uwsgi request is too big: {size}"));
@@ -147,7 +147,7 @@ impl Protocol for Spoken {
         Ok(true)
     }
     fn may_stream(&self, length: BodyLength) -> bool {
-        // The protocol cannot end a body of unknown length.
+        // The protocol cannot mark the end of a body of unknown length.
         length != BodyLength::Chunked
     }
 }

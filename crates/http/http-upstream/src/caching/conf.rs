@@ -3,7 +3,7 @@
 use super::paths::CachePath;
 use cache::freshness::Valid;
 use cache::zone::Pace;
-use cache::{Limits, Place, Zone};
+use cache::{CacheRoot, Limits, Zone};
 use conf_schema::value::{Flag, parse_msec, parse_offset, parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Template;
@@ -194,7 +194,7 @@ impl Value for PathLine {
                 Problem::says(format!("the same path name \"{}\" is used by another cache", root.display())).at(0)
             );
         }
-        let place = Place { root, levels: read.levels };
+        let place = CacheRoot { root, levels: read.levels };
         let id = [place.root.as_os_str().as_encoded_bytes(), b"\0", &place.levels].concat();
         let make = || Zone::new(&zone_name, place, bytes);
         let zone = crate::zones::state(KIND, &zone_name, bytes, &id, make);
@@ -358,7 +358,7 @@ macro_rules! cache_directives {
                 /// 152.
                 /// Differs: a stored response that came without a length is sent with one.
                 $cache: $crate::caching::conf::CacheName = "off",
-                /// Key of a response: requests with equal keys get the same response.
+                /// Cache key. Requests with equal keys get the same response.
                 $key: http_engine::Template,
                 /// Freshness of responses by status, unless they state it themselves.
                 $valid: $crate::caching::conf::ValidTimes,
@@ -372,8 +372,8 @@ macro_rules! cache_directives {
                 $purge: $crate::caching::conf::Conditions,
                 /// Lets only one request at a time fetch a missing response.
                 $lock: conf_schema::value::Flag = "off",
-                /// Maximum time that other requests wait for it; then they are passed to the server, and their
-                /// responses are not stored.
+                /// Maximum time that other requests wait for that response. They are then passed to the server, and
+                /// their responses are not stored.
                 $lock_timeout: conf_schema::value::Msec = "5s",
                 /// Time after which the next waiting request is passed to the server.
                 $lock_age: conf_schema::value::Msec = "5s",
@@ -389,13 +389,14 @@ macro_rules! cache_directives {
                 $methods: $crate::caching::conf::Methods,
                 /// Offset beyond which range requests are passed to the server and their responses are not stored.
                 $max_range: conf_schema::value::Offset,
-                /// Follows RFC 9111 where nginx does not: ages (with those at arrival), `Cache-Control` of requests
-                /// (`no-cache`, `no-store`, `max-age`, `min-fresh`, `max-stale`, `only-if-cached`), heuristic freshness
-                /// (a tenth of the time since `Last-Modified`, at most a day), invalidation by unsafe methods with
-                /// `Location` and `Content-Location` of the same host and location, `must-revalidate` and its siblings,
-                /// `must-understand`, `CDN-Cache-Control` (RFC 9213), credentials, fields of 304 responses. Responses
-                /// that require validation are stored if `proxy_cache_revalidate` is on; partial responses (206) only
-                /// with `slice`.
+                /// Follows RFC 9111 where nginx does not. Requests: `Cache-Control` with `no-cache`, `no-store`,
+                /// `max-age`, `min-fresh`, `max-stale`, `only-if-cached`. Freshness: the `Age` of the received
+                /// response, heuristic freshness (a tenth of the time since `Last-Modified`, one day at most),
+                /// `must-revalidate`, `proxy-revalidate` and `s-maxage`, `must-understand`, `CDN-Cache-Control` (RFC
+                /// 9213). Also: invalidation by unsafe methods (`Location` and `Content-Location` on the same host and
+                /// in the same location), requests with credentials, and updated header fields in 304 responses.
+                /// Responses that require validation are stored only with `proxy_cache_revalidate on`, partial
+                /// responses (206) only with `slice`.
                 $rfc9111: conf_schema::value::Flag = "off",
                 /// Saves responses as files, without expiry.
                 $store: $crate::caching::conf::StoreTo = "off",

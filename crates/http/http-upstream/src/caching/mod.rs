@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 pub use fill::{StoreTarget, run as fill};
 pub use rfc::{aimed_at, neighbours};
-pub use session::{Begun, Session, begin, finish};
+pub use session::{CacheStart, Session, begin, finish};
 
 /// Converts a response head, new or stored, into the request's response. `Some`: replaced by this answer.
 pub type Respond<'a> = &'a dyn Fn(&mut Request, &ResponseHead, &[u8]) -> Option<Flow>;

@@ -7,7 +7,7 @@ use crate::slicing::Slice;
 use base::clock;
 use cache::freshness::{self, Ignored, Verdict};
 use cache::strict::{self, Use};
-use cache::{Hash, Lock, Meta, Seen, Stored, Ticket, Trouble, store, vary};
+use cache::{EntryState, Hash, Lock, Meta, Stored, Ticket, Trouble, store, vary};
 use http_engine::file_io::{self, Aio};
 use http_engine::{CacheCount, Flow, Request, subrequest};
 use http_types::{Known, Method, ResponseHead};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub enum Begun {
+pub enum CacheStart {
     Off,
     Answer(Flow),
     /// Pass the request to the upstream; the session is kept with the request.
@@ -58,31 +58,31 @@ enum Found {
 }
 
 /// Looks up the response and coordinates fetches. `default_key`: for locations without a key.
-pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, default_key: Vec<u8>) -> Begun {
+pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, default_key: Vec<u8>) -> CacheStart {
     if let Some(session) = Session::take(r).filter(|session| session.background) {
         session.ask(r);
         session.put(r);
-        return Begun::Ask;
+        return CacheStart::Ask;
     }
     let purge = any(r, &caching.purge);
     let unsafe_method = !matches!(r.target.method, Method::Get | Method::Head | Method::Options | Method::Trace);
     let invalidates = caching.rfc9111 && unsafe_method;
     let cached = caching.caches(r.target.method);
     if !purge && !cached && !invalidates {
-        return Begun::Off;
+        return CacheStart::Off;
     }
     let path = match caching.path(r) {
         Ok(Some(path)) => path,
-        Ok(None) => return Begun::Off,
-        Err(()) => return Begun::Answer(Flow::Status(500)),
+        Ok(None) => return CacheStart::Off,
+        Err(()) => return CacheStart::Answer(Flow::Status(500)),
     };
     let key = caching.key.as_ref().map_or(default_key, |key| key.eval(r));
     if purge {
-        return Begun::Answer(self::purge(r, &path, &key));
+        return CacheStart::Answer(self::purge(r, &path, &key));
     }
     if key.len() > cache::entry::KEY_MAX {
         r.log(Level::Error, format_args!("the cache key is longer than {} bytes", cache::entry::KEY_MAX));
-        return Begun::Off;
+        return CacheStart::Off;
     }
     r.accounting.cached = Some(CacheCount { zone: path.metrics.clone(), status: "", sent: 0 });
     r.keep(CacheState { key: key.clone(), ..CacheState::default() });
@@ -108,24 +108,24 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, d
     });
     if !cached {
         session.put(r);
-        return Begun::Ask;
+        return CacheStart::Ask;
     }
     if any(r, &caching.bypass) {
         session.bypassed = true;
         set_status(r, "BYPASS");
         session.ask(r);
         session.put(r);
-        return Begun::Ask;
+        return CacheStart::Ask;
     }
     set_status(r, "MISS");
     let flow = session.decide(r, give).await;
     if let Some(flow) = flow {
-        return Begun::Answer(flow);
+        return CacheStart::Answer(flow);
     }
     if caching.rfc9111 {
         let wish = rfc::wish(r);
         if wish.only_if_cached {
-            return Begun::Answer(Flow::Status(504));
+            return CacheStart::Answer(Flow::Status(504));
         }
         session.storing &= !wish.no_store;
     }
@@ -134,7 +134,7 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, d
     }
     session.ask(r);
     session.put(r);
-    Begun::Ask
+    CacheStart::Ask
 }
 
 /// Answers a purge.
@@ -243,14 +243,14 @@ impl Session {
         let mut may_wait = self.caching.lock_timeout_ms > 0;
         let found = loop {
             match seen {
-                Seen::Error(status) => break Found::Error(status),
-                Seen::Scarce => break Found::Scarce,
-                Seen::Full => {
+                EntryState::Error(status) => break Found::Error(status),
+                EntryState::Scarce => break Found::Scarce,
+                EntryState::Full => {
                     let name = &zone.name;
                     r.log(Level::Alert, format_args!("could not allocate node in cache keys zone \"{name}\""));
                     break Found::Scarce;
                 }
-                Seen::Exists => match self.open(r, &mut ticket).await {
+                EntryState::Exists => match self.open(r, &mut ticket).await {
                     Opened::Entry(stored) => match rfc::usable(&self.caching, r, &stored.meta, self.now) {
                         Use::Fresh => break Found::Fresh(stored),
                         Use::Stale => break Found::Good(stored),
@@ -267,13 +267,13 @@ impl Session {
                     Opened::Missing => {
                         ticket.lost();
                         seen = ticket.look(self.now);
-                        if seen != Seen::Exists {
+                        if seen != EntryState::Exists {
                             continue;
                         }
                         break Found::Absent;
                     }
                 },
-                Seen::Wanted => {}
+                EntryState::Wanted => {}
             }
             if !self.caching.lock {
                 break Found::Absent;
@@ -685,7 +685,7 @@ pub fn finish(r: &mut Request) {
 enum Opened {
     Entry(Arc<Stored>),
     /// The entry is for another variant; holds the index's information about the right one.
-    Elsewhere(Seen),
+    Elsewhere(EntryState),
     Missing,
     Useless,
 }

@@ -35,7 +35,7 @@ use upstream::{
 pub struct Resumed {
     pub selection: SelectionState,
     pub lease: PeerLease,
-    /// The request target; see [`super::target::Place`].
+    /// The request target; see [`super::target::OriginUri`].
     pub uri: Option<Rc<[u8]>>,
     pub outgoing: Outgoing,
     pub started: clock::Instant,

@@ -1,10 +1,10 @@
 //! Connects the exchange with cache and `proxy_store`: before servers, after failures, at response heads.
 
 use super::conf::IgnoreHeaders;
-use super::target::{self, Place};
+use super::target::{self, OriginUri};
 use super::{PassPlan, response};
 use crate::caching::conf::StoreTo;
-use crate::caching::{self, Begun, CacheRequest, CacheState, Session, StoreTarget};
+use crate::caching::{self, CacheRequest, CacheStart, CacheState, Session, StoreTarget};
 use bytes::Bytes;
 use cache::freshness::Ignored;
 use http_engine::path::FilePath;
@@ -28,7 +28,7 @@ fn ignored(plan: &PassPlan) -> Ignored {
 }
 
 /// Looks up the response. `Some`: the response from the cache. Sets `alone` if the fetch continues without the client.
-pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &Place, alone: &Cell<bool>) -> Option<Flow> {
+pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &OriginUri, alone: &Cell<bool>) -> Option<Flow> {
     // Left by an earlier location.
     r.take_ext::<CacheRequest>();
     let Some(caching) = &plan.caching else {
@@ -42,9 +42,9 @@ pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &Place, alone: 
     };
     let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
     match Box::pin(caching::begin(caching, r, &give, key)).await {
-        Begun::Off => None,
-        Begun::Answer(flow) => Some(flow),
-        Begun::Ask => {
+        CacheStart::Off => None,
+        CacheStart::Answer(flow) => Some(flow),
+        CacheStart::Ask => {
             alone.set(alone.get() || r.ext::<Session>().is_some_and(Session::goes_on_alone));
             None
         }

@@ -117,7 +117,7 @@ pub enum Bound {
     Computed { template: Template, groups: Arc<Groups>, scheme: &'static Scheme },
 }
 
-pub struct Place {
+pub struct OriginUri {
     pub origin: Arc<Origin>,
     /// `None`: the protocol has no request target.
     pub uri: Option<Rc<[u8]>>,
@@ -190,7 +190,7 @@ impl Bound {
     }
     /// Origin and request target before name resolution, from which cache keys derive. Fails with a log message and the
     /// status.
-    pub fn place(&self, r: &mut Request) -> Result<Place, NoTarget> {
+    pub fn place(&self, r: &mut Request) -> Result<OriginUri, NoTarget> {
         match self {
             Bound::Fixed { uri, origin, .. } => {
                 let uri = match uri {
@@ -198,13 +198,13 @@ impl Bound {
                     Some(base) if !r.target.left_location => Some(mapped(r, base.as_bytes())),
                     _ => Some(unparsed(r)),
                 };
-                Ok(Place { origin: origin.clone(), uri })
+                Ok(OriginUri { origin: origin.clone(), uri })
             }
             Bound::Computed { template, scheme, .. } => computed(scheme, template, r),
         }
     }
-    pub async fn target(&self, r: &mut Request, place: Place) -> Result<UpstreamTarget<'_>, NoTarget> {
-        let Place { origin, uri } = place;
+    pub async fn target(&self, r: &mut Request, place: OriginUri) -> Result<UpstreamTarget<'_>, NoTarget> {
+        let OriginUri { origin, uri } = place;
         let named = match self {
             Bound::Fixed { named, .. } => Cow::Borrowed(named),
             Bound::Computed { groups, .. } => {
@@ -216,7 +216,7 @@ impl Bound {
     }
 }
 
-fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Result<Place, NoTarget> {
+fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Result<OriginUri, NoTarget> {
     let text = template.eval(r);
     // The URI part may contain any bytes; the part before it is ASCII.
     let end = text.iter().position(|c| !c.is_ascii()).unwrap_or(text.len());
@@ -235,7 +235,7 @@ fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Re
         None => Some(unparsed(r)),
         Some(uri) => Some([uri.as_bytes(), rest].concat().into()),
     };
-    Ok(Place { origin: Arc::new(Origin::of(scheme, &url.host, url.tls)), uri })
+    Ok(OriginUri { origin: Arc::new(Origin::of(scheme, &url.host, url.tls)), uri })
 }
 
 pub fn key(origin: &Origin, uri: &[u8]) -> Vec<u8> {

@@ -271,7 +271,7 @@ pub struct Options {
     pub by: f64,
 }
 
-/// Parses the arguments. Prints help or a complaint and fails with the exit status when there is nothing to run.
+/// Parses the arguments. If there is nothing to run, prints help or an error and fails with the exit status.
 pub fn parse(args: &[OsString]) -> Result<Options, i32> {
     let all = std::iter::once(OsString::from("tidegate bench")).chain(args.iter().cloned());
     Options::try_parse_from(all).map_err(|e| {

@@ -148,7 +148,10 @@ fn page(reports: &[(String, Report)]) -> String {
         page.figures(&[
             (overlay(reports, "Mean latency", "latency", Unit::Seconds, &mean).figure(), String::new()),
             (overlay(reports, "p99", "latency", Unit::Seconds, &p99).figure(), String::new()),
-            (overlay(reports, "Server's CPU time a request", "CPU time", Unit::Seconds, &cpu).figure(), String::new()),
+            (
+                overlay(reports, "Server's CPU time per request", "CPU time", Unit::Seconds, &cpu).figure(),
+                String::new(),
+            ),
             (percentiles.figure(), caption.into()),
         ]);
     } else {

@@ -18,7 +18,7 @@ use crate::report::verdict::{ANSWERED_MIN, ERRORS_MAX, falls_behind, judge};
 /// Relative gap between the highest good and the lowest bad rate at which the search ends.
 const GAP: f64 = 0.03;
 const FIRST: f64 = 500.0;
-/// Rates tried at most.
+/// Maximum number of rates tried.
 const PROBES_MAX: usize = 60;
 /// Runs at the edge that must all meet the objective.
 const REPEATS: usize = 3;

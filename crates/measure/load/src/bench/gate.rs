@@ -285,7 +285,7 @@ pub fn baseline(old: &Report, new: &Report, by: f64) -> Vec<Judgement> {
             ("p50", false, |r| r.latency.as_ref().map(|l| l.p50)),
             ("mean", false, |r| r.latency.as_ref().map(|l| l.mean)),
             ("p99", false, |r| r.latency.as_ref().map(|l| l.p99)),
-            ("CPU time a request", false, |r| r.server.as_ref()?.cpu_per_request),
+            ("CPU time per request", false, |r| r.server.as_ref()?.cpu_per_request),
         ];
         if !new.open_loop {
             figures.insert(0, ("requests/s", true, |r| Some(r.good_rps)));

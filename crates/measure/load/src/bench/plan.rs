@@ -54,9 +54,9 @@ pub struct Find {
     pub conditions: Vec<Condition>,
 }
 
-/// Intervals of a time series at most.
+/// Maximum number of intervals of a time series.
 const INTERVALS_MAX: u32 = 500;
-/// Points of a sweep at most.
+/// Maximum number of points of a sweep.
 const POINTS_MAX: usize = 1000;
 
 impl Plan {
@@ -266,8 +266,8 @@ impl Plan {
             _ if self.fixed_profile => {
                 format!("{} in {} stages", seconds(j.profile.seconds()), j.profile.stages.len())
             }
-            (Some(n), _) => format!("{} requests a point", crate::report::text::grouped(*n as f64)),
-            _ => format!("{} a point", seconds(self.duration)),
+            (Some(n), _) => format!("{} requests per point", crate::report::text::grouped(*n as f64)),
+            _ => format!("{} per point", seconds(self.duration)),
         };
         let protocol = match (&j.http2, &j.http3) {
             (_, Some(_)) => ", HTTP/3",
@@ -338,7 +338,7 @@ fn refuse(o: &Options, base: &Job) -> Result<(), String> {
         return words("--cacert, --resume, --tls and --ciphers", "need a URL that begins with https://");
     }
     if let Some(cpu) = o.pin.iter().find(|cpu| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists()) {
-        return Err(format!("--pin {cpu}: this machine has no processor of that number"));
+        return Err(format!("--pin {cpu}: this machine has no CPU with that number"));
     }
     if let Some(pid) = o.pid.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
         return Err(format!("--pid {pid}: there is no such process"));

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const AT_THE_END: Duration = Duration::from_secs(3);
 /// Bytes of a response that are read.
 const ANSWER_MAX: usize = 4096;
-const NO_ANSWER: &str = "it does not answer";
+const NO_ANSWER: &str = "it does not respond";
 
 /// One value of a series, with its labels (`__name__` among them).
 #[derive(Clone, Debug, PartialEq)]
@@ -85,7 +85,7 @@ impl Collector {
         let line = String::from_utf8_lossy(answer.split(|b| *b == b'\r').next().unwrap_or_default()).into_owned();
         match line.split(' ').nth(1) {
             Some(status) if status.starts_with('2') => Ok(()),
-            Some(status) => Err(format!("it answers {status}")),
+            Some(status) => Err(format!("it responds with {status}")),
             None => Err(NO_ANSWER.into()),
         }
     }
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_collector_gets_every_interval_or_it_is_said() {
-        for (status, words) in [("204 No Content", None), ("500 Oops", Some("answers 500"))] {
+        for (status, words) in [("204 No Content", None), ("500 Oops", Some("responds with 500"))] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let url = format!("http://{}/api/v1/write", listener.local_addr().unwrap());
             let server = std::thread::spawn(move || {

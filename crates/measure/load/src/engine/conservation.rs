@@ -1,4 +1,4 @@
-//! Tests of conservation: every due request is answered, late, or failed by class, whatever servers and networks do.
+//! Tests of conservation: every due request is answered, late, or failed by class, for any server and network.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

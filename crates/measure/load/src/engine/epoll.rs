@@ -29,7 +29,7 @@ const COARSE: u64 = 2_000_000;
 /// Polls before sleeping, about 10 µs: as long as a sleep and wake-up. With frequent answers sleeping would cost both
 /// sides more.
 const LOOKS: usize = 30;
-/// Nanoseconds of fruitless polling at most.
+/// Maximum nanoseconds of fruitless polling.
 const LOOKING_MAX: u64 = 50_000;
 /// Sleeps without polling, at most, after polling in vain.
 const SKIPPED_MAX: u32 = 64;
@@ -61,7 +61,7 @@ pub struct Epoll {
     /// Connects over UDP.
     datagrams: bool,
     sockets: Vec<Option<Socket>>,
-    /// Sockets that each slot has had, to discard events of earlier ones.
+    /// Number of sockets that each slot has held, to discard events of earlier ones.
     epochs: Vec<u32>,
     events: Vec<epoll::Event>,
     made: usize,

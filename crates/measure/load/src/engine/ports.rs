@@ -57,7 +57,7 @@ impl Ports {
     }
 }
 
-/// Ports used at a time at most: by open connections, and by closed ones.
+/// Maximum number of ports used at a time: by open connections, and by closed ones.
 fn needed(job: &Job, reuse: bool) -> (f64, f64) {
     let highest = job.profile.highest();
     let at_a_time = if matches!(job.model, Model::Closed { .. }) { highest } else { job.connections_max as f64 };

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 const PER_OCTAVE: u64 = 16;
-/// Intervals at most; later ones count into the last.
+/// Maximum number of intervals; later ones count into the last.
 const INTERVALS_MAX: usize = 4096;
 
 /// Distribution accurate to 1/16; count, sum and maximum are exact.

@@ -38,7 +38,7 @@ fn ranking(w: &WorkloadResult, lines: &[&Line]) -> String {
             _ => None,
         })
     };
-    let word = if w.open_loop { "answers soonest" } else { "answers most" };
+    let word = if w.open_loop { "is fastest" } else { "has the highest throughput" };
     for a in lines {
         let ahead: Option<Vec<_>> =
             lines.iter().filter(|b| b.server != a.server).map(|b| Some((b, beats(&a.server, &b.server)?))).collect();
@@ -50,14 +50,14 @@ fn ranking(w: &WorkloadResult, lines: &[&Line]) -> String {
                 format!("{mid} × {} ({low} to {high})", b.server)
             })
             .collect();
-        let what = if w.open_loop { "its mean reply time is" } else { "its requests/s are" };
+        let what = if w.open_loop { "its mean response time is" } else { "its requests/s are" };
         return format!("{} {word}: over all levels {what} {}.", a.server, by.join(", "));
     }
     let doubtful = lines.iter().all(|l| l.points.iter().all(|p| !p.verdict.usable));
     match () {
-        () if doubtful => "No ranking: every point was disturbed, or the client was the limit.".into(),
+        () if doubtful => "No ranking: every point was disturbed or client-bound.".into(),
         () if overall.iter().all(|c| !c.has_interval()) => "No ranking: fewer than three rounds.".into(),
-        () => "No server is ahead of all others: the pairs support no ranking of the first.".into(),
+        () => "No ranking: no server is significantly better than all others.".into(),
     }
 }
 
@@ -92,7 +92,7 @@ fn reached(w: &WorkloadResult, line: &Line) -> String {
         format!("{} (deviation {}) at {}", seconds(figure(p, mean)), seconds(figure(p, deviation)), grouped(p.value))
     };
     let per = w.quantity.replace(" offered", "");
-    let mut text = format!("answers in {} {per}", at(low));
+    let mut text = format!("responds in {} {per}", at(low));
     if high.value != low.value {
         text += &format!(", in {}", at(high));
     }
@@ -158,8 +158,8 @@ pub fn machine(results: &Results) -> Option<String> {
     }
     let most = others.iter().copied().fold(0.0, f64::max);
     Some(format!(
-        "Other programs used up to {most:.2} processors during {} of {count} turns: rates and times say little there, CPU time a \
-         request is the figure to go by.",
+        "Other programs used up to {most:.2} CPUs during {} of {count} turns. Rates and times of these turns are unreliable; \
+         compare CPU time per request.",
         others.len()
     ))
 }

@@ -38,7 +38,7 @@ const RATE: Figure = ("requests/s", true, |r| Some(r.good_rps));
 // None where many wait in vain: a server that answers few would seem quicker.
 const TAIL: Figure = ("p99", false, |r| r.latency.as_ref().filter(|_| !r.starves()).map(|l| l.p99));
 const MEAN: Figure = ("mean", false, |r| r.latency.as_ref().filter(|_| !r.starves()).map(|l| l.mean));
-const CPU: Figure = ("server CPU a request", false, |r| r.server.as_ref()?.cpu_per_request);
+const CPU: Figure = ("server CPU time per request", false, |r| r.server.as_ref()?.cpu_per_request);
 const MEMORY: Figure = ("server memory", false, |r| r.server.as_ref().map(|s| s.memory_peak));
 
 /// Compares every pair of lines, those with the base server first: per level, and over all levels.
@@ -146,7 +146,7 @@ pub fn differences(workloads: &[WorkloadResult], base: &str) -> Vec<String> {
             let Some(seen) = &line.seen else { continue };
             if (seen.status, seen.length, &seen.hash) != (first.status, first.length, &first.hash) {
                 out.push(format!(
-                    "{}, {}: {} answers {} with {} bytes, {base} {} with {} bytes{}",
+                    "{}, {}: {} responds with {} and {} bytes, {base} with {} and {} bytes{}",
                     w.name,
                     w.requests.first().map_or("", |r| r.as_str()),
                     line.server,
@@ -196,40 +196,38 @@ pub fn bottleneck(points: &[Point], cpus: usize, machine: &Machine) -> String {
         } else {
             ""
         };
-        return format!("{at} the server's processors are the limit: {server:.2} of {allowed:.0} in use{both}.");
+        return format!("{at} the server's CPUs are the limit: {server:.2} of {allowed:.0} in use{both}.");
     }
     if client > BUSY_MAX {
         return format!(
-            "{at} the client is the limit ({} busy, the server uses {server:.2} of {allowed:.0} processors): the server may be capable of more.",
+            "{at} the client is the limit ({} busy, the server uses {server:.2} of {allowed:.0} CPUs): the server may be capable of more.",
             Unit::Share.write(client)
         );
     }
     if backend > 0.0 && server + backend >= 0.9 * allowed {
-        return format!(
-            "{at} server and backend together use all processors: {server:.2} and {backend:.2} of {allowed:.0}."
-        );
+        return format!("{at} server and backend together use all CPUs: {server:.2} and {backend:.2} of {allowed:.0}.");
     }
     if steal > 0.1 {
         return format!(
-            "{at} the hypervisor takes {} of a processor away: the server's limit is unknown.",
+            "{at} the hypervisor takes {} of a CPU: the server's limit is unknown.",
             Unit::Share.write(steal)
         );
     }
     let others = of(&|r| r.others.unwrap_or(0.0));
     if others > OTHERS_MAX {
         return format!(
-            "{at} other programs interfered (they used {others:.2} processors, the server {server:.2} of {allowed:.0})."
+            "{at} other programs interfered (they used {others:.2} CPUs, the server {server:.2} of {allowed:.0})."
         );
     }
     let highest = points.iter().all(|p| p.value <= point.value);
     let measured = if server.is_nan() { "unknown".into() } else { format!("{server:.2} of {allowed:.0}") };
     match highest {
         true => format!(
-            "{at} nothing is saturated (server's processors {measured}, client {}): a higher level would show more.",
+            "{at} nothing is saturated (server's CPUs {measured}, client {}): a higher level would show more.",
             Unit::Share.write(client)
         ),
         false => format!(
-            "{at} no processor is saturated (server {measured}, client {}): requests wait for something else, such as a limit of workers or connections, a lock, or a disk.",
+            "{at} no CPU is saturated (server {measured}, client {}): requests wait for something else, such as a limit of workers or connections, a lock, or a disk.",
             Unit::Share.write(client)
         ),
     }
@@ -279,7 +277,7 @@ mod tests {
             "{}",
             overall.sentence
         );
-        let cpu = c.iter().find(|c| c.figure == "server CPU a request" && c.value == Some(1.0)).unwrap();
+        let cpu = c.iter().find(|c| c.figure == "server CPU time per request" && c.value == Some(1.0)).unwrap();
         assert!(cpu.ratio.mid < 1.0 && cpu.sentence.ends_with("better"), "{}", cpu.sentence);
         assert_eq!(c.iter().filter(|c| c.value.is_some()).count(), 6, "rate, CPU and memory at two levels");
     }
@@ -336,7 +334,7 @@ mod tests {
             let sentence = bottleneck(&[p], 1, &machine);
             assert!(sentence.contains(words), "{sentence}");
         };
-        says(point(10.0, &[100.0], 0.97, 0.4), "server's processors are the limit");
+        says(point(10.0, &[100.0], 0.97, 0.4), "server's CPUs are the limit");
         says(point(10.0, &[100.0], 0.5, 0.95), "client is the limit");
         says(point(10.0, &[100.0], 0.5, 0.5), "a higher level");
         let idle = bottleneck(&[point(10.0, &[100.0], 0.3, 0.3), point(20.0, &[90.0], 0.3, 0.3)], 1, &machine);

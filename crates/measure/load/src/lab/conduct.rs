@@ -15,7 +15,7 @@ use super::Options;
 use super::compare::{self, Comparison};
 use super::dry;
 use super::file::{Lab, Server, Workload};
-use super::probe::{self, Seen};
+use super::probe::{self, ProbeResponse};
 use super::scale::Scaled;
 use super::servers::{self, Ground, Running, installed, split};
 use crate::bench::execute::watched;
@@ -74,7 +74,7 @@ pub struct WorkloadResult {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
     pub server: String,
-    pub seen: Option<Seen>,
+    pub seen: Option<ProbeResponse>,
     pub points: Vec<Point>,
     pub bottleneck: String,
 }
@@ -128,7 +128,7 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
         seed: options.seed,
     };
     // Starts each once, to see which servers work and whether their answers agree.
-    let mut seen: Vec<Vec<Option<Seen>>> = Vec::new();
+    let mut seen: Vec<Vec<Option<ProbeResponse>>> = Vec::new();
     present.retain(|server| match bench.look(server) {
         Ok(answers) => {
             seen.push(answers);
@@ -219,7 +219,7 @@ impl Bench<'_> {
     }
 
     /// Starts a server, sends each workload's first request once, and stops it.
-    fn look(&self, server: &Server) -> Result<Vec<Option<Seen>>, String> {
+    fn look(&self, server: &Server) -> Result<Vec<Option<ProbeResponse>>, String> {
         let running = self.start(server)?;
         let mut answers = Vec::new();
         for workload in &self.lab.workloads {
@@ -395,7 +395,7 @@ fn assemble(
     lab: &Lab,
     ground: &Ground,
     present: &[&Server],
-    seen: &[Vec<Option<Seen>>],
+    seen: &[Vec<Option<ProbeResponse>>],
     rounds: Rounds,
     missing: Vec<String>,
     machine: Machine,

@@ -13,7 +13,7 @@ const START: f64 = 0.3;
 const GREATEST: f64 = 1.2;
 
 pub fn plan(lab: &Lab, ground: &Ground, server_cpus: &[usize], client_cpus: &[usize]) -> String {
-    let mut out = format!("{}\n\nservers on processors {server_cpus:?}, client on {client_cpus:?}\n", lab.title);
+    let mut out = format!("{}\n\nservers on CPUs {server_cpus:?}, client on {client_cpus:?}\n", lab.title);
     let _ = writeln!(out, "directory {}", ground.directory.display());
     for command in &lab.setup {
         let _ = writeln!(out, "first     {}", ground.fill(command, ""));

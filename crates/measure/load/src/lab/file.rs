@@ -110,7 +110,7 @@ pub struct Workload {
     pub early_data: bool,
     #[serde(default)]
     pub servers: Vec<String>,
-    /// Machines behind the servers that come and go with the load.
+    /// Upstream servers that are added and removed as the load changes.
     #[serde(default)]
     pub scale: Option<Scale>,
 }

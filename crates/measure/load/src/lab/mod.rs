@@ -53,9 +53,10 @@ pub struct Options {
     /// Override the file's duration of a point.
     #[arg(long, value_name = "TIME", value_parser = crate::bench::cli::time)]
     pub duration: Option<f64>,
-    /// CPUs of the servers and of the client [default: the first half and the second half].
+    /// CPUs of the servers, such as `0,1` [default: the first half].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub server_cpus: Vec<usize>,
+    /// CPUs of the load generator [default: the second half].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub client_cpus: Vec<usize>,
     /// Print commands, files, ports and the estimated duration; start and write nothing.

@@ -19,7 +19,7 @@ use crate::protocol::h3::H3;
 use crate::protocol::{Encoded, Event, Protocol};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct ProbeResponse {
     pub status: u16,
     /// Bytes of the body, its FNV-1a hash, bytes of the head.
     pub length: u64,
@@ -28,12 +28,12 @@ pub struct Seen {
 }
 
 /// Requests once over a fresh connection in the job's protocol. Fails without a complete answer within five seconds.
-pub fn ask(job: &Job, spec: &RequestSpec) -> Result<Seen, String> {
+pub fn ask(job: &Job, spec: &RequestSpec) -> Result<ProbeResponse, String> {
     fetch(job, spec).map(|(seen, _)| seen)
 }
 
 /// [`ask`] with the start of the body.
-pub fn fetch(job: &Job, spec: &RequestSpec) -> Result<(Seen, Vec<u8>), String> {
+pub fn fetch(job: &Job, spec: &RequestSpec) -> Result<(ProbeResponse, Vec<u8>), String> {
     let limit = Some(LIMIT);
     // An expectation makes the protocol show the body, for its hash.
     let shown = RequestSpec { expect: Expect { contains: Some(String::new()), ..Expect::default() }, ..spec.clone() };
@@ -51,14 +51,18 @@ pub fn fetch(job: &Job, spec: &RequestSpec) -> Result<(Seen, Vec<u8>), String> {
     limits.map_err(|e| e.to_string()).and_then(|()| speak(stream, request, job))
 }
 
-fn speak<S: Read + Write>(stream: S, request: Prepared, job: &Job) -> Result<(Seen, Vec<u8>), String> {
+fn speak<S: Read + Write>(stream: S, request: Prepared, job: &Job) -> Result<(ProbeResponse, Vec<u8>), String> {
     match job.http2 {
         None => secure::<H1, S>(stream, &request, job),
         Some(_) => secure::<H2, S>(stream, &request.for_http2(job.target.tls.is_some()), job),
     }
 }
 
-fn secure<P: Protocol, S: Read + Write>(stream: S, request: &Prepared, job: &Job) -> Result<(Seen, Vec<u8>), String> {
+fn secure<P: Protocol, S: Read + Write>(
+    stream: S,
+    request: &Prepared,
+    job: &Job,
+) -> Result<(ProbeResponse, Vec<u8>), String> {
     let Some(spec) = &job.target.tls else { return exchange::<P>(stream, request, job) };
     let client = tls::client(spec, &job.target.host, &[P::NAME])?;
     let connection = ClientConnection::new(client.config, client.name).map_err(|e| e.to_string())?;
@@ -66,7 +70,7 @@ fn secure<P: Protocol, S: Read + Write>(stream: S, request: &Prepared, job: &Job
 }
 
 /// Drives an HTTP/3 connection for one request.
-fn exchange_datagrams(request: &Prepared, job: &Job) -> Result<(Seen, Vec<u8>), String> {
+fn exchange_datagrams(request: &Prepared, job: &Job) -> Result<(ProbeResponse, Vec<u8>), String> {
     let say = |e: std::io::Error| e.to_string();
     let local = match job.target.address.ip() {
         ip if ip.is_loopback() => ip,
@@ -111,7 +115,7 @@ fn exchange_datagrams(request: &Prepared, job: &Job) -> Result<(Seen, Vec<u8>), 
             fnv.update(&body);
             body.truncate(BODY_MAX);
             let hash = format!("{:016x}", fnv.0);
-            (Seen { status: answer.status, length: answer.body, hash, head: answer.overhead }, body)
+            (ProbeResponse { status: answer.status, length: answer.body, hash, head: answer.overhead }, body)
         });
     };
     core.close(now());
@@ -135,7 +139,7 @@ fn exchange<P: Protocol>(
     mut stream: impl Read + Write,
     request: &Prepared,
     job: &Job,
-) -> Result<(Seen, Vec<u8>), String> {
+) -> Result<(ProbeResponse, Vec<u8>), String> {
     let mut body = Vec::new();
     let mut shared = P::shared(job, std::slice::from_ref(request))?;
     let (mut core, mut output) = (P::new(&shared), Vec::new());
@@ -146,7 +150,7 @@ fn exchange<P: Protocol>(
     };
     stream.write_all(&bytes).and_then(|()| stream.flush()).map_err(|e| e.to_string())?;
     let (mut buffer, mut fnv) = (vec![0; 65536], Fnv::default());
-    let seen = |a: crate::protocol::Answer, fnv: Fnv| Seen {
+    let seen = |a: crate::protocol::ResponseSummary, fnv: Fnv| ProbeResponse {
         status: a.status,
         length: a.body,
         hash: format!("{:016x}", fnv.0),

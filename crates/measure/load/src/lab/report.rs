@@ -83,7 +83,7 @@ fn level_table(w: &WorkloadResult) -> Table {
         "max",
         "errors",
         "CPU/request",
-        "processors",
+        "CPUs",
         "memory",
         "<verdict",
     ]);
@@ -180,7 +180,7 @@ fn page(results: &Results) -> String {
         page.note(Tone::Neutral, "Left out.", m);
     }
     for d in &results.differences {
-        page.note(Tone::Warning, "Different answers.", d);
+        page.note(Tone::Warning, "Different responses.", d);
     }
     environment(&mut page, results);
     page.html()
@@ -244,15 +244,15 @@ fn comparison_table(w: &WorkloadResult, levels: bool) -> Table {
 fn environment(page: &mut Page, results: &Results) {
     page.heading("How it was measured");
     page.paragraph(&format!(
-        "{}. Servers on processors {:?}, client on {:?}, over loopback: no network card, no interrupts, segments of up to 64 kB; figures \
-         of this kind compare servers with each other and say nothing about a network.",
+        "{}. Servers on CPUs {:?}, client on CPUs {:?}, over the loopback interface: no network card, no interrupts, segments of \
+         up to 64 kB. The figures compare servers with each other and do not predict performance over a network.",
         results.machine.sentence(),
         results.server_cpus,
         results.client_cpus
     ));
     page.paragraph(&format!(
-        "{} rounds of {} a point. In each round the servers were started afresh; at each level they took turns in random order. \
-         Intervals are over rounds, ratios over pairs of neighbouring turns. Answers were compared before the first round.",
+        "{} rounds of {} per point. Every round restarted the servers; at each level they were measured in random order. \
+         Intervals are over rounds, ratios over pairs of adjacent turns. Responses were compared before the first round.",
         results.rounds,
         seconds(results.seconds)
     ));
@@ -396,7 +396,7 @@ fn figures(w: &WorkloadResult, rounds: usize) -> Vec<(&'static str, Plot, String
             "rate",
             lines(
                 w,
-                &format!("Right answers/s against {}", w.quantity),
+                &format!("Correct responses/s against {}", w.quantity),
                 "requests per second",
                 Unit::PerSecond,
                 rate,
@@ -460,7 +460,7 @@ fn figures(w: &WorkloadResult, rounds: usize) -> Vec<(&'static str, Plot, String
             "cpu",
             lines(
                 w,
-                &format!("Server's CPU time a request against {}", w.quantity),
+                &format!("Server's CPU time per request against {}", w.quantity),
                 "CPU time",
                 Unit::Seconds,
                 cpu,
@@ -490,8 +490,8 @@ fn figures(w: &WorkloadResult, rounds: usize) -> Vec<(&'static str, Plot, String
 fn bar_figures(w: &WorkloadResult, caption: &str) -> Vec<(&'static str, Plot, String)> {
     let level = w.lines.first().and_then(|l| l.points.first()).map_or(0.0, |p| p.value);
     let figures: [(&str, &str, Unit, fn(&Round) -> Option<f64>); 4] = [
-        ("rate", "Right answers/s", Unit::PerSecond, |r| Some(r.good_rps)),
-        ("cpu", "Server's CPU time a request", Unit::Seconds, |r| r.server.as_ref()?.cpu_per_request),
+        ("rate", "Correct responses/s", Unit::PerSecond, |r| Some(r.good_rps)),
+        ("cpu", "Server's CPU time per request", Unit::Seconds, |r| r.server.as_ref()?.cpu_per_request),
         ("p99", "Latency at p99", Unit::Seconds, |r| r.latency.as_ref().map(|t| t.p99)),
         ("memory", "Server's memory", Unit::Bytes, |r| r.server.as_ref().map(|s| s.memory_peak)),
     ];

@@ -1,9 +1,9 @@
-//! Machines behind a server that come and go with the load: what an autoscaler's client asks of the server's API.
+//! Plays an autoscaler: adds and removes upstream servers through the API as the load changes.
 //!
 //! At the start of each point, under load, the list of servers of a group is read, and servers are added and removed one by
 //! one, as clients of clouds do. The report has the machines of each level and their price per hour.
 
-use super::probe::Seen;
+use super::probe::ProbeResponse;
 use crate::engine::request::RequestSpec;
 use figures::units::parse_count;
 use serde::{Deserialize, Serialize};
@@ -94,7 +94,7 @@ impl Scale {
     pub fn synchronize(
         &self,
         wanted: &[String],
-        ask: &dyn Fn(&RequestSpec) -> Result<(Seen, Vec<u8>), String>,
+        ask: &dyn Fn(&RequestSpec) -> Result<(ProbeResponse, Vec<u8>), String>,
     ) -> Result<(), String> {
         let request = |method: &str, path: &str, body: String| {
             let spec = RequestSpec { method: method.into(), body, ..RequestSpec::get(path) };
@@ -179,13 +179,14 @@ mod tests {
                 _ => {}
             }
             let all: Vec<Value> = servers.iter().map(|(id, server)| json!({"id": id, "server": server})).collect();
-            let seen = Seen { status: 200, length: 0, hash: String::new(), head: 0 };
+            let seen = ProbeResponse { status: 200, length: 0, hash: String::new(), head: 0 };
             Ok((seen, Value::from(all).to_string().into_bytes()))
         };
         scale().synchronize(&["y".to_string(), "z".to_string()], &ask).unwrap();
         let want = ["GET /api/ ", "POST /api/ {\"server\":\"z\"}", "DELETE /api/1 ", "GET /api/ "];
         assert_eq!(*log.borrow(), want);
-        let refuse = |_: &RequestSpec| Ok((Seen { status: 405, length: 0, hash: String::new(), head: 0 }, Vec::new()));
+        let refuse =
+            |_: &RequestSpec| Ok((ProbeResponse { status: 405, length: 0, hash: String::new(), head: 0 }, Vec::new()));
         assert!(scale().synchronize(&[], &refuse).unwrap_err().contains("405"));
     }
 }

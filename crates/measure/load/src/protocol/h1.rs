@@ -7,7 +7,7 @@ use figures::rng::Rng;
 use http_types::{BodyLength, Known, Method, ResponseHead};
 use wire_h1::{ChunkedDecoder, HeadLimits, Progress, ResponseParser, Role, response_body, response_keep_alive};
 
-use super::{Answer, Encoded, Event, Protocol, Step};
+use super::{Encoded, Event, Protocol, ResponseSummary, Step};
 use crate::engine::failure::Failure;
 use crate::engine::job::Job;
 use crate::engine::request::Prepared;
@@ -149,7 +149,7 @@ impl H1 {
     fn answer(&mut self) -> Event {
         self.state = H1ReadState::Head;
         self.waiting.pop_front();
-        let answer = Answer {
+        let answer = ResponseSummary {
             lane: 0,
             status: self.current.status,
             body: self.body,
@@ -248,10 +248,10 @@ impl Protocol for H1 {
         self.body(&input[at..], at)
     }
 
-    fn end_of_input(&mut self) -> Result<Option<Answer>, Failure> {
+    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, Failure> {
         match self.state {
             H1ReadState::UntilClose => match self.answer() {
-                Event::Answer(answer) => Ok(Some(Answer { reusable: false, ..answer })),
+                Event::Answer(answer) => Ok(Some(ResponseSummary { reusable: false, ..answer })),
                 _ => Ok(None),
             },
             H1ReadState::Head if self.waiting.is_empty() => Ok(None),
@@ -343,7 +343,12 @@ mod tests {
         Prepared::new(&spec, "h", &[], false).unwrap()
     }
 
-    fn feed(h1: &mut H1, cache: &mut HeadCache, input: &[u8], size: usize) -> Result<(Vec<Answer>, Vec<u8>), Failure> {
+    fn feed(
+        h1: &mut H1,
+        cache: &mut HeadCache,
+        input: &[u8],
+        size: usize,
+    ) -> Result<(Vec<ResponseSummary>, Vec<u8>), Failure> {
         let (mut answers, mut shown) = (Vec::new(), Vec::new());
         for piece in input.chunks(size) {
             let mut at = 0;

@@ -6,7 +6,7 @@ use figures::rng::Rng;
 use http_types::{List, Method};
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
-use super::{Answer, Encoded, Event, Protocol, Step};
+use super::{Encoded, Event, Protocol, ResponseSummary, Step};
 use crate::engine::failure::Failure;
 use crate::engine::job::Job;
 use crate::engine::request::Prepared;
@@ -99,7 +99,7 @@ impl H2 {
         }
         self.head = request.head;
         self.body = request.kept.unwrap_or_default();
-        Event::Answer(Answer {
+        Event::Answer(ResponseSummary {
             lane,
             status: request.status,
             body: request.body,
@@ -308,7 +308,7 @@ impl Protocol for H2 {
         self.more
     }
 
-    fn end_of_input(&mut self) -> Result<Option<Answer>, Failure> {
+    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, Failure> {
         if self.lanes.is_empty() {
             return Ok(None);
         }

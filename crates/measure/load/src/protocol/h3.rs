@@ -13,7 +13,7 @@ use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, TransportConfig, VarInt};
 use wire_h3::client::{Client, ClientEvent, ClientLimits};
 
-use super::{Answer, Encoded, Event, Protocol, Step};
+use super::{Encoded, Event, Protocol, ResponseSummary, Step};
 use crate::engine::failure::Failure;
 use crate::engine::job::Job;
 use crate::engine::request::Prepared;
@@ -29,7 +29,7 @@ pub struct H3 {
     link: Option<Box<Link>>,
     /// Unanswered requests, oldest first.
     lanes: VecDeque<Lane>,
-    /// The core's events, and what one of them means to the engine.
+    /// Translates events of the protocol core into events of the engine.
     events: VecDeque<ClientEvent>,
     found: VecDeque<Event>,
     broken: Option<Failure>,
@@ -94,7 +94,7 @@ impl H3 {
         }
     }
 
-    /// Takes what the connection learnt from datagrams and timers.
+    /// Handles the events that datagrams and timers caused.
     fn drive(&mut self) {
         let Some(link) = &mut self.link else { return };
         link.client.drive();
@@ -216,7 +216,7 @@ impl H3 {
         let Some(request) = self.lanes.remove(lane) else { return };
         self.head = request.head;
         self.body = request.kept.unwrap_or_default();
-        self.found.push_back(Event::Answer(Answer {
+        self.found.push_back(Event::Answer(ResponseSummary {
             lane,
             status: request.status,
             body: request.body,
@@ -459,7 +459,7 @@ impl Protocol for H3 {
         self.more
     }
 
-    fn end_of_input(&mut self) -> Result<Option<Answer>, Failure> {
+    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, Failure> {
         Ok(None)
     }
 

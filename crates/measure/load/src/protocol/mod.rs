@@ -15,7 +15,7 @@ use crate::engine::request::Prepared;
 use crate::engine::session::Variables;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ResponseSummary {
     /// Index of the answered request in flight, counted from the oldest.
     pub lane: usize,
     pub status: u16,
@@ -39,7 +39,7 @@ pub enum Event {
     Began {
         lane: usize,
     },
-    Answer(Answer),
+    Answer(ResponseSummary),
     /// Request without an answer on a live connection; `code` of its reset.
     Failed {
         lane: usize,
@@ -156,7 +156,7 @@ pub trait Protocol: Sized {
 
     /// Handles the peer's end; returns the answer that it completes. Fails with [`Failure::ClosedEarly`] or
     /// [`Failure::Truncated`].
-    fn end_of_input(&mut self) -> Result<Option<Answer>, Failure>;
+    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, Failure>;
 
     /// Body bytes that the transport may discard unread; reported by [`Protocol::skip`].
     fn skippable(&self) -> u64;

@@ -19,7 +19,7 @@ pub fn sentence(report: &Report) -> String {
     let doubt = match report.points.iter().filter(|p| p.verdict.word != "valid").count() {
         0 => String::new(),
         _ if report.points.len() == 1 && !first.verdict.usable => {
-            format!(" But the run was {}: this is not the server's figure.", first.verdict.word)
+            format!(" But the run was {}, so these figures do not describe the server.", first.verdict.word)
         }
         _ if report.points.len() == 1 => format!(" But it was {}.", first.verdict.word),
         n => format!(" {n} of {} points are in doubt (hollow).", report.points.len()),
@@ -56,11 +56,7 @@ fn one(report: &Report, point: &Point) -> String {
         let why = worst.map_or(String::new(), |(class, n)| format!(": {} times {class}", grouped(n as f64)));
         return format!("No request succeeded{why}.");
     }
-    let wait = format!(
-        "half of the answers took at most {}, 99 of 100 at most {}",
-        time(point, |t| t.p50),
-        time(point, |t| t.p99)
-    );
+    let wait = format!("median latency {}, p99 {}", time(point, |t| t.p50), time(point, |t| t.p99));
     let rps = grouped(point.rps().mid);
     let begin = match report.quantity.as_str() {
         "connections" | "users" => format!("{rps} requests/s with {}", many(point.value, &report.quantity)),
@@ -115,7 +111,7 @@ fn offered(points: &[Point]) -> String {
     let next = points.iter().filter(|p| p.value > best.value).min_by(|a, b| a.value.total_cmp(&b.value));
     let end = next.map_or(String::new(), |p| format!(", and no longer with {}", grouped(p.value)));
     format!(
-        "It keeps up with {} requests/s{end}: there half of the answers took at most {}, 99 of 100 at most {}.",
+        "It keeps up with {} requests/s{end}: median latency {}, p99 {}.",
         grouped(best.value),
         time(best, |t| t.p50),
         time(best, |t| t.p99)
@@ -166,10 +162,7 @@ mod tests {
     #[test]
     fn each_question_has_its_answer() {
         let text = says("connections", false, vec![point(50.0, 120_000.0, 0.0004, "valid")]);
-        assert_eq!(
-            text,
-            "120,000 requests/s with 50 connections: half of the answers took at most 400 µs, 99 of 100 at most 800 µs."
-        );
+        assert_eq!(text, "120,000 requests/s with 50 connections: median latency 400 µs, p99 800 µs.");
         let text = says("connections", false, vec![point(50.0, 120_000.0, 0.0004, "disturbed")]);
         assert!(text.ends_with("But the run was disturbed: this is not the server's figure."), "{text}");
         let sweep = vec![

@@ -128,7 +128,7 @@ fn cards(report: &Report, point: &Point, r: &Round) -> Vec<(String, String, Stri
         cards.push((
             s.cpu_per_request.map_or("–".into(), seconds),
             "server CPU/request".into(),
-            format!("{:.2} processors", s.processors),
+            format!("{:.2} CPUs", s.processors),
         ));
         cards.push((bytes(s.memory_peak), "server memory".into(), format!("{} processes", s.processes)));
     }
@@ -229,7 +229,7 @@ fn tables(page: &mut Page, report: &Report) {
         "received/s",
         "connections/s",
         "server CPU/request",
-        "server processors",
+        "server CPUs",
         "server memory",
         "client CPU/request",
         "client busy",
@@ -270,8 +270,8 @@ fn environment(page: &mut Page, report: &Report) {
     page.paragraph(&report.machine.sentence());
     if report.target.loopback {
         page.paragraph(
-            "Client and server shared this machine and its loopback: no network card, no interrupts, segments of up to 64 kB, and \
-             the client takes processors from the server. Compare only with what was measured in the same way.",
+            "Client and server shared this machine and its loopback interface: no network card, no interrupts, segments of up to \
+             64 kB, and the client takes CPU time from the server. Compare only results that were measured the same way.",
         );
     }
     let tls = if report.target.tls.is_empty() { String::new() } else { format!(", {}", report.target.tls) };

@@ -306,8 +306,8 @@ impl StatusUse {
             self.connections_per_second.map(|v| format!("{} new connections/s", n(v))),
             self.active.map(|v| format!("up to {} connections", n(v))),
             self.dropped.filter(|v| *v > 0.0).map(|v| format!("{} dropped", n(v))),
-            self.processors.map(|v| format!("{v:.2} processors")),
-            self.cpu_per_request.map(|v| format!("{} CPU a request", seconds(v))),
+            self.processors.map(|v| format!("{v:.2} CPUs")),
+            self.cpu_per_request.map(|v| format!("{} CPU time per request", seconds(v))),
             self.memory.map(bytes),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")

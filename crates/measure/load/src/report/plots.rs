@@ -23,7 +23,7 @@ pub fn dot(point: &Point, of: &dyn Fn(&Round) -> Option<f64>) -> Option<Dot> {
 /// Caption of a plot of means.
 pub fn caption(plot: &Plot, rounds: usize) -> String {
     let bars = match rounds {
-        0 | 1 => "One run a point.".to_string(),
+        0 | 1 => "One run per point.".to_string(),
         2 => "Means of 2 rounds.".to_string(),
         n => format!("Means of {n} rounds; bars are 95 % intervals."),
     };
@@ -117,11 +117,15 @@ pub fn server(report: &Report) -> Option<(Plot, Plot)> {
     );
     a.series.push(Series::new("peak", Mark::Line, memory));
     let mut b = Plot::new(
-        &format!("Server's CPU time a request against {}", report.quantity),
+        &format!("Server's CPU time per request against {}", report.quantity),
         quantity_axis(report),
         Axis::linear("CPU time", Unit::Seconds),
     );
-    b.series.push(Series::new("CPU time a request", Mark::Line, dots(report, &|r| r.server.as_ref()?.cpu_per_request)));
+    b.series.push(Series::new(
+        "CPU time per request",
+        Mark::Line,
+        dots(report, &|r| r.server.as_ref()?.cpu_per_request),
+    ));
     Some((a, b))
 }
 
@@ -164,9 +168,9 @@ pub fn over_time(series: &[Tick], open_loop: bool) -> Vec<Plot> {
         let some = |f: &dyn Fn(&Tick) -> Option<f64>| -> Vec<Dot> {
             series.iter().filter_map(|t| f(t).map(|y| Dot::new(t.at, y))).collect()
         };
-        let mut server = Plot::new("The server over time", time(), Axis::linear("processors", Unit::Plain));
+        let mut server = Plot::new("The server over time", time(), Axis::linear("CPUs", Unit::Plain));
         server.y2 = Some(Axis::linear("memory", Unit::Bytes));
-        server.series.push(Series::new("processors used", Mark::Curve, some(&|t| t.processors)));
+        server.series.push(Series::new("CPUs used", Mark::Curve, some(&|t| t.processors)));
         server.series.push(Series::new("memory", Mark::Curve, some(&|t| t.memory)).right().dashed());
         plots.push(server);
     }

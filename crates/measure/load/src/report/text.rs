@@ -43,7 +43,7 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     };
     let _ = writeln!(
         out,
-        "  {} answers{before} in {}, {}/s received",
+        "  {} responses{before} in {}, {}/s received",
         grouped(r.answers as f64),
         seconds(r.seconds),
         bytes(r.bytes_per_second)
@@ -88,7 +88,7 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     if let Some(s) = &r.server {
         let _ = writeln!(
             out,
-            "  server  {} CPU a request, {:.2} processors, {} at its peak ({} processes, {} threads)",
+            "  server  {} CPU time per request, {:.2} CPUs, peak memory {} ({} processes, {} threads)",
             s.cpu_per_request.map_or("–".into(), seconds),
             s.processors,
             bytes(s.memory_peak),
@@ -103,7 +103,7 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     let from = if r.ports.sources > 1 { format!(", from {} local addresses", r.ports.sources) } else { String::new() };
     let _ = writeln!(
         out,
-        "  client  {} CPU a request, threads busy {}{from}",
+        "  client  {} CPU time per request, threads busy {}{from}",
         r.client_cpu_per_request.map_or("–".into(), seconds),
         busy.join(" ")
     );

@@ -70,7 +70,7 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
         note(
             "port-bound",
             format!(
-                "connect took {} of processor time on average: most local ports are taken, and finding a free one is a long search; {MORE_PORTS}",
+                "connect took {} of CPU time on average: most local ports are taken, and finding a free one is a long search; {MORE_PORTS}",
                 seconds(search)
             ),
         );
@@ -141,7 +141,7 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
         note(
             "overloaded",
             format!(
-                "{} of {} users got no answer for more than half of the run: the latencies exclude them",
+                "{} of {} users got no response for more than half of the run; the latencies exclude them",
                 r.starved, r.users
             ),
         );
@@ -151,7 +151,7 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
     let rates: Vec<f64> = rounds.iter().map(rate).collect();
     let spread = mean_interval(&rates, 0.95).relative_half_width();
     if rates.len() >= 3 && spread > SPREAD_MAX {
-        note("not repeatable", format!("the rounds scatter by ± {} (95 %)", Unit::Share.write(spread)));
+        note("not repeatable", format!("the rounds differ by ± {} (95 %)", Unit::Share.write(spread)));
     }
     let usable = is_usable(word);
     let word = if word.is_empty() { "valid" } else { word }.to_string();
@@ -183,26 +183,25 @@ fn disturbed(r: &Round) -> Option<String> {
     let own = others.is_none() && r.server.is_some();
     if client > if own { SHARED_MAX } else { WAITED_MAX } && client * r.seconds > WAITED_MIN {
         let who = match (others, &r.server) {
-            (Some(others), _) => format!("other programs used {others:.2} processors meanwhile"),
+            (Some(others), _) => format!("other programs used {others:.2} CPUs at the same time"),
             (None, Some(_)) => "the server used them: give each side its own (--pin)".to_string(),
             (None, None) => "other programs used them".to_string(),
         };
-        return Some(format!("a client thread waited for a processor for {} of the time: {who}", share(client)));
+        return Some(format!("a client thread waited for a CPU for {} of the time: {who}", share(client)));
     }
     if let (Some(others), Some(server)) = (others, &r.server) {
         let waited = server.waited / (server.processors + server.waited).max(1e-9);
         let long = server.waited > 0.01 && server.waited * r.seconds > WAITED_MIN;
         if long && waited > SERVER_WAITED_MAX {
             return Some(format!(
-                "the server waited for a processor for {} of the time that it could have run: other programs used {others:.2} \
-                 processors meanwhile",
+                "the server waited for a CPU for {} of the time that it could have run: other programs used {others:.2} \
+                 CPUs at the same time",
                 share(waited)
             ));
         }
     }
     let steal = r.kernel.steal / r.seconds.max(1e-9);
-    (steal > STEAL_MAX && r.kernel.steal > STEAL_MIN)
-        .then(|| format!("the hypervisor took {} of a processor away", share(steal)))
+    (steal > STEAL_MAX && r.kernel.steal > STEAL_MIN).then(|| format!("the hypervisor took {} of a CPU", share(steal)))
 }
 
 /// Detects connect timeouts from ports reused within TIME_WAIT of the server or a firewall.
@@ -229,7 +228,7 @@ fn remarks(rounds: &[Round], reasons: &mut Vec<String>) {
     if let Some(r) = rounds.iter().find(|r| r.seconds < SHORT && r.answers > 0) {
         let waited = r.client_waited.iter().copied().fold(0.0, f64::max);
         let of = if waited > WAITED_MAX {
-            format!(", for {} of which the client waited for a processor", Unit::Share.write(waited))
+            format!(", for {} of which the client waited for a CPU", Unit::Share.write(waited))
         } else {
             String::new()
         };
@@ -250,20 +249,20 @@ fn remarks(rounds: &[Round], reasons: &mut Vec<String>) {
     let steal = rounds.iter().map(|r| r.kernel.steal / r.seconds.max(1e-9)).fold(0.0, f64::max);
     let seen = rounds.iter().map(|r| r.kernel.steal).fold(0.0, f64::max) > STEAL_MIN;
     if seen && steal > 0.02 && steal <= STEAL_MAX {
-        reasons.push(format!("the hypervisor took {} of a processor away", Unit::Share.write(steal)));
+        reasons.push(format!("the hypervisor took {} of a CPU", Unit::Share.write(steal)));
     }
     let waited = rounds.iter().flat_map(|r| &r.client_waited).copied().fold(0.0, f64::max);
     // Short rounds have the remark already, or nothing to report.
-    if waited > WAITED_MAX && !reasons.iter().any(|r| r.contains("waited for a processor")) {
+    if waited > WAITED_MAX && !reasons.iter().any(|r| r.contains("waited for a CPU")) {
         reasons.push(format!(
-            "the client waited for a processor for {} of the time, which the server used: give each side its own (--pin)",
+            "the client waited for a CPU for {} of the time, which the server used: give each side its own (--pin)",
             Unit::Share.write(waited)
         ));
     }
     let others = rounds.iter().filter_map(|r| r.others).fold(0.0, f64::max);
     let said = reasons.iter().any(|r| r.contains("other programs"));
     if others > OTHERS_MAX && !said {
-        reasons.push(format!("other programs on this machine used {others:.2} processors meanwhile"));
+        reasons.push(format!("other programs on this machine used {others:.2} CPUs at the same time"));
     }
     let throttled = rounds.iter().map(|r| r.kernel.throttled).fold(0.0, f64::max);
     if throttled > 0.0 {

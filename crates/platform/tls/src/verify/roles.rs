@@ -1,4 +1,4 @@
-//! Verifiers for rustls.
+//! Verifiers for rustls, which delegate to OpenSSL's rules in `chain.rs` and `host.rs`.
 
 use super::{Purpose, Trust, Verdict, host, signature};
 use crate::Clock;
@@ -51,8 +51,8 @@ fn schemes() -> Vec<SignatureScheme> {
     provider().signature_verification_algorithms.supported_schemes()
 }
 
-/// Accepts any client certificate whose key the client has; as in nginx, `$ssl_client_verify` reports the verdict, and
-/// requests get 400 where one is required.
+/// Accepts every client that has its certificate's key. As in nginx, the verdict is in `$ssl_client_verify`, and
+/// requests get 400 if a valid certificate is required.
 #[derive(Debug)]
 pub(crate) struct ClientVerifier {
     pub subjects: Vec<DistinguishedName>,

@@ -7,7 +7,7 @@ use crate::der::{self, BIT_STRING, BOOLEAN, INTEGER, OCTET_STRING, OID, Reader, 
 use rustls::pki_types::CertificateDer;
 use std::ops::Range;
 
-/// Extensions per certificate at most.
+/// Maximum number of extensions per certificate.
 const EXTENSIONS_MAX: usize = 64;
 /// Names per certificate that are examined.
 const NAMES_MAX: usize = 4096;

@@ -1,10 +1,10 @@
-//! Certificates of the configuration: their time, their names, their chain.
+//! Checks the expiry, names and chains of configured certificates.
 
 use super::examine::{Finding, Verdict};
 use crate::conf::Config;
 use tls::review::{Concern, review};
 
-/// Everything doubtful about the certificates that servers show. `now`: seconds since 1970.
+/// Returns the problems of the servers' certificates. `now`: seconds since 1970.
 pub fn examine(config: &Config, now: i64) -> Vec<Finding> {
     let mut all: Vec<Concern> = Vec::new();
     let areas = config.areas();
@@ -18,7 +18,7 @@ pub fn examine(config: &Config, now: i64) -> Vec<Finding> {
     all.iter().map(finding).collect()
 }
 
-/// A certificate that several servers show has its faults once, with the names of all of them.
+/// Reports a certificate of several servers once, with the names of all of them.
 fn add(all: &mut Vec<Concern>, concern: Concern) {
     if all.contains(&concern) {
         return;

@@ -4,7 +4,7 @@ use super::examine::{Finding, Verdict};
 use crate::conf::Config;
 use sandbox::{LANDLOCK_FILES, LANDLOCK_PORTS, Mode};
 
-/// Compares the kernel with the configuration's mode. Nothing for `sandbox off` and processes without a master.
+/// Compares the kernel with the mode of the configuration. Empty for `sandbox off` and `master_process off`.
 pub fn examine(config: &Config) -> Vec<Finding> {
     let mode = config.core.sandbox.mode();
     let mut all = Vec::new();
@@ -17,20 +17,24 @@ pub fn examine(config: &Config) -> Vec<Finding> {
     all
 }
 
-/// Tells whether the rights of files alone keep workers from keys.
+/// Reports whether only file permissions hide the keys from workers.
 fn keys(mode: Mode, landlock: u32, anywhere: Option<&str>) -> Finding {
     let ruled = matches!(mode, Mode::On | Mode::Strict) && landlock >= LANDLOCK_FILES;
     let why = match anywhere {
-        Some(name) => format!("\"{name}\" begins with a variable: workers may read what their user may"),
-        None if !ruled => "no rules of the kernel keep workers from the files of keys".into(),
+        Some(name) => {
+            format!("\"{name}\" begins with a variable: workers can read every file that their user can read")
+        }
+        None if !ruled => "this kernel or this mode of sandbox does not hide the key files from the workers".into(),
         None => String::new(),
     };
     let fine = why.is_empty();
-    let remedy =
-        if fine { "" } else { "files of keys that the workers' user cannot read, or names that begin with a folder" };
+    let remedy = match fine {
+        true => "",
+        false => "make the key files unreadable for the workers' user, or use names that begin with a directory",
+    };
     Finding {
         name: "isolated keys",
-        here: if fine { "hidden" } else { "by rights only" }.into(),
+        here: if fine { "hidden" } else { "permissions only" }.into(),
         needed: "hidden".into(),
         verdict: if fine { Verdict::Fine } else { Verdict::Note },
         connections: None,

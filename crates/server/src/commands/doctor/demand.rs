@@ -5,57 +5,57 @@ use conf_syntax::{Directive, Disk, directives};
 use net::Address;
 use std::collections::BTreeSet;
 
-/// The configuration in numbers.
+/// Resources that a configuration needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     pub workers: u64,
-    /// `worker_connections`: of each worker.
+    /// `worker_connections`, per worker thread.
     pub connections_each: u64,
-    /// `worker_rlimit_nofile`: of each worker.
+    /// `worker_rlimit_nofile`, per worker thread.
     pub descriptors_each: Option<u64>,
-    /// Addresses listened on, with the queue that each asks for.
+    /// Listen addresses with their backlog.
     pub addresses: Vec<(String, u64)>,
     /// UDP ports of `listen ... quic`.
     pub quic_ports: Vec<u16>,
-    /// `quic_gso` is off at one of them.
+    /// At least one QUIC listener has `quic_gso off`.
     pub quic_without_gso: bool,
-    /// Servers behind us that are named in the configuration; 0: nothing is proxied.
+    /// Configured upstream servers; 0 without a proxy.
     pub upstreams: u64,
-    /// All of them are on this machine's loopback.
+    /// All upstream servers listen on the loopback interface.
     pub upstreams_local: bool,
-    /// Connections to them are kept open.
+    /// Upstream connections are kept alive.
     pub keeps_upstreams: bool,
-    /// Something is answered from files.
+    /// Some location serves files.
     pub files: bool,
-    /// Bytes that a connection whose head is long, or whose response is proxied, can hold at most.
+    /// Maximum buffer size in bytes of a connection with a long request head, and of one with a proxied response.
     pub head_bytes: u64,
     pub proxy_bytes: u64,
-    /// `tidegate_cache`: of each worker.
+    /// `tidegate_cache` in bytes, per worker thread.
     pub cache_bytes: u64,
     /// Log files.
     pub logs: u64,
 }
 
 impl Demand {
-    /// Connections of clients, all workers together.
+    /// Returns the maximum number of client connections of all threads.
     pub fn connections(&self) -> u64 {
         self.workers.saturating_mul(self.connections_each)
     }
-    /// Descriptors for this many connections: each with the upstream connection or the file that it may need.
+    /// Returns the descriptors for `n` connections, each with an upstream connection or a file if it may need one.
     pub fn descriptors(&self, connections: u64) -> u64 {
         connections.saturating_mul(self.each()).saturating_add(self.standing())
     }
-    /// Descriptors that one connection may need.
+    /// Descriptors per connection.
     pub fn each(&self) -> u64 {
-        // Files in the RAM cache need none, and the descriptors of large ones are shared.
+        // Cached files need no descriptor, and connections share those of large files.
         if self.upstreams > 0 || (self.files && self.cache_bytes == 0) { 2 } else { 1 }
     }
-    /// Descriptors that are there without any connection: listeners, event queues, logs.
+    /// Descriptors without any connection: listeners, event queues, logs.
     pub fn standing(&self) -> u64 {
         self.workers * (self.addresses.len() as u64 + DESCRIPTORS_A_WORKER) + self.logs + DESCRIPTORS_STANDING
     }
 
-    /// Reads it off a configuration that is in order.
+    /// Computes the needs of a valid configuration.
     pub fn of(invocation: &Invocation, config: &Config) -> Demand {
         let mut demand = Demand {
             workers: config.core.workers as u64,
@@ -66,7 +66,7 @@ impl Demand {
             ..Demand::default()
         };
         for spec in config.specs() {
-            // Datagrams wait in no queue of connections.
+            // UDP has no accept queue.
             let backlog = if spec.datagram { 0 } else { u64::from(spec.backlog.unwrap_or(BACKLOG)) };
             demand.addresses.push((spec.address.to_string(), backlog));
         }
@@ -104,18 +104,18 @@ impl Demand {
     }
 }
 
-/// nginx on Linux, when `backlog=` does not say.
+/// nginx's default of `backlog=` on Linux.
 const BACKLOG: u32 = 511;
 /// `large_client_header_buffers 4 8k` and `client_header_buffer_size 1k`.
 const HEAD_BYTES: u64 = 33 * 1024;
 /// `proxy_buffers 8 8k` and `proxy_buffer_size 8k`.
 const PROXY_BYTES: u64 = 72 * 1024;
-/// Event queues, wake-ups and the file watch of one worker thread.
+/// Event queues, wake-up and file watch of a worker thread.
 const DESCRIPTORS_A_WORKER: u64 = 8;
 /// Standard streams, signals, the channel to the master.
 const DESCRIPTORS_STANDING: u64 = 16;
 
-/// Directives after which a location does not look at files.
+/// Directives whose locations serve no files.
 const ANSWERS: &[&[u8]] = &[
     b"proxy_pass",
     b"return",
@@ -132,7 +132,7 @@ const ANSWERS: &[&[u8]] = &[
 #[derive(Default)]
 struct Seen {
     servers: BTreeSet<Vec<u8>>,
-    /// Names of `upstream` blocks: what proxies to them is counted by their servers.
+    /// Names of `upstream` blocks, whose servers are counted instead of the `proxy_pass` lines.
     groups: BTreeSet<Vec<u8>>,
     keeps: bool,
     locations: u64,

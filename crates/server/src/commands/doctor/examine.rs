@@ -1,18 +1,18 @@
-//! Machine and configuration side by side: which limit binds first, and the command that lifts it.
+//! Compares the machine with the configuration: the first limit to be reached, and the command that raises it.
 
 use super::demand::Demand;
 use super::machine::Machine;
 
-/// The name of the finding about the worker process's descriptors.
+/// Name of the finding about the worker process's descriptors.
 pub const OPEN_FILES: &str = "open files";
 
-/// How a limit stands.
+/// Verdict on a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Fine,
-    /// It works, but not as well as it could, or not always.
+    /// Works, but slower or not always.
     Note,
-    /// The configuration promises what this machine does not keep.
+    /// The machine's limit is below the configuration's need.
     Short,
 }
 
@@ -23,22 +23,22 @@ pub struct Finding {
     pub here: String,
     pub needed: String,
     pub verdict: Verdict,
-    /// Simultaneous connections of clients that it allows.
+    /// Maximum of simultaneous client connections under this limit.
     pub connections: Option<u64>,
-    /// Why it matters, when the verdict is not `Fine`.
+    /// Consequence of the limit, unless the verdict is `Fine`.
     pub why: String,
     /// Command or setting that raises the limit.
     pub remedy: String,
 }
 
-/// Memory that an idle connection costs: the kernel's socket, file and event entry, and the entry of ours.
+/// Bytes per idle connection: the kernel's socket, file and event entry, and Tidegate's entry.
 const IDLE_BYTES: u64 = 4352;
-/// Seconds that a port rests after its connection (the kernel's TIME_WAIT).
+/// Seconds that a port stays in TIME_WAIT.
 const REST_SECONDS: u64 = 60;
-/// Fewer watched folders than this are soon used up by one site's tree.
+/// Fewer watches are soon used up by one site's tree.
 const WATCHES_MIN: u64 = 8192;
 
-/// Everything there is to say, in the order of the report.
+/// Returns all findings in the order of the report.
 pub fn examine(machine: &Machine, demand: &Demand) -> Vec<Finding> {
     let mut out = Vec::new();
     for check in [
@@ -62,7 +62,7 @@ pub fn examine(machine: &Machine, demand: &Demand) -> Vec<Finding> {
     out
 }
 
-/// The limit that binds first: the fewest connections, those that the configuration allows among them.
+/// Returns the first limit to be reached, including `worker_connections`, with its number of connections.
 pub fn first_to_bind(findings: &[Finding], demand: &Demand) -> (&'static str, u64) {
     let least = findings.iter().filter_map(|f| Some((f.name, f.connections?))).min_by_key(|(_, n)| *n);
     match least {
@@ -76,7 +76,7 @@ fn finding(name: &'static str, here: String, needed: String, connections: Option
     Finding { name, here, needed, verdict, connections, why: String::new(), remedy: String::new() }
 }
 
-/// The descriptors that the worker process will have.
+/// Returns the descriptor limit of the worker process; `None` if it is unknown.
 pub fn descriptors_allowed(machine: &Machine, demand: &Demand) -> Option<u64> {
     let hard = machine.descriptors_hard?;
     Some(match demand.descriptors_each {
@@ -151,7 +151,7 @@ fn ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
     Some(f)
 }
 
-/// Below this port servers listen: one that outgoing connections may take is gone when its server starts again.
+/// Services usually listen below this port. An outgoing connection on such a port prevents the service's restart.
 const SERVICES_BELOW: u64 = 10_000;
 
 fn own_ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
@@ -167,7 +167,7 @@ fn own_ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
     f.verdict = Verdict::Note;
     let list = taken.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
     f.why = match taken.is_empty() {
-        true => "outgoing connections may use ports of services (such as 8080), which then cannot start".into(),
+        true => "outgoing connections can occupy ports of services (such as 8080), which then fail to start".into(),
         false => format!(
             "outgoing connections may use {list}, which this configuration listens on: a restart then fails to bind"
         ),
@@ -182,7 +182,7 @@ fn own_ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
 fn resting_ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let (first, last) = machine.ports.filter(|_| demand.upstreams > 0)?;
     let rate = (last.saturating_sub(first) + 1).saturating_mul(demand.upstreams) / REST_SECONDS;
-    // The value 2, which kernels begin with, is for loopback only.
+    // Value 2, the kernel's default, applies to loopback only.
     let reused = machine.reuse == Some(1) || (machine.reuse == Some(2) && demand.upstreams_local);
     let here = if reused { "reused".to_string() } else { format!("{}/s", number(rate)) };
     let mut f = finding("new upstream connections", here, "-".into(), None, true);
@@ -239,7 +239,7 @@ fn watches(machine: &Machine, demand: &Demand) -> Option<Finding> {
     if here < WATCHES_MIN {
         f.verdict = Verdict::Note;
     }
-    f.why = "every request checks files on disk if their directory cannot be watched".into();
+    f.why = "if a directory cannot be watched, every request checks its files on disk".into();
     f.remedy = "sysctl -w fs.inotify.max_user_watches=65536".into();
     Some(f)
 }
@@ -252,13 +252,12 @@ fn datagram_buffer(machine: &Machine, demand: &Demand) -> Option<Finding> {
         f.verdict = Verdict::Note;
     }
     f.why =
-        "clients of HTTP/3 that begin together, or upload, overflow the buffer: their packets are lost and sent again"
-            .into();
+        "HTTP/3 clients that connect at the same time, or upload, overflow the buffer and have to retransmit".into();
     f.remedy = format!("sysctl -w net.core.rmem_max={needed}");
     Some(f)
 }
 
-/// Kernels that split one send into datagrams (UDP_SEGMENT).
+/// First kernel with UDP_SEGMENT.
 const GSO_SINCE: (u64, u64) = (4, 18);
 
 fn segmentation(machine: &Machine, demand: &Demand) -> Option<Finding> {
@@ -271,10 +270,10 @@ fn segmentation(machine: &Machine, demand: &Demand) -> Option<Finding> {
         f.verdict = Verdict::Note;
     }
     (f.why, f.remedy) = if has_gso {
-        ("each datagram of HTTP/3 takes a system call of its own".into(), "quic_gso on;".into())
+        ("each HTTP/3 datagram needs its own system call".into(), "quic_gso on;".into())
     } else {
         let (major, minor) = kernel;
-        let why = format!("Linux {major}.{minor} does not split sends: each datagram takes a system call of its own");
+        let why = format!("Linux {major}.{minor} does not segment UDP: each HTTP/3 datagram needs its own system call");
         (why, format!("Linux {}.{} or newer", GSO_SINCE.0, GSO_SINCE.1))
     };
     Some(f)
@@ -285,7 +284,7 @@ fn udp_firewall(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let ports = demand.quic_ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
     let mut f = finding("firewall", "loaded".into(), format!("UDP {ports}"), None, true);
     f.verdict = Verdict::Note;
-    f.why = "a firewall is loaded; if it lets only TCP through, clients stay with HTTP/2".into();
+    f.why = "a firewall is active; if it blocks UDP, clients use HTTP/2 instead of HTTP/3".into();
     f.remedy = format!("nft add rule inet filter input udp dport {{ {ports} }} accept");
     Some(f)
 }
@@ -297,7 +296,7 @@ fn processors(machine: &Machine, demand: &Demand) -> Vec<Finding> {
     if demand.workers > here {
         f.verdict = Verdict::Note;
     }
-    f.why = "more worker threads than CPUs gain nothing".into();
+    f.why = "more worker threads than CPUs do not increase the throughput".into();
     f.remedy = "worker_processes auto;".into();
     out.push(f);
     if let Some(quota) = machine.quota_millis.filter(|quota| *quota < demand.workers.saturating_mul(1000)) {
@@ -317,7 +316,7 @@ fn processors(machine: &Machine, demand: &Demand) -> Vec<Finding> {
     out
 }
 
-/// A number with its thousands set apart.
+/// Formats a number with thousands separators.
 pub fn number(n: u64) -> String {
     if n >= 1 << 60 {
         return "no limit".into();
@@ -333,7 +332,7 @@ pub fn number(n: u64) -> String {
     out
 }
 
-/// Bytes in a unit that leaves at most four digits.
+/// Formats bytes in a unit with at most four digits.
 pub fn bytes(n: u64) -> String {
     let mut value = n as f64;
     for unit in ["B", "KB", "MB", "GB"] {

@@ -3,45 +3,44 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Readings; `None` where the machine does not say.
+/// Limits of the machine; `None` if the machine does not report one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Descriptors that a process may have: what it begins with, and what it may raise that to.
+    /// Soft and hard limit of descriptors per process.
     pub descriptors_soft: Option<u64>,
     pub descriptors_hard: Option<u64>,
-    /// Descriptors of all processes together (fs.file-max).
+    /// Descriptors of all processes (fs.file-max).
     pub descriptors_all: Option<u64>,
-    /// Connections that may wait to be accepted, each address (net.core.somaxconn).
+    /// Maximum length of an accept queue (net.core.somaxconn).
     pub accept_queue: Option<u64>,
-    /// Handshakes that may be under way, each address (net.ipv4.tcp_max_syn_backlog).
+    /// Maximum of pending handshakes per address (net.ipv4.tcp_max_syn_backlog).
     pub handshakes: Option<u64>,
-    /// Handshakes beyond that are answered without memory (net.ipv4.tcp_syncookies).
+    /// The kernel answers further handshakes without memory (net.ipv4.tcp_syncookies).
     pub syn_cookies: Option<bool>,
     /// First and last port of outgoing connections (net.ipv4.ip_local_port_range).
     pub ports: Option<(u64, u64)>,
-    /// Ports in TIME_WAIT serve new outgoing connections: 1 everywhere, 2 on loopback (net.ipv4.tcp_tw_reuse).
+    /// Reuse of ports in TIME_WAIT: 1 always, 2 on loopback (net.ipv4.tcp_tw_reuse).
     pub reuse: Option<u64>,
-    /// Connections that the firewall can track, and that it tracks now (nf_conntrack).
+    /// Maximum and current number of tracked connections (nf_conntrack).
     pub tracked_max: Option<u64>,
     pub tracked: Option<u64>,
-    /// Octets that a socket's buffer may be given (net.core.rmem_max, net.core.wmem_max).
+    /// Maximum size of socket buffers in bytes (net.core.rmem_max, net.core.wmem_max).
     pub receive_buffer: Option<u64>,
     pub send_buffer: Option<u64>,
-    /// Version of the kernel: major, minor.
+    /// Kernel version: major, minor.
     pub kernel: Option<(u64, u64)>,
-    /// Folders that may be watched for changes, each user (fs.inotify.max_user_watches).
+    /// Maximum of inotify watches per user (fs.inotify.max_user_watches).
     pub watches: Option<u64>,
-    /// Bytes that can be had, of the machine or of the container, whichever is less.
+    /// Available bytes, of the machine or of the container's limit, whichever is less.
     pub memory: Option<u64>,
-    /// Processors that may be used, and the container's share of them in thousandths.
+    /// Available CPUs, and the container's CPU quota in thousandths of a CPU.
     pub processors: Option<u64>,
     pub quota_millis: Option<u64>,
-    /// We may raise limits.
+    /// This process may raise limits.
     pub root: bool,
 }
 
 impl Machine {
-    /// Reads this machine.
     pub fn read() -> Machine {
         let mut machine = Machine::below(Path::new("/"));
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -52,7 +51,7 @@ impl Machine {
         machine
     }
 
-    /// The part that stands in files, below this root (tests bring their own).
+    /// Reads the limits in files below `root` (a directory of the test in tests).
     pub fn below(root: &Path) -> Machine {
         let text = |path: &str| fs::read_to_string(root.join(path)).ok();
         let number = |path: &str| text(path).and_then(|t| t.split_whitespace().next()?.parse::<u64>().ok());
@@ -94,13 +93,13 @@ impl Machine {
     }
 }
 
-/// A line of `/proc/meminfo` in bytes.
+/// Returns a line of `/proc/meminfo` in bytes.
 fn meminfo(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')))?;
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// Where the limits of our control group (version 2) stand: a container sees them at the root of its own view.
+/// Directory with the limits of the own control group (version 2); in a container, the root of its view.
 fn group_folder(root: &Path) -> Option<PathBuf> {
     let own = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;

@@ -1,4 +1,4 @@
-//! `tidegate doctor [-c FILE]`: what this machine allows, what a configuration needs, which limit binds first, what lifts it.
+//! `tidegate doctor [-c FILE]`: compares the limits of this machine with the needs of a configuration.
 
 mod certificates;
 mod confinement;
@@ -23,9 +23,10 @@ Usage: tidegate doctor [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--json]
 
 Compares the limits of this machine (open files, queues, ports, memory, connection tracking ...)
 with the needs of the configuration. Prints the limit that binds first, and the command that raises
-each limit that is too low. For HTTP/3, looks at UDP buffers, segmentation and firewalls. Says what the kernel offers the sandbox. Also reports certificates that expire soon, are for
-other names, or have an incomplete chain. Run it as the serving user and in the serving container or unit: limits differ
-between them.
+each limit that is too low. For HTTP/3, checks UDP buffers, segmentation and firewalls. Reports
+whether the kernel supports the sandbox, and certificates that expire soon, are for other names,
+or have an incomplete chain. Run it as the server's user, inside the server's container or unit,
+because limits differ between them.
 
   -c, -p, -g   as for the server
   --json       print one JSON object instead of the table
@@ -68,7 +69,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
 /// Returns `-t` warnings about limits that the configuration exceeds, one line each.
 pub fn warnings(invocation: &Invocation, config: &Config) -> Vec<String> {
     let (machine, demand) = (Machine::read(), Demand::of(invocation, config));
-    // Descriptors that connections may need besides their own are the doctor's concern: here it is what cannot be in any case.
+    // `-t` warns only if the connections themselves do not fit; the doctor also counts their further descriptors.
     let possible = descriptors_allowed(&machine, &demand).is_none_or(|allowed| allowed >= demand.connections());
     let short = examine(&machine, &demand).into_iter().filter(|f| f.verdict == Verdict::Short);
     let short = short.filter(|f| f.name != OPEN_FILES || !possible);
@@ -78,15 +79,11 @@ pub fn warnings(invocation: &Invocation, config: &Config) -> Vec<String> {
 fn as_text(name: &str, demand: &Demand, findings: &[Finding], colour: bool) -> String {
     let paint = |code: &str, text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() };
     let mut out = format!(
-        "{name}: {} workers x {} connections, {} addresses, {}\n\n",
-        demand.workers,
-        number(demand.connections_each),
-        demand.addresses.len(),
-        match demand.upstreams {
-            0 => "no upstream servers".to_string(),
-            1 => "1 upstream server".to_string(),
-            n => format!("{n} upstream servers"),
-        }
+        "{name}: {} x {}, {}, {}\n\n",
+        counted(demand.workers, ["worker thread", "worker threads"]),
+        counted(demand.connections_each, ["connection", "connections"]),
+        counted(demand.addresses.len() as u64, ["listen address", "listen addresses"]),
+        counted(demand.upstreams, ["upstream server", "upstream servers"]),
     );
     out += &format!("  {:<26}{:>14}{:>14}\n", "limit", "available", "needed");
     for f in findings {
@@ -103,6 +100,15 @@ fn as_text(name: &str, demand: &Demand, findings: &[Finding], colour: bool) -> S
     let (limit, connections) = first_to_bind(findings, demand);
     out += &format!("\nFirst limit: {limit}, at {} simultaneous connections.\n", number(connections));
     out
+}
+
+/// Formats a count with the singular or the plural of its noun.
+fn counted(n: u64, [one, many]: [&str; 2]) -> String {
+    match n {
+        0 => format!("no {many}"),
+        1 => format!("1 {one}"),
+        n => format!("{} {many}", number(n)),
+    }
 }
 
 fn as_json(name: &str, demand: &Demand, findings: &[Finding]) -> serde_json::Value {

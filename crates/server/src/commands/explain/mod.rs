@@ -1,4 +1,4 @@
-//! `tidegate explain`: what a directive does, from the tables; what becomes of a request, from the engine (`request.rs`).
+//! `tidegate explain`: documents directives from the tables, and traces requests with the engine (`request.rs`).
 
 mod request;
 mod show;
@@ -87,7 +87,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
     code
 }
 
-/// A variable by name, or a member of a family (`http_referer`).
+/// Prints a variable, or the family of a name such as `http_referer`.
 fn explain_variable(name: &str) -> i32 {
     let all = reference::variables();
     let family = all.iter().map(|v| v.name).filter(|own| own.ends_with('_') && name.starts_with(*own));

@@ -1,7 +1,7 @@
-//! `tidegate explain URL`: what the engine does with a request, each step with the file and line that decided.
+//! `tidegate explain URL`: traces a request, each step with the file and line that decided it.
 //!
-//! The request is run by the engine itself (`conn::rehearsal`) up to where something would be passed on; the inheritance of what is
-//! in force comes from the configuration's tree.
+//! The engine itself (`conn::rehearsal`) runs the request until it would be passed to a server. Inherited directives
+//! come from the configuration's tree.
 
 use super::show::{self, InForce, Report, Told};
 use crate::conf::source::Replay;
@@ -10,7 +10,7 @@ use crate::{options, report};
 use advisor::scope::{Scope, ScopeId, Scopes};
 use conf_schema::{At, Contexts, Store};
 use conf_syntax::{Directive, Disk, Source};
-use conn::rehearsal::{self, Client};
+use conn::rehearsal::{self, RehearsalClient};
 use http_engine::trace::StepKind;
 use http_engine::{HandlerOrder, HttpPlan, Request};
 use http_features::{EXPLAIN_PATIENCE, Explainer};
@@ -54,11 +54,11 @@ impl Default for Asked {
     }
 }
 
-/// A URL in its parts.
+/// Parts of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Url {
     secure: bool,
-    /// `None`: only a path was given.
+    /// `None` for a path without a host.
     host: Option<String>,
     port: Option<u16>,
     target: String,
@@ -173,7 +173,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| format!("invalid address \"{text}\""))
 }
 
-/// The listener that a connection to this URL reaches: one of the address before one of all addresses.
+/// Returns the listener for a URL: one of the exact address, otherwise one of all addresses.
 fn listener(plan: &HttpPlan, asked: &Asked) -> Result<usize, String> {
     let ip = |index: usize| match plan.listeners.get(index).map(|listener| &listener.spec.address) {
         Some(Address::Ip(address)) => Some(*address),
@@ -203,7 +203,7 @@ fn listener(plan: &HttpPlan, asked: &Asked) -> Result<usize, String> {
     })
 }
 
-/// Returns the explainer of a configuration that serves and has a dashboard.
+/// Returns the explainer for the dashboard of the active configuration.
 pub fn of(invocation: &Invocation, config: &Config) -> Option<Explainer> {
     let plan = config.http.as_ref().filter(|plan| http_features::has_dashboard(plan))?;
     // The explainer of a replaced configuration must not keep its plan.
@@ -244,7 +244,7 @@ fn explain(
         Address::Ip(at) => Some(*at),
         Address::Unix(_) => None,
     };
-    let client = Client {
+    let client = RehearsalClient {
         listener: index,
         local,
         peer: Some(SocketAddr::new(asked.from, 50_000)),
@@ -259,7 +259,7 @@ fn explain(
     Ok(Teller { scopes: &scopes, plan }.told(asked, &host, &address, request, body.is_some()))
 }
 
-/// The request as it would be sent.
+/// Returns the request head as a client would send it.
 fn head(asked: &Asked, host: &str) -> Vec<u8> {
     let target: String =
         asked.url.target.chars().map(|c| if c == ' ' { "%20".into() } else { c.to_string() }).collect();
@@ -351,7 +351,7 @@ impl Teller<'_> {
         told
     }
 
-    /// Where clients of this server find HTTP/3, and if they learn of it.
+    /// Reports the server's HTTP/3 port, and whether an Alt-Svc field announces it.
     fn http3(&self, told: &Told, r: &Request) -> Option<Report> {
         let listener = self.plan.listener_of(r.connection()).filter(|listener| listener.ssl)?;
         let (Address::Ip(own), true) = (&listener.spec.address, r.srv().http3.on) else { return None };
@@ -366,7 +366,7 @@ impl Teller<'_> {
         Some(Report { kind: "http3".into(), text, place: None, lines: Vec::new() })
     }
 
-    /// Which server, and why.
+    /// Reports the selected server with the reason.
     fn server(&self, r: &Request, address: &str) -> Report {
         let at = r.srv().location;
         let scope = self.scope_of(at);
@@ -396,7 +396,7 @@ impl Teller<'_> {
         Report { kind: "server".into(), text, place: self.place(place), lines }
     }
 
-    /// The block of a location of the plan: both are made in the same order.
+    /// Finds the block of a location of the plan; both have the same order.
     fn scope_of(&self, location: usize) -> Option<ScopeId> {
         let at = self.plan.locations.get(location)?.at;
         let blocks: Vec<ScopeId> = (0..self.scopes.all.len()).filter(|id| is_location(self.scopes.get(*id))).collect();
@@ -404,7 +404,7 @@ impl Teller<'_> {
         blocks.get(location).copied().filter(same).or_else(|| blocks.iter().copied().find(same))
     }
 
-    /// The directives of a name that are in force in a block.
+    /// Returns the effective directives of a name in a block.
     fn lines(&self, scope: ScopeId, name: &str) -> Vec<InForce> {
         let own = if matches!(name, "alias" | "root") && self.scopes.has(scope, "alias") && name == "root" {
             Vec::new()
@@ -420,7 +420,7 @@ impl Teller<'_> {
         self.scopes.all.iter().flat_map(|scope| &scope.own).copied().find(|d| d.span == at.span)
     }
 
-    /// The condition of an `if` as it is written.
+    /// Returns the condition of an `if` as written.
     fn condition(&self, at: At) -> Option<String> {
         let d = self.directive(at).filter(|d| d.name.bytes == b"if")?;
         Some(advisor::scope::render(d).trim_end_matches(" {").to_string())
@@ -445,7 +445,7 @@ fn is_location(scope: &Scope<'_>) -> bool {
     kinds.contains(&scope.context)
 }
 
-/// Why a server has a host: by an exact name, a wildcard or an expression, in this order.
+/// Reports how the host selected the server: by an exact name, a wildcard or an expression, in this order.
 fn why(host: &str, words: &[(String, At)]) -> Option<(String, At)> {
     let find = |test: &dyn Fn(&str) -> bool| {
         let best = words.iter().filter(|(word, _)| test(&word.to_ascii_lowercase()));
@@ -478,7 +478,7 @@ fn expression(word: &str, host: &str) -> bool {
     compiled.is_ok_and(|expression| expression.is_match(host.as_bytes()).unwrap_or(false))
 }
 
-/// The directives behind a handler.
+/// Returns the directives that configured a handler.
 fn names(order: HandlerOrder) -> &'static [&'static str] {
     match order {
         HandlerOrder::ServerRealip | HandlerOrder::Realip => {

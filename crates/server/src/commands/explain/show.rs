@@ -1,40 +1,40 @@
-//! The trace of a request as text and as JSON.
+//! Formats the trace of a request as text and as JSON.
 
 use serde_json::{Value, json as object};
 use std::fmt::Write;
 
 /// File and line.
-pub type Place = Option<(String, u32)>;
+pub type SourcePlace = Option<(String, u32)>;
 
-/// A directive in force.
+/// An effective directive.
 pub struct InForce {
     pub text: String,
-    pub place: Place,
+    pub place: SourcePlace,
 }
 
-/// One step.
+/// A step of the trace.
 pub struct Report {
     pub kind: String,
     pub text: String,
-    pub place: Place,
-    /// The directives behind it.
+    pub place: SourcePlace,
+    /// Directives that caused the step.
     pub lines: Vec<InForce>,
 }
 
-/// All that is told of a request.
+/// The complete trace of a request.
 #[derive(Default)]
 pub struct Told {
     pub request: String,
     pub steps: Vec<Report>,
-    /// It would be passed on.
+    /// The request would be passed to a server.
     pub passes: Option<InForce>,
-    /// It is answered, with these fields.
+    /// The response, with its header fields.
     pub status: Option<u16>,
     pub headers: Vec<(String, String)>,
     pub in_force: Vec<InForce>,
 }
 
-/// Where places stand.
+/// Column of file and line.
 const COLUMN: usize = 72;
 
 pub fn text(told: &Told) -> String {
@@ -65,7 +65,7 @@ pub fn text(told: &Told) -> String {
     out
 }
 
-fn line(out: &mut String, text: &str, place: &Place) {
+fn line(out: &mut String, text: &str, place: &SourcePlace) {
     match place {
         Some((file, number)) if text.chars().count() < COLUMN => {
             let _ = writeln!(out, "{text:<COLUMN$}# {file}:{number}");

@@ -1,4 +1,4 @@
-//! The local authority of `tidegate serve --tls`: its place, and the configuration that issues by it.
+//! Local authority of `tidegate serve --tls`: its directory, and the configuration that issues certificates with it.
 
 use super::domain::Lines;
 use std::fs;
@@ -6,15 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-/// The XDG base directory specification's place for data of a user.
+/// Data directory of a user (XDG base directory specification).
 pub fn folder() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")))?;
     Some(data.join("tidegate"))
 }
 
-/// Returns the file of the authority's certificate; creates the authority on first use. `Ok(Err)`: it cannot be kept, for the
-/// reason.
+/// Returns the file of the authority's certificate; creates the authority on first use. `Ok(Err)`: it cannot be stored.
 ///
 /// # Errors
 /// The reason why the stored authority is unusable, with a remedy.
@@ -26,7 +25,7 @@ pub fn certificate() -> Result<Result<PathBuf, String>, String> {
     http_features::local_root(&folder)
 }
 
-/// Returns the configuration of a site on an address. `state`: the folder of the authority; `None`: it lives as long as the process.
+/// Returns the configuration of a site. `state`: directory of the authority; `None` keeps it in memory.
 pub fn configuration(address: SocketAddr, state: Option<&str>) -> Lines {
     let state = match state {
         Some(path) => format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\"")),

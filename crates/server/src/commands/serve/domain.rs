@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Directory of Let's Encrypt.
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
-/// Name servers of a machine that are asked (resolv.conf(5): MAXNS).
+/// Maximum number of name servers in resolv.conf(5) (MAXNS).
 const NAME_SERVERS_MAX: usize = 3;
 
 /// Options of a public site.
@@ -15,9 +15,9 @@ const NAME_SERVERS_MAX: usize = 3;
 pub struct Domain {
     pub names: Vec<String>,
     pub email: Option<String>,
-    /// URL of the authority's directory; Let's Encrypt's by default.
+    /// URL of the authority's directory; default: Let's Encrypt.
     pub authority: Option<String>,
-    /// Certificates that the authority's own connection is verified by.
+    /// CA certificates that verify connections to the authority.
     pub authority_trust: Option<PathBuf>,
     /// Address for plain HTTP, which answers challenges and redirects.
     pub http: Option<SocketAddr>,
@@ -51,7 +51,7 @@ impl Domain {
         Ok(())
     }
 
-    /// Addresses for plain HTTP and for TLS; `asked`: `--listen`.
+    /// Returns the addresses for plain HTTP and for TLS. `asked`: `--listen`.
     pub fn addresses(&self, asked: Option<SocketAddr>) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
         let all = |port| {
             vec![
@@ -62,7 +62,7 @@ impl Domain {
         (self.http.map_or_else(|| all(80), |one| vec![one]), asked.map_or_else(|| all(443), |one| vec![one]))
     }
 
-    /// Folder of the account's key and the certificates. Fails without a home.
+    /// Returns the directory of account key and certificates. Fails without a home directory.
     pub fn state_path() -> Result<PathBuf, String> {
         let folder = authority::folder().ok_or("neither XDG_DATA_HOME nor HOME is set: no place for certificates")?;
         let path = folder.join("acme");
@@ -71,7 +71,8 @@ impl Domain {
         Ok(path)
     }
 
-    /// The lines of the `http` block: issuer, redirecting server, and the parts of the TLS server that differ from a local one's.
+    /// Returns the lines of the `http` block: issuer, redirecting server, and the TLS server's differences from a local
+    /// site.
     pub fn configuration(&self, asked: Option<SocketAddr>, state: &str) -> Lines {
         let (http, https) = self.addresses(asked);
         let names = self.names.join(" ");
@@ -151,7 +152,7 @@ pub struct Lines {
     pub server: String,
 }
 
-/// The machine's name servers, as addresses for `resolver`.
+/// Returns the machine's name servers as addresses for `resolver`.
 fn name_servers() -> Vec<String> {
     parse_name_servers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
 }
@@ -167,7 +168,7 @@ fn parse_name_servers(text: &str) -> Vec<String> {
         .take(NAME_SERVERS_MAX)
         .map(|ip| if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() })
         .collect();
-    // resolv.conf(5): without any, the name server on this machine.
+    // The default of resolv.conf(5): a name server on this machine.
     if all.is_empty() { vec!["127.0.0.1".into()] } else { all }
 }
 

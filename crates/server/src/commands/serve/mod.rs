@@ -1,4 +1,4 @@
-//! `tidegate serve [DIR]`: a directory on this machine, without a configuration. It writes one in memory and runs that.
+//! `tidegate serve [DIR]`: serves a directory with a configuration generated in memory.
 
 mod authority;
 mod domain;
@@ -29,21 +29,22 @@ a directory listing otherwise, with headers for browser caching.
   --tls              HTTPS with HTTP/2 (default port: 8443). The certificate comes from a local authority
                      that is created on first use and restricted to this machine and private networks;
                      the command prints how to trust it
-  --domain NAME      a public site: HTTPS with HTTP/2 and HTTP/3 on port 443, and a certificate from Let's Encrypt that is
-                     renewed by itself; port 80 redirects. Several names: --domain a.example --domain b.example
+  --domain NAME      a public site: HTTPS with HTTP/2 and HTTP/3 on port 443, an automatically
+                     renewed certificate from Let's Encrypt, and a redirect from port 80. May be
+                     repeated: --domain a.example --domain b.example
   --email ADDRESS    contact for the certificate authority
   --acme URL         ACME directory of another authority
-  --acme-ca FILE     certificates to verify that authority by
-  --http ADDRESS     address in place of port 80, where a forwarder leads to it
+  --acme-ca FILE     CA certificates (PEM) to verify that authority with
+  --http ADDRESS     address to use instead of port 80, if a forwarder maps port 80 to it
   --print            print the generated configuration instead of running it
 
 Only this machine can reach the default address. --listen 0.0.0.0:8080 opens it to the network.
 ";
 
-/// The ports that are tried first.
+/// First ports to try.
 const PORT: u16 = 8080;
 const TLS_PORT: u16 = 8443;
-/// How many ports are tried when none was asked for.
+/// Number of ports to try if the command line names none.
 const PORTS_MAX: u16 = 100;
 
 /// Command line options.
@@ -115,7 +116,7 @@ fn start_domain(request: &Request, domain: &Domain, directory: &Path) -> Result<
     run_configuration(text, directory, "the site's addresses", || domain.tell(request.listen))
 }
 
-/// Runs a configuration until a signal ends it. `tell`: says where it serves.
+/// Runs a configuration until a signal ends it. `tell` prints the address.
 fn run_configuration(text: String, directory: &Path, addresses: &str, tell: impl FnOnce()) -> Result<i32, String> {
     let invocation = Invocation {
         conf_file: directory.join("tidegate serve"),
@@ -147,7 +148,7 @@ fn run_configuration(text: String, directory: &Path, addresses: &str, tell: impl
 }
 
 fn tell_of_tls(address: SocketAddr, root: &Result<PathBuf, String>) {
-    // Browsers would rather see a name than an address.
+    // Browsers and certificates use a name instead of the loopback address.
     let host = if address.ip().is_loopback() { "localhost".into() } else { address.ip().to_string() };
     let url = format!("https://{host}:{}/", address.port());
     println!("  {url}");
@@ -244,8 +245,8 @@ fn check_directory(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|e| format!("\"{name}\" cannot be served {}", observe::os(&e)))
 }
 
-/// The directory as an argument. One whose name a configuration cannot hold (a `$`, bytes that are no text) is named as the
-/// one that we are in, which the caller sees to.
+/// Returns the directory as an argument of `root`. A name that a configuration cannot contain (a `$`, bytes that are
+/// not UTF-8) becomes the current directory, to which the caller changes.
 fn root_of(directory: &Path) -> String {
     match directory.to_str() {
         Some(text) if !text.contains(['$', '\n', '\r', '\t']) => {
@@ -258,7 +259,7 @@ fn root_of(directory: &Path) -> String {
 /// The directory that the process is in.
 const HERE: &str = "/proc/self/cwd";
 
-/// An address that can be listened on: the one asked for, or the first free port.
+/// Returns the listen address: the given one, or the first free port.
 fn choose_address(asked: Option<SocketAddr>, first: u16) -> Result<SocketAddr, String> {
     if let Some(address) = asked {
         return match TcpListener::bind(address) {

@@ -1,8 +1,8 @@
-//! Changes of the configuration by the API: the master checks, keeps, places and serves them, and answers the worker that
-//! asked.
+//! Changes of the configuration by the API: the master checks, stores and activates them, and responds to the worker
+//! that forwarded the request.
 //!
-//! A change is on the disk before a worker hears of it; if the worker refuses it, the old main file is placed again. At
-//! every step the disk has the old configuration or the new one.
+//! A change is on disk before a worker receives it. If the worker rejects it, the old main file is restored. At every
+//! step the disk has the old configuration or the new one.
 
 use super::{ANSWER_PATIENCE, Master, Served};
 use crate::conf::Config;
@@ -20,22 +20,22 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// A change that a worker is taking over.
+/// A change that a worker is activating.
 pub struct Change {
     worker: i32,
     ticket: u64,
     generation: u64,
     previous: u64,
-    /// The main file as it was.
+    /// Previous text of the main file.
     old_main: Vec<u8>,
     warnings: Value,
-    /// The worker process is replaced: another one tells that it serves.
+    /// A new worker process activates the change.
     pub awaits_start: bool,
-    /// When the change is no longer waited for.
+    /// Deadline of the activation.
     pub answer_by: Instant,
 }
 
-/// Contents and conditions of a change.
+/// Files and preconditions of a change.
 struct Wish {
     texts: Texts,
     terms: Terms,
@@ -53,14 +53,14 @@ fn disk(e: impl std::fmt::Display) -> Refusal {
 }
 
 impl Master {
-    /// Kept configurations, if the API may change this one.
+    /// Kept configurations, if the API may change the configuration.
     fn kept_of(&self, config: &Config) -> Option<(Kept, usize)> {
         let keep = config.http.as_ref().and_then(|http| http_features::configurations_kept(http))?;
         let layout = Layout::of(&self.invocation.conf_file).filter(|_| self.invocation.text.is_none())?;
         Some((Kept { layout }, keep))
     }
 
-    /// Keeps a configuration that came from the disk, unless it is kept already; its facts.
+    /// Stores a configuration that was read from disk, unless it is stored already. Returns its facts.
     pub fn keep(&self, config: &Config, by: &str) -> Option<Facts> {
         let (kept, keep) = self.kept_of(config)?;
         if self.change.is_none() {
@@ -88,7 +88,7 @@ impl Master {
         };
         kept.mark(facts.generation);
         let needed: BTreeSet<u64> = named.into_iter().chain([facts.generation]).collect();
-        // Those of interrupted changes.
+        // Removes leftovers of interrupted changes.
         for number in kept.numbers().into_iter().filter(|number| !needed.contains(number)) {
             if !kept.was_in_force(number) {
                 kept.remove(number);
@@ -98,7 +98,7 @@ impl Master {
         Some(facts)
     }
 
-    /// Answers a request of a worker, at once or when its change is in force.
+    /// Responds to a worker's request, at once or when its change is active.
     pub fn requested(&mut self, worker: i32, request: Request) {
         let Request { ticket, what } = request;
         let result = match what {
@@ -137,7 +137,7 @@ impl Master {
         }
     }
 
-    /// Kept configurations, if the master's own configuration permits changes: a worker's word is not enough.
+    /// Returns the kept configurations if the master's own configuration permits changes, regardless of the worker.
     fn allowed(&self) -> Result<(Kept, Facts), Refusal> {
         let Some((kept, _)) = self.kept_of(&self.config) else {
             return Err(Refusal::new(405, "ConfigReadOnly", "the configuration must not be changed"));
@@ -148,7 +148,7 @@ impl Master {
         }
     }
 
-    /// A new main file, and the files that came by the API before.
+    /// Combines a new main file with the files of earlier API requests.
     fn with_main(&self, text: Vec<u8>) -> Result<Texts, Refusal> {
         let (kept, _) = self.allowed()?;
         let mut texts = moved(&kept.layout, &self.config.texts.files);
@@ -181,7 +181,7 @@ impl Master {
         Ok(kept.numbers().into_iter().filter_map(one).collect())
     }
 
-    /// Carries out a change or its rehearsal. `None`: the outcome comes later.
+    /// Makes or rehearses a change. `None`: the outcome follows later.
     fn wish(
         &mut self,
         worker: i32,
@@ -220,7 +220,7 @@ impl Master {
         })?;
         let warnings = report::json(&warnings, &config.texts.files, shown);
         if wish.terms.dry_run {
-            // Keys of certificates are no part of a comparison.
+            // Keys of certificates are excluded from the comparison.
             let mut texts = config.texts;
             texts.store.files.clear();
             let value = json!({ "dry_run": true, "generation": came.generation, "warnings": warnings });
@@ -268,12 +268,12 @@ impl Master {
         }
     }
 
-    /// The configuration serves: answers, and forgets the oldest.
+    /// The configuration is active: responds, and removes the oldest generations.
     pub fn change_done(&mut self) {
         let Some(change) = self.change.take() else { return };
         steps::reached(Step::InForce);
         if let Some((kept, keep)) = self.kept_of(&self.config).or_else(|| {
-            // The new configuration has no API that changes it.
+            // The new configuration has no API with `config=write`.
             Layout::of(&self.invocation.conf_file).map(|layout| (Kept { layout }, usize::MAX))
         }) {
             kept.mark(change.generation);
@@ -287,7 +287,7 @@ impl Master {
         self.answer(change.worker, &Outcome { ticket: change.ticket, result: Ok(value), texts: None });
     }
 
-    /// The configuration does not serve: the old main file is placed again.
+    /// The activation failed: restores the old main file.
     pub fn change_failed(&mut self, why: &str) {
         let Some(change) = self.change.take() else { return };
         let mut words = format!("{why}; the old configuration stays");
@@ -305,7 +305,7 @@ impl Master {
         self.answer(change.worker, &Outcome { ticket: change.ticket, result: Err(refusal), texts: None });
     }
 
-    /// A worker process that should serve the configuration has not told that it does.
+    /// Handles a worker process that did not confirm the activation in time.
     pub fn change_overdue(&mut self, now: Instant) {
         if self.change.as_ref().is_none_or(|change| change.answer_by > now) {
             return;
@@ -321,7 +321,7 @@ impl Master {
     }
 }
 
-/// Returns files as JSON texts.
+/// Returns files as JSON strings.
 fn text_of(texts: &Texts) -> Result<Value, Refusal> {
     let mut files = serde_json::Map::new();
     for (name, text) in texts {

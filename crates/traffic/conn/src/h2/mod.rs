@@ -27,7 +27,7 @@ pub fn begin(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
 
 fn limits(worker: &Worker, connection: &Connection) -> Limits {
     let head = crate::head_in::limits(worker, connection);
-    // Without a plan nothing is served; the defaults bound what is read.
+    // Without a plan nothing is served; the defaults limit the reading.
     let (size, count) = worker.default_conf(connection).map_or((8 * 1024, 4), |core| {
         let buffers = core.conf.large_client_header_buffers;
         (buffers.size as usize, buffers.count as usize)

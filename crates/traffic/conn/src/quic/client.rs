@@ -21,7 +21,7 @@ use wire_h3::Server;
 const TRANSMITS_MAX: usize = 64;
 
 /// See the module's documentation.
-pub struct Client {
+pub struct QuicClient {
     listener: Weak<QuicListener>,
     pub handle: ConnectionHandle,
     pub core: Rc<RefCell<Server>>,
@@ -29,7 +29,7 @@ pub struct Client {
     connection: RefCell<Rc<Connection>>,
     /// Requests, once the handshake allows some.
     streams: RefCell<Option<Rc<Streams>>>,
-    own: Weak<Client>,
+    own: Weak<QuicClient>,
     /// The listener looks after it at the end of the turn.
     pub dirty: Cell<bool>,
     /// Its place among the listener's deadlines.
@@ -51,7 +51,7 @@ pub struct Client {
     path: RefCell<Option<Arc<PathWatch>>>,
 }
 
-impl StreamLink for Client {
+impl StreamLink for QuicClient {
     fn touch(self: Rc<Self>) {
         self.mark();
     }
@@ -70,15 +70,15 @@ pub fn chooser(plan: &Arc<HttpPlan>, connection: &Rc<Connection>) -> Chooser {
     })
 }
 
-impl Client {
+impl QuicClient {
     pub fn new(
         listener: &Weak<QuicListener>,
         handle: ConnectionHandle,
         core: Server,
         connection: Rc<Connection>,
-    ) -> Rc<Client> {
+    ) -> Rc<QuicClient> {
         let remote = core.quic_ref().remote_address();
-        Rc::new_cyclic(|own| Client {
+        Rc::new_cyclic(|own| QuicClient {
             listener: listener.clone(),
             handle,
             core: Rc::new(RefCell::new(core)),

@@ -10,7 +10,7 @@ pub mod relay;
 use crate::worker::{Carrier, Worker};
 use base::clock;
 use bytes::BytesMut;
-use client::{Client, chooser, now};
+use client::{QuicClient, chooser, now};
 use http_engine::plan::Congestion;
 use http_engine::{Begun, Connection, HttpPlan, ListenerRef};
 use ids::{Slot, Strayed};
@@ -71,12 +71,12 @@ pub struct QuicListener {
     slot: Slot,
     endpoint: RefCell<Endpoint>,
     settings: RefCell<Settings>,
-    clients: RefCell<HashMap<ConnectionHandle, Rc<Client>>>,
+    clients: RefCell<HashMap<ConnectionHandle, Rc<QuicClient>>>,
     timers: RefCell<BTreeSet<(Instant, ConnectionHandle)>>,
     /// Clients that datagrams have come for, in the batch that is being read.
-    heard: RefCell<Vec<Rc<Client>>>,
+    heard: RefCell<Vec<Rc<QuicClient>>>,
     /// Clients with something to send at the end of the turn.
-    touched: RefCell<Vec<Rc<Client>>>,
+    touched: RefCell<Vec<Rc<QuicClient>>>,
     /// [`Carrier::end_of_turn`] follows.
     dirty: Cell<bool>,
     blocked: RefCell<Option<Blocked>>,
@@ -270,7 +270,7 @@ impl QuicListener {
                 process::CONNECTIONS_HANDLED.up_at(metrics::Area::Http as usize);
                 process::CONNECTIONS_ACTIVE.up();
                 self.worker.datagram_clients.set(self.worker.datagram_clients.get() + 1);
-                let client = Client::new(&self.own, handle, Server::new(quic, limits), connection);
+                let client = QuicClient::new(&self.own, handle, Server::new(quic, limits), connection);
                 self.clients.borrow_mut().insert(handle, client.clone());
                 self.heard.borrow_mut().push(client);
             }
@@ -304,7 +304,7 @@ impl QuicListener {
     }
 
     /// Calls a client's driver. A panic ends that client, and no other.
-    fn guarded(&self, client: &Rc<Client>, act: impl FnOnce(&Client)) {
+    fn guarded(&self, client: &Rc<QuicClient>, act: impl FnOnce(&QuicClient)) {
         if std::panic::catch_unwind(AssertUnwindSafe(|| act(client))).is_ok() {
             return;
         }
@@ -315,7 +315,7 @@ impl QuicListener {
     }
 
     /// Has a client flushed at the end of the turn.
-    pub fn touch(&self, client: Rc<Client>) {
+    pub fn touch(&self, client: Rc<QuicClient>) {
         if !client.dirty.replace(true) {
             self.touched.borrow_mut().push(client);
         }
@@ -334,12 +334,12 @@ impl QuicListener {
         self.endpoint.borrow_mut().handle_event(handle, event)
     }
     /// Forgets a client whose connection is drained.
-    pub fn forget(&self, client: &Client) {
+    pub fn forget(&self, client: &QuicClient) {
         self.set_timer(client, None);
         self.clients.borrow_mut().remove(&client.handle);
     }
     /// Moves a client among the deadlines.
-    pub fn set_timer(&self, client: &Client, at: Option<Instant>) {
+    pub fn set_timer(&self, client: &QuicClient, at: Option<Instant>) {
         let old = client.timer.replace(at);
         if old == at {
             return;
@@ -396,7 +396,7 @@ impl QuicListener {
         false
     }
 
-    fn all(&self) -> Vec<Rc<Client>> {
+    fn all(&self) -> Vec<Rc<QuicClient>> {
         self.clients.borrow().values().cloned().collect()
     }
 

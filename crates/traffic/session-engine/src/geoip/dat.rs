@@ -13,7 +13,7 @@ const INFO_BYTES_MAX: usize = 20;
 const NAME_BYTES_MAX: usize = 300;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DatabaseKind {
     Country {
         v6: bool,
     },
@@ -28,31 +28,31 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
-    fn of(number: u8) -> Kind {
+impl DatabaseKind {
+    fn of(number: u8) -> DatabaseKind {
         match number {
-            1 => Kind::Country { v6: false },
-            12 => Kind::Country { v6: true },
-            2 => Kind::City { v6: false, areas: true },
-            6 => Kind::City { v6: false, areas: false },
-            30 => Kind::City { v6: true, areas: true },
-            31 => Kind::City { v6: true, areas: false },
-            4 | 5 | 9 | 11 => Kind::Org { v6: false },
-            21..=24 => Kind::Org { v6: true },
-            _ => Kind::Other,
+            1 => DatabaseKind::Country { v6: false },
+            12 => DatabaseKind::Country { v6: true },
+            2 => DatabaseKind::City { v6: false, areas: true },
+            6 => DatabaseKind::City { v6: false, areas: false },
+            30 => DatabaseKind::City { v6: true, areas: true },
+            31 => DatabaseKind::City { v6: true, areas: false },
+            4 | 5 | 9 | 11 => DatabaseKind::Org { v6: false },
+            21..=24 => DatabaseKind::Org { v6: true },
+            _ => DatabaseKind::Other,
         }
     }
     fn v6(self) -> bool {
         match self {
-            Kind::Country { v6 } | Kind::City { v6, .. } | Kind::Org { v6 } => v6,
-            Kind::Other => false,
+            DatabaseKind::Country { v6 } | DatabaseKind::City { v6, .. } | DatabaseKind::Org { v6 } => v6,
+            DatabaseKind::Other => false,
         }
     }
 }
 
 pub struct Database {
     bytes: Vec<u8>,
-    pub kind: Kind,
+    pub kind: DatabaseKind,
     pub number: u8,
     nodes: u32,
     /// Bytes per record.
@@ -76,11 +76,11 @@ impl Database {
             Some((kind, rest)) => (if *kind >= 106 { kind - 105 } else { *kind }, rest.get(..3).map(number)),
             None => (1, None),
         };
-        let (number, kind) = (kind, Kind::of(kind));
+        let (number, kind) = (kind, DatabaseKind::of(kind));
         let nodes = match kind {
-            Kind::Country { .. } => COUNTRIES_BEGIN,
-            Kind::City { .. } | Kind::Org { .. } => nodes?,
-            Kind::Other => 0,
+            DatabaseKind::Country { .. } => COUNTRIES_BEGIN,
+            DatabaseKind::City { .. } | DatabaseKind::Org { .. } => nodes?,
+            DatabaseKind::Other => 0,
         };
         // Name databases have records of four bytes, except autonomous systems.
         let width = if matches!(number, 4 | 5 | 11 | 22..=24) { 4 } else { 3 };
@@ -95,7 +95,7 @@ impl Database {
             // IPv6 without an IPv4 form counts as the highest address, as in nginx.
             (IpAddr::V6(v6), false) => (u128::from(v6.to_ipv4_mapped().map_or(u32::MAX, |v4| v4.to_bits())), 32),
         };
-        if self.kind == Kind::Other {
+        if self.kind == DatabaseKind::Other {
             return None;
         }
         let mut node = 0u32;
@@ -135,7 +135,7 @@ impl Database {
         let (postal, rest) = string(rest);
         let (latitude, rest) = rest.split_at_checked(3)?;
         let (longitude, rest) = rest.split_at_checked(3)?;
-        let areas = matches!(self.kind, Kind::City { areas: true, .. }) && country.code == "US";
+        let areas = matches!(self.kind, DatabaseKind::City { areas: true, .. }) && country.code == "US";
         let areas = if areas { rest.get(..3).map(number).unwrap_or(0) } else { 0 };
         Some(Record { database: self, country, region, city, postal, latitude, longitude, areas })
     }
@@ -252,7 +252,7 @@ mod tests {
         let bytes = tree(0x0a00_0001, 3, &place, 2);
         for (utf8, city) in [(false, b"S\xe3o".as_slice()), (true, "S\u{e3}o".as_bytes())] {
             let database = Database::new(bytes.clone(), utf8).expect("a database");
-            assert_eq!(database.kind, Kind::City { v6: false, areas: true });
+            assert_eq!(database.kind, DatabaseKind::City { v6: false, areas: true });
             let record = database.city(ip("10.0.0.1")).expect("a place");
             let mut out = Vec::new();
             record.city(&mut out);
@@ -280,9 +280,9 @@ mod tests {
 
     #[test]
     fn what_is_none() {
-        assert!(Database::new(vec![0xff; 3], false).is_some_and(|d| d.kind == Kind::Country { v6: false }));
+        assert!(Database::new(vec![0xff; 3], false).is_some_and(|d| d.kind == DatabaseKind::Country { v6: false }));
         assert!(Database::new(vec![0xff, 0xff, 0xff, 5], false).is_none(), "nodes are not counted");
         let other = Database::new(vec![0xff, 0xff, 0xff, 40, 1, 1, 1], false).expect("a database");
-        assert_eq!((other.kind, other.country(ip("10.0.0.1"))), (Kind::Other, None));
+        assert_eq!((other.kind, other.country(ip("10.0.0.1"))), (DatabaseKind::Other, None));
     }
 }

@@ -8,14 +8,14 @@ mod names;
 use crate::Session;
 use crate::variable::Builtin;
 use conf_schema::{Cx, Directive, Problem, Value};
-use dat::{Database, Kind, Record};
+use dat::{Database, DatabaseKind, Record};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 pub trait Wanted: Clone + 'static {
     /// Name in nginx's error message.
     const NAME: &'static str;
-    fn takes(kind: Kind) -> bool;
+    fn takes(kind: DatabaseKind) -> bool;
 }
 
 #[derive(Clone)]
@@ -27,22 +27,22 @@ pub struct OrgFile;
 
 impl Wanted for CountryFile {
     const NAME: &'static str = "GeoIP";
-    fn takes(kind: Kind) -> bool {
-        matches!(kind, Kind::Country { .. })
+    fn takes(kind: DatabaseKind) -> bool {
+        matches!(kind, DatabaseKind::Country { .. })
     }
 }
 
 impl Wanted for CityFile {
     const NAME: &'static str = "GeoIP City";
-    fn takes(kind: Kind) -> bool {
-        matches!(kind, Kind::City { .. })
+    fn takes(kind: DatabaseKind) -> bool {
+        matches!(kind, DatabaseKind::City { .. })
     }
 }
 
 impl Wanted for OrgFile {
     const NAME: &'static str = "GeoIP Org";
-    fn takes(kind: Kind) -> bool {
-        matches!(kind, Kind::Org { .. })
+    fn takes(kind: DatabaseKind) -> bool {
+        matches!(kind, DatabaseKind::Org { .. })
     }
 }
 

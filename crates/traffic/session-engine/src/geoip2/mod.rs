@@ -1,4 +1,4 @@
-//! geoip2 (third-party modules): variables from MaxMind's databases (`.mmdb`) by client address ([`Client`]).
+//! geoip2 (third-party modules): variables from MaxMind's databases (`.mmdb`) by client address ([`GeoipClient`]).
 
 pub mod fuzzing;
 mod mmdb;
@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub trait Client: 'static {
+pub trait GeoipClient: 'static {
     type Of: Session;
     /// Returns the address to look up; `None`: a UNIX-domain socket.
     fn address(s: &Self::Of) -> Option<IpAddr>;
@@ -38,7 +38,7 @@ impl<C> Clone for Databases<C> {
     }
 }
 
-impl<C: Client> Value for Databases<C> {
+impl<C: GeoipClient> Value for Databases<C> {
     const SYNTAX: &'static str = "file { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -75,7 +75,7 @@ impl<C: Client> Value for Databases<C> {
     }
 }
 
-fn variable<C: Client>(
+fn variable<C: GeoipClient>(
     cx: &mut Cx,
     line: &Directive,
     name: &str,
@@ -119,7 +119,7 @@ fn variable<C: Client>(
     Ok(Arc::new(found))
 }
 
-struct Lookup<C: Client> {
+struct Lookup<C: GeoipClient> {
     source: Arc<Source>,
     /// `None`: the client's.
     address: Option<Template<C::Of>>,
@@ -127,7 +127,7 @@ struct Lookup<C: Client> {
     path: Vec<Vec<u8>>,
 }
 
-impl<C: Client> Lookup<C> {
+impl<C: GeoipClient> Lookup<C> {
     fn address(&self, s: &mut C::Of) -> Option<IpAddr> {
         match &self.address {
             Some(template) => {
@@ -139,7 +139,7 @@ impl<C: Client> Lookup<C> {
     }
 }
 
-impl<C: Client> Compute<C::Of> for Lookup<C> {
+impl<C: GeoipClient> Compute<C::Of> for Lookup<C> {
     fn get(&self, s: &mut C::Of, out: &mut Vec<u8>) -> bool {
         let database = self.source.current();
         let found = self.address(s).is_some_and(|address| database.value(address, &self.path, out));

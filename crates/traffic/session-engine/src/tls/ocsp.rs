@@ -9,7 +9,7 @@ use observe::Level;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tls::PeerCertificate;
-use tls::ocsp::{Answer, CertificateId, Signer, Status, check};
+use tls::ocsp::{CertificateId, OcspResponse, Signer, Status, check};
 use tls::x509::Certificate;
 
 const FAILED: &str = "certificate status request failed";
@@ -20,7 +20,7 @@ const ENTRY_BYTES: u64 = 256;
 #[derive(Debug)]
 pub struct Answers {
     entries_max: usize,
-    by_id: Mutex<HashMap<CertificateId, Answer>>,
+    by_id: Mutex<HashMap<CertificateId, OcspResponse>>,
 }
 
 impl Answers {
@@ -32,7 +32,7 @@ impl Answers {
         answers.get(id).filter(|a| a.next_update.is_some_and(|end| end > now)).map(|a| a.status)
     }
     /// Does not keep a response without expiry, which may be outdated at any time.
-    fn put(&self, id: CertificateId, answer: Answer, now: i64) {
+    fn put(&self, id: CertificateId, answer: OcspResponse, now: i64) {
         if answer.next_update.is_none_or(|end| end <= now) {
             return;
         }
@@ -121,7 +121,7 @@ mod tests {
         let certificate = Certificate::parse(der).expect("a certificate");
         let id = CertificateId::of(&certificate, &certificate).expect("an id");
         let answers = Answers::new(ENTRY_BYTES);
-        let answer = |next_update| Answer { status: Status::Good, next_update };
+        let answer = |next_update| OcspResponse { status: Status::Good, next_update };
         answers.put(id.clone(), answer(None), 10);
         assert_eq!(answers.get(&id, 10), None);
         answers.put(id.clone(), answer(Some(20)), 10);

@@ -81,7 +81,7 @@ impl Names {
     pub fn restore(&self, roster: &Arc<Roster>, file: &Arc<StateFile>) {
         self.1.lock().unwrap_or_else(PoisonError::into_inner).push((roster.clone(), file.clone()));
     }
-    /// Returns what prevented state files from being read.
+    /// Returns the errors of state files that could not be read.
     fn load_states(&self) -> Vec<String> {
         let states = self.1.lock().unwrap_or_else(PoisonError::into_inner).clone();
         states.iter().filter_map(|(roster, file)| file.load(roster).err()).collect()

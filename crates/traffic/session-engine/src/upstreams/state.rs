@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use upstream::{Line, Roster, Source};
 
-/// Bytes of a state file at most: so long are all lines that an API accepts.
+/// Maximum number of bytes of a state file, above that of any list that the API accepts.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// The file of a group.

@@ -92,7 +92,7 @@ impl Link {
         Ok((link, connection))
     }
 
-    /// Takes in what has arrived, within the turn's budget. Fails as recvmmsg(), such as with `ConnectionRefused`.
+    /// Handles received datagrams within the turn's budget. Fails as recvmmsg(), such as with `ConnectionRefused`.
     pub fn receive(&mut self, quic: &mut Connection, cx: &mut Context<'_>) -> io::Result<()> {
         while self.outbound.poll_readable(cx).is_ready() {
             let (now, peer) = (now(), self.peer);

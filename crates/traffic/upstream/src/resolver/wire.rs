@@ -1,4 +1,4 @@
-//! DNS over UDP and TCP, and the contents of answers.
+//! Sends DNS queries over UDP and TCP, and reads addresses from responses.
 
 use super::message::{Answer, Data, Kind, Question};
 use super::{ADDRESSES_MAX, ALIASES_MAX};
@@ -8,19 +8,19 @@ use runtime::io::UdpSocket;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-/// Unrelated packets read before trying the next server.
+/// Maximum number of unrelated packets read before the next server is tried.
 const STRAY_PACKETS_MAX: usize = 100;
 const UDP_BYTES: usize = 4096;
 
 pub fn random() -> u8 {
     let mut byte = [0];
-    // Without the kernel's random numbers no server starts; port and name are still checked.
+    // The kernel's random numbers are required at start; port and name are checked in addition.
     let _ = rustix::rand::getrandom(&mut byte, rustix::rand::GetRandomFlags::empty());
     byte[0]
 }
 
 pub async fn over_udp(server: SocketAddr, bytes: &[u8], question: &Question) -> io::Result<Answer> {
-    // A socket per question: the port is as hard to guess as the number.
+    // Opens a socket per query, so that the port is as hard to guess as the id.
     let socket = UdpSocket::connect(server)?;
     socket.send(bytes).await?;
     let mut buf = Vec::with_capacity(UDP_BYTES);
@@ -40,7 +40,7 @@ pub async fn over_tcp(server: SocketAddr, bytes: &[u8], question: &Question) -> 
     let stream = Stream::connect(&Address::Ip(server), &Options::default()).await?;
     let length = u16::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     stream.write_all(&[&length.to_be_bytes()[..], bytes].concat()).await?;
-    // Room for the longest answer, and its length.
+    // The longest response with its length prefix.
     let mut buf = Vec::with_capacity(2 + usize::from(u16::MAX));
     let message = loop {
         if let [high, low, rest @ ..] = buf.as_slice()
@@ -61,14 +61,14 @@ pub async fn over_tcp(server: SocketAddr, bytes: &[u8], question: &Question) -> 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Records {
     pub addresses: Vec<IpAddr>,
-    /// Last alias without addresses here.
+    /// Last alias without addresses in the response.
     pub alias: Option<String>,
     pub ttl: u32,
 }
 
 fn follow(answer: &Answer, name: &str) -> (Option<String>, u32) {
     let (mut alias, mut least) = (None, u32::MAX);
-    // Aliases may be in any order; each round follows one.
+    // Aliases may be in any order; each round follows one of them.
     for _ in 0..ALIASES_MAX {
         let name = alias.as_deref().unwrap_or(name);
         let next = answer.records.iter().find_map(|record| match &record.data {
@@ -98,7 +98,7 @@ pub fn read(answer: &Answer, name: &str, kind: Kind) -> Records {
     Records { addresses, alias, ttl }
 }
 
-/// Name of an address with its TTL. Fails with the target of its aliases, if any.
+/// Returns the name of an address with its TTL. Fails with the target of its aliases, if any.
 pub fn pointer(answer: &Answer, name: &str) -> Result<(String, u32), Option<String>> {
     let (alias, least) = follow(answer, name);
     let name = alias.as_deref().unwrap_or(name);
@@ -117,7 +117,7 @@ pub struct Service {
     pub target: String,
 }
 
-/// SRV records of an answer, and an alias without records.
+/// Returns the SRV records of a response, or an alias without records.
 pub fn services(answer: &Answer, name: &str) -> (Vec<Service>, Option<String>, u32) {
     let (alias, mut least) = follow(answer, name);
     let name = alias.as_deref().unwrap_or(name);

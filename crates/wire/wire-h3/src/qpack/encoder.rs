@@ -71,7 +71,7 @@ impl Encoder {
             put_integer(capacity, 5, 0x20, &mut self.instructions);
         }
     }
-    /// Instructions for the encoder stream; what was sent is taken out.
+    /// Returns the instructions for the encoder stream; the caller removes sent bytes.
     pub fn instructions(&mut self) -> &mut Vec<u8> {
         &mut self.instructions
     }

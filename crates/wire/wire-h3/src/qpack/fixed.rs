@@ -145,7 +145,6 @@ pub fn find(name: &[u8], value: &[u8]) -> (Option<usize>, Option<usize>) {
     (None, named)
 }
 
-/// Returns the entry of an index.
 pub fn entry(index: u64) -> Option<(&'static [u8], &'static [u8])> {
     let (name, value) = TABLE.get(usize::try_from(index).ok()?)?;
     Some((name.as_bytes(), value.as_bytes()))

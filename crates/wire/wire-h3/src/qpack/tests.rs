@@ -118,7 +118,7 @@ fn broken_sections_and_instructions_are_refused() {
     assert!(Decoder::new(0, 4096).receive(&hex("21")).is_err());
 }
 
-/// An encoder and a decoder with what is on its way between them.
+/// An encoder and a decoder with the instructions in flight between them.
 #[derive(Default)]
 struct Wire {
     encoder: Encoder,

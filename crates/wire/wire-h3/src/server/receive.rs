@@ -233,7 +233,6 @@ impl Server {
         }
     }
 
-    /// A head's section is whole.
     fn head(&mut self, id: u64, section: Vec<u8>) -> Result<(), ConnectionError> {
         let Some(list) = self.decode(id, &section)? else { return Ok(()) };
         if let Some(stream) = self.streams.get_mut(&id) {

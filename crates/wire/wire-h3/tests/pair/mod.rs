@@ -359,7 +359,8 @@ impl<C: End> Pair<C> {
         }
     }
 
-    /// One moment: what is due comes, timers run, both ends act; then the clock goes on to the next moment. `false`: nothing is to come.
+    /// Delivers due datagrams, runs timers and both endpoints, then advances the clock to the next event. `false`: no
+    /// event is left.
     pub fn step(&mut self, until: Option<Instant>, act: &mut dyn FnMut(&mut Server, &mut C)) -> bool {
         while let Some(((due, order), _)) = self.wire.first_key_value() {
             let key = (*due, *order);
@@ -496,7 +497,7 @@ impl Answers {
     }
 }
 
-/// A server's application: sends each request's body back, behind a head that says what was asked.
+/// A server application that echoes each request's body after a head with the request's path.
 #[derive(Default)]
 pub struct Echo {
     pub open: BTreeMap<u64, Exchange>,

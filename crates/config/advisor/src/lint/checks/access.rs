@@ -157,7 +157,7 @@ fn allow_without_deny(run: &Run<'_>) {
     for id in 0..run.scopes.all.len() {
         let own = rules(run, id);
         let only = !own.is_empty() && own.iter().all(|(allow, whom, _)| *allow && whom != "all");
-        // With "satisfy any", one rule opens what another closes.
+        // With "satisfy any", one rule can admit a client that another one rejects.
         if only
             && run.scopes.value(id, "satisfy").is_none_or(|value| value != "any")
             && let Some(d) = run.scopes.own(id, "allow").first()

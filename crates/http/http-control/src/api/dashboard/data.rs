@@ -43,7 +43,7 @@ impl Rates {
     }
 }
 
-/// Something an operator should look at.
+/// A warning for the operator.
 #[derive(Clone, Debug)]
 pub struct Alert {
     pub tone: Tone,

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 #[derive(Clone, Debug, Default)]
 pub struct Markup(String);
 
-/// Escapes what is written to it.
+/// Escapes text that is written to it.
 struct Escaping<'a>(&'a mut String);
 
 impl fmt::Write for Escaping<'_> {
@@ -121,7 +121,7 @@ pub const fn number(name: &'static str) -> Column {
     Column { name, is_number: true }
 }
 
-/// A cell: what it shows, and the number that it is sorted by.
+/// A cell: its text, and the number by which it is sorted.
 #[derive(Clone, Debug)]
 pub struct Cell {
     markup: Markup,

@@ -1,7 +1,7 @@
 //! dashboard: a page about the state of the server, and changes of the servers of groups through the API's own code.
 //!
-//! `views` builds the sections as HTML on the API's thread, at most once a second whatever the number of readers;
-//! `events.rs` streams those that changed, `forms.rs` takes changes. Without scripts the page shows what they would.
+//! `views` builds the sections as HTML on the API's thread, at most once per second for all readers; `events.rs`
+//! streams changed sections, `forms.rs` handles changes. The page contains all sections without scripts, too.
 
 mod assets;
 mod data;
@@ -53,7 +53,6 @@ struct Present {
     _reader: Reader,
 }
 
-/// Tells whether a plan has a dashboard.
 pub fn has_dashboard(plan: &HttpPlan) -> bool {
     plan.ext::<Present>().is_some()
 }

@@ -241,7 +241,7 @@ fn document(shared: &Shared, rendered: &Rendered, extra: &Extra) -> String {
         None => main.raw("<p class=\"message\" role=\"alert\" hidden></p>"),
     };
     let mut out = main.into_string();
-    // Tables are landmarks of their own; sections are none, or there would be two of one name.
+    // Tables are landmarks; sections are not, to avoid two landmarks of one name.
     for part in rendered.parts(extra.span) {
         for piece in ["<section id=\"", part.id, "\"><h2>", part.title, "</h2><div class=\"body\">", &part.html] {
             out.push_str(piece);

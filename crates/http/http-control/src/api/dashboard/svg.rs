@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 const WIDTH: f32 = 120.0;
 const HEIGHT: f32 = 30.0;
 
-/// Draws lines over a common scale that begins at 0. `label` tells what they show. Points that are no numbers leave gaps.
+/// Draws lines over a common scale from 0. `label` describes them. Values that are not numbers leave gaps.
 pub fn sparkline(lines: &[&[f32]], label: impl std::fmt::Display) -> Markup {
     let highest = lines.iter().flat_map(|line| line.iter()).copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
     let open =

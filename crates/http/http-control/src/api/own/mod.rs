@@ -1,4 +1,4 @@
-//! `/tidegate/1/`: what nginx's API does not have. The configuration as a tree, changes of it, levels of error logs, purges
+//! `/tidegate/1/`, an extension of nginx's API: the configuration as a tree, changes of it, levels of error logs, purges
 //! of caches, certificates.
 //!
 //! The configuration's secrets are read here, so that requests need a host name of this server (DNS rebinding).

@@ -68,7 +68,8 @@ pub fn renewal(body: &[u8]) -> Result<String, Refused> {
     })
 }
 
-/// Asks for orders of the ACME certificates with a name. They begin within seconds; the old ones serve until then.
+/// Requests orders of the ACME certificates with a name. They start within seconds; the old certificates are used until
+/// then.
 ///
 /// # Errors
 /// `CertificateNotFound`, `InternalError`.

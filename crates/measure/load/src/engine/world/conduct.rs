@@ -8,7 +8,7 @@ use crate::engine::failure::Failure;
 use crate::engine::job::Model;
 use crate::engine::request::{Fnv, Prepared};
 use crate::engine::transport::{Slot, Transport};
-use crate::protocol::{Answer, Encoded, Protocol};
+use crate::protocol::{Encoded, Protocol, ResponseSummary};
 
 impl<T: Transport, P: Protocol> World<T, P> {
     /// Open loop: gives a due request to an idle connection, a new one, or the queue.
@@ -182,7 +182,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     #[inline]
-    pub(super) fn answered(&mut self, slot: Slot, answer: Answer, now: u64) {
+    pub(super) fn answered(&mut self, slot: Slot, answer: ResponseSummary, now: u64) {
         let connection = &mut self.connections[slot];
         let Some(flight) = connection.flights.remove(answer.lane) else { return };
         self.in_flight -= 1;
@@ -442,7 +442,7 @@ fn proceed<P: Protocol>(request: &Prepared, connection: &mut Connection<P>, step
 }
 
 #[inline]
-fn judge(request: &Prepared, answer: &Answer, body: &[u8]) -> Option<Failure> {
+fn judge(request: &Prepared, answer: &ResponseSummary, body: &[u8]) -> Option<Failure> {
     let expect = &request.expect;
     if !expect.allows(answer.status) {
         return Some(Failure::Status);

@@ -51,7 +51,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    /// Reports what datagrams and timers have brought.
+    /// Reports events of datagrams and timers.
     fn report(&mut self, slot: Slot, now: u64) {
         let epoch = self.connections[slot].epoch;
         self.feed(slot, &[], now);

@@ -47,7 +47,7 @@ pub fn all(data: &mut Data<'_>) -> ([Markup; 2], Vec<Section>) {
 /// Alerts shown; further ones are counted.
 const ALERTS_MAX: usize = 20;
 
-/// Lists what is wrong.
+/// Lists warnings.
 fn alerts(all: &[Alert]) -> Markup {
     if all.is_empty() {
         return Markup::new().raw("<p class=\"calm\">").add(badge(Tone::Good, "Nothing needs attention.")).raw("</p>");

@@ -1,4 +1,4 @@
-//! Overview: what is wrong, then traffic, errors, times, connections and worker threads.
+//! Overview: warnings, then traffic, errors, times, connections and worker threads.
 
 use super::super::data::{Data, count};
 use super::super::format;

@@ -51,7 +51,7 @@ fn label<S: metrics::Tabled>(zone: Option<&metrics::Zone<S>>) -> Option<String> 
     zone?.labels().first().cloned()
 }
 
-/// A row with its numbers, for the order: what fails first, then what is busy.
+/// A row with its sort keys: errors first, then requests.
 struct Ranked(Row, (u64, u64));
 
 fn ordered(mut all: Vec<Ranked>) -> Vec<Row> {
