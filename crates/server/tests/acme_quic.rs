@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 use support::http3::{Client, config, config_of_two_datagrams};
 use support::{Site, free_port};
 
@@ -67,17 +68,27 @@ fn configuration(site: &Site, port: u16, gate: u16) -> String {
     format!(
         "http {{ resolver 127.0.0.1:1;
             acme_issuer local {{ local_authority; state_path {state}; }}
-            server {{ listen 127.0.0.1:{port} quic; listen 127.0.0.1:{port} ssl; server_name fixed.test;
-                acme_certificate local; ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key;
-                location / {{ return 200 \"fixed $ssl_server_name\"; }} }}
             server {{ listen 127.0.0.1:{port} quic; listen 127.0.0.1:{port} ssl; server_name _;
                 acme_on_demand local ask=http://127.0.0.1:{gate}/ rate=1000r/m;
                 ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key;
-                location / {{ return 200 \"served $ssl_server_name\"; }} }} }}"
+                location / {{ return 200 \"served $ssl_server_name\"; }} }}
+            server {{ listen 127.0.0.1:{port} quic; listen 127.0.0.1:{port} ssl; server_name fixed.test;
+                acme_certificate local; ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key;
+                location / {{ return 200 \"fixed $ssl_server_name\"; }} }} }}"
     )
 }
 
 const MAIN: &str = "worker_processes 1;\ndaemon off;";
+
+/// Works on clients until something holds.
+fn work(clients: &mut [Client], holds: impl Fn(&[Client]) -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !holds(clients) {
+        let lost: Vec<_> = clients.iter().filter_map(|client| client.lost.clone()).collect();
+        assert!(Instant::now() < end, "lost: {lost:?}");
+        clients.iter_mut().for_each(Client::poke);
+    }
+}
 
 fn served(client: &mut Client, name: &str) -> String {
     client.until("the handshake", |client| client.connected.is_some());
@@ -92,14 +103,13 @@ fn first_flights_wait_for_their_certificate() {
     let site = Site::new(MAIN, "");
     site.configure(MAIN, &configuration(&site, port, ask));
     let running = site.start();
-    let config = config();
+    let (config, two) = (config(), config_of_two_datagrams());
     // Clients of one name, a ClientHello of one datagram and one of two: one question, no handshake before its answer.
     let mut clients: Vec<Client> = (0..4)
-        .map(|at| Client::connect(port, "ok1.test", if at % 2 == 0 { &config } else { &TWO.with(Clone::clone) }))
+        .map(|at| Client::connect(port, "ok1.test", if at % 2 == 0 { &config } else { &two }))
         .collect();
-    while asked(&gate).is_empty() || clients.iter().any(|client| !client.retried) {
-        clients.iter_mut().for_each(Client::step);
-    }
+    let have_retried = |clients: &[Client]| clients.iter().all(|client| client.retried);
+    work(&mut clients, |clients| !asked(&gate).is_empty() && have_retried(clients));
     // Other names are served meanwhile, by the only worker thread.
     let mut other = Client::connect(port, "fixed.test", &config);
     assert_eq!(served(&mut other, "fixed.test"), "fixed fixed.test");
@@ -112,9 +122,9 @@ fn first_flights_wait_for_their_certificate() {
     }
     assert_eq!(asked(&gate), ["ok1.test"]);
     // Later handshakes wait for nothing.
-    for config in [&config, &TWO.with(Clone::clone)] {
+    for config in [&config, &two] {
         let mut later = Client::connect(port, "OK1.test", config);
-        assert_eq!(served(&mut later, "ok1.test"), "served ok1.test");
+        assert_eq!(served(&mut later, "ok1.test"), "served OK1.test");
         assert!(!later.retried);
     }
     // Refused names have their alert, at the end of the wait and later without one.
@@ -125,31 +135,21 @@ fn first_flights_wait_for_their_certificate() {
     }
     assert_eq!(asked(&gate), ["ok1.test", "bad1.test"]);
     // A reload while a client waits asks again.
-    let mut waiting = Client::connect(port, "ok2.test", &config);
-    while asked(&gate).len() < 3 {
-        waiting.step();
-    }
+    let mut waiting = [Client::connect(port, "ok2.test", &config)];
+    work(&mut waiting, |_| asked(&gate).len() >= 3);
     running.signal("HUP");
-    while asked(&gate).len() < 4 {
-        waiting.step();
-    }
+    work(&mut waiting, |_| asked(&gate).len() >= 4);
     open(&gate, "ok2.test");
-    assert_eq!(served(&mut waiting, "ok2.test"), "served ok2.test");
+    assert_eq!(served(&mut waiting[0], "ok2.test"), "served ok2.test");
     // A server that leaves refuses clients that wait, and does not wait for them.
-    let mut waiting = Client::connect(port, "ok3.test", &config);
-    while asked(&gate).len() < 5 || !waiting.retried {
-        waiting.step();
-    }
+    let mut waiting = [Client::connect(port, "ok3.test", &config)];
+    work(&mut waiting, |waiting| asked(&gate).len() >= 5 && have_retried(waiting));
     for client in clients.iter_mut().chain([&mut other]) {
         client.close();
     }
     running.quit();
-    waiting.until("a refusal", |client| client.lost.is_some());
+    waiting[0].until("a refusal", |client| client.lost.is_some());
     site.assert_no_alerts();
-}
-
-thread_local! {
-    static TWO: quinn_proto::ClientConfig = config_of_two_datagrams();
 }
 
 /// Clients beyond the limit are not held: their handshakes fail, and others go on.
@@ -164,19 +164,13 @@ fn waiting_first_flights_are_bounded() {
     // One more than a name may have, and than a socket holds.
     let mut clients: Vec<Client> = (0..257).map(|_| Client::connect(port, "ok1.test", &config)).collect();
     let failed = |clients: &[Client]| clients.iter().filter(|client| client.lost.is_some()).count();
-    while asked(&gate).is_empty() || failed(&clients) == 0 || clients.iter().any(|client| !client.retried) {
-        for client in &mut clients {
-            client.poke();
-        }
-    }
+    work(&mut clients, |clients| !asked(&gate).is_empty() && failed(clients) > 0);
     let mut other = Client::connect(port, "fixed.test", &config);
     assert_eq!(served(&mut other, "fixed.test"), "fixed fixed.test");
     open(&gate, "ok1.test");
     clients.retain(|client| client.lost.is_none());
     assert!(clients.len() >= 200, "{} of 257 wait", clients.len());
-    while clients.iter().any(|client| client.connected.is_none() && client.lost.is_none()) {
-        clients.iter_mut().for_each(Client::poke);
-    }
+    work(&mut clients, |clients| clients.iter().all(|client| client.connected.is_some() || client.lost.is_some()));
     assert_eq!(failed(&clients), 0);
     running.quit();
     site.assert_no_alerts();

@@ -30,6 +30,7 @@ use std::sync::{Arc, OnceLock};
 use token::TokenKey;
 
 pub use first::FirstFlight;
+pub(crate) use first::fuzz as fuzz_first;
 pub use path::PathWatch;
 pub use token::UsedTokens;
 

@@ -32,7 +32,7 @@ pub struct FirstFlight {
     pieces: Vec<(usize, Vec<u8>)>,
 }
 
-/// An Initial packet: its header's length without the packet number, and the rest of the datagram.
+/// Header of an Initial packet; `number_at` and `end` are the offsets of the packet number and of the packet's end.
 struct Initial<'a> {
     version: u32,
     id: &'a [u8],
@@ -175,6 +175,23 @@ impl FirstFlight {
     }
 }
 
+/// Body of the fuzz target: datagrams, and frames as if a packet had held them.
+pub(crate) fn fuzz(data: &[u8]) {
+    let is_bounded = |flight: &FirstFlight| {
+        let kept = flight.message.len() + flight.pieces.iter().map(|(_, piece)| piece.len()).sum::<usize>();
+        assert!(kept <= FLIGHT_MAX && flight.pieces.len() <= PIECES_MAX);
+    };
+    if let Some(mut flight) = FirstFlight::new(data) {
+        flight.take_in(data);
+        is_bounded(&flight);
+    }
+    // An empty Initial packet of a client.
+    let Some(mut flight) = FirstFlight::new(&[0xc0, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0]) else { return };
+    let _ = flight.read(data);
+    is_bounded(&flight);
+    let _ = flight.hello();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,6 +274,21 @@ mod tests {
         *bent.last_mut().expect("an octet") ^= 1;
         flight.take_in(&bent);
         assert!(matches!(flight.hello(), Peek::More(_)));
+    }
+
+    #[test]
+    fn fuzzing_body_holds_with_seeds() {
+        let hello = hello();
+        let frames = [&frame(30, &hello[30..])[..], &[0, 1, 2, 0, 0, 0, 0], &frame(0, &hello[..40])].concat();
+        for bytes in [&b""[..], &frames, &packet(ID, 0, &frames)] {
+            fuzz(bytes);
+            for at in 0..bytes.len() {
+                let mut bent = bytes.to_vec();
+                bent[at] ^= 1 << (at % 8);
+                fuzz(&bent);
+                fuzz(&bytes[..at]);
+            }
+        }
     }
 
     #[test]

@@ -120,8 +120,8 @@ impl<P: Certified> Background<P> for Stapler<P> {
                 drop(plan);
                 let now = clock::unix_seconds();
                 let next = due.iter().map(|one| one.at).chain(next).min().unwrap_or(now + REFRESH);
-                let wait = Duration::from_secs(u64::try_from(next - now).unwrap_or(0).max(1));
-                let _ = runtime::time::timeout(wait, came).await;
+                let wait = next.saturating_sub(now).clamp(1, REFRESH);
+                let _ = runtime::time::timeout(Duration::from_secs(wait.unsigned_abs()), came).await;
                 clock::update();
             }
         })
