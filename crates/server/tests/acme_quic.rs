@@ -105,9 +105,8 @@ fn first_flights_wait_for_their_certificate() {
     let running = site.start();
     let (config, two) = (config(), config_of_two_datagrams());
     // Clients of one name, a ClientHello of one datagram and one of two: one question, no handshake before its answer.
-    let mut clients: Vec<Client> = (0..4)
-        .map(|at| Client::connect(port, "ok1.test", if at % 2 == 0 { &config } else { &two }))
-        .collect();
+    let mut clients: Vec<Client> =
+        (0..4).map(|at| Client::connect(port, "ok1.test", if at % 2 == 0 { &config } else { &two })).collect();
     let have_retried = |clients: &[Client]| clients.iter().all(|client| client.retried);
     work(&mut clients, |clients| !asked(&gate).is_empty() && have_retried(clients));
     // Other names are served meanwhile, by the only worker thread.

@@ -59,8 +59,21 @@ impl Responder {
                 };
                 let _ = std::fs::write(path("index"), format!("{state}\t{serial}\tunknown\t/CN=x\n"));
                 let made = openssl(&[
-                    "ocsp", "-index", &path("index"), "-CA", &path("issuer.pem"), "-rsigner", &path("issuer.pem"), "-rkey",
-                    &path("issuer.key"), "-reqin", &path("request"), "-respout", &path("response"), "-ndays", "1",
+                    "ocsp",
+                    "-index",
+                    &path("index"),
+                    "-CA",
+                    &path("issuer.pem"),
+                    "-rsigner",
+                    &path("issuer.pem"),
+                    "-rkey",
+                    &path("issuer.key"),
+                    "-reqin",
+                    &path("request"),
+                    "-respout",
+                    &path("response"),
+                    "-ndays",
+                    "1",
                 ]);
                 let body = made.and_then(|_| std::fs::read(path("response")).ok()).unwrap_or_default();
                 asked.lock().expect("not poisoned").push(serial);
@@ -141,7 +154,7 @@ fn certificates_by_acme_have_their_status() {
     let running = site.start();
     site.wait_for_log("issued a certificate for \"a.staple.test\"", 1);
     let first = stapled(tls, "a.staple.test", "");
-    assert_eq!(responder.asked(), [first.clone()], "later handshakes have the response");
+    assert_eq!(responder.asked(), std::slice::from_ref(&first), "later handshakes have the response");
     // A renewed certificate has its own response.
     let output = Command::new(support::BINARY)
         .args(["certificates", "--renew", "a.staple.test", "-p"])

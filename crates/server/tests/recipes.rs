@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use support::client::Client;
 use support::mail::{auth, imap_server, pass_to, pop3_server, smtp_server};
-use support::provider::Provider;
 use support::origin::{Origin, Talk, ok};
+use support::provider::Provider;
 use support::{Running, Site, free_port, http2, text, wait};
 
 const RECIPES: &[&str] = &[
@@ -564,7 +564,10 @@ fn login() {
         let sent = ask("/orders").expect("answered");
         ask(&provider.agree(&location(&sent))).expect("answered")
     };
-    assert!(location(&sent).starts_with(&issuer) && location(&sent).contains("scope=openid%20email%20groups"), "{sent}");
+    assert!(
+        location(&sent).starts_with(&issuer) && location(&sent).contains("scope=openid%20email%20groups"),
+        "{sent}"
+    );
     assert!(ask("/goodbye").expect("answered").contains("Good bye."));
     assert!(location(&log_in(|_| {})).ends_with("/orders"));
     let page = ask("/orders").expect("answered");

@@ -151,7 +151,8 @@ impl Talk {
 
     /// Verifies a token of the provider: signature and times. Returns the algorithm, too.
     async fn verify(&self, token: &str, kind: &str) -> Result<(String, Token), Trouble> {
-        let readable = Unverified::parse(token.as_bytes()).ok_or_else(|| Trouble::Invalid(format!("malformed {kind}")))?;
+        let readable =
+            Unverified::parse(token.as_bytes()).ok_or_else(|| Trouble::Invalid(format!("malformed {kind}")))?;
         let algorithm = readable.header.get("alg").and_then(Value::as_str).unwrap_or_default().to_string();
         // With a secret key in a public set any client could sign.
         if algorithm.starts_with("HS") {

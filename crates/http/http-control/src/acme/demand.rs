@@ -400,7 +400,17 @@ mod tests {
     fn demand(id: &str, max: usize) -> Arc<OnDemand> {
         let ask = Url::parse("http://127.0.0.1:1/").expect("a URL");
         let (issuers, id, key) = (Vec::new(), id.into(), Algorithm::default());
-        Arc::new(OnDemand { issuers, resolving: None, key, rate: RATE, max, place: String::new(), ask, rules: None, id })
+        Arc::new(OnDemand {
+            issuers,
+            resolving: None,
+            key,
+            rate: RATE,
+            max,
+            place: String::new(),
+            ask,
+            rules: None,
+            id,
+        })
     }
 
     fn wait_of(certifying: Certifying) -> Arc<Wait> {

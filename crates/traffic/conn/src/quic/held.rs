@@ -122,7 +122,7 @@ impl Held {
         let chosen = hello.as_ref().and_then(|hello| choose(&client.connection, hello));
         match (hello, chosen) {
             (Some(hello), Some((Choice::Wait(wait), true))) => {
-                if !client.incoming.remote_address_validated() && client.incoming.may_retry() {
+                if !client.incoming.remote_address_validated() {
                     return Decision::Retry(Box::new(self.clients.remove(at).incoming));
                 }
                 if matches!(client.stage, Stage::Hello(_)) {

@@ -1,7 +1,7 @@
 //! The carrier of HTTP/3: one endpoint of QUIC for each `listen ... quic` and thread. Datagrams are received in batches and given to
 //! their connections (`client.rs`); what those have to send leaves at the end of the turn. Connections outlive reloads: the plan of the
-//! moment answers their requests. `held.rs` keeps clients whose certificate is being ordered, `ids.rs` brings datagrams of clients that have moved to the thread that knows them, `relay.rs` to the
-//! process.
+//! moment answers their requests. `held.rs` keeps clients whose certificate is being ordered. `ids.rs` brings datagrams of clients that
+//! have moved to the thread that knows them, `relay.rs` to the process.
 
 mod client;
 mod held;

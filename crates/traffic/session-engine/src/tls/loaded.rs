@@ -114,7 +114,10 @@ mod tests {
         let due = staples.due(now);
         assert_eq!(due.len(), 1);
         staples.put(&due[0].0, vec![1], now + 100, now + 50);
-        assert_eq!((staples.response(&pair), staples.due(now).len(), staples.next()), (Some(vec![1]), 0, Some(now + 50)));
+        assert_eq!(
+            (staples.response(&pair), staples.due(now).len(), staples.next()),
+            (Some(vec![1]), 0, Some(now + 50))
+        );
         assert_eq!(staples.due(now + 50).len(), 1);
         // A failed fetch leaves the response to its end.
         staples.postpone(&due[0].0, now + 90);

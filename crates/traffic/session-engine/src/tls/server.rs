@@ -2,8 +2,8 @@
 
 use super::asking::Responder;
 use super::cache::{OcspCache, Sessions};
-use super::ocsp::{Answers, AskAuthorities};
 use super::loaded::LoadedStaples;
+use super::ocsp::{Answers, AskAuthorities};
 use super::stapling::Staples;
 use super::{CacheOf, Ciphers, Command, Commanded, Dynamic, Passwords, Pem, TlsProtocols, report};
 use crate::Session;
