@@ -43,7 +43,7 @@ pub struct Held {
     last: u64,
 }
 
-/// What becomes of a held client.
+/// Decision about a held client.
 pub enum Decision {
     /// It stays; the wait is new.
     Keep(Option<Arc<Wait>>),
