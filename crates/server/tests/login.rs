@@ -228,6 +228,15 @@ fn misbehaving_providers_log_no_user_in() {
         }),
         ("another user", |p| drop(p.instead.insert("/userinfo".into(), ok(r#"{"sub":"ann"}"#)))),
         ("no user", |p| drop(p.instead.insert("/userinfo".into(), ok("[]")))),
+        ("signed for another client", |p| p.userinfo = Some(|info| info["aud"] = "other".into())),
+        ("signed by another issuer", |p| p.userinfo = Some(|info| info["iss"] = "http://127.0.0.1:1".into())),
+        ("signed about another user", |p| p.userinfo = Some(|info| info["sub"] = "ann".into())),
+        ("signed and expired", |p| p.userinfo = Some(|info| info["exp"] = 1_000_000_000.into())),
+        ("unsigned token", |p| {
+            let token = format!("{}.{}.", base64url(r#"{"alg":"none"}"#), base64url(r#"{"sub":"joe"}"#));
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/jwt\r\nContent-Length";
+            drop(p.instead.insert("/userinfo".into(), format!("{head}: {}\r\n\r\n{token}", token.len()).into_bytes()));
+        }),
     ];
     for (name, fault) in faults {
         fault(&mut provider.inner());
@@ -240,8 +249,12 @@ fn misbehaving_providers_log_no_user_in() {
         inner.claims = |_| {};
         inner.id_token = None;
         inner.answer = |_| {};
+        inner.userinfo = None;
         inner.instead.clear();
     }
+    // User information that is signed.
+    provider.inner().userinfo = Some(|info| info["email"] = "signed@example.com".into());
+    assert_eq!(Browser::logged_in(port, &provider).get("/").user().split('|').nth(2), Some("signed@example.com"));
     // A new key is fetched when a token needs it.
     provider.inner().rotate();
     drop(Browser::logged_in(port, &provider));

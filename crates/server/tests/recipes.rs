@@ -11,12 +11,14 @@ use std::sync::{Arc, Mutex};
 use support::client::Client;
 use support::mail::{auth, imap_server, pass_to, pop3_server, smtp_server};
 use support::origin::{Origin, Talk, ok};
+use support::provider::Provider;
 use support::{Running, Site, free_port, http2, text, wait};
 
 const RECIPES: &[&str] = &[
     "cache",
     "grpc",
     "load-balancing",
+    "login",
     "mail",
     "php",
     "rate-limit",
@@ -529,6 +531,55 @@ fn tokens() {
     let statuses: Vec<u16> = (0..60).map(|_| ask("/", &forged).0).collect();
     assert!(statuses[..21].iter().all(|status| *status == 401), "{statuses:?}");
     assert!(statuses[21..].contains(&429), "{statuses:?}");
+    end(running);
+}
+
+#[test]
+fn login() {
+    let (provider, app) = (Provider::start(), echoing());
+    let issuer = provider.inner().issuer.clone();
+    let (recipe, port) = Recipe::new("login").listen(443);
+    let site = recipe
+        .certificate("portal.example.com")
+        .folder("/var/lib/tidegate")
+        .with("https://login.example.com", &issuer)
+        .with("client_id     portal", "client_id client")
+        .with("secret of this client", "se cret+")
+        .with("127.0.0.1:3000", &format!("127.0.0.1:{}", app.port))
+        .site();
+    let running = site.start();
+    let (host, jar) = ("portal.example.com", site.path("jar").display().to_string());
+    let to = format!("{host}:{port}:127.0.0.1");
+    let ask = |path: &str| {
+        let url = format!("https://{host}:{port}{path}");
+        curl(&["-i", "-b", &jar, "-c", &jar, "--resolve", &to, &url])
+    };
+    let Some(sent) = ask("/orders") else { return end(running) };
+    let location = |said: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix("Location: "));
+        line.unwrap_or_else(|| panic!("no Location: {said}")).trim().to_string()
+    };
+    let log_in = |groups: fn(&mut serde_json::Value)| {
+        provider.inner().claims = groups;
+        let sent = ask("/orders").expect("answered");
+        ask(&provider.agree(&location(&sent))).expect("answered")
+    };
+    assert!(
+        location(&sent).starts_with(&issuer) && location(&sent).contains("scope=openid%20email%20groups"),
+        "{sent}"
+    );
+    assert!(ask("/goodbye").expect("answered").contains("Good bye."));
+    assert!(location(&log_in(|_| {})).ends_with("/orders"));
+    let page = ask("/orders").expect("answered");
+    assert!(page.contains("GET /orders HTTP/1.1") && page.contains("X-User: joe"), "{page}");
+    assert!(ask("/admin/").expect("answered").starts_with("HTTP/1.1 403"));
+    assert!(location(&ask("/logout").expect("answered")).starts_with(&format!("{issuer}/end?")));
+    log_in(|claims| claims["groups"] = serde_json::json!(["staff", "admin"]));
+    let page = ask("/admin/users").expect("answered");
+    assert!(page.contains("GET /admin/users HTTP/1.1"), "{page}");
+    assert!(ask(&format!("/logout-by-provider?iss={issuer}&sid=sid-1")).expect("answered").contains("200 OK"));
+    assert!(location(&ask("/admin/").expect("answered")).starts_with(&issuer));
+    assert!(ask("/is-admin").expect("answered").starts_with("HTTP/1.1 404"));
     end(running);
 }
 

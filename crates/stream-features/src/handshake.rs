@@ -89,7 +89,7 @@ fn choose(s: &mut StreamSession, hello: &ClientHello) -> Choice {
     }
     let Some(loaders) = &tls.rules.certificates else { return Choice::Rules(Arc::clone(rules)) };
     match loaders.load(s) {
-        Ok(set) => Choice::WithCertificates(Arc::clone(rules), set),
+        Ok(set) => Choice::WithCertificates(Arc::clone(rules), tls.rules.stapled(set)),
         Err(why) => {
             s.log(Level::Error, format_args!("{why}"));
             Choice::Fail

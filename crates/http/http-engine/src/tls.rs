@@ -153,7 +153,7 @@ impl HttpPlan {
             && let Some(certifying) = self.locations.get(r.scope.location).and_then(|location| hook(location, hello))
         {
             let choice = match certifying {
-                Certifying::Known(set) => Choice::WithCertificates(Arc::clone(rules), set),
+                Certifying::Known(set) => Choice::WithCertificates(Arc::clone(rules), tls.stapled(set)),
                 Certifying::Wait(wait) => Choice::Wait(wait),
                 Certifying::Refused => Choice::Reject,
                 Certifying::Failed => Choice::Fail,
@@ -162,7 +162,7 @@ impl HttpPlan {
         }
         let Some(dynamic) = &tls.certificates else { return Some((Choice::Rules(Arc::clone(rules)), r.scope.server)) };
         let choice = match dynamic.load(&mut r) {
-            Ok(set) => Choice::WithCertificates(Arc::clone(rules), set),
+            Ok(set) => Choice::WithCertificates(Arc::clone(rules), tls.stapled(set)),
             Err(why) => {
                 r.log(Level::Error, format_args!("{why} while SSL handshaking"));
                 Choice::Fail

@@ -29,6 +29,11 @@ pub fn client_hello(data: &[u8]) {
     }
 }
 
+/// The first flight of a QUIC client takes bounded memory.
+pub fn quic_first(data: &[u8]) {
+    crate::quic::fuzz_first(data);
+}
+
 /// A cipher string selects each suite once, or fails.
 pub fn cipher_string(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };

@@ -1,6 +1,8 @@
 //! TLS of QUIC: `quinn-proto`'s handshake under the configuration's rules; the ClientHello selects the server, by
-//! [`with_chooser`] while a datagram is processed. `quic/path.rs` observes path validation, `quic/token.rs` has address validation tokens.
+//! [`with_chooser`] while a datagram is processed. `quic/path.rs` observes path validation, `quic/token.rs` has address validation tokens,
+//! `quic/first.rs` reads the ClientHello of a client without a connection.
 
+mod first;
 mod path;
 mod token;
 
@@ -27,6 +29,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use token::TokenKey;
 
+pub use first::FirstFlight;
+pub(crate) use first::fuzz as fuzz_first;
 pub use path::PathWatch;
 pub use token::UsedTokens;
 
@@ -242,7 +246,7 @@ impl Handshake {
                 (rules, config)
             }
             Choice::Reject => return Err(alert(UNRECOGNIZED_NAME, TlsError::Rejected.to_string())),
-            // quinn-proto cannot resume a handshake later; browsers come over TCP first.
+            // Drivers wait before they accept the connection: quinn-proto cannot resume a handshake later.
             Choice::Fail | Choice::Wait(_) => return Err(alert(INTERNAL_ERROR, "no certificate could be loaded")),
         };
         if rules.reject {

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use tls::x509::{Certificate, name, time};
 
@@ -214,7 +213,7 @@ fn from_files(files: &Files, items: &[Item], folder: &Path) -> Vec<Row> {
     visit(files, items, folder, &mut found);
     let row = |(file, places): (PathBuf, Vec<String>)| {
         let leaf = read(&file);
-        let names = leaf.as_ref().map(names_of).unwrap_or_default();
+        let names = leaf.as_ref().map(Certificate::names).unwrap_or_default();
         Row { names, places, file: Some(file), leaf, acme: None }
     };
     found.into_iter().map(row).collect()
@@ -228,17 +227,6 @@ fn by_acme(acme: AcmeCertificate) -> Row {
         None => Err("nothing is stored (\"state_path off\")".into()),
     };
     Row { names: acme.identifiers.clone(), places: acme.places.clone(), file, leaf, acme: Some(acme) }
-}
-
-fn names_of(leaf: &Certificate) -> Vec<String> {
-    let address = |bytes: &Vec<u8>| match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes.as_slice()).ok().map(|bytes| IpAddr::from(bytes).to_string()),
-        16 => <[u8; 16]>::try_from(bytes.as_slice()).ok().map(|bytes| IpAddr::from(bytes).to_string()),
-        _ => None,
-    };
-    let dns = leaf.extensions.dns_names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
-    let all: Vec<String> = dns.chain(leaf.extensions.addresses.iter().filter_map(address)).collect();
-    if all.is_empty() { leaf.common_name().into_iter().collect() } else { all }
 }
 
 impl Row {

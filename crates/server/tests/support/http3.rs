@@ -49,7 +49,17 @@ pub struct Client {
 
 /// A configuration that believes any certificate: connections that share one resume each other's sessions.
 pub fn config() -> ClientConfig {
-    let mut config = ClientConfig::new(crypto());
+    with(crypto())
+}
+
+/// A configuration whose ClientHello takes two datagrams, as those of browsers do.
+pub fn config_of_two_datagrams() -> ClientConfig {
+    let others = (0..8).map(|at| vec![b'a' + at; 200]);
+    with(crypto_of(others.chain([b"h3".to_vec()]).collect()))
+}
+
+fn with(crypto: Arc<QuicClientConfig>) -> ClientConfig {
+    let mut config = ClientConfig::new(crypto);
     let mut transport = TransportConfig::default();
     transport.keep_alive_interval(None);
     config.transport_config(Arc::new(transport));
@@ -58,6 +68,10 @@ pub fn config() -> ClientConfig {
 
 /// Its handshake.
 pub fn crypto() -> Arc<QuicClientConfig> {
+    crypto_of(vec![b"h3".to_vec()])
+}
+
+fn crypto_of(protocols: Vec<Vec<u8>>) -> Arc<QuicClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut crypto = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -65,7 +79,7 @@ pub fn crypto() -> Arc<QuicClientConfig> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Believing))
         .with_no_client_auth();
-    crypto.alpn_protocols = vec![b"h3".to_vec()];
+    crypto.alpn_protocols = protocols;
     crypto.enable_early_data = true;
     Arc::new(QuicClientConfig::try_from(crypto).expect("AES-128-GCM"))
 }
@@ -212,6 +226,13 @@ impl Client {
                 _ => {}
             }
         }
+    }
+
+    /// As [`Client::step`], without waiting for a datagram.
+    pub fn poke(&mut self) {
+        self.socket.set_nonblocking(true).expect("a socket");
+        self.step();
+        self.socket.set_nonblocking(false).expect("a socket");
     }
 
     /// Runs until a condition is met.

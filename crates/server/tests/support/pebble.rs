@@ -27,6 +27,10 @@ impl Authority {
         let faults = [("PEBBLE_VA_NOSLEEP", "1"), ("PEBBLE_WFE_NONCEREJECT", "30")];
         Authority::start_on(site, free_port(), http, tls, dns, &faults)
     }
+    /// An authority whose certificates name an OCSP responder.
+    pub fn start_with_ocsp(site: &Site, tls: u16, dns: u16, responder: &str) -> Option<Authority> {
+        Authority::start_as(site, free_port(), free_port(), tls, Some(dns), &[("PEBBLE_VA_NOSLEEP", "1")], responder)
+    }
     /// `faults`: pebble's environment.
     pub fn start_on(
         site: &Site,
@@ -35,6 +39,17 @@ impl Authority {
         tls: u16,
         dns: Option<u16>,
         faults: &[(&str, &str)],
+    ) -> Option<Authority> {
+        Authority::start_as(site, port, http, tls, dns, faults, "")
+    }
+    fn start_as(
+        site: &Site,
+        port: u16,
+        http: u16,
+        tls: u16,
+        dns: Option<u16>,
+        faults: &[(&str, &str)],
+        responder: &str,
     ) -> Option<Authority> {
         // Several authorities of a site have one certificate.
         if !site.path("conf/pebble.key").exists() {
@@ -51,7 +66,7 @@ impl Authority {
             "privateKey": path("conf/pebble.key"),
             "httpPort": http,
             "tlsPort": tls,
-            "ocspResponderURL": "",
+            "ocspResponderURL": responder,
             "externalAccountBindingRequired": false,
         }});
         site.write("conf/pebble.json", &conf.to_string());

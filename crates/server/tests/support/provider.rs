@@ -38,6 +38,8 @@ pub struct Inner {
     /// Replaces the answer of a path, whole.
     pub instead: HashMap<String, Vec<u8>>,
     pub metadata: fn(&mut Value),
+    /// Signs the user information, after a change of its claims.
+    pub userinfo: Option<fn(&mut Value)>,
     /// Requests by path, without the query.
     pub asked: Vec<String>,
 }
@@ -179,7 +181,13 @@ impl Inner {
             }
             "/token" => self.token_request(request, form),
             "/userinfo" if request.to_lowercase().contains("authorization: bearer access-") => {
-                ok(&json!({"sub": "joe", "email": "joe@example.com"}).to_string())
+                let mut info = json!({"sub": "joe", "email": "joe@example.com"});
+                let Some(change) = self.userinfo else { return ok(&info.to_string()) };
+                (info["iss"], info["aud"]) = (issuer.into(), "client".into());
+                change(&mut info);
+                let token = self.sign(&info);
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: application/jwt;charset=UTF-8\r\nContent-Length";
+                format!("{head}: {}\r\n\r\n{token}", token.len()).into_bytes()
             }
             _ => error("404 Not Found", "unknown"),
         }
@@ -205,6 +213,7 @@ impl Provider {
             answer: |_| {},
             instead: HashMap::new(),
             metadata: |_| {},
+            userinfo: None,
             asked: Vec::new(),
         }));
         let its = inner.clone();

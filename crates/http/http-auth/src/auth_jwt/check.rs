@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     /// Prints the cost of a token that was verified before, and of its verification, on this machine:
-    /// `cargo test -p http-features --lib cost_of_a_verified_token -- --ignored --nocapture`.
+    /// `cargo test -p http-auth --lib cost_of_a_verified_token -- --ignored --nocapture`.
     #[test]
     #[ignore = "prints figures"]
     fn cost_of_a_verified_token() {

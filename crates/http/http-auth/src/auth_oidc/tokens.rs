@@ -149,14 +149,14 @@ impl Talk {
         Ok(Tokens { id_token, claims, access_token, refresh_token: text("refresh_token")?, expires_in })
     }
 
-    /// Validates an ID token (section 3.1.3.7), apart from its nonce.
-    async fn validate(&self, token: &str, access_token: Option<&str>) -> Result<Map<String, Value>, Trouble> {
+    /// Verifies a token of the provider: signature and times. Returns the algorithm, too.
+    async fn verify(&self, token: &str, kind: &str) -> Result<(String, Token), Trouble> {
         let readable =
-            Unverified::parse(token.as_bytes()).ok_or_else(|| Trouble::Invalid("malformed ID token".into()))?;
-        let algorithm = readable.header.get("alg").and_then(Value::as_str).unwrap_or_default();
+            Unverified::parse(token.as_bytes()).ok_or_else(|| Trouble::Invalid(format!("malformed {kind}")))?;
+        let algorithm = readable.header.get("alg").and_then(Value::as_str).unwrap_or_default().to_string();
         // With a secret key in a public set any client could sign.
         if algorithm.starts_with("HS") {
-            return invalid(format!("ID token with the algorithm {algorithm:?}"));
+            return invalid(format!("{kind} with the algorithm {algorithm:?}"));
         }
         let (provider, metadata) = (&self.provider, &self.metadata);
         let verify = |set: Arc<KeySet>| Token::verify(token.as_bytes(), Expected::Signed, &[&set]);
@@ -170,14 +170,19 @@ impl Talk {
         {
             verified = verify(set);
         }
-        let token = verified.map_err(|why| Trouble::Invalid(format!("ID token is refused: {why}")))?;
-        token
-            .times
-            .check(base::clock::unix_millis() as f64 / 1000.0, LEEWAY)
-            .map_err(|why| Trouble::Invalid(format!("ID token is refused: {why}")))?;
+        let refused = |why| Trouble::Invalid(format!("{kind} is refused: {why}"));
+        let token = verified.map_err(refused)?;
+        token.times.check(base::clock::unix_millis() as f64 / 1000.0, LEEWAY).map_err(refused)?;
+        Ok((algorithm, token))
+    }
+
+    /// Validates an ID token (section 3.1.3.7), apart from its nonce.
+    async fn validate(&self, token: &str, access_token: Option<&str>) -> Result<Map<String, Value>, Trouble> {
+        let (algorithm, token) = self.verify(token, "ID token").await?;
+        let provider = &self.provider;
         check_claims(&token.claims, &provider.issuer, &provider.client_id).map_err(Trouble::Invalid)?;
         if let (Some(hash), Some(access)) = (token.claims.get("at_hash"), access_token)
-            && access_hash(algorithm, access).is_some_and(|own| hash.as_str() != Some(&own))
+            && access_hash(&algorithm, access).is_some_and(|own| hash.as_str() != Some(&own))
         {
             return invalid("ID token of another access token: its at_hash differs");
         }
@@ -191,7 +196,8 @@ impl Talk {
     pub async fn userinfo(&self, access_token: &str, subject: &str) -> Result<String, Trouble> {
         let Some(url) = &self.metadata.userinfo else { return invalid("the provider has no \"userinfo_endpoint\"") };
         let bad = |_| Trouble::Invalid("invalid access token".into());
-        let request = Request::new("GET", url.clone()).field("Accept", "application/json").map_err(bad)?;
+        let accepted = "application/json, application/jwt";
+        let request = Request::new("GET", url.clone()).field("Accept", accepted).map_err(bad)?;
         let request = request.field("Authorization", &format!("Bearer {access_token}")).map_err(bad)?;
         let response = match self.client.ask(&request).await {
             Ok(response) => response,
@@ -200,15 +206,44 @@ impl Talk {
         if response.status() != 200 {
             return Err(Trouble::Unavailable(format!("status {} of {url}", response.status())));
         }
-        match serde_json::from_slice::<Value>(&response.body) {
-            // Section 5.3.4: without this check another user's claims could be substituted.
-            Ok(Value::Object(members)) if members.get("sub").and_then(Value::as_str) == Some(subject) => {
-                Ok(Value::Object(members).to_string())
+        let is_signed = response.field("content-type").is_some_and(is_jwt);
+        let members = if is_signed {
+            let text = std::str::from_utf8(&response.body).unwrap_or_default().trim();
+            let (_, token) = self.verify(text, "user information").await?;
+            check_signed_info(&token.claims, &self.provider.issuer, &self.provider.client_id)
+                .map_err(|why| Trouble::Invalid(why.into()))?;
+            token.claims
+        } else {
+            match serde_json::from_slice::<Value>(&response.body) {
+                Ok(Value::Object(members)) => members,
+                _ => return invalid(format!("answer of {url} is no JSON object")),
             }
-            Ok(Value::Object(_)) => invalid("user information of another user"),
-            _ => invalid(format!("answer of {url} is no JSON object")),
+        };
+        // Section 5.3.4: without this check another user's claims could be substituted.
+        if members.get("sub").and_then(Value::as_str) != Some(subject) {
+            return invalid("user information of another user");
         }
+        Ok(Value::Object(members).to_string())
     }
+}
+
+/// Tells whether a media type is that of a token, whatever its parameters.
+fn is_jwt(kind: &[u8]) -> bool {
+    let end = kind.iter().position(|c| *c == b';').unwrap_or(kind.len());
+    kind.get(..end).is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(b"application/jwt"))
+}
+
+/// Checks issuer and audience of signed user information (section 5.3.2). An ID token of another client must not pass as such.
+fn check_signed_info(claims: &Map<String, Value>, issuer: &str, client: &str) -> Result<(), &'static str> {
+    if claims.get("iss").is_some_and(|own| own != issuer) {
+        return Err("user information of another issuer");
+    }
+    let own = match claims.get("aud") {
+        None => true,
+        Some(Value::Array(all)) => all.iter().any(|one| one == client),
+        Some(one) => one == client,
+    };
+    if own { Ok(()) } else { Err("user information for another audience") }
 }
 
 /// Checks issuer, audience, times and subject of an ID token.
@@ -293,6 +328,16 @@ mod tests {
         ] {
             assert!(with(name, value.clone()).is_err(), "{name} {value}");
         }
+    }
+
+    #[test]
+    fn signed_user_information_is_for_this_client() {
+        let check = |claims: Value| check_signed_info(claims.as_object().expect("an object"), "https://a", "me");
+        assert_eq!(check(json!({"sub": "u"})), Ok(()));
+        assert_eq!(check(json!({"iss": "https://a", "aud": ["you", "me"]})), Ok(()));
+        assert!(check(json!({"iss": "https://b"})).is_err() && check(json!({"aud": "you"})).is_err());
+        assert!(check(json!({"aud": []})).is_err() && check(json!({"aud": null})).is_err());
+        assert!(is_jwt(b"application/JWT; charset=utf-8") && !is_jwt(b"application/json") && !is_jwt(b""));
     }
 
     #[test]

@@ -322,14 +322,19 @@ pub fn handshake(location: &Location, hello: &ClientHello) -> Option<Certifying>
     if location.ext::<Ordered>().is_some_and(|ordered| ordered.covers(&text)) {
         return None;
     }
+    Some(decide(demand, text))
+}
+
+/// Decides about a handshake with a name in lower case.
+fn decide(demand: &Arc<OnDemand>, text: String) -> Certifying {
     let id = (Arc::clone(&demand.id), text);
     let found = NAMES_OF_ALL.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
     let name = match found {
         Some(name) => name,
-        None if !demand.takes(&id.1) => return Some(Certifying::Refused),
+        None if !demand.takes(&id.1) => return Certifying::Refused,
         None => match enter(id.clone(), demand.max) {
             Some(name) => name,
-            None => return Some(Certifying::Failed),
+            None => return Certifying::Failed,
         },
     };
     let now = steady();
@@ -337,24 +342,24 @@ pub fn handshake(location: &Location, hello: &ClientHello) -> Option<Certifying>
     let mut state = name.state.lock().unwrap_or_else(PoisonError::into_inner);
     let is_new = match state.verdict {
         Verdict::Serving => match name.certificate.set_of_handshake().filter(|_| name.is_valid()) {
-            Some(set) => return Some(Certifying::Known(set)),
+            Some(set) => return Certifying::Known(set),
             None => true,
         },
-        Verdict::Refused(until) if until > now => return Some(Certifying::Refused),
-        Verdict::Failed(until) if until > now => return Some(Certifying::Failed),
+        Verdict::Refused(until) if until > now => return Certifying::Refused,
+        Verdict::Failed(until) if until > now => return Certifying::Failed,
         Verdict::Refused(_) | Verdict::Failed(_) => true,
         Verdict::Asked => false,
     };
     state.waits.retain(|wait| wait.strong_count() > 0);
     if state.waits.len() >= WAITS_MAX {
-        return Some(Certifying::Failed);
+        return Certifying::Failed;
     }
     let wait = Arc::new(Wait::default());
     if is_new {
         let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.len() >= QUEUE_MAX {
             state.verdict = Verdict::Failed(now);
-            return Some(Certifying::Failed);
+            return Certifying::Failed;
         }
         queue.push_back(Asked { demand: Arc::clone(demand), text: id.1, name: Arc::clone(&name) });
         drop(queue);
@@ -362,7 +367,7 @@ pub fn handshake(location: &Location, hello: &ClientHello) -> Option<Certifying>
         CAME.notify_one();
     }
     state.waits.push(Arc::downgrade(&wait));
-    Some(Certifying::Wait(wait))
+    Certifying::Wait(wait)
 }
 
 /// Adds a name to the table; `None`: it is full. `max`: certificates.
@@ -386,4 +391,77 @@ fn enter(id: Id, max: usize) -> Option<Arc<Name>> {
     });
     names.insert(id, Arc::clone(&name));
     Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demand(id: &str, max: usize) -> Arc<OnDemand> {
+        let ask = Url::parse("http://127.0.0.1:1/").expect("a URL");
+        let (issuers, id, key) = (Vec::new(), id.into(), Algorithm::default());
+        Arc::new(OnDemand {
+            issuers,
+            resolving: None,
+            key,
+            rate: RATE,
+            max,
+            place: String::new(),
+            ask,
+            rules: None,
+            id,
+        })
+    }
+
+    fn wait_of(certifying: Certifying) -> Arc<Wait> {
+        match certifying {
+            Certifying::Wait(wait) => wait,
+            _ => panic!("no wait"),
+        }
+    }
+
+    /// One test, because the table and the queue are those of the process.
+    #[test]
+    fn strangers_meet_limits() {
+        clock::update();
+        let one = demand("one", 10);
+        let ask = |name: &str| decide(&one, name.to_string());
+        // Handshakes of a name. Those that have gone make room.
+        let mut waits: Vec<Arc<Wait>> = (0..WAITS_MAX).map(|_| wait_of(ask("a.test"))).collect();
+        assert!(matches!(ask("a.test"), Certifying::Failed));
+        waits.pop();
+        waits.push(wait_of(ask("a.test")));
+        assert!(matches!(ask("a.test"), Certifying::Failed));
+        // Names in the queue, in which a name is once.
+        for n in 1..QUEUE_MAX {
+            waits.push(wait_of(ask(&format!("n{n}.test"))));
+        }
+        assert!(matches!(ask("late.test"), Certifying::Failed));
+        let first = take().expect("a name");
+        assert_eq!(first.text, "a.test");
+        waits.push(wait_of(ask("late.test")));
+        assert!(matches!(ask("later.test"), Certifying::Failed));
+        // A decision ends all waits of its name at once.
+        first.name.refuse(REFUSED);
+        assert_eq!(waits.iter().filter(|wait| wait.is_over()).count(), WAITS_MAX);
+        assert!(matches!(ask("a.test"), Certifying::Refused));
+        while let Some(asked) = take() {
+            asked.name.fail(FAILED);
+        }
+        assert!(waits.iter().all(|wait| wait.is_over()) && matches!(ask("n1.test"), Certifying::Failed));
+        // Names without a certificate: refused ones are forgotten for new ones, those being asked about are not.
+        forget_unused(&[]);
+        let two = demand("two", 5);
+        let enter_one = |n: usize| enter((Arc::clone(&two.id), format!("n{n}.test")), two.max);
+        let most = REFUSED_MAX + two.max;
+        for n in 0..most {
+            enter_one(n).expect("room").state.lock().expect("not poisoned").verdict = Verdict::Asked;
+        }
+        assert!(enter_one(most).is_none());
+        enter_one(0).expect("known").refuse(REFUSED);
+        assert!(enter_one(most).is_some());
+        assert_eq!(known(&two).len(), most);
+        forget_unused(&[]);
+        assert!(known(&two).is_empty());
+    }
 }

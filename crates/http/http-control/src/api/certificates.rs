@@ -4,7 +4,6 @@ use crate::shared::acme_state::{AcmeState, AcmeStates};
 use conf_schema::At;
 use http_engine::HttpPlan;
 use serde_json::{Value, json};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use tls::x509::{Certificate, name};
 
@@ -25,17 +24,6 @@ pub struct Shown {
     pub acme: Option<AcmeState>,
 }
 
-fn names_of(leaf: &Certificate) -> Vec<String> {
-    let address = |bytes: &Vec<u8>| match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes.as_slice()).ok().map(|bytes| IpAddr::from(bytes).to_string()),
-        16 => <[u8; 16]>::try_from(bytes.as_slice()).ok().map(|bytes| IpAddr::from(bytes).to_string()),
-        _ => None,
-    };
-    let dns = leaf.extensions.dns_names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
-    let all: Vec<String> = dns.chain(leaf.extensions.addresses.iter().filter_map(address)).collect();
-    if all.is_empty() { leaf.common_name().into_iter().collect() } else { all }
-}
-
 /// Lists the certificates of a plan, each once. Blocks: states of orders are files.
 pub fn all(plan: &HttpPlan, files: &[PathBuf]) -> Vec<Shown> {
     let mut all: Vec<Shown> = Vec::new();
@@ -48,7 +36,7 @@ pub fn all(plan: &HttpPlan, files: &[PathBuf]) -> Vec<Shown> {
             match all.iter_mut().find(same) {
                 Some(shown) => shown.places.push(place.clone()),
                 None => all.push(Shown {
-                    names: names_of(leaf),
+                    names: leaf.names(),
                     leaf: Some(leaf.clone()),
                     places: vec![place.clone()],
                     acme: None,

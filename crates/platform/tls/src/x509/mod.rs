@@ -5,6 +5,7 @@ pub mod time;
 
 use crate::der::{self, BIT_STRING, BOOLEAN, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE};
 use rustls::pki_types::CertificateDer;
+use std::net::IpAddr;
 use std::ops::Range;
 
 /// Maximum number of extensions per certificate.
@@ -116,6 +117,17 @@ impl Certificate {
     }
     pub fn common_name(&self) -> Option<String> {
         name::common_names(self.subject()).pop()
+    }
+    /// Returns the names and addresses of the certificate; without any, its common name.
+    pub fn names(&self) -> Vec<String> {
+        let address = |bytes: &Vec<u8>| match bytes.len() {
+            4 => <[u8; 4]>::try_from(bytes.as_slice()).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+            16 => <[u8; 16]>::try_from(bytes.as_slice()).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+            _ => None,
+        };
+        let dns = self.extensions.dns_names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
+        let all: Vec<String> = dns.chain(self.extensions.addresses.iter().filter_map(address)).collect();
+        if all.is_empty() { self.common_name().into_iter().collect() } else { all }
     }
     /// Serial number in hexadecimal, as `openssl x509 -serial`.
     pub fn serial_hex(&self) -> String {

@@ -1,9 +1,10 @@
 //! The carrier of HTTP/3: one endpoint of QUIC for each `listen ... quic` and thread. Datagrams are received in batches and given to
 //! their connections (`client.rs`); what those have to send leaves at the end of the turn. Connections outlive reloads: the plan of the
-//! moment answers their requests. `ids.rs` brings datagrams of clients that have moved to the thread that knows them, `relay.rs` to the
-//! process.
+//! moment answers their requests. `held.rs` keeps clients whose certificate is being ordered. `ids.rs` brings datagrams of clients that
+//! have moved to the thread that knows them, `relay.rs` to the process.
 
 mod client;
+mod held;
 mod ids;
 pub mod relay;
 
@@ -11,6 +12,8 @@ use crate::worker::{Carrier, Worker};
 use base::clock;
 use bytes::BytesMut;
 use client::{QuicClient, chooser, now};
+use held::{Decision, HELD_BYTES_MAX, HELD_MAX, Held};
+use http_engine::handler::CertificateHook;
 use http_engine::plan::Congestion;
 use http_engine::{Begun, Connection, HttpPlan, ListenerRef};
 use ids::{Slot, Strayed};
@@ -25,6 +28,7 @@ use quinn_proto::{
     EndpointEvent, Incoming, ServerConfig, Transmit, ValidationTokenConfig,
 };
 use runtime::budget;
+use runtime::wake::KeyWaker;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -81,6 +85,8 @@ pub struct QuicListener {
     dirty: Cell<bool>,
     blocked: RefCell<Option<Blocked>>,
     transmit_buf: RefCell<Vec<u8>>,
+    /// Clients whose certificate is being ordered.
+    held: RefCell<Held>,
     /// No new clients: QUIT, or the address was given up.
     leaving: Cell<bool>,
     own: Weak<QuicListener>,
@@ -125,6 +131,7 @@ impl QuicListener {
             dirty: Cell::new(false),
             blocked: RefCell::default(),
             transmit_buf: RefCell::default(),
+            held: RefCell::default(),
             leaving: Cell::new(false),
             own: own.clone(),
         });
@@ -161,6 +168,7 @@ impl QuicListener {
             // nginx: tokens for later connections spare their clients a Retry.
             tokens.lifetime(TOKEN_LIFETIME).sent(settings.retry.into()).log(USED_TOKENS.clone());
             config.validation_token_config(tokens);
+            config.incoming_buffer_size(HELD_BYTES_MAX).incoming_buffer_size_total(HELD_BYTES_MAX * HELD_MAX as u64);
             Some(Arc::new(config))
         });
         // Without one, the endpoint refuses new clients.
@@ -193,9 +201,15 @@ impl QuicListener {
         let event = self.endpoint.borrow_mut().handle(now(), from, to, ecn, BytesMut::from(bytes), &mut reply);
         match event {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => self.hear(handle, event),
-            Some(DatagramEvent::NewConnection(incoming)) => self.meet(incoming),
+            Some(DatagramEvent::NewConnection(incoming)) => self.meet(incoming, bytes),
             Some(DatagramEvent::Response(transmit)) => self.send_now(transmit, reply),
-            None => {}
+            None if self.held.borrow().is_empty() => {}
+            None => {
+                let now_complete = self.held.borrow_mut().take_in(from, bytes);
+                if let Some(id) = now_complete {
+                    self.decide(id);
+                }
+            }
         }
     }
 
@@ -217,40 +231,85 @@ impl QuicListener {
     }
 
     /// A client's first datagram.
-    fn meet(&self, incoming: Incoming) {
-        let mut reply = Vec::new();
+    fn meet(&self, incoming: Incoming, datagram: &[u8]) {
         let plan = self.worker.plan.borrow().clone();
-        let (retry, limits) = {
-            let settings = self.settings.borrow();
-            (settings.retry, settings.limits)
-        };
-        if self.leaving.get() || plan.is_none() {
-            let transmit = self.endpoint.borrow_mut().refuse(incoming, &mut reply);
-            return self.send_now(transmit, reply);
-        }
-        let Some(plan) = plan else { return };
+        let Some(plan) = plan.filter(|_| !self.leaving.get()) else { return self.refuse(incoming) };
+        let retry = self.settings.borrow().retry;
         if retry && !incoming.remote_address_validated() {
-            let retried = self.endpoint.borrow_mut().retry(incoming, &mut reply);
-            if let Ok(transmit) = retried {
-                process::QUIC_RETRIES.up();
-                self.send_now(transmit, reply);
+            return self.retry(incoming);
+        }
+        if plan.ext::<CertificateHook>().is_none() {
+            return self.accept(&plan, incoming);
+        }
+        let connection = self.connection_of(&incoming);
+        let other = self.held.borrow_mut().make_room();
+        if let Some(other) = other {
+            self.accept(&plan, other);
+        }
+        let held = self.held.borrow_mut().hold(incoming, connection, datagram);
+        match held {
+            Ok(id) => self.decide(id),
+            Err(incoming) => self.accept(&plan, *incoming),
+        }
+    }
+    fn refuse(&self, incoming: Incoming) {
+        let mut reply = Vec::new();
+        let transmit = self.endpoint.borrow_mut().refuse(incoming, &mut reply);
+        self.send_now(transmit, reply);
+    }
+    /// Lets a client prove its address.
+    fn retry(&self, incoming: Incoming) {
+        let mut reply = Vec::new();
+        let retried = self.endpoint.borrow_mut().retry(incoming, &mut reply);
+        if let Ok(transmit) = retried {
+            process::QUIC_RETRIES.up();
+            self.send_now(transmit, reply);
+        }
+    }
+
+    /// Accepts a held client, unless its ClientHello is incomplete or its certificate is being ordered.
+    fn decide(&self, id: u64) {
+        let (Some(key), Some(plan)) = (self.key.get(), self.worker.plan.borrow().clone()) else { return };
+        let decision = self.held.borrow_mut().decide(id, |connection, hello| {
+            budget::spend(HANDSHAKE_COST);
+            plan.quic_choice(connection, hello)
+        });
+        match decision {
+            Decision::Keep(wait) => {
+                if let Some(wait) = wait {
+                    wait.wake(&KeyWaker::new(key).waker());
+                }
+                // Its deadline is armed.
+                self.mark();
             }
-            return;
+            Decision::Retry(incoming) => self.retry(*incoming),
+            Decision::Accept(incoming) => self.accept(&plan, *incoming),
+            Decision::Unknown => {}
         }
-        process::CONNECTIONS_ACCEPTED.up();
-        let limit = self.worker.serving.borrow().connections_max;
-        if self.worker.connections() >= limit && !self.make_room() {
-            self.worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
-            return self.endpoint.borrow_mut().ignore(incoming);
+    }
+    /// Decides about held clients whose wait has ended, and accepts those that have waited too long: their handshakes fail.
+    fn decide_held(&self) {
+        let over = self.held.borrow().over();
+        over.into_iter().for_each(|id| self.decide(id));
+        let late = self.held.borrow_mut().late(now());
+        for incoming in late {
+            let plan = self.worker.plan.borrow().clone();
+            match plan {
+                Some(plan) => self.accept(&plan, incoming),
+                None => self.refuse(incoming),
+            }
         }
-        budget::spend(HANDSHAKE_COST);
+        self.act_on_heard();
+    }
+
+    fn connection_of(&self, incoming: &Incoming) -> Rc<Connection> {
         let local = match (&*self.address, incoming.local_ip()) {
             (Address::Ip(own), Some(ip)) if own.ip().is_unspecified() => {
                 Rc::new(Address::Ip(SocketAddr::new(ip, own.port())))
             }
             _ => self.address.clone(),
         };
-        let connection = Rc::new(Connection {
+        Rc::new(Connection {
             number: Worker::next_number(),
             peer: Some(incoming.remote_address()),
             local,
@@ -262,10 +321,23 @@ impl QuicListener {
             socket: None,
             tls: None,
             begun: Begun::default(),
-        });
+        })
+    }
+
+    fn accept(&self, plan: &Arc<HttpPlan>, incoming: Incoming) {
+        let mut reply = Vec::new();
+        let limits = self.settings.borrow().limits;
+        process::CONNECTIONS_ACCEPTED.up();
+        let limit = self.worker.serving.borrow().connections_max;
+        if self.worker.connections() >= limit && !self.make_room() {
+            self.worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+            return self.endpoint.borrow_mut().ignore(incoming);
+        }
+        budget::spend(HANDSHAKE_COST);
+        let connection = self.connection_of(&incoming);
         #[allow(clippy::result_large_err, reason = "quinn-proto's")]
         let accept = || self.endpoint.borrow_mut().accept(incoming, now(), &mut reply, None);
-        match with_chooser(chooser(&plan, &connection), accept) {
+        match with_chooser(chooser(plan, &connection), accept) {
             Ok((handle, quic)) => {
                 process::CONNECTIONS_HANDLED.up_at(metrics::Area::Http as usize);
                 process::CONNECTIONS_ACTIVE.up();
@@ -404,15 +476,22 @@ impl QuicListener {
     fn arm(&self, key: Key) {
         let nearest = self.timers.borrow().first().map(|(at, _)| *at);
         let pause = self.blocked.borrow().is_some().then(|| now() + BLOCKED_PAUSE);
-        let at = [nearest, pause].into_iter().flatten().min();
+        let held = self.held.borrow().deadline();
+        let at = [nearest, pause, held].into_iter().flatten().min();
         let deadline = at.map_or(clock::Instant(u64::MAX), |at| clock::now().plus(at.saturating_duration_since(now())));
         self.worker.poller.set_deadline(key, deadline);
+    }
+
+    fn refuse_held(&self) {
+        let held = self.held.take();
+        held.into_incoming().for_each(|incoming| self.refuse(incoming));
     }
 
     /// Takes no more clients, and leaves when the last one has.
     fn leave(&self) {
         self.leaving.set(true);
         self.slot.leave();
+        self.refuse_held();
         for client in self.all() {
             client.begin_quit();
         }
@@ -421,8 +500,15 @@ impl QuicListener {
 }
 
 impl Carrier for QuicListener {
+    /// Ends of waits for certificates.
+    fn has_wakeups(&self) -> bool {
+        !self.held.borrow().is_empty()
+    }
     fn ready(self: Rc<Self>, worker: &Rc<Worker>, _: Key) {
         self.configure();
+        if !self.held.borrow().is_empty() {
+            self.decide_held();
+        }
         while budget::is_left() {
             match self.socket.receive(|packet| self.take(&packet)) {
                 Ok(more) => {
@@ -452,6 +538,9 @@ impl Carrier for QuicListener {
                 self.guarded(&client, |client| client.timed_out(&self));
             }
         }
+        if !self.held.borrow().is_empty() {
+            self.decide_held();
+        }
         self.mark();
     }
     fn end_of_turn(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
@@ -476,6 +565,7 @@ impl Carrier for QuicListener {
         }
     }
     fn closing(&self, _: &Worker, _: Key) {
+        self.refuse_held();
         for client in self.all() {
             if !client.is_over() {
                 client.close();

@@ -5,6 +5,7 @@ mod cache;
 mod commands;
 mod dynamic;
 mod files;
+mod loaded;
 mod ocsp;
 pub mod report;
 mod server;

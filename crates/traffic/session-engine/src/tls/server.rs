@@ -2,6 +2,7 @@
 
 use super::asking::Responder;
 use super::cache::{OcspCache, Sessions};
+use super::loaded::LoadedStaples;
 use super::ocsp::{Answers, AskAuthorities};
 use super::stapling::Staples;
 use super::{CacheOf, Ciphers, Command, Commanded, Dynamic, Passwords, Pem, TlsProtocols, report};
@@ -73,6 +74,16 @@ pub struct ServerTls<S> {
     pub staples: Option<Staples>,
     /// Certificates loaded per connection (`ssl_certificate` with variables).
     pub certificates: Option<Loaders<S>>,
+}
+
+impl<S> ServerTls<S> {
+    /// Adds stapled responses to certificates that were loaded for a handshake.
+    pub fn stapled(&self, set: CertificateSet) -> CertificateSet {
+        match &self.staples {
+            Some(staples) => staples.staple(set),
+            None => set,
+        }
+    }
 }
 
 pub struct Loaders<S>(Vec<Dynamic<S>>);
@@ -366,11 +377,12 @@ fn stapling<S: Session>(
         responder: responder(&conf.ssl_stapling_responder, "ssl_stapling_responder")?,
         verify: conf.ssl_stapling_verify,
         known: settings.trusted.iter().chain(&settings.client_authorities).cloned().collect(),
+        loaded: LoadedStaples::default(),
     };
     for (pair, name) in settings.certificates.iter().zip(conf.ssl_certificate.iter().flat_map(|l| &l.0)) {
         let Some(leaf) = pair.leaf() else { continue };
         let name = cx.conf_full_name(&name.text).display().to_string();
-        if staples.issuer(pair).is_none() {
+        if staples.issuer(&pair.chain).is_none() {
             warn(cx, format!("\"ssl_stapling\" ignored, issuer certificate not found for certificate \"{name}\""));
         } else if let Err(why) = staples.responder(leaf) {
             warn(cx, format!("\"ssl_stapling\" ignored, {why} \"{name}\""));
