@@ -33,6 +33,7 @@ const REOPEN: u8 = b'o';
 const RELOAD: u8 = b'r';
 const REFUSED: u8 = b'n';
 const OUTCOME: u8 = b'c';
+const KEYS_RESPAWNED: u8 = b'k';
 const MORE: u8 = b'+';
 const DONE: u8 = b'd';
 const FAILED: u8 = b'f';
@@ -51,6 +52,8 @@ pub enum Order {
     Reload(Box<Reload>),
     /// The master refused to reload, for this reason: for the record of reloads.
     Refused(String),
+    /// Number of key processes that were replaced, for the metrics.
+    KeysRespawned(u64),
     /// Outcome of a request about configurations.
     Outcome(Box<Outcome>),
 }
@@ -123,6 +126,10 @@ impl Commander {
     pub fn refused(&self, why: &str) -> io::Result<()> {
         let why = why.as_bytes();
         self.send(&[&[REFUSED], why.get(..ORDER_BYTES_MAX - 1).unwrap_or(why)].concat(), &[])
+    }
+
+    pub fn keys_respawned(&self, number: u64) -> io::Result<()> {
+        self.send(&[&[KEYS_RESPAWNED], &number.to_le_bytes()[..]].concat(), &[])
     }
 
     pub fn reopen(&self, logs: &[(PathBuf, OwnedFd)]) -> io::Result<()> {
@@ -311,6 +318,10 @@ impl Channel {
             QUIT => return Ok(Some(Order::Quit)),
             TERMINATE => return Ok(Some(Order::Terminate)),
             REFUSED => return Ok(Some(Order::Refused(String::from_utf8_lossy(&bytes[1..got.bytes]).into_owned()))),
+            KEYS_RESPAWNED => {
+                let number = bytes.get(1..9).and_then(|number| number.try_into().ok()).map_or(0, u64::from_le_bytes);
+                return Ok(Some(Order::KeysRespawned(number)));
+            }
             kind @ (REOPEN | RELOAD | OUTCOME) => {
                 let wanted = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize;
                 *partial = Some(Partial { kind, wanted: wanted.min(ORDER_DESCRIPTORS_MAX), descriptors });
@@ -406,6 +417,8 @@ mod tests {
             commander.refused(&"why ".repeat(1000)).expect("sent");
             let Some(Order::Refused(why)) = channel.next_order().await else { panic!("a reason") };
             assert!(why.starts_with("why why ") && why.len() == ORDER_BYTES_MAX - 1);
+            commander.keys_respawned(1 << 40).expect("sent");
+            assert!(matches!(channel.next_order().await, Some(Order::KeysRespawned(n)) if n == 1 << 40));
             channel.answer(Some("no"));
             assert_eq!(commander.message().expect("alive"), Some(Message::Answer(Err("no".into()))));
             assert_eq!(commander.message().expect("alive"), None);

@@ -334,6 +334,7 @@ impl Loop {
             Some(Order::Quit) => self.quit(),
             Some(Order::Terminate) => self.terminate(),
             Some(Order::Refused(why)) => reload::note_refused(&why),
+            Some(Order::KeysRespawned(number)) => metrics::Lifecycle::set_key_processes_respawned(number),
             Some(Order::Reopen { logs }) => {
                 // Lines of before belong into the files of before.
                 self.threads.flush().await;

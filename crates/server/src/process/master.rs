@@ -105,6 +105,8 @@ struct Master {
     /// Rules of the worker process that was started last.
     rules: Option<Rules>,
     keeper: Arc<Keeper>,
+    /// Replaced key processes that the workers know of.
+    keys_respawned_told: u64,
 }
 
 /// Serves until told to stop; the process's exit code.
@@ -141,6 +143,7 @@ pub fn run(
         new_binary: None,
         rules: None,
         keeper,
+        keys_respawned_told: 0,
     };
     note_load();
     let words: Vec<_> = master.program.arguments.iter().map(|word| word.to_string_lossy()).collect();
@@ -161,6 +164,7 @@ pub fn run(
         }
         master.messages();
         master.keeper.restart_if_due();
+        master.tell_keys_respawned();
         let now = Instant::now();
         master.change_overdue(now);
         if master.kill_at.is_some_and(|at| at <= now) {
@@ -393,6 +397,18 @@ impl Master {
         if let (Some(why), Some(worker)) = (why, worker) {
             // A worker process that is gone has nothing to record.
             let _ = worker.commander.refused(&why);
+        }
+    }
+
+    /// Tells the workers, which have the metrics, how many key processes were replaced. A worker that is started later inherits the number.
+    fn tell_keys_respawned(&mut self) {
+        let number = metrics::Lifecycle::now().key_processes_respawned;
+        if number != self.keys_respawned_told {
+            self.keys_respawned_told = number;
+            for worker in &self.workers {
+                // A worker process that is gone shows nothing.
+                let _ = worker.commander.keys_respawned(number);
+            }
         }
     }
 
