@@ -1,6 +1,10 @@
 //! The bodies of the fuzz targets that need a whole configuration: any bytes in, a panic when a belief does not hold. `fuzz/` runs
 //! them under libFuzzer, and `tests/smoke.rs` with a seeded generator in every `cargo test`.
 
+mod reloads;
+
+pub use reloads::reloads;
+
 use crate::conf::{self, Invocation};
 use conf_schema::Store;
 use conf_syntax::Disk;

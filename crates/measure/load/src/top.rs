@@ -329,7 +329,8 @@ fn line(s: &Sample) -> String {
         text += "  restarted";
     }
     if let Some(keys) = s.keys.filter(|keys| keys.failed > 0.0 || keys.respawned > 0.0) {
-        text += &format!("  {} signatures failed, {} key processes replaced", whole(keys.failed), whole(keys.respawned));
+        text +=
+            &format!("  {} signatures failed, {} key processes replaced", whole(keys.failed), whole(keys.respawned));
     }
     if s.failed > 0 {
         text += &format!("  {} probes failed", s.failed);
