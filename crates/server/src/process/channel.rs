@@ -28,6 +28,7 @@ const PACKET_BYTES_MAX: usize = 4096;
 const ORDER_BYTES_MAX: usize = 1024;
 
 const QUIT: u8 = b'q';
+const QUIT_FOLLOWED: u8 = b'l';
 const TERMINATE: u8 = b't';
 const REOPEN: u8 = b'o';
 const RELOAD: u8 = b'r';
@@ -44,7 +45,10 @@ const SETTLED: u8 = b'e';
 /// Order of the master.
 #[derive(Debug)]
 pub enum Order {
-    Quit,
+    /// `followed`: another worker process serves the same sockets, or is about to.
+    Quit {
+        followed: bool,
+    },
     Terminate,
     Reopen {
         logs: Vec<(PathBuf, OwnedFd)>,
@@ -117,6 +121,11 @@ pub fn pair() -> io::Result<(Commander, OwnedFd)> {
 impl Commander {
     pub fn quit(&self) -> io::Result<()> {
         self.send(&[QUIT], &[])
+    }
+
+    /// As `quit`, where another worker process takes over.
+    pub fn quit_followed(&self) -> io::Result<()> {
+        self.send(&[QUIT_FOLLOWED], &[])
     }
 
     pub fn terminate(&self) -> io::Result<()> {
@@ -315,7 +324,7 @@ impl Channel {
         let truncated = got.flags.contains(ReturnFlags::CTRUNC);
         let mut partial = self.partial.borrow_mut();
         match bytes[0] {
-            QUIT => return Ok(Some(Order::Quit)),
+            kind @ (QUIT | QUIT_FOLLOWED) => return Ok(Some(Order::Quit { followed: kind == QUIT_FOLLOWED })),
             TERMINATE => return Ok(Some(Order::Terminate)),
             REFUSED => return Ok(Some(Order::Refused(String::from_utf8_lossy(&bytes[1..got.bytes]).into_owned()))),
             KEYS_RESPAWNED => {
@@ -400,6 +409,7 @@ mod tests {
             let logs = vec![(PathBuf::from("/log"), null())];
             commander.reload(&texts, &assignments, &logs).expect("sent");
             commander.quit().expect("sent");
+            commander.quit_followed().expect("sent");
             let Some(Order::Reload(order)) = channel.next_order().await else { panic!("a reload") };
             assert_eq!(order.texts.files.all[0].text.len(), 300_000);
             assert_eq!(order.texts.store.files, texts.store.files);
@@ -413,7 +423,8 @@ mod tests {
                 order.assignments.iter().enumerate().all(|(n, (got, fd))| *got == assignment(n) && device(fd) == null)
             );
             assert_eq!(order.logs[0].0, PathBuf::from("/log"));
-            assert!(matches!(channel.next_order().await, Some(Order::Quit)));
+            assert!(matches!(channel.next_order().await, Some(Order::Quit { followed: false })));
+            assert!(matches!(channel.next_order().await, Some(Order::Quit { followed: true })));
             commander.refused(&"why ".repeat(1000)).expect("sent");
             let Some(Order::Refused(why)) = channel.next_order().await else { panic!("a reason") };
             assert!(why.starts_with("why why ") && why.len() == ORDER_BYTES_MAX - 1);

@@ -192,7 +192,7 @@ pub fn run(
                 Err(code) => return code,
             };
             if master.workers.len() > old {
-                tell(&mut master.workers[..old], Commander::quit, Signal::QUIT);
+                tell(&mut master.workers[..old], Commander::quit_followed, Signal::QUIT);
             }
         }
         if master.workers.is_empty() && (master.quitting || master.terminating) {
@@ -288,7 +288,7 @@ impl Master {
                 supervisor::tell("STOPPING=1");
                 self.quitting = true;
                 self.restart_at = None;
-                self.tell_workers(Commander::quit, Signal::QUIT);
+                self.quit_workers();
                 self.close_listeners();
             }
             sig::HUP => {
@@ -311,11 +311,16 @@ impl Master {
                 sig::note(received, ", stop accepting connections");
                 self.idle = true;
                 self.restart_at = None;
-                self.tell_workers(Commander::quit, Signal::QUIT);
+                self.quit_workers();
             }
             _ => sig::note(received, ""),
         }
         Step::Go
+    }
+
+    fn quit_workers(&mut self) {
+        let order = if self.new_binary.is_some() { Commander::quit_followed } else { Commander::quit };
+        self.tell_workers(order, Signal::QUIT);
     }
 
     fn tell_workers(&mut self, order: fn(&Commander) -> std::io::Result<()>, signal: Signal) {
