@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 /// Variable for tests: `kill` has refused calls abort the process, and `probe` (debug builds) has each process try to escape.
 const VARIABLE: &str = "TIDEGATE_SANDBOX";
 /// Variable for a new binary (USR2): fingerprint of the master's filters, which it inherits. Without it each new binary would add a
-/// copy, and the kernel bounds their total length (about 40 copies).
+/// copy, and the kernel bounds their total length (16 copies).
 const INHERITED: &str = "TIDEGATE_FILTERS";
 /// Fingerprint of the filters of this master.
 static FILTERS: OnceLock<String> = OnceLock::new();
