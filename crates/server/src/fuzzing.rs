@@ -1,6 +1,10 @@
 //! Bodies of the fuzz targets that need a whole configuration. They panic if an invariant is violated. `fuzz/` runs
 //! them under libFuzzer, and `tests/smoke.rs` with a seeded generator in every `cargo test`.
 
+mod reloads;
+
+pub use reloads::reloads;
+
 use crate::conf::{self, Invocation};
 use conf_schema::Store;
 use conf_syntax::Disk;

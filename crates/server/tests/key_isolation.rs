@@ -368,7 +368,9 @@ fn tls_server(port: u16, more: &str) -> String {
 fn no_handshake_fails_when_the_key_process_is_killed() {
     let port = free_port();
     let authority = Authority::new();
-    let site = Site::new(MAIN, &tls_server(port, ""));
+    let plain = free_port();
+    let metrics = format!("server {{ listen 127.0.0.1:{plain}; location / {{ metrics; }} }}");
+    let site = Site::new(MAIN, &tls_server(port, &metrics));
     authority.put(&site, "a", "p256");
     let running = site.start();
     let client = Client::new(port, &authority, true);
@@ -376,7 +378,8 @@ fn no_handshake_fails_when_the_key_process_is_killed() {
     let handshakes = Handshakes::start(port, &authority, "a");
     // The file of the key is replaced without a reload: the next process has the key of the configuration.
     authority.put(&site, "a", "p256");
-    for _ in 0..10 {
+    const KILLS: usize = 10;
+    for _ in 0..KILLS {
         let holder = key_process(running.pid());
         handshakes.pass(5);
         signal(holder, "KILL");
@@ -388,6 +391,12 @@ fn no_handshake_fails_when_the_key_process_is_killed() {
     assert_eq!(handshakes.end(), Vec::<String>::new(), "{}", site.log());
     site.wait_for_log("key process", 20);
     assert!(site.log().contains("exited on signal 9"));
+    // The worker process learns the number from the master.
+    let line = format!("tidegate_key_processes_respawned_total {KILLS}\n");
+    wait("the metric", || match get(plain) {
+        Ok((200, page)) if page.contains(&line) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
     running.quit();
 }
 
@@ -516,6 +525,21 @@ fn encrypted_keys_and_files_with_both() {
     running.quit();
 }
 
+/// Stops a process and waits until none of its threads runs: the signal alone does not wait.
+fn stop(pid: u32) {
+    signal(pid, "STOP");
+    wait("all threads to stop", || {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|e| e.to_string())?;
+        for thread in threads.flatten() {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            if !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
+                return Err(stat);
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn a_key_process_that_hangs_does_not_hold_up_the_rest() {
     let (port, plain) = (free_port(), free_port());
@@ -528,7 +552,7 @@ fn a_key_process_that_hangs_does_not_hold_up_the_rest() {
     let client = Client::new(port, &authority, true);
     wait("an answer", || client.get("a"));
     let holder = key_process(running.pid());
-    signal(holder, "STOP");
+    stop(holder);
     assert!(client.get("a").is_err());
     assert_eq!(get(plain).expect("an answer").1, "plain");
     assert!(client.get("a").is_err());

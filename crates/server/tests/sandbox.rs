@@ -4,7 +4,7 @@ mod support;
 
 use std::process::Stdio;
 use support::client::{Client, get};
-use support::{Running, Site, free_port, text, wait};
+use support::{Running, Site, children, free_port, text, wait};
 
 const EPERM: i32 = 1;
 const EACCES: i32 = 13;
@@ -42,8 +42,13 @@ fn result(log: &str, process: &str, what: &str) -> i32 {
     rest.split(';').next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
-fn field(pid: u32, name: &str) -> String {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+fn threads(pid: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn field(pid: u32, thread: u32, name: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default();
     line.trim().to_string()
 }
@@ -54,37 +59,92 @@ fn no_process_escapes() {
         return;
     }
     let version = landlock();
-    let port = free_port();
-    let site = Site::new(
-        "daemon off; user root root; sandbox strict;",
-        &format!("http {{ server {{ listen 127.0.0.1:{port}; location /metrics {{ metrics; }} }} }}"),
-    );
-    site.write("html/index.html", "served");
-    let running = start(&site, "probe");
-    site.wait_for_log("sandbox probe of the worker: create:", 1);
+    let ports = [free_port(), free_port()];
+    let port = ports[0];
+    // The second configuration names keys by a variable, so that the key process may open files of that folder.
+    for (name, opens) in [("localhost", false), ("$ssl_server_name", true)] {
+        let site = Site::new(
+            "daemon off; user root root; sandbox strict; ssl_key_isolation on;",
+            &format!(
+                "http {{ server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{} ssl; location /metrics {{ metrics; }}
+                 ssl_certificate keys/{name}.crt; ssl_certificate_key keys/{name}.key; }} }}",
+                ports[1]
+            ),
+        );
+        std::fs::create_dir(site.path("conf/keys")).expect("a folder");
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).expect("a certificate");
+        site.write("conf/keys/localhost.crt", &made.cert.pem());
+        site.write("conf/keys/localhost.key", &made.signing_key.serialize_pem());
+        site.write("html/index.html", "served");
+        assert_no_escape(&site, port, version, opens);
+    }
+}
+
+fn assert_no_escape(site: &Site, port: u16, version: u32, opens: bool) {
+    let running = start(site, "probe");
+    site.wait_for_log("sandbox probe of the worker thread: create:", 1);
+    site.wait_for_log("sandbox probe of the key thread: create:", 1);
     let log = site.log();
-    for process in ["master", "worker"] {
-        for what in ["Ptrace", "ReadProcess", "UserNamespace", "MountNamespace", "IoUring", "Bpf", "Keyring"] {
+    let confined = ["worker", "worker thread", "key process", "key thread"];
+    for process in ["master"].iter().chain(&confined) {
+        for what in [
+            "Ptrace",
+            "ReadProcess",
+            "UserNamespace",
+            "MountNamespace",
+            "CloneNamespace",
+            "JoinNamespace",
+            "Mount",
+            "IoUring",
+            "Bpf",
+            "Keyring",
+            "PageFaults",
+            "Counters",
+            "TakeDescriptor",
+        ] {
             assert_eq!(result(&log, process, what), EPERM, "{process}: {what}");
         }
     }
-    for what in ["Execve", "Fork", "RawSocket", "Spawn"] {
-        assert_eq!(result(&log, "worker", what), EPERM, "{what}");
-    }
-    if version >= sandbox::LANDLOCK_FILES {
-        for what in ["/etc/shadow", "/root", "create /root/x", "create"] {
-            assert_eq!(result(&log, "worker", what), EACCES, "{what}");
+    for process in confined {
+        for what in ["Execve", "Fork", "Signal", "RawSocket", "Spawn"] {
+            assert_eq!(result(&log, process, what), EPERM, "{process}: {what}");
+        }
+        // A worker fails to bind the address, or to listen on it.
+        assert!([EPERM, EACCES].contains(&result(&log, process, "listen")), "{process}");
+        let files = match process.starts_with("key") {
+            // Without files of variables it opens nothing; it never creates anything.
+            true if opens => (version >= sandbox::LANDLOCK_FILES).then_some(EACCES),
+            true => Some(EPERM),
+            false => (version >= sandbox::LANDLOCK_FILES).then_some(EACCES),
+        };
+        if let Some(number) = files {
+            for what in ["/etc/shadow", "/root"] {
+                assert_eq!(result(&log, process, what), number, "{process}: {what}");
+            }
+            let number = if process.starts_with("key") { EPERM } else { EACCES };
+            for what in ["create /root/x", "create"] {
+                assert_eq!(result(&log, process, what), number, "{process}: {what}");
+            }
         }
     }
+    for process in ["key process", "key thread"] {
+        assert_eq!(result(&log, process, "connect"), EPERM, "{process}");
+    }
     if version >= sandbox::LANDLOCK_PORTS {
-        assert_eq!(result(&log, "worker", "connect"), EACCES);
+        for process in ["worker", "worker thread"] {
+            assert_eq!(result(&log, process, "connect"), EACCES, "{process}");
+        }
     }
     assert_eq!(get(port).expect("an answer"), (200, "served".to_string()));
     site.wait_for_log("sandbox: refused system call ptrace", 1);
-    let worker = running.worker();
-    for pid in [running.pid(), worker] {
-        assert_eq!(field(pid, "NoNewPrivs"), "1");
-        assert_eq!(field(pid, "Seccomp"), "2");
+    // The key process and the worker process, with all their threads.
+    let processes = children(running.pid());
+    assert_eq!(processes.len(), 2);
+    for pid in processes.into_iter().chain([running.pid()]) {
+        for thread in threads(pid) {
+            assert_eq!(field(pid, thread, "NoNewPrivs"), "1");
+            assert_eq!(field(pid, thread, "Seccomp"), "2");
+        }
     }
     wait("the metrics", || {
         let metrics = Client::connect(port)?.ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?.1;
@@ -106,12 +166,12 @@ fn a_worker_has_no_capabilities() {
     let running = site.start();
     site.wait_for_log("sandbox: system calls", 1);
     let worker = running.worker();
-    wait("the capabilities", || match field(worker, "CapPrm") {
-        sets if sets.trim_start_matches('0').is_empty() && field(worker, "CapEff") == sets => Ok(()),
+    wait("the capabilities", || match field(worker, worker, "CapPrm") {
+        sets if sets.trim_start_matches('0').is_empty() && field(worker, worker, "CapEff") == sets => Ok(()),
         sets => Err(sets),
     });
     // CAP_SYS_ADMIN (21) and CAP_SYS_PTRACE (19) are gone in the master.
-    let bounding = u64::from_str_radix(&field(running.pid(), "CapBnd"), 16).expect("a number");
+    let bounding = u64::from_str_radix(&field(running.pid(), running.pid(), "CapBnd"), 16).expect("a number");
     assert_eq!(bounding & (1 << 21 | 1 << 19), 0, "{bounding:x}");
     running.quit();
 }

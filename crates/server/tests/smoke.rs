@@ -149,3 +149,47 @@ fn requests_of_the_api() {
     }
     assert!(changed > all / 20, "{changed} of {all} requests succeeded");
 }
+
+/// Steps that an input may have; see `server::fuzzing::reloads`.
+const STEPS: &[&[u8]] = &[
+    &[0],
+    &[128],
+    &[2, 0],
+    &[2, 1],
+    &[10, 4],
+    &[18, 140],
+    &[3],
+    &[11],
+    &[4, 1],
+    &[4, 2],
+    &[4, 3],
+    &[4, 4],
+    &[4, 0],
+    &[7],
+    &[255, 9],
+];
+
+#[test]
+fn reloads_under_requests() {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % below
+    };
+    let mut answered = 0;
+    for round in 0..3_000 {
+        let mut input = vec![0];
+        for _ in 0..next(30) {
+            match next(12) {
+                0 => input.extend([next(256) as u8, next(256) as u8]),
+                1 => input.extend([5, next(256) as u8]),
+                _ => input.extend_from_slice(STEPS[next(STEPS.len())]),
+            }
+        }
+        let result = std::panic::catch_unwind(|| server::fuzzing::reloads(&input));
+        answered += result.unwrap_or_else(|_| panic!("round {round}: {}", input.escape_ascii()));
+    }
+    assert!(answered > 1_000, "only {answered} responses");
+}

@@ -74,8 +74,38 @@ pub struct Sample {
     pub cpu_per_request: Option<f64>,
     pub memory: Option<f64>,
     pub processes: usize,
+    /// Key process (`ssl_key_isolation`), if it was ever used.
+    pub keys: Option<Keys>,
     /// The server's counters were reset.
     pub restarted: bool,
+}
+
+/// The key process in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Keys {
+    pub signatures_per_second: f64,
+    /// Seconds that a thread waited for one signature.
+    pub wait: Option<f64>,
+    /// Handshakes without a signature, and replacements of the process: in this interval, and since the server's start.
+    pub failed: f64,
+    pub respawned: f64,
+    pub respawned_ever: f64,
+}
+
+impl Keys {
+    fn between(a: &Status, b: &Status, span: f64) -> Option<Keys> {
+        let used = [b.signatures, b.signatures_failed, b.keys_respawned].iter().flatten().any(|n| *n > 0.0);
+        // The counters of a new worker process begin anew, except for the number of key processes.
+        let grown = |of: fn(&Status) -> Option<f64>| (of(b).unwrap_or(0.0) - of(a).unwrap_or(0.0)).max(0.0);
+        let (made, failed) = (grown(|s| s.signatures), grown(|s| s.signatures_failed));
+        used.then(|| Keys {
+            signatures_per_second: made / span,
+            wait: Some(grown(|s| s.signature_wait) / (made + failed)).filter(|wait| wait.is_finite()),
+            failed,
+            respawned: grown(|s| s.keys_respawned),
+            respawned_ever: b.keys_respawned.unwrap_or(0.0),
+        })
+    }
 }
 
 /// Computes an interval from the looks at its ends; `own` are this tool's requests.
@@ -102,6 +132,7 @@ pub fn sample(before: &(f64, Status, Look), after: &(f64, Status, Look), own: f6
         cpu_per_request: cpu.zip(all).map(|(cpu, n)| cpu / n),
         memory: if local { Some(after.2.memory) } else { b.memory },
         processes: after.2.processes,
+        keys: Keys::between(a, b, span),
         restarted,
         ..Sample::default()
     }
@@ -297,13 +328,17 @@ fn line(s: &Sample) -> String {
     if s.restarted {
         text += "  restarted";
     }
+    if let Some(keys) = s.keys.filter(|keys| keys.failed > 0.0 || keys.respawned > 0.0) {
+        text +=
+            &format!("  {} signatures failed, {} key processes replaced", whole(keys.failed), whole(keys.respawned));
+    }
     if s.failed > 0 {
         text += &format!("  {} probes failed", s.failed);
     }
     text
 }
 
-/// Draws an interval as eight lines.
+/// Draws an interval as eight lines, and one about the key process if there is one.
 fn picture(title: &str, s: &Sample, rates: &[f64]) -> String {
     let whole = |v: f64| grouped(v.round() as i64);
     let shown = &rates[rates.len().saturating_sub(SPARKS)..];
@@ -312,10 +347,16 @@ fn picture(title: &str, s: &Sample, rates: &[f64]) -> String {
     let dropped = s.dropped.filter(|n| *n > 0.0).map_or(String::new(), |n| format!("   {} dropped", whole(n)));
     let failed = if s.failed > 0 { format!("   {} of {} failed", s.failed, s.probes) } else { String::new() };
     let restarted = if s.restarted { "   restarted" } else { "" };
+    let keys = s.keys.map_or(String::new(), |keys| {
+        let wait = or_dash(keys.wait, seconds);
+        let (made, failed) = (Unit::Count.write(keys.signatures_per_second), whole(keys.failed));
+        let respawned = whole(keys.respawned_ever);
+        format!("  keys         {made:>10} signatures/s   {wait} each   {failed} failed   {respawned} restarts\n")
+    });
     format!(
         "{title}   {}\n\n  requests/s   {:>10}{restarted}\n               {}\n  connections  {:>10}   {}   {}/s new{dropped}\n  \
          latency      {:>10} p50   {} p99   {} max   ({} probes){failed}\n  CPU          {:>10} a request   {} processors\n  \
-         memory       {:>10}   {} processes\n",
+         memory       {:>10}   {} processes\n{keys}",
         seconds(s.at),
         or_dash(s.requests_per_second, whole),
         crate::bench::live::sparks(shown, SPARKS),
@@ -369,5 +410,26 @@ mod tests {
         let remote = |cpu| Status { cpu: Some(cpu), ..status(1.0, cpu * 1000.0) };
         let s = sample(&(1.0, remote(1.0), none), &(2.0, remote(1.5), none), 0.0);
         assert_eq!((s.processors, s.cpu_per_request), (Some(0.5), Some(0.001)), "what metrics say of a remote one");
+    }
+
+    #[test]
+    fn the_key_process_has_a_line_when_it_is_used() {
+        let none = Look::default();
+        let status = |signatures, wait, respawned| Status {
+            signatures: Some(signatures),
+            signatures_failed: Some(0.0),
+            signature_wait: Some(wait),
+            keys_respawned: Some(respawned),
+            ..status(1.0, 1.0)
+        };
+        let unused = sample(&(1.0, status(0.0, 0.0, 0.0), none), &(2.0, status(0.0, 0.0, 0.0), none), 0.0);
+        assert!(unused.keys.is_none() && !picture("t", &unused, &[]).contains("signatures"));
+        let s = sample(&(1.0, status(10.0, 1.0, 1.0), none), &(3.0, status(14.0, 1.004, 2.0), none), 0.0);
+        let keys = s.keys.expect("used");
+        assert_eq!((keys.signatures_per_second, keys.failed, keys.respawned), (2.0, 0.0, 1.0));
+        assert!((keys.wait.expect("signatures") - 0.001).abs() < 1e-9);
+        let text = picture("t", &s, &[]);
+        assert!(text.contains("2 signatures/s   1 ms each   0 failed   2 restarts"), "{text}");
+        assert!(line(&s).contains("0 signatures failed, 1 key processes replaced"), "{}", line(&s));
     }
 }

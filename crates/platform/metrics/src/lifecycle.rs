@@ -16,6 +16,7 @@ static RELOAD_FAILED_AT: AtomicU64 = AtomicU64::new(0);
 static RESPAWNED: AtomicU64 = AtomicU64::new(0);
 /// Value of `RESPAWNED` at its last reset.
 static RESPAWNED_BEFORE: AtomicU64 = AtomicU64::new(0);
+static KEY_PROCESSES_RESPAWNED: AtomicU64 = AtomicU64::new(0);
 static ENDING: AtomicBool = AtomicBool::new(false);
 static RECORD: Mutex<VecDeque<LoadRecord>> = Mutex::new(VecDeque::new());
 
@@ -39,6 +40,8 @@ pub struct Lifecycle {
     pub respawned: u64,
     /// As `respawned`, whatever was reset.
     pub respawned_ever: u64,
+    /// Key processes that ended or hung and were replaced.
+    pub key_processes_respawned: u64,
 }
 
 /// A start or a reload.
@@ -72,6 +75,7 @@ impl Lifecycle {
             reload_failed_at: RELOAD_FAILED_AT.load(Ordering::Relaxed),
             respawned: respawned.saturating_sub(RESPAWNED_BEFORE.load(Ordering::Relaxed)),
             respawned_ever: respawned,
+            key_processes_respawned: KEY_PROCESSES_RESPAWNED.load(Ordering::Relaxed),
         }
     }
     /// Notes that a configuration serves; `now` in milliseconds since 1970.
@@ -119,6 +123,14 @@ impl Lifecycle {
     /// Notes in the master that a worker process ended abnormally.
     pub fn note_respawn() {
         RESPAWNED.fetch_add(1, Ordering::Relaxed);
+    }
+    /// Notes in the master that a key process ended or hung.
+    pub fn note_key_process_respawn() {
+        KEY_PROCESSES_RESPAWNED.fetch_add(1, Ordering::Relaxed);
+    }
+    /// Takes over the master's number of replaced key processes, in a worker process.
+    pub fn set_key_processes_respawned(number: u64) {
+        KEY_PROCESSES_RESPAWNED.store(number, Ordering::Relaxed);
     }
     pub fn reset_respawned() {
         RESPAWNED_BEFORE.store(RESPAWNED.load(Ordering::Relaxed), Ordering::Relaxed);

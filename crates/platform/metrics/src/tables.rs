@@ -101,7 +101,7 @@ metrics! {
         KEY_FAILURES: Counter None "tidegate_key_signatures_failed";
         /// Time that worker threads waited for the key process, in seconds.
         KEY_WAITED: Counter Seconds "tidegate_key_wait_seconds";
-        /// Connections of worker threads to the key process. More than one per thread: it was replaced.
+        /// Connections of worker threads to the key process. A thread opens another when the key process was replaced.
         KEY_CHANNELS: Counter None "tidegate_key_connections";
         /// Spans for `otel_exporter`, by result: accepted by the receiver; dropped because the queue was full; rejected
         /// by the receiver (partial success); given up after failed exports.
@@ -144,6 +144,8 @@ metrics! {
         DESCRIPTORS_MAX: Gauge None "tidegate_process_descriptors_limit";
         /// Worker processes that ended abnormally and were restarted.
         RESPAWNED: Counter None "tidegate_worker_processes_respawned";
+        /// Key processes that ended or hung and were replaced (`ssl_key_isolation`).
+        KEYS_RESPAWNED: Counter None "tidegate_key_processes_respawned";
     }
     /// Reloads
     pub mod reload [] {

@@ -27,6 +27,12 @@ pub fn has_filters() -> bool {
     unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) == 0 }
 }
 
+/// Tells whether system calls of this thread are filtered.
+pub fn is_filtered() -> bool {
+    // SAFETY: takes numbers only.
+    unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) == libc::SECCOMP_MODE_FILTER as libc::c_int }
+}
+
 /// Version of the kernel's Landlock interface; 0 without Landlock.
 pub fn landlock_version() -> u32 {
     const VERSION: libc::c_ulong = 1;
@@ -110,25 +116,40 @@ pub enum Escape {
     ReadProcess,
     UserNamespace,
     MountNamespace,
+    /// By clone, for a new process.
+    CloneNamespace,
+    JoinNamespace,
+    Mount,
     IoUring,
     Bpf,
     Keyring,
+    PageFaults,
+    Counters,
+    TakeDescriptor,
     Fork,
+    Signal,
     RawSocket,
 }
 
 #[cfg(debug_assertions)]
 impl Escape {
-    pub const ALL: [Escape; 10] = [
+    pub const ALL: [Escape; 17] = [
         Escape::Execve,
         Escape::Ptrace,
         Escape::ReadProcess,
         Escape::UserNamespace,
         Escape::MountNamespace,
+        Escape::CloneNamespace,
+        Escape::JoinNamespace,
+        Escape::Mount,
         Escape::IoUring,
         Escape::Bpf,
         Escape::Keyring,
+        Escape::PageFaults,
+        Escape::Counters,
+        Escape::TakeDescriptor,
         Escape::Fork,
+        Escape::Signal,
         Escape::RawSocket,
     ];
 
@@ -148,9 +169,24 @@ impl Escape {
                 Escape::ReadProcess => libc::syscall(libc::SYS_process_vm_readv, 1, none, 0, none, 0, 0),
                 Escape::UserNamespace => libc::syscall(libc::SYS_unshare, libc::CLONE_NEWUSER),
                 Escape::MountNamespace => libc::syscall(libc::SYS_unshare, libc::CLONE_NEWNS),
+                Escape::CloneNamespace => {
+                    let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
+                    let child = libc::syscall(libc::SYS_clone, flags, none, none, none, none);
+                    if child == 0 {
+                        libc::_exit(0);
+                    }
+                    child
+                }
+                Escape::JoinNamespace => libc::syscall(libc::SYS_setns, -1, libc::CLONE_NEWNET),
+                Escape::Mount => libc::syscall(libc::SYS_mount, none, none, none, 0, none),
                 Escape::IoUring => libc::syscall(libc::SYS_io_uring_setup, 1, none),
                 Escape::Bpf => libc::syscall(libc::SYS_bpf, 0, none, 0),
                 Escape::Keyring => libc::syscall(libc::SYS_keyctl, 0, -3, 0),
+                Escape::PageFaults => libc::syscall(libc::SYS_userfaultfd, 0),
+                Escape::Counters => libc::syscall(libc::SYS_perf_event_open, none, 0, -1, -1, 0),
+                Escape::TakeDescriptor => libc::syscall(libc::SYS_pidfd_getfd, -1, 0, 0),
+                // Signal 0 looks only.
+                Escape::Signal => libc::syscall(libc::SYS_kill, libc::getppid(), 0),
                 Escape::Fork => {
                     let child = libc::syscall(libc::SYS_clone, libc::SIGCHLD, none, none, none, none);
                     if child == 0 {

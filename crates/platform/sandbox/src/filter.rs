@@ -49,30 +49,47 @@ const NAMESPACES: [i32; 7] = [
 /// # Errors
 /// The kernel refuses them, or the architecture is unknown.
 pub fn install(process: Process, mode: Mode, counted: bool) -> io::Result<()> {
+    programs(process, mode, counted)?.iter().try_for_each(|program| confine::filter(program))
+}
+
+/// Number that identifies the filters of a kind of process (FNV-1a).
+///
+/// # Errors
+/// The architecture is unknown.
+pub fn fingerprint(process: Process, mode: Mode, counted: bool) -> io::Result<u64> {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for (code, jt, jf, k) in programs(process, mode, counted)?.into_iter().flatten() {
+        for part in [u64::from(code), u64::from(jt), u64::from(jf), u64::from(k)] {
+            hash = (hash ^ part).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    Ok(hash)
+}
+
+/// Filters in the order of their installation. The last one decides, and allows workers no further filter.
+fn programs(process: Process, mode: Mode, counted: bool) -> io::Result<Vec<Vec<Instruction>>> {
     let refused = match mode {
         Mode::Log => SeccompAction::Log,
         _ if counted => SeccompAction::Trap,
         _ => SeccompAction::Errno(libc::EPERM as u32),
     };
     let architecture = || TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other);
-    if process != Process::Master {
-        // These filters come first, because the last one allows no further filter. They set an error without a signal: the C library
-        // blocks signals around both calls, and a blocked SIGSYS ends the process.
-        // Flags of clone3 are in memory, out of a filter's reach: the C library then falls back to clone.
-        for (rules, error) in [((libc::SYS_clone3, Vec::new()), libc::ENOSYS), (processes()?, libc::EPERM)] {
-            let action = SeccompAction::Errno(error as u32);
-            let filter = SeccompFilter::new(BTreeMap::from([rules]), SeccompAction::Allow, action, architecture()?);
-            load(filter.and_then(BpfProgram::try_from))?;
-        }
+    let mut out = Vec::new();
+    // These filters set an error without a signal: the C library blocks signals around both calls, and a blocked SIGSYS ends the process.
+    // Flags of clone3 are in memory, out of a filter's reach: the C library then falls back to clone.
+    for (rules, error) in [((libc::SYS_clone3, Vec::new()), libc::ENOSYS), (clones(process)?, libc::EPERM)] {
+        let action = SeccompAction::Errno(error as u32);
+        let filter = SeccompFilter::new(BTreeMap::from([rules]), SeccompAction::Allow, action, architecture()?);
+        out.push(instructions(filter.and_then(BpfProgram::try_from))?);
     }
     let filter = SeccompFilter::new(rules(process)?, refused, SeccompAction::Allow, architecture()?);
-    load(filter.and_then(BpfProgram::try_from))
+    out.push(instructions(filter.and_then(BpfProgram::try_from))?);
+    Ok(out)
 }
 
-fn load(program: Result<BpfProgram, seccompiler::BackendError>) -> io::Result<()> {
+fn instructions(program: Result<BpfProgram, seccompiler::BackendError>) -> io::Result<Vec<Instruction>> {
     let program = program.map_err(io::Error::other)?;
-    let code: Vec<Instruction> = program.iter().map(|line| (line.code, line.jt, line.jf, line.k)).collect();
-    confine::filter(&code)
+    Ok(program.iter().map(|line| (line.code, line.jt, line.jf, line.k)).collect())
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -109,12 +126,15 @@ fn all(conditions: Vec<Result<SeccompCondition, seccompiler::BackendError>>) -> 
     conditions.and_then(SeccompRule::new).map_err(io::Error::other)
 }
 
-/// clone for processes instead of threads, and for namespaces.
-fn processes() -> io::Result<(i64, Vec<SeccompRule>)> {
+/// Refused uses of clone: for namespaces, and for processes instead of threads except in the master.
+fn clones(process: Process) -> io::Result<(i64, Vec<SeccompRule>)> {
     let has = |flag: u64, value: u64| {
         all(vec![SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), value)])
     };
-    let mut rules = vec![has(libc::CLONE_THREAD as u64, 0)?];
+    let mut rules = Vec::new();
+    if process != Process::Master {
+        rules.push(has(libc::CLONE_THREAD as u64, 0)?);
+    }
     for flag in NAMESPACES {
         rules.push(has(flag as u64, flag as u64)?);
     }
@@ -192,6 +212,16 @@ mod tests {
             assert_eq!(listener, Err(Some(libc::EPERM)), "listen is the master's");
             assert_eq!(program, Err(Some(libc::EPERM)));
         }
+    }
+
+    #[test]
+    fn equal_filters_have_equal_fingerprints() {
+        let of = |process, mode, counted| fingerprint(process, mode, counted).expect("filters");
+        let master = of(Process::Master, Mode::On, false);
+        assert_eq!(master, of(Process::Master, Mode::Strict, false), "the mode concerns files and ports of workers");
+        assert_ne!(master, of(Process::Master, Mode::Log, false));
+        assert_ne!(master, of(Process::Master, Mode::On, true));
+        assert_ne!(master, of(Process::Worker, Mode::On, false));
     }
 
     /// Shortest time of a call in many rounds.

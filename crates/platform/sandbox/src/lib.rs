@@ -10,8 +10,9 @@ mod privileges;
 mod rules;
 
 pub use calls::name as call_name;
+pub use filter::fingerprint;
 pub use landlock::Prepared;
-pub use net::confine::{count_refused, has_filters, landlock_version, refused_calls};
+pub use net::confine::{count_refused, has_filters, is_filtered, landlock_version, refused_calls};
 pub use privileges::{Privileges, keep_capabilities};
 pub use rules::{Access, Needs, PathRule, Ports, Rules};
 

@@ -20,6 +20,14 @@ use std::sync::OnceLock;
 
 /// Variable for tests. `kill`: refused calls abort the process. `probe` (debug builds): each process tries to escape.
 const VARIABLE: &str = "TIDEGATE_SANDBOX";
+/// Variable for a new binary (USR2): fingerprint of the master's filters, which it inherits. Without it each new binary would add a
+/// copy, and the kernel bounds their total length (16 copies).
+const INHERITED: &str = "TIDEGATE_FILTERS";
+/// Fingerprint of the filters of this master.
+static FILTERS: OnceLock<String> = OnceLock::new();
+/// Paths that no rule names, for tests.
+#[cfg(debug_assertions)]
+const SECRETS: [&str; 2] = ["/etc/shadow", "/root"];
 
 fn testing() -> &'static str {
     static WORDS: OnceLock<String> = OnceLock::new();
@@ -113,11 +121,22 @@ pub fn enter_master(config: &Config) {
     // A new binary (USR2) inherits the filter without the handler, so refused calls of a master are counted in tests
     // only.
     let counted = testing() == "kill" && Refusals::begin().is_some();
-    filter(Process::Master, mode, counted);
+    let own = sandbox::fingerprint(Process::Master, mode, counted).ok().map(|number| format!("{number:016x}"));
+    let inherited = own.is_some() && std::env::var(INHERITED).ok() == own && sandbox::is_filtered();
+    if (inherited || filter(Process::Master, mode, counted))
+        && let Some(own) = own
+    {
+        let _ = FILTERS.set(own);
+    }
     #[cfg(debug_assertions)]
     if testing() == "probe" {
         probe::run("master", &[]);
     }
+}
+
+/// Returns the variable for a new binary, which inherits the filters of this master.
+pub fn for_new_binary() -> Option<(&'static str, &'static str)> {
+    FILTERS.get().map(|number| (INHERITED, number.as_str()))
 }
 
 /// A non-root program with file capabilities that sets no_new_privs would lose them for its successor (USR2).
@@ -200,7 +219,9 @@ pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Pre
     tell(mode, layers, rules);
     #[cfg(debug_assertions)]
     if testing() == "probe" {
-        probe::run("worker", &["/etc/shadow", "/root"]);
+        probe::run("worker", &SECRETS);
+        let thread = std::thread::spawn(|| probe::run("worker thread", &SECRETS));
+        let _ = thread.join();
     }
     refusals
 }
@@ -253,10 +274,15 @@ impl KeyConfinement {
                 std::mem::forget(kept);
                 true
             });
-        let confined = prepared.is_none_or(|prepared| prepared.enforce().is_ok());
-        confined
+        let confined = prepared.is_none_or(|prepared| prepared.enforce().is_ok())
             && (!sandbox::has_filters()
-                || sandbox::filter_calls(Process::Keys { opens: self.opens }, self.mode, counted).is_ok())
+                || sandbox::filter_calls(Process::Keys { opens: self.opens }, self.mode, counted).is_ok());
+        #[cfg(debug_assertions)]
+        if testing() == "probe" {
+            probe::run_without_log("key process", &SECRETS);
+            let _ = std::thread::spawn(|| probe::run_without_log("key thread", &SECRETS)).join();
+        }
+        confined
     }
 }
 

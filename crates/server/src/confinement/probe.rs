@@ -3,32 +3,45 @@
 use crate::say;
 use net::confine::Escape;
 use std::fs::File;
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, Write};
+use std::net::{TcpListener, TcpStream};
 
 /// Port that no configuration uses.
 const ELSEWHERE: &str = "127.0.0.1:9";
 
 /// Tries every escape and logs the results. `secrets`: paths outside of all rules; none in a master.
 pub fn run(process: &str, secrets: &[&str]) {
+    attempt(secrets, |what, result| say!(Notice, "{}", words(process, what, result)));
+}
+
+/// As [`run`], for a process whose only way out is the standard error stream.
+pub fn run_without_log(process: &str, secrets: &[&str]) {
+    attempt(secrets, |what, result| {
+        let line = format!("{}\n", words(process, what, result));
+        let _ = io::stderr().write_all(line.as_bytes());
+    });
+}
+
+fn attempt(secrets: &[&str], tell: impl Fn(&str, io::Result<()>)) {
     for escape in Escape::ALL {
-        tell(process, &format!("{escape:?}"), escape.attempt());
+        tell(&format!("{escape:?}"), escape.attempt());
     }
     // The master may start processes and read files.
     if secrets.is_empty() {
         return;
     }
-    tell(process, "Spawn", std::process::Command::new("/bin/true").spawn().map(drop));
+    tell("Spawn", std::process::Command::new("/bin/true").spawn().map(drop));
     for path in secrets {
-        tell(process, path, File::open(path).map(drop));
-        tell(process, &format!("create {path}/x"), std::fs::create_dir(format!("{path}/x")));
+        tell(path, File::open(path).map(drop));
+        tell(&format!("create {path}/x"), std::fs::create_dir(format!("{path}/x")));
     }
-    tell(process, "connect", TcpStream::connect(ELSEWHERE).map(drop));
+    tell("connect", TcpStream::connect(ELSEWHERE).map(drop));
+    tell("listen", TcpListener::bind("127.0.0.1:0").map(drop));
     let file = std::env::temp_dir().parent().map(|folder| folder.join("tidegate-escaped")).unwrap_or_default();
-    tell(process, "create", std::fs::create_dir(&file));
+    tell("create", std::fs::create_dir(&file));
 }
 
-fn tell(process: &str, what: &str, result: io::Result<()>) {
+fn words(process: &str, what: &str, result: io::Result<()>) -> String {
     let number = result.err().map_or(0, |e| e.raw_os_error().unwrap_or(-1));
-    say!(Notice, "sandbox probe of the {process}: {what}: {number};");
+    format!("sandbox probe of the {process}: {what}: {number};")
 }

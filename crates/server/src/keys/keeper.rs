@@ -6,6 +6,7 @@ use crate::keys::process;
 use crate::keys::wire::{self, Answer, FORGET, LOAD};
 use crate::{conf::Config, say};
 use conf_schema::store::Vault;
+use metrics::Lifecycle;
 use net::process::{Fork, fork};
 use observe::os;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -163,6 +164,7 @@ impl Keeper {
         state.young_ends = if running.started.elapsed() >= LIVED_WELL { 0 } else { state.young_ends + 1 };
         let pause = if state.young_ends > QUICK_RESTARTS_MAX { PAUSE } else { Duration::ZERO };
         state.restart_at = Some(Instant::now() + pause);
+        Lifecycle::note_key_process_respawn();
         KeyProcessEnd::Unexpected
     }
 
@@ -198,12 +200,14 @@ impl Vault for Keeper {
         let (ids, mut answers) = match state.ask(&files) {
             // It was killed: another one gets the keys of before, and the question.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof || e.kind() == io::ErrorKind::BrokenPipe => {
+                Lifecycle::note_key_process_respawn();
                 state.stop();
                 state.start_with_held()?;
                 state.ask(&files)?
             }
             // Its late answer would be taken for that of another file.
             Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                Lifecycle::note_key_process_respawn();
                 state.restart();
                 return Err(e);
             }

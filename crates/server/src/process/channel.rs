@@ -28,11 +28,13 @@ const PACKET_BYTES_MAX: usize = 4096;
 const ORDER_BYTES_MAX: usize = 1024;
 
 const QUIT: u8 = b'q';
+const QUIT_FOLLOWED: u8 = b'l';
 const TERMINATE: u8 = b't';
 const REOPEN: u8 = b'o';
 const RELOAD: u8 = b'r';
 const REFUSED: u8 = b'n';
 const OUTCOME: u8 = b'c';
+const KEYS_RESPAWNED: u8 = b'k';
 const MORE: u8 = b'+';
 const DONE: u8 = b'd';
 const FAILED: u8 = b'f';
@@ -43,7 +45,10 @@ const SETTLED: u8 = b'e';
 /// An order of the master.
 #[derive(Debug)]
 pub enum Order {
-    Quit,
+    /// `followed`: another worker process serves the same sockets, or is about to.
+    Quit {
+        followed: bool,
+    },
     Terminate,
     Reopen {
         logs: Vec<(PathBuf, OwnedFd)>,
@@ -51,6 +56,8 @@ pub enum Order {
     Reload(Box<Reload>),
     /// The master refused a reload, with the reason for the record of reloads.
     Refused(String),
+    /// Number of key processes that were replaced, for the metrics.
+    KeysRespawned(u64),
     /// Outcome of a request about configurations.
     Outcome(Box<Outcome>),
 }
@@ -116,6 +123,11 @@ impl Commander {
         self.send(&[QUIT], &[])
     }
 
+    /// As `quit`, where another worker process takes over.
+    pub fn quit_followed(&self) -> io::Result<()> {
+        self.send(&[QUIT_FOLLOWED], &[])
+    }
+
     pub fn terminate(&self) -> io::Result<()> {
         self.send(&[TERMINATE], &[])
     }
@@ -123,6 +135,10 @@ impl Commander {
     pub fn refused(&self, why: &str) -> io::Result<()> {
         let why = why.as_bytes();
         self.send(&[&[REFUSED], why.get(..ORDER_BYTES_MAX - 1).unwrap_or(why)].concat(), &[])
+    }
+
+    pub fn keys_respawned(&self, number: u64) -> io::Result<()> {
+        self.send(&[&[KEYS_RESPAWNED], &number.to_le_bytes()[..]].concat(), &[])
     }
 
     pub fn reopen(&self, logs: &[(PathBuf, OwnedFd)]) -> io::Result<()> {
@@ -308,9 +324,13 @@ impl Channel {
         let truncated = got.flags.contains(ReturnFlags::CTRUNC);
         let mut partial = self.partial.borrow_mut();
         match bytes[0] {
-            QUIT => return Ok(Some(Order::Quit)),
+            kind @ (QUIT | QUIT_FOLLOWED) => return Ok(Some(Order::Quit { followed: kind == QUIT_FOLLOWED })),
             TERMINATE => return Ok(Some(Order::Terminate)),
             REFUSED => return Ok(Some(Order::Refused(String::from_utf8_lossy(&bytes[1..got.bytes]).into_owned()))),
+            KEYS_RESPAWNED => {
+                let number = bytes.get(1..9).and_then(|number| number.try_into().ok()).map_or(0, u64::from_le_bytes);
+                return Ok(Some(Order::KeysRespawned(number)));
+            }
             kind @ (REOPEN | RELOAD | OUTCOME) => {
                 let wanted = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize;
                 *partial = Some(Partial { kind, wanted: wanted.min(ORDER_DESCRIPTORS_MAX), descriptors });
@@ -389,6 +409,7 @@ mod tests {
             let logs = vec![(PathBuf::from("/log"), null())];
             commander.reload(&texts, &assignments, &logs).expect("sent");
             commander.quit().expect("sent");
+            commander.quit_followed().expect("sent");
             let Some(Order::Reload(order)) = channel.next_order().await else { panic!("a reload") };
             assert_eq!(order.texts.files.all[0].text.len(), 300_000);
             assert_eq!(order.texts.store.files, texts.store.files);
@@ -402,10 +423,13 @@ mod tests {
                 order.assignments.iter().enumerate().all(|(n, (got, fd))| *got == assignment(n) && device(fd) == null)
             );
             assert_eq!(order.logs[0].0, PathBuf::from("/log"));
-            assert!(matches!(channel.next_order().await, Some(Order::Quit)));
+            assert!(matches!(channel.next_order().await, Some(Order::Quit { followed: false })));
+            assert!(matches!(channel.next_order().await, Some(Order::Quit { followed: true })));
             commander.refused(&"why ".repeat(1000)).expect("sent");
             let Some(Order::Refused(why)) = channel.next_order().await else { panic!("a reason") };
             assert!(why.starts_with("why why ") && why.len() == ORDER_BYTES_MAX - 1);
+            commander.keys_respawned(1 << 40).expect("sent");
+            assert!(matches!(channel.next_order().await, Some(Order::KeysRespawned(n)) if n == 1 << 40));
             channel.answer(Some("no"));
             assert_eq!(commander.message().expect("alive"), Some(Message::Answer(Err("no".into()))));
             assert_eq!(commander.message().expect("alive"), None);

@@ -331,9 +331,15 @@ impl Loop {
                 self.threads.settled().await;
                 self.requests.done(*outcome, &self.invocation, &self.config);
             }
-            Some(Order::Quit) => self.quit(),
+            Some(Order::Quit { followed }) => {
+                if followed {
+                    conn::relay::expect_next();
+                }
+                self.quit();
+            }
             Some(Order::Terminate) => self.terminate(),
             Some(Order::Refused(why)) => reload::note_refused(&why),
+            Some(Order::KeysRespawned(number)) => metrics::Lifecycle::set_key_processes_respawned(number),
             Some(Order::Reopen { logs }) => {
                 // Pending log lines belong to the old files.
                 self.threads.flush().await;

@@ -36,6 +36,7 @@ pub fn install() {
         values.set(row::DESCRIPTORS, files.open_descriptors().unwrap_or(0));
         values.set(row::DESCRIPTORS_MAX, getrlimit(Resource::Nofile).current.unwrap_or(0));
         values.set_count(row::RESPAWNED, life.respawned_ever);
+        values.set_count(row::KEYS_RESPAWNED, life.key_processes_respawned);
     });
     let reloads = Zone::named(&[]);
     reloads.ask(|values| {

@@ -105,6 +105,8 @@ struct Master {
     /// Rules of the most recent worker process.
     rules: Option<Rules>,
     keeper: Arc<Keeper>,
+    /// Replaced key processes that the workers know of.
+    keys_respawned_told: u64,
 }
 
 /// Serves until told to stop; returns the process's exit code.
@@ -141,6 +143,7 @@ pub fn run(
         new_binary: None,
         rules: None,
         keeper,
+        keys_respawned_told: 0,
     };
     note_load();
     let words: Vec<_> = master.program.arguments.iter().map(|word| word.to_string_lossy()).collect();
@@ -161,6 +164,7 @@ pub fn run(
         }
         master.messages();
         master.keeper.restart_if_due();
+        master.tell_keys_respawned();
         let now = Instant::now();
         master.change_overdue(now);
         if master.kill_at.is_some_and(|at| at <= now) {
@@ -188,7 +192,7 @@ pub fn run(
                 Err(code) => return code,
             };
             if master.workers.len() > old {
-                tell(&mut master.workers[..old], Commander::quit, Signal::QUIT);
+                tell(&mut master.workers[..old], Commander::quit_followed, Signal::QUIT);
             }
         }
         if master.workers.is_empty() && (master.quitting || master.terminating) {
@@ -284,7 +288,7 @@ impl Master {
                 supervisor::tell("STOPPING=1");
                 self.quitting = true;
                 self.restart_at = None;
-                self.tell_workers(Commander::quit, Signal::QUIT);
+                self.quit_workers();
                 self.close_listeners();
             }
             sig::HUP => {
@@ -307,11 +311,16 @@ impl Master {
                 sig::note(received, ", stop accepting connections");
                 self.idle = true;
                 self.restart_at = None;
-                self.tell_workers(Commander::quit, Signal::QUIT);
+                self.quit_workers();
             }
             _ => sig::note(received, ""),
         }
         Step::Go
+    }
+
+    fn quit_workers(&mut self) {
+        let order = if self.new_binary.is_some() { Commander::quit_followed } else { Commander::quit };
+        self.tell_workers(order, Signal::QUIT);
     }
 
     fn tell_workers(&mut self, order: fn(&Commander) -> std::io::Result<()>, signal: Signal) {
@@ -393,6 +402,18 @@ impl Master {
         if let (Some(why), Some(worker)) = (why, worker) {
             // A worker that has ended needs no record.
             let _ = worker.commander.refused(&why);
+        }
+    }
+
+    /// Tells the workers, which have the metrics, how many key processes were replaced. A worker that is started later inherits the number.
+    fn tell_keys_respawned(&mut self) {
+        let number = metrics::Lifecycle::now().key_processes_respawned;
+        if number != self.keys_respawned_told {
+            self.keys_respawned_told = number;
+            for worker in &self.workers {
+                // A worker process that is gone shows nothing.
+                let _ = worker.commander.keys_respawned(number);
+            }
         }
     }
 

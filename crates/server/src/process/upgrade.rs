@@ -88,6 +88,7 @@ pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners, neighbou
         .env_clear()
         .envs(worker::environment(core))
         .env(VARIABLE, numbers)
+        .envs(crate::confinement::for_new_binary())
         .envs(neighbours.socket().map(|socket| (neighbours::VARIABLE, socket.as_raw_fd().to_string())))
         .spawn();
     mark(rustix::io::FdFlags::CLOEXEC);

@@ -259,7 +259,7 @@ fn texts(list: &http_types::List) -> Vec<(String, String)> {
 
 /// Believes every certificate.
 #[derive(Debug)]
-struct Believing;
+pub struct Believing;
 
 impl rustls::client::danger::ServerCertVerifier for Believing {
     fn verify_server_cert(

@@ -24,10 +24,15 @@ pub struct Status {
     /// CPU seconds and resident bytes (metrics only).
     pub cpu: Option<f64>,
     pub memory: Option<f64>,
+    /// Signatures of the key process, failed ones, seconds that threads waited for it, and its replacements (metrics only).
+    pub signatures: Option<f64>,
+    pub signatures_failed: Option<f64>,
+    pub signature_wait: Option<f64>,
+    pub keys_respawned: Option<f64>,
 }
 
 /// Metric names of each figure: of the nginx exporter, client libraries, and others.
-const NAMES: [(&str, &[&str]); 9] = [
+const NAMES: [(&str, &[&str]); 13] = [
     (
         "accepted",
         &["tidegate_connections_accepted_total", "nginx_connections_accepted", "nginx_connections_accepted_total"],
@@ -51,6 +56,10 @@ const NAMES: [(&str, &[&str]); 9] = [
     ("waiting", &["tidegate_connections_waiting", "nginx_connections_waiting"]),
     ("cpu", &["process_cpu_seconds_total"]),
     ("memory", &["process_resident_memory_bytes"]),
+    ("signatures", &["tidegate_key_signatures_total"]),
+    ("signatures_failed", &["tidegate_key_signatures_failed_total"]),
+    ("signature_wait", &["tidegate_key_wait_seconds_total"]),
+    ("keys_respawned", &["tidegate_key_processes_respawned_total"]),
 ];
 
 impl Status {
@@ -103,6 +112,10 @@ impl Status {
                 "writing" => &mut status.writing,
                 "waiting" => &mut status.waiting,
                 "cpu" => &mut status.cpu,
+                "signatures" => &mut status.signatures,
+                "signatures_failed" => &mut status.signatures_failed,
+                "signature_wait" => &mut status.signature_wait,
+                "keys_respawned" => &mut status.keys_respawned,
                 _ => &mut status.memory,
             };
             *slot = Some(slot.unwrap_or(0.0) + value);
@@ -165,11 +178,15 @@ mod tests {
                     tidegate_connections_accepted_total 9\n\
                     tidegate_connections_handled_total{area=\"http\"} 7\n\
                     tidegate_connections_handled_total{area=\"stream\"} 1\n\
+                    tidegate_key_signatures_total 8\ntidegate_key_signatures_failed_total 1\n\
+                    tidegate_key_wait_seconds_total 0.004\ntidegate_key_processes_respawned_total 2\n\
                     tidegate_connections_active 4\ntidegate_connections_waiting 3\n\
                     tidegate_http_requests_total{version=\"1.1\"} 20\ntidegate_http_requests_total{version=\"2\"} 5\n";
         let status = Status::parse(text).expect("metrics");
         assert_eq!((status.accepted, status.handled, status.requests), (Some(9.0), Some(8.0), Some(25.0)));
         assert_eq!((status.active, status.waiting, status.reading), (Some(4.0), Some(3.0), None));
+        assert_eq!((status.signatures, status.signatures_failed), (Some(8.0), Some(1.0)));
+        assert_eq!((status.signature_wait, status.keys_respawned), (Some(0.004), Some(2.0)));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Relay {
 static RELAY: OnceLock<Relay> = OnceLock::new();
 /// The next process reads the sockets, too.
 static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
+/// A next process starts, and may not read yet.
+static WILL_BE_FOLLOWED: AtomicBool = AtomicBool::new(false);
 /// The process before still reads the sockets.
 static HAS_OLDER: AtomicBool = AtomicBool::new(false);
 
@@ -125,9 +127,15 @@ pub fn to_generation(generation: u8, slot: u16, listener: SocketAddr, strayed: &
     send(socket, &encode(KNOWN, generation, slot, listener, strayed))
 }
 
-/// Sends a client's first datagram to the next process; `false`: there is none.
+/// Notes that a next process starts while this one ends.
+pub fn expect_next() {
+    WILL_BE_FOLLOWED.store(true, Ordering::Relaxed);
+}
+
+/// Sends a client's first datagram to the next process; `false`: there is none. For a process that does not read yet it waits in the socket.
 pub fn to_newer(listener: SocketAddr, strayed: &Strayed) -> bool {
-    let Some(newer) = this().newer.as_ref().filter(|_| IS_FOLLOWED.load(Ordering::Relaxed)) else { return false };
+    let is_next = || IS_FOLLOWED.load(Ordering::Relaxed) || WILL_BE_FOLLOWED.load(Ordering::Relaxed);
+    let Some(newer) = this().newer.as_ref().filter(|_| is_next()) else { return false };
     send(newer, &encode(FIRST, 0, 0, listener, strayed))
 }
 

@@ -28,6 +28,10 @@ pub fn alerts(data: &mut Data<'_>) {
     if respawned > 0 {
         data.alert(Tone::Bad, "log", format!("{respawned} worker processes ended abnormally and were replaced"));
     }
+    let keys = Lifecycle::now().key_processes_respawned;
+    if keys > 0 {
+        data.alert(Tone::Bad, "log", format!("{keys} key processes ended or hung and were replaced"));
+    }
     let panics = process::PANICS.sum();
     if panics > 0 {
         data.alert(Tone::Bad, "log", format!("{panics} requests ended by a panic"));
