@@ -164,7 +164,7 @@ mod tests {
         let text = says("connections", false, vec![point(50.0, 120_000.0, 0.0004, "valid")]);
         assert_eq!(text, "120,000 requests/s with 50 connections: median latency 400 µs, p99 800 µs.");
         let text = says("connections", false, vec![point(50.0, 120_000.0, 0.0004, "disturbed")]);
-        assert!(text.ends_with("But the run was disturbed: this is not the server's figure."), "{text}");
+        assert!(text.ends_with("But the run was disturbed, so these figures do not describe the server."), "{text}");
         let sweep = vec![
             point(1.0, 9000.0, 0.0001, "valid"),
             point(100.0, 90_000.0, 0.001, "valid"),

@@ -27,7 +27,7 @@ pub fn caption(plot: &Plot, rounds: usize) -> String {
         2 => "Means of 2 rounds.".to_string(),
         n => format!("Means of {n} rounds; bars are 95 % intervals."),
     };
-    let hollow = " Hollow: not the server's figure (client-bound, disturbed, failing), or overloaded.";
+    let hollow = " Hollow: does not describe the server (client-bound, disturbed, failing, or overloaded).";
     if plot.has_hollow() { bars + hollow } else { bars }
 }
 
