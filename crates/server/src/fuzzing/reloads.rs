@@ -134,7 +134,7 @@ fn course(plans: &[Serving], data: &[u8]) -> usize {
             _ => _ = sim.settle().expect("the loop rests"),
         }
     }
-    // No timeout has passed, and no client is cut off: what was asked for is answered.
+    // No timeout has passed, and no client is cut off: every request gets its response.
     let in_time = clock::now() == began && !quit;
     for _ in 0..STEPS_MAX {
         sim.settle().expect("the loop rests");
