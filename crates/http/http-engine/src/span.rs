@@ -76,11 +76,12 @@ pub fn traceparent(trace_id: &[u8; 16], span_id: &[u8; 8], sampled: bool) -> [u8
 fn put_digits(octets: &[u8], out: &mut [u8]) {
     let (pairs, _) = out.as_chunks_mut::<2>();
     for (octet, pair) in octets.iter().zip(pairs) {
-        *pair = DIGITS[usize::from(*octet)];
+        *pair = DIGITS.get(usize::from(*octet)).copied().unwrap_or_default();
     }
 }
 
 /// The digits of each octet.
+#[expect(clippy::indexing_slicing, reason = "runs at compile time")]
 const DIGITS: [[u8; 2]; 256] = {
     const DIGIT: &[u8; 16] = b"0123456789abcdef";
     let mut all = [[0; 2]; 256];
