@@ -72,7 +72,15 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.drain(..).filter_map(|(_, handle)| handle).for_each(JoinHandle::abort);
+        for (work, handle) in self.0.drain(..) {
+            if let Some(handle) = handle {
+                handle.abort();
+            }
+            // The next office may have started before this one took the name: waiting handshakes ask again.
+            if let Work::Question(asked) = work {
+                asked.name.fail(0);
+            }
+        }
     }
 }
 
