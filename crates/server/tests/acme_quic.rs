@@ -133,9 +133,16 @@ fn first_flights_wait_for_their_certificate() {
         assert!(refused.lost.as_deref().is_some_and(|why| why.contains("112")), "{:?}", refused.lost);
     }
     assert_eq!(asked(&gate), ["ok1.test", "bad1.test"]);
+    // A reload while a client waits asks again.
+    let mut waiting = [Client::connect(port, "ok2.test", &config)];
+    work(&mut waiting, |_| asked(&gate).len() >= 3);
+    running.signal("HUP");
+    work(&mut waiting, |_| asked(&gate).len() >= 4);
+    open(&gate, "ok2.test");
+    assert_eq!(served(&mut waiting[0], "ok2.test"), "served ok2.test");
     // A server that leaves refuses clients that wait, and does not wait for them.
     let mut waiting = [Client::connect(port, "ok3.test", &config)];
-    work(&mut waiting, |waiting| asked(&gate).len() >= 3 && have_retried(waiting));
+    work(&mut waiting, |waiting| asked(&gate).len() >= 5 && have_retried(waiting));
     for client in clients.iter_mut().chain([&mut other]) {
         client.close();
     }

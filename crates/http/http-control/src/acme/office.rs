@@ -1,7 +1,7 @@
 //! Runs the orders of a plan, as the agenda decides: several at a time, one per certificate, with the next issuer after
 //! a failure. Receives orders from operators and names from handshakes.
 
-use super::demand::{self, Asked, Name, OnDemand};
+use super::demand::{self, Asked, Kept, Name, OnDemand};
 use super::desk::{Desk, Failed, ORDERS_MAX, blocking};
 use super::errand::{self, Outcome, Work};
 use super::issuer::Issuer;
@@ -149,13 +149,12 @@ impl Office {
             };
             office.add(job, &ordered.issuers, false);
         }
-        demand::forget_unused(&demands);
+        for Kept { demand, text, name } in demand::forget_unused(&demands) {
+            office.add_on_demand(Asked { demand, text, name }, false);
+        }
         for demand in demands {
             let store = office.store(demand.folder().map(Folder));
             office.swept.extend(store);
-            for (text, name) in demand::known(&demand) {
-                office.add_on_demand(Asked { demand: Arc::clone(&demand), text, name }, false);
-            }
         }
         office
     }

@@ -135,10 +135,6 @@ impl Held {
         }
     }
 
-    pub fn ids(&self) -> Vec<u64> {
-        self.clients.iter().map(|client| client.id).collect()
-    }
-
     /// Lists the clients whose wait has ended.
     pub fn over(&self) -> Vec<u64> {
         let is_over = |client: &&HeldClient| matches!(&client.stage, Stage::Certificate(_, wait) if wait.is_over());

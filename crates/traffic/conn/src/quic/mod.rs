@@ -178,10 +178,6 @@ impl QuicListener {
             Some(settings) => *own = settings,
             None => own.generation = plan.generation,
         }
-        drop(own);
-        // The work that clients wait for ended with the old plan, perhaps before they began to wait.
-        let held = self.held.borrow().ids();
-        held.into_iter().for_each(|id| self.decide(id));
     }
 
     fn take(&self, packet: &Packet<'_>) {
