@@ -42,8 +42,13 @@ pub fn log_line(line: &str) -> Option<String> {
         Some((words, _)) => words,
         None => words,
     };
+    // Both servers cut a line at 2,048 bytes; how much of the message fits depends on the digits of the process id.
+    let words = &words[..words.floor_char_boundary(words.len().min(MESSAGE_MAX))];
     (!OTHERS.iter().any(|other| words.contains(other))).then(|| format!("[{level}] {words}"))
 }
+
+/// Bytes of a message that are compared.
+const MESSAGE_MAX: usize = 1_800;
 
 /// How the error log names a field that is ignored.
 const INVALID_LINE: &str = "client sent invalid header line: ";
@@ -189,4 +194,27 @@ pub fn lines(what: &str, theirs: &[String], ours: &[String]) -> Option<String> {
     let at = (0..most).find(|at| theirs.get(*at) != ours.get(*at))?;
     let shown = |lines: &[String]| lines.get(at).cloned().unwrap_or_else(|| "(no more lines)".into());
     Some(format!("  {what}, line {}\n  nginx:    {}\n  tidegate: {}", at + 1, shown(theirs), shown(ours)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line as both servers write it: at most 2,047 bytes and a newline.
+    fn cut_line(process: &str) -> String {
+        let line =
+            format!("2026/01/02 03:04:05 [info] {process}#0: *7 client sent too long URI: \"{}\"", "a".repeat(3_000));
+        line[..2_047].into()
+    }
+
+    #[test]
+    fn cut_lines_do_not_depend_on_the_process_id() {
+        let (short, long) = (log_line(&cut_line("9")), log_line(&cut_line("1048576")));
+        assert_eq!(short, long);
+        assert!(short.is_some_and(|line| line.starts_with("[info] client sent too long URI: \"aaa")));
+        assert_ne!(
+            log_line("2026/01/02 03:04:05 [info] 9#0: *7 one"),
+            log_line("2026/01/02 03:04:05 [info] 9#0: *7 two")
+        );
+    }
 }
