@@ -5,12 +5,8 @@ use crate::Request;
 use crate::request::RequestBody;
 use crate::trace_id;
 use base::clock;
-use metrics::{Lease, Zone, location_zone, process, server_zone};
+use metrics::{Zone, location_zone, process, server_zone};
 use std::cell::RefCell;
-
-struct Processing {
-    _lease: Lease,
-}
 
 /// Zone of a server's own level, passed to the plan in `Location::extensions`.
 pub struct ServerZone(pub Zone<server_zone::Of>);
@@ -31,10 +27,12 @@ pub fn begun(r: &mut Request) {
 
 #[cold]
 fn in_server(r: &mut Request) {
-    let plan = r.plan_rc();
-    let Some(zone) = &plan.srv(r.scope.server).zone else { return };
-    zone.up(server_zone::REQUESTS);
-    r.keep(Processing { _lease: zone.lease(server_zone::PROCESSING) });
+    let Some(server) = r.scope.plan.as_ref().and_then(|plan| plan.servers.get(r.scope.server)) else { return };
+    if let Some(zone) = server.zone.as_ref().map(Zone::here) {
+        zone.up(server_zone::REQUESTS);
+        zone.rise(server_zone::PROCESSING);
+        r.accounting.in_server = true;
+    }
 }
 
 #[inline]
@@ -122,7 +120,10 @@ fn in_zones(r: &mut Request) {
     let class = metrics::class(r.out.status);
     let micros = clock::now().micros_since(r.accounting.started);
     let now_ms = clock::unix_millis();
-    if let Some(zone) = plan.servers.get(r.scope.server).and_then(|server| server.zone.as_ref()) {
+    if let Some(zone) = plan.servers.get(r.scope.server).and_then(|server| Some(server.zone.as_ref()?.here())) {
+        if std::mem::take(&mut r.accounting.in_server) {
+            zone.down(server_zone::PROCESSING);
+        }
         match r.accounting.bytes_sent {
             0 => zone.up(server_zone::DISCARDED),
             _ => {
@@ -134,7 +135,7 @@ fn in_zones(r: &mut Request) {
         zone.add(server_zone::SENT, r.accounting.bytes_sent);
         zone.note_traced(server_zone::TIME, micros, now_ms, || trace_id::own(r));
     }
-    if let Some(zone) = plan.locations.get(r.scope.location).and_then(|location| location.zone.as_ref()) {
+    if let Some(zone) = plan.locations.get(r.scope.location).and_then(|location| Some(location.zone.as_ref()?.here())) {
         zone.up(location_zone::REQUESTS);
         match r.accounting.bytes_sent {
             0 => zone.up(location_zone::DISCARDED),

@@ -3,16 +3,79 @@
 
 use base::clock::Instant;
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Maximum number of tries per request, those of subrequests included, that become spans.
 pub const TRIES_MAX: usize = 100;
 
-/// The span of a main request; shared with its subrequests.
-#[derive(Debug, Default)]
+/// The trace context of a request.
+#[derive(Clone, Debug, Default)]
+pub enum TraceContext {
+    #[default]
+    Unknown,
+    /// Without a parent, and not sampled: most requests of a server that samples some.
+    Ids(TraceIds),
+    /// Shared with subrequests.
+    Span(Rc<RequestSpan>),
+}
+
+/// The ids of a request's trace and of its span, as in `traceparent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceIds {
+    pub trace: [u8; 16],
+    pub span: [u8; 8],
+}
+
+impl TraceIds {
+    /// Makes random ids other than 0.
+    pub fn new() -> TraceIds {
+        loop {
+            let [trace @ .., s0, s1, s2, s3, s4, s5, s6, s7] = net::random::bytes::<24>();
+            let span = [s0, s1, s2, s3, s4, s5, s6, s7];
+            if trace != [0; 16] && span != [0; 8] {
+                return TraceIds { trace, span };
+            }
+        }
+    }
+}
+
+impl Default for TraceIds {
+    fn default() -> TraceIds {
+        TraceIds::new()
+    }
+}
+
+impl TraceContext {
+    #[inline]
+    pub fn is_known(&self) -> bool {
+        !matches!(self, TraceContext::Unknown)
+    }
+    #[inline]
+    pub fn ids(&self) -> Option<TraceIds> {
+        match self {
+            TraceContext::Unknown => None,
+            TraceContext::Ids(ids) => Some(*ids),
+            TraceContext::Span(span) => Some(span.ids),
+        }
+    }
+    /// Returns the span of a request that is sampled or has a parent.
+    #[inline]
+    pub fn span(&self) -> Option<&Rc<RequestSpan>> {
+        match self {
+            TraceContext::Span(span) => Some(span),
+            TraceContext::Unknown | TraceContext::Ids(_) => None,
+        }
+    }
+    pub fn is_sampled(&self) -> bool {
+        self.span().is_some_and(|span| span.sampled.get())
+    }
+}
+
+/// The span of a main request that is sampled or has a parent; shared with its subrequests.
+#[derive(Debug)]
 pub struct RequestSpan {
-    pub trace_id: [u8; 16],
-    pub span_id: [u8; 8],
+    pub ids: TraceIds,
     pub parent_id: Option<[u8; 8]>,
     pub parent_sampled: bool,
     /// `tracestate` of the parent.
@@ -45,27 +108,28 @@ pub struct TrySpan {
 }
 
 impl RequestSpan {
-    /// Makes a context with new ids and no parent.
-    pub fn begin() -> RequestSpan {
-        RequestSpan::of(loop {
-            let id = net::random::bytes16();
-            if id != [0; 16] {
-                break id;
-            }
-        })
-    }
-    /// Makes a context of a trace, with a new span id.
-    pub fn of(trace_id: [u8; 16]) -> RequestSpan {
-        RequestSpan { trace_id, span_id: new_id(), ..RequestSpan::default() }
+    /// Makes a span without a parent, not sampled.
+    pub fn of(ids: TraceIds) -> RequestSpan {
+        RequestSpan {
+            ids,
+            parent_id: None,
+            parent_sampled: false,
+            state: Box::default(),
+            sampled: Cell::default(),
+            tries: Cell::default(),
+            injected: Cell::default(),
+            made: Cell::default(),
+            ended: RefCell::default(),
+        }
     }
 }
 
 /// Returns the value of a `traceparent` field, version 00.
-pub fn traceparent(trace_id: &[u8; 16], span_id: &[u8; 8], sampled: bool) -> [u8; 55] {
+pub fn traceparent(ids: &TraceIds, sampled: bool) -> [u8; 55] {
     let mut out = *b"00-................................-................-00";
     let (head, span) = out.split_at_mut(36);
-    put_digits(trace_id, head.get_mut(3..).unwrap_or_default());
-    put_digits(span_id, span);
+    put_digits(&ids.trace, head.get_mut(3..).unwrap_or_default());
+    put_digits(&ids.span, span);
     if let Some(last) = span.last_mut() {
         *last = if sampled { b'1' } else { b'0' };
     }
@@ -95,10 +159,15 @@ const DIGITS: [[u8; 2]; 256] = {
 
 /// Appends octets as lower-case hexadecimal digits.
 pub fn hex(octets: &[u8], out: &mut Vec<u8>) {
-    let start = out.len();
-    out.resize(start + octets.len() * 2, 0);
-    put_digits(octets, out.get_mut(start..).unwrap_or_default());
+    let mut digits = [0; 2 * HEX_BATCH];
+    for octets in octets.chunks(HEX_BATCH) {
+        put_digits(octets, &mut digits);
+        out.extend_from_slice(digits.get(..2 * octets.len()).unwrap_or_default());
+    }
 }
+
+/// Octets whose digits are appended at once.
+const HEX_BATCH: usize = 16;
 
 /// Returns a random id other than 0.
 pub fn new_id() -> [u8; 8] {
@@ -116,9 +185,9 @@ mod tests {
 
     #[test]
     fn a_traceparent_has_both_ids_and_the_flag() {
-        let trace_id: [u8; 16] = std::array::from_fn(|at| 0xf0 + at as u8);
-        let text =
-            |sampled| String::from_utf8(traceparent(&trace_id, &[0, 1, 2, 3, 4, 0xab, 0xcd, 0xef], sampled).to_vec());
+        let trace: [u8; 16] = std::array::from_fn(|at| 0xf0 + at as u8);
+        let ids = TraceIds { trace, span: [0, 1, 2, 3, 4, 0xab, 0xcd, 0xef] };
+        let text = |sampled| String::from_utf8(traceparent(&ids, sampled).to_vec());
         let sampled = "00-f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff-0001020304abcdef-01";
         assert_eq!(text(true).as_deref(), Ok(sampled));
         assert_eq!(text(false).as_deref(), Ok(&*sampled.replace("ef-01", "ef-00")));

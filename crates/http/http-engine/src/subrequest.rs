@@ -156,7 +156,7 @@ impl Request {
         child.scope.plan = self.scope.plan.clone();
         child.scope.connection = self.scope.connection.clone();
         child.scope.server = self.scope.server;
-        child.span = self.span.clone();
+        child.context = self.context.clone();
         child.buf = self.buf.clone();
         child.head = self.head.clone();
         child.target.method = Method::Get;
@@ -200,7 +200,7 @@ pub async fn head(child: Box<Request>) -> Option<(Box<Request>, Body)> {
 
 /// Logs a subrequest if `log_subrequest` is on; to be called once its response was used.
 pub fn ended(mut child: Box<Request>) {
-    if child.span.is_some() {
+    if child.context.span().is_some() {
         child.hand_over_tries();
     }
     if !child.loc().core.conf.log_subrequest {

@@ -21,8 +21,8 @@ pub fn own(r: &mut Request) -> Option<[u8; 16]> {
 
 /// Returns the id of the request's own trace, or of its client's; `true`: sampled.
 fn trace(r: &Request) -> Option<([u8; 16], bool)> {
-    match &r.span {
-        Some(span) => Some((span.trace_id, span.sampled.get())),
+    match r.context.ids() {
+        Some(ids) => Some((ids.trace, r.context.is_sampled())),
         None => traceparent(r),
     }
 }

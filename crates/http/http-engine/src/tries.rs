@@ -1,36 +1,36 @@
 //! The tries of a request's servers as spans, and the field that tells servers of them.
 
 use crate::Request;
-use crate::span::{TRIES_MAX, TrySpan, new_id, traceparent};
-use http_types::{Field, Fields, Known, Span as Place, known};
+use crate::span::{TRIES_MAX, TraceIds, TrySpan, new_id, traceparent};
+use http_types::{Field, Fields, Known, Span as Place};
 
 impl Request {
     /// Returns the id of the span of a new try, which the server receives as its parent; 0 without a span.
     #[inline]
     pub fn begin_try(&mut self) -> u64 {
-        match &self.span {
-            None => 0,
-            Some(_) => self.begin_try_span(),
+        match self.context.is_sampled() {
+            false => 0,
+            true => self.begin_try_span(),
         }
     }
 
     #[cold]
     fn begin_try_span(&mut self) -> u64 {
-        let Some(span) = self.span.clone().filter(|span| span.sampled.get() && span.tries.get()) else { return 0 };
+        let Some(span) = self.context.span().filter(|span| span.tries.get()).cloned() else { return 0 };
         if span.made.get() >= TRIES_MAX {
             return 0;
         }
         span.made.set(span.made.get() + 1);
         let id = new_id();
         if span.injected.get() {
-            self.set_incoming(b"traceparent", &traceparent(&span.trace_id, &id, true));
+            let ids = TraceIds { span: id, ..span.ids };
+            self.set_incoming(Known::Traceparent, b"traceparent", &traceparent(&ids, true));
         }
         u64::from_be_bytes(id)
     }
 
     /// Replaces all request fields of a name by one; an empty value removes them.
-    pub fn set_incoming(&mut self, name: &[u8], value: &[u8]) {
-        let known = known(name);
+    pub fn set_incoming(&mut self, known: Known, name: &[u8], value: &[u8]) {
         let is_there = match known {
             Known::Other => {
                 self.head.fields.all.iter().any(|field| field.name.of(&self.buf).eq_ignore_ascii_case(name))
@@ -60,7 +60,7 @@ impl Request {
     /// Hands the tries of an ended subrequest to its main request.
     #[cold]
     pub(crate) fn hand_over_tries(&mut self) {
-        if let Some(span) = self.span.clone() {
+        if let Some(span) = self.context.span().cloned() {
             let mut tries = self.upstream.tries();
             let path: Box<str> = String::from_utf8_lossy(&self.target.path).into();
             let method: Box<str> = String::from_utf8_lossy(self.method_name()).into();
@@ -78,7 +78,7 @@ impl Request {
         for one in &mut all {
             one.method = method.clone();
         }
-        if let Some(span) = &self.span {
+        if let Some(span) = self.context.span() {
             all.append(&mut span.ended.borrow_mut());
         }
         all.sort_by_key(|one| one.started);

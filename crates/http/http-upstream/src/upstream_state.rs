@@ -63,7 +63,7 @@ impl Try {
     pub fn transferred(&mut self, sent: u64, received: u64) {
         self.bytes_sent += sent;
         self.bytes_received += received;
-        if let Some(zone) = &self.zone {
+        if let Some(zone) = self.zone.as_ref().map(metrics::Zone::here) {
             zone.add(metrics::peer::SENT, sent);
             zone.add(metrics::peer::RECEIVED, received);
         }

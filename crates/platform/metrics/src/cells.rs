@@ -131,7 +131,12 @@ pub(crate) fn of_workers<T>(
     all
 }
 
+#[inline]
 pub(crate) fn bucket(micros: u64) -> usize {
+    let [fastest, ..] = BOUNDS_MICROS;
+    if micros <= fastest {
+        return 0;
+    }
     BOUNDS_MICROS.partition_point(|bound| *bound < micros)
 }
 

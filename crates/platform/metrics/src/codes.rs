@@ -21,6 +21,7 @@ impl Default for Codes {
 
 impl Codes {
     /// Counts a code. `is_shared`: other threads count here, too.
+    #[inline]
     pub(crate) fn up(&self, status: u16, is_shared: bool) {
         let Some(at) = status.checked_sub(FIRST).map(usize::from) else { return };
         let Some(decade) = self.0.get(at / 10) else { return };

@@ -1,14 +1,11 @@
 //! Exemplars: a trace id for each bucket of a histogram, so that a slow bucket leads to a request. Each thread writes its
 //! own slots; readers detect a concurrent write and leave the slot out.
 
-use crate::table::{BOUNDS_MICROS, MetricKind, Set};
+use crate::table::{Set, slot};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Milliseconds for which a slot keeps its exemplar, so that a busy bucket costs a comparison.
 const KEEP_MS: u64 = 1000;
-
-/// Buckets of a histogram, the unbounded one included.
-const BUCKETS: usize = BOUNDS_MICROS.len() + 1;
 
 /// A request that fell into a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +38,7 @@ pub(crate) struct Exemplars(Box<[Slot]>);
 
 impl Exemplars {
     pub(crate) fn new(set: &Set) -> Exemplars {
-        let histograms = set.rows.iter().filter(|row| row.kind == MetricKind::Histogram).count();
-        Exemplars((0..histograms * BUCKETS).map(|_| Slot::default()).collect())
+        Exemplars((0..slot(set.rows, set.rows.len())).map(|_| Slot::default()).collect())
     }
     /// Stores an exemplar unless the slot's is recent; only the slots' own thread may call it.
     pub(crate) fn offer(&self, at: usize, micros: u64, now_ms: u64, trace_id: impl FnOnce() -> Option<[u8; 16]>) {
@@ -73,30 +69,20 @@ impl Exemplars {
     }
 }
 
-/// Index of a histogram's first slot, by its first cell.
-pub(crate) fn first_slot(set: &Set, at: usize) -> usize {
-    let (mut cell, mut slot) = (0, 0);
-    for row in set.rows {
-        if cell >= at {
-            break;
-        }
-        cell += row.width();
-        slot += if row.kind == MetricKind::Histogram { BUCKETS } else { 0 };
-    }
-    slot
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::peer;
-    use crate::table::Tabled;
+    use crate::table::{BOUNDS_MICROS, Tabled, slot_of};
+
+    /// Buckets of a histogram, the unbounded one included.
+    const BUCKETS: usize = BOUNDS_MICROS.len() + 1;
 
     #[test]
     fn slots_of_histograms_are_apart() {
         let set = peer::Of::SET;
-        assert_eq!(first_slot(set, peer::HEADER.at), 0);
-        assert_eq!(first_slot(set, peer::RESPONSE.at), BUCKETS);
+        assert_eq!((peer::HEADER.slot, peer::RESPONSE.slot), (0, BUCKETS));
+        assert_eq!(slot_of(set.rows, peer::RESPONSE.at), BUCKETS);
         assert_eq!(Exemplars::new(set).0.len(), 2 * BUCKETS);
     }
 

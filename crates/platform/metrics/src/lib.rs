@@ -33,4 +33,4 @@ pub use render::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, json, openmetrics, prometheu
 pub use table::{BOUNDS_MICROS, Counter, Gauge, Histogram, MetricKind, Row, Set, Tabled, Unit};
 pub use tables::*;
 pub use workers::worker_zone;
-pub use zone::{Lease, Values, Zone, prepare_thread};
+pub use zone::{Here, Lease, Values, Zone, prepare_thread};

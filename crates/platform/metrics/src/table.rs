@@ -99,6 +99,23 @@ pub(crate) const fn offset(rows: &[Row], index: usize) -> usize {
     sum
 }
 
+/// Returns the number of exemplar slots before a row: one for each bucket of a histogram.
+pub(crate) const fn slot(rows: &[Row], index: usize) -> usize {
+    let (mut at, mut sum) = (0, 0);
+    while at < index {
+        if matches!(rows[at].kind, MetricKind::Histogram) {
+            sum += HISTOGRAM_CELLS - 1;
+        }
+        at += 1;
+    }
+    sum
+}
+
+/// Returns the first exemplar slot of the histogram with this first cell.
+pub(crate) fn slot_of(rows: &[Row], cell: usize) -> usize {
+    slot(rows, (0..rows.len()).find(|index| offset(rows, *index) >= cell).unwrap_or(rows.len()))
+}
+
 pub trait Tabled: 'static {
     const SET: &'static Set;
 }
@@ -128,8 +145,30 @@ macro_rules! places {
 places! {
     Counter
     Gauge
-    Histogram
 }
+
+pub struct Histogram<S> {
+    pub(crate) at: usize,
+    pub(crate) width: usize,
+    /// Index of the first exemplar slot.
+    pub(crate) slot: usize,
+    of: PhantomData<fn() -> S>,
+}
+
+impl<S> Histogram<S> {
+    pub(crate) const fn new(rows: &[Row], index: usize) -> Self {
+        let (at, width) = (offset(rows, index), rows[index].width());
+        Histogram { at, width, slot: slot(rows, index), of: PhantomData }
+    }
+}
+
+impl<S> Clone for Histogram<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Histogram<S> {}
 
 /// Declares the table. A module is a set, with its identifying labels in brackets; each row has documentation,
 /// constant, kind, unit, name and label values.

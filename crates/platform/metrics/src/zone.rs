@@ -3,10 +3,10 @@
 
 use crate::cells::{bucket, change, own};
 use crate::codes::Codes;
-use crate::exemplar::{self, Exemplar, Exemplars};
+use crate::exemplar::{Exemplar, Exemplars};
 use crate::lifecycle::unix_millis;
 use crate::reading::Reading;
-use crate::table::{BOUNDS_MICROS, Counter, Gauge, Histogram, Set, Tabled};
+use crate::table::{BOUNDS_MICROS, Counter, Gauge, Histogram, Set, Tabled, slot_of};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +30,18 @@ struct Lines {
     codes: OnceLock<Box<Codes>>,
     /// Exemplars of histograms, allocated upon the first one.
     exemplars: OnceLock<Exemplars>,
+}
+
+impl Lines {
+    /// `is_shared`: other threads count here, too.
+    #[inline]
+    fn add(&self, at: usize, by: u64, is_shared: bool) {
+        let Some(cell) = self.cells.get(at / LINE_CELLS).and_then(|line| line.0.get(at % LINE_CELLS)) else { return };
+        match is_shared {
+            false => change(cell, by),
+            true => _ = cell.fetch_add(by, Ordering::Relaxed),
+        }
+    }
 }
 
 type Group = Box<[OnceLock<Lines>; GROUP_THREADS]>;
@@ -79,31 +91,22 @@ impl Cells {
         let group = group.get_or_init(|| Box::new([const { OnceLock::new() }; GROUP_THREADS]));
         Some(group.get(number % GROUP_THREADS)?.get_or_init(|| lines(self.set)))
     }
+    /// Returns this thread's cells, or those of the threads beyond [`GROUPS_MAX`].
     #[inline]
-    fn add(&self, at: usize, by: u64) {
-        let own = self.of(own().number);
-        let lines = own.unwrap_or_else(|| self.shared.get_or_init(|| lines(self.set)));
-        let Some(cell) = lines.cells.get(at / LINE_CELLS).and_then(|line| line.0.get(at % LINE_CELLS)) else { return };
-        match own {
-            Some(_) => change(cell, by),
-            None => _ = cell.fetch_add(by, Ordering::Relaxed),
+    fn here(&self) -> (&Lines, bool) {
+        match self.of(own().number) {
+            Some(lines) => (lines, false),
+            None => (self.shared.get_or_init(|| lines(self.set)), true),
         }
     }
-    fn count_code(&self, status: u16) {
-        let own = self.of(own().number);
-        let lines = own.unwrap_or_else(|| self.shared.get_or_init(|| lines(self.set)));
-        lines.codes.get_or_init(Box::default).up(status, own.is_none());
+    #[inline]
+    fn add(&self, at: usize, by: u64) {
+        let (lines, is_shared) = self.here();
+        lines.add(at, by, is_shared);
     }
-    /// Offers an exemplar for the bucket of a time. Threads that share cells have none.
-    fn offer(&self, at: usize, micros: u64, now_ms: u64, trace_id: impl FnOnce() -> Option<[u8; 16]>) {
-        let Some(lines) = self.of(own().number) else { return };
-        let exemplars = lines.exemplars.get_or_init(|| Exemplars::new(self.set));
-        exemplars.offer(exemplar::first_slot(self.set, at) + bucket(micros), micros, now_ms, trace_id);
-    }
-    /// Returns the newest exemplars of a histogram over all threads, by bucket; empty if there are none.
+    /// Returns the newest exemplars of the histogram at a cell, over all threads, by bucket; empty if there are none.
     pub(crate) fn exemplars(&self, at: usize) -> Vec<Option<Exemplar>> {
-        let mut newest = Vec::new();
-        let first = exemplar::first_slot(self.set, at);
+        let (mut newest, first) = (Vec::new(), slot_of(self.set.rows, at));
         for exemplars in self.all_lines().filter_map(|lines| lines.exemplars.get()) {
             newest.resize(BOUNDS_MICROS.len() + 1, None);
             for (index, known) in newest.iter_mut().enumerate() {
@@ -256,9 +259,11 @@ impl<S: Tabled> Zone<S> {
     pub fn add_at(&self, counter: Counter<S>, index: usize, by: u64) {
         self.cells.add(counter.at + index.min(counter.width - 1), by);
     }
-    /// Counts a response by its status code.
-    pub fn count_code(&self, status: u16) {
-        self.cells.count_code(status);
+    /// Finds this thread's cells once, for several counts.
+    #[inline]
+    pub fn here(&self) -> Here<'_, S> {
+        let (lines, is_shared) = self.cells.here();
+        Here { lines, is_shared, set: self.cells.set, of: PhantomData }
     }
     /// Returns the zone's values since its last reset.
     pub fn reading(&self) -> Reading<S> {
@@ -269,20 +274,7 @@ impl<S: Tabled> Zone<S> {
         crate::reading::reset(&self.cells);
     }
     pub fn note(&self, histogram: Histogram<S>, micros: u64) {
-        self.cells.add(histogram.at + bucket(micros), 1);
-        self.cells.add(histogram.at + histogram.width - 1, micros);
-    }
-    /// As [`Zone::note`], with an exemplar: `trace_id` is called when the bucket's exemplar is not recent; `now_ms` is
-    /// the time in milliseconds since 1970.
-    pub fn note_traced(
-        &self,
-        histogram: Histogram<S>,
-        micros: u64,
-        now_ms: u64,
-        trace_id: impl FnOnce() -> Option<[u8; 16]>,
-    ) {
-        self.note(histogram, micros);
-        self.cells.offer(histogram.at, micros, now_ms, trace_id);
+        self.here().note(histogram, micros);
     }
     #[inline]
     pub fn rise(&self, gauge: Gauge<S>) {
@@ -303,6 +295,72 @@ impl<S: Tabled> Zone<S> {
     }
     pub fn level(&self, gauge: Gauge<S>) -> u64 {
         crate::cells::floor(self.cells.sums().get(gauge.at).copied().unwrap_or_default())
+    }
+}
+
+/// A thread's cells in a zone.
+#[derive(Clone, Copy)]
+pub struct Here<'a, S> {
+    lines: &'a Lines,
+    /// Other threads count in the cells, too.
+    is_shared: bool,
+    set: &'static Set,
+    of: PhantomData<fn() -> S>,
+}
+
+impl<S: Tabled> Here<'_, S> {
+    #[inline]
+    pub fn up(&self, counter: Counter<S>) {
+        self.add(counter, 1);
+    }
+    #[inline]
+    pub fn add(&self, counter: Counter<S>, by: u64) {
+        self.lines.add(counter.at, by, self.is_shared);
+    }
+    /// Adds one to a label value; indices beyond the last count as the last.
+    #[inline]
+    pub fn up_at(&self, counter: Counter<S>, index: usize) {
+        self.lines.add(counter.at + index.min(counter.width - 1), 1, self.is_shared);
+    }
+    #[inline]
+    pub fn rise(&self, gauge: Gauge<S>) {
+        self.lines.add(gauge.at, 1, self.is_shared);
+    }
+    /// Decrements the gauge, possibly on another thread than the increment.
+    #[inline]
+    pub fn down(&self, gauge: Gauge<S>) {
+        self.lines.add(gauge.at, u64::MAX, self.is_shared);
+    }
+    /// Counts a response by its status code.
+    #[inline]
+    pub fn count_code(&self, status: u16) {
+        self.lines.codes.get_or_init(Box::default).up(status, self.is_shared);
+    }
+    #[inline]
+    pub fn note(&self, histogram: Histogram<S>, micros: u64) {
+        self.note_in(histogram, bucket(micros), micros);
+    }
+    #[inline]
+    fn note_in(&self, histogram: Histogram<S>, bucket: usize, micros: u64) {
+        self.lines.add(histogram.at + bucket, 1, self.is_shared);
+        self.lines.add(histogram.at + histogram.width - 1, micros, self.is_shared);
+    }
+    /// As [`Here::note`], with an exemplar: `trace_id` is called when the bucket's exemplar is not recent; `now_ms` is
+    /// the time in milliseconds since 1970. Threads that share cells have no exemplars.
+    #[inline]
+    pub fn note_traced(
+        &self,
+        histogram: Histogram<S>,
+        micros: u64,
+        now_ms: u64,
+        trace_id: impl FnOnce() -> Option<[u8; 16]>,
+    ) {
+        let bucket = bucket(micros);
+        self.note_in(histogram, bucket, micros);
+        if !self.is_shared {
+            let exemplars = self.lines.exemplars.get_or_init(|| Exemplars::new(self.set));
+            exemplars.offer(histogram.slot + bucket, micros, now_ms, trace_id);
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! compared is the servers' CPU time a request, and only within a pair: it survives a busy machine, which requests a second do
 //! not. A scenario of HTTP/2 (`streams=`) or HTTP/3 (`http3`) has `tidegate bench` as its client; with an `h2o.conf` h2o takes a turn after each pair. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
 //! a server wakes up for every request. `--syscalls` counts system calls a request of one kept connection instead, `--fairness` measures what a second
-//! client waits beside a hog, `--large` what a test and a reload of 1,000 servers cost. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
+//! client waits beside a hog, `--large` what a test and a reload of 1,000 servers cost, `--scrape` the latency beside scrapes of 1,000 zones. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
 //! megabytes or datagrams. Scenarios
 //! stand in `benches/scenarios`, a folder each; results go to `benches/runs`, whatever they are.
 
@@ -16,6 +16,7 @@ mod idle;
 mod large;
 mod report;
 mod scenario;
+mod scrape;
 mod server;
 mod sessions;
 
@@ -26,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const USAGE: &str = "cargo xtask bench [SCENARIO...] [--pairs N] [--seconds S] [--nginx PATH] \
-                     [--binary PATH] [--client PATH] [--syscalls] [--fairness] [--large] [--out DIR] [--note WORDS]";
+                     [--binary PATH] [--client PATH] [--syscalls] [--fairness] [--large] [--scrape] [--out DIR] [--note WORDS]";
 
 /// Scenarios of `--syscalls` by default: a static file and a proxied response.
 const CALLS_OF: [&str; 2] = ["static-5k", "proxy-1k"];
@@ -49,6 +50,8 @@ struct Options {
     fairness: bool,
     /// Measure `-t` and reloads of a large configuration.
     large: bool,
+    /// Measure latency beside scrapes of many zones.
+    scrape: bool,
     out: Option<PathBuf>,
     note: String,
 }
@@ -81,6 +84,9 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let folder = options.out.clone().unwrap_or_else(|| root.join("benches/runs").join(report::run_name()));
     if options.large {
         return large::run(&binary, &options.nginx, options.pairs, &folder);
+    }
+    if options.scrape {
+        return scrape::run(&binary, &client, options.pairs, options.seconds, &folder);
     }
     let programs: &[&str] = if options.calls { &["strace", "taskset", "gzip"] } else { &["wrk", "taskset", "gzip"] };
     for program in programs {
@@ -120,6 +126,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         calls: false,
         fairness: false,
         large: false,
+        scrape: false,
         out: None,
         note: String::new(),
     };
@@ -135,6 +142,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--syscalls" => options.calls = true,
             "--fairness" => options.fairness = true,
             "--large" => options.large = true,
+            "--scrape" => options.scrape = true,
             "--out" => options.out = Some(value()?.into()),
             "--note" => options.note = value()?.clone(),
             flag if flag.starts_with('-') => return Err(format!("unknown option {flag}\n{USAGE}")),

@@ -2,7 +2,7 @@
 
 use super::settings::Settings;
 use http_engine::request::URI_CHANGES_MAX;
-use http_engine::span::{RequestSpan, hex, traceparent};
+use http_engine::span::{RequestSpan, TraceContext, TraceIds, hex, traceparent};
 use http_engine::variable::Builtin;
 use http_engine::{Flow, Handler, Request, Template};
 use http_types::Known;
@@ -44,13 +44,20 @@ impl Handler for Start {
         if !sampled && !self.settings.extracts && !self.settings.injects {
             return Flow::Declined;
         }
-        let span = ensure(r);
-        span.sampled.set(sampled);
-        span.tries.set(self.settings.tries);
+        let ids = begin(r, self.settings.extracts);
+        if sampled && r.context.span().is_none() {
+            r.context = TraceContext::Span(Rc::new(RequestSpan::of(ids)));
+        }
+        let span = r.context.span().cloned();
+        if let Some(span) = &span {
+            span.sampled.set(sampled);
+            span.tries.set(self.settings.tries);
+            span.injected.set(self.settings.injects);
+        }
         if self.settings.injects {
-            span.injected.set(true);
-            r.set_incoming(b"traceparent", &traceparent(&span.trace_id, &span.span_id, sampled));
-            r.set_incoming(b"tracestate", &span.state);
+            let state = span.as_ref().map_or(&[][..], |span| &span.state);
+            r.set_incoming(Known::Traceparent, b"traceparent", &traceparent(&ids, sampled));
+            r.set_incoming(Known::Tracestate, b"tracestate", state);
         }
         Flow::Declined
     }
@@ -64,22 +71,34 @@ fn extract(r: &Request) -> Option<(Parent, Box<[u8]>)> {
     Some((parent(first)?, state(of(Known::Tracestate))))
 }
 
-/// Returns the context, made on demand.
-fn ensure(r: &mut Request) -> Rc<RequestSpan> {
-    if let Some(span) = &r.span {
-        return span.clone();
+/// Returns the ids of the context, which is made on demand.
+fn ensure(r: &mut Request) -> TraceIds {
+    match r.context.ids() {
+        Some(ids) => ids,
+        None => {
+            let extracts = r.loc().ext::<Settings>().is_some_and(|settings| settings.extracts);
+            begin(r, extracts)
+        }
     }
-    let extracts = r.loc().ext::<Settings>().map(|settings| settings.extracts);
-    let parent = extracts.unwrap_or(false).then(|| extract(r)).flatten();
-    let span = match parent {
-        None => RequestSpan::begin(),
+}
+
+/// As [`ensure`], with the location's setting.
+fn begin(r: &mut Request, extracts: bool) -> TraceIds {
+    if let Some(ids) = r.context.ids() {
+        return ids;
+    }
+    let parent = if extracts { extract(r) } else { None };
+    let mut ids = TraceIds::new();
+    r.context = match parent {
+        None => TraceContext::Ids(ids),
         Some((parent, state)) => {
-            let mut span = RequestSpan::of(parent.trace_id);
+            ids.trace = parent.trace_id;
+            let mut span = RequestSpan::of(ids);
             (span.parent_id, span.parent_sampled, span.state) = (Some(parent.span_id), parent.sampled, state);
-            span
+            TraceContext::Span(Rc::new(span))
         }
     };
-    r.span.insert(Rc::new(span)).clone()
+    ids
 }
 
 fn put(octets: &[u8], out: &mut Vec<u8>) -> bool {
@@ -88,18 +107,20 @@ fn put(octets: &[u8], out: &mut Vec<u8>) -> bool {
 }
 
 fn trace_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put(&ensure(r).trace_id, out)
+    put(&ensure(r).trace, out)
 }
 
 fn span_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put(&ensure(r).span_id, out)
+    put(&ensure(r).span, out)
 }
 
 fn parent_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    ensure(r).parent_id.is_some_and(|id| put(&id, out))
+    ensure(r);
+    r.context.span().and_then(|span| span.parent_id).is_some_and(|id| put(&id, out))
 }
 
 fn parent_sampled(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    out.push(if ensure(r).parent_sampled { b'1' } else { b'0' });
+    ensure(r);
+    out.push(if r.context.span().is_some_and(|span| span.parent_sampled) { b'1' } else { b'0' });
     true
 }

@@ -24,7 +24,7 @@ pub struct End {
 
 impl Logger for End {
     fn log(&self, r: &mut Request) {
-        let Some(span) = r.span.clone().filter(|span| span.sampled.get()) else { return };
+        let Some(span) = r.context.span().filter(|span| span.sampled.get()).cloned() else { return };
         // A subrequest of `log_subrequest` has its main request's span.
         if r.is_subrequest() {
             return;
@@ -53,8 +53,8 @@ impl End {
             None => stable::name(r),
         };
         let mut span = Span {
-            trace_id: own.trace_id.to_vec(),
-            span_id: own.span_id.to_vec(),
+            trace_id: own.ids.trace.to_vec(),
+            span_id: own.ids.span.to_vec(),
             trace_state: String::from_utf8_lossy(&own.state).into_owned(),
             parent_span_id: own.parent_id.map(|id| id.to_vec()).unwrap_or_default(),
             name: String::from_utf8_lossy(&name).into_owned(),
@@ -94,10 +94,10 @@ impl End {
 
     fn client(&self, own: &RequestSpan, one: TrySpan) -> Span {
         let mut span = Span {
-            trace_id: own.trace_id.to_vec(),
+            trace_id: own.ids.trace.to_vec(),
             span_id: one.id.to_be_bytes().to_vec(),
             trace_state: String::from_utf8_lossy(&own.state).into_owned(),
-            parent_span_id: own.span_id.to_vec(),
+            parent_span_id: own.ids.span.to_vec(),
             name: if self.settings.is_old() { format!("upstream {}", one.method) } else { one.method.to_string() },
             kind: CLIENT,
             start_time_unix_nano: nanos(one.started),

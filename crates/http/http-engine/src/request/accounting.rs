@@ -37,6 +37,8 @@ pub struct Accounting {
     /// Counted as begun and not as ended; not yet logged (`counting.rs`).
     pub(crate) owes_count: bool,
     pub(crate) owes_line: bool,
+    /// Counted as processed in the zone of its server.
+    pub(crate) in_server: bool,
     /// Counts the result of a cache lookup at the end.
     pub cached: Option<CacheCount>,
     /// Last action, for later log messages (nginx: `log->action`).

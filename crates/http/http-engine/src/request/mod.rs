@@ -19,7 +19,7 @@ use crate::family::Family;
 use crate::plan::{HttpPlan, Location, Server};
 use crate::response::OutHead;
 use crate::session::Source;
-use crate::span::RequestSpan;
+use crate::span::TraceContext;
 use crate::trace::{Step, StepKind, Trace};
 use crate::upstream_slot::UpstreamSlot;
 use conf_schema::At;
@@ -66,8 +66,7 @@ pub struct Request {
     extensions: Vec<Box<dyn Any>>,
     /// Steps of a traced request (`trace.rs`).
     trace: Option<Box<Trace>>,
-    /// Trace context, shared with subrequests (`span.rs`).
-    pub span: Option<Rc<RequestSpan>>,
+    pub context: TraceContext,
 }
 
 /// Formats an id in hexadecimal.
@@ -260,7 +259,7 @@ impl Request {
             scratch,
             extensions,
             trace,
-            span,
+            context,
         } = self;
         scope.reset();
         target.reset();
@@ -276,7 +275,7 @@ impl Request {
         scratch.clear();
         extensions.clear();
         *trace = None;
-        *span = None;
+        *context = TraceContext::Unknown;
     }
     /// Writes to the location's error log, with the context that nginx adds to messages of a request.
     #[cold]
@@ -325,9 +324,9 @@ impl Request {
         if let Some(id) = &self.accounting.id {
             details.push(Detail::hidden("request_id", digits(id)));
         }
-        if let Some(span) = &self.span {
-            details.push(Detail::hidden("trace_id", digits(&span.trace_id)));
-            details.push(Detail::hidden("span_id", digits(&span.span_id)));
+        if let Some(ids) = self.context.ids() {
+            details.push(Detail::hidden("trace_id", digits(&ids.trace)));
+            details.push(Detail::hidden("span_id", digits(&ids.span)));
         }
         match (self.accounting.action, upstream) {
             // Messages that name the server also state the action.

@@ -206,7 +206,9 @@ impl Io {
     /// Adds transferred bytes to the try's counts; returns the bytes received.
     pub fn count(&mut self, r: &mut Request) -> u64 {
         let counts = self.stream.take_counts();
-        if let Some(one) = UpstreamState::last(r) {
+        if counts.sent | counts.received != 0
+            && let Some(one) = UpstreamState::last(r)
+        {
             one.transferred(counts.sent, counts.received);
         }
         counts.received

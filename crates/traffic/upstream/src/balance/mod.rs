@@ -135,7 +135,7 @@ impl PeerLease {
     pub fn answered(&mut self, status: u16, micros: u64, trace_id: impl FnOnce() -> Option<[u8; 16]>) {
         self.status = status;
         process::UPSTREAM_HEADER.note(micros);
-        if let Some(zone) = self.peer.zone() {
+        if let Some(zone) = self.peer.zone().map(metrics::Zone::here) {
             zone.up_at(row::RESPONSES, metrics::class(status));
             zone.count_code(status);
             let known = &mut self.trace_id;
@@ -168,7 +168,7 @@ impl PeerLease {
     }
     /// Counts bytes sent to the server and received from it.
     pub fn transferred(&self, sent: u64, received: u64) {
-        if let Some(zone) = self.peer.zone() {
+        if let Some(zone) = self.peer.zone().map(metrics::Zone::here) {
             zone.add(row::SENT, sent);
             zone.add(row::RECEIVED, received);
         }
@@ -218,7 +218,7 @@ impl Drop for PeerLease {
         if self.status > 0 {
             process::UPSTREAM_RESPONSE.note(now.micros_since(self.started));
         }
-        if let Some(zone) = self.peer.zone() {
+        if let Some(zone) = self.peer.zone().map(metrics::Zone::here) {
             zone.down(row::ACTIVE);
             let micros = now.micros_since(self.started);
             match self.trace_id {
