@@ -4,7 +4,7 @@ use crate::login::{Login, fits};
 use crate::protocol::{Dialogue, Next, Starttls, Talk, Then};
 use crate::sasl::Methods;
 
-/// Maximum size of a command in bytes.
+/// In bytes.
 const COMMAND_BYTES_MAX: usize = 4096;
 
 /// Takes protocol, methods and `starttls` from two bytes, the cuts from a third, then input. Panics if answers depend

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tls::{Choice, VerifyClient};
 use upstream::Stream;
 
-/// Performs the handshake and verifies the client's certificate. A failure ends the session.
+/// Verifies the client's certificate, too. A failure ends the session.
 pub async fn make(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed> {
     s.doing = if s.starttls { "in starttls state" } else { "SSL handshaking" };
     let plan = s.plan.clone();

@@ -9,7 +9,7 @@ pub struct Line<'a> {
     pub length: usize,
 }
 
-/// Returns the first line; `None` if it is incomplete.
+/// `None`: incomplete.
 pub fn first(input: &[u8]) -> Option<Line<'_>> {
     let end = memchr::memchr(b'\n', input)?;
     let text = input.get(..end).unwrap_or_default();

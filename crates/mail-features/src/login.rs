@@ -89,12 +89,12 @@ pub fn salt(random: u64, unix_seconds: i64, server_name: &str) -> Vec<u8> {
 /// Maximum bytes of a peer in an error log line, with room for the rest of the line.
 const SHOWN_BYTES: usize = 512;
 
-/// Quotes a peer's bytes for the error log.
+/// For the error log.
 pub fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..SHOWN_BYTES).unwrap_or(bytes)).into_owned()
 }
 
-/// Returns nginx's message about a failed call, with the system's error.
+/// With the system's error.
 pub fn failed(call: &str, e: &std::io::Error) -> String {
     format!("{call}() failed {}", os(e))
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use upstream::Stream;
 
 pub struct MailPlan {
-    /// Unique per plan of a process; never 0.
+    /// Within a process; never 0.
     pub generation: u32,
     pub listeners: Vec<Listener>,
     pub(crate) places: HashMap<Address, usize>,
@@ -51,7 +51,7 @@ impl MailPlan {
 pub struct Listener {
     pub spec: ListenSpec,
     pub proxy_protocol: bool,
-    /// `listen ... ssl`: connections begin with a handshake.
+    /// Connections begin with a handshake.
     pub ssl: bool,
     pub server: usize,
 }
@@ -62,7 +62,6 @@ pub struct Server {
     pub error_log: Arc<ErrorLog>,
     /// Maximum time for the client's login, and for each step of the login at the mail server.
     pub timeout: Duration,
-    /// Number of invalid commands after which the connection is closed.
     pub max_errors: u64,
     pub resolving: Option<Resolving>,
     /// Proxies whose PROXY protocol headers are trusted.
@@ -108,7 +107,7 @@ impl Draft {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AuthResult {
     /// The client may try again after `wait`; never if it is zero.
     Refused {
         refusal: Refusal,
@@ -134,10 +133,9 @@ pub enum Verdict {
 pub struct AuthFault(pub Option<String>);
 
 pub trait Authenticate: Send + Sync {
-    fn ask<'a>(&'a self, s: &'a MailSession) -> Pin<Box<dyn Future<Output = Result<Verdict, AuthFault>> + 'a>>;
+    fn ask<'a>(&'a self, s: &'a MailSession) -> Pin<Box<dyn Future<Output = Result<AuthResult, AuthFault>> + 'a>>;
 }
 
-/// A login to pass to a server, with pending input.
 pub struct Passing {
     pub to: Address,
     pub login: Box<dyn ServerLogin>,
@@ -147,7 +145,6 @@ pub struct Passing {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PassEnd {
-    /// The session was passed and has ended.
     Done,
     /// The login failed; the client gets this reply.
     Failed(Vec<u8>),

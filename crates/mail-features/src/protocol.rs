@@ -16,7 +16,6 @@ impl MailProtocol {
             MailProtocol::Smtp => "smtp",
         }
     }
-    /// Returns the default protocol of a port.
     pub fn of_port(port: u16) -> Option<MailProtocol> {
         match port {
             143 | 993 => Some(MailProtocol::Imap),
@@ -33,7 +32,7 @@ conf_schema::words! {
 
 pub trait Protocol: Send + Sync {
     fn kind(&self) -> MailProtocol;
-    /// Maximum size of a command in bytes.
+    /// In bytes.
     fn command_bytes_max(&self) -> usize;
     fn needs_salt(&self) -> bool;
     fn greeting(&self, login: &Login) -> Vec<u8>;
@@ -115,11 +114,11 @@ pub trait Dialogue {
     fn refused(&self, refusal: &Refusal) -> Vec<u8>;
     /// Resets the state after a handshake or a refused login.
     fn restart(&mut self, login: &mut Login, secured: bool);
-    /// Starts the login at the mail server.
+    /// At the mail server.
     fn server_login(&self) -> Box<dyn ServerLogin>;
 }
 
-pub struct Facts<'a> {
+pub struct LoginFacts<'a> {
     pub login: &'a Login,
     pub server_name: &'a str,
     /// Client address; `None`: a UNIX-domain socket.
@@ -131,7 +130,7 @@ pub struct Facts<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum LoginStep {
     /// Sends a line; the text describes the next action for the error log.
     Line(Vec<u8>, &'static str),
     /// The client is logged in and gets this reply; `None`: the server's last reply.
@@ -148,5 +147,5 @@ pub trait ServerLogin {
         let _ = answer;
         true
     }
-    fn answer(&mut self, answer: &[u8], facts: &Facts<'_>) -> Said;
+    fn answer(&mut self, answer: &[u8], facts: &LoginFacts<'_>) -> LoginStep;
 }

@@ -20,7 +20,7 @@ pub fn tables() -> Vec<Table> {
     builder::tables(FEATURES)
 }
 
-/// Registers the area's (empty) variables for a configuration.
+/// For a configuration.
 pub fn offer_variables(cx: &mut Cx) {
     cx.get::<crate::Variables>();
 }

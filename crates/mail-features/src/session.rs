@@ -11,10 +11,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub struct Facts {
+pub struct SessionFacts {
     pub plan: Rc<Arc<MailPlan>>,
     pub listener: usize,
-    /// The connection's number, for the error log.
+    /// For the error log.
     pub number: u64,
     /// `None`: a UNIX-domain socket.
     pub peer: Option<SocketAddr>,
@@ -29,23 +29,22 @@ pub struct MailSession {
     /// The client, or the one that a trusted proxy reports.
     pub peer: Option<SocketAddr>,
     pub local: Rc<Address>,
-    /// PROXY protocol header and its bytes.
+    /// With its bytes.
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
     pub tls: Option<Arc<tls::Facts>>,
-    /// Has switched to TLS.
     pub starttls: bool,
     pub login: Login,
     /// Client's host name, or the reason for its absence; empty if not needed.
     pub host: String,
     pub doing: &'static str,
-    /// The mail server, for the error log.
+    /// For the error log.
     pub upstream: Option<String>,
     captures: Captures,
 }
 
 impl MailSession {
-    pub fn new(facts: Facts) -> MailSession {
-        let Facts { plan, listener, number, peer, local } = facts;
+    pub fn new(facts: SessionFacts) -> MailSession {
+        let SessionFacts { plan, listener, number, peer, local } = facts;
         let server = plan.listeners.get(listener).map_or(0, |l| l.server);
         MailSession {
             plan,
@@ -75,7 +74,7 @@ impl MailSession {
     pub fn address_text(&self) -> String {
         self.plan.listeners.get(self.listener).map(|l| l.spec.address.to_string()).unwrap_or_default()
     }
-    /// Logs with the connection number only.
+    /// With the connection number only.
     #[cold]
     pub fn note(&self, level: Level, words: std::fmt::Arguments<'_>) {
         self.srv().error_log.log(level, self.number, words);

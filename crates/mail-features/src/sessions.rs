@@ -2,7 +2,7 @@
 
 use crate::engine;
 use crate::plan::MailPlan;
-use crate::session::{Facts, MailSession};
+use crate::session::{MailSession, SessionFacts};
 use net::Address;
 use observe::Level;
 use session_engine::sessions::{Cause, Sessions};
@@ -26,7 +26,7 @@ pub struct Accepted {
 pub struct Passed {
     pub stream: Stream,
     pub peer: Option<SocketAddr>,
-    /// PROXY protocol header and its bytes.
+    /// With its bytes.
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
     pub local: Rc<Address>,
     pub listener: usize,
@@ -39,7 +39,7 @@ impl Mails {
     }
     pub fn begin(&self, plan: &Rc<Arc<MailPlan>>, accepted: Accepted) {
         let Accepted { fd, peer, local, listener, number } = accepted;
-        let session = MailSession::new(Facts { plan: plan.clone(), listener, number, peer, local });
+        let session = MailSession::new(SessionFacts { plan: plan.clone(), listener, number, peer, local });
         match Stream::accepted(fd, peer.is_some()) {
             Ok(stream) => self.start(session, stream),
             Err(e) => session.note(Level::Alert, format_args!("epoll_ctl() failed {}", observe::os(&e))),
@@ -48,7 +48,7 @@ impl Mails {
     /// Resumes a session that another listener passed.
     pub fn resume(&self, plan: &Rc<Arc<MailPlan>>, passed: Passed) {
         let Passed { stream, peer, proxy, local, listener, number } = passed;
-        let mut session = MailSession::new(Facts { plan: plan.clone(), listener, number, peer, local });
+        let mut session = MailSession::new(SessionFacts { plan: plan.clone(), listener, number, peer, local });
         (session.proxy, session.tls) = (proxy, stream.facts());
         self.start(session, stream);
     }

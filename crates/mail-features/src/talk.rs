@@ -4,7 +4,7 @@
 use crate::engine::{Closed, send, timed_out};
 use crate::handshake;
 use crate::login::{failed, shown};
-use crate::plan::{AuthFault, PassEnd, Passing, Verdict};
+use crate::plan::{AuthFault, AuthResult, PassEnd, Passing};
 use crate::protocol::{Dialogue, MailProtocol, Next, Reply, Starttls, Step, Talk, Then};
 use crate::session::MailSession;
 use base::clock::Instant;
@@ -107,7 +107,7 @@ async fn authenticate(
     let internal_error = server.protocol.internal_error().as_bytes();
     loop {
         match server.authenticator.ask(s).await {
-            Ok(Verdict::Refused { refusal, wait }) => {
+            Ok(AuthResult::Refused { refusal, wait }) => {
                 s.log(Level::Info, format_args!("client login failed: \"{}\"", shown(&refusal.message)));
                 let answer = dialogue.refused(&refusal);
                 if !wait.is_zero() {
@@ -116,12 +116,12 @@ async fn authenticate(
                 send(s, stream, &answer).await?;
                 return if wait.is_zero() { Err(Closed) } else { Ok(()) };
             }
-            Ok(Verdict::AskAgain { wait, user, password }) => {
+            Ok(AuthResult::AskAgain { wait, user, password }) => {
                 s.login.user = user.unwrap_or(std::mem::take(&mut s.login.user));
                 s.login.password = password.or(s.login.password.take());
                 sleep(wait.min(WAIT_MAX)).await;
             }
-            Ok(Verdict::Pass { to, name, user, password, authority }) => {
+            Ok(AuthResult::Pass { to, name, user, password, authority }) => {
                 s.login.user = user.unwrap_or(std::mem::take(&mut s.login.user));
                 // A digest cannot be used as a password.
                 let own = s.login.password.take().filter(|_| !s.login.method.is_digest());

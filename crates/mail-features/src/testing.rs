@@ -46,7 +46,7 @@ pub fn run(dialogue: &mut dyn Dialogue, login: &mut Login, starttls: Starttls, p
     out
 }
 
-/// Checks that input has equal results at once, cut at every place, and byte by byte.
+/// At once, cut at every place, and byte by byte.
 pub fn at_every_cut(make: &dyn Fn() -> Box<dyn Dialogue>, starttls: Starttls, input: &[u8]) -> String {
     let once = |pieces: &[&[u8]]| {
         let mut login = Login { salt: b"<1.2@host>".to_vec(), ..Login::default() };

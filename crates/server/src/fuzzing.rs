@@ -122,7 +122,6 @@ fn lay_out() -> std::io::Result<Site> {
     let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
     let config = reading.config.expect("a configuration");
     let plan = config.http.expect("an http block");
-    // Answers are seen at all.
     assert_eq!(ask(&plan, b"files/b.txt", b""), (200, b"b".to_vec()));
     Ok(Site { dir, html, plan })
 }

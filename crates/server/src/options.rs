@@ -10,7 +10,6 @@ use observe::LogFiles;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Command line options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     pub help: bool,
@@ -28,7 +27,7 @@ pub struct Options {
     pub globals: Vec<u8>,
 }
 
-/// Runs a command line without a subcommand; returns the exit code.
+/// Returns the exit code.
 pub fn main(arguments: &[OsString]) -> i32 {
     let options = match parse(&arguments[1.min(arguments.len())..]) {
         Ok(options) => options,
@@ -77,7 +76,6 @@ fn without_configuration(invocation: &Invocation) -> i32 {
     1
 }
 
-/// Parses the options. The error is the message to print.
 pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
     use lexopt::Arg::{Long, Short, Value};
     let mut options = Options::default();
@@ -116,7 +114,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
 }
 
 impl Options {
-    /// Returns the absolute paths of the invocation: options, completed by defaults.
+    /// Options, completed by defaults.
     pub fn invocation(&self) -> Invocation {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         let prefix = self.prefix.as_deref().map(absolute);

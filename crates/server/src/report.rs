@@ -11,7 +11,6 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Verbosity.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     explain: bool,
@@ -44,7 +43,6 @@ fn print(complaint: &Complaint, files: &Files, style: Style) {
     }
 }
 
-/// Prints and logs the warnings of a valid configuration.
 pub fn print_warnings(reading: &Reading, style: Style) {
     if let Ok(config) = &reading.config {
         for complaint in &reading.warnings {
@@ -100,7 +98,7 @@ pub fn first_line(failure: &Failure) -> String {
         .map_or_else(|| "for no reason given".into(), |c| words(c, &failure.files))
 }
 
-/// Returns messages as JSON; `shown` formats file names.
+/// `shown` formats file names.
 pub fn json(complaints: &[Complaint], files: &Files, shown: impl Fn(&Path) -> String) -> Value {
     let one = |complaint: &Complaint| {
         let level = if complaint.level == Level::Emerg { "emerg" } else { "warn" };
@@ -120,7 +118,6 @@ pub fn json(complaints: &[Complaint], files: &Files, shown: impl Fn(&Path) -> St
     complaints.iter().map(one).collect()
 }
 
-/// `-T`: prints every file once.
 pub fn dump(files: &Files) {
     let mut out = std::io::stdout().lock();
     for file in files.all.iter().filter(|file| file.path.as_os_str() != GLOBALS) {
@@ -133,7 +130,6 @@ pub fn dump(files: &Files) {
 /// Action of `bug!` besides logging: 0 none, 1 stop, 2 abort.
 static DEBUG_POINTS: AtomicU8 = AtomicU8::new(0);
 
-/// Sets the action from `debug_points`.
 pub fn debug_points(points: Option<DebugPoints>) {
     let code = match points {
         None => 0,
@@ -143,7 +139,6 @@ pub fn debug_points(points: Option<DebugPoints>) {
     DEBUG_POINTS.store(code, Ordering::Relaxed);
 }
 
-/// Executes the action.
 pub fn debug_point() {
     match DEBUG_POINTS.load(Ordering::Relaxed) {
         1 => {

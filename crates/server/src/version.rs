@@ -5,7 +5,6 @@ use crate::voice;
 use conf_schema::{Schema, vocabulary};
 use std::collections::BTreeMap;
 
-/// nginx version of the supported configuration language.
 pub const NGINX: &str = "nginx/1.31.4";
 
 /// Prints `-v`. Under the name `nginx`, the first line is nginx's version, for scripts.
@@ -15,7 +14,7 @@ pub fn short() -> String {
     if voice::is_nginx() { theirs + ours } else { ours.to_string() + &theirs }
 }
 
-/// Prints `-V`.
+/// `-V`
 pub fn long(schema: &Schema) -> String {
     let mut out = short();
     // Tools derive the TLS features from OpenSSL's version. The defaults of 3.0 match.
@@ -60,7 +59,7 @@ pub fn arguments(schema: &Schema) -> Vec<String> {
     out
 }
 
-/// Modules that are off by default in nginx.
+/// By default in nginx.
 const OPTIONAL: &[(&str, &str)] = &[
     ("http_ssl_module", "ngx_http_ssl_module"),
     ("http_v2_module", "ngx_http_v2_module"),
@@ -91,7 +90,7 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("stream_geoip_module", "ngx_stream_geoip_module"),
 ];
 
-/// Modules that are on by default in nginx.
+/// By default in nginx.
 const DEFAULT: &[(&str, &str)] = &[
     ("http_charset_module", "ngx_http_charset_filter_module"),
     ("http_gzip_module", "ngx_http_gzip_filter_module"),

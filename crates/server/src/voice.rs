@@ -7,13 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Error log of the main context.
 static LOG: ArcSwapOption<ErrorLog> = ArcSwapOption::const_empty();
 
 /// Copies severe messages to the standard error stream (nginx: `ngx_use_stderr`).
 static TERMINAL: AtomicBool = AtomicBool::new(true);
 
-/// The program was started under nginx's name.
 static AS_NGINX: AtomicBool = AtomicBool::new(false);
 
 /// Records the program's name. As `nginx` it prints nginx's messages, for scripts.
@@ -22,22 +20,19 @@ pub fn started_as(program: &std::ffi::OsStr) {
     AS_NGINX.store(is_nginx, Ordering::Relaxed);
 }
 
-/// Tells whether the program was started under nginx's name.
 pub fn is_nginx() -> bool {
     AS_NGINX.load(Ordering::Relaxed)
 }
 
-/// Returns the name for terminal messages and process titles.
+/// For terminal messages and process titles.
 pub fn name() -> &'static str {
     if is_nginx() { "nginx" } else { "tidegate" }
 }
 
-/// Sets the process's error log.
 pub fn set_log(log: Arc<ErrorLog>) {
     LOG.store(Some(log));
 }
 
-/// Stops output to the terminal; only the error log remains.
 pub fn leave_terminal() {
     TERMINAL.store(false, Ordering::Relaxed);
 }

@@ -112,7 +112,7 @@ fn unknown_tokens_belong_to_the_configuration() {
     running.quit();
 }
 
-/// Configures a site with one certificate for 127.0.0.1.
+/// For 127.0.0.1.
 fn one_certificate(authority: u16, http: u16, tls: u16, state: &str) -> String {
     format!(
         "http {{ resolver 127.0.0.1:1;

@@ -10,10 +10,8 @@ use std::sync::{Arc, Mutex};
 use support::pebble::{Authority, Names};
 use support::{Site, free_port, text, wait};
 
-/// A responder whose answers `openssl ocsp` makes.
 struct Responder {
     port: u16,
-    /// Serial numbers that were asked about.
     asked: Arc<Mutex<Vec<String>>>,
     revokes: Arc<AtomicBool>,
 }

@@ -46,7 +46,6 @@ fn address(origin: &Origin) -> String {
     format!("127.0.0.1:{}", origin.port)
 }
 
-/// A configuration with an object of every kind.
 fn everything(port: u16, stream_port: u16, origin: &str, more: &str) -> Site {
     let conf = format!(
         "http {{
@@ -460,7 +459,6 @@ fn pairs_are_added_changed_and_removed() {
     site.assert_no_alerts();
 }
 
-/// The `ETag` of a list of servers.
 fn generation_of(port: u16, path: &str) -> String {
     let head = format!("GET /api{path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let (_, head) = Client::connect(port).and_then(|mut c| c.ask_for_head(&head)).expect("an answer");
@@ -561,7 +559,6 @@ fn with_state(port: u16, main: &str) -> Site {
     Site::new(main, &conf)
 }
 
-/// Kills the worker process and waits for another one.
 fn crash(site: &Site, running: &Running<'_>) {
     let old = running.worker();
     signal(old, "KILL");
@@ -717,7 +714,6 @@ fn synchronizing_servers_loses_no_request() {
     site.assert_no_alerts();
 }
 
-/// The exporter of Debian's package.
 fn exporter(arguments: &[String]) -> Option<std::process::Child> {
     let program = std::env::var("TIDEGATE_TEST_NGINX_EXPORTER").unwrap_or_else(|_| "prometheus-nginx-exporter".into());
     let child = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn();

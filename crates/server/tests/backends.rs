@@ -23,7 +23,6 @@ fn serve_with<'a>(site: &'a Site, port: u16, upstream: &str, locations: &str) ->
     running
 }
 
-/// All results of one request.
 fn ask(port: u16, request: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
@@ -37,7 +36,6 @@ fn get(port: u16, path: &str) -> String {
     ask(port, &format!("GET {path} HTTP/1.0\r\nHost: x\r\n\r\n"))
 }
 
-/// The status, and what stands behind the head.
 fn short(answer: &str) -> String {
     let status = answer.get(9..12).unwrap_or("none");
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
@@ -63,7 +61,6 @@ fn fastcgi_request(buf: &[u8]) -> Option<usize> {
     }
 }
 
-/// The parameters of a FastCGI request, and its body.
 fn fastcgi_content(request: &[u8]) -> (Vec<(String, String)>, Vec<u8>) {
     let (mut params, mut body, mut at) = (Vec::new(), Vec::new(), 0);
     while at < request.len() {
@@ -150,7 +147,6 @@ fn what_a_fastcgi_program_is_told() {
 
 type Act = fn(&mut Talk<'_>);
 
-/// Ignores a result.
 fn done<T>(_: T) {}
 
 /// Runs every script of a protocol: by its name, the answer that a client gets.
@@ -343,10 +339,8 @@ fn memcached_servers_that_misbehave() {
     scripts(rows, "set $memcached_key key;", "memcached");
 }
 
-/// An HTTP/2 server of a test.
 struct H2 {
     server: wire_h2::Server,
-    /// Streams whose heads have arrived.
     asked: Vec<u32>,
 }
 

@@ -24,7 +24,6 @@ const SLOWNESS: u64 = if cfg!(debug_assertions) { 8 } else { 1 };
 /// Memory that a thread needs once, for buffers and tables.
 const WARM_KB: u64 = 4096;
 
-/// Measuring is for one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Volume of an attack: complete with TIDEGATE_BOUNDS=full, otherwise a part.
@@ -32,7 +31,6 @@ fn amount(full: usize) -> usize {
     if std::env::var("TIDEGATE_BOUNDS").is_ok_and(|said| said == "full") { full } else { full / 16 }
 }
 
-/// Maximum cost of an attack.
 struct Bound {
     /// Protocol, who attacks, and how.
     name: &'static str,
@@ -101,14 +99,12 @@ fn pour(stream: &mut TcpStream, bytes: &[u8]) -> u64 {
     at as u64
 }
 
-/// HTTP/2 connections after the preface.
 fn http2(port: u16) -> http2::Client {
     let client = http2::Client::connect(port);
     client.stream.set_write_timeout(Some(STALL)).expect("a time-out");
     client
 }
 
-/// The server that all rows about clients attack.
 fn conf(port: u16, more: &str) -> String {
     format!(
         "http {{ access_log off; server {{ listen 127.0.0.1:{port}; http2 on; client_max_body_size 0;
@@ -169,7 +165,6 @@ trait QuitNow {
     fn quit_now(self);
 }
 impl QuitNow for Running<'_> {
-    /// TERM closes the remaining connections.
     fn quit_now(self) {
         self.signal("TERM");
         let site = self.site;

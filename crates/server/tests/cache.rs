@@ -107,7 +107,6 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// Small and large, in memory and not, of one piece and of many.
 const LENGTHS: [usize; 6] = [0, 10, 5000, 60_000, 70_000, 400_000];
 
 #[test]

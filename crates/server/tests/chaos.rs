@@ -95,7 +95,6 @@ fn act(mut talk: Talk<'_>, seed: u64) {
     }
 }
 
-/// Results of the requests.
 #[derive(Default)]
 struct Tally {
     right: AtomicUsize,

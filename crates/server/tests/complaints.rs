@@ -10,7 +10,6 @@ fn explained(http: &str) -> (bool, String) {
     (output.status.success(), text(&output.stderr))
 }
 
-/// The words, the line that the caret stands under, and the carets.
 fn caret(words: &str) -> String {
     let lines: Vec<&str> = words.lines().collect();
     let at = lines.iter().position(|line| line.contains(" | ") && line.trim_end().ends_with('^')).unwrap_or_default();

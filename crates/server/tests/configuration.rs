@@ -41,7 +41,6 @@ fn the_configuration_is_shown_with_its_places() {
     let all = get(port, "/1/config/files");
     assert_eq!(all["files"], json!({"nginx.conf": text, "more/env.conf": "env\n  SOME;\n"}));
     assert_eq!(get(port, "/1/config/generations")[0]["by"], json!("start"));
-    // The answer can be sent.
     let said = post(port, CONFIG, &all.to_string());
     assert_eq!(said.generation(), 2);
     assert_eq!(site.read("conf/nginx.conf"), text, "files on the disk are the same, and stay where they are");
@@ -429,7 +428,6 @@ fn clients_of_every_kind_are_bounded() {
     });
     assert_eq!(post(port, "/1/config?dry_run", &text).status, 200);
     assert!(matches!(started.join().expect("the client"), Ok(408) | Err(_)));
-    // Huge: announced, and not.
     let large = "#".repeat(70_000);
     let said = try_ask(port, "POST", CONFIG, "", &large);
     assert!(said.is_err() || said.is_ok_and(|said| said.status == 413), "announced");
@@ -437,7 +435,6 @@ fn clients_of_every_kind_are_bounded() {
     let mut client = Client::connect(port).expect("connects");
     let answer = client.ask(&format!("{}{chunks}0\r\n\r\n", head("Transfer-Encoding: chunked")));
     assert!(answer.is_err() || answer.is_ok_and(|(status, _)| status == 413), "in chunks");
-    // Malformed.
     for (body, want) in [
         ("", (400, "ConfigFormatError")),
         ("{", (415, "JsonError")),

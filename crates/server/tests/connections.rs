@@ -36,7 +36,7 @@ fn a_rewritten_uri_below_an_alias_is_an_error_of_its_request_alone() {
     for uri in ["static/v1/a.js", "static/v1/", "plain/v1/a.js", "plain/v1/"] {
         let mut stream = connect(port);
         write!(stream, "GET /{uri} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("sent");
-        // As in nginx, which says so with an alert.
+        // As in nginx, with an alert.
         assert_eq!(answer(&mut stream).0, 500, "{uri}: {}", site.log());
         assert_eq!(get(port), Ok((200, "here".into())), "{uri}");
     }

@@ -10,7 +10,6 @@ use support::client::Client;
 use support::origin::{Origin, ok};
 use support::{Site, free_port, text, wait};
 
-/// Status, head and body of a response.
 type Response = (u16, String, String);
 
 fn send(port: u16, method: &str, path: &str, fields: &str, body: &str) -> Response {
@@ -394,7 +393,6 @@ fn nothing_enters_the_page_unescaped() {
     running.quit();
 }
 
-/// Reads the next event of a stream.
 fn event(stream: &mut BufReader<TcpStream>) -> Option<Value> {
     let mut line = String::new();
     loop {
@@ -437,7 +435,6 @@ fn streams_tell_changes_and_end_with_their_configuration() {
     let order: Vec<&str> = first["order"].as_array().expect("names").iter().filter_map(Value::as_str).collect();
     assert!(order.starts_with(&["overview", "servers", "upstreams"]), "{order:?}");
     assert!(order.iter().all(|id| first["sections"][id].is_string()), "{first}");
-    // The second event adds rates.
     event(&mut stream).expect("an event");
     get(front, "/none");
     // Later events have the sections that changed.

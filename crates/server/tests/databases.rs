@@ -30,7 +30,6 @@ fn ask(port: u16, sql: &str) -> Result<String, String> {
     }
 }
 
-/// A session that stays.
 struct Session {
     child: Child,
     input: ChildStdin,

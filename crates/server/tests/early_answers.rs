@@ -15,7 +15,6 @@ struct Servers {
     site: Site,
     plain: u16,
     secure: u16,
-    /// Answers without having read the body.
     _early: Origin,
     /// Reads bodies, and knows an empty repository that may be pushed to.
     _git: Origin,

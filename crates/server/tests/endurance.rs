@@ -20,7 +20,6 @@ use support::{Site, alive, children, descriptors, free_port, http3, resident_kb,
 use wire_h2::PREFACE;
 use wire_h2::hpack::{Decoder, Encoder};
 
-/// Requests on one connection.
 const REQUESTS: u32 = 5;
 /// Descriptors that a process may have more than in the beginning: of connections that are about to end.
 const MORE_DESCRIPTORS: usize = 24;
@@ -30,7 +29,6 @@ fn env(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Result of one connection.
 #[derive(Debug, Default)]
 struct Outcome {
     answered: usize,
@@ -308,7 +306,7 @@ fn processes(master: u32) -> Vec<(usize, u64)> {
     all.into_iter().map(|pid| (descriptors(pid), resident_kb(pid))).collect()
 }
 
-/// Number of seccomp filters of a process (Linux 5.9).
+/// Linux 5.9.
 fn filters(pid: u32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().find(|line| line.starts_with("Seccomp_filters")).unwrap_or_default().to_string()

@@ -38,7 +38,6 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Tests the configuration, starts it and sends requests.
 fn serves(name: &str, requests: &[(&str, &str, &str)]) {
     let (site, port) = copied(name);
     let tested = site.run(&["-t", "-c", "nginx.conf"]);

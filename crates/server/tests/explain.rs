@@ -105,7 +105,7 @@ fn explain(site: &Site, arguments: &[String]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Returns the complete response on a new connection.
+/// Opens a new connection.
 fn send(port: u16, request: &str) -> String {
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connects");
     stream.write_all(request.as_bytes()).expect("sent");

@@ -14,7 +14,6 @@ use support::{Site, free_port, text, wait};
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Head and body of a path.
 fn page(port: u16, path: &str, fields: &str) -> (u16, String, String) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}\r\n");
     Client::connect(port).and_then(|mut client| client.ask_for_all(&request)).expect("an answer")
@@ -24,7 +23,6 @@ fn get(port: u16, path: &str) -> u16 {
     page(port, path, "").0
 }
 
-/// A site with an object of every kind. Metrics and API are at `watch`, which is not counted.
 fn everything(port: u16, watch: u16, stream: u16, origin: &Origin, more: &str) -> Site {
     let origin = format!("127.0.0.1:{}", origin.port);
     let conf = format!(
@@ -62,7 +60,6 @@ fn everything(port: u16, watch: u16, stream: u16, origin: &Origin, more: &str) -
     site
 }
 
-/// Sends requests so that every kind of object has counts.
 fn visit(port: u16, stream: u16) {
     for (path, want) in [
         ("/", 200),
@@ -162,7 +159,7 @@ fn pythons_parser_reads_the_page() {
     assert!(found == Some(families) && exemplars >= Some(2), "{read}");
 }
 
-/// Samples of text for Prometheus by name and labels, and the kinds of families.
+/// By name and labels; also returns the kinds of families.
 fn samples(page: &str, prefix: &str) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
     let (mut all, mut kinds) = (BTreeMap::new(), BTreeMap::new());
     for line in page.lines().filter(|line| !line.is_empty()) {
@@ -185,12 +182,11 @@ fn samples(page: &str, prefix: &str) -> (BTreeMap<String, String>, BTreeMap<Stri
             }
             None => name.to_string(),
         };
-        assert_eq!(all.insert(name.clone(), value.to_string()), None, "{name} stands there twice");
+        assert_eq!(all.insert(name.clone(), value.to_string()), None, "{name} is repeated");
     }
     (all, kinds)
 }
 
-/// A page of a server that closes.
 fn read_all(port: u16) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;

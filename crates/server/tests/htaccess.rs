@@ -9,14 +9,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::{Site, free_port, text, wait};
 
-/// Files of a directory, and requests: `METHOD target [field ...]`.
 struct Case {
     name: &'static str,
     files: &'static [(&'static str, &'static str)],
     requests: &'static [&'static str],
 }
 
-/// Files of every case.
 const FILES: &[(&str, &str)] = &[
     ("index.php", SCRIPT),
     ("other.php", SCRIPT),
@@ -32,7 +30,6 @@ const FILES: &[(&str, &str)] = &[
 
 const SCRIPT: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\nscript=%s info=%s query=%s' \"$SCRIPT_NAME\" \"$PATH_INFO\" \"$QUERY_STRING\"\n";
 
-/// Asked of every case.
 const COMMON: &[&str] = &[
     "GET /",
     "GET /?a=b",

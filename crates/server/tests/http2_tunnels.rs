@@ -10,7 +10,6 @@ const CONNECT_ERROR: u32 = 10;
 const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 const PRIORITY_UPDATE: u8 = 16;
 
-/// An extended CONNECT.
 fn websocket(client: &mut Client, stream: u32, path: &str, protocol: &str) {
     let mut block = Vec::new();
     client.encoder.begin(&mut block);
@@ -105,7 +104,6 @@ fn a_websocket_is_a_stream_to_the_client_and_an_upgrade_to_the_server() {
     assert_eq!((value(":status"), value("x-a")), (Some("200"), Some("b")));
     assert_eq!((value("upgrade"), value("connection"), value("sec-websocket-accept")), (None, None, None));
     assert_eq!(next(&mut client, 1).2, b"first");
-    // Both ways, beside another stream.
     client.send(&frame(DATA, 0, 1, b"hello"));
     assert_eq!(next(&mut client, 1).2, b"hello");
     client.ask(3, "/plain");

@@ -8,7 +8,6 @@ use std::thread;
 use support::client::Client;
 use support::{Site, free_port};
 
-/// An origin over QUIC, and a proxy in front of it.
 struct Pair {
     origin: Site,
     front: Site,

@@ -187,7 +187,6 @@ fn forms(key: &KeyPair) -> Vec<Vec<u8>> {
     forms
 }
 
-/// Octets of a page.
 const PAGE: u64 = 4096;
 
 /// Searches all memory of a process. `None`: it may not be read.

@@ -14,7 +14,6 @@ use support::{Site, free_port, text, wait};
 struct Browser {
     port: u16,
     cookies: HashMap<String, String>,
-    /// Further fields of requests, each with its line end.
     fields: String,
 }
 

@@ -163,7 +163,6 @@ fn authentication_servers_that_do_not_do_their_part() {
             "port" => "Auth-Status: OK\r\nAuth-Server: 127.0.0.1\r\nAuth-Port: 99999\r\n\r\n".into(),
             "password" => pass_to(dead, ""),
             "dead" => pass_to(dead, "Auth-Pass: x\r\n"),
-            // It never answers.
             "slow" => loop {
                 std::thread::park();
             },
@@ -196,7 +195,6 @@ fn authentication_servers_that_do_not_do_their_part() {
     }
     running.quit();
     site.assert_no_alerts();
-    // A closed port.
     let (site, ports) = self::site(free_port(), "");
     let running = site.start();
     for (protocol, want) in INTERNAL {
@@ -303,7 +301,6 @@ fn clients_that_drip_flood_and_never_end() {
     let (auth, _) = auth(move |_| pass_to(imap, ""));
     let (site, ports) = site(auth, "max_errors 3; imap_client_buffer 1k;");
     let running = site.start();
-    // In single bytes.
     let mut client = Client::greeted(ports.imap);
     for byte in b"a1 LOGIN {4}\r\nuser \"secret\"\r\n" {
         client.send([*byte]);

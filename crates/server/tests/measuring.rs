@@ -217,7 +217,6 @@ fn a_lab_that_is_killed_leaves_no_server() {
     until("the servers end with it", || gone(&started));
 }
 
-/// A server of a test, which ends with it.
 struct Serving(Child);
 
 impl Drop for Serving {
@@ -251,7 +250,6 @@ fn server(program: &str, folder: &Path, http: &str) -> (Serving, u16) {
     (child, port)
 }
 
-/// Tidegate, and nginx if installed, each with an empty directory.
 fn servers(name: &str) -> Vec<(&'static str, PathBuf)> {
     let mut out = Vec::new();
     for program in [env!("CARGO_BIN_EXE_tidegate"), "/usr/sbin/nginx"] {

@@ -26,7 +26,6 @@ fn samples(port: u16) -> Samples {
         .collect()
 }
 
-/// The sum of a metric over its labels.
 fn sum(all: &Samples, name: &str) -> u64 {
     let is_it = |known: &str| known.split('{').next() == Some(name);
     assert!(all.keys().any(|known| is_it(known)), "there is no {name}: {all:#?}");
@@ -125,7 +124,6 @@ fn every_request_is_answered_or_discarded() {
         let all = samples(port);
         let busy = sum(&all, "tidegate_connections_reading") + sum(&all, "tidegate_connections_writing");
         let active = sum(&all, "tidegate_connections_active");
-        // The request for the page.
         if busy == 1 && active == 1 { Ok(all) } else { Err(format!("{active} active, {busy} busy")) }
     });
     let requests = sum(&all, "tidegate_http_requests_total");
@@ -152,7 +150,6 @@ fn every_request_is_answered_or_discarded() {
         assert!(bytes > 0);
         assert_eq!(of(&all, &format!("tidegate_server_zone_{kind}_bytes_total{zone}")), bytes, "{kind}");
     }
-    // All tasks have ended.
     let tasks = |all: &Samples| sum(all, "tidegate_tasks_started_total");
     assert!(tasks(&all) > tasks(&before) + 20);
     assert!(sum(&all, "tidegate_tasks_active") < sum(&before, "tidegate_tasks_active") + 10, "{all:#?}");

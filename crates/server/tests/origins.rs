@@ -14,7 +14,6 @@ use std::time::Duration;
 use support::origin::{Origin, Talk, ok};
 use support::{Site, alive, children, free_port, resident_kb, signal, wait};
 
-/// Result for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     Whole(u16, String),
@@ -164,7 +163,6 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// The server under test: Tidegate or the oracle.
 struct Server {
     child: Child,
 }

@@ -20,7 +20,6 @@ const MAIN: &str = "load_module modules/ngx_otel_module.so; daemon off; worker_p
 /// Exports spans at once.
 const SOON: &str = "interval 1ms;";
 
-/// A configuration with an exporter and one server.
 fn conf(port: u16, endpoint: &str, exporter: &str, http: &str, server: &str) -> String {
     format!(
         "http {{ access_log off; otel_exporter {{ endpoint {endpoint}; {exporter} }} otel_trace on; {http}

@@ -26,7 +26,7 @@ fn what_follows_an_answer_that_is_written_in_parts_is_answered() {
         for cut in [next.len(), 5] {
             let mut client = TcpStream::connect(("127.0.0.1", port)).expect("connected");
             client.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
-            // Read once, so that the file is in memory.
+            // The first read brings the file into memory.
             let large = "GET /large HTTP/1.1\r\nHost: a\r\n\r\n";
             client.write_all(format!("{large}{}", &next[..cut]).as_bytes()).expect("written");
             let mut got = vec![0; 60_000];

@@ -33,7 +33,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A recipe with addresses, folders and files of the test in place of the written ones.
+/// With the test's addresses, folders and files in place of the written ones.
 struct Recipe {
     site: Site,
     text: String,
@@ -46,13 +46,12 @@ impl Recipe {
         std::fs::copy(root().join("packaging/mime.types"), site.path("conf/mime.types")).expect("types");
         Recipe { site, text }
     }
-    /// Replaces a text that the recipe has.
     fn with(mut self, from: &str, to: &str) -> Recipe {
         assert!(self.text.contains(from), "{from} is not in the recipe");
         self.text = self.text.replace(from, to);
         self
     }
-    /// Lets the servers of a port listen on a free one of this machine.
+    /// Replaces the port by a free one.
     fn listen(mut self, port: u16) -> (Recipe, u16) {
         let free = free_port();
         let mut found = false;
@@ -73,12 +72,12 @@ impl Recipe {
         std::fs::write(path, text).expect("written");
         self
     }
-    /// Writes the folder of the site in place of the recipe's.
+    /// Replaces a folder by the site's.
     fn folder(self, from: &str) -> Recipe {
         let to = self.site.dir.display().to_string();
         self.with(from, &to)
     }
-    /// A certificate where the recipe has one of a host.
+    /// Replaces the certificate of a host.
     fn certificate(self, host: &str) -> Recipe {
         let key = rcgen::KeyPair::generate().expect("a key");
         let certificate = rcgen::CertificateParams::new(vec![host.to_string()]).expect("parameters");
@@ -161,7 +160,7 @@ fn static_site() {
     end(running);
 }
 
-/// A program that is ended with the test.
+/// Killed on drop.
 struct Program(Child);
 
 impl Drop for Program {

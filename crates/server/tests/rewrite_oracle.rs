@@ -15,7 +15,7 @@ const NGINX: &str = "/usr/sbin/nginx";
 /// Configurations of one seed, each in its own server.
 const SERVERS: usize = 40;
 
-/// Numbers that look random and are the same every time (xorshift64*).
+/// Deterministic (xorshift64*).
 struct Dice(u64);
 
 impl Dice {

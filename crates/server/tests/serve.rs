@@ -14,7 +14,7 @@ struct Served {
 }
 
 impl Served {
-    /// Starts it and reads where it serves.
+    /// Returns the address that it prints.
     fn start(site: &Site, arguments: &[&str]) -> Served {
         let mut child = Command::new(BINARY)
             .arg("serve")
@@ -38,7 +38,7 @@ impl Served {
         let mut client = Client::connect(self.port).expect("connected");
         client.ask(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).expect("answered")
     }
-    /// Ctrl-C; what else it printed.
+    /// Sends SIGINT; returns exit code and output.
     fn stop(mut self) -> (Option<i32>, String, String) {
         signal(self.child.id(), "INT");
         let (mut out, mut errors) = (String::new(), String::new());

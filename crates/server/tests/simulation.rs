@@ -214,7 +214,6 @@ fn quit_leaves_kept_connections_keepalive_min_timeout_and_requests_worker_shutdo
     assert!(sim.has_ended());
 }
 
-/// Expected answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     /// The configuration's own words, for this listener.

@@ -13,7 +13,6 @@ use wire_h2::hpack::Encoder;
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
 const PLANS: usize = 4;
-/// Body of requests.
 const BODY: &[u8] = &[b'x'; 5000];
 
 /// Two listeners; every plan has them in another order.
@@ -34,7 +33,6 @@ enum Wanted {
     Refused,
 }
 
-/// A stream of a client.
 #[derive(Debug)]
 struct Stream {
     wanted: Wanted,

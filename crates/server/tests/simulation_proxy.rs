@@ -53,7 +53,6 @@ fn plan(number: usize) -> Serving {
     )
 }
 
-/// A request and its fate.
 #[derive(Clone, Debug)]
 struct Asked {
     id: usize,
@@ -193,7 +192,6 @@ impl Client {
     }
 }
 
-/// A connection at a server.
 struct Served {
     stream: UnixStream,
     input: Vec<u8>,

@@ -372,7 +372,7 @@ fn plan(number: usize) -> Serving {
     logging("steps.log", "$arg_n $status", &servers.concat())
 }
 
-/// A course: its clients by name.
+/// By name.
 const COURSES: &[&str] = &[
     "words",
     "static",
@@ -438,9 +438,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("a list").count()
 }
 
-/// Result of a course.
 struct Outcome {
-    /// Steps that it has made.
     steps: u64,
     /// Requests and number of responses of the client and of its neighbour.
     client: (usize, usize),

@@ -120,7 +120,6 @@ fn large_bodies_pass_both_ways_whatever_their_pieces() {
 #[test]
 fn another_server_is_asked_and_the_log_tells_of_both() {
     let (good, port, single) = (server(named("good")), free_port(), free_port());
-    // A closed port.
     let dead = free_port();
     let site = Site::new(
         "daemon off;",
@@ -139,7 +138,7 @@ fn another_server_is_asked_and_the_log_tells_of_both() {
     let line = format!("200 127.0.0.1:{dead}, 127.0.0.1:{good} 0, 4 TCP 4\n");
     wait("a line", || (site.read("logs/s.log") == line).then_some(()).ok_or_else(|| site.read("logs/s.log")));
     site.wait_for_log("upstream server temporarily disabled while connecting to upstream", 1);
-    // It is aside now, so that the other one answers even where no second one is asked.
+    // The failed server is excluded now, so that a group without a retry uses the other one.
     assert_eq!(read_some(&mut connect(single), 4), "good");
     running.quit();
     site.assert_no_alerts();
@@ -397,7 +396,7 @@ fn a_datagram_for_a_closed_port_costs_no_thread() {
     let mut http = connect(web);
     http.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("sent");
     assert!(read_all(&mut http).ends_with("here"));
-    // The session is not at its end: once the server is back, it is heard.
+    // The session continues: once the server is back, its datagrams pass.
     let server = UdpSocket::bind(("127.0.0.1", closed)).expect("bind");
     server.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     client.send_to(b"and now?", ("127.0.0.1", datagrams)).expect("sent");

@@ -30,7 +30,6 @@ impl Authority {
         let pem = params.clone().self_signed(&key).expect("signed").pem();
         Authority { params, key, pem }
     }
-    /// A certificate and its key.
     fn issue(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(vec![name.to_string()]).expect("a name");
@@ -129,7 +128,7 @@ fn names_choose_servers_and_their_certificates() {
         client.get("no.example", "no.example", "/").expect_err("rejected"),
         "error:0A000458:SSL routines::tlsv1 unrecognized name:SSL alert number 112"
     );
-    // The variable names a file that is not there.
+    // The variable names a missing file.
     assert_eq!(
         client.get("y.b.example", "y.b.example", "/").expect_err("no certificate"),
         "error:0A000438:SSL routines::tlsv1 alert internal error:SSL alert number 80"
@@ -225,7 +224,7 @@ fn clients_are_asked_for_certificates() {
     starts(user.get("on.example", "on.example", "/"), "HTTP/1.1 200", "SUCCESS CN=user");
     starts(nobody.get("on.example", "on.example", "/"), "HTTP/1.1 400", "No required SSL certificate was sent");
     starts(stranger.get("on.example", "on.example", "/"), "HTTP/1.1 400", "The SSL certificate error");
-    // Who got in by another door does not go through this one.
+    // A session of another server's rules gets 421.
     starts(user.get("a.example", "on.example", "/"), "HTTP/1.1 421", "Misdirected");
     starts(user.get("on.example", "a.example", "/"), "HTTP/1.1 200", "open");
     // A name that chooses nothing in the handshake is the default server's; its own rules still hold for the request.

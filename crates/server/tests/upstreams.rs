@@ -29,7 +29,7 @@ fn ask(port: u16, path: &str) -> (u16, String) {
     Client::connect(port).and_then(|mut c| c.ask(&request)).unwrap_or_else(|e| (0, e))
 }
 
-/// Which servers answer, of so many requests.
+/// Returns the names of the answering servers.
 fn who(port: u16, path: &str, requests: usize) -> Vec<String> {
     let mut all: Vec<String> = (0..requests).map(|_| ask(port, path).1).collect();
     all.sort();

@@ -35,7 +35,7 @@ pub trait Feature: Sync {
         let _ = (own, d, cx);
         Ok(())
     }
-    /// Adds to one server; `conf` is the table's inherited, complete plan.
+    /// `conf` is the table's inherited, complete plan.
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         let _ = (conf, block);
         Ok(())
@@ -69,7 +69,7 @@ pub fn tables(features: &[&dyn Feature]) -> Vec<Table> {
     tables
 }
 
-/// Registers the variables; call before a configuration is checked.
+/// Call before a configuration is checked.
 pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
     let variables = cx.get::<Variables>();
     variables.offer(crate::variables::CORE);

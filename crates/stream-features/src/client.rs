@@ -12,7 +12,7 @@ pub enum SessionClient {
 }
 
 impl SessionClient {
-    /// Sends all bytes. A datagram is dropped if the socket is full.
+    /// A datagram is dropped if the socket is full.
     pub async fn send_all(&self, bytes: &[u8]) -> io::Result<()> {
         match self {
             SessionClient::Stream(stream) => write_out(stream, bytes).await,

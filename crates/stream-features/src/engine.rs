@@ -2,7 +2,7 @@
 //! `ngx_stream_core_run_phases`).
 
 use crate::client::SessionClient;
-use crate::plan::{End, Flow, Handler};
+use crate::plan::{ContentResult, Flow, Handler};
 use crate::session::StreamSession;
 use crate::sessions::{Host, Passed, SessionPlace};
 use crate::{first_bytes, handshake};
@@ -32,17 +32,17 @@ pub(crate) async fn serve(
             Cause::Timeout => s.log(Level::Info, format_args!("shutdown timeout")),
             Cause::Shutdown => s.note(Level::Info, format_args!("disconnected on shutdown")),
         }
-        End::Status(200)
+        ContentResult::Status(200)
     });
     match end {
-        End::Status(status) => {
+        ContentResult::Status(status) => {
             finish(&mut s, status);
             // Drops the session first: its client may start another one on another thread, which must not be counted
             // twice.
             drop(s);
             drop(client);
         }
-        End::Pass(to) => {
+        ContentResult::Pass(to) => {
             let passes = s.passes.saturating_add(1);
             drop(place);
             let SessionClient::Stream(stream) = client else { return };
@@ -92,26 +92,26 @@ fn finish(s: &mut StreamSession, status: u16) {
     }
 }
 
-/// Runs the handlers of a phase; `Some`: the session ends.
-fn phase<'h>(s: &mut StreamSession, handlers: impl Iterator<Item = &'h Arc<dyn Handler>>) -> Option<End> {
+/// `Some`: the session ends.
+fn phase<'h>(s: &mut StreamSession, handlers: impl Iterator<Item = &'h Arc<dyn Handler>>) -> Option<ContentResult> {
     for handler in handlers {
         match handler.run(s) {
             Flow::Declined => {}
             Flow::Done => return None,
-            Flow::End(status) => return Some(End::Status(status)),
+            Flow::End(status) => return Some(ContentResult::Status(status)),
         }
     }
     None
 }
 
 /// Boxes short-lived futures, which would enlarge the session's future.
-async fn phases(s: &mut StreamSession, client: &mut SessionClient) -> End {
+async fn phases(s: &mut StreamSession, client: &mut SessionClient) -> ContentResult {
     let plan = s.plan.clone();
-    let Some(listener) = plan.listeners.get(s.listener) else { return End::Status(500) };
+    let Some(listener) = plan.listeners.get(s.listener) else { return ContentResult::Status(500) };
     if let (true, SessionClient::Stream(stream)) = (listener.proxy_protocol, &*client)
         && let Err(status) = Box::pin(first_bytes::proxy_header(s, stream)).await
     {
-        return End::Status(status);
+        return ContentResult::Status(status);
     }
     let server = plan.srv(s.server);
     let handlers = server.post_accept.iter().chain(server.preaccess.iter().map(|(_, handler)| handler));
@@ -121,13 +121,13 @@ async fn phases(s: &mut StreamSession, client: &mut SessionClient) -> End {
     if let (true, SessionClient::Stream(stream)) = (listener.ssl && s.tls.is_none(), &mut *client)
         && let Err(status) = Box::pin(handshake::make(s, stream)).await
     {
-        return End::Status(status);
+        return ContentResult::Status(status);
     }
     // SNI may have selected another server.
     if !plan.srv(s.server).preread.is_empty()
         && let Err(status) = Box::pin(first_bytes::preread(s, client)).await
     {
-        return End::Status(status);
+        return ContentResult::Status(status);
     }
     let server = plan.srv(s.server);
     s.doing = "";
@@ -136,6 +136,6 @@ async fn phases(s: &mut StreamSession, client: &mut SessionClient) -> End {
     }
     match &server.content {
         Some(content) => content.run(s, client).await,
-        None => End::Status(500),
+        None => ContentResult::Status(500),
     }
 }

@@ -1,15 +1,15 @@
 //! Bodies of fuzz targets; `cargo test` runs them with a seeded generator.
 
-use crate::ssl_preread::{Read, read};
+use crate::ssl_preread::{HelloResult, read};
 
 /// Parser of a ClientHello: never panics, and later bytes do not change the result of earlier ones.
 pub fn preread_hello(data: &[u8]) {
     let whole = read(data);
-    if let Read::Hello(hello) = &whole {
+    if let HelloResult::Hello(hello) = &whole {
         assert!(hello.server_name.len() + hello.alpn.len() <= data.len());
     }
     let half = read(data.get(..data.len() / 2).unwrap_or_default());
-    if half != Read::More {
+    if half != HelloResult::More {
         assert_eq!(half, whole, "more bytes change what was decided");
     }
 }

@@ -3,7 +3,7 @@
 use crate::Template;
 use session_engine::upstreams::AreaResolver;
 
-/// Templates evaluated by every session of a group.
+/// Evaluated by every session.
 #[derive(Default)]
 pub struct Rules {
     pub key: Option<Template>,
@@ -11,7 +11,6 @@ pub struct Rules {
     pub counts: Counts,
 }
 
-/// Times of a session that balancers use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counts {
     Connect,

@@ -20,7 +20,7 @@ use std::time::Duration;
 pub type Names = session_engine::names::Names<StreamSession>;
 
 pub struct StreamPlan {
-    /// Unique per plan of a process; never 0.
+    /// Within a process; never 0.
     pub generation: u32,
     pub listeners: Vec<Listener>,
     /// Listeners by address and by datagram or stream.
@@ -33,7 +33,7 @@ pub struct StreamPlan {
     pub transparent: bool,
     /// Data of features for the whole area.
     pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
-    /// Background work, on the control thread.
+    /// On the control thread.
     pub background: Vec<Arc<dyn Background<StreamPlan>>>,
 }
 
@@ -83,7 +83,7 @@ pub struct Listener {
     pub proxy_protocol: bool,
     /// `listen ... ssl`: connections begin with a handshake.
     pub ssl: bool,
-    /// Index of the server for unknown names.
+    /// For unknown names.
     pub default_server: usize,
     pub names: Names,
 }
@@ -91,16 +91,15 @@ pub struct Listener {
 pub struct Tls {
     pub rules: ServerTls<StreamSession>,
     pub handshake_timeout: Duration,
-    /// OCSP settings for client certificates.
     pub ask: Option<AskAuthorities>,
 }
 
 pub struct Server {
-    /// First name: `$server_name`.
+    /// `$server_name`
     pub name: Vec<u8>,
     pub error_log: Arc<ErrorLog>,
     pub tcp_nodelay: bool,
-    /// Maximum bytes and duration of the preread phase.
+    /// For the preread phase.
     pub preread_bytes: usize,
     pub preread_timeout: Duration,
     pub proxy_protocol_timeout: Duration,
@@ -126,7 +125,6 @@ pub enum PreaccessOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     Declined,
-    /// Ends the phase.
     Done,
     End(u16),
 }
@@ -137,7 +135,6 @@ pub trait Handler: Send + Sync {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looked {
-    /// More bytes are needed.
     More,
     Flow(Flow),
 }
@@ -148,19 +145,18 @@ pub trait Preread: Send + Sync {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ContentResult {
     Status(u16),
     /// Passes the connection to another listener, as if accepted there.
     Pass(Address),
 }
 
-pub type Work<'a> = Pin<Box<dyn Future<Output = End> + 'a>>;
+pub type ContentFuture<'a> = Pin<Box<dyn Future<Output = ContentResult> + 'a>>;
 
 pub trait Content: Send + Sync {
-    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> Work<'a>;
+    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> ContentFuture<'a>;
 }
 
-/// Logs every finished session.
 pub trait Logger: Send + Sync {
     fn log(&self, s: &mut StreamSession);
 }

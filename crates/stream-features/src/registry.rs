@@ -36,7 +36,7 @@ pub fn variables() -> impl Iterator<Item = &'static Builtin> {
     crate::variables::CORE.iter().chain(FEATURES.iter().flat_map(|f| f.variables()))
 }
 
-/// Registers the variables for a configuration.
+/// For a configuration.
 pub fn offer_variables(cx: &mut Cx) {
     builder::offer_variables(FEATURES, cx);
 }

@@ -39,7 +39,7 @@ impl Try {
     }
 }
 
-pub struct Facts {
+pub struct SessionFacts {
     pub plan: Rc<Arc<StreamPlan>>,
     pub listener: usize,
     pub number: u64,
@@ -55,14 +55,14 @@ pub struct StreamSession {
     /// Index of the server in the plan: the listener's default, or the one selected by SNI.
     pub server: usize,
     pub number: u64,
-    /// SessionClient address, possibly from a trusted proxy.
+    /// Possibly from a trusted proxy.
     pub peer: Option<SocketAddr>,
     /// Address of the connection itself, if `realip` replaced it.
     pub replaced: Option<Option<SocketAddr>>,
     pub local: Rc<Address>,
     pub udp: bool,
     pub started: Instant,
-    /// PROXY protocol header and its bytes.
+    /// With its bytes.
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
     pub tls: Option<Arc<tls::Facts>>,
     /// `$status`; 0 until the session ends.
@@ -73,22 +73,21 @@ pub struct StreamSession {
     /// Bytes taken from the socket, or the first datagram, for the content handler.
     pub preread: Vec<u8>,
     pub tries: SmallVec<[Try; 1]>,
-    /// Current action, for the error log.
+    /// For the error log.
     pub doing: &'static str,
     /// The error log names both sides from here on.
     pub proxied: bool,
     pub upstream: Option<Arc<str>>,
-    /// Number of passes between listeners.
     pub passes: u8,
     pub(crate) captures: Captures,
     slots: Vec<Slot>,
-    /// Data of features, by type.
+    /// By type.
     extensions: SmallVec<[Box<dyn Any>; 1]>,
 }
 
 impl StreamSession {
-    pub fn new(facts: Facts) -> StreamSession {
-        let Facts { plan, listener, number, peer, local, udp } = facts;
+    pub fn new(facts: SessionFacts) -> StreamSession {
+        let SessionFacts { plan, listener, number, peer, local, udp } = facts;
         let server = plan.listeners.get(listener).map_or(0, |l| l.default_server);
         StreamSession {
             plan,
@@ -130,7 +129,7 @@ impl StreamSession {
     pub fn forget<T: 'static>(&mut self) {
         self.extensions.retain(|t| !t.is::<T>());
     }
-    /// Returns the client's address as text; `unix:` for UNIX-domain sockets.
+    /// `unix:` for UNIX-domain sockets.
     pub fn peer_text(&self) -> String {
         self.peer.map_or_else(|| "unix:".into(), |a| a.ip().to_string())
     }

@@ -3,7 +3,7 @@
 use crate::client::SessionClient;
 use crate::engine;
 use crate::plan::StreamPlan;
-use crate::session::{Facts, StreamSession};
+use crate::session::{SessionFacts, StreamSession};
 use crate::udp::Flows;
 use net::Address;
 use observe::Level;
@@ -19,17 +19,16 @@ use upstream::Stream;
 pub trait Host {
     /// Passes a connection to a listener of any area; returns it if there is none.
     fn pass(&self, passed: Passed, to: &Address) -> Result<(), Passed>;
-    /// Returns the plan for new sessions.
+    /// For new sessions.
     fn plan(&self) -> Option<Rc<Arc<StreamPlan>>>;
     fn number(&self) -> Option<u64>;
 }
 
 pub type ProxyHeader = Box<(wire_proxy::Header, Vec<u8>)>;
 
-/// A connection passed from one listener to another.
 pub struct Passed {
     pub stream: Stream,
-    /// SessionClient address, possibly from a trusted proxy.
+    /// Possibly from a trusted proxy.
     pub peer: Option<SocketAddr>,
     pub proxy: Option<ProxyHeader>,
     pub passes: u8,
@@ -38,14 +37,13 @@ pub struct Passed {
 #[derive(Default)]
 pub struct Sessions {
     all: Rc<All>,
-    /// Numbers of datagram sessions.
     datagrams: RefCell<HashSet<u64>>,
     /// The worker ends and accepts no sessions.
     pub(crate) ended: Cell<bool>,
     pub(crate) flows: Flows,
 }
 
-/// Registration of a session; removed on drop.
+/// Removed on drop.
 pub(crate) struct SessionPlace {
     place: SessionSlot,
     number: u64,
@@ -87,7 +85,7 @@ impl Sessions {
     }
     pub fn begin(self: &Rc<Self>, plan: &Rc<Arc<StreamPlan>>, accepted: Accepted, host: &Rc<dyn Host>) {
         let Accepted { fd, peer, local, listener, number } = accepted;
-        let facts = Facts { plan: plan.clone(), listener, number, peer, local, udp: false };
+        let facts = SessionFacts { plan: plan.clone(), listener, number, peer, local, udp: false };
         let session = Box::new(StreamSession::new(facts));
         let stream = match Stream::accepted(fd, peer.is_some()) {
             Ok(stream) => stream,
@@ -112,7 +110,7 @@ impl Sessions {
         number: u64,
         host: &Rc<dyn Host>,
     ) {
-        let facts = Facts { plan: plan.clone(), listener, number, peer: passed.peer, local, udp: false };
+        let facts = SessionFacts { plan: plan.clone(), listener, number, peer: passed.peer, local, udp: false };
         let mut session = Box::new(StreamSession::new(facts));
         session.passes = passed.passes;
         session.proxy = passed.proxy;

@@ -1,7 +1,7 @@
 //! Sessions without a worker: effects of a panic.
 
 use crate::client::SessionClient;
-use crate::plan::{Content, End, Listener, Names, Server, StreamPlan, Work};
+use crate::plan::{Content, ContentFuture, ContentResult, Listener, Names, Server, StreamPlan};
 use crate::session::StreamSession;
 use crate::sessions::{Accepted, Host, Passed, Sessions};
 use net::Address;
@@ -33,12 +33,12 @@ impl Host for Nobody {
 struct Breaks;
 
 impl Content for Breaks {
-    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> Work<'a> {
+    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> ContentFuture<'a> {
         Box::pin(async move {
             runtime::task::yield_now().await;
             assert!(s.number != 1, "a test's panic");
             let _ = client.send_all(b"well").await;
-            End::Status(200)
+            ContentResult::Status(200)
         })
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::client::SessionClient;
 use crate::engine;
-use crate::session::{Facts, StreamSession};
+use crate::session::{SessionFacts, StreamSession};
 use crate::sessions::{Host, Sessions};
 use net::Address;
 use net::datagram;
@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
-/// Maximum size of a datagram in bytes.
+/// In bytes.
 pub const DATAGRAM_MAX: usize = 65_535;
 /// Maximum number of queued datagrams per client; further ones are dropped.
 const WAITING_MAX: usize = 256;
@@ -146,7 +146,6 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Prepares a bound socket.
     pub fn new(fd: OwnedFd, address: Address) -> io::Result<Rc<Socket>> {
         let wildcard = matches!(&address, Address::Ip(ip) if ip.ip().is_unspecified());
         let kind = match &address {
@@ -169,7 +168,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Copies a datagram into a spare buffer of the thread.
+/// Uses a spare buffer of the thread.
 fn buffered(datagram: &[u8]) -> Vec<u8> {
     let mut buf = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
     buf.extend_from_slice(datagram);
@@ -243,7 +242,7 @@ fn take(taking: &Taking<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: Address, t
         unix @ Address::Unix(_) => unix.clone(),
     };
     let peer: Option<SocketAddr> = address(&key.peer);
-    let facts = Facts { plan, listener, number, peer, local: Rc::new(local), udp: true };
+    let facts = SessionFacts { plan, listener, number, peer, local: Rc::new(local), udp: true };
     let mut session = Box::new(StreamSession::new(facts));
     session.preread = bytes.to_vec();
     session.received = bytes.len() as u64;

@@ -2,7 +2,6 @@
 
 use crate::parse::Expect;
 
-/// A received response.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub status: u16,
@@ -11,7 +10,6 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// All values of a field.
     pub fn header(&self, name: &str) -> String {
         let all = self.headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
         all.map(|(_, v)| v.as_str()).collect::<Vec<_>>().join(", ")

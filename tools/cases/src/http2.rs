@@ -7,7 +7,6 @@ use http_types::List;
 use wire_h2::hpack::Encoder;
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
-/// Result of a request.
 #[derive(Debug, Default)]
 pub struct Came {
     /// The last one may be cut off.
@@ -16,7 +15,6 @@ pub struct Came {
     pub reset: Option<u32>,
 }
 
-/// One connection.
 pub struct Http2 {
     wire: Wire,
     client: Client,

@@ -14,25 +14,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire_h3::client::{Client, ClientEvent, ClientLimits};
 
-/// Octets of the largest datagram.
+/// The largest datagram.
 const DATAGRAM_MAX: usize = 65_536;
-/// The longest wait for a datagram before QUIC's timers are looked at.
+/// Longest wait for a datagram between two looks at QUIC's timers.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// One connection.
 pub struct Http3 {
     socket: UdpSocket,
     endpoint: Endpoint,
     handle: ConnectionHandle,
     core: Client,
     patience: Duration,
-    /// Why the connection is over.
+    /// Set once the connection is over.
     lost: Option<String>,
 }
 
 impl Http3 {
     /// # Errors
-    /// No socket can be had.
+    /// No free port.
     pub fn connect(port: u16, identity: &Identity, patience: Duration) -> Result<Http3, String> {
         let socket = UdpSocket::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
         let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None);

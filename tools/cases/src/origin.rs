@@ -7,14 +7,13 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Remaining script, and faults so far.
 #[derive(Default)]
 struct State {
     left: VecDeque<ScriptLine>,
     wrong: Vec<String>,
 }
 
-/// One that runs; it ends with the program that runs the case.
+/// Ends with the program that runs the case.
 pub struct Origin {
     pub name: String,
     pub port: u16,
@@ -23,11 +22,11 @@ pub struct Origin {
 
 impl Origin {
     /// # Errors
-    /// No port can be had.
+    /// No free port.
     pub fn start(script: &Script, patience: Duration) -> Result<Origin, String> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
         let port = listener.local_addr().map_err(|e| e.to_string())?.port();
-        // `{NAME}` is its own address there, too.
+        // The script may contain its own address as `{NAME}`.
         let own = format!("{{{}}}", script.name);
         let address = format!("127.0.0.1:{port}");
         let line = |answer: &ScriptLine| ScriptLine { reads: answer.reads.replace(&own, &address), ..answer.clone() };
@@ -43,7 +42,6 @@ impl Origin {
         });
         Ok(Origin { name: script.name.clone(), port, state })
     }
-    /// Returns unexpected and missing requests.
     pub fn wrong(&self) -> Vec<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let never =

@@ -1,6 +1,5 @@
 //! The text of a case.
 
-/// A case as written.
 #[derive(Clone, Debug, Default)]
 pub struct Case {
     text: String,
@@ -11,13 +10,12 @@ pub struct Case {
     pub stream: String,
     pub origins: Vec<Script>,
     pub sessions: Vec<Session>,
-    /// The protocols that it runs over.
     pub over: Vec<Over>,
-    /// Texts that the error log must hold.
+    /// Required texts of the error log.
     pub log: Vec<String>,
-    /// Why nginx answers otherwise.
+    /// Reason for a difference from nginx.
     pub differs: Option<String>,
-    /// A module that nginx has only when it was built with it, as its `-V` names it.
+    /// Optional nginx module that the case needs, as in `nginx -V`.
     pub needs: Option<String>,
 }
 
@@ -41,9 +39,7 @@ impl Case {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     H1,
-    /// HTTP/1 in TLS.
     Tls,
-    /// HTTP/2 in TLS.
     H2,
     /// HTTP/2 in clear, by prior knowledge.
     H2c,
@@ -86,7 +82,7 @@ pub struct Session {
 #[derive(Clone, Debug)]
 pub struct Step {
     pub line: usize,
-    /// The protocols that it is for; `None`: all.
+    /// `None`: all protocols.
     pub over: Option<Vec<Over>>,
     pub act: Act,
     pub expect: Vec<Vec<Expect>>,
@@ -95,7 +91,7 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     Request(Request),
-    /// Octets as they are, which only HTTP/1 takes.
+    /// Sent unchanged; HTTP/1 only.
     Raw(Vec<u8>),
     /// Octets or a datagram for the stream block, and the expected response.
     Plain(Plain),
@@ -120,7 +116,7 @@ impl Request {
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     }
-    /// Tells whether HTTP/2 and HTTP/3 cannot express the step.
+    /// HTTP/2 and HTTP/3 cannot express the step.
     pub fn is_of_http1(&self) -> bool {
         const NAMES: &[&str] = &["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te"];
         !self.target.starts_with('/') || NAMES.iter().any(|name| self.field(name).is_some())
@@ -134,7 +130,7 @@ pub struct Plain {
     pub sent: Vec<u8>,
     /// All bytes until the connection is closed, or the datagram.
     pub answer: String,
-    /// It need only begin so.
+    /// Compares only the start.
     pub begins: bool,
 }
 
@@ -147,7 +143,7 @@ pub enum Expect {
     Names(String),
     Body(String),
     BodyHas(String),
-    /// The connection is closed, without a (further) response.
+    /// Without a (further) response.
     Closed,
 }
 
@@ -158,11 +154,10 @@ pub struct Script {
     pub lines: Vec<ScriptLine>,
 }
 
-/// Action on a request.
 #[derive(Clone, Debug)]
 pub struct ScriptLine {
     pub line: usize,
-    /// The request must hold this.
+    /// Text that the request must contain.
     pub reads: String,
     pub sends: Vec<u8>,
     pub then: Then,

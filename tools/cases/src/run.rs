@@ -15,19 +15,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes; only a failure waits so long.
+/// Above the duration of any step: only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Octets of a log that are shown.
+/// Shown part of a log, in octets.
 const LOG_SHOWN: usize = 2000;
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// Whom a case is run against.
+/// Target of the cases.
 #[derive(Clone, Debug)]
 pub struct Server {
     pub binary: PathBuf,
-    /// A real nginx: our own directives and checks are left out.
+    /// An nginx: skips Tidegate's directives and checks.
     pub nginx: bool,
-    /// Added to its environment.
+    /// Added environment variables.
     pub env: Vec<(&'static str, &'static str)>,
 }
 
@@ -112,7 +112,7 @@ pub fn run(server: &Server, case: &Case, name: &str, over: Over) -> Result<(), S
     Err(format!("over {}:\n{}", over.name(), wrong.join("\n")))
 }
 
-/// The steps of one connection; what did not hold.
+/// Runs the steps of one connection; returns the failures.
 fn run_session(session: &Session, ports: &Ports, over: Over) -> Vec<String> {
     // Steps that HTTP/2 and HTTP/3 cannot express go over cleartext HTTP/1, so that the case continues.
     let is_of_http1 = |step: &Step| match &step.act {
@@ -178,13 +178,12 @@ fn warm_up(port: u16) {
     }
 }
 
-/// A master that is root has workers that are not: they must be able to read the site.
+/// Workers of a root master run as another user, which must be able to read the site.
 fn open_up(folder: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o755));
 }
 
-/// Ports of a case.
 struct Ports {
     http: u16,
     tls: u16,

@@ -36,13 +36,12 @@ pub static IDENTITY: LazyLock<Result<Identity, rcgen::Error>> = LazyLock::new(Id
 /// A certificate for `localhost` and its key, as PEM, for tests of a server.
 ///
 /// # Errors
-/// None can be made.
+/// The generation failed.
 pub fn identity() -> Result<(&'static str, &'static str), String> {
     let identity = IDENTITY.as_ref().map_err(ToString::to_string)?;
     Ok((&identity.certificate, &identity.key))
 }
 
-/// One connection.
 pub enum Wire {
     Clear(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
@@ -50,7 +49,7 @@ pub enum Wire {
 
 impl Wire {
     /// # Errors
-    /// It cannot be had; a handshake fails with the first octets.
+    /// The connection is refused; the first octets reveal a failed handshake.
     pub fn connect(port: u16, alpn: Option<&str>, patience: Duration) -> Result<Wire, String> {
         let socket = TcpStream::connect(("127.0.0.1", port)).map_err(|e| e.to_string())?;
         let _ = socket.set_read_timeout(Some(patience));

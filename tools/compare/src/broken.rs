@@ -69,13 +69,13 @@ const REQUESTS: &[&str] = &[
 const OTHERWISE: &[&str] =
     &["GET / HTTP/1.0\r\nHost: two:99999\r\n\r\n", "CONNECT two:80 HTTP/1.1\r\nHost: two\r\n\r\n"];
 
-/// Number of answers, and what differs.
+/// Returns the number of answers, and the differences.
 pub fn compare(plan: &Plan) -> Result<(usize, Vec<String>), String> {
     let whole = plan.nginx.version >= pool::WHOLE;
     let texts: Vec<&str> = REQUESTS.iter().copied().filter(|text| whole || !OTHERWISE.contains(text)).collect();
     let requests: Vec<Vec<u8>> = texts.iter().map(|text| filled(text)).collect();
     let run = |binary: &Binary| {
-        // One at a time, so that a difference names its request.
+        // One at a time, to attribute a difference to its request.
         let each = |bytes: &Vec<u8>| {
             Run::of_bytes(
                 binary,

@@ -27,29 +27,28 @@ use place::Place;
 use pool::Fragment;
 use server::Run;
 
-/// Parameters of a run.
 pub struct Plan {
     pub ours: Binary,
     pub nginx: Binary,
     pub seed: u64,
     pub count: u64,
-    /// Only fragments that hold this text.
+    /// Filters fragments by text.
     pub only: Option<String>,
-    /// A fragment of every configuration contains this text.
+    /// Text that a fragment of every configuration must contain.
     pub with: Option<String>,
     /// The stream area instead of http.
     pub stream: bool,
     /// Requests use cleartext HTTP/2.
     pub h2c: bool,
-    /// One directive of each configuration is written as people get it wrong.
+    /// Applies a typing mistake to one directive of each configuration.
     pub mutate: bool,
     /// Several servers on one TLS listener, instead of directives in their places.
     pub sni: bool,
-    /// Stop after so many differences.
+    /// Stops after this many differences.
     pub differences_max: usize,
 }
 
-/// Numbers that look random, the same for the same seed (xorshift64*).
+/// Deterministic for a seed (xorshift64*).
 pub struct Dice(u64);
 
 impl Dice {
@@ -64,7 +63,6 @@ impl Dice {
     }
 }
 
-/// A directive in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {
     pub text: &'static str,
@@ -77,7 +75,7 @@ impl std::fmt::Display for Put {
     }
 }
 
-/// Directives that make up one configuration.
+/// Selects the directives of one configuration.
 fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
     const MOST: usize = 4;
     let count = 1 + dice.below(MOST);
@@ -176,10 +174,9 @@ pub fn run(plan: &Plan) -> Result<String, String> {
     if differences.is_empty() { Ok(summary) } else { Err(format!("{summary}\n\n{}", differences.join("\n\n"))) }
 }
 
-/// Result of one configuration.
 struct Outcome {
     refused: bool,
-    /// nginx reports these when it merges levels.
+    /// Errors that nginx reports when it merges levels.
     of_a_whole_block: bool,
     answers: usize,
     difference: Option<String>,

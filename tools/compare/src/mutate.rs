@@ -3,22 +3,21 @@
 use crate::place::Place;
 use crate::{Dice, Put};
 
-/// Mistakes in writing a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// It stands twice in its block.
+    /// Repeated in its block.
     Twice,
-    /// One of its words is empty.
+    /// With an empty word.
     Empty,
-    /// One of its words is another one.
+    /// With a replaced word.
     Unknown,
-    /// A word more.
+    /// With an additional word.
     Longer,
-    /// It ends with a block instead of a semicolon.
+    /// With a block instead of a semicolon.
     Block,
-    /// It stands where it may not.
+    /// In an invalid context.
     Misplaced,
-    /// It stands in a block whose lines are values.
+    /// In a block of values.
     InValues,
 }
 
@@ -34,7 +33,7 @@ impl Mutation {
     ];
 }
 
-/// Mistakes that both take differently on purpose: a directive, its last word, and why.
+/// Deliberate differences: directive, last word, reason.
 const KNOWN: &[(&str, &str, &str)] = &[
     ("error_page", "''", "nginx redirects with a Location without a value; a Location that names nothing is left out"),
     ("modern_browser", "bogus", "both refuse it, nginx without a word"),
@@ -47,14 +46,13 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ("auth_request", "bogus", "a path without a slash is none: nginx opens a file beside the root"),
 ];
 
-/// Why the servers differ in this line, where that is known.
+/// Returns the reason for a known difference of this line.
 pub fn known(text: &str) -> Option<&'static str> {
     let words = words(text.trim_end_matches(';'));
     let (first, last) = (words.first()?, words.last()?);
     KNOWN.iter().find(|(name, word, _)| name == first && word == last).map(|(_, _, why)| *why)
 }
 
-/// Does it to one of the directives.
 pub fn mutate(dice: &mut Dice, puts: &mut [Put]) {
     if puts.is_empty() {
         return;
@@ -67,11 +65,11 @@ pub fn mutate(dice: &mut Dice, puts: &mut [Put]) {
         put.place = place;
         return;
     }
-    // Texts of fragments live for as long as the program, which is short.
+    // Leaked: the program is short-lived.
     put.text = Box::leak(mutated(put.text, mutation, word).into_boxed_str());
 }
 
-/// A directive's text with the mutation; `word`: which of its words, counted around.
+/// `word`: index of the affected word, modulo their number.
 pub fn mutated(text: &str, mutation: Mutation, word: usize) -> String {
     let words = words(text.trim_end_matches(';'));
     let replaced = |with: &str| {
@@ -83,7 +81,7 @@ pub fn mutated(text: &str, mutation: Mutation, word: usize) -> String {
         words[at] = with;
         format!("{};", words.join(" "))
     };
-    // A directive with a block is taken twice or not at all.
+    // A repeated directive with a block stays whole.
     let is_block = text.contains('{');
     match mutation {
         Mutation::Twice => format!("{text} {text}"),
@@ -97,7 +95,7 @@ pub fn mutated(text: &str, mutation: Mutation, word: usize) -> String {
     }
 }
 
-/// The words of a line, with their quotes.
+/// Keeps their quotes.
 fn words(text: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut quote = None;

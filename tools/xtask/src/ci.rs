@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// Programs that tests talk to, and Debian's packages that bring them.
+/// Programs that tests use, with Debian's packages.
 const PEERS: &[(&str, &str)] = &[
     ("curl", "curl"),
     ("openssl", "openssl"),
@@ -59,7 +59,7 @@ fn install_peers() {
         return;
     }
     eprintln!("==> apt-get install {}", missing.join(" "));
-    // A package must not start its service here: it would take port 80.
+    // Prevents packages from starting services, which would take port 80.
     let policy = "/usr/sbin/policy-rc.d";
     let ours = !std::path::Path::new(policy).exists() && std::fs::write(policy, "#!/bin/sh\nexit 101\n").is_ok();
     if ours {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The largest circles that `tidy` lets stand, where they are larger than [`FILES_MAX`]: they may shrink, not grow.
 const KNOWN: &[(&str, usize)] = &[("http-engine", 7), ("stream-features", 8)];
-/// The largest circle of any other crate.
+/// In other crates.
 const FILES_MAX: usize = 3;
 
 pub fn run(_: &[String]) -> Result<(), String> {
@@ -21,7 +21,6 @@ pub fn run(_: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Complaints about circles that have grown.
 pub fn complaints() -> Vec<String> {
     let limit = |name: &str| KNOWN.iter().find(|(known, _)| *known == name).map_or(FILES_MAX, |(_, max)| *max);
     let grown = all().into_iter().filter(|(name, _, circle)| circle.len() > limit(name));
@@ -32,7 +31,6 @@ pub fn complaints() -> Vec<String> {
         .collect()
 }
 
-/// Every crate with its number of files and its largest circle.
 fn all() -> Vec<(String, usize, Vec<String>)> {
     let mut found: Vec<_> = crate::crates::all()
         .into_iter()
@@ -45,7 +43,7 @@ fn all() -> Vec<(String, usize, Vec<String>)> {
     found
 }
 
-/// The files of a crate by the path of their module, with their text as far as it is no test.
+/// By module path, without tests.
 fn modules(source: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![(source.to_path_buf(), String::new())];
@@ -79,7 +77,7 @@ fn source_of(path: &PathBuf, stem: &str) -> Option<String> {
     Some(lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// Which module names which.
+/// Maps each module to the modules that it names.
 fn arrows(modules: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String>> {
     let exported = modules.get("crate").map(|text| exports(text)).unwrap_or_default();
     let mut arrows = BTreeMap::new();
@@ -101,7 +99,7 @@ fn arrows(modules: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<Strin
     arrows
 }
 
-/// The names that `pub use module::{Name, ...}` of `lib.rs` gives, each with its module.
+/// By the names that `pub use module::{Name, ...}` of `lib.rs` exports.
 fn exports(text: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for (at, _) in text.match_indices("pub use ") {
@@ -114,7 +112,7 @@ fn exports(text: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// The paths at the beginning of a text: `a::b`, or several of `a::{b, c::d}`.
+/// Parses `a::b`, or `a::{b, c::d}`.
 fn paths(text: &str) -> Vec<String> {
     let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(text.len());
     let (head, rest) = text.split_at(end);
@@ -139,7 +137,7 @@ fn paths(text: &str) -> Vec<String> {
     found
 }
 
-/// The longest beginning of a path that is a module.
+/// Longest prefix that is a module.
 fn resolve(modules: &BTreeMap<String, String>, path: &str) -> impl Iterator<Item = String> {
     let mut path = path.trim_end_matches("::self").to_string();
     loop {
@@ -151,7 +149,7 @@ fn resolve(modules: &BTreeMap<String, String>, path: &str) -> impl Iterator<Item
     }
 }
 
-/// The largest set of modules that reach each other.
+/// Largest strongly connected set of modules.
 fn largest(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let reach = |from: &String| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);

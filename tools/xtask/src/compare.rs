@@ -7,7 +7,6 @@ use std::process::Command;
 
 /// In `cargo xtask ci`: enough to notice, little enough not to be noticed.
 pub const CI: &[&str] = &["--seed", "1", "--count", "60"];
-/// Arguments of the stream area in CI.
 pub const STREAM_CI: &[&str] = &["--stream", "--seed", "1", "--count", "12"];
 
 /// The oldest supported version: Debian's. Directives that it lacks or treats differently are left out (`pool.rs`).
@@ -85,7 +84,6 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The stream area is built in.
 fn has_stream(nginx: &Path) -> bool {
     let output = Command::new(nginx).arg("-V").output();
     output.is_ok_and(|o| String::from_utf8_lossy(&o.stderr).split_whitespace().any(|word| word == "--with-stream"))

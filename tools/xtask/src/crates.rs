@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Every crate with its folder.
 pub fn all() -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     collect(Path::new("crates"), &mut found);
@@ -22,7 +21,7 @@ fn collect(folder: &Path, found: &mut Vec<(String, PathBuf)>) {
     }
 }
 
-/// The name and folder of the crate that a file belongs to, also of a tool.
+/// Includes tools.
 pub fn of(file: &Path) -> Option<(String, PathBuf)> {
     let folder = file.ancestors().skip(1).find(|folder| folder.join("Cargo.toml").is_file())?;
     Some((folder.file_name()?.to_string_lossy().into_owned(), folder.to_path_buf()))

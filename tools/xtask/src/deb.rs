@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where files of packaging/ go.
+/// Targets of files in packaging/.
 const FILES: &[(&str, &str)] = &[
     ("packaging/systemd/tidegate.service", "lib/systemd/system/tidegate.service"),
     ("packaging/systemd/tidegate-unprivileged.service", "lib/systemd/system/tidegate-unprivileged.service"),
@@ -21,7 +21,6 @@ const FILES: &[(&str, &str)] = &[
     ("packaging/tidegate.8", "usr/share/man/man8/tidegate.8"),
 ];
 
-/// Outputs of the binary, and their paths.
 const PRINTED: &[(&[&str], &str)] = &[
     (&["completions", "bash"], "usr/share/bash-completion/completions/tidegate"),
     (&["completions", "zsh"], "usr/share/zsh/vendor-completions/_tidegate"),
@@ -30,7 +29,7 @@ const PRINTED: &[(&[&str], &str)] = &[
     (&["reference", "compatibility"], "usr/share/doc/tidegate/compatibility.md"),
 ];
 
-/// Control files of the package with their modes.
+/// With their modes.
 const SCRIPTS: &[(&str, u32)] = &[("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755), ("triggers", 0o644)];
 
 const BINARY: &str = "usr/sbin/tidegate";

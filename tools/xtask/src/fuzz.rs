@@ -29,7 +29,7 @@ const SECONDS_MAX: u32 = 20;
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     minutes: u64,
-    /// Targets that run at once.
+    /// At once.
     jobs: usize,
     only: Vec<String>,
 }
@@ -85,7 +85,6 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Names of the targets, from their files.
 fn targets(folder: &Path) -> Result<Vec<String>, String> {
     let entries = std::fs::read_dir(folder.join("fuzz_targets")).map_err(|e| format!("fuzz/fuzz_targets: {e}"))?;
     let mut names: Vec<String> = entries
@@ -96,7 +95,7 @@ fn targets(folder: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Builds targets; the folder that holds them.
+/// Returns the folder of the binaries.
 fn build(folder: &Path, targets: &[String]) -> Result<PathBuf, String> {
     let root = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| folder.join("target"), |dir| PathBuf::from(dir).join("fuzz"));
@@ -130,11 +129,10 @@ fn start(folder: &Path, built: &Path, name: &str, minutes: u64) -> Result<std::p
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|e| format!("{name}: {e}"))
 }
 
-/// The final report of libFuzzer.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Stats {
     executions: u64,
-    /// Edges of the control flow that were reached.
+    /// Control-flow edges.
     coverage: u64,
     inputs: u64,
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const MODULE: &str = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Cases that may fail, by the section and the words that they begin with, and why.
+/// Expected failures: section, start of the text, reason.
 const KNOWN: &[(&str, &str, &str)] = &[
     (
         "http2/8.1.2",
@@ -103,7 +103,7 @@ fn within(program: &Path, folder: &Path) -> Result<(), String> {
 /// Section, text, and `true` for a known failure.
 type Failed = (String, String, bool);
 
-/// How many cases there were, and those that failed.
+/// Number of cases, and the failed ones.
 fn one(program: &Path, report: &Path, options: &[&str], port: u16) -> Result<(usize, Vec<Failed>), String> {
     let status = Command::new(program)
         .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-o", "2", "-j"])

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
-/// Where Debian has it.
+/// On Debian.
 const INSTALLED: &str = "/usr/sbin/nginx";
 /// Parts of a checkout that the build needs.
 const PARTS: &[&str] = &["auto", "conf", "configure", "contrib", "docs", "html", "man", "src"];
-/// The modules that our cases, comparisons and configurations of others use.
+/// Used by the cases, comparisons and examples.
 const WITH: &[&str] = &[
     "--with-threads",
     "--with-file-aio",
@@ -40,12 +40,11 @@ const WITH: &[&str] = &[
     "--with-stream_realip_module",
 ];
 
-/// Command line options.
 #[derive(Default)]
 struct Asked {
     source: Option<PathBuf>,
     nginx: Option<PathBuf>,
-    /// Cases whose path holds this.
+    /// Filters by path.
     only: Option<String>,
     /// Runs the cases against this Tidegate binary instead.
     ours: Option<PathBuf>,
@@ -159,7 +158,7 @@ fn is_since(version: &str, (major, minor): (u32, u32)) -> bool {
     seen >= (major, minor)
 }
 
-/// Returns the output of a flag; empty if there is none.
+/// Empty without output.
 fn told(binary: &Path, flag: &str) -> String {
     let told = Command::new(binary).arg(flag).output().ok();
     told.map_or_else(String::new, |told| {
@@ -203,7 +202,7 @@ fn shell(command: &mut Command) -> Result<(), String> {
     Err(format!("{command:?} failed:\n{}", text.get(from..).unwrap_or(&text)))
 }
 
-/// When the youngest file of a folder was changed.
+/// Modification time of the newest file.
 fn newest(folder: &Path) -> Option<SystemTime> {
     let mut found = None;
     for entry in fs::read_dir(folder).ok()?.flatten() {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Programs of the scripts, and those that dpkg looks for.
 const PROGRAMS: &[&str] = &["sh", "mkdir", "cp", "ln", "readlink", "rm", "ldconfig", "start-stop-daemon"];
-/// Longer than any step takes.
+/// Above the duration of any step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
@@ -79,7 +79,6 @@ fn check(package: &Path, root: &Path) -> Result<(), String> {
     let reloaded = format!("{listen} location = /reloaded {{ return 200 \"reloaded\\n\"; }}");
     let conf = fs::read_to_string(here("etc/tidegate/nginx.conf")).map_err(|e| e.to_string())?;
     fs::write(here("etc/tidegate/nginx.conf"), conf.replace(&listen, &reloaded)).map_err(|e| e.to_string())?;
-    // The name that tools call.
     succeed(&mut installed("nginx", &["-s", "reload"]))?;
     answers(port, &mut server, "/reloaded", "reloaded\n")?;
     succeed(&mut installed("tidegate", &["-s", "quit"]))?;
@@ -109,7 +108,7 @@ fn check(package: &Path, root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A process that ends with its owner.
+/// Killed on drop.
 struct Running(Child);
 
 impl Drop for Running {

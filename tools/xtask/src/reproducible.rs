@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names of folders in the binary.
 const SOURCES: &str = "/tidegate";
 const CARGO: &str = "/cargo";
 
@@ -25,7 +24,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     compare(&built)
 }
 
-/// Copies the files under version control, as they are in the working tree.
+/// As they are in the working tree.
 fn copy(root: &Path, folder: &Path) -> Result<(), String> {
     // The libraries that an earlier run has built are kept.
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten().filter(|entry| entry.file_name() != "target")

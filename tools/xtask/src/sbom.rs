@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// Name of the package whose dependencies are listed.
 const ROOT: &str = "tidegate";
 /// Targets of releases: dependencies of other systems are left out.
 const TARGET: &str = "x86_64-unknown-linux-gnu";

@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Lines of code after which a file wants to be two; tables and tests aside.
+/// Longest file in lines; tables and tests do not count.
 const LINES_MAX: usize = 800;
-/// `unsafe` stands in these crates only.
 const UNSAFE_CRATES: &[&str] = &["net"];
 /// Numbers of descriptors, which say nothing of who owns them, stand in `net`, and where the system itself asks for a number: the
 /// `NGINX` variable of an upgrade, and the name of an open file below `/proc`.
@@ -92,7 +91,6 @@ fn collect(folder: &Path, out: &mut Vec<PathBuf>) {
 fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
     let shown = file.display();
     let (crate_name, folder) = crate::crates::of(file).unwrap_or_default();
-    // Behind src/.
     let module = file.strip_prefix(folder.join("src")).ok().and_then(|rest| rest.components().next());
     let module = module.map(|part| part.as_os_str().to_string_lossy().into_owned()).unwrap_or_default();
     let is_test = shown.to_string().contains("test") || shown.to_string().contains("/benches/");
@@ -120,7 +118,6 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
             }
         }
     }
-    // Features do not name each other.
     let of_features = FEATURE_CRATES.contains(&crate_name.as_str());
     if of_features && !module.ends_with(".rs") {
         let own = module;

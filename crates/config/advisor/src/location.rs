@@ -16,7 +16,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// `None` for invalid words.
+    /// `None`: invalid words.
     pub fn of(d: &Directive) -> Option<Name> {
         let first = d.args.first()?.text().into_owned();
         if let Some(second) = d.args.get(1) {
@@ -68,7 +68,7 @@ impl Name {
     }
 }
 
-/// Normalized address of a `listen` line.
+/// Normalized, from a `listen` line.
 pub fn address(d: &Directive) -> Option<String> {
     let text = d.args.first()?.text().into_owned();
     if text.starts_with("unix:") {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 pub type ScopeId = usize;
 
-/// A block of directives: main, http, server, location, `if`, upstream, ...
+/// main, http, server, location, `if`, upstream, ...
 pub struct Scope<'t> {
     pub context: Contexts,
     pub directive: Option<&'t Directive>,
@@ -23,7 +23,7 @@ pub struct Scopes<'t> {
     pub all: Vec<Scope<'t>>,
     pub files: &'t Files,
     pub schema: &'t Schema,
-    /// Offsets of the line ends of each file.
+    /// Per file.
     line_ends: Vec<Vec<u32>>,
 }
 

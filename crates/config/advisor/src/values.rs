@@ -56,7 +56,6 @@ pub fn variables(text: &str) -> Vec<String> {
     pieces(text).into_iter().filter_map(named).collect()
 }
 
-/// All values that a configuration assigns to variables.
 #[derive(Default)]
 pub struct Sources {
     words: HashMap<String, Vec<String>>,
@@ -85,7 +84,7 @@ impl Sources {
     pub fn words(&self, name: &str) -> &[String] {
         self.words.get(name).map_or(&[], Vec::as_slice)
     }
-    /// Tells whether clients control a variable, directly or through its values.
+    /// Directly or through its values.
     pub fn sent_by_clients(&self, name: &str) -> bool {
         self.any(name, &mut HashSet::new(), &|name| {
             ["arg_", "http_", "cookie_"].iter().any(|family| name.starts_with(family))

@@ -10,7 +10,7 @@ use conf_syntax::{Directive, Item, SyntaxError};
 use std::any::Any;
 use std::collections::HashMap;
 
-/// Maximum number of errors; later ones are dropped.
+/// Later errors are dropped.
 pub const ERRORS_MAX: usize = 20;
 
 pub struct Schema {
@@ -43,7 +43,7 @@ impl Schema {
     pub fn table_index(&self, feature: &str, area: Area) -> Option<usize> {
         self.tables.iter().position(|t| t.feature == feature && t.area == area)
     }
-    /// Row that implements a directive, if this version has one.
+    /// `None`: this version lacks the directive.
     pub fn row(&self, known: &Known) -> Option<&'static Row> {
         self.rows.get(&(known.name, known.area())).map(|(_, row)| *row)
     }
@@ -101,7 +101,7 @@ impl Block<'_> {
     pub fn take_all(&mut self) -> Vec<(usize, Box<dyn Any>)> {
         std::mem::take(&mut self.inputs)
     }
-    /// Input of a table, created by `blank` on first use.
+    /// Created by `blank` on first use.
     fn input_mut(&mut self, table: usize, blank: fn() -> Box<dyn Any>) -> Option<&mut dyn Any> {
         let at = self.inputs.iter().position(|(index, _)| *index == table).unwrap_or_else(|| {
             self.inputs.push((table, blank()));

@@ -73,7 +73,7 @@ pub struct SourceFile {
     pub text: Vec<u8>,
 }
 
-/// Files of a configuration, in the order of their first reading.
+/// In the order of their first reading.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     pub all: Vec<SourceFile>,

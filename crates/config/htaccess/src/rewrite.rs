@@ -6,9 +6,9 @@
 use crate::pattern::{Groups, Pattern};
 use crate::syntax::raw_words;
 
-/// Longest path in bytes.
+/// In bytes.
 pub const PATH_BYTES_MAX: usize = 16_384;
-/// Maximum number of rounds of `[N]`.
+/// Of `[N]`.
 pub const ROUNDS_MAX: u32 = 1_000;
 /// Rules and conditions that a run may evaluate, over all rounds.
 pub const STEPS_MAX: u32 = 100_000;
@@ -234,7 +234,6 @@ pub struct Run<'a> {
     /// Path up to the first missing name, and the remainder.
     pub filename: Vec<u8>,
     pub path_info: Vec<u8>,
-    /// Canonical path.
     pub uri: &'a [u8],
     pub args: Vec<u8>,
     /// The client's path contained `%3f`.

@@ -54,7 +54,7 @@ impl Scope {
     }
 }
 
-/// All settings but rewriting; `None` or empty when unset.
+/// `None` or empty when unset.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub require: Option<Vec<Require>>,

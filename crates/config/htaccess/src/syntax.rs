@@ -1,8 +1,8 @@
 //! Reads text into lines and sections (Apache: `ap_cfg_getline`, `ap_getword_conf`, `ap_build_config`).
 
-/// Largest file in bytes.
+/// In bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of directives per file.
+/// Per file.
 pub const LINES_MAX: usize = 20_000;
 /// Nested sections at most.
 pub const DEPTH_MAX: usize = 32;

@@ -45,7 +45,6 @@ pub struct Meta {
     pub variant: Hash,
 }
 
-/// Offsets of a file's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub key: usize,
@@ -64,7 +63,7 @@ impl Layout {
         let head_at = vary_at + vary;
         Layout { key: at, etag: etag_at, vary: vary_at, head: head_at, body: head_at + head, body_len }
     }
-    /// Reads the fixed part; checks only magic and version.
+    /// Checks only magic and version.
     pub fn read(fixed: &[u8]) -> Result<Layout, LayoutError> {
         let fixed = fixed.get(..FIXED).ok_or(LayoutError::Small)?;
         if &fixed[..8] != MAGIC || u16_at(fixed, 8) != VERSION {

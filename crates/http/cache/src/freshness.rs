@@ -4,7 +4,7 @@
 use crate::vary::VARY_MAX;
 use observe::clock::parse_http_time;
 
-/// Ignored fields: the bits of `proxy_ignore_headers`.
+/// Bits of `proxy_ignore_headers`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ignored {
     pub x_accel_expires: bool,
@@ -14,7 +14,6 @@ pub struct Ignored {
     pub vary: bool,
 }
 
-/// Storability and freshness of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub forbidden: bool,
@@ -137,7 +136,7 @@ fn find<'a>(value: &'a [u8], word: &str) -> Option<&'a [u8]> {
     Some(&value[at + word.len()..])
 }
 
-/// Seconds up to the next comma, saturating.
+/// Up to the next comma, saturating.
 fn delta_seconds(text: &[u8]) -> Option<i64> {
     let mut n: i64 = 0;
     for c in text {
@@ -157,7 +156,7 @@ pub(crate) fn number(text: &[u8]) -> Option<i64> {
 /// One `proxy_cache_valid`: status (0: any) and seconds.
 pub type Valid = (u16, i64);
 
-/// Seconds of freshness of a status; 0: not stored.
+/// 0: not stored.
 pub fn by_status(valid: &[Valid], status: u16) -> i64 {
     valid.iter().find(|(s, _)| *s == 0 || *s == status).map_or(0, |(_, seconds)| *seconds)
 }

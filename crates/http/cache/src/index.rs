@@ -27,7 +27,6 @@ pub struct Node {
     links: [Links; LISTS],
     /// Unix seconds of removal, unless used again.
     pub expire: i64,
-    /// Number of requests.
     pub uses: u32,
     /// Requests that may still write it.
     pub count: u32,
@@ -79,7 +78,7 @@ struct Ends {
 pub enum Oldest {
     None,
     Busy,
-    /// Key, and time of expiry.
+    /// Time of expiry.
     Free(Hash, i64),
 }
 
@@ -93,9 +92,9 @@ pub struct Shard {
     nodes: Vec<Option<Node>>,
     free: Vec<u32>,
     ends: [Ends; LISTS],
-    /// Memory bytes of this shard's hot entries.
+    /// Of this shard's hot entries.
     pub hot_bytes: u64,
-    /// Open files of this shard's hot entries.
+    /// Of this shard's hot entries.
     pub hot_files: u64,
 }
 

@@ -20,7 +20,7 @@ const LEFTOVER_SECONDS: i64 = 3600;
 /// Nested directories at most; a cache has three.
 const DEPTH_MAX: u32 = 8;
 
-/// Walks the directory once; later calls do nothing.
+/// Later calls do nothing.
 pub fn load(zone: &Zone, limits: &Limits, say: Say<'_>) {
     if !zone.cold.load(Ordering::Relaxed) || zone.loading.swap(true, Ordering::Relaxed) {
         return;

@@ -63,7 +63,7 @@ fn free(zone: &Zone) -> Option<u64> {
     Some(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// Progress of the purger through a zone (`purger=on`).
+/// Of `purger=on`.
 #[derive(Debug, Default)]
 pub struct Purger {
     shard: usize,

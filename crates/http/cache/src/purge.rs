@@ -43,7 +43,7 @@ pub struct Purges {
 }
 
 impl Purges {
-    /// Loads the list of an earlier process.
+    /// Of an earlier process.
     pub fn new(root: &Path) -> Purges {
         let file = root.join(FILE);
         let mut records = Vec::new();
@@ -173,7 +173,7 @@ fn unescape(text: &[u8]) -> Option<Box<[u8]>> {
     Some(out.into())
 }
 
-/// Removes an entry if it is purged or invalid; `true` if removed.
+/// Returns `true` if the entry was purged or invalid, and is removed.
 pub fn sweep(zone: &Zone, hash: &Hash) -> bool {
     match store::key_and_time(&zone.place.path(hash)) {
         Ok((key, stored_ms)) if zone.purges.covers(&key, stored_ms) => zone.remove(hash),

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Bytes of the first read; heads are rarely longer.
+/// Heads are rarely longer.
 const FIRST_READ: usize = 4096;
-/// Largest body kept in memory, in bytes.
+/// In bytes.
 pub const HOT_BODY_MAX: u64 = 64 * 1024;
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct Stored {
     pub digest: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
-/// Memory per entry besides its bytes.
+/// Besides its bytes.
 const ENTRY_COST: u64 = 1024;
 
 impl Stored {
@@ -48,7 +48,7 @@ impl Stored {
         let body = if let Content::Memory(b) = &self.content { b.len() as u64 } else { 0 };
         ENTRY_COST + body + 2 * self.head.len() as u64 + self.key.len() as u64
     }
-    /// Tells whether the path still names the file that was read.
+    /// Of the file that was read.
     pub fn still_there(&self, path: &Path) -> bool {
         let length = self.body_start + self.body_len;
         fs::symlink_metadata(path).is_ok_and(|m| m.ino() == self.inode && m.len() == length)
@@ -213,7 +213,6 @@ impl Draft {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Body bytes that can be read from the file.
     pub fn flushed(&self) -> u64 {
         self.written
     }
@@ -268,7 +267,6 @@ pub fn make_folders(path: &Path) -> io::Result<()> {
 }
 
 static NUMBER: AtomicU64 = AtomicU64::new(1);
-/// Attempts at finding a free name.
 const NAME_TRIES_MAX: u32 = 100;
 
 /// Creates a file beside its final path: its name, a dot and ten digits.

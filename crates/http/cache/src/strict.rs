@@ -77,7 +77,7 @@ fn delta(text: &[u8]) -> Option<i64> {
     digits.then(|| number(text).unwrap_or(i64::from(u32::MAX)).min(i64::from(u32::MAX)))
 }
 
-/// Parses any of HTTP's three date formats.
+/// Accepts HTTP's three date formats.
 fn time(text: &[u8]) -> Option<i64> {
     let asctime = !text.contains(&b',');
     let gmt = text.len() > 3 && text[text.len() - 3..].eq_ignore_ascii_case(b"gmt");
@@ -118,7 +118,7 @@ fn dictionary<'a>(values: &[&'a [u8]]) -> Option<Directives<'a>> {
     (!found.0.is_empty()).then_some(found)
 }
 
-/// Age on arrival (RFC 9111, 4.2.3).
+/// RFC 9111, 4.2.3.
 fn age(date: Option<&[u8]>, age: Option<&[u8]>, setting: &Setting) -> i64 {
     let said = age.and_then(|value| items(value).next()).and_then(delta).unwrap_or(0);
     let apparent = date.and_then(time).map_or(0, |date| setting.now - date);
@@ -192,7 +192,7 @@ pub fn judge_strictly<'a>(
     v
 }
 
-/// Request directives of a client (RFC 9111, 5.2.1).
+/// RFC 9111, 5.2.1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     pub no_cache: bool,
@@ -208,7 +208,6 @@ pub struct Wish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Fresh,
-    /// Stale, but acceptable.
     Stale,
     /// Needs revalidation; `may_be_stale`: only because of its age.
     No {

@@ -74,7 +74,6 @@ pub struct Zone {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryState {
-    /// Status of a cached error.
     Error(u16),
     Exists,
     /// Absent, and may be stored.
@@ -138,7 +137,7 @@ impl Zone {
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Entry in memory; counts as used.
+    /// Counts as a use.
     pub fn hot(&self, hash: &Hash, now: i64) -> Option<Arc<Stored>> {
         let mut shard = self.shard(hash);
         let node = shard.touch(hash)?;
@@ -193,7 +192,6 @@ impl Zone {
         }
     }
 
-    /// Registers a request for a key.
     pub fn enter(self: &Arc<Self>, hash: Hash, min_uses: u32, now: i64) -> (Ticket, EntryState) {
         let mut ticket = Ticket {
             zone: self.clone(),
@@ -271,7 +269,7 @@ impl Zone {
     pub fn evict_oldest(&self) -> Evicted {
         self.evict(i64::MAX)
     }
-    /// Evicts an entry unused since `limit`.
+    /// Of entries unused since `limit`.
     pub fn evict(&self, limit: i64) -> Evicted {
         // Times are in seconds: rotates the shards, for equal ones.
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -321,7 +319,7 @@ impl Zone {
         let left = store::unlink(&path, node.size);
         Some((path, left))
     }
-    /// Removes an entry by key; `false` if absent. A fetch in progress is not stored.
+    /// `false`: absent. A fetch in progress is not stored.
     pub fn remove(&self, hash: &Hash) -> bool {
         self.take_away(hash, true)
     }
@@ -364,7 +362,7 @@ impl Zone {
         drop(shard);
         known || left.is_ok()
     }
-    /// Keys of a shard's nodes, for the purger.
+    /// Of a shard's nodes, for the purger.
     pub fn keys(&self, shard: usize) -> Option<Vec<Hash>> {
         let shard = self.shards.get(shard)?;
         Some(shard.lock().unwrap_or_else(PoisonError::into_inner).keys(false))
@@ -497,7 +495,6 @@ impl Ticket {
         (self.hash, self.counted, self.updating, self.lock_until) = (hash, false, false, 0);
         self.look(now)
     }
-    /// Records a written entry.
     pub fn stored(mut self, disk_size: u64, hot: Option<Arc<Stored>>) {
         let zone = self.zone.clone();
         let mut shard = zone.shard(&self.hash);
@@ -524,7 +521,6 @@ impl Ticket {
     pub fn failed(&mut self, status: u16, until: i64) {
         self.error = Some((status, until));
     }
-    /// Returns the right to fetch.
     fn leave(&mut self) {
         if !self.counted && !self.updating {
             return;

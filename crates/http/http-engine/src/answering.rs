@@ -24,7 +24,6 @@ const NAMES: &[&str] = &[
     "mp4",
 ];
 
-/// Handler that passes a location's requests on, inherited by `limit_except`.
 pub type Passing = Option<Arc<dyn Handler>>;
 
 pub fn passes_on(name: &str) -> bool {
@@ -36,7 +35,6 @@ const PASSING: usize = 7;
 
 #[derive(Default)]
 pub struct Answering {
-    /// Position of the selected directive among the block's own.
     place: Option<usize>,
     before: Option<Arc<dyn Handler>>,
     /// Of several handlers that pass requests on, the first in the order of nginx's modules.

@@ -54,7 +54,6 @@ pub trait Feature: Sync {
 pub struct HttpBuild<'a> {
     pub cx: &'a mut Cx,
     pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
-    /// Called on every thread when buffered log lines must be written.
     pub flushers: &'a mut Vec<fn()>,
     pub background: &'a mut Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     pub folders: &'a mut Vec<crate::plan::Folder>,
@@ -65,10 +64,8 @@ pub struct BlockPlan<'a> {
     pub location: &'a mut Location,
     /// One of server, location, if_in_server, if_in_location and limit_except.
     pub context: Contexts,
-    /// Plan indexes of the inner blocks, in the order of the configuration.
     pub children: &'a [usize],
     pub server_names: &'a [ServerName],
-    /// Addresses of the server's `listen` lines; none: the default address.
     pub listens: &'a [Address],
     /// Writable folders: see [`crate::HttpPlan::folders`].
     pub folders: &'a mut Vec<crate::plan::Folder>,
@@ -88,7 +85,6 @@ pub fn tables(features: &[&dyn Feature]) -> Vec<Table> {
     tables
 }
 
-/// Registers the variables; must be called before a configuration is checked.
 pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
     let variables = cx.get::<Variables>();
     variables.offer(crate::variables::CORE);
@@ -460,7 +456,6 @@ impl Builder<'_> {
         }
     }
 
-    /// Plans all features; returns the handler that passes requests on.
     fn features(&mut self, block: &Block<'_>, levels: &[Rc<Level>], index: usize, children: &[usize]) -> Passing {
         let server = self.locations[index].server;
         let is_server = block.context == Contexts::server;

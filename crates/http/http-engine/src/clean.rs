@@ -27,7 +27,7 @@ impl Request {
     pub fn dropped(&self, directive: &str, name: &[u8], value: &[u8]) {
         let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
         let words = format_args!(
-            "\"{directive}\": field \"{name}\" is dropped, its value holds a line end or NUL: \"{value}\""
+            "\"{directive}\": field \"{name}\" is dropped: its value contains a line end or NUL: \"{value}\""
         );
         self.log(Level::Error, words);
     }

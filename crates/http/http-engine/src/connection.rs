@@ -18,16 +18,13 @@ pub struct Connection {
     pub listener: ListenerRef,
     /// `$connection_requests`: requests so far, including the current one. Saturates.
     pub requests: Cell<u32>,
-    /// `tcp_nodelay` is applied.
     pub nodelay: Cell<bool>,
     pub started: Instant,
     /// PROXY protocol header, and its bytes.
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
     /// Entry in the thread's poller, for `$tcpinfo_*`; `None`: no socket.
     pub socket: Option<net::poller::Key>,
-    /// TLS facts; `None`: cleartext, with the scheme http.
     pub tls: Option<Arc<tls::Facts>>,
-    /// Start of an incomplete head.
     pub begun: Begun,
 }
 
@@ -104,7 +101,7 @@ impl Begun {
     pub fn take(&self) -> Option<Vec<u8>> {
         self.0.take().map(|bytes| *bytes)
     }
-    /// Keeps a copy of the bytes without spare capacity.
+    /// Copies the bytes without spare capacity.
     pub fn keep(&self, bytes: &[u8]) {
         self.0.set((!bytes.is_empty()).then(|| Box::new(bytes.to_vec())));
     }
@@ -124,7 +121,7 @@ pub trait BodyReader {
 
 /// Takes over a connection after a response head.
 pub trait Tunnel {
-    /// Runs until the connection ends; returns `(received, sent)` bytes of the client.
+    /// Returns `(received, sent)` bytes of the client.
     fn run(self: Box<Self>, client: Box<dyn session_engine::relay::End>) -> LocalFuture<(u64, u64)>;
 }
 

@@ -8,10 +8,8 @@ use base::clock;
 use metrics::{Zone, location_zone, process, server_zone};
 use std::cell::RefCell;
 
-/// Zone of a server's own level, passed to the plan in `Location::extensions`.
 pub struct ServerZone(pub Zone<server_zone::Of>);
 
-/// Counts a new request, valid or refused, whose server is known.
 #[inline]
 pub fn begun(r: &mut Request) {
     process::HTTP_REQUESTS.up_at(r.target.version as usize);
@@ -60,7 +58,6 @@ pub fn logged(r: &mut Request) {
     r.accounting.owes_line = false;
 }
 
-/// Counts the end of an abandoned request, unless already counted.
 #[inline]
 pub fn given_up(r: &mut Request) {
     if r.accounting.owes_count {
@@ -81,7 +78,6 @@ pub fn has_lost() -> bool {
     LOST.with(|lost| !lost.borrow().is_empty())
 }
 
-/// Takes the lost requests: counted, to be logged by the caller.
 #[cold]
 pub fn take_lost() -> Vec<Box<Request>> {
     LOST.take()

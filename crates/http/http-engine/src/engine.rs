@@ -36,12 +36,10 @@ pub fn start(mut r: Box<Request>) -> Outcome {
     run(r)
 }
 
-/// Starts or resumes a subrequest in its current phase (see `subrequest.rs`).
 pub fn resume(r: Box<Request>) -> Outcome {
     run(r)
 }
 
-/// Ends a request that failed before the phases, such as one with a malformed head.
 pub fn fail(mut r: Box<Request>, status: u16) -> Outcome {
     r.progress.uri_changes_left = URI_CHANGES_MAX;
     r.scope.location = r.srv().location;
@@ -59,7 +57,6 @@ fn run(mut r: Box<Request>) -> Outcome {
     }
 }
 
-/// Continues with the answer of a handler that had to wait.
 pub fn after(mut r: Box<Request>, flow: Flow) -> Outcome {
     if !matches!(flow, Flow::Declined) {
         r.note(StepKind::Check(HandlerOrder::Files), r.loc().at, |_| flow.words());
@@ -102,7 +99,6 @@ pub async fn finish(mut outcome: Outcome) -> (Box<Request>, Option<Body>) {
 fn allowed(r: &mut Request) {
     if r.progress.phase == Phase::Access && r.loc().core.conf.satisfy == Satisfy::Any {
         r.progress.access_status = 0;
-        // Drops the challenge of a check that no longer matters.
         r.out.fields.retain(|field| !field.name.bytes().eq_ignore_ascii_case(b"WWW-Authenticate"));
         r.progress.phase = Phase::PostAccess;
         r.progress.handler = 0;
@@ -222,7 +218,7 @@ fn traced(r: &mut Request, location: &Location, handler: &dyn crate::handler::Ha
     let is_script = matches!(order, HandlerOrder::Script | HandlerOrder::ServerScript | HandlerOrder::ServerExplain);
     let reads = matches!(r.target.method, Method::Get | Method::Head);
     if r.is_rehearsal() && order.has_effects() && !(order == HandlerOrder::Dav && reads) {
-        r.note(StepKind::Check(order), location.at, |_| "would be asked here; taken as passed".into());
+        r.note(StepKind::Check(order), location.at, |_| "would be requested here; assumed to pass".into());
         if order == HandlerOrder::Dav {
             if let Some(trace) = r.trace() {
                 trace.ends_at.set(Some(("dav_methods", location.at)));
@@ -253,7 +249,6 @@ fn traced(r: &mut Request, location: &Location, handler: &dyn crate::handler::Ha
     flow
 }
 
-/// Answers a request after all content handlers declined.
 fn nobody_answers(r: &mut Request) -> Flow {
     if r.target.path.ends_with(b"/") {
         let path = match special::mapped_path(r) {
@@ -324,7 +319,7 @@ fn chosen(r: &Request) -> String {
     format!("{sign}{}", String::from_utf8_lossy(&location.name))
 }
 
-/// Applies a location's settings to the connection (nginx: `ngx_http_update_location_config`).
+/// nginx: `ngx_http_update_location_config`.
 pub fn enter_location(r: &mut Request) {
     r.progress.handler_lost = false;
     if let Some(limit) = &r.loc().limit_except
@@ -511,7 +506,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
     }
 }
 
-/// Runs `post_action`, if configured, after the response was sent or failed (nginx: `ngx_http_post_action`).
+/// nginx: `ngx_http_post_action`.
 pub async fn post_action(mut r: Box<Request>) -> Box<Request> {
     loop {
         let Some(target) = r.loc().core.conf.post_action.clone() else { return r };
@@ -558,7 +553,7 @@ fn conditions(r: &mut Request, mut body: Body) -> Result<Body, u16> {
     Ok(body)
 }
 
-/// Tells whether the location's transform applies. Never for subrequests or `post_action`.
+/// Never for subrequests or `post_action`.
 fn transforms(r: &mut Request) -> bool {
     if r.progress.post_action || r.reply.tunnel.is_some() || r.family.sub.as_ref().is_some_and(|sub| sub.as_it_comes) {
         return false;
@@ -567,7 +562,6 @@ fn transforms(r: &mut Request) -> bool {
     plan.loc(r.scope.location).transform.as_ref().is_some_and(|transform| transform.wants(r))
 }
 
-/// Passes a response through the location's filters and decides on its framing.
 pub(crate) fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
     if r.progress.post_action {
         r.progress.settled = r.progress.filter_failed;
@@ -598,7 +592,7 @@ pub(crate) fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
     Ok(frame(r, body))
 }
 
-/// Decides on head-only responses, chunked encoding and keep-alive (nginx: the chunked and header filters).
+/// nginx: the chunked and header filters.
 fn frame(r: &mut Request, mut body: Body) -> Body {
     if r.reply.tunnel.is_some() {
         // The tunnel's bytes after the head are not a body.
@@ -664,7 +658,6 @@ impl Request {
     }
 }
 
-/// Returns a method's bit in masks such as `limit_except`'s.
 pub const fn method_bit(method: Method) -> u32 {
     1 << (method as u32)
 }

@@ -6,7 +6,6 @@ use crate::handler::{Exchange, Flow, Later, LocalFuture};
 use crate::request::Request;
 use std::task::Poll;
 
-/// Runs an exchange to its end, or until the client disconnects.
 pub async fn drive(mut exchange: Box<dyn Exchange>, mut r: Box<Request>) -> (Box<Request>, Flow) {
     let watch = r.incoming.watch.clone();
     let mut alone = watch.is_none();

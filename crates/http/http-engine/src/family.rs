@@ -11,7 +11,6 @@ use std::task::Waker;
 pub struct Family {
     /// State to be shared; moves into the tree with the first subrequest.
     pub(crate) common: Common,
-    /// The main request and its subrequests, if any.
     pub(crate) tree: Option<Rc<RequestTree>>,
     pub sub: Option<Box<Sub>>,
 }
@@ -37,12 +36,11 @@ pub struct RequestTree {
     pub(crate) common: RefCell<Common>,
     pub(crate) made: Cell<u32>,
     pub(crate) background: Cell<u32>,
-    /// Wakes the connection when it waits for background subrequests.
     pub(crate) waiting: RefCell<Option<Waker>>,
 }
 
 pub struct Sub {
-    /// The method of the main request (`$request_method`).
+    /// `$request_method`
     pub main_method: Box<[u8]>,
     pub method: Box<[u8]>,
     /// Charset of the main response, to which included content is converted.
@@ -57,7 +55,6 @@ pub struct Sub {
     pub(crate) background: Option<InBackground>,
 }
 
-/// Counts a background subrequest while alive.
 pub(crate) struct InBackground(pub(crate) Rc<RequestTree>);
 
 impl Drop for InBackground {

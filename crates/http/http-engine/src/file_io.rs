@@ -6,7 +6,7 @@ use net::pool::{DEFAULT, Pool, named};
 use observe::Level;
 use std::sync::Arc;
 
-/// Returns the pool that reads files in the request's location; `None`: the current thread reads.
+/// `None`: the current thread reads.
 pub fn pool(r: &mut Request) -> Option<Arc<Pool>> {
     let name = match &r.loc().core.conf.aio {
         Aio::Off => return None,

@@ -25,20 +25,19 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Maximum size of files whose content is cached, in bytes; larger files are cached as open descriptors.
+/// Larger files are cached as open descriptors.
 pub const OBJECT_BYTES_MAX: u64 = 256 * 1024;
-/// Memory of an entry besides its content, in bytes.
+/// In bytes, besides the content.
 const ENTRY_BYTES: u64 = 512;
-/// Maximum number of cached descriptors per thread.
 const OPEN_FILES_MAX: usize = 256;
-/// Maximum number of watched folders per thread; further entries are revalidated with stat().
+/// Per thread; further entries are revalidated with stat().
 const WATCHES_MAX: usize = 8192;
 /// Cacheable errors. Others are transient; EACCES may change by policy without an event.
 const ABOUT_THE_PATH: &[i32] = &[libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::ENAMETOOLONG];
 
 #[derive(Debug)]
 pub struct FileEntry {
-    pub kind: Kind,
+    pub kind: FileKind,
     pub size: u64,
     pub modified: i64,
     /// `"mtime-size"` in hexadecimal, with its quotes.
@@ -53,7 +52,7 @@ pub struct FileEntry {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     File,
     Folder,
     Other,
@@ -85,14 +84,13 @@ struct Entry {
     /// The kernel reports changes; otherwise each use calls stat().
     watched: bool,
     used: Cell<bool>,
-    /// Last successful comparison with the file.
     seen: Instant,
 }
 
 struct Cache {
     /// Maximum bytes per thread; 0: caches nothing.
     bytes_max: u64,
-    /// Milliseconds after which a watched entry is compared with its file.
+    /// In milliseconds, for watched entries.
     recheck: u64,
     bytes: u64,
     open_files: usize,
@@ -120,7 +118,6 @@ thread_local! {
     });
 }
 
-/// Events that are read at a time.
 const EVENTS_MAX: usize = 1024;
 
 /// Clears this thread's cache and sets its bytes (0 disables). The loop must watch the returned descriptor and call
@@ -151,7 +148,6 @@ pub fn changed() {
     CACHE.with_borrow_mut(Cache::changed);
 }
 
-/// Sets the milliseconds after which a watched entry is compared with its file.
 pub fn recheck_after(millis: u64) {
     CACHE.with_borrow_mut(|cache| cache.recheck = millis);
 }
@@ -161,7 +157,6 @@ pub(crate) fn look(path: &[u8]) -> io::Result<Rc<FileEntry>> {
     CACHE.with_borrow_mut(|cache| cache.look(&plain(path)))
 }
 
-/// Tells whether [`look`] can answer without a system call.
 pub fn known(path: &[u8]) -> bool {
     CACHE.with_borrow(|cache| cache.entries.get(&*plain(path)).is_some_and(|entry| cache.holds(entry)))
 }
@@ -296,14 +291,14 @@ impl Cache {
             _ => Rc::new(new),
         });
         // Hard links allow changes through an unwatched folder.
-        let watched = watched && !found.as_ref().is_ok_and(|f| f.kind == Kind::File && f.links > 1);
+        let watched = watched && !found.as_ref().is_ok_and(|f| f.kind == FileKind::File && f.links > 1);
         let kept = match &found {
             Ok(found) => Ok(found.clone()),
             Err(e) => Err(e.raw_os_error().unwrap_or(libc::EIO)),
         };
         // Devices, FIFOs and sockets change without an event.
         let volatile = match &kept {
-            Ok(found) => found.kind == Kind::Other,
+            Ok(found) => found.kind == FileKind::Other,
             Err(code) => !watched || !ABOUT_THE_PATH.contains(code),
         };
         if !volatile {
@@ -312,7 +307,6 @@ impl Cache {
         found
     }
 
-    /// Tells whether an entry is valid without a check.
     fn holds(&self, entry: &Entry) -> bool {
         entry.watched && clock::now().millis_since(entry.seen) < self.recheck
     }
@@ -419,7 +413,7 @@ impl Cache {
         }
     }
 
-    /// Drops a path's entry and, if the path is a watched folder, all entries below it.
+    /// Also drops all entries below a watched folder.
     fn forget_path(&mut self, path: &Path) {
         let bytes = path.as_os_str().as_bytes();
         self.remove(bytes);
@@ -510,7 +504,6 @@ fn cost(entry: &Entry) -> u64 {
     ENTRY_BYTES + content
 }
 
-/// Opens a path without the cache; reads small files.
 fn open(path: &[u8]) -> io::Result<FileEntry> {
     if path.contains(&0) {
         return Err(io::Error::from_raw_os_error(libc::ENOENT));
@@ -523,11 +516,11 @@ fn open(path: &[u8]) -> io::Result<FileEntry> {
 fn found(mut file: File, cached: bool) -> io::Result<FileEntry> {
     let meta = file.metadata()?;
     let kind = if meta.is_dir() {
-        Kind::Folder
+        FileKind::Folder
     } else if meta.is_file() {
-        Kind::File
+        FileKind::File
     } else {
-        Kind::Other
+        FileKind::Other
     };
     let mut found = FileEntry {
         kind,
@@ -540,7 +533,7 @@ fn found(mut file: File, cached: bool) -> io::Result<FileEntry> {
         links: meta.nlink(),
         forms: RefCell::new(Vec::new()),
     };
-    if kind != Kind::File {
+    if kind != FileKind::File {
         return Ok(found);
     }
     if cached && meta.len() <= OBJECT_BYTES_MAX {
@@ -568,7 +561,7 @@ thread_local! {
     static CACHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets whether small files are read into memory; to be called together with [`enable`].
+/// To be called together with [`enable`].
 pub fn keep_contents(on: bool) {
     CACHED.set(on);
 }

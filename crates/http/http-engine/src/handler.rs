@@ -21,11 +21,9 @@ pub enum Flow {
         args: Vec<u8>,
         internal: bool,
     },
-    /// Continues in a named location.
     Named(Vec<u8>),
     /// The URI was changed in place: matches locations again (rewrite phase).
     Rewritten,
-    /// Closes the connection without a response (444).
     Close,
     Later(Later),
     /// Continues with socket I/O only, polled in place by the connection.
@@ -47,8 +45,8 @@ impl Flow {
             Flow::Allowed => "allows".into(),
             Flow::Content(_) => "answers".into(),
             Flow::Status(status) => format!("ends with {status}"),
-            Flow::Redirect { path, .. } => format!("goes on with \"{}\"", shown(path)),
-            Flow::Named(name) => format!("goes on in \"{}\"", shown(name)),
+            Flow::Redirect { path, .. } => format!("continues with \"{}\"", shown(path)),
+            Flow::Named(name) => format!("continues in \"{}\"", shown(name)),
             Flow::Rewritten => "the path has changed".into(),
             Flow::Close => "closes the connection".into(),
             Flow::Later(_) | Flow::Exchange(_) => "needs to wait".into(),
@@ -64,7 +62,6 @@ pub trait Handler: Send + Sync {
 }
 
 pub trait Filter: Send + Sync {
-    /// An error status replaces the response, such as 416.
     fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16>;
     fn name(&self) -> &'static str;
 }
@@ -76,7 +73,6 @@ pub trait Transform: Send + Sync {
     fn run(self: Arc<Self>, r: Box<Request>, body: Body) -> LocalFuture<(Box<Request>, Flow)>;
 }
 
-/// Receives every finished request.
 pub trait Logger: Send + Sync {
     fn log(&self, r: &mut Request);
 }
@@ -87,7 +83,6 @@ pub trait Exchange {
     fn poll(&mut self, r: &mut Request, cx: &mut Context<'_>) -> Poll<Flow>;
     /// Handles the client's disconnection. `Some`: ends with this answer; `None`: continues without a client.
     fn client_gone(&mut self, r: &mut Request) -> Option<Flow>;
-    /// Reuses the memory of a finished exchange.
     fn recycle(self: Box<Self>);
 }
 

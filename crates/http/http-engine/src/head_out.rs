@@ -18,7 +18,7 @@ pub fn prepare(r: &mut Request, closing: bool) {
     }
 }
 
-/// Appends the head to `out`; nothing for HTTP/0.9.
+/// Writes nothing for HTTP/0.9.
 pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
     if r.target.version < Version::Http10 {
         return;
@@ -118,7 +118,6 @@ pub fn fields(r: &mut Request, connection: bool, sink: &mut impl FieldSink) {
     if own_location {
         let absolute = location(r);
         tell(b"Location", &absolute);
-        // For the log.
         r.out.location = absolute.into();
     }
     if connection {
@@ -233,7 +232,7 @@ fn location(r: &Request) -> Vec<u8> {
     url
 }
 
-/// Returns a time as text; caches recent ones, because a site's files are requested repeatedly.
+/// Caches recent texts, because a site's files are requested repeatedly.
 pub fn date_text(seconds: i64) -> [u8; 29] {
     const KEPT: usize = 64;
     thread_local! {

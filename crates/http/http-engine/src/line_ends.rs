@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-/// Tells whether a text contains a line end or NUL.
 #[inline]
 pub fn ends_line(text: &[u8]) -> bool {
     has_low::<b'\r'>(text) && looks_like_an_end(text)

@@ -4,7 +4,7 @@ use conf_schema::{Cx, Directive, Problem};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Media types of a list; always includes `text/html`.
+/// Always includes `text/html`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MediaTypes {
     any: bool,
@@ -12,7 +12,7 @@ pub struct MediaTypes {
 }
 
 impl MediaTypes {
-    /// Reads the words of a line; never fails (the signature is every parser's).
+    /// Never fails; the signature is every parser's.
     pub fn parse(cx: &mut Cx, d: &Directive) -> Result<MediaTypes, Problem> {
         let mut types = HashSet::from([b"text/html".to_vec()]);
         let mut any = false;
@@ -33,7 +33,7 @@ impl MediaTypes {
         types.extend(later.types.iter().cloned());
         self.types = Arc::new(types);
     }
-    /// Tells whether the list contains a `Content-Type` without its parameters.
+    /// Ignores parameters of the `Content-Type`.
     pub fn has(&self, content_type: &[u8]) -> bool {
         if self.any {
             return true;

@@ -14,7 +14,7 @@ pub enum Phase {
     Content,
 }
 
-/// Order of filters, defined only here (nginx: the order of its filter modules).
+/// Defined only here (nginx: the order of its filter modules).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FilterOrder {
     NotModified,
@@ -34,7 +34,7 @@ pub enum FilterOrder {
     Explain,
 }
 
-/// Order of handlers, by phase; defined only here.
+/// Defined only here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HandlerOrder {
     /// Authorities are answered whatever the configuration says.
@@ -87,7 +87,7 @@ pub enum HandlerOrder {
 }
 
 impl HandlerOrder {
-    /// Tells whether a rehearsal must skip the handler, which contacts a server, counts or changes state.
+    /// A rehearsal skips such a handler: it contacts a server, counts or changes state.
     pub fn has_effects(self) -> bool {
         matches!(
             self,
@@ -146,7 +146,7 @@ impl HandlerOrder {
 }
 
 impl FilterOrder {
-    /// Tells whether a filter applies to subrequests: filters of content, not of the client's message.
+    /// Filters of content, not of the client's message.
     pub const fn for_subrequests(self) -> bool {
         matches!(
             self,
@@ -155,7 +155,6 @@ impl FilterOrder {
     }
 }
 
-/// Order in which features plan a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlanOrder {
     /// Before others that build upon it (caches, for features that pass requests on).

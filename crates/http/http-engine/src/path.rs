@@ -6,12 +6,11 @@ use http_types::RequestHead;
 use session_engine::template::Part;
 use std::ops::Deref;
 
-/// Reason for a target without a canonical path; answered with 400.
+/// Answered with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadPath {
     /// `%` without two hexadecimal digits.
     Escape,
-    /// A NUL byte, plain or encoded.
     Nul,
     /// `..` above the root.
     AboveRoot,
@@ -87,7 +86,7 @@ impl CanonicalPath {
     pub fn clear(&mut self) {
         self.0.clear();
     }
-    /// Tells whether a segment begins with `.ht`, case-insensitively: Apache's per-folder files.
+    /// Case-insensitive: Apache's per-folder files.
     pub fn has_ht_name(&self) -> bool {
         self.0.split(|c| *c == b'/').any(is_ht_name)
     }
@@ -97,7 +96,7 @@ fn is_dots(segment: &[u8]) -> bool {
     matches!(segment, b"." | b"..")
 }
 
-/// Tells whether a file name begins with `.ht`; case-insensitive, like some file systems.
+/// Case-insensitive, like some file systems.
 pub fn is_ht_name(name: &[u8]) -> bool {
     name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b".ht"))
 }
@@ -165,7 +164,6 @@ impl FilePath {
         let folder = self.0.len().checked_sub(rest).and_then(|at| self.0.get(..at))?;
         Some(FilePath(folder.strip_suffix(b"/").unwrap_or(folder).to_vec()))
     }
-    /// Tells whether `path` is this path or lies below it.
     pub fn holds(&self, path: &[u8]) -> bool {
         let Ok(path) = CanonicalPath::made(path.to_vec()) else { return false };
         path.strip_prefix(self.0.strip_suffix(b"/").unwrap_or(&self.0))
@@ -256,7 +254,6 @@ pub fn escape_uri(path: &[u8], out: &mut Vec<u8>) {
     escape(path, out, |c| never(c) || matches!(c, b'#' | b'%' | b'?'));
 }
 
-/// Tells whether a byte is encoded in every part of a URI.
 fn never(c: u8) -> bool {
     c <= b' ' || c >= 0x7f || matches!(c, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
 }

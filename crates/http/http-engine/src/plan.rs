@@ -31,10 +31,8 @@ pub struct HttpPlan {
     pub cache_recheck: u64,
     /// Connections to servers use foreign source addresses: workers need the capability for it.
     pub transparent: bool,
-    /// Called on every thread when buffered log lines must be written.
     pub flushers: Vec<fn()>,
     pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
-    /// Work on the control thread, besides requests.
     pub background: Vec<Arc<dyn Background<HttpPlan>>>,
     /// Folders to be created before the first request, owned by the workers' account.
     pub folders: Vec<Folder>,
@@ -61,12 +59,12 @@ impl HttpPlan {
     pub fn specs(&self) -> impl Iterator<Item = &ListenSpec> {
         self.listeners.iter().map(|l| &l.spec)
     }
-    /// Returns the listener of a connection; `None` if this plan does not listen there.
+    /// `None`: this plan does not listen there.
     #[inline]
     pub fn listener_of(&self, connection: &crate::Connection) -> Option<&Listener> {
         self.listener(&connection.listener)
     }
-    /// Returns this plan's listener by reference; `None` if this plan does not listen there.
+    /// `None`: this plan does not listen there.
     #[inline]
     pub fn listener(&self, listener: &crate::ListenerRef) -> Option<&Listener> {
         let find = |address: &Address, datagrams: bool| {
@@ -134,7 +132,7 @@ impl Default for Http2 {
     }
 }
 
-/// Congestion control of QUIC (`quic_congestion_control`).
+/// `quic_congestion_control`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
     Cubic,
@@ -142,7 +140,7 @@ pub enum Congestion {
     NewReno,
 }
 
-/// Settings of HTTP/3 and QUIC (nginx: `ngx_http_v3_srv_conf_t`).
+/// nginx: `ngx_http_v3_srv_conf_t`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http3 {
     pub on: bool,
@@ -210,7 +208,6 @@ pub struct Location {
     pub auto_redirect: bool,
     /// Passes requests on (`proxy_pass`), as do its `if` blocks.
     pub passes: bool,
-    /// Handles CONNECT requests.
     pub connect: bool,
     pub inner: Tree,
     pub limit_except: Option<LimitExcept>,

@@ -115,7 +115,7 @@ impl Default for Places {
     }
 }
 
-/// The response head before serialization (nginx: `r->headers_out`).
+/// nginx: `r->headers_out`.
 #[derive(Debug, Default)]
 pub struct OutHead {
     pub status: u16,
@@ -150,7 +150,6 @@ pub struct OutHead {
     pub content_encoding: Str,
     /// `Expires` comes from `add_header` only: `gzip_proxied` ignores it, as in nginx.
     pub expires_added: bool,
-    /// Adds `Vary: Accept-Encoding`.
     pub vary_encoding: bool,
     /// Upstream field lines sent unchanged before `fields`, if no filter or variable reads fields
     /// ([`crate::HttpPlan::asks_for_fields`]).
@@ -244,7 +243,7 @@ impl OutHead {
             Slot::AcceptRanges => self.accept_ranges == Some(true),
         }
     }
-    /// Returns the filled slots with the index of the field that each precedes. Complete after [`OutHead::settle`].
+    /// Complete after [`OutHead::settle`].
     pub fn slots(&self) -> impl Iterator<Item = (Slot, usize)> + '_ {
         let known = self.places.known.get(..self.places.count).unwrap_or_default();
         known.iter().copied().filter(|(slot, _)| self.holds(*slot))
@@ -327,7 +326,6 @@ impl Piece {
     }
 }
 
-/// Maximum bytes per read of a file.
 const READ_BYTES: u64 = 32 * 1024;
 
 impl FilePart {

@@ -11,11 +11,10 @@ use session_engine::regex::MatchFailed;
 pub enum Route {
     Server,
     Location(usize),
-    /// Redirects to the URI with a trailing slash.
     Slash(usize),
 }
 
-/// Finds the location of a path. Fails with a regular expression.
+/// Fails with a regular expression.
 pub fn find(r: &mut Request) -> Result<Route, MatchFailed> {
     let plan = r.plan_rc();
     let server: &Server = plan.srv(r.scope.server);

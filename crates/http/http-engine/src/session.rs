@@ -95,7 +95,7 @@ impl Session for Request {
 }
 
 impl Request {
-    /// Appends a variable's value by lower-case name; `false` if not found.
+    /// Lower-case name; `false` if not found.
     pub fn variable_named(&mut self, name: &str, out: &mut Vec<u8>) -> bool {
         let plan = self.plan_rc();
         plan.names.value(self, name, out)

@@ -11,7 +11,7 @@ use http_types::{Known, Method, Version};
 
 const PADDING: &str = "<!-- a padding to disable MSIE and Chrome friendly error page -->\r\n";
 
-/// Returns title, heading and an extra line of a built-in page; `None`: the status has no page.
+/// `None`: the status has no page.
 fn words(status: u16) -> Option<(&'static str, Option<&'static str>)> {
     Some(match status {
         301 => ("301 Moved Permanently", None),
@@ -55,7 +55,7 @@ fn words(status: u16) -> Option<(&'static str, Option<&'static str>)> {
     })
 }
 
-/// Returns the built-in page of a status, with the server's signature in the footer.
+/// With the server's signature in the footer.
 pub fn page(status: u16, signature: &[u8]) -> Option<Vec<u8>> {
     let (title, extra) = words(status)?;
     let heading = if extra.is_some() { "400 Bad Request" } else { title };
@@ -74,7 +74,7 @@ pub fn page(status: u16, signature: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Responds with a status: by `error_page` if configured, otherwise with the built-in page.
+/// Uses `error_page` if configured, otherwise the built-in page.
 pub fn respond(r: &mut Request, status: u16) -> Flow {
     r.progress.error_status = status;
     if r.reply.keep_alive && matches!(status, 400 | 413 | 414 | 497 | 495 | 496 | 500 | 501) {
@@ -239,7 +239,7 @@ fn agent_has(r: &Request, word: &[u8]) -> bool {
     r.header(Known::UserAgent).is_some_and(|agent| memchr::memmem::find(agent, word).is_some())
 }
 
-/// Tells whether the client is Internet Explorer (not Opera in disguise).
+/// Not Opera in disguise.
 pub fn is_msie(r: &Request) -> bool {
     agent_has(r, b"MSIE ") && !agent_has(r, b"Opera")
 }
@@ -248,7 +248,7 @@ fn is_chrome(r: &Request) -> bool {
     agent_has(r, b"Chrome/") && !is_msie(r)
 }
 
-/// Tells whether the client is Internet Explorer up to 6, service pack 1.
+/// Up to 6, service pack 1.
 pub fn is_msie6(r: &Request) -> bool {
     let Some(agent) = r.header(Known::UserAgent) else { return false };
     if agent_has(r, b"Opera") {
@@ -335,7 +335,7 @@ pub fn canonical(r: &Request, path: Vec<u8>) -> Result<CanonicalPath, u16> {
 }
 
 /// Kind and size of any path, for conditions, which never read files.
-pub fn probe(r: &mut Request, path: &[u8]) -> std::io::Result<(crate::files::Kind, u64)> {
+pub fn probe(r: &mut Request, path: &[u8]) -> std::io::Result<(crate::files::FileKind, u64)> {
     look_at(r, path).map(|found| (found.kind, found.size))
 }
 

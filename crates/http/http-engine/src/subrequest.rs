@@ -37,7 +37,6 @@ impl Request {
     pub fn is_subrequest(&self) -> bool {
         self.family.sub.is_some()
     }
-    /// Returns the effective method, as passed to upstream servers.
     pub fn method_name(&self) -> &[u8] {
         match &self.family.sub {
             Some(_) if self.target.method == Method::Get => b"GET",
@@ -47,7 +46,6 @@ impl Request {
             None => self.head.method_span.of(&self.buf),
         }
     }
-    /// Returns the effective method of the main request.
     pub fn main_method_name(&self) -> &[u8] {
         match &self.family.sub {
             Some(sub) => &sub.main_method,
@@ -61,7 +59,6 @@ impl Request {
             common.extensions.push(thing);
         });
     }
-    /// Returns a value shared by the main request and all its subrequests.
     pub fn shared<T: 'static>(&self) -> Option<Rc<T>> {
         let find = |extensions: &[Rc<dyn Any>]| extensions.iter().find_map(|t| t.clone().downcast::<T>().ok());
         match &self.family.tree {
@@ -76,7 +73,7 @@ impl Request {
             Some(tree) => f(&mut tree.common.borrow_mut()),
         }
     }
-    /// Creates a subrequest for another URI. Fails beyond [`DEPTH_MAX`] or [`MADE_MAX`].
+    /// Fails beyond [`DEPTH_MAX`] or [`MADE_MAX`].
     pub fn subrequest(&mut self, path: CanonicalPath, args: Vec<u8>) -> Result<Box<Request>, TooMany> {
         let mut child = self.child(&path)?;
         if let Some(tree) = &self.family.tree {
@@ -115,7 +112,7 @@ impl Request {
             sub.without_body = true;
         }
     }
-    /// Sets a subrequest's method to its parent's (nginx: `mirror`).
+    /// nginx: `mirror`.
     pub fn set_method_of(&mut self, parent: &Request) {
         self.target.method = parent.target.method;
         self.head.method = parent.target.method;
@@ -182,7 +179,6 @@ impl Request {
     pub fn has_background(&self) -> bool {
         self.family.tree.as_ref().is_some_and(|tree| tree.background.get() > 0)
     }
-    /// Waits for the end of all background subrequests.
     pub fn poll_background(&self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(tree) = self.family.tree.as_ref().filter(|tree| tree.background.get() > 0) {
             tree.waiting.replace(Some(cx.waker().clone()));
@@ -192,7 +188,7 @@ impl Request {
     }
 }
 
-/// Runs a subrequest up to the response head. `None`: the connection is to be closed (444, say).
+/// `None`: the connection is to be closed (444, say).
 pub async fn head(child: Box<Request>) -> Option<(Box<Request>, Body)> {
     let (child, body) = engine::finish(engine::resume(child)).await;
     body.map(|body| (child, body))
@@ -250,7 +246,6 @@ pub async fn in_memory(child: Box<Request>) -> Result<(Box<Request>, Vec<u8>), N
     }
 }
 
-/// Runs a subrequest as a task and discards its body.
 pub fn background(mut child: Box<Request>) {
     // Continues when the client disconnects.
     child.incoming.watch = None;
@@ -302,7 +297,7 @@ pub fn stream_or(mut child: Box<Request>, text: Bytes, media: Str) -> Stream {
 }
 
 impl Stream {
-    /// Advances the head, and a body that reads ahead, of a subrequest that is not yet needed.
+    /// For a subrequest that is not yet needed.
     pub fn poll_ahead(&mut self, cx: &mut Context<'_>) {
         // [`Stream::poll_head`] reports the missing response.
         if let State::Coming(coming) = &mut self.state
@@ -317,7 +312,7 @@ impl Stream {
             body.poll_ahead(cx, child);
         }
     }
-    /// Waits for the head. An error closes the connection.
+    /// An error closes the connection.
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         if let State::Coming(coming) = &mut self.state {
             match std::task::ready!(coming.as_mut().poll(cx)) {
@@ -330,14 +325,14 @@ impl Stream {
         }
         Poll::Ready(Ok(()))
     }
-    /// Returns the subrequest, between its head and the end of its body.
+    /// Set between its head and the end of its body.
     pub fn request(&self) -> Option<&Request> {
         match &self.state {
             State::Body(child, _) => Some(child),
             _ => None,
         }
     }
-    /// Returns the next piece. An incomplete body just ends, as in nginx; it has been logged.
+    /// An incomplete body just ends, as in nginx; it has been logged.
     pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, BodyError>>> {
         match self.poll_strict(cx) {
             Poll::Ready(Some(Err(BodyError))) if matches!(self.state, State::Body(..)) => {

@@ -63,7 +63,7 @@ impl HttpPlan {
         }
     }
 
-    /// Returns the server by SNI, if one has the name. Looked up once per connection and plan.
+    /// Looked up once per connection and plan.
     fn server_of_handshake(self: &Arc<Self>, listener: &Listener, c: &Connection, facts: &Facts) -> Option<usize> {
         let (generation, known) = (u64::from(self.generation), facts.server.load(Ordering::Relaxed));
         let (of_plan, index) = (known >> 32, known as u32);

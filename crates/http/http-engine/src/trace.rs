@@ -41,7 +41,7 @@ impl StepKind {
 }
 
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct TraceStep {
     pub kind: StepKind,
     pub at: At,
     pub location: usize,
@@ -50,7 +50,7 @@ pub struct Step {
 
 #[derive(Debug, Default)]
 pub struct Trace {
-    steps: RefCell<Vec<Step>>,
+    steps: RefCell<Vec<TraceStep>>,
     /// Passes on, counts and changes nothing.
     pub rehearsal: bool,
     /// Directive that would respond, at which a rehearsal ended.
@@ -61,13 +61,13 @@ impl Trace {
     pub fn rehearsal() -> Trace {
         Trace { rehearsal: true, ..Trace::default() }
     }
-    pub fn add(&self, step: Step) {
+    pub fn add(&self, step: TraceStep) {
         let mut steps = self.steps.borrow_mut();
         if steps.len() < STEPS_MAX {
             steps.push(step);
         }
     }
-    pub fn steps(&self) -> Vec<Step> {
+    pub fn steps(&self) -> Vec<TraceStep> {
         self.steps.borrow().clone()
     }
 }

@@ -22,7 +22,7 @@ struct Prefix {
     parent: usize,
 }
 
-/// Result of the search by names without regular expressions.
+/// Without regular expressions.
 pub enum Match {
     Nothing,
     Final(usize),

@@ -78,12 +78,10 @@ impl Value for KeepaliveTimeout {
 pub type ServerNames = session_engine::names::ServerNames<crate::Request>;
 pub type ServerName = session_engine::names::ServerName<crate::Request>;
 
-/// Tells whether the current directive is in a named location (`@name`).
 pub fn in_named_location(cx: &Cx) -> bool {
     cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"@"))
 }
 
-/// Tells whether the current directive is in a location with a regular expression.
 pub fn in_regex_location(cx: &Cx) -> bool {
     cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"~"))
 }
@@ -197,7 +195,7 @@ impl Value for ErrorPages {
     }
 }
 
-/// `types { ... }`: media types by extension.
+/// By extension.
 #[derive(Clone, Debug, Default)]
 pub struct Types(pub Arc<HashMap<Vec<u8>, Arc<[u8]>>>);
 
@@ -279,7 +277,6 @@ pub enum Alias {
     Whole,
 }
 
-/// `limit_rate`, `limit_rate_after`: a size that may contain variables.
 pub type SizeTemplate = session_engine::template::SizeTemplate<crate::Request>;
 
 /// `aio`: reads from disk in threads.

@@ -16,7 +16,7 @@ pub static CORE: &[Builtin] = &[
     Builtin::family("arg_", arg, "The query's argument NAME."),
     Builtin::one("args", args, "The query.").settable(set_args),
     Builtin::one("query_string", args, "The query."),
-    Builtin::one("is_args", is_args, "`?` when there is a query, else nothing."),
+    Builtin::one("is_args", is_args, "`?` if there is a query, otherwise empty."),
     Builtin::one("binary_remote_addr", binary_remote_addr, "The client's address as 4 or 16 bytes."),
     Builtin::one("body_bytes_sent", body_bytes_sent, "Bytes of the body sent to the client."),
     Builtin::one("bytes_sent", bytes_sent, "Bytes sent to the client."),
@@ -66,7 +66,7 @@ pub static CORE: &[Builtin] = &[
         "The body, where it was read.",
     ),
     Builtin::one("request_completion", request_completion, "`OK` when the response was sent whole."),
-    Builtin::one("request_filename", request_filename, "The file that the URI stands for."),
+    Builtin::one("request_filename", request_filename, "The file that the URI maps to."),
     Builtin::one("request_id", request_id, "16 random bytes in hexadecimal, the same for the whole request."),
     Builtin::one("request_length", request_length, "Bytes of the request: line, header, body."),
     Builtin::one("request_method", request_method, "GET, POST, ..."),
@@ -184,7 +184,6 @@ fn cookie(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
     put_some(out, found)
 }
 
-/// Returns the value of a cookie in one `Cookie` field.
 pub fn find_cookie<'a>(header: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     header.split(|c| *c == b';').find_map(|pair| {
         let pair = pair.trim_ascii_start();
@@ -245,7 +244,7 @@ fn http(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
     found
 }
 
-/// Compares a field name with a variable's: case-insensitive, dashes as underscores.
+/// Case-insensitive, dashes as underscores.
 fn same_name(field: &[u8], name: &str) -> bool {
     field.len() == name.len()
         && field.iter().zip(name.bytes()).all(|(f, n)| f.to_ascii_lowercase() == n || (*f == b'-' && n == b'_'))
@@ -314,7 +313,7 @@ fn put_port(out: &mut Vec<u8>, address: Option<SocketAddr>) -> bool {
     address.is_some_and(|a| put_number(out, u64::from(a.port())))
 }
 
-/// Appends a port; port 0 has an empty value, as in nginx.
+/// Port 0 has an empty value, as in nginx.
 fn put_proxied_port(out: &mut Vec<u8>, address: Option<SocketAddr>) -> bool {
     address.is_some_and(|a| a.port() == 0 || put_number(out, u64::from(a.port())))
 }
@@ -341,7 +340,7 @@ fn proxy_protocol_tlv(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
     header.tlv(buf, name, out).unwrap_or(false)
 }
 
-/// Appends an IPv4 address; optimized, as many upstream requests contain one.
+/// Optimized, as many upstream requests contain one.
 fn put_ipv4(out: &mut Vec<u8>, octets: [u8; 4]) {
     out.reserve(15);
     for (i, n) in octets.into_iter().enumerate() {

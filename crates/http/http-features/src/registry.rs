@@ -10,7 +10,7 @@ static FEATURES: LazyLock<Vec<&'static dyn Feature>> = LazyLock::new(|| {
     [OWN, http_auth::FEATURES, http_compression::FEATURES, http_content::FEATURES, http_control::FEATURES].concat()
 });
 
-/// The features of this crate, sorted by name.
+/// Sorted by name.
 static OWN: &[&dyn Feature] = &[
     &crate::access_log::AccessLog,
     &crate::addition::Addition,

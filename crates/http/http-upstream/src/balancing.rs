@@ -8,13 +8,12 @@ use observe::Level;
 use std::net::SocketAddr;
 use upstream::{Attempts, Choice, PeerLease};
 
-/// Server selection of a request, with the servers tried.
+/// With the servers tried.
 pub struct PeerSelection<'a> {
     named: &'a UpstreamRef,
     state: SelectionState,
 }
 
-/// A selection without its group, kept between choices.
 pub struct SelectionState {
     attempts: Attempts,
     key: Vec<u8>,
@@ -49,14 +48,14 @@ impl<'a> PeerSelection<'a> {
         self.state.attempts.tries()
     }
 
-    /// Waits for the next server; `None`: none is left.
+    /// `None`: none is left.
     pub async fn next(&mut self) -> Option<PeerLease> {
         let random = self.random();
         let SelectionState { attempts, key, bound } = &mut self.state;
         let choice = Choice { now: clock::now(), random, key, bound: bound.as_deref() };
         self.named.group.next(&choice, attempts).await
     }
-    /// Returns the first server of a group without a queue. `None`: none is available.
+    /// For a group without a queue. `None`: none is available.
     pub fn first(&mut self) -> Option<PeerLease> {
         let random = self.random();
         let SelectionState { attempts, key, bound } = &mut self.state;

@@ -35,7 +35,7 @@ impl Memory {
             Memory::Growing(bytes) => bytes,
         }
     }
-    /// Appends a piece; `expected`: total length.
+    /// `expected`: total length.
     fn push(&mut self, more: Bytes, expected: usize) {
         match self {
             Memory::Whole(bytes) if bytes.is_empty() => *bytes = more,
@@ -62,7 +62,7 @@ impl Memory {
 /// Minimum bytes of a `write` to a temporary file, except for the last one.
 const WRITE_MIN: usize = 16 * 1024;
 
-/// A complete request body, in memory or in a file.
+/// In memory or in a file.
 #[derive(Debug, Default)]
 pub struct BodyStore {
     memory: Memory,
@@ -167,7 +167,6 @@ pub fn unlinked(folder: &Path) -> io::Result<File> {
     }
 }
 
-/// Maximum number of attempts to find an unused name.
 const NAME_TRIES_MAX: u32 = 100;
 
 pub fn named(temp: &TempPath) -> io::Result<(File, PathBuf)> {
@@ -203,7 +202,7 @@ pub fn kept(r: &Request) -> Option<Rc<BodyStore>> {
     r.shared()
 }
 
-/// Reads the body to the end, or returns the stored one. Fails with the response's status.
+/// Returns the stored one, if any. Fails with the response's status.
 pub async fn read(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
     if let Some(store) = kept(r) {
         return Ok(store);
@@ -343,7 +342,6 @@ pub async fn read_small(r: &mut Request) -> Result<Bytes, u16> {
     read_up_to(r, most).await
 }
 
-/// [`read_small`] with another limit.
 pub async fn read_up_to(r: &mut Request, most: u64) -> Result<Bytes, u16> {
     let whole = |store: &BodyStore| store.shared().filter(|bytes| bytes.len() as u64 <= most).ok_or(413_u16);
     if let Some(store) = kept(r) {
@@ -368,14 +366,12 @@ pub async fn read_up_to(r: &mut Request, most: u64) -> Result<Bytes, u16> {
     Ok(all.settle())
 }
 
-/// Notes the bytes read of a body of unknown length.
 fn received(r: &mut Request, length: u64) {
     if r.incoming.body_length == Some(BodyLength::Chunked) {
         r.incoming.body_received = Some(length);
     }
 }
 
-/// Logs a body larger than `client_max_body_size`.
 fn too_large(r: &Request, before: u64, more: u64) {
     r.log(Level::Error, format_args!("client intended to send too large chunked body: {before}+{more} bytes"));
 }

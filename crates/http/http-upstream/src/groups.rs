@@ -8,7 +8,7 @@ pub use session_engine::upstreams::host_and_port;
 pub type UpstreamRef = session_engine::upstreams::UpstreamRef<Rules>;
 pub type Groups = session_engine::upstreams::Groups<Rules>;
 
-/// Values of a group that are evaluated for every request.
+/// Evaluated for every request.
 #[derive(Default)]
 pub struct Rules {
     pub key: Option<Template>,

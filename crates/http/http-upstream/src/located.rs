@@ -28,7 +28,7 @@ impl Value for Proxies {
     }
 }
 
-/// Returns the client's address; `None` for UNIX-domain sockets.
+/// `None`: a UNIX-domain socket.
 pub fn client(r: &Request, proxies: &[Trusted], recursive: bool) -> Option<IpAddr> {
     let peer = r.connection().peer;
     if proxies.is_empty() {

@@ -1,7 +1,7 @@
 //! Opens the files of requests, with responses to failures.
 
 use http_engine::core_table::SymlinkMode;
-use http_engine::files::{FileEntry, Kind};
+use http_engine::files::{FileEntry, FileKind};
 use http_engine::path::FilePath;
 use http_engine::{Flow, Request, special};
 use http_types::Method;
@@ -18,7 +18,7 @@ pub fn wanted_file(r: &mut Request) -> Result<(FilePath, Rc<FileEntry>), Flow> {
     }
     let path = special::mapped_path(r).map_err(Flow::Status)?;
     match special::look(r, &path) {
-        Ok(found) if found.kind == Kind::File => Ok((path, found)),
+        Ok(found) if found.kind == FileKind::File => Ok((path, found)),
         Ok(_) => Err(Flow::Declined),
         Err(e) => Err(failed(r, &path, &e)),
     }

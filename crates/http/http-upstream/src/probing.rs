@@ -6,7 +6,6 @@ use http_engine::Request;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Creates requests and connections for health checks.
 pub trait Prober: Send + Sync {
     fn named(&self) -> Option<UpstreamRef>;
     /// Returns a request for this URI; `close`: announces that no other request follows.
@@ -17,7 +16,7 @@ pub trait Prober: Send + Sync {
     fn head_max(&self) -> usize;
 }
 
-/// Timeouts for each step without progress.
+/// For each step without progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     pub connect: Duration,

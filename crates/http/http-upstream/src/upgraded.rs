@@ -11,13 +11,12 @@ pub const BUFFER_BYTES: usize = 16 * 1024;
 
 pub struct Upgraded {
     pub stream: Stream,
-    /// Bytes of the server after the response head.
+    /// After the response head.
     pub from_server: Vec<u8>,
     /// Idle timeout (`proxy_read_timeout`).
     pub idle: Duration,
     /// Idle timeout while the server does not read.
     pub stalled: Duration,
-    /// Bytes per read.
     pub buffer: usize,
     pub active: PeerLease,
 }

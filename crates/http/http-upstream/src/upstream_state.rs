@@ -31,7 +31,7 @@ pub struct Try {
     pub sent: bool,
     pub bytes_sent: u64,
     pub bytes_received: u64,
-    /// Counters of the server, if its group has them.
+    /// `None`: no `zone`.
     pub zone: Option<metrics::Zone<metrics::peer::Of>>,
 }
 
@@ -58,7 +58,6 @@ impl Try {
     pub fn of(peer: &upstream::Peer, started: Instant) -> Try {
         Try { zone: peer.zone().cloned(), ..Try::new(peer.text.clone(), started) }
     }
-    /// Counts transferred bytes.
     #[inline]
     pub fn transferred(&mut self, sent: u64, received: u64) {
         self.bytes_sent += sent;
@@ -127,7 +126,7 @@ impl UpstreamState {
     pub fn scheme(&self) -> &'static str {
         self.origin.as_ref().map_or("", |origin| origin.scheme())
     }
-    /// Returns the URL of the last server, for the error log.
+    /// Of the last server, for the error log.
     pub fn url(r: &Request) -> Option<String> {
         let state = r.upstream.get::<UpstreamState>()?;
         Some(shown_url(state.scheme(), &state.tries.last()?.address, state.uri.as_deref().unwrap_or_default()))

@@ -3,7 +3,7 @@
 use super::request::request;
 use super::{AuthHttp, Response, read};
 use crate::login::failed;
-use crate::plan::{AuthFault, Authenticate, Verdict};
+use crate::plan::{AuthFault, AuthResult, Authenticate};
 use crate::protocol::Refusal;
 use crate::session::MailSession;
 use net::Address;
@@ -13,11 +13,11 @@ use std::pin::Pin;
 use std::time::Duration;
 use upstream::{Options, Stream};
 
-/// Maximum size of a response head in bytes (nginx: 1,024).
+/// In bytes (nginx: 1,024).
 const RESPONSE_MAX: usize = 16 * 1024;
 
 impl Authenticate for AuthHttp {
-    fn ask<'a>(&'a self, s: &'a MailSession) -> Pin<Box<dyn Future<Output = Result<Verdict, AuthFault>> + 'a>> {
+    fn ask<'a>(&'a self, s: &'a MailSession) -> Pin<Box<dyn Future<Output = Result<AuthResult, AuthFault>> + 'a>> {
         Box::pin(async move {
             let asked = runtime::time::timeout(self.timeout, self.exchange(&request(self, s))).await;
             let response = asked.map_err(|_| {
@@ -59,13 +59,13 @@ impl AuthHttp {
         }
     }
 
-    fn judge(&self, response: Response) -> Result<Verdict, AuthFault> {
+    fn judge(&self, response: Response) -> Result<AuthResult, AuthFault> {
         let wait = Duration::from_secs(response.wait_seconds);
         if let Some(message) = response.refused {
-            return Ok(Verdict::Refused { refusal: Refusal { message, code: response.error_code }, wait });
+            return Ok(AuthResult::Refused { refusal: Refusal { message, code: response.error_code }, wait });
         }
         if response.wait {
-            return Ok(Verdict::AskAgain { wait, user: response.user, password: response.password });
+            return Ok(AuthResult::AskAgain { wait, user: response.user, password: response.password });
         }
         let name = &self.name;
         if response.server.is_empty() || response.port.is_empty() {
@@ -82,7 +82,13 @@ impl AuthHttp {
         };
         let to = Address::Ip(SocketAddr::new(address, number));
         let said = format!("{server}:{port}");
-        Ok(Verdict::Pass { to, name: said, user: response.user, password: response.password, authority: name.clone() })
+        Ok(AuthResult::Pass {
+            to,
+            name: said,
+            user: response.user,
+            password: response.password,
+            authority: name.clone(),
+        })
     }
 }
 

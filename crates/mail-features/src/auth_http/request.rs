@@ -6,7 +6,7 @@ use crate::session::MailSession;
 use std::fmt::Write as _;
 use tls::VerifyClient;
 
-/// Header fields, without line breaks in values.
+/// Values contain no line breaks.
 struct Fields(Vec<u8>);
 
 impl Fields {

@@ -1,13 +1,11 @@
 //! Parser of IMAP commands (nginx: `ngx_mail_imap_parse_command`): a tag, a word, and up to three arguments: atoms,
 //! quoted strings, or literals (RFC 9051, 4.3).
 
-/// Maximum length of a tag.
 const TAG_MAX: usize = 32;
 const ARGUMENTS_MAX: usize = 3;
 const WORD_MAX: usize = 12;
 const KNOWN: &[&[u8]] = &[b"NOOP", b"LOGIN", b"LOGOUT", b"STARTTLS", b"CAPABILITY", b"AUTHENTICATE"];
 
-/// Result of parsing the start of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
     More,

@@ -1,7 +1,7 @@
 //! Login at an IMAP server (nginx: `ngx_mail_proxy_imap_handler`). LOGIN with literals: names and passwords cannot be
 //! misread.
 
-use crate::protocol::{Facts, Said, ServerLogin};
+use crate::protocol::{LoginFacts, LoginStep, ServerLogin};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ImapLoginState {
@@ -39,34 +39,34 @@ impl ServerLogin for ImapLogin {
     fn is_whole(&self, answer: &[u8]) -> bool {
         self.state != ImapLoginState::Password || tagged(answer).is_some()
     }
-    fn answer(&mut self, answer: &[u8], facts: &Facts<'_>) -> Said {
+    fn answer(&mut self, answer: &[u8], facts: &LoginFacts<'_>) -> LoginStep {
         let (user, password) = (&facts.login.user, &facts.login.password);
         match self.state {
             ImapLoginState::Greeting if answer.starts_with(b"* OK") => {
                 self.state = ImapLoginState::Login;
                 let line = [&self.tag, format!("LOGIN {{{}}}\r\n", user.len()).as_bytes()].concat();
-                Said::Line(line, "sending LOGIN command to upstream")
+                LoginStep::Line(line, "sending LOGIN command to upstream")
             }
             ImapLoginState::Login if answer.starts_with(b"+") => {
-                let Some(password) = password else { return Said::NoPassword };
+                let Some(password) = password else { return LoginStep::NoPassword };
                 self.state = ImapLoginState::User;
                 let line = [user, format!(" {{{}}}\r\n", password.len()).as_bytes()].concat();
-                Said::Line(line, "sending user name to upstream")
+                LoginStep::Line(line, "sending user name to upstream")
             }
             ImapLoginState::User if answer.starts_with(b"+") => {
-                let Some(password) = password else { return Said::NoPassword };
+                let Some(password) = password else { return LoginStep::NoPassword };
                 self.state = ImapLoginState::Password;
-                Said::Line([password, &b"\r\n"[..]].concat(), "sending password to upstream")
+                LoginStep::Line([password, &b"\r\n"[..]].concat(), "sending password to upstream")
             }
             ImapLoginState::Password => {
                 let at = tagged(answer).unwrap_or(0);
                 let ok = answer.get(at..).and_then(|line| line.strip_prefix(self.tag.as_slice()));
                 match ok.is_some_and(|rest| rest.starts_with(b"OK")) {
-                    true => Said::LoggedIn(None),
-                    false => Said::Refused(at),
+                    true => LoginStep::LoggedIn(None),
+                    false => LoginStep::Refused(at),
                 }
             }
-            _ => Said::Refused(0),
+            _ => LoginStep::Refused(0),
         }
     }
 }

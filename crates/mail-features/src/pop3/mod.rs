@@ -12,7 +12,7 @@ use conf_schema::{Area, Problem, Table, directives};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Maximum size of a command in bytes (nginx: the size of its buffer).
+/// In bytes (nginx: the size of its buffer).
 const COMMAND_BYTES_MAX: usize = 128;
 
 directives! {

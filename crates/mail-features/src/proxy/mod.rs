@@ -3,7 +3,7 @@
 use crate::build::{Feature, ServerBuild};
 use crate::login::{failed, shown};
 use crate::plan::{PassEnd, PassOn, Passing};
-use crate::protocol::{Facts, Said, ServerLogin};
+use crate::protocol::{LoginFacts, LoginStep, ServerLogin};
 use crate::session::MailSession;
 use conf_schema::value::{Flag, Msec, Size};
 use conf_schema::{Area, Problem, Table, directives};
@@ -125,25 +125,25 @@ impl Passer {
                 let server_name = &s.srv().name;
                 let client = s.peer.map(|peer| peer.ip());
                 let (xclient, smtp_auth) = (self.conf.xclient, self.conf.proxy_smtp_auth);
-                let facts = Facts { login: &s.login, server_name, client, host: &s.host, xclient, smtp_auth };
+                let facts = LoginFacts { login: &s.login, server_name, client, host: &s.host, xclient, smtp_auth };
                 login.answer(&answer, &facts)
             };
             match said {
-                Said::Line(line, doing) => {
+                LoginStep::Line(line, doing) => {
                     s.doing = doing;
                     write_out(server, &line).await.map_err(|e| self.broken(s, "send", &e))?;
                 }
-                Said::LoggedIn(instead) => {
+                LoginStep::LoggedIn(instead) => {
                     return Ok(instead.map_or(answer, |text| text.as_bytes().to_vec()));
                 }
-                Said::Refused(at) => {
+                LoginStep::Refused(at) => {
                     let words = shown(answer.get(at..).unwrap_or_default().trim_ascii_end());
                     let pass = self.conf.proxy_pass_error_message;
                     let level = if pass { Level::Info } else { Level::Error };
                     s.log(level, format_args!("upstream sent invalid response: \"{words}\""));
                     return Err(Failure(pass.then(|| std::mem::take(&mut answer))));
                 }
-                Said::NoPassword => {
+                LoginStep::NoPassword => {
                     s.log(Level::Error, format_args!("no password available"));
                     return Err(Failure(None));
                 }

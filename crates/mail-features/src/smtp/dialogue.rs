@@ -17,7 +17,7 @@ const AUTH_REQUIRED: &str = "530 5.7.1 Authentication required\r\n";
 const BAD_SEQUENCE: &str = "503 5.5.1 Bad sequence of commands\r\n";
 const REFUSED: &[u8] = b"535 5.7.0";
 
-/// Maximum number of words after a command's name.
+/// After a command's name.
 const ARGUMENTS_MAX: usize = 11;
 
 pub struct SmtpDialogue {

@@ -2,7 +2,7 @@
 //! client's HELO, then AUTH, or the client's MAIL and RCPT.
 
 use crate::login::Method;
-use crate::protocol::{Facts, Said, ServerLogin};
+use crate::protocol::{LoginFacts, LoginStep, ServerLogin};
 use crate::sasl::encode;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,19 +28,19 @@ fn is_last(line: &[u8]) -> bool {
 }
 
 impl SmtpLogin {
-    fn after_helo(&mut self, facts: &Facts<'_>) -> Said {
+    fn after_helo(&mut self, facts: &LoginFacts<'_>) -> LoginStep {
         let login = facts.login;
         if login.method == Method::None {
             self.0 = SmtpLoginState::From;
-            return Said::Line([&login.envelope.from, &b"\r\n"[..]].concat(), "sending MAIL FROM to upstream");
+            return LoginStep::Line([&login.envelope.from, &b"\r\n"[..]].concat(), "sending MAIL FROM to upstream");
         }
         if !facts.smtp_auth {
-            return Said::LoggedIn(Some("235 2.0.0 OK\r\n"));
+            return LoginStep::LoggedIn(Some("235 2.0.0 OK\r\n"));
         }
-        let Some(password) = &login.password else { return Said::NoPassword };
+        let Some(password) = &login.password else { return LoginStep::NoPassword };
         self.0 = SmtpLoginState::Auth;
         let all = [b"\0", login.user.as_slice(), b"\0", password].concat();
-        Said::Line(format!("AUTH PLAIN {}\r\n", encode(&all)).into_bytes(), "sending AUTH to upstream")
+        LoginStep::Line(format!("AUTH PLAIN {}\r\n", encode(&all)).into_bytes(), "sending AUTH to upstream")
     }
 }
 
@@ -50,40 +50,43 @@ impl ServerLogin for SmtpLogin {
         let last = lines.rsplit(|c| *c == b'\n').next().unwrap_or_default();
         is_last(last)
     }
-    fn answer(&mut self, answer: &[u8], facts: &Facts<'_>) -> Said {
+    fn answer(&mut self, answer: &[u8], facts: &LoginFacts<'_>) -> LoginStep {
         let code = answer.get(..3).unwrap_or_default();
         let envelope = &facts.login.envelope;
         match (self.0, code) {
             (SmtpLoginState::Nothing, b"220") => {
                 self.0 = SmtpLoginState::Helo;
                 let word = if envelope.extended || facts.xclient { "EHLO" } else { "HELO" };
-                Said::Line(format!("{word} {}\r\n", facts.server_name).into_bytes(), "sending HELO/EHLO to upstream")
+                LoginStep::Line(
+                    format!("{word} {}\r\n", facts.server_name).into_bytes(),
+                    "sending HELO/EHLO to upstream",
+                )
             }
             (SmtpLoginState::Helo, b"250") if facts.xclient => {
                 self.0 = SmtpLoginState::Xclient;
-                Said::Line(xclient(facts), "sending XCLIENT to upstream")
+                LoginStep::Line(xclient(facts), "sending XCLIENT to upstream")
             }
             (SmtpLoginState::Xclient, b"220" | b"250") if !envelope.helo.is_empty() => {
                 self.0 = SmtpLoginState::ClientHelo;
                 let word: &[u8] = if envelope.extended { b"EHLO " } else { b"HELO " };
-                Said::Line([word, &envelope.helo, b"\r\n"].concat(), "sending client HELO/EHLO to upstream")
+                LoginStep::Line([word, &envelope.helo, b"\r\n"].concat(), "sending client HELO/EHLO to upstream")
             }
             (SmtpLoginState::Helo, b"250")
             | (SmtpLoginState::Xclient, b"220" | b"250")
             | (SmtpLoginState::ClientHelo, b"250") => self.after_helo(facts),
-            (SmtpLoginState::Auth, b"235") => Said::LoggedIn(Some("235 2.0.0 OK\r\n")),
+            (SmtpLoginState::Auth, b"235") => LoginStep::LoggedIn(Some("235 2.0.0 OK\r\n")),
             (SmtpLoginState::From, b"250") => {
                 self.0 = SmtpLoginState::To;
-                Said::Line([&envelope.to, &b"\r\n"[..]].concat(), "sending RCPT TO to upstream")
+                LoginStep::Line([&envelope.to, &b"\r\n"[..]].concat(), "sending RCPT TO to upstream")
             }
             // The client handles rejected recipients itself.
-            (SmtpLoginState::To, _) => Said::LoggedIn(None),
-            _ => Said::Refused(0),
+            (SmtpLoginState::To, _) => LoginStep::LoggedIn(None),
+            _ => LoginStep::Refused(0),
         }
     }
 }
 
-fn xclient(facts: &Facts<'_>) -> Vec<u8> {
+fn xclient(facts: &LoginFacts<'_>) -> Vec<u8> {
     let mut line = b"XCLIENT ADDR=".to_vec();
     match facts.client {
         Some(ip @ std::net::IpAddr::V6(_)) => line.extend_from_slice(format!("IPV6:{ip}").as_bytes()),
@@ -114,9 +117,9 @@ mod tests {
     use super::*;
     use crate::login::Login;
 
-    fn facts(login: &Login, xclient: bool, smtp_auth: bool) -> Facts<'_> {
+    fn facts(login: &Login, xclient: bool, smtp_auth: bool) -> LoginFacts<'_> {
         let client = Some([127, 0, 0, 1].into());
-        Facts { login, server_name: "us", client, host: "[UNAVAILABLE]", xclient, smtp_auth }
+        LoginFacts { login, server_name: "us", client, host: "[UNAVAILABLE]", xclient, smtp_auth }
     }
 
     fn lines(login: &Login, xclient: bool, smtp_auth: bool, answers: &[&str]) -> Vec<String> {
@@ -125,7 +128,7 @@ mod tests {
         for answer in answers {
             assert!(talk.is_whole(answer.as_bytes()));
             said.push(match talk.answer(answer.as_bytes(), &facts(login, xclient, smtp_auth)) {
-                Said::Line(line, _) => String::from_utf8(line).expect("text"),
+                LoginStep::Line(line, _) => String::from_utf8(line).expect("text"),
                 other => format!("{other:?}"),
             });
         }

@@ -25,7 +25,7 @@ impl Tone {
     }
 }
 
-/// A page under construction. All text is escaped, except that of [`Page::raw`].
+/// Escapes all text, except that of [`Page::raw`].
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -131,7 +131,6 @@ impl Page {
         self.body.push_str("</details>\n");
     }
 
-    /// Adds markup unescaped.
     pub fn raw(&mut self, html: &str) {
         self.body.push_str(html);
     }

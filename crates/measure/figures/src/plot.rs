@@ -68,7 +68,6 @@ pub struct Series {
     pub name: String,
     pub mark: Mark,
     pub points: Vec<Point>,
-    /// Uses the right-hand axis.
     pub right: bool,
     pub dashed: bool,
     /// Colour and marker number; by default the index in the plot.
@@ -93,7 +92,7 @@ impl Series {
     }
 }
 
-/// A plot; sizes in CSS pixels.
+/// Sizes in CSS pixels.
 #[derive(Clone, Debug)]
 pub struct Plot {
     pub title: String,

@@ -23,7 +23,7 @@ impl Interval {
     pub fn overlaps(&self, other: &Interval) -> bool {
         self.low <= other.high && other.low <= self.high
     }
-    /// The interval of `f(x)` for a monotone `f`.
+    /// `f` must be monotone.
     pub fn map(&self, f: impl Fn(f64) -> f64) -> Interval {
         let (a, b) = (f(self.low), f(self.high));
         Interval { low: a.min(b), mid: f(self.mid), high: a.max(b) }
@@ -34,7 +34,7 @@ pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { f64::NAN } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// Sample standard deviation (n − 1); 0 for fewer than two values.
+/// n − 1; 0 for fewer than two values.
 pub fn deviation(values: &[f64]) -> f64 {
     if values.len() < 2 {
         return 0.0;
@@ -179,7 +179,7 @@ fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     front * (f - 1.0)
 }
 
-/// Logarithm of the gamma function (Lanczos, g = 7) for positive arguments.
+/// Lanczos, g = 7; positive arguments.
 fn ln_gamma(x: f64) -> f64 {
     const C: [f64; 9] = [
         0.999_999_999_999_809_9,

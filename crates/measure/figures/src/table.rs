@@ -29,14 +29,14 @@ impl Table {
         table
     }
 
-    /// Adds a row; drops cells beyond the last column.
+    /// Drops cells beyond the last column.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let mut row: Vec<String> = cells.into_iter().map(Into::into).take(self.heads.len()).collect();
         row.resize(self.heads.len(), String::new());
         self.rows.push(row);
     }
 
-    /// Writes aligned text, two spaces between columns, no trailing blanks.
+    /// Two spaces between columns, no trailing blanks.
     pub fn text(&self) -> String {
         let width = |s: &str| s.chars().count();
         let mut widths: Vec<usize> = self.heads.iter().map(|h| width(h)).collect();
@@ -64,7 +64,7 @@ impl Table {
         out
     }
 
-    /// Writes comma-separated values (RFC 4180 quoting, LF line ends).
+    /// RFC 4180 quoting, LF line ends.
     pub fn csv(&self) -> String {
         let mut out = String::new();
         for row in std::iter::once(&self.heads).chain(&self.rows) {

@@ -15,7 +15,7 @@ use crate::engine::profile::Profile;
 use crate::engine::request::{Expect, RequestSpec};
 use crate::engine::run::{Control, run};
 use crate::interrupt;
-use crate::observe::processes::{Group, Look, is_local};
+use crate::observe::processes::{Group, ProcessSample, is_local};
 use crate::observe::status::{Page, Status};
 
 const EXAMPLES: &str = "\
@@ -109,7 +109,7 @@ impl Keys {
 }
 
 /// Computes an interval from the looks at its ends; `own` are this tool's requests.
-pub fn sample(before: &(f64, Status, Look), after: &(f64, Status, Look), own: f64) -> Sample {
+pub fn sample(before: &(f64, Status, ProcessSample), after: &(f64, Status, ProcessSample), own: f64) -> Sample {
     let span = (after.0 - before.0).max(1e-3);
     let (a, b) = (&before.1, &after.1);
     let grown = |of: fn(&Status) -> Option<f64>| Some(of(b)? - of(a)?);
@@ -175,7 +175,7 @@ fn watch(options: &Options, page: &Page) -> Result<(), String> {
         ([], false) => None,
         (pids, _) => Some(Group::by_pids(pids)),
     };
-    let mut look = |page: &Page| -> Result<(f64, Status, Look), String> {
+    let mut look = |page: &Page| -> Result<(f64, Status, ProcessSample), String> {
         let (at, status) = page.read()?;
         Ok((at, status, group.as_mut().map(|g| g.look(true)).unwrap_or_default()))
     };
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn rates_are_without_our_own_requests() {
         Options::command().debug_assert();
-        let look = |cpu| Look { cpu, memory: 5e6, processes: 2, threads: 3, ..Look::default() };
+        let look = |cpu| ProcessSample { cpu, memory: 5e6, processes: 2, threads: 3, ..ProcessSample::default() };
         let s = sample(&(1.0, status(10.0, 100.0), look(1.0)), &(3.0, status(14.0, 1121.0), look(1.5)), 21.0);
         assert_eq!((s.requests_per_second, s.connections_per_second), (Some(500.0), Some(2.0)));
         assert_eq!((s.processors, s.dropped, s.restarted), (Some(0.25), Some(0.0), false));
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_restart_is_no_negative_rate() {
-        let none = Look::default();
+        let none = ProcessSample::default();
         let s = sample(&(1.0, status(10.0, 100.0), none), &(2.0, status(1.0, 3.0), none), 1.0);
         assert!(s.restarted && s.requests_per_second.is_none() && s.processors.is_none());
         assert!(line(&s).ends_with("restarted"));
@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn the_key_process_has_a_line_when_it_is_used() {
-        let none = Look::default();
+        let none = ProcessSample::default();
         let status = |signatures, wait, respawned| Status {
             signatures: Some(signatures),
             signatures_failed: Some(0.0),

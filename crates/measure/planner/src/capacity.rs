@@ -54,10 +54,10 @@ pub fn read_capacity(text: &str) -> Result<Vec<Machine>, String> {
         let (name, mid) = (row.must(NAME)?.to_string(), row.positive(RPS)?);
         let (low, high) = (number(&["rps_low"])?, number(&["rps_high"])?);
         if low.is_some_and(|low| low > mid) {
-            return Err(row.complain(&["rps_low"], "rps_low lies above rps"));
+            return Err(row.complain(&["rps_low"], "rps_low exceeds rps"));
         }
         if high.is_some_and(|high| high < mid) {
-            return Err(row.complain(&["rps_high"], "rps_high lies below rps"));
+            return Err(row.complain(&["rps_high"], "rps_high is less than rps"));
         }
         let interval = Interval { low: low.unwrap_or(mid), mid, high: high.unwrap_or(mid) };
         machines.push(Machine {
@@ -193,7 +193,7 @@ fn nothing_usable(json: &serde_json::Value) -> String {
 /// the report has no CPU time per request.
 pub fn project(measured: &Measured, prices: &[Price], sibling_yield: f64) -> Result<Vec<Machine>, String> {
     if measured.cpu_per_request <= 0.0 {
-        return Err("the report holds no CPU time per request (the server was not on the same machine)".into());
+        return Err("the report has no CPU time per request (the server was not on the same machine)".into());
     }
     if let Some(p) = prices.iter().find(|p| p.vcpu == 0) {
         return Err(format!(
@@ -265,7 +265,7 @@ mod tests {
         assert!(read_capacity("name,rps,vcpu\nx,5,two\n").unwrap_err().contains("vcpu"));
         assert!(read_capacity("a,b\n1,2\n").unwrap_err().contains("columns are name"));
         assert!(read_capacity("vcpu,rps\n1,2\n").unwrap_err().contains("no column `name` (or `instance`, `type`)"));
-        assert!(read_capacity("name,rps,rps_low\nx,5,6\n").unwrap_err().contains("rps_low lies above rps"));
+        assert!(read_capacity("name,rps,rps_low\nx,5,6\n").unwrap_err().contains("rps_low exceeds rps"));
         assert!(read_prices("name,price\nx,\n").unwrap_err().contains("no price"));
         let mut machines = read_capacity("name,rps\nc5.large,5\n").unwrap();
         let prices = read_prices("name,price\nc5.larg,1\n").unwrap();

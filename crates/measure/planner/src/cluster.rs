@@ -49,7 +49,7 @@ impl Rule {
     }
 }
 
-/// Largest number of machines considered per type.
+/// Per type.
 pub const NODES_MAX: u32 = 1000;
 
 /// Additional cost per hour, and bytes per request.

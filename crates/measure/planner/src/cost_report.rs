@@ -91,7 +91,6 @@ fn rule_sentence(rule: &Rule) -> String {
     format!("Rule: {nodes}, each used up to {}{loss}.", Unit::Share.write(rule.utilisation))
 }
 
-/// Explains why a family has no offer: the rule does not allow enough of its machines.
 fn no_offer(rule: &Rule) -> String {
     match rule.nodes_max {
         n if n <= rule.losses => format!("none left of {n}"),

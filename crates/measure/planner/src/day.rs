@@ -20,7 +20,6 @@ pub struct Day {
     /// Seconds from the decision until a machine serves.
     #[serde(default = "default_start")]
     pub start_s: u32,
-    /// Seconds between decisions.
     #[serde(default = "default_period")]
     pub period_s: u32,
     /// Seconds that a wish to scale in must last.

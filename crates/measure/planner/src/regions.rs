@@ -14,10 +14,10 @@ use crate::queueing::stretch;
 pub struct Scenario {
     #[serde(default = "default_seed")]
     pub seed: u64,
-    /// Length of the simulation in seconds.
+    /// In seconds.
     #[serde(default = "default_duration")]
     pub duration_s: u32,
-    /// Requests per second of all users.
+    /// Of all users.
     pub rate: f64,
     #[serde(default)]
     pub routing: Routing,
@@ -61,7 +61,7 @@ pub struct Scenario {
 pub struct Region {
     pub name: String,
     pub nodes: u32,
-    /// Requests per second of one machine.
+    /// Of one machine.
     pub node_rps: f64,
     #[serde(default = "one")]
     pub vcpu: u32,
@@ -74,7 +74,7 @@ pub struct Region {
 #[serde(deny_unknown_fields)]
 pub struct Group {
     pub name: String,
-    /// Share of all requests.
+    /// Of all requests.
     pub share: f64,
     /// Round-trip time in milliseconds to each region by name.
     pub rtt_ms: BTreeMap<String, f64>,
@@ -91,7 +91,6 @@ pub struct Loss {
     pub for_s: u32,
 }
 
-/// How clients find a site.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Routing {
@@ -130,7 +129,6 @@ fn one() -> u32 {
     1
 }
 
-/// Result for one place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupResult {
     pub name: String,

@@ -66,7 +66,6 @@ impl Sheet {
         self.rows.iter().map(|(line, cells)| Row { sheet: self, line: *line, cells })
     }
 
-    /// Fails when a column is missing.
     pub fn require(&self, names: &[&str]) -> Result<(), String> {
         if self.column(names).is_some() {
             return Ok(());
@@ -92,17 +91,17 @@ impl Sheet {
 }
 
 impl Row<'_> {
-    /// Cell of a column; `None` if empty or missing.
+    /// `None`: empty or missing.
     pub fn at(&self, column: usize) -> Option<&str> {
         self.cells.get(column).map(|c| c.text.as_str()).filter(|t| !t.is_empty())
     }
 
-    /// Cell under a column name; `None` if empty.
+    /// `None`: empty.
     pub fn text(&self, names: &[&str]) -> Option<&str> {
         self.at(self.sheet.column(names)?)
     }
 
-    /// Cell under a column that every row must fill.
+    /// Every row must fill it.
     pub fn must(&self, names: &[&str]) -> Result<&str, String> {
         self.text(names).ok_or_else(|| self.complain(names, &format!("no {}", names[0])))
     }
@@ -128,12 +127,10 @@ impl Row<'_> {
         }
     }
 
-    /// Complains about the cell under a named column.
     pub fn complain(&self, names: &[&str], what: &str) -> String {
         self.complain_at(self.sheet.column(names).unwrap_or(0), what)
     }
 
-    /// Complains about the cell at a column index.
     pub fn complain_at(&self, column: usize, what: &str) -> String {
         let end = self.sheet.text.get(self.line - 1).map_or(0, |l| l.trim_end().chars().count());
         let nothing = Cell { text: String::new(), start: end, length: 1 };
@@ -151,7 +148,7 @@ pub fn unique<'a>(rows: impl Iterator<Item = Row<'a>>, names: &[&str]) -> Result
     for row in rows {
         let name = row.must(names)?.to_string();
         if let Some((_, line)) = seen.iter().find(|(n, _)| *n == name) {
-            return Err(row.complain(names, &format!("`{name}` stands in line {line} already")));
+            return Err(row.complain(names, &format!("`{name}` is already in line {line}")));
         }
         seen.push((name, row.line()));
     }
@@ -192,6 +189,6 @@ mod tests {
         assert!(wrong("name,price\na,0\n").contains("not a positive number"));
         assert!(wrong("name,price\na,-1\n").contains("`-1` is not a number"));
         assert!(wrong("name,price\na,1,2\n").starts_with("line 2, column 5: 3 cells, but the heading has 2"));
-        assert!(wrong("name price\na 1\na 2\n").starts_with("line 3, column 1: `a` stands in line 2 already"));
+        assert!(wrong("name price\na 1\na 2\n").starts_with("line 3, column 1: `a` is already in line 2"));
     }
 }

@@ -59,7 +59,6 @@ pub struct Fit {
 
 /// Greatest residual at which a curve is accepted.
 pub const RESIDUAL_MAX: f64 = 0.10;
-/// Least levels that determine three parameters and can still contradict them.
 pub const LEVELS_MIN: usize = 6;
 /// Bootstrap resamples; several hundred are needed for smooth 95 % limits.
 pub const RESAMPLES: usize = 1000;

@@ -18,7 +18,7 @@ use aws_lc_rs::rsa::{
 #[derive(Clone, Copy)]
 pub enum Management {
     RsaOaep(&'static OaepAlgorithm),
-    /// Length of the key in bytes.
+    /// In bytes.
     AesKw(usize),
     AesGcmKw(usize),
     Direct,
@@ -41,11 +41,10 @@ impl Management {
             _ => return None,
         })
     }
-    /// Tells whether the operation is slow: milliseconds instead of microseconds.
+    /// Milliseconds instead of microseconds.
     pub fn is_slow(self) -> bool {
         matches!(self, Management::RsaOaep(_))
     }
-    /// Tells whether the key is of the algorithm's type and length.
     pub fn fits(self, key: &Key) -> bool {
         match (self, &key.material) {
             (Management::RsaOaep(_), Material::Rsa(_, private)) => private.is_some(),
@@ -54,7 +53,6 @@ impl Management {
             _ => false,
         }
     }
-    /// Finds the content encryption key.
     fn unwrap(self, key: &Key, header: &Header, wrapped: &[u8]) -> Option<Vec<u8>> {
         match (self, &key.material) {
             (Management::RsaOaep(algorithm), Material::Rsa(_, Some(private))) => {
@@ -81,7 +79,7 @@ impl Management {
 /// `enc`: the encryption of the content.
 #[derive(Clone, Copy)]
 pub enum Content {
-    /// Length of the key in bytes.
+    /// In bytes.
     Gcm(usize),
     /// Length of each half of the key, and the algorithm of the first half.
     CbcHmac(usize, hmac::Algorithm),

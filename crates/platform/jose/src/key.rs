@@ -7,15 +7,14 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECD
 use aws_lc_rs::signature::{ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, VerificationAlgorithm};
 use serde_json::{Map, Value};
 
-/// Maximum length of a key set's text in bytes.
+/// In bytes.
 pub const KEY_SET_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of keys of a set.
+/// Per set.
 pub const KEYS_MAX: usize = 1_000;
 
 /// Lengths of an RSA key's modulus in bytes (RFC 7518, 3.3, and aws-lc-rs).
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 
-/// The reason why a text is no key set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySetError {
     Malformed(String),
@@ -37,7 +36,6 @@ impl std::fmt::Display for KeySetError {
 
 impl std::error::Error for KeySetError {}
 
-/// Curves of ECDSA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Curve {
     P256,
@@ -47,7 +45,6 @@ pub(crate) enum Curve {
 
 /// A key by its type, in the form that its algorithms take.
 pub(crate) enum Material {
-    /// A symmetric key.
     Oct(Box<[u8]>),
     /// An RSAPublicKey, and the private key if the set has it.
     Rsa(Box<[u8]>, Option<Box<OaepPrivateDecryptingKey>>),
@@ -141,7 +138,6 @@ impl Key {
         Ok(Key { kid: owned(kid), alg: owned(alg), usage: owned(usage), operations, material })
     }
 
-    /// Tells whether the key's owner permits this use with this algorithm.
     fn permits(&self, purpose: Purpose, algorithms: [&str; 2]) -> bool {
         let (usage, operations): (_, &[&str]) = match purpose {
             Purpose::Verify => ("sig", &["verify"]),
@@ -192,18 +188,15 @@ impl KeySet {
             _ => Ok(set),
         }
     }
-    /// Returns the SHA-256 of the set's text.
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
-    /// Returns the number of usable keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
-    /// Returns the reasons for skipped keys.
     pub fn skipped(&self) -> &[&'static str] {
         &self.skipped
     }

@@ -7,7 +7,7 @@ use aws_lc_rs::signature::{
     RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, RsaParameters, UnparsedPublicKey,
 };
 
-/// A signature's algorithm; its variant names the type of key.
+/// The variant names the type of key.
 #[derive(Clone, Copy)]
 pub enum Algorithm {
     Hmac(hmac::Algorithm),
@@ -17,7 +17,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Returns the algorithm of a header's `alg`.
+    /// `alg` of a header.
     pub fn named(name: &str) -> Option<Algorithm> {
         Some(match name {
             "HS256" => Algorithm::Hmac(hmac::HMAC_SHA256),
@@ -37,7 +37,6 @@ impl Algorithm {
             _ => return None,
         })
     }
-    /// Tells whether the key is of the algorithm's type.
     pub fn fits(self, key: &Key) -> bool {
         match (self, &key.material) {
             (Algorithm::Hmac(_), Material::Oct(_))

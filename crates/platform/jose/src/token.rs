@@ -6,7 +6,7 @@ use crate::key::{Key, KeySet, Purpose, candidates};
 use crate::signature::Algorithm;
 use serde_json::{Map, Value};
 
-/// Maximum length of a token in bytes.
+/// In bytes.
 pub const TOKEN_BYTES_MAX: usize = 65_536;
 /// Maximum number of keys that are tried for a token: a token without `kid` could use any.
 pub const KEYS_TRIED_MAX: usize = 32;
@@ -22,7 +22,6 @@ pub enum Expected {
     Nested,
 }
 
-/// The reason why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     Malformed(&'static str),
@@ -51,7 +50,6 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The JOSE header.
 #[derive(Debug)]
 pub struct Header(Map<String, Value>);
 
@@ -88,7 +86,7 @@ fn object(encoded: &[u8]) -> Option<Map<String, Value>> {
     }
 }
 
-/// Times of a token in seconds since 1970.
+/// In seconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
     pub exp: Option<f64>,
@@ -118,7 +116,6 @@ impl Times {
     }
 }
 
-/// A verified token.
 #[derive(Debug)]
 pub struct Token {
     /// The JOSE header, the outer one of a nested token.
@@ -180,7 +177,7 @@ fn parts<const N: usize>(text: &[u8]) -> Option<[&[u8]; N]> {
     all.next().is_none().then_some(out)
 }
 
-/// Verifies a signature. Returns the encoded payload.
+/// Returns the encoded payload.
 pub(crate) fn signed<'a>(text: &'a [u8], sets: &[&KeySet]) -> Result<(Header, &'a [u8]), Failure> {
     let [protected, payload, signature] = parts(text).ok_or(Failure::Malformed("not a signed token"))?;
     let header = Header::parse(protected)?;
@@ -195,7 +192,6 @@ pub(crate) fn signed<'a>(text: &'a [u8], sets: &[&KeySet]) -> Result<(Header, &'
     verified.map(|()| (header, payload))
 }
 
-/// Decrypts the content.
 pub(crate) fn encrypted(text: &[u8], sets: &[&KeySet]) -> Result<(Header, Vec<u8>), Failure> {
     let [protected, wrapped, iv, ciphertext, tag] = parts(text).ok_or(Failure::Malformed("not an encrypted token"))?;
     let header = Header::parse(protected)?;

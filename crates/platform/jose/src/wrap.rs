@@ -5,10 +5,9 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 
 /// The initial value that shows the integrity of the key.
 const INITIAL: [u8; 8] = [0xa6; 8];
-/// Maximum length of an unwrapped key in bytes.
+/// In bytes.
 const KEY_BYTES_MAX: usize = 64;
 
-/// Unwraps a key.
 pub fn unwrap_192(kek: &[u8], wrapped: &[u8]) -> Option<Vec<u8>> {
     if wrapped.len() < 24 || wrapped.len() > KEY_BYTES_MAX + 8 || !wrapped.len().is_multiple_of(8) {
         return None;

@@ -35,7 +35,7 @@ static BLOCKS: Mutex<Blocks> = Mutex::new(Blocks { all: Vec::new(), free: Vec::n
 /// Block for counting while a thread's variables are dropped; its number is beyond the zones' cells.
 static LATE: Block = Block::new(usize::MAX);
 
-/// Returns the block at the thread's end.
+/// On drop.
 struct Leave(Cell<Option<&'static Block>>);
 
 impl Drop for Leave {
@@ -112,7 +112,7 @@ pub fn mark_worker(number: usize) {
     own().worker.store(number + 1, Ordering::Relaxed);
 }
 
-/// Collects from each worker thread's cells; `read` gets functions for sums of counters and for gauges.
+/// `read` gets functions for sums of counters and for gauges.
 pub(crate) fn of_workers<T>(
     read: impl Fn(&dyn Fn(Counter<process::Of>) -> u64, &dyn Fn(Gauge<process::Of>) -> u64) -> T,
 ) -> BTreeMap<usize, T> {

@@ -7,18 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// Milliseconds for which a slot keeps its exemplar, so that a busy bucket costs a comparison.
 const KEEP_MS: u64 = 1000;
 
-/// A request that fell into a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exemplar {
     pub trace_id: [u8; 16],
-    /// The measured time in microseconds.
     pub micros: u64,
-    /// When it was measured, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub at_ms: u64,
 }
 
 impl Exemplar {
-    /// Returns the trace id in hexadecimal, as in `traceparent` and `$request_id`.
+    /// In hexadecimal, as in `traceparent` and `$request_id`.
     pub fn trace(&self) -> String {
         self.trace_id.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -33,7 +31,6 @@ struct Slot {
     at_ms: AtomicU64,
 }
 
-/// A thread's exemplars of all histograms of a zone.
 pub(crate) struct Exemplars(Box<[Slot]>);
 
 impl Exemplars {

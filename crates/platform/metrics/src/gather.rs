@@ -37,7 +37,7 @@ struct Thing<'a> {
     zones: Vec<&'a zone::Cells>,
 }
 
-/// Collects all metrics in the table's order; omits sets without objects.
+/// In the table's order; omits sets without objects.
 pub fn gather() -> Vec<Family> {
     let zones = zone::all();
     let mut families = Vec::new();
@@ -117,7 +117,7 @@ fn of_row(set: &Set, row: &'static Row, thing: &Thing<'_>, at: usize) -> Vec<Sam
     values.collect()
 }
 
-/// Joins exemplars of two zones, bucket by bucket.
+/// Bucket by bucket.
 fn newest(mut one: Vec<Option<Exemplar>>, other: Vec<Option<Exemplar>>) -> Vec<Option<Exemplar>> {
     one.resize(one.len().max(other.len()), None);
     one.iter_mut().zip(other).for_each(|(known, more)| *known = zone::newer(*known, more));
@@ -131,7 +131,7 @@ pub(crate) fn told(unit: Unit, number: u64) -> String {
     }
 }
 
-/// Writes microseconds as exact seconds.
+/// Exact.
 pub(crate) fn seconds(micros: u64) -> String {
     let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
     let short = text.trim_end_matches('0');

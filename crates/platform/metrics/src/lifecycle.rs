@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 static LOADS: AtomicU64 = AtomicU64::new(0);
 static LOADED_AT: AtomicU64 = AtomicU64::new(0);
-/// When the counters of the process began.
 static BEGAN_AT: AtomicU64 = AtomicU64::new(0);
 static RELOADS_FAILED: AtomicU64 = AtomicU64::new(0);
 /// When the last reload failed; 0: the last one succeeded, or there was none.
@@ -20,21 +19,19 @@ static KEY_PROCESSES_RESPAWNED: AtomicU64 = AtomicU64::new(0);
 static ENDING: AtomicBool = AtomicBool::new(false);
 static RECORD: Mutex<VecDeque<LoadRecord>> = Mutex::new(VecDeque::new());
 
-/// Records of [`Lifecycle::record`].
 const RECORDS_MAX: usize = 20;
-/// Longest reason of a failure in bytes.
+/// In bytes.
 const REASON_BYTES_MAX: usize = 1024;
 
-/// The server's life so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifecycle {
     /// Configurations that served, the present one included.
     pub loads: u64,
-    /// When the present one was loaded, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub loaded_at: u64,
     /// Reloads that failed: the present configuration stayed.
     pub reloads_failed: u64,
-    /// When the last reload failed, in milliseconds since 1970; 0: the last one succeeded, or there was none.
+    /// In milliseconds since 1970; 0: the last reload succeeded, or there was none.
     pub reload_failed_at: u64,
     /// Worker processes that ended abnormally and were replaced, since the last reset.
     pub respawned: u64,
@@ -44,7 +41,6 @@ pub struct Lifecycle {
     pub key_processes_respawned: u64,
 }
 
-/// A start or a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadRecord {
     /// In milliseconds since 1970.
@@ -78,7 +74,7 @@ impl Lifecycle {
             key_processes_respawned: KEY_PROCESSES_RESPAWNED.load(Ordering::Relaxed),
         }
     }
-    /// Notes that a configuration serves; `now` in milliseconds since 1970.
+    /// `now` in milliseconds since 1970.
     pub fn note_load(now: u64) {
         let number = LOADS.fetch_add(1, Ordering::Relaxed) + 1;
         LOADED_AT.store(now, Ordering::Relaxed);
@@ -95,7 +91,7 @@ impl Lifecycle {
         }
         note(LoadRecord { at: now, result: Err(why.get(..end).unwrap_or_default().to_string()) });
     }
-    /// Returns the last starts and reloads, oldest first.
+    /// Oldest first.
     pub fn record() -> Vec<LoadRecord> {
         records().iter().cloned().collect()
     }
@@ -106,11 +102,11 @@ impl Lifecycle {
     pub fn is_ending() -> bool {
         ENDING.load(Ordering::Relaxed)
     }
-    /// Notes that this process begins to count; `now` in milliseconds since 1970.
+    /// `now` in milliseconds since 1970.
     pub fn note_begin(now: u64) {
         BEGAN_AT.store(now, Ordering::Relaxed);
     }
-    /// Returns when the counters of this process began, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub fn began_at() -> u64 {
         match BEGAN_AT.load(Ordering::Relaxed) {
             0 => {
@@ -120,11 +116,9 @@ impl Lifecycle {
             began => began,
         }
     }
-    /// Notes in the master that a worker process ended abnormally.
     pub fn note_respawn() {
         RESPAWNED.fetch_add(1, Ordering::Relaxed);
     }
-    /// Notes in the master that a key process ended or hung.
     pub fn note_key_process_respawn() {
         KEY_PROCESSES_RESPAWNED.fetch_add(1, Ordering::Relaxed);
     }

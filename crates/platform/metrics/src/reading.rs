@@ -49,7 +49,7 @@ impl<S: Tabled> Reading<S> {
     pub fn count(&self, counter: Counter<S>) -> u64 {
         (counter.at..counter.at + counter.width).map(|at| self.since(at)).sum()
     }
-    /// Returns the count of a label's value, by its index.
+    /// By its index.
     pub fn count_at(&self, counter: Counter<S>, index: usize) -> u64 {
         if index < counter.width { self.since(counter.at + index) } else { 0 }
     }
@@ -60,7 +60,7 @@ impl<S: Tabled> Reading<S> {
         let buckets = (0..=BOUNDS_MICROS.len()).map(|index| self.since(histogram.at + index)).collect();
         Times { buckets, sum: self.since(histogram.at + histogram.width - 1) }
     }
-    /// Returns the responses by status code, without codes that did not occur.
+    /// Without codes that did not occur.
     pub fn codes(&self) -> &BTreeMap<u16, u64> {
         &self.codes
     }
@@ -75,7 +75,7 @@ pub(crate) fn reset(cells: &Cells) {
     *locked(&cells.reset) = Some(now);
 }
 
-/// Returns the values of all zones of a set, sorted by their labels.
+/// Sorted by their labels.
 pub fn readings<S: Tabled>() -> Vec<Reading<S>> {
     zone::all().iter().filter(|cells| cells.set.name == S::SET.name).map(|cells| Reading::of(cells)).collect()
 }
@@ -89,11 +89,11 @@ pub fn reset_zones<S: Tabled>(labels: &[&str]) -> bool {
     !found.is_empty()
 }
 
-/// The counters of the process at their last reset.
+/// At their last reset.
 static RESET: Mutex<[u64; WIDTH]> = Mutex::new([0; WIDTH]);
 
 impl Counter<process::Of> {
-    /// Returns the sum since the last [`Counter::reset`].
+    /// Since the last [`Counter::reset`].
     pub fn since_reset(self) -> u64 {
         (0..self.width).map(|index| self.since_reset_at(index)).sum()
     }
@@ -113,7 +113,7 @@ impl Counter<process::Of> {
 }
 
 impl Histogram<process::Of> {
-    /// Returns the counts of all threads; they are never reset.
+    /// Never reset.
     pub fn times(self) -> Times {
         let sums = cells::sums();
         let at = |index: usize| sums.get(self.at + index).copied().unwrap_or_default();
@@ -121,7 +121,6 @@ impl Histogram<process::Of> {
     }
 }
 
-/// A worker thread's own counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
     pub accepted: u64,
@@ -133,7 +132,6 @@ pub struct WorkerCounts {
     pub current: u64,
     /// Time of the event loop outside of its waiting call, in microseconds. Never reset, as the two below.
     pub busy_micros: u64,
-    /// Turns of the event loop.
     pub turns: u64,
     /// Turns longer than 1 ms.
     pub long_turns: u64,

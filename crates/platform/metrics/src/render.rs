@@ -79,7 +79,7 @@ fn samples(out: &mut String, family: &Family, details: bool) {
     }
 }
 
-/// Writes milliseconds since 1970 as seconds.
+/// From milliseconds since 1970.
 fn instant(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }

@@ -4,7 +4,6 @@ use std::marker::PhantomData;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It only grows.
     Counter,
     Gauge,
     Histogram,
@@ -150,7 +149,6 @@ places! {
 pub struct Histogram<S> {
     pub(crate) at: usize,
     pub(crate) width: usize,
-    /// Index of the first exemplar slot.
     pub(crate) slot: usize,
     of: PhantomData<fn() -> S>,
 }

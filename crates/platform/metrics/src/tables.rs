@@ -300,13 +300,11 @@ metrics! {
     }
 }
 
-/// Index of a status in the classes of responses.
 #[inline]
 pub fn class(status: u16) -> usize {
     (status / 100).clamp(1, 5) as usize - 1
 }
 
-/// Index of a status in the classes of sessions.
 pub fn session_class(status: u16) -> usize {
     match status / 100 {
         4 => 1,
@@ -322,7 +320,6 @@ pub enum Area {
     Mail = 2,
 }
 
-/// Index of a `$upstream_cache_status`.
 pub fn cache_status(status: &str) -> Option<usize> {
     let row = cache::SET.rows.first()?;
     row.values.iter().position(|value| value.eq_ignore_ascii_case(status))

@@ -9,7 +9,7 @@ fn names_follow_the_conventions() {
     for set in SETS {
         for row in set.rows {
             let name = row.name;
-            assert!(names.insert(name), "{name} stands there twice");
+            assert!(names.insert(name), "{name} is repeated");
             assert!(
                 name.starts_with("tidegate_") && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
                 "{name}"

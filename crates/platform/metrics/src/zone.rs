@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// Cells per line: two cache lines, which are fetched as a pair.
 const LINE_CELLS: usize = 16;
-/// Threads per group of cells.
+/// Per group.
 const GROUP_THREADS: usize = 16;
 /// Maximum number of groups; further threads share cells.
 const GROUPS_MAX: usize = 64;
@@ -26,9 +26,9 @@ struct Line([AtomicU64; LINE_CELLS]);
 /// A thread's cells in a zone.
 struct Lines {
     cells: Box<[Line]>,
-    /// Counts by status code, allocated upon the first one.
+    /// Allocated upon the first one.
     codes: OnceLock<Box<Codes>>,
-    /// Exemplars of histograms, allocated upon the first one.
+    /// Allocated upon the first one.
     exemplars: OnceLock<Exemplars>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Cells {
     pub(crate) reset: Mutex<Option<Reset>>,
 }
 
-/// Counts at the time of a reset, which readings since then leave out.
+/// Left out by later readings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reset {
     pub(crate) sums: Vec<u64>,
@@ -119,7 +119,7 @@ impl Cells {
         let groups = self.groups.iter().filter_map(OnceLock::get);
         groups.flat_map(|group| group.iter().filter_map(OnceLock::get)).chain(self.shared.get())
     }
-    /// Returns the counts by status code over all threads, those that are not 0.
+    /// Over all threads, without zeros.
     pub(crate) fn codes(&self) -> BTreeMap<u16, u64> {
         let mut all = BTreeMap::new();
         for codes in self.all_lines().filter_map(|lines| lines.codes.get()) {
@@ -144,7 +144,6 @@ impl Cells {
     }
 }
 
-/// Returns the newer of two exemplars.
 pub(crate) fn newer(one: Option<Exemplar>, other: Option<Exemplar>) -> Option<Exemplar> {
     [one, other].into_iter().flatten().max_by_key(|exemplar| exemplar.at_ms)
 }
@@ -217,7 +216,7 @@ impl<S> std::fmt::Debug for Zone<S> {
 }
 
 impl<S: Tabled> Zone<S> {
-    /// Returns the zone with these label values, existing or new.
+    /// Existing or new.
     pub fn named(labels: &[&str]) -> Zone<S> {
         Zone::scoped(labels, 0)
     }
@@ -265,7 +264,7 @@ impl<S: Tabled> Zone<S> {
         let (lines, is_shared) = self.cells.here();
         Here { lines, is_shared, set: self.cells.set, of: PhantomData }
     }
-    /// Returns the zone's values since its last reset.
+    /// Since the last reset.
     pub fn reading(&self) -> Reading<S> {
         Reading::of(&self.cells)
     }
@@ -280,7 +279,7 @@ impl<S: Tabled> Zone<S> {
     pub fn rise(&self, gauge: Gauge<S>) {
         self.cells.add(gauge.at, 1);
     }
-    /// Decrements the gauge, possibly on another thread than the increment.
+    /// Possibly on another thread than the increment.
     #[inline]
     pub fn down(&self, gauge: Gauge<S>) {
         self.cells.add(gauge.at, u64::MAX);
@@ -298,11 +297,10 @@ impl<S: Tabled> Zone<S> {
     }
 }
 
-/// A thread's cells in a zone.
 #[derive(Clone, Copy)]
 pub struct Here<'a, S> {
     lines: &'a Lines,
-    /// Other threads count in the cells, too.
+    /// By other threads, too.
     is_shared: bool,
     set: &'static Set,
     of: PhantomData<fn() -> S>,
@@ -326,12 +324,11 @@ impl<S: Tabled> Here<'_, S> {
     pub fn rise(&self, gauge: Gauge<S>) {
         self.lines.add(gauge.at, 1, self.is_shared);
     }
-    /// Decrements the gauge, possibly on another thread than the increment.
+    /// Possibly on another thread than the increment.
     #[inline]
     pub fn down(&self, gauge: Gauge<S>) {
         self.lines.add(gauge.at, u64::MAX, self.is_shared);
     }
-    /// Counts a response by its status code.
     #[inline]
     pub fn count_code(&self, status: u16) {
         self.lines.codes.get_or_init(Box::default).up(status, self.is_shared);

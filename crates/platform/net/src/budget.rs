@@ -19,19 +19,17 @@ thread_local! {
     static GAVE_WAY: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Charges the current task.
 #[inline]
 pub fn spend(bytes: usize) {
     LEFT.set(LEFT.get().saturating_sub(u32::try_from(bytes).unwrap_or(u32::MAX)));
 }
 
-/// Charges a socket call and its bytes.
 #[inline]
 pub fn pass(bytes: usize) {
     spend(bytes.saturating_add(PASS as usize));
 }
 
-/// Renews the budget at the start of a task's turn.
+/// At the start of a task's turn.
 #[inline]
 pub fn renew() {
     LEFT.set(BYTES);
@@ -58,7 +56,6 @@ pub async fn proceed() {
     std::future::poll_fn(poll_proceed).await;
 }
 
-/// Wakes this waker in the next turn.
 pub fn give_way(waker: &Waker) {
     GAVE_WAY.with_borrow_mut(|all| all.push(waker.clone()));
 }
@@ -67,7 +64,7 @@ pub fn any_gave_way() -> bool {
     GAVE_WAY.with_borrow(|all| !all.is_empty())
 }
 
-/// Wakes the tasks out of budget, once per turn.
+/// Once per turn.
 pub fn wake_all() {
     let mut gave_way = GAVE_WAY.with_borrow_mut(std::mem::take);
     if gave_way.is_empty() {

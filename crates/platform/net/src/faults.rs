@@ -7,7 +7,6 @@ use std::io;
 /// Socket calls per poll of a task above which its loop does not yield; a budget allows 512.
 const CALLS_MAX: u32 = 8 * 1024;
 
-/// Outcome of every socket call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// EAGAIN despite readiness.
@@ -32,7 +31,7 @@ impl Drop for Injected {
     }
 }
 
-/// Sets the outcome of this thread's socket calls.
+/// For this thread.
 pub fn inject(fault: Fault) -> Injected {
     FAULT.set(Some(fault));
     CALLS.set(0);
@@ -61,7 +60,6 @@ pub fn runaways() -> u32 {
     RUNAWAYS.get()
 }
 
-/// A task's turn begins.
 pub(crate) fn renew() {
     CALLS.set(0);
 }

@@ -203,7 +203,6 @@ impl Outbound {
         }
         got
     }
-    /// Receives a datagram with its sender.
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, Option<SocketAddr>)> {
         if !budget::is_left() {
             return Err(io::ErrorKind::WouldBlock.into());

@@ -26,18 +26,17 @@ pub struct Packet<'a> {
     pub ecn: u8,
 }
 
-/// Datagrams to send: one, or several of `segment` octets (GSO).
+/// One, or several of `segment` octets (GSO).
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     pub bytes: &'a [u8],
     pub to: SocketAddr,
-    /// Local source.
     pub from: Option<IpAddr>,
     pub ecn: u8,
     pub segment: Option<usize>,
 }
 
-/// Datagram socket shared by a listener's clients.
+/// Shared by a listener's clients.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
@@ -65,7 +64,7 @@ impl PacketSocket {
         Ok(PacketSocket { fd, state })
     }
 
-    /// Maximum number of datagrams per call.
+    /// Per call.
     pub fn segments_max(&self) -> usize {
         self.state.max_gso_segments().min(SEGMENTS_MAX)
     }

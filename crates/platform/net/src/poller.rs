@@ -21,7 +21,7 @@ mod traffic;
 /// Events per system call.
 pub const EVENTS_MAX: usize = 512;
 
-/// Names an entry; harmless after its entry is gone.
+/// Harmless after its entry is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     index: u32,
@@ -52,7 +52,6 @@ const WRITABLE: u16 = 2;
 const CLOSING: u16 = 4;
 /// Owned by no task: readiness goes to the loop.
 const IDLE: u16 = 8;
-/// In use, not vacant.
 const USED: u16 = 16;
 /// Reported readable to the loop.
 const QUEUED: u16 = 32;
@@ -108,7 +107,6 @@ pub struct Poller<T> {
     trim_below: Cell<u32>,
     /// Generation of the entries of a new block: above those of dropped blocks.
     first_generation: Cell<NonZeroU32>,
-    /// Entries with a registration.
     registered: Cell<u32>,
     /// Entries that were readable when they became idle.
     pending: RefCell<Vec<Key>>,
@@ -122,7 +120,6 @@ pub struct Poller<T> {
 /// Longest wait; epoll takes an `int` of milliseconds. The loop waits again.
 const WAIT_MILLIS_MAX: u64 = 1_000_000;
 
-/// Kept wakers at most.
 const SPARE_MAX: usize = 128;
 
 const CONNECTED: EventFlags = EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
@@ -159,11 +156,11 @@ impl<T: Clone> Poller<T> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Entries with a registration: all but outbound connections.
+    /// All but outbound connections.
     pub fn registered(&self) -> usize {
         self.registered.get() as usize
     }
-    /// Tells whether no client or listener is left, ignoring outbound connections.
+    /// Ignores outbound connections.
     pub fn has_no_registered(&self) -> bool {
         self.registered() == 0
     }

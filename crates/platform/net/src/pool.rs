@@ -10,11 +10,9 @@ use tokio::sync::oneshot;
 pub struct PoolSpec {
     pub name: String,
     pub threads: usize,
-    /// Queued jobs at most.
     pub queue_max: usize,
 }
 
-/// Name of the undeclared default pool.
 pub const DEFAULT: &str = "default";
 
 impl Default for PoolSpec {
@@ -23,7 +21,7 @@ impl Default for PoolSpec {
     }
 }
 
-/// The queue is full; the job was refused.
+/// The job was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow {
     pub waiting: usize,
@@ -31,7 +29,6 @@ pub struct Overflow {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Idle time after which a thread ends.
 const IDLE: Duration = Duration::from_secs(30);
 
 pub struct Pool {
@@ -114,7 +111,6 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// Pools of this process by name.
 static POOLS: LazyLock<Mutex<HashMap<String, Arc<Pool>>>> = LazyLock::new(Mutex::default);
 
 /// Sets the pools of a configuration; unchanged ones stay, and started work finishes.
@@ -126,7 +122,7 @@ pub fn configure(specs: &[PoolSpec]) {
     }
 }
 
-/// Pool by name; `None` if not configured.
+/// `None`: not configured.
 pub fn named(name: &str) -> Option<Arc<Pool>> {
     let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(pool) = pools.get(name) {

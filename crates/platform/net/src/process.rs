@@ -15,7 +15,6 @@ pub enum Fork {
     Child,
 }
 
-/// Tells whether the process has a single thread.
 pub fn single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
 }
@@ -37,12 +36,11 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Returns the system's number of this thread.
 pub fn thread_id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// Returns the processor time of a thread of this process in microseconds; `None` when it has ended.
+/// In microseconds; `None`: the thread has ended.
 pub fn cpu_micros_of(tid: i32) -> Option<u64> {
     // Linux' number of a thread's clock (`CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED`, include/linux/posix-timers.h).
     let clock = (!tid << 3) | 6;
@@ -52,7 +50,7 @@ pub fn cpu_micros_of(tid: i32) -> Option<u64> {
     (!failed).then(|| time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000)
 }
 
-/// Returns the processor time of this process in microseconds.
+/// In microseconds.
 pub fn cpu_micros() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
@@ -90,7 +88,6 @@ impl Signals {
         }
     }
 
-    /// Next pending signal.
     pub fn next(&self) -> Option<Received> {
         let mut bytes = [0u8; size_of::<libc::signalfd_siginfo>()];
         loop {
@@ -154,7 +151,7 @@ pub fn watch_memory() {
     STATUS.get_or_init(|| File::open("/proc/self/status").ok());
 }
 
-/// Returns the resident memory of this process in bytes; `None` without [`watch_memory`].
+/// In bytes; `None` without [`watch_memory`].
 pub fn resident_bytes() -> Option<u64> {
     use std::os::unix::fs::FileExt as _;
     let mut text = [0; 4096];
@@ -171,7 +168,7 @@ pub struct Account {
     pub gid: u32,
 }
 
-/// Looks a user up (`getpwnam`).
+/// `getpwnam`
 pub fn user(name: &str) -> io::Result<Option<Account>> {
     let Ok(text) = CString::new(name) else { return Ok(None) };
     let mut buffer = vec![0 as libc::c_char; 16 * 1024];
@@ -189,7 +186,7 @@ pub fn user(name: &str) -> io::Result<Option<Account>> {
     }
 }
 
-/// Looks a group up (`getgrnam`).
+/// `getgrnam`
 pub fn group(name: &str) -> io::Result<Option<u32>> {
     let Ok(text) = CString::new(name) else { return Ok(None) };
     let mut buffer = vec![0 as libc::c_char; 64 * 1024];
@@ -291,7 +288,7 @@ pub fn set_name(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-/// Host name in lower case.
+/// In lower case.
 pub fn host_name() -> &'static [u8] {
     static NAME: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
     NAME.get_or_init(|| {

@@ -4,7 +4,6 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::cell::RefCell;
 
-/// Bytes that are generated at once.
 const BATCH: usize = 1024;
 /// Batches after which the kernel seeds the generator again.
 const BATCHES_PER_SEED: u32 = 1024;

@@ -50,7 +50,7 @@ pub(crate) fn peek_spare(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<us
     }
 }
 
-/// Receives a datagram with its sender (`None` without an address).
+/// `None`: no address.
 pub(crate) fn recv_from(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<(usize, Option<SocketAddr>)> {
     #[cfg(debug_assertions)]
     if let Some(met) = crate::faults::meet(buf.len(), |octet, n| buf[..n].fill(octet)) {
@@ -65,7 +65,6 @@ pub(crate) fn recv_from(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<(usize
     }
 }
 
-/// Sends a datagram to an address.
 pub(crate) fn send_to(fd: BorrowedFd<'_>, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
     #[cfg(debug_assertions)]
     if let Some(met) = crate::faults::meet(bytes.len(), |_, _| {}) {
@@ -99,7 +98,6 @@ pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8], more: bool) -> io::Result<usi
     }
 }
 
-/// [`send`] for several buffers.
 pub(crate) fn send_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
     #[cfg(debug_assertions)]
     if let Some(met) = crate::faults::meet(bufs.iter().map(|buf| buf.len()).sum(), |_, _| {}) {
@@ -139,7 +137,7 @@ pub(crate) fn sendfile(fd: BorrowedFd<'_>, file: &std::fs::File, offset: &mut u6
     }
 }
 
-/// Accepted connection with its peer (`None` for UNIX-domain sockets).
+/// `None`: a UNIX-domain socket.
 #[derive(Debug)]
 pub struct Accepted {
     pub fd: OwnedFd,

@@ -164,7 +164,7 @@ pub fn syslog_time(seconds: i64, offset: i32) -> [u8; 15] {
     out
 }
 
-/// Returns the local offset from UTC in seconds at a time.
+/// In seconds.
 pub fn local_offset(seconds: i64) -> i32 {
     match chrono::Local.timestamp_opt(seconds, 0).earliest() {
         Some(time) => time.offset().fix().local_minus_utc(),

@@ -188,7 +188,7 @@ pub fn os(e: &io::Error) -> impl fmt::Display + '_ {
     Words(e)
 }
 
-/// One line in a fixed buffer: truncates, and escapes line breaks.
+/// In a fixed buffer: truncates, and escapes line breaks.
 struct Line {
     buffer: [u8; LINE_BYTES_MAX],
     length: usize,

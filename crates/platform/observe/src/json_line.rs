@@ -62,7 +62,6 @@ impl<'a> Detail<'a> {
         self.suffix = suffix;
         self
     }
-    /// Writes the detail into a line of text.
     pub(crate) fn write(&self, out: &mut impl Write) -> fmt::Result {
         let Detail { label, value, suffix, .. } = self;
         match self.form {
@@ -101,7 +100,7 @@ fn string(text: &str, bytes_max: usize, out: &mut String) {
     out.push('"');
 }
 
-/// Makes a line, with its line break.
+/// Includes the line break.
 pub(crate) fn line(level: Level, connection: u64, words: fmt::Arguments<'_>, details: &[Detail<'_>]) -> Vec<u8> {
     let (seconds, millis) = clock::now();
     let clock::Civil { year, month, day, hour, minute, second, .. } = clock::civil(seconds);

@@ -17,7 +17,7 @@ impl LogFile {
     pub fn set(&self, fd: OwnedFd) {
         self.fd.store(Some(Arc::new(fd)));
     }
-    /// Returns the descriptor; `None` before the file is opened.
+    /// `None` before the file is opened.
     pub fn fd(&self) -> Option<Arc<OwnedFd>> {
         self.fd.load_full()
     }

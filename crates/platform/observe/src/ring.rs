@@ -38,7 +38,7 @@ impl Ring {
         inner.written += line.len();
     }
 
-    /// Returns the contents, oldest first; the oldest line may be truncated at its start.
+    /// Oldest first; the oldest line may be truncated at its start.
     pub fn contents(&self) -> Vec<u8> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let size = inner.bytes.len();

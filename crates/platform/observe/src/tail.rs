@@ -9,10 +9,9 @@ use std::sync::{Mutex, PoisonError};
 pub const SEVERE_LINES_MAX: usize = 120;
 /// Lines kept of other levels, which must not push the worse ones out.
 pub const OTHER_LINES_MAX: usize = 60;
-/// Bytes kept of one line.
+/// Per line.
 pub const LINE_BYTES_MAX: usize = 512;
 
-/// A line of an error log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TailLine {
     /// Number of the line since the process began to keep lines.
@@ -73,7 +72,7 @@ pub(crate) fn keep(level: Level, line: &[u8]) {
     all.push_back(line);
 }
 
-/// Returns the kept lines, oldest first.
+/// Oldest first.
 pub fn lines() -> Vec<TailLine> {
     let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut all: Vec<TailLine> = lines.severe.iter().chain(&lines.other).cloned().collect();

@@ -75,7 +75,6 @@ impl UdpSocket {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(SocketAddr::try_from(rustix::net::getsockname(&self.0)?)?)
     }
-    /// Receives a packet with its source.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         loop {
             match self.0.try_recv_from(buf) {

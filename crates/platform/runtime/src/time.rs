@@ -92,7 +92,6 @@ impl Timers {
     }
 }
 
-/// Returns the earliest time at which a timer may be due.
 pub fn next() -> Option<Instant> {
     TIMERS.with_borrow(|timers| timers.heap.peek().map(|Reverse((at, ..))| *at))
 }

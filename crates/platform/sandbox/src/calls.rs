@@ -1,6 +1,5 @@
 //! Allowed system calls of each kind of process, and names for messages.
 
-/// Numbers and names of calls.
 pub type Calls = &'static [(i64, &'static str)];
 
 macro_rules! calls {
@@ -24,7 +23,6 @@ pub const WORKER: &[Calls] = &[
         SYS_fsetxattr SYS_getxattr SYS_lgetxattr SYS_fgetxattr SYS_listxattr SYS_llistxattr SYS_flistxattr SYS_removexattr
         SYS_lremovexattr SYS_fremovexattr SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch SYS_memfd_create
     },
-    // Sockets.
     calls! {
         SYS_socket SYS_socketpair SYS_bind SYS_connect SYS_accept SYS_accept4 SYS_shutdown SYS_getsockname SYS_getpeername
         SYS_getsockopt SYS_setsockopt SYS_sendto SYS_recvfrom SYS_sendmsg SYS_recvmsg SYS_sendmmsg SYS_recvmmsg

@@ -18,7 +18,6 @@ pub use rules::{Access, Needs, PathRule, Ports, Rules};
 
 use std::io;
 
-/// Kinds of processes, each with its list of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
     Master,

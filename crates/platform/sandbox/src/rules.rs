@@ -12,7 +12,6 @@ pub enum Access {
     Write,
 }
 
-/// TCP ports that may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ports {
     Any,
@@ -72,7 +71,6 @@ impl Default for Needs {
 }
 
 impl Needs {
-    /// Tells whether the key process opens files at handshakes.
     pub fn keys_at_handshakes(&self) -> bool {
         self.keys_anywhere.is_some() || !self.key_paths.is_empty()
     }
@@ -91,7 +89,7 @@ pub struct PathRule {
     pub why: String,
 }
 
-/// Rules of a process. Everything else is refused.
+/// Everything else is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     pub paths: Vec<PathRule>,
@@ -155,7 +153,7 @@ const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/zero"];
 const LINKS_MAX: usize = 10_000;
 
 impl Rules {
-    /// Resolves needs on this machine.
+    /// On this machine.
     pub fn of(needs: &Needs, mode: Mode) -> Rules {
         let strict = mode == Mode::Strict;
         let (mut rules, mut needed) = (Builder::default(), Builder::default());
@@ -338,7 +336,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// Adds a path that exists; others are left out.
+    /// A missing path is left out.
     fn existing(&mut self, path: &Path, access: Access, why: &str) {
         let Ok(path) = std::fs::canonicalize(path) else { return };
         let Ok(found) = std::fs::metadata(&path) else { return };

@@ -11,7 +11,7 @@ use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::{SignatureAlgorithm, SignatureScheme, SupportedCipherSuite};
 use std::sync::Arc;
 
-/// Maximum number of certificates per chain.
+/// Per chain.
 const CHAIN_MAX: usize = 64;
 
 /// Reason of a failure, after `cannot load certificate "..."`.
@@ -58,7 +58,7 @@ pub fn certificates(text: &[u8]) -> Result<Vec<Certificate>, String> {
 pub struct KeyPair {
     pub chain: Arc<Vec<Certificate>>,
     key: Arc<dyn SigningKey>,
-    /// Stapled OCSP response in DER.
+    /// In DER.
     ocsp: Option<Vec<u8>>,
     certified: Arc<CertifiedKey>,
 }

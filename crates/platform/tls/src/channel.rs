@@ -54,7 +54,6 @@ impl Channel {
     pub fn wants_read(&self) -> bool {
         self.0.wants_read()
     }
-    /// Tells whether ciphertext waits for the socket.
     pub fn has_unsent(&self) -> bool {
         self.0.wants_write()
     }
@@ -64,7 +63,7 @@ impl Channel {
     pub fn hello(&self) -> Option<&ClientHello> {
         self.0.hello()
     }
-    /// Frees the buffers of an idle connection.
+    /// Of an idle connection.
     pub fn shrink(&mut self) {
         self.0.shrink();
     }
@@ -139,7 +138,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends `close_notify` without waiting.
+    /// Does not wait.
     pub fn close(&mut self, socket: &impl Socket) {
         if self.0.close_notify().is_ok() {
             let _ = self.flush(socket);

@@ -72,7 +72,6 @@ pub struct Target {
 }
 
 pub struct ClientRules {
-    /// Unique in the process.
     pub id: u64,
     provider: Arc<CryptoProvider>,
     versions: Vec<&'static SupportedProtocolVersion>,
@@ -93,7 +92,7 @@ impl std::fmt::Debug for ClientRules {
 }
 
 impl ClientRules {
-    /// Builds the rules; warnings name replaced settings. Fails on unsupported ones, in nginx's and OpenSSL's words.
+    /// Warnings name replaced settings. Fails on unsupported ones, in nginx's and OpenSSL's words.
     pub fn build(
         settings: &ClientSettings,
         clock: &Clock,

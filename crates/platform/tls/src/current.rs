@@ -9,7 +9,7 @@ thread_local! {
     static SESSION: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// Longest session id in octets.
+/// In octets.
 const ID_MAX: usize = 32;
 
 pub(crate) fn begin() {
@@ -35,7 +35,7 @@ pub(crate) fn peer_signature(scheme: rustls::SignatureScheme) {
     PEER_SIGNATURE.set(Some(u16::from(scheme)));
 }
 
-/// Facts reported since [`begin`].
+/// Since [`begin`].
 #[derive(Debug, Default)]
 pub(crate) struct HandshakeRecord {
     pub session_id: Option<Vec<u8>>,

@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
         self.rest.first().copied()
     }
 
-    /// Next element. `None`: truncated or not DER.
+    /// `None`: truncated or not DER.
     pub fn next(&mut self) -> Option<Element<'a>> {
         let (&tag, after) = self.rest.split_first()?;
         if tag & 0x1f == 0x1f {
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         self.next()
     }
 
-    /// Contents of the next element, which must have this tag.
+    /// Expects this tag.
     pub fn body(&mut self, tag: u8) -> Option<&'a [u8]> {
         self.take(tag).map(|e| e.body)
     }

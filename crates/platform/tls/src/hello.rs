@@ -19,7 +19,6 @@ pub struct ClientHello {
     pub early_data: bool,
 }
 
-/// Classification of a connection's first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peek {
     /// Incomplete; at least so many octets are missing.
@@ -123,7 +122,7 @@ pub fn peek(input: &[u8]) -> Peek {
     }
 }
 
-/// Parses a ClientHello without records, as in QUIC.
+/// Expects no record headers, as in QUIC.
 pub(crate) fn peek_message(message: &[u8]) -> Peek {
     let Some([kind, digits @ ..]) = message.first_chunk::<4>() else { return Peek::More(4 - message.len().min(3)) };
     if *kind != 1 {

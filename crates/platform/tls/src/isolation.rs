@@ -24,7 +24,6 @@ const REFUSED: &str = "TIDEGATE REFUSED KEY";
 /// Header of a stand-in: the file that the key came from, for keys that are loaded at handshakes.
 const ORIGIN: &str = "Origin";
 
-/// Makes signatures with keys of another process.
 pub trait KeyService: Send + Sync + Debug {
     /// Signs a message. `origin`: the file to load the key from where the service has forgotten it.
     ///
@@ -53,14 +52,12 @@ pub fn open(path: &str) -> io::Result<Vec<u8>> {
     SERVICE.get().ok_or_else(|| io::Error::other("this process has no connection to the key process"))?.open(path)
 }
 
-/// Returns the id of a public key.
 pub fn id_of(spki: &[u8]) -> KeyId {
     let mut id = KeyId::default();
     id.copy_from_slice(digest(&SHA256, crate::certs::key_bits(spki)).as_ref());
     id
 }
 
-/// A key whose private half is in another process.
 #[derive(Debug)]
 struct RemoteKey {
     id: KeyId,
@@ -147,7 +144,6 @@ impl Signer for RemoteSigner {
     }
 }
 
-/// Private keys taken out of a file.
 #[derive(Debug)]
 pub struct Extracted {
     /// The file without private keys.

@@ -11,9 +11,9 @@ use rustls::pki_types::CertificateDer;
 /// id-sha1, and id-pkix-ocsp-basic.
 const SHA1: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
 const BASIC: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
-/// Tolerated clock difference in seconds.
+/// In seconds.
 const SKEW: i64 = 300;
-/// Longest response in octets.
+/// In octets.
 pub const RESPONSE_MAX: usize = 64 * 1024;
 /// Maximum number of certificates and single responses examined.
 const PARTS_MAX: usize = 64;

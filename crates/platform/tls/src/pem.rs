@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Maximum number of blocks per file.
+/// Per file.
 const BLOCKS_MAX: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Block {
     }
 }
 
-/// Blocks in order. Fails with OpenSSL's name of a fault.
+/// In order. Fails with OpenSSL's name of a fault.
 pub fn blocks(text: &[u8]) -> Result<Vec<Block>, &'static str> {
     let text = String::from_utf8_lossy(text);
     let mut all = Vec::new();

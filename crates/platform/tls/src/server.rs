@@ -74,7 +74,6 @@ pub struct ServerSettings {
     pub verify_depth: u32,
     /// `ssl_client_certificate`: trusted, and named to clients.
     pub client_authorities: Vec<Certificate>,
-    /// `ssl_trusted_certificate`: trusted.
     pub trusted: Vec<Certificate>,
     pub revocations: Vec<RevocationList>,
     pub sessions: SessionStore,
@@ -166,7 +165,7 @@ impl TimeProvider for Clock2 {
     }
 }
 
-/// Current certificates; files and stapled responses change at run time.
+/// Files and stapled responses change at run time.
 #[derive(Debug)]
 struct Certificates {
     set: RwLock<Arc<CertificateSet>>,
@@ -186,7 +185,7 @@ impl ResolvesServerCert for Certificates {
 }
 
 impl ServerRules {
-    /// Builds the rules; warnings name replaced settings. Fails on unsupported ones, in nginx's and OpenSSL's words.
+    /// Warnings name replaced settings. Fails on unsupported ones, in nginx's and OpenSSL's words.
     pub fn build(
         settings: &ServerSettings,
         clock: &Clock,
@@ -270,7 +269,7 @@ impl ServerRules {
         Arc::new(config)
     }
 
-    /// Tells whether there are certificates, now or per connection.
+    /// Now or per connection.
     pub fn has_certificates(&self) -> bool {
         self.dynamic || !self.certificates.now().is_empty()
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Shards of the cache, each with a lock.
 const SHARDS: usize = 16;
-/// Bytes of an entry besides key and value.
+/// Besides key and value.
 const ENTRY_OVERHEAD: usize = 96;
 
 #[derive(Debug)]
@@ -28,7 +28,6 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Shard {
     entries: HashMap<Vec<u8>, Entry>,
-    /// In order of expiry.
     queue: VecDeque<(Vec<u8>, u64)>,
     bytes: usize,
     number: u64,
@@ -121,7 +120,7 @@ impl SessionCache {
         self.shard(key)?.remove(key).filter(|e| e.expires > now).map(|e| e.value)
     }
 
-    /// Stored sessions, including expired ones.
+    /// Includes expired ones.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).entries.len()).sum()
     }

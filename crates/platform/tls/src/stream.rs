@@ -25,9 +25,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// TLS 1.2 on the wire.
 const TLS1_2: u16 = 0x0303;
-/// TLS 1.3 in `supported_versions`.
 const TLS1_3: u16 = 0x0304;
 /// Octets of plaintext per record (RFC 8446, 5.1).
 const RECORD_MAX: usize = 16_384;
@@ -128,7 +126,7 @@ impl std::fmt::Debug for TlsStream {
     }
 }
 
-enum Step {
+enum ReadStep {
     Again,
     Rest,
 }
@@ -180,7 +178,7 @@ impl TlsStream {
         self.common().is_none_or(CommonState::is_handshaking)
     }
 
-    /// Facts; `None` before the handshake or early data may carry a request.
+    /// `None` before the handshake or early data may carry a request.
     pub fn facts(&self) -> Option<&Arc<Facts>> {
         self.facts.as_ref()
     }
@@ -272,7 +270,7 @@ impl TlsStream {
         result.map(|_| ())
     }
 
-    /// Parses the ClientHello. `false`: incomplete.
+    /// `false`: incomplete.
     fn look(&mut self) -> Result<bool, TlsError> {
         if self.pending.len() < self.hello_at && !self.hello_is_broken() {
             return Ok(false);
@@ -417,8 +415,8 @@ impl TlsStream {
             };
             used += discard;
             match step {
-                Ok(Step::Again) => {}
-                Ok(Step::Rest) => break,
+                Ok(ReadStep::Again) => {}
+                Ok(ReadStep::Rest) => break,
                 // rustls sends handshake_failure; a missing extension has its own alert.
                 Err(why @ (TlsError::NoKeyShare | TlsError::NoSignatureAlgorithms)) if self.offers_tls13() => {
                     self.alert(MISSING_EXTENSION);
@@ -478,7 +476,7 @@ impl TlsStream {
                 Role::Client(c) => passing_of(c.process_tls_records(&mut record).state, &mut self.output),
                 Role::Accepting | Role::Dead => return,
             };
-            if matches!(step, Some(Step::Rest)) || !self.common().is_some_and(CommonState::wants_write) {
+            if matches!(step, Some(ReadStep::Rest)) || !self.common().is_some_and(CommonState::wants_write) {
                 break;
             }
         }
@@ -668,14 +666,14 @@ fn write_in<D>(
     match state.map_err(|why| TlsError::from(&why))? {
         ConnectionState::WriteTraffic(mut traffic) => Ok(Some(write(&mut traffic, output.room(size)))),
         other => match passing(other, output)? {
-            Step::Again => Ok(None),
-            Step::Rest => Err(TlsError::Protocol("the handshake is not done".into())),
+            ReadStep::Again => Ok(None),
+            ReadStep::Rest => Err(TlsError::Protocol("the handshake is not done".into())),
         },
     }
 }
 
 /// Handles states common to receiving and sending.
-fn passing<D>(state: ConnectionState<'_, '_, D>, output: &mut Output) -> Result<Step, TlsError> {
+fn passing<D>(state: ConnectionState<'_, '_, D>, output: &mut Output) -> Result<ReadStep, TlsError> {
     match state {
         ConnectionState::EncodeTlsData(mut data) => {
             let mut size = 1024;
@@ -683,7 +681,7 @@ fn passing<D>(state: ConnectionState<'_, '_, D>, output: &mut Output) -> Result<
                 match data.encode(output.room(size)) {
                     Ok(written) => {
                         output.end += written;
-                        return Ok(Step::Again);
+                        return Ok(ReadStep::Again);
                     }
                     Err(EncodeError::InsufficientSize(need)) if need.required_size > size => size = need.required_size,
                     Err(why) => return Err(TlsError::Protocol(why.to_string())),
@@ -693,14 +691,14 @@ fn passing<D>(state: ConnectionState<'_, '_, D>, output: &mut Output) -> Result<
         // Buffered output will be written: rustls need not wait.
         ConnectionState::TransmitTlsData(data) => {
             data.done();
-            Ok(Step::Again)
+            Ok(ReadStep::Again)
         }
-        _ => Ok(Step::Rest),
+        _ => Ok(ReadStep::Rest),
     }
 }
 
 /// [`passing`] for the last steps of a failed connection; `None`: another error.
-fn passing_of<D>(state: Result<ConnectionState<'_, '_, D>, rustls::Error>, output: &mut Output) -> Option<Step> {
+fn passing_of<D>(state: Result<ConnectionState<'_, '_, D>, rustls::Error>, output: &mut Output) -> Option<ReadStep> {
     passing(state.ok()?, output).ok()
 }
 
@@ -709,21 +707,21 @@ fn step<D>(
     output: &mut Output,
     plain: &mut Vec<u8>,
     closed: &mut bool,
-) -> Result<Step, TlsError> {
+) -> Result<ReadStep, TlsError> {
     match state.map_err(|why| TlsError::from(&why))? {
         ConnectionState::ReadTraffic(mut traffic) => {
             while let Some(record) = traffic.next_record() {
                 plain.extend_from_slice(record.map_err(|why| TlsError::from(&why))?.payload);
             }
-            Ok(Step::Again)
+            Ok(ReadStep::Again)
         }
         ConnectionState::PeerClosed => {
             *closed = true;
-            Ok(Step::Again)
+            Ok(ReadStep::Again)
         }
         ConnectionState::Closed => {
             *closed = true;
-            Ok(Step::Rest)
+            Ok(ReadStep::Rest)
         }
         other => passing(other, output),
     }
@@ -735,14 +733,14 @@ fn server_step(
     plain: &mut Vec<u8>,
     received: &mut Received,
     closed: &mut bool,
-) -> Result<Step, TlsError> {
+) -> Result<ReadStep, TlsError> {
     match state {
         Ok(ConnectionState::ReadEarlyData(mut early)) => {
             received.early = true;
             while let Some(record) = early.next_record() {
                 plain.extend_from_slice(record.map_err(|why| TlsError::from(&why))?.payload);
             }
-            Ok(Step::Again)
+            Ok(ReadStep::Again)
         }
         other => step(other, output, plain, closed),
     }

@@ -64,7 +64,7 @@ impl Authority {
         self.issue(CertificateParams::new(names).expect("names"))
     }
 
-    /// Certificate with a common name only.
+    /// Has a common name only.
     pub fn client(&self, name: &str) -> Issued {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -85,7 +85,7 @@ impl Authority {
     }
 }
 
-/// Runs `openssl`; `None` if absent.
+/// `None`: not installed.
 pub(crate) fn openssl(args: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let child =
         Command::new("openssl").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-/// A wait for a decision about a handshake. Once it has ended, the choice is asked for again.
+/// Ends with a decision about a handshake; the choice is then asked for again.
 #[derive(Debug, Default)]
 pub struct Wait {
     is_over: AtomicBool,
@@ -15,7 +15,7 @@ impl Wait {
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
-    /// Ends the wait, from any thread.
+    /// From any thread.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();

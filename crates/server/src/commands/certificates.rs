@@ -42,9 +42,8 @@ configuration cannot be read.
 
 const DAY: i64 = 86_400;
 
-/// Options other than those of the configuration.
 #[derive(Default)]
-struct Asked {
+struct Arguments {
     json: bool,
     within: i64,
     renew: Option<String>,
@@ -53,8 +52,8 @@ struct Asked {
     rest: Vec<OsString>,
 }
 
-fn parse(arguments: &[OsString]) -> Result<Asked, String> {
-    let mut asked = Asked::default();
+fn parse(arguments: &[OsString]) -> Result<Arguments, String> {
+    let mut asked = Arguments::default();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut value = || {
@@ -80,7 +79,6 @@ fn parse(arguments: &[OsString]) -> Result<Asked, String> {
     Ok(asked)
 }
 
-/// A certificate of the list.
 struct Row {
     names: Vec<String>,
     places: Vec<String>,
@@ -128,7 +126,6 @@ pub fn run(arguments: &[OsString]) -> i32 {
     i32::from(rows.iter().any(soon))
 }
 
-/// Writes the certificates of local authorities to a file.
 fn export(roots: &[(String, Option<PathBuf>)], file: &str) -> i32 {
     if roots.is_empty() {
         eprintln!("tidegate: the configuration has no issuer with \"local_authority\"");
@@ -193,7 +190,7 @@ fn read(path: &Path) -> Result<Certificate, String> {
     if all.is_empty() { Err("it has no certificate".into()) } else { Ok(all.swap_remove(0)) }
 }
 
-/// Returns the files of `ssl_certificate`, each once.
+/// Names each file once.
 fn from_files(files: &Files, items: &[Item], folder: &Path) -> Vec<Row> {
     fn visit(files: &Files, items: &[Item], folder: &Path, found: &mut BTreeMap<PathBuf, Vec<String>>) {
         for d in directives(items) {

@@ -14,7 +14,6 @@ Prints shell completions. Packages install them; manual installation:
   tidegate completions fish > ~/.config/fish/completions/tidegate.fish
 ";
 
-/// Option, placeholder of its value, description.
 const OPTIONS: &[(&str, Follows, &str)] = &[
     ("-h", Follows::Nothing, "help"),
     ("-v", Follows::Nothing, "version"),

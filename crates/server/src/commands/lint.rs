@@ -35,8 +35,7 @@ Exit code: 0 without findings at or above the level, 1 with findings, 2 if the c
 be read. Certificates and hosts need not exist; -t checks them.
 ";
 
-/// Options other than those of the configuration.
-struct Asked {
+struct Arguments {
     format: String,
     level: Level,
     off: Vec<String>,
@@ -91,8 +90,8 @@ pub fn run(arguments: &[OsString]) -> i32 {
     i32::from(!findings.is_empty())
 }
 
-fn parse(arguments: &[OsString]) -> Result<Asked, String> {
-    let mut asked = Asked { format: "text".into(), level: Level::Warning, off: Vec::new(), rest: Vec::new() };
+fn parse(arguments: &[OsString]) -> Result<Arguments, String> {
+    let mut asked = Arguments { format: "text".into(), level: Level::Warning, off: Vec::new(), rest: Vec::new() };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let text = argument.to_string_lossy();

@@ -14,7 +14,6 @@ mod serve;
 use conf_schema::suggest::nearest;
 use std::ffi::OsString;
 
-/// One subcommand.
 struct Command {
     name: &'static str,
     summary: &'static str,
@@ -29,7 +28,7 @@ enum Help {
     Own,
 }
 
-/// All subcommands in the order of the overview.
+/// In the order of the overview.
 const COMMANDS: &[Command] = &[
     Command {
         name: "serve",
@@ -111,7 +110,6 @@ const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Runs a subcommand; the exit code.
 pub fn main(name: &str, arguments: &[OsString]) -> i32 {
     if name == "help" {
         let Some(topic) = arguments.first().and_then(|a| a.to_str()) else {
@@ -150,7 +148,7 @@ fn unknown(name: &str) -> i32 {
     1
 }
 
-/// Text of `-h`.
+/// `-h`
 pub fn overview() -> String {
     let defaults = crate::conf::paths::defaults(None);
     let mut out = format!(

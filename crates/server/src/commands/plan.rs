@@ -9,7 +9,7 @@ use observe::LogFiles;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Prints the plan of a valid configuration; returns the exit code.
+/// Returns the exit code.
 pub fn print(invocation: &Invocation) -> i32 {
     let reading = conf::read(&Disk, Store::default(), invocation, LogFiles::default());
     let style = report::Style::new(true);
@@ -30,14 +30,13 @@ pub fn print(invocation: &Invocation) -> i32 {
     }
 }
 
-/// A block with its directives, and the blocks around it, outermost first.
+/// The blocks around it are outermost first.
 struct Level<'a> {
     name: String,
     context: Contexts,
     own: Vec<&'a Directive>,
 }
 
-/// A line of the plan.
 pub struct Line {
     /// Blocks around it.
     pub depth: usize,
@@ -49,7 +48,6 @@ pub struct Line {
 struct Printer<'a> {
     schema: &'a Schema,
     files: &'a Files,
-    /// Formats file names.
     shown: &'a dyn Fn(&Path) -> String,
     out: Vec<Line>,
 }
@@ -66,7 +64,6 @@ pub fn text(schema: &Schema, files: &Files, items: &[Item]) -> String {
     out
 }
 
-/// Returns the lines of the plan.
 pub fn lines(schema: &Schema, files: &Files, items: &[Item], shown: &dyn Fn(&Path) -> String) -> Vec<Line> {
     let mut printer = Printer { schema, files, shown, out: Vec::new() };
     let main = Level { name: "main".into(), context: Contexts::main, own: directives(items) };

@@ -9,7 +9,7 @@ pub mod values;
 
 use self::core::{CORE, Core, CoreInput, EVENTS, Events, EventsInput};
 use crate::confinement;
-use crate::generations::kept::Facts;
+use crate::generations::kept::GenerationFacts;
 use conf_schema::{Area, Block, Complaint, Contexts, Cx, Level, Schema, Store, check};
 use conf_syntax::{FileId, Files, Item, Source, SourceFile};
 use http_engine::HttpPlan;
@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stream_features::StreamPlan;
 
-/// Name and version in messages.
 pub const PROGRAM: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
 
 /// nginx's name for the text of `-g` in messages.
@@ -34,11 +33,10 @@ pub const GLOBALS: &str = "command line";
 pub struct Invocation {
     /// `-p`: where relative paths start.
     pub prefix: PathBuf,
-    /// `-c`, made absolute.
+    /// Absolute.
     pub conf_file: PathBuf,
     /// `-e`; `None` is the standard error stream.
     pub error_log: Option<PathBuf>,
-    /// `-e` was given.
     pub error_log_said: bool,
     /// Default of `pid`.
     pub pid: PathBuf,
@@ -48,7 +46,6 @@ pub struct Invocation {
     pub text: Option<Vec<u8>>,
 }
 
-/// A valid configuration with its plans.
 #[derive(Debug)]
 pub struct Config {
     pub core: CorePlan,
@@ -63,7 +60,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// Configured areas.
     pub fn areas(&self) -> Vec<Arc<dyn AreaPlan>> {
         areas(self.http.as_ref(), self.stream.as_ref(), self.mail.as_ref())
     }
@@ -71,7 +67,7 @@ impl Config {
     pub fn transparent(&self) -> bool {
         self.areas().iter().any(|area| area.transparent())
     }
-    /// All addresses to listen on.
+    /// Of all areas.
     pub fn specs(&self) -> Vec<net::listen::ListenSpec> {
         self.areas().iter().flat_map(|area| area.specs().cloned().collect::<Vec<_>>()).collect()
     }
@@ -95,10 +91,9 @@ pub struct Texts {
     pub store: Store,
     pub matches: source::Matches,
     /// Generation, if the API keeps configurations.
-    pub came: Option<Facts>,
+    pub came: Option<GenerationFacts>,
 }
 
-/// The main and events contexts.
 #[derive(Clone, Debug)]
 pub struct CorePlan {
     pub daemon: bool,
@@ -139,7 +134,6 @@ impl CorePlan {
     }
 }
 
-/// Reason for a missing configuration.
 #[derive(Debug)]
 pub struct Failure {
     /// Errors and warnings in nginx's order; at least one error.
@@ -149,7 +143,6 @@ pub struct Failure {
     pub syntax_ok: bool,
 }
 
-/// Directives that this version supports.
 pub fn schema() -> Schema {
     let mut tables = core::tables();
     tables.extend(http_features::tables());
@@ -161,7 +154,6 @@ pub fn schema() -> Schema {
 /// Result of reading a configuration.
 pub struct Reading {
     pub config: Result<Config, Failure>,
-    /// Warnings of a valid configuration.
     pub warnings: Vec<Complaint>,
 }
 
@@ -322,7 +314,6 @@ fn twice(areas: &[Arc<dyn AreaPlan>]) -> Option<String> {
     Some(format!("duplicate \"{}\" address and port pair", found.1.address))
 }
 
-/// Suggests a command for a missing configuration.
 fn hint_for_missing(invocation: &Invocation) -> Option<String> {
     let here = std::env::current_dir().ok()?.join(invocation.conf_file.file_name()?);
     if here != invocation.conf_file && here.exists() {
@@ -347,7 +338,6 @@ pub fn load(source: &dyn Source, invocation: &Invocation) -> std::io::Result<(Fi
     Ok((load.files, items))
 }
 
-/// Returns the directives of `-g` as a file.
 fn globals(files: &mut Files, text: &[u8]) -> Vec<Item> {
     if text.is_empty() {
         return Vec::new();

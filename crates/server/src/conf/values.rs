@@ -10,7 +10,7 @@ use std::ffi::OsString;
 /// Maximum number of threads; more are considered a mistake (nginx: `NGX_MAX_PROCESSES`).
 pub const WORKERS_MAX: usize = 1024;
 
-/// Account of the worker process if root starts the server and no `user` is configured.
+/// With root as the starter and no `user`.
 pub const DEFAULT_USER: &str = "nobody";
 
 /// Returns that account, or `None` if the system lacks it.
@@ -56,7 +56,6 @@ impl Value for User {
 }
 
 conf_schema::words! {
-    /// Confinement of the processes.
     pub enum SandboxMode { Off = "off", Log = "log", On = "on", Strict = "strict" }
 }
 
@@ -116,12 +115,12 @@ pub struct Affinity {
 }
 
 impl Affinity {
-    /// Number of masks; `None` with `auto`.
+    /// `None` with `auto`.
     pub fn masks(&self) -> Option<usize> {
         (!self.auto).then_some(self.masks.len())
     }
 
-    /// Returns the CPUs of a thread; `None`: no affinity.
+    /// `None`: no affinity.
     pub fn cpus(&self, thread: usize) -> Option<Vec<usize>> {
         let mask = if self.auto { self.masks.last() } else { self.masks.get(thread).or(self.masks.last()) }?;
         if mask.is_empty() {
@@ -208,7 +207,7 @@ impl Value for Environment {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Modules(pub Vec<String>);
 
-/// Known dynamic modules of nginx and its distributors.
+/// Of nginx and its distributors.
 const KNOWN_MODULES: [&str; 23] = [
     "ndk_http_module",
     "ngx_http_echo_module",
@@ -239,7 +238,6 @@ const IGNORED: &str = "\"load_module\" is ignored: ";
 /// Third-party modules named in one line; further ones are counted.
 const NAMED_MAX: usize = 3;
 
-/// Modules that a configuration loads, collected in `Cx`.
 #[derive(Default)]
 struct Loaded {
     at: At,
@@ -301,7 +299,6 @@ impl Value for Modules {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadPools(pub Vec<PoolSpec>);
 
-/// Names of defined pools, collected in `Cx`.
 #[derive(Default)]
 struct PoolNames(Vec<String>);
 
@@ -339,11 +336,8 @@ impl Value for ThreadPools {
 }
 
 conf_schema::words! {
-    /// Action of `bug!` besides logging.
     pub enum DebugPoints {
-        /// Stops the process, for a debugger.
         Stop = "stop",
-        /// Ends it with a core file.
         Abort = "abort",
     }
 }

@@ -31,11 +31,9 @@ const SECRETS: [&str; 2] = ["/etc/shadow", "/root"];
 
 fn testing() -> &'static str {
     static WORDS: OnceLock<String> = OnceLock::new();
-    // Read first by the master; the worker's environment is reduced.
     WORDS.get_or_init(|| std::env::var(VARIABLE).unwrap_or_default())
 }
 
-/// Number of refused calls of this process.
 #[derive(Debug)]
 pub struct Refusals {
     event: OwnedFd,
@@ -98,7 +96,6 @@ pub fn fits(rules: Option<&Rules>, config: &Config) -> bool {
     rules.is_none_or(|rules| config.needs.program.is_none() && covers(rules))
 }
 
-/// Confines the master.
 pub fn enter_master(config: &Config) {
     let mode = config.core.sandbox.mode();
     if config.core.key_isolation {
@@ -167,7 +164,7 @@ fn tell_what_is_missing(mode: Mode) {
     }
 }
 
-/// Opens the paths of the rules, in the worker, with the master's privileges.
+/// Runs in the worker, with the master's privileges.
 pub fn prepare(rules: Option<&Rules>) -> Option<Prepared> {
     let _ = testing();
     match Prepared::new(rules?) {
@@ -179,7 +176,7 @@ pub fn prepare(rules: Option<&Rules>) -> Option<Prepared> {
     }
 }
 
-/// Confines the worker, after its user changed and before its threads start.
+/// Runs after the user changed and before threads start.
 pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Prepared>) -> Option<Refusals> {
     let core = &config.core;
     let mode = core.sandbox.mode();
@@ -226,7 +223,7 @@ pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Pre
     refusals
 }
 
-/// Confinement of the key process. Configurations with equal confinement share a process.
+/// Configurations with equal confinement share a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyConfinement {
     user: Option<net::process::Account>,
@@ -245,7 +242,7 @@ impl KeyConfinement {
         KeyConfinement { user, mode: config.core.sandbox.mode(), rules: Rules::of_keys(&config.needs), opens }
     }
 
-    /// Confines the key process. `false`: the process must exit.
+    /// `false`: the process must exit.
     pub fn enter(&self) -> bool {
         let none = Rlimit { current: Some(0), maximum: Some(0) };
         let _ = rustix::process::setrlimit(Resource::Core, none);
@@ -334,7 +331,6 @@ fn tell(mode: Mode, layers: Layers, rules: Option<&Rules>) {
     }
 }
 
-/// Returns the lines about the key process for `-t --explain`.
 fn explain_keys(config: &Config) -> Vec<String> {
     let mut lines = vec!["sandbox: the key process may sign, and".into()];
     match config.needs.keys_at_handshakes() {
@@ -348,7 +344,7 @@ fn explain_keys(config: &Config) -> Vec<String> {
     lines
 }
 
-/// Returns the lines for `-t --explain`.
+/// Lines for `-t --explain`.
 pub fn explain(config: &Config) -> Vec<String> {
     let mode = config.core.sandbox.mode();
     let mut lines = match mode {

@@ -8,7 +8,6 @@ use http_engine::HttpPlan;
 use sandbox::{Access, Needs, Ports};
 use std::path::{Path, PathBuf};
 
-/// Bases of relative paths.
 pub struct Bases<'a> {
     pub prefix: &'a Path,
     pub conf_prefix: &'a Path,
@@ -28,14 +27,12 @@ const NAMED_ELSEWHERE: &[&str] =
 /// Variables that contain a path below a site's root.
 const PATHS: [&[u8]; 4] = [b"$uri", b"$document_uri", b"$request_uri", b"$fastcgi_script_name"];
 
-/// Default port.
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 const DNS: u16 = 53;
 const OTLP_GRPC: u16 = 4317;
 const OTLP_HTTP: u16 = 4318;
 
-/// Returns the needs of the workers of a configuration.
 pub fn needs(items: &[Item], bases: &Bases<'_>, core: &CorePlan, http: Option<&HttpPlan>) -> Needs {
     let isolated = core.key_isolation;
     let mut walk = Walk { needs: Needs::default(), bases, writes_to_roots: false, roots: Vec::new(), isolated };

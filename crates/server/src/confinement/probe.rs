@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// Port that no configuration uses.
 const ELSEWHERE: &str = "127.0.0.1:9";
 
 /// Tries every escape and logs the results. `secrets`: paths outside of all rules; none in a master.

@@ -34,12 +34,11 @@ const REQUESTS: [&[u8]; 6] = [
 const RESPONSES: [usize; 6] = [1, 1, 1, 1, 3, 1];
 const HEAD: usize = 5;
 
-struct Client {
+struct MockClient {
     stream: UnixStream,
     got: Vec<u8>,
     /// Responses that are due, `true` for those without a body; `None`: the client has sent other bytes, too.
     due: Option<Vec<bool>>,
-    /// The server has closed the connection.
     ended: bool,
     unsent: Vec<u8>,
 }
@@ -77,7 +76,7 @@ fn course(plans: &[Serving], data: &[u8]) -> usize {
     let panics = metrics::process::PANICS.sum();
     let mut sim = Sim::new(plans.first().expect("a plan").clone()).expect("a thread");
     let addresses = [address(8001), address(8002)];
-    let mut clients: Vec<Client> = Vec::new();
+    let mut clients: Vec<MockClient> = Vec::new();
     let began = clock::now();
     let (mut quit, mut answered) = (false, 0);
     for _ in 0..STEPS_MAX {
@@ -88,7 +87,7 @@ fn course(plans: &[Serving], data: &[u8]) -> usize {
             (0, None) if !quit => {
                 let stream = sim.connect(&addresses[step >> 7]).expect("connected");
                 let due = Some(Vec::new());
-                clients.push(Client { stream, got: Vec::new(), due, ended: false, unsent: Vec::new() });
+                clients.push(MockClient { stream, got: Vec::new(), due, ended: false, unsent: Vec::new() });
             }
             (1, Some(client)) => {
                 let length = input.byte().unwrap_or(0);
@@ -164,7 +163,7 @@ fn course(plans: &[Serving], data: &[u8]) -> usize {
     answered
 }
 
-impl Client {
+impl MockClient {
     fn send(&mut self, most: usize) {
         let length = self.unsent.len().min(most);
         match self.stream.write(&self.unsent[..length]) {

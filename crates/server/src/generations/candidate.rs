@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of files of a configuration.
+/// Per configuration.
 pub const FILES_MAX: usize = 1000;
-/// Maximum size of all files in bytes.
+/// In bytes, of all files.
 pub const BYTES_MAX: usize = 16 << 20;
-/// Maximum length of a file name in bytes.
+/// In bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Texts by file name, relative to the main file's directory.
+/// Names are relative to the main file's directory.
 pub type Texts = BTreeMap<String, Vec<u8>>;
 
 /// A configuration as it will be on the disk.
@@ -22,9 +22,8 @@ pub type Texts = BTreeMap<String, Vec<u8>>;
 pub struct Candidate {
     pub layout: Layout,
     pub generation: u64,
-    /// The main file.
     pub main: Vec<u8>,
-    /// Files of the generation, by name.
+    /// By name.
     pub files: Texts,
 }
 
@@ -104,7 +103,6 @@ impl Candidate {
     }
 }
 
-/// Compares texts with the disk.
 struct Compare<'a> {
     layout: &'a Layout,
     texts: &'a Texts,

@@ -5,7 +5,7 @@
 
 use super::candidate::{BYTES_MAX, Texts};
 use super::layout::{FILES, Layout};
-use super::steps::{self, Step};
+use super::steps::{self, ActivationStep};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -17,14 +17,12 @@ use std::path::{Path, PathBuf};
 const COPIES: &str = "disk";
 const FACTS: &str = "facts.json";
 const IN_FORCE: &str = "in-force";
-/// Suffix of incomplete directories.
 const UNFINISHED: &str = ".new";
-/// Suffix of an incomplete main file.
+/// While incomplete.
 const TEMPORARY: &str = ".tidegate-new";
 
-/// Origin of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct GenerationFacts {
     pub generation: u64,
     /// In milliseconds since 1970.
     pub at: u64,
@@ -50,18 +48,17 @@ fn failed(call: &str, path: &Path, e: &io::Error) -> DiskError {
 
 type Done<T> = Result<T, DiskError>;
 
-/// The kept configurations of a main file.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct Generations {
     pub layout: Layout,
 }
 
-impl Kept {
+impl Generations {
     fn folder(&self, generation: u64) -> PathBuf {
         self.layout.kept().join(generation.to_string())
     }
 
-    /// Returns the numbers of kept configurations, oldest first.
+    /// Oldest first.
     pub fn numbers(&self) -> Vec<u64> {
         let entries = fs::read_dir(self.layout.kept()).into_iter().flatten().flatten();
         let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -83,14 +80,13 @@ impl Kept {
             && self.read(generation).is_ok_and(|all| read.iter().all(|(name, text)| all.get(name) == Some(text)))
     }
 
-    /// Returns the names of the files of a configuration.
     pub fn names(&self, generation: u64) -> Value {
         self.fact_sheet(generation).and_then(|mut sheet| Some(sheet.get_mut("files")?.take())).unwrap_or_default()
     }
 
-    pub fn facts(&self, generation: u64) -> Option<Facts> {
+    pub fn facts(&self, generation: u64) -> Option<GenerationFacts> {
         let facts = self.fact_sheet(generation)?;
-        Some(Facts {
+        Some(GenerationFacts {
             generation,
             at: facts.get("at")?.as_u64()?,
             by: facts.get("by")?.as_str()?.to_string(),
@@ -107,7 +103,7 @@ impl Kept {
     ///
     /// # Errors
     /// The failed call; nothing remains.
-    pub fn write(&self, facts: &Facts, files: &Texts, read: &Texts) -> Done<()> {
+    pub fn write(&self, facts: &GenerationFacts, files: &Texts, read: &Texts) -> Done<()> {
         let folder = self.folder(facts.generation);
         let unfinished = folder.with_extension(UNFINISHED.trim_start_matches('.'));
         let written = self.write_unfinished(&unfinished, facts, files, read).and_then(|()| {
@@ -120,7 +116,7 @@ impl Kept {
         written
     }
 
-    fn write_unfinished(&self, folder: &Path, facts: &Facts, files: &Texts, read: &Texts) -> Done<()> {
+    fn write_unfinished(&self, folder: &Path, facts: &GenerationFacts, files: &Texts, read: &Texts) -> Done<()> {
         private_folder(&self.layout.kept())?;
         remove_folder(folder)?;
         private_folder(folder)?;
@@ -252,7 +248,7 @@ impl Kept {
             }
             let mode = fs::Permissions::from_mode(old.permissions().mode() & 0o7777);
             fs::set_permissions(&temporary, mode).map_err(|e| failed("chmod", &temporary, &e))?;
-            steps::reached(Step::Written);
+            steps::reached(ActivationStep::Written);
             fs::rename(&temporary, &path).map_err(|e| failed("rename", &path, &e))
         });
         if written.is_err() {
@@ -304,7 +300,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("tidegate-kept-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a folder");
-        let kept = Kept { layout: Layout::of(&dir.join("nginx.conf")).expect("a layout") };
+        let kept = Generations { layout: Layout::of(&dir.join("nginx.conf")).expect("a layout") };
         assert!(kept.numbers().is_empty());
         let files: Texts = [("nginx.conf", "include .tidegate/2/conf/a/b/c;"), ("a/b/c", "x;"), ("a/d", "y;")]
             .map(|(name, text)| (name.to_string(), text.as_bytes().to_vec()))
@@ -314,7 +310,7 @@ mod tests {
             .map(|(name, text)| (name.to_string(), text.as_bytes().to_vec()))
             .into();
         for generation in [2, 10, 9] {
-            let facts = Facts { generation, at: 7, by: "api".into(), from: None };
+            let facts = GenerationFacts { generation, at: 7, by: "api".into(), from: None };
             kept.write(&facts, &files, &read).expect("written");
             assert_eq!(kept.facts(generation), Some(facts));
         }

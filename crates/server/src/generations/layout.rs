@@ -6,19 +6,18 @@
 use conf_syntax::{FileId, Item, directives};
 use std::path::{Path, PathBuf};
 
-/// Folder of kept configurations, beside the main file.
+/// Beside the main file.
 pub const FOLDER: &str = ".tidegate";
-/// Folder of the files, in that of a generation.
+/// In the folder of a generation.
 pub const FILES: &str = "conf";
 
 /// Paths of a configuration that the API may replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The main file, as given by `-c`.
+    /// As given by `-c`.
     pub main: PathBuf,
     /// The main file's directory, the base of `include`.
     pub folder: PathBuf,
-    /// Name of the main file in its folder.
     pub name: String,
 }
 
@@ -33,7 +32,6 @@ impl Layout {
     pub fn kept(&self) -> PathBuf {
         self.folder.join(FOLDER)
     }
-    /// Folder of a generation's files.
     pub fn files_of(&self, generation: u64) -> PathBuf {
         self.kept().join(generation.to_string()).join(FILES)
     }
@@ -113,7 +111,6 @@ fn split_generation(name: &str) -> Option<(u64, &str)> {
     Some((number.parse().ok()?, rest.strip_prefix(FILES)?.strip_prefix('/')?))
 }
 
-/// An `include` line.
 #[derive(Clone, Debug)]
 pub struct Include {
     pub argument: String,
@@ -124,7 +121,6 @@ pub struct Include {
     pub line: u32,
 }
 
-/// Returns the `include` lines of one file.
 pub fn includes(text: &[u8]) -> Vec<Include> {
     fn visit(items: &[Item], found: &mut Vec<Include>) {
         for d in directives(items) {

@@ -6,10 +6,10 @@ use crate::process::codec::{Reader, Writer};
 use http_features::{Refusal, Terms, What};
 use serde_json::Value;
 
-/// Maximum size of a request in bytes.
+/// In bytes.
 pub const REQUEST_BYTES_MAX: u64 = 24 << 20;
 
-/// A request; its outcome has the same ticket.
+/// The outcome has the same ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub ticket: u64,
@@ -109,7 +109,6 @@ impl Request {
     }
 }
 
-/// The outcome of a request.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub ticket: u64,

@@ -22,7 +22,7 @@ pub struct Shown {
     sender: mpsc::Sender<Submitted>,
 }
 
-/// Formats a file's name as received.
+/// As received.
 fn shown(layout: Option<&Layout>, path: &Path) -> String {
     layout.map_or_else(|| path.display().to_string(), |layout| layout.shown(path))
 }
@@ -47,13 +47,12 @@ fn without_secrets(texts: &Texts) -> Texts {
     Texts { files, matches, came, ..Texts::default() }
 }
 
-/// Parses texts again.
 fn loaded(invocation: &Invocation, texts: &Texts) -> (Files, Vec<Item>) {
     let replay = Replay { files: &texts.files, matches: &texts.matches };
     conf::load(&replay, invocation).unwrap_or_default()
 }
 
-/// Returns directives as objects, in the form of the program crossplane.
+/// In the form of the program crossplane.
 fn tree(items: &[Item], files: &Files, layout: Option<&Layout>) -> Value {
     let one = |d: &&conf_syntax::Directive| {
         let (line, column) = files.line_column(d.span.file, d.span.start);

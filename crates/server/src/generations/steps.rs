@@ -1,16 +1,13 @@
 //! Steps of a change at which tests interrupt the process (debug builds): `TIDEGATE_CONFIG_STOP=STEP` stops it there as
 //! SIGSTOP does.
 
-/// Steps, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ActivationStep {
     /// The configuration was read and is in order.
     Checked,
-    /// Its generation is on the disk.
     Kept,
     /// The new main file is beside the old one.
     Written,
-    /// The main file was replaced.
     Placed,
     /// The worker process was told.
     Sent,
@@ -19,22 +16,22 @@ pub enum Step {
 }
 
 #[cfg(debug_assertions)]
-impl Step {
+impl ActivationStep {
     const fn name(self) -> &'static str {
         match self {
-            Step::Checked => "checked",
-            Step::Kept => "kept",
-            Step::Written => "written",
-            Step::Placed => "placed",
-            Step::Sent => "sent",
-            Step::InForce => "in-force",
+            ActivationStep::Checked => "checked",
+            ActivationStep::Kept => "kept",
+            ActivationStep::Written => "written",
+            ActivationStep::Placed => "placed",
+            ActivationStep::Sent => "sent",
+            ActivationStep::InForce => "in-force",
         }
     }
 }
 
 /// Reports a step. A process stops once; restoring the old file is a step, too.
 #[cfg(debug_assertions)]
-pub fn reached(step: Step) {
+pub fn reached(step: ActivationStep) {
     use rustix::process::{Signal, getpid, kill_process};
     use std::sync::atomic::{AtomicBool, Ordering};
     static STOPPED: AtomicBool = AtomicBool::new(false);
@@ -45,4 +42,4 @@ pub fn reached(step: Step) {
 }
 
 #[cfg(not(debug_assertions))]
-pub fn reached(_: Step) {}
+pub fn reached(_: ActivationStep) {}

@@ -3,7 +3,7 @@
 
 use crate::confinement::KeyConfinement;
 use crate::keys::process;
-use crate::keys::wire::{self, Answer, FORGET, LOAD};
+use crate::keys::wire::{self, FORGET, KeyResponse, LOAD};
 use crate::{conf::Config, say};
 use conf_schema::store::Vault;
 use metrics::Lifecycle;
@@ -34,7 +34,6 @@ const IDS_MAX: usize = 100;
 pub enum KeyProcessEnd {
     /// Another child.
     Unknown,
-    /// The key process: it is started again.
     Unexpected,
 }
 
@@ -72,7 +71,6 @@ struct State {
     /// Keys of the configuration that is being read, and of the one that serves.
     read: BTreeSet<KeyId>,
     current: BTreeSet<KeyId>,
-    /// The configuration that serves has isolated keys.
     isolates: bool,
     /// This process serves: it holds no memory files of keys, and starts no other key process.
     serves: bool,
@@ -172,7 +170,6 @@ impl Keeper {
         self.state().restart_at
     }
 
-    /// Starts the process again when its time has come.
     pub fn restart_if_due(&self) {
         let mut state = self.state();
         if state.restart_at.is_some_and(|at| at <= Instant::now()) {
@@ -181,7 +178,6 @@ impl Keeper {
         }
     }
 
-    /// Ends the process, after the last worker.
     pub fn stop(&self) {
         self.state().stop();
     }
@@ -291,7 +287,7 @@ impl State {
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let ids = Answer::read(packet.get(..length).unwrap_or_default()).done()?;
+        let ids = KeyResponse::read(packet.get(..length).unwrap_or_default()).done()?;
         let ids = ids.chunks_exact(size_of::<KeyId>()).filter_map(|id| id.try_into().ok()).collect();
         Ok((ids, files.into_iter()))
     }

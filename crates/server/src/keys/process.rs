@@ -2,7 +2,7 @@
 //! a long signature (RSA of 4096 bits) delays no other.
 
 use crate::confinement::KeyConfinement;
-use crate::keys::wire::{self, Answer, FILE_MAX, FORGET, LOAD, PACKET_MAX, Request};
+use crate::keys::wire::{self, FILE_MAX, FORGET, KeyResponse, LOAD, PACKET_MAX, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,14 +28,12 @@ type Key = Arc<dyn isolation::SigningKey>;
 
 #[derive(Default)]
 struct Table {
-    /// Keys of configurations.
     fixed: HashMap<KeyId, Key>,
     /// Keys of files that variables name, with the number of their loading.
     dynamic: HashMap<KeyId, (Key, u64)>,
     loads: u64,
 }
 
-/// State of the process.
 struct Keys {
     table: RwLock<Table>,
     channels: AtomicUsize,
@@ -92,8 +90,8 @@ impl Keys {
                 Some(&LOAD) => {
                     let loaded = self.load(files);
                     let (answer, files) = match loaded {
-                        Ok((ids, files)) => (Answer::Done(ids.concat()), files),
-                        Err(e) => (Answer::error(&e), Vec::new()),
+                        Ok((ids, files)) => (KeyResponse::Done(ids.concat()), files),
+                        Err(e) => (KeyResponse::error(&e), Vec::new()),
                     };
                     let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
                     // A master that has ended asks no more.
@@ -170,9 +168,9 @@ impl Keys {
             let answer = match Request::read(packet.get(..length).unwrap_or_default()) {
                 Some(Request::Sign { id, scheme, origin, message }) => self.sign(&id, scheme, origin, message),
                 Some(Request::Open { path }) => match self.open(path) {
-                    Ok(text) if text.len() < PACKET_MAX => Answer::Done(text),
-                    Ok(_) => Answer::Errno(EFBIG),
-                    Err(e) => Answer::error(&e),
+                    Ok(text) if text.len() < PACKET_MAX => KeyResponse::Done(text),
+                    Ok(_) => KeyResponse::Errno(EFBIG),
+                    Err(e) => KeyResponse::error(&e),
                 },
                 None => return,
             };
@@ -182,18 +180,18 @@ impl Keys {
         }
     }
 
-    fn sign(&self, id: &KeyId, scheme: u16, origin: &str, message: &[u8]) -> Answer {
+    fn sign(&self, id: &KeyId, scheme: u16, origin: &str, message: &[u8]) -> KeyResponse {
         let mut key = self.key(id);
         if key.is_none() && !origin.is_empty() {
             if let Err(e) = self.open(origin) {
-                return Answer::error(&e);
+                return KeyResponse::error(&e);
             }
             key = self.key(id);
         }
-        let Some(key) = key else { return Answer::Words("it does not have this key".into()) };
+        let Some(key) = key else { return KeyResponse::Words("it does not have this key".into()) };
         match isolation::sign_with(&*key, scheme, message) {
-            Ok(signature) => Answer::Done(signature),
-            Err(why) => Answer::Words(why),
+            Ok(signature) => KeyResponse::Done(signature),
+            Err(why) => KeyResponse::Words(why),
         }
     }
 
@@ -202,7 +200,7 @@ impl Keys {
         table.fixed.get(id).or_else(|| table.dynamic.get(id).map(|(key, _)| key)).cloned()
     }
 
-    /// Reads a file that a variable names; keys stay here.
+    /// Keys stay here.
     fn open(&self, path: &str) -> io::Result<Vec<u8>> {
         if !self.opens {
             return Err(io::Error::from_raw_os_error(EPERM));
@@ -229,7 +227,6 @@ impl Keys {
     }
 }
 
-/// Reads a file from its beginning.
 fn whole(mut file: File) -> io::Result<Vec<u8>> {
     // Memory files were read before, by an earlier process.
     let _ = file.rewind();

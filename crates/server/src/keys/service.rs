@@ -4,7 +4,7 @@
 //! the threads of this process do not wait again for a while, so that a key process that hangs costs one handshake its time and no loop
 //! its turns.
 
-use crate::keys::wire::{self, Answer, PACKET_MAX, Request};
+use crate::keys::wire::{self, KeyResponse, PACKET_MAX, Request};
 use metrics::process::{KEY_CHANNELS, KEY_FAILURES, KEY_SIGNATURES, KEY_WAITED};
 use std::cell::RefCell;
 use std::io;
@@ -22,7 +22,6 @@ const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
 thread_local! {
     static CHANNEL: RefCell<Option<OwnedFd>> = const { RefCell::new(None) };
-    /// Space for a request, and for an answer.
     static BUFFERS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
@@ -34,7 +33,6 @@ struct Service {
     silent_until: AtomicU64,
 }
 
-/// Connects this process to the key process.
 pub fn install(door: OwnedFd) {
     let service = Service { door, began: Instant::now(), silent_until: AtomicU64::new(0) };
     isolation::install(Arc::new(service));
@@ -43,7 +41,7 @@ pub fn install(door: OwnedFd) {
 impl KeyService for Service {
     fn sign(&self, id: &KeyId, origin: Option<&str>, scheme: u16, message: &[u8]) -> Result<Vec<u8>, String> {
         let request = Request::Sign { id: *id, scheme, origin: origin.unwrap_or_default(), message };
-        let result = self.ask(&request).and_then(Answer::done);
+        let result = self.ask(&request).and_then(KeyResponse::done);
         match result {
             Ok(signature) => {
                 KEY_SIGNATURES.up();
@@ -57,7 +55,7 @@ impl KeyService for Service {
     }
 
     fn open(&self, path: &str) -> io::Result<Vec<u8>> {
-        self.ask(&Request::Open { path }).and_then(Answer::done)
+        self.ask(&Request::Open { path }).and_then(KeyResponse::done)
     }
 }
 
@@ -67,7 +65,7 @@ impl Service {
     }
 
     /// Asks the key process, and asks again where it ended before it answered.
-    fn ask(&self, request: &Request<'_>) -> io::Result<Answer> {
+    fn ask(&self, request: &Request<'_>) -> io::Result<KeyResponse> {
         let started = Instant::now();
         let patience = self.patience()?;
         let answer = BUFFERS.with_borrow_mut(|(packet, answer)| {
@@ -111,7 +109,7 @@ impl Service {
         Err(io::Error::new(io::ErrorKind::WouldBlock, "it does not answer"))
     }
 
-    fn ask_until(&self, packet: &[u8], buffer: &mut [u8], patience: Duration) -> io::Result<Answer> {
+    fn ask_until(&self, packet: &[u8], buffer: &mut [u8], patience: Duration) -> io::Result<KeyResponse> {
         let until = Instant::now() + patience;
         loop {
             let channel = match CHANNEL.take() {
@@ -127,7 +125,7 @@ impl Service {
             match wire::receive(&channel, buffer, true) {
                 Ok((length, _)) if length > 0 => {
                     CHANNEL.set(Some(channel));
-                    return Ok(Answer::read(buffer.get(..length).unwrap_or_default()));
+                    return Ok(KeyResponse::read(buffer.get(..length).unwrap_or_default()));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time"));
@@ -175,7 +173,7 @@ mod tests {
             wire::receive(&first, &mut buffer, true).expect("a request");
             drop(first);
             let second = visitor(&door);
-            for answer in [Answer::Done(b"signature".to_vec()), Answer::Words("no".into())] {
+            for answer in [KeyResponse::Done(b"signature".to_vec()), KeyResponse::Words("no".into())] {
                 let (length, _) = wire::receive(&second, &mut buffer, true).expect("a request");
                 assert!(matches!(Request::read(&buffer[..length]), Some(Request::Sign { scheme: 0x0804, .. })));
                 wire::send(&second, &answer.bytes(), &[]).expect("sent");
@@ -185,7 +183,7 @@ mod tests {
             let third = visitor(&door);
             let (length, _) = wire::receive(&third, &mut buffer, true).expect("a request");
             assert_eq!(Request::read(&buffer[..length]), Some(Request::Open { path: "/x" }));
-            wire::send(&third, &Answer::Errno(2).bytes(), &[]).expect("sent");
+            wire::send(&third, &KeyResponse::Errno(2).bytes(), &[]).expect("sent");
         });
         assert_eq!(service.sign(&[1; 32], None, 0x0804, b"m"), Ok(b"signature".to_vec()));
         assert_eq!(service.sign(&[1; 32], None, 0x0804, b"m"), Err("no".into()));
@@ -209,7 +207,7 @@ mod tests {
             loop {
                 let channel = visitor(&door);
                 let request = wire::receive(&channel, &mut vec![0; PACKET_MAX], true);
-                if request.is_ok() && wire::send(&channel, &Answer::Done(vec![7]).bytes(), &[]).is_ok() {
+                if request.is_ok() && wire::send(&channel, &KeyResponse::Done(vec![7]).bytes(), &[]).is_ok() {
                     // Until the service has read it.
                     let _ = wire::receive(&channel, &mut [0; 8], true);
                 }

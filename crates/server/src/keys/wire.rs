@@ -13,17 +13,16 @@ use tls::isolation::KeyId;
 
 /// Octets of a packet. The longest messages are transcripts with chains of certificates (client certificates under TLS 1.2).
 pub const PACKET_MAX: usize = 128 << 10;
-/// Octets of a file with keys, certificates or passwords.
+/// In octets: keys, certificates or passwords.
 pub const FILE_MAX: u64 = 1 << 20;
-/// Octets of a path.
+/// In octets.
 const PATH_MAX: usize = 4096;
-/// Descriptors of a packet.
+/// Per packet.
 const DESCRIPTORS_MAX: usize = 2;
 
 /// Requests of the master: takes over a file with keys (descriptors: the file, its passwords), and forgets keys.
 pub const LOAD: u8 = b'l';
 pub const FORGET: u8 = b'f';
-/// Requests of workers.
 const SIGN: u8 = b's';
 const OPEN: u8 = b'o';
 /// First octets of answers.
@@ -34,7 +33,6 @@ const WORDS: u8 = b'w';
 const EIO: i32 = 5;
 const EPROTO: i32 = 71;
 
-/// Request of a worker.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Signs `message`. `origin`: the file to load the key from; empty for keys of the master.
@@ -86,34 +84,32 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Answer of the key process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum KeyResponse {
     Done(Vec<u8>),
-    /// Number of the system's error.
     Errno(i32),
     Words(String),
 }
 
-impl Answer {
-    pub fn error(why: &io::Error) -> Answer {
-        Answer::Errno(why.raw_os_error().unwrap_or(EIO))
+impl KeyResponse {
+    pub fn error(why: &io::Error) -> KeyResponse {
+        KeyResponse::Errno(why.raw_os_error().unwrap_or(EIO))
     }
 
     pub fn bytes(&self) -> Vec<u8> {
         match self {
-            Answer::Done(bytes) => [&[DONE], &bytes[..]].concat(),
-            Answer::Errno(code) => [&[ERRNO], &code.to_le_bytes()[..]].concat(),
-            Answer::Words(words) => [&[WORDS], words.as_bytes()].concat(),
+            KeyResponse::Done(bytes) => [&[DONE], &bytes[..]].concat(),
+            KeyResponse::Errno(code) => [&[ERRNO], &code.to_le_bytes()[..]].concat(),
+            KeyResponse::Words(words) => [&[WORDS], words.as_bytes()].concat(),
         }
     }
 
-    pub fn read(bytes: &[u8]) -> Answer {
+    pub fn read(bytes: &[u8]) -> KeyResponse {
         match bytes.split_first() {
-            Some((&DONE, rest)) => Answer::Done(rest.to_vec()),
-            Some((&ERRNO, rest)) => Answer::Errno(rest.try_into().map_or(EPROTO, i32::from_le_bytes)),
-            Some((&WORDS, rest)) => Answer::Words(String::from_utf8_lossy(rest).into_owned()),
-            _ => Answer::Errno(EPROTO),
+            Some((&DONE, rest)) => KeyResponse::Done(rest.to_vec()),
+            Some((&ERRNO, rest)) => KeyResponse::Errno(rest.try_into().map_or(EPROTO, i32::from_le_bytes)),
+            Some((&WORDS, rest)) => KeyResponse::Words(String::from_utf8_lossy(rest).into_owned()),
+            _ => KeyResponse::Errno(EPROTO),
         }
     }
 
@@ -121,9 +117,9 @@ impl Answer {
     /// The key process has answered with one.
     pub fn done(self) -> io::Result<Vec<u8>> {
         match self {
-            Answer::Done(bytes) => Ok(bytes),
-            Answer::Errno(code) => Err(io::Error::from_raw_os_error(code)),
-            Answer::Words(words) => Err(io::Error::other(words)),
+            KeyResponse::Done(bytes) => Ok(bytes),
+            KeyResponse::Errno(code) => Err(io::Error::from_raw_os_error(code)),
+            KeyResponse::Words(words) => Err(io::Error::other(words)),
         }
     }
 }
@@ -204,10 +200,10 @@ mod tests {
             request.write(&mut bytes);
             assert_eq!(Request::read(&bytes), Some(request));
         }
-        for answer in [Answer::Done(vec![1, 2]), Answer::Errno(2), Answer::Words("no".into())] {
-            assert_eq!(Answer::read(&answer.bytes()), answer);
+        for answer in [KeyResponse::Done(vec![1, 2]), KeyResponse::Errno(2), KeyResponse::Words("no".into())] {
+            assert_eq!(KeyResponse::read(&answer.bytes()), answer);
         }
-        assert_eq!(Answer::read(b""), Answer::Errno(EPROTO));
+        assert_eq!(KeyResponse::read(b""), KeyResponse::Errno(EPROTO));
     }
 
     #[test]

@@ -10,11 +10,9 @@ pub const START_PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum wait at a reload, while the old configuration still serves.
 pub const RELOAD_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Background tasks of the active configuration.
 #[derive(Default)]
 pub struct Tasks(Vec<JoinHandle<()>>);
 
-/// Tasks of all areas.
 fn work(config: &Config) -> Vec<Box<dyn Work>> {
     config.areas().into_iter().flat_map(AreaPlan::work).collect()
 }
@@ -51,7 +49,6 @@ pub fn settle(config: &Config) -> Vec<String> {
 }
 
 impl Tasks {
-    /// Replaces the old configuration's tasks by those of the new one.
     pub fn replace(&mut self, config: &Config) {
         self.stop();
         let log = &config.error_log;

@@ -42,7 +42,6 @@ const STARTED: u8 = b's';
 const REQUEST: u8 = b'a';
 const SETTLED: u8 = b'e';
 
-/// An order of the master.
 #[derive(Debug)]
 pub enum Order {
     /// `followed`: another worker process serves the same sockets, or is about to.
@@ -58,7 +57,7 @@ pub enum Order {
     Refused(String),
     /// Number of key processes that were replaced, for the metrics.
     KeysRespawned(u64),
-    /// Outcome of a request about configurations.
+    /// To a request about configurations.
     Outcome(Box<Outcome>),
 }
 
@@ -68,18 +67,14 @@ pub struct Reload {
     pub texts: Texts,
     /// Sockets that the worker's threads lack.
     pub assignments: Vec<(SocketAssignment, OwnedFd)>,
-    /// Descriptors of all log files.
     pub logs: Vec<(PathBuf, OwnedFd)>,
 }
 
-/// The worker's answer to a reload.
 pub type ReloadResult = Result<(), String>;
 
-/// A message of a worker.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message {
     Answer(ReloadResult),
-    /// The worker's threads serve.
     Started,
     /// No plan of an earlier configuration is in use.
     Settled,
@@ -87,13 +82,11 @@ pub enum Message {
     Request(Option<Box<Request>>),
 }
 
-/// The master's end.
 #[derive(Debug)]
 pub struct Commander {
     socket: OwnedFd,
 }
 
-/// The worker's end.
 #[derive(Debug)]
 pub struct Channel {
     socket: Watched<OwnedFd>,
@@ -165,7 +158,7 @@ impl Commander {
         self.order(OUTCOME, &outcome.write(), Vec::new())
     }
 
-    /// Returns the worker's next message, if any. Fails if the worker has ended.
+    /// Fails if the worker has ended.
     pub fn message(&self) -> io::Result<Option<Message>> {
         let mut bytes = [0; PACKET_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -218,7 +211,7 @@ impl Commander {
     }
 }
 
-/// Sends one packet, without waiting.
+/// Does not wait.
 fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -230,7 +223,6 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::R
     Ok(())
 }
 
-/// Creates a memory file with a payload.
 fn memory(payload: &Writer) -> io::Result<std::fs::File> {
     let memory = rustix::fs::memfd_create("tidegate-order", rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut file = std::fs::File::from(memory);
@@ -285,7 +277,6 @@ impl Channel {
         let _ = rustix::net::send(self.socket.get_ref(), &packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Tells the master that the threads serve.
     pub fn started(&self) {
         let _ = send(self.socket.get_ref(), &[STARTED], &[]);
     }

@@ -2,7 +2,7 @@
 
 use crate::conf::Texts;
 use crate::conf::source::Matches;
-use crate::generations::kept::Facts;
+use crate::generations::kept::GenerationFacts;
 use crate::process::listeners::SocketAssignment;
 use conf_schema::Store;
 use conf_schema::store::Machine;
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         if generation > 0 {
             let (at, by) = (self.number()? as u64, String::from_utf8_lossy(self.string()?).into_owned());
             let from = Some(self.number()? as u64).filter(|from| *from > 0);
-            texts.came = Some(Facts { generation, at, by, from });
+            texts.came = Some(GenerationFacts { generation, at, by, from });
         }
         Some(texts)
     }

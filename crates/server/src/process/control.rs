@@ -36,9 +36,8 @@ const RETIRED_LAST: Duration = Duration::from_secs(1);
 /// Exit code on which the master does not restart the worker (nginx: 2).
 pub const FATAL: i32 = 2;
 
-/// Source of orders.
 pub enum Orders {
-    /// The master, over a socket pair.
+    /// Over a socket pair.
     Master(OwnedFd),
     /// Signals only (`master_process off`).
     Signals(Single),
@@ -49,7 +48,6 @@ enum Superior {
     Nobody(Single),
 }
 
-/// Initial state of the control thread.
 pub struct Control {
     pub invocation: Invocation,
     pub config: Config,
@@ -59,7 +57,6 @@ pub struct Control {
     pub refusals: Option<Refusals>,
 }
 
-/// Reason for the end of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Not,
@@ -107,7 +104,6 @@ struct Loop {
     retired_pause: Duration,
     background: Tasks,
     refusals: Option<Watched<Refusals>>,
-    /// Requests of the API to the master, with their outcomes.
     requests: Requests,
 }
 

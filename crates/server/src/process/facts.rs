@@ -8,7 +8,6 @@ use rustix::process::{Resource, getrlimit};
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
-/// Metrics of the process and its reloads.
 static KEPT: OnceLock<(Zone<row::Of>, Zone<reload::Of>)> = OnceLock::new();
 
 /// Open files of /proc; `None` without /proc.

@@ -23,7 +23,6 @@ const BIND_TRIES: usize = 5;
 const BIND_PAUSE: Duration = Duration::from_millis(500);
 const EADDRINUSE: i32 = 98;
 
-/// An address with its sockets.
 #[derive(Clone, Debug)]
 pub struct Listener {
     pub spec: ListenSpec,
@@ -39,7 +38,6 @@ pub struct Listeners {
     pub all: Vec<Listener>,
 }
 
-/// Assignment of a socket to a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SocketAssignment {
     pub thread: usize,
@@ -49,7 +47,6 @@ pub struct SocketAssignment {
     pub shared: bool,
 }
 
-/// Reason for opening sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Serve,
@@ -176,7 +173,7 @@ impl Listeners {
         assignments
     }
 
-    /// Deletes the files of UNIX-domain sockets whose addresses are not in `kept`.
+    /// Keeps those of `kept`.
     pub fn remove_paths(&self, kept: &Listeners) {
         for listener in &self.all {
             if !kept.all.iter().any(|l| same_place(&l.spec, &listener.spec)) {
@@ -271,7 +268,7 @@ impl Listener {
     }
 }
 
-/// Tells whether two specifications have equal address and protocol, so that a socket serves both.
+/// Equal address and protocol: one socket serves both.
 pub fn same_place(a: &ListenSpec, b: &ListenSpec) -> bool {
     a.address == b.address && a.datagram == b.datagram
 }

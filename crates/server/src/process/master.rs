@@ -38,7 +38,6 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of a worker's messages that are read before signals and other workers are checked.
 const MESSAGES_MAX: usize = 16;
 
-/// Origin of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
     /// Process id of the parent at start.
@@ -49,7 +48,6 @@ pub struct Standing {
     pub daemonized: bool,
 }
 
-/// The next step of the process.
 enum Step {
     Go,
     Exit(i32),
@@ -59,11 +57,9 @@ struct Worker {
     pid: i32,
     commander: Commander,
     started: Instant,
-    /// The worker was told to end.
     exiting: bool,
     /// The worker uses no plan of an earlier configuration.
     settled: bool,
-    /// The worker's end of the channel is closed.
     is_closed: bool,
 }
 
@@ -86,13 +82,12 @@ struct Master {
     workers: Vec<Worker>,
     /// A configuration that was sent to the worker, which has not reported yet.
     pending: Option<(Config, Listeners)>,
-    /// Deadline of the report.
     answer_by: Option<Instant>,
     /// A change by the API that is not active yet.
     change: Option<Change>,
     /// HUP arrived during another reload.
     again: bool,
-    /// A new process must replace the worker.
+    /// By a new process.
     replace: bool,
     back_off: Duration,
     restart_at: Option<Instant>,
@@ -109,7 +104,7 @@ struct Master {
     keys_respawned_told: u64,
 }
 
-/// Serves until told to stop; returns the process's exit code.
+/// Returns the process's exit code.
 pub fn run(
     invocation: Invocation,
     config: Config,
@@ -253,7 +248,6 @@ impl Master {
         }
     }
 
-    /// Waits for a signal, a message or a deadline.
     fn wait(&self) {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         let open = self.workers.iter().filter(|worker| !worker.is_closed);
@@ -533,7 +527,6 @@ impl Master {
         self.new_binary = upgrade::start(&self.program, &self.config.core, &self.listeners, &mut self.neighbours);
     }
 
-    /// Reaps ended children.
     fn reap(&mut self) -> Step {
         while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
             let pid = pid.as_raw_nonzero().get();

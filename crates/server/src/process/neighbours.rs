@@ -13,7 +13,6 @@ pub const VARIABLE: &str = "TIDEGATE_QUIC";
 const AHEAD: u8 = 64;
 const KEY_BYTES: usize = 16;
 
-/// Place of the next worker process.
 #[derive(Debug)]
 pub struct Neighbours {
     generation: u8,

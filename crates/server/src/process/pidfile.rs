@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 /// Suffix of the pid file's name while a new binary uses the name.
 const OLD: &str = ".oldbin";
 
-/// Name of the old master's file during an upgrade.
 pub fn old_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(OLD);
@@ -24,7 +23,7 @@ fn created() -> std::fs::OpenOptions {
     options
 }
 
-/// Writes the own process id. `false`: failed and logged.
+/// `false`: failed and logged.
 pub fn write(path: &Path) -> bool {
     let write = || {
         let mut file = created().truncate(true).write(true).open(path)?;
@@ -64,7 +63,7 @@ pub fn remove(path: &Path) {
     }
 }
 
-/// `-s stop|quit|reopen|reload`: sends the signal; returns the exit code.
+/// Returns the exit code.
 pub fn signal(path: &Path, command: &str) -> i32 {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

@@ -16,12 +16,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// New log files, with the descriptors that they get on success.
+/// With the descriptors that they get on success.
 pub type OpenLogs = Vec<(Arc<LogFile>, OwnedFd)>;
 
-/// Reason for a rejected configuration.
 pub struct Unprepared {
-    /// The first error in one line.
+    /// One line.
     pub why: String,
     /// Files and complaints, unless logs, folders or sockets are the reason.
     pub failure: Option<Failure>,
@@ -92,7 +91,6 @@ pub fn prepare_from(
     Ok((config, listeners, reading.warnings))
 }
 
-/// Records a refused reload.
 pub fn note_refused(why: &str) {
     base::clock::update();
     metrics::Lifecycle::note_refused(base::clock::unix_millis(), why);
@@ -165,13 +163,11 @@ pub fn reopen_logs(files: &LogFiles, user: Option<&Account>) {
     }
 }
 
-/// Duplicates all log descriptors for the worker.
 pub fn log_copies(files: &LogFiles) -> Vec<(PathBuf, OwnedFd)> {
     let copy = |file: &Arc<LogFile>| Some((file.path.clone(), file.fd()?.as_fd().try_clone_to_owned().ok()?));
     files.all().filter_map(copy).collect()
 }
 
-/// Assigns the master's descriptors to the log files.
 pub fn hand_over(files: &LogFiles, descriptors: Vec<(PathBuf, OwnedFd)>) {
     for (path, fd) in descriptors {
         if let Some(file) = files.all().find(|file| file.path == path) {

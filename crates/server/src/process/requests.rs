@@ -12,7 +12,6 @@ use tokio::sync::{mpsc, oneshot};
 /// Maximum number of requests that wait for the master.
 const UNDER_WAY_MAX: usize = 16;
 
-/// A request with the receiver of its outcome.
 pub type Submitted = (What, oneshot::Sender<Reply>);
 
 pub struct Requests {
@@ -30,7 +29,6 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// Passes the active configuration to its API, if any.
     pub fn show(&self, invocation: &Invocation, config: &Config) {
         let has_api = config.http.as_ref().is_some_and(|http| http_features::has_api(http));
         http_features::serve_configuration(has_api.then(|| {
@@ -40,12 +38,10 @@ impl Requests {
         }));
     }
 
-    /// Returns the next request.
     pub async fn next(&mut self) -> Option<Submitted> {
         self.receiver.recv().await
     }
 
-    /// Forwards a request.
     pub fn ask(&mut self, submitted: Option<Submitted>, channel: Option<&Channel>) {
         let Some((what, end)) = submitted else { return };
         let refuse = |end: oneshot::Sender<Reply>, refusal| {
@@ -77,7 +73,7 @@ impl Requests {
                 self.under_way.insert(self.last_ticket, (what, end));
             }
             Err(e) => {
-                let words = format!("the master process cannot be asked {}", observe::os(&e));
+                let words = format!("the request to the master process failed {}", observe::os(&e));
                 refuse(end, Refusal::new(503, "ConfigUnavailable", words));
             }
         }

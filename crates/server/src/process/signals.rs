@@ -12,12 +12,9 @@ pub const USR2: i32 = libc::SIGUSR2;
 pub const WINCH: i32 = libc::SIGWINCH;
 pub const CHLD: i32 = libc::SIGCHLD;
 
-/// Signals of a master.
 pub const MASTER: &[i32] = &[HUP, INT, QUIT, TERM, USR1, USR2, WINCH, CHLD];
-/// Signals of a serving process.
 pub const WORKER: &[i32] = &[HUP, INT, QUIT, TERM, USR1, USR2, WINCH];
 
-/// Reaction of a serving process to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Terminate,
@@ -54,7 +51,6 @@ pub fn name(signal: i32) -> &'static str {
     }
 }
 
-/// Logs a received signal.
 pub fn note(received: Received, action: &str) {
     let Received { signal, sender } = received;
     if sender > 0 {

@@ -15,7 +15,7 @@ pub struct Single {
 }
 
 impl Single {
-    /// HUP. Failures have been logged.
+    /// Failures have been logged.
     pub fn reload(
         &self,
         invocation: &Invocation,
@@ -33,7 +33,6 @@ impl Single {
         Ok(prepared)
     }
 
-    /// Cleans up at the end.
     pub fn clean_up(&self, config: &Config, listeners: &Listeners) {
         // The key process ends with its last worker thread.
         self.keeper.leave();

@@ -19,7 +19,6 @@ use observe::{ErrorLog, Level, LogFiles, Sink, Target, os};
 use std::ffi::OsString;
 use std::sync::Arc;
 
-/// Purpose of reading the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     Serve,
@@ -31,7 +30,7 @@ pub enum Task {
     },
 }
 
-/// Runs the server or one of nginx's options; returns the exit code.
+/// Returns the exit code.
 pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
     let test = matches!(task, Task::Test { .. });
     let unopened = open_first_log(&invocation, test);

@@ -4,7 +4,6 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Address of the supervisor's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
 /// Sends a state such as `READY=1` to the service manager, if there is one.

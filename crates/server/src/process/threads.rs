@@ -18,7 +18,6 @@ pub struct Ended {
     pub in_order: bool,
 }
 
-/// All worker threads.
 pub struct Threads {
     all: Vec<Running>,
     next_id: u64,
@@ -114,7 +113,6 @@ impl Threads {
         }
     }
 
-    /// Sends an order to every thread.
     pub fn tell(&mut self, command: impl Fn() -> Command) {
         for thread in &mut self.all {
             thread.leaving |= !matches!(command(), Command::Serve { .. });
@@ -173,7 +171,6 @@ impl Threads {
     }
 }
 
-/// Duplicates the descriptors of assignments.
 pub fn copies(
     listeners: &Listeners,
     assignments: &[SocketAssignment],

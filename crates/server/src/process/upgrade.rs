@@ -16,7 +16,6 @@ use std::path::PathBuf;
 /// nginx's variable, such as `6;7;8;`.
 pub const VARIABLE: &str = "NGINX";
 
-/// Path and arguments of the program.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub path: PathBuf,

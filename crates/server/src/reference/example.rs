@@ -233,7 +233,7 @@ fn lines_are_a_block(held: &[Vec<String>], innermost: usize) -> bool {
     held[innermost].is_empty() && held.iter().flatten().any(|line| line.ends_with('{'))
 }
 
-/// Puts the address and the certificate of a server first, unless the example names its own.
+/// Unless the example names its own.
 fn add_certificate(held: &mut [Vec<String>], listen: &str) {
     let server = if held.len() > 3 { 2 } else { held.len() - 1 };
     let missing = [listen, CERTIFICATE, KEY];

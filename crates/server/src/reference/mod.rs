@@ -6,21 +6,16 @@ use conf_schema::{Area, Contexts, Known, Row, Schema, vocabulary};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Support of a directive in this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
     Full,
-    /// Differs from nginx.
     Differs(String),
     /// Accepted without effect.
     NoEffect(String),
-    /// Rejected deliberately.
     Refused(String),
-    /// Not supported yet.
     NotYet,
 }
 
-/// A directive in one area.
 pub struct Entry {
     pub known: &'static Known,
     pub row: Option<&'static Row>,
@@ -80,7 +75,7 @@ impl Entry {
         }
     }
 
-    /// Returns the default of this version, or nginx's for unsupported directives.
+    /// This version's, or nginx's for unsupported directives.
     pub fn default(&self) -> Option<&'static str> {
         match self.row {
             Some(row) => row.default,
@@ -111,7 +106,6 @@ pub fn modules(schema: &Schema) -> BTreeMap<(u8, &'static str), Vec<Entry>> {
 
 const GENERATED: &str = "<!-- Generated from the directive tables by `cargo xtask docs`; changes here are lost. -->\n";
 
-/// Writes docs/reference.md: the supported directives.
 pub fn manual(schema: &Schema) -> String {
     let mut out = format!(
         "{GENERATED}\n# Directives\n\nEvery directive that this version does, by nginx's module. `tidegate explain NAME` prints \
@@ -151,7 +145,6 @@ pub fn manual(schema: &Schema) -> String {
     out
 }
 
-/// A built-in variable of an area.
 pub struct VariableEntry {
     pub name: &'static str,
     pub area: &'static str,
@@ -159,7 +152,7 @@ pub struct VariableEntry {
     pub is_settable: bool,
 }
 
-/// Returns all variables by name.
+/// By name.
 pub fn variables() -> Vec<VariableEntry> {
     let http = http_features::variables().map(|v| (v.name, "http", v.doc, v.set.is_some()));
     let stream = stream_features::variables().map(|v| (v.name, "stream", v.doc, v.set.is_some()));
@@ -174,7 +167,6 @@ pub fn variable_name(name: &str) -> String {
     if name.ends_with('_') { format!("${name}NAME") } else { format!("${name}") }
 }
 
-/// Writes docs/compatibility.md: every directive of nginx with its support.
 pub fn compatibility(schema: &Schema) -> String {
     let modules = modules(schema);
     let all = || modules.values().flatten();
@@ -247,7 +239,6 @@ pub fn json(schema: &Schema) -> serde_json::Value {
     })
 }
 
-/// Returns the display name of an area.
 fn area(area: Area) -> &'static str {
     match area {
         Area::Main => "main",
@@ -305,7 +296,7 @@ mod tests {
         ] {
             let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
             let have = std::fs::read_to_string(&path).unwrap_or_default();
-            assert!(have == want, "docs/{name} is not what the tables say: run `cargo xtask docs`");
+            assert!(have == want, "docs/{name} differs from the tables: run `cargo xtask docs`");
         }
     }
 }

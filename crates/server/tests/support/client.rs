@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection that is used for one request after the other.
+/// Kept for several requests.
 pub struct Client {
     stream: BufReader<TcpStream>,
     /// The server announced that it closes.
@@ -20,7 +20,6 @@ impl Client {
         Client::of(TcpStream::connect(("127.0.0.1", port)).map_err(|e| format!("connect: {e}"))?)
     }
 
-    /// Wraps an existing connection.
     pub fn of(stream: TcpStream) -> Result<Client, String> {
         stream.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
         stream.set_nodelay(true).map_err(|e| e.to_string())?;

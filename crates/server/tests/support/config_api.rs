@@ -5,7 +5,6 @@ use super::{Site, wait};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// An answer: status and JSON.
 #[derive(Debug)]
 pub struct Said {
     pub status: u16,

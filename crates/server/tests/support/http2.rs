@@ -51,7 +51,7 @@ impl Client {
     pub fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("sent");
     }
-    /// The next frame: kind, flags, stream, payload; `None` at the end.
+    /// `None` at the end.
     pub fn next(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).ok()?;
@@ -80,7 +80,7 @@ impl Client {
         }
         panic!("the connection ended before stream {stream}: {status}");
     }
-    /// Returns the error code of the GOAWAY, after which the connection must end.
+    /// Checks that the connection ends afterwards.
     pub fn goaway(&mut self) -> u32 {
         let mut code = u32::MAX;
         while let Some((kind, _, _, payload)) = self.next() {

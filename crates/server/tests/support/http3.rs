@@ -33,7 +33,6 @@ impl Answer {
     }
 }
 
-/// One connection.
 pub struct Client {
     socket: UdpSocket,
     endpoint: Endpoint,
@@ -47,12 +46,12 @@ pub struct Client {
     pub retried: bool,
 }
 
-/// A configuration that believes any certificate: connections that share one resume each other's sessions.
+/// Accepts any certificate; connections with one configuration resume each other's sessions.
 pub fn config() -> ClientConfig {
     with(crypto())
 }
 
-/// A configuration whose ClientHello takes two datagrams, as those of browsers do.
+/// Its ClientHello takes two datagrams, as those of browsers.
 pub fn config_of_two_datagrams() -> ClientConfig {
     let others = (0..8).map(|at| vec![b'a' + at; 200]);
     with(crypto_of(others.chain([b"h3".to_vec()]).collect()))
@@ -66,7 +65,6 @@ fn with(crypto: Arc<QuicClientConfig>) -> ClientConfig {
     config
 }
 
-/// Its handshake.
 pub fn crypto() -> Arc<QuicClientConfig> {
     crypto_of(vec![b"h3".to_vec()])
 }
@@ -112,11 +110,11 @@ impl Client {
     pub fn has_early(&mut self) -> bool {
         self.core.quic().has_0rtt()
     }
-    /// The network gives the client another port.
+    /// Simulates another port of the client.
     pub fn move_on(&mut self) {
         self.move_to("127.0.0.1");
     }
-    /// The network gives the client another address.
+    /// Simulates another address of the client.
     pub fn move_to(&mut self, ip: &str) {
         self.socket = bind(ip);
     }
@@ -141,7 +139,7 @@ impl Client {
         self.until("the handshake", |client| client.connected.is_some());
         self.get("localhost", path)
     }
-    /// Sends packets of full size, whose octets go to streams of requests and mean nothing.
+    /// Sends packets of full size with meaningless octets on request streams.
     pub fn fill(&mut self, octets: usize) {
         let mut left = octets;
         while left > 0 {
@@ -155,7 +153,6 @@ impl Client {
         self.core.cancel(stream);
         self.step();
     }
-    /// Closes the connection.
     pub fn close(&mut self) {
         self.core.close(Instant::now());
         self.send();
@@ -257,7 +254,7 @@ fn texts(list: &http_types::List) -> Vec<(String, String)> {
     list.iter().map(|(name, value)| (text(name), text(value))).collect()
 }
 
-/// Believes every certificate.
+/// Accepts every certificate.
 #[derive(Debug)]
 pub struct Believing;
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 /// Longer than any step takes; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client, line by line.
 pub struct Client {
     reader: BufReader<TcpStream>,
 }
@@ -22,7 +21,7 @@ impl Client {
         stream.set_nodelay(true).expect("no delay");
         Client { reader: BufReader::new(stream) }
     }
-    /// One that has read the greeting.
+    /// Reads the greeting.
     pub fn greeted(port: u16) -> Client {
         let mut client = Client::new(port);
         let greeting = client.line();
@@ -32,13 +31,13 @@ impl Client {
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.reader.get_mut().write_all(bytes.as_ref()).expect("written");
     }
-    /// The next line without its end; empty at the end.
+    /// Without the line end; empty at the end of the connection.
     pub fn line(&mut self) -> String {
         let mut line = Vec::new();
         let _ = self.reader.read_until(b'\n', &mut line);
         String::from_utf8_lossy(&line).trim_end().to_string()
     }
-    /// A command, and the line that is answered.
+    /// Returns the reply to a command.
     pub fn ask(&mut self, command: &str) -> String {
         self.send(format!("{command}\r\n"));
         self.line()
@@ -101,7 +100,7 @@ impl Told {
     }
 }
 
-/// An authentication server: what `answer` makes of a request is sent back as it is, and the connection closed.
+/// Sends the result of `answer` unchanged and closes the connection.
 pub fn auth(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> (u16, Told) {
     let told = Told::default();
     let keep = told.clone();
@@ -117,7 +116,7 @@ pub fn auth(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> (u16, To
     (port, told)
 }
 
-/// The answer that lets a client in.
+/// Permits the login.
 pub fn pass_to(port: u16, more: &str) -> String {
     format!("HTTP/1.0 200 OK\r\nAuth-Status: OK\r\nAuth-Server: 127.0.0.1\r\nAuth-Port: {port}\r\n{more}\r\n")
 }

@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// Nothing here takes longer, even on a busy machine.
+/// Above the duration of any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// A temporary directory, laid out for `-p`; removed when the test passed.
+/// Laid out for `-p`; removed if the test passes.
 pub struct Site {
     pub dir: PathBuf,
 }
@@ -68,11 +68,10 @@ impl Site {
         command.arg("-p").arg(&self.dir).args(arguments).stdin(Stdio::null());
         command
     }
-    /// Runs the program to its end.
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().expect("the program runs")
     }
-    /// Starts it and waits for the pid file.
+    /// Waits for the pid file.
     pub fn start(&self) -> Running<'_> {
         let child = self.command(&[]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
         let mut running = Running { site: self, child };
@@ -92,7 +91,7 @@ impl Site {
     pub fn pid(&self) -> Option<u32> {
         self.read("logs/nginx.pid").strip_suffix('\n')?.parse().ok()
     }
-    /// Waits until the error log holds some words so many times.
+    /// Waits until the log contains the words this many times.
     pub fn wait_for_log(&self, words: &str, times: usize) {
         wait(&format!("{times} x \"{words}\" in the log"), || {
             (self.log().matches(words).count() >= times).then_some(()).ok_or_else(|| self.log())
@@ -112,7 +111,7 @@ impl Drop for Site {
     }
 }
 
-/// The program in the foreground; killed if a test fails.
+/// Runs in the foreground; killed on drop.
 pub struct Running<'a> {
     pub site: &'a Site,
     pub child: Child,
@@ -129,7 +128,6 @@ impl Running<'_> {
     pub fn worker(&self) -> u32 {
         wait("a worker process", || children(self.pid()).first().copied().ok_or("none"))
     }
-    /// Waits for the end.
     pub fn ended(mut self) -> ExitStatus {
         wait("the end", || self.child.try_wait().expect("wait").ok_or("it runs"))
     }
@@ -175,25 +173,23 @@ pub fn alive(pid: u32) -> bool {
     !state.is_empty() && state.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('Z'))
 }
 
-/// The living children of a process.
 pub fn children(pid: u32) -> Vec<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     text.split_whitespace().filter_map(|word| word.parse().ok()).filter(|child| alive(*child)).collect()
 }
 
-/// Open descriptors of a process.
 pub fn descriptors(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count())
 }
 
-/// Resident memory of a process in kilobytes.
+/// In kilobytes.
 pub fn resident_kb(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).unwrap_or(0)
 }
 
-/// A port that was free a moment ago.
+/// Free at the time of the call.
 pub fn free_port() -> u16 {
     cases::free_port()
 }

@@ -51,7 +51,7 @@ pub fn parse(text: &str) -> Result<Vec<Family>, String> {
             let (name, value) = rest.split_once(' ').ok_or_else(|| fails("no value"))?;
             if families.last().is_none_or(|family| family.name != name) {
                 if !names.insert(name.to_string()) {
-                    return Err(fails("a family stands there twice"));
+                    return Err(fails("a family is repeated"));
                 }
                 families.push(Family { name: name.into(), ..Family::default() });
             }

@@ -10,15 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often a blocked thread looks whether the test is over.
+/// Interval at which a blocked thread checks for the end of the test.
 const LOOK: Duration = Duration::from_millis(20);
 /// Maximum size of a request.
 const REQUEST_MAX: usize = 64 << 20;
 
-/// One connection of an origin.
 pub struct Talk<'a> {
     pub stream: TcpStream,
-    /// The how-manieth connection it is, from 0.
+    /// Index of the connection, from 0.
     pub number: usize,
     over: &'a AtomicBool,
     buf: Vec<u8>,
@@ -53,7 +52,6 @@ impl Talk<'_> {
             self.more()?;
         }
     }
-    /// Reads some more bytes.
     pub fn some(&mut self) -> Option<Vec<u8>> {
         self.more()?;
         Some(std::mem::take(&mut self.buf))
@@ -90,7 +88,7 @@ impl Talk<'_> {
         }
         true
     }
-    /// One byte after the other.
+    /// Sends single bytes.
     pub fn send_slowly(&mut self, bytes: &[u8]) -> bool {
         bytes.iter().all(|byte| self.send(&[*byte]))
     }
@@ -98,7 +96,6 @@ impl Talk<'_> {
     pub fn hang(&mut self) {
         while self.more().is_some() {}
     }
-    /// Tells whether the test is over.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -174,7 +171,7 @@ impl Drop for Origin {
     }
 }
 
-/// A response with a length.
+/// With a `Content-Length`.
 pub fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }

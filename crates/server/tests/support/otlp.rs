@@ -64,7 +64,6 @@ impl Span {
     }
 }
 
-/// One request to the receiver.
 #[derive(Clone, Debug, Default)]
 pub struct Export {
     pub path: String,
@@ -80,18 +79,17 @@ impl Export {
     }
 }
 
-/// How a request is answered.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// A status of HTTP, with fields of the head.
+    /// HTTP status with header fields.
     Http(u16, &'static str),
-    /// A status of gRPC in trailers only.
+    /// gRPC status in trailers only.
     Grpc(u32, &'static str),
     /// A partial success.
     Rejected(u8, &'static str),
-    /// The connection ends without an answer.
+    /// Closes the connection without an answer.
     Close,
-    /// No answer.
+    /// Never answers.
     Hang,
 }
 
@@ -110,7 +108,7 @@ struct Inner {
     connections: AtomicUsize,
 }
 
-/// The receiver; ends when dropped.
+/// Ends on drop.
 pub struct Receiver {
     pub port: u16,
     inner: Arc<Inner>,
@@ -181,7 +179,7 @@ impl Receiver {
     pub fn connections(&self) -> usize {
         self.inner.connections.load(Ordering::Relaxed)
     }
-    /// Requests that were answered with an error.
+    /// Answered with an error.
     pub fn refused(&self) -> usize {
         self.inner.state.lock().expect("state").refused
     }

@@ -3,7 +3,7 @@
 use super::{Site, free_port, text, wait};
 use std::process::{Child, Command, Stdio};
 
-/// An authority that asks the given ports instead of 80 and 443. Ends with its owner.
+/// Validates over the given ports instead of 80 and 443. Ends on drop.
 pub struct Authority {
     child: Child,
     pub port: u16,
@@ -99,7 +99,7 @@ impl Authority {
     }
 }
 
-/// Asks over TLS, trusting nothing but the authority's root.
+/// Trusts only the authority's root.
 pub fn ask(site: &Site, port: u16) -> String {
     let url = format!("https://127.0.0.1:{port}/");
     let output = Command::new("curl").args(["-s", "--cacert"]).arg(site.path("conf/root.crt")).arg(&url).output();
@@ -107,7 +107,7 @@ pub fn ask(site: &Site, port: u16) -> String {
     format!("{} {}", output.status.code().unwrap_or(-1), text(&output.stdout).trim())
 }
 
-/// A name server whose TXT records are set over HTTP. Ends with its owner.
+/// TXT records are set over HTTP. Ends on drop.
 pub struct Names(Child, pub u16);
 
 impl Drop for Names {
@@ -118,7 +118,7 @@ impl Drop for Names {
 }
 
 impl Names {
-    /// `None` where it is not installed. Versions differ in the name of an option.
+    /// `None`: not installed. Versions differ in the name of an option.
     pub fn start(dns: u16) -> Option<Names> {
         let management = free_port();
         for option in ["-dns01", "-dnsserver"] {

@@ -19,7 +19,6 @@ struct Code {
     redirect: String,
 }
 
-/// State that a test reads and changes.
 pub struct Inner {
     key: Ed25519KeyPair,
     kid: String,
@@ -95,7 +94,6 @@ impl Inner {
         let message = format!("{}.{}", base64url(header.to_string()), base64url(claims.to_string()));
         format!("{message}.{}", base64url(self.key.sign(message.as_bytes())))
     }
-    /// Replaces the key.
     pub fn rotate(&mut self) {
         self.key = Ed25519KeyPair::generate().expect("a key");
         self.kid = format!("{}x", self.kid);
@@ -236,7 +234,7 @@ impl Provider {
     pub fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().expect("not poisoned")
     }
-    /// Returns how often a path was asked for.
+    /// By path.
     pub fn asked(&self, path: &str) -> usize {
         self.inner().asked.iter().filter(|asked| *asked == path).count()
     }

@@ -25,7 +25,6 @@ pub struct Zone {
     pub port: u16,
     /// Names on the wire, and texts.
     pub records: Arc<Mutex<Vec<(Vec<u8>, Vec<u8>)>>>,
-    /// Received updates.
     pub updates: Arc<Mutex<usize>>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

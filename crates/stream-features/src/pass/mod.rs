@@ -3,7 +3,7 @@
 use crate::Template;
 use crate::build::{Feature, ServerBuild};
 use crate::client::SessionClient;
-use crate::plan::{Content, End, Work};
+use crate::plan::{Content, ContentFuture, ContentResult};
 use crate::session::StreamSession;
 use crate::values::place_of_answer;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
@@ -15,7 +15,7 @@ use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Maximum number of passes of a connection (nginx: `NGX_STREAM_PASS_MAX_PASSES`).
+/// nginx: `NGX_STREAM_PASS_MAX_PASSES`.
 const PASSES_MAX: u8 = 10;
 
 directives! {
@@ -89,14 +89,14 @@ impl Feature for Pass {
 struct PassOn(Template);
 
 impl Content for PassOn {
-    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> Work<'a> {
+    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> ContentFuture<'a> {
         Box::pin(async move {
             s.doing = "passing connection to port";
             match self.target(s, client) {
-                Ok(to) => End::Pass(to),
+                Ok(to) => ContentResult::Pass(to),
                 Err(words) => {
                     s.log(Level::Error, format_args!("{words}"));
-                    End::Status(500)
+                    ContentResult::Status(500)
                 }
             }
         })

@@ -181,7 +181,6 @@ impl<'a> Servers<'a> {
     }
 }
 
-/// Returns nginx's message about a failed handshake.
 fn words_of(why: &TlsError, name: &str) -> String {
     match why {
         TlsError::Verify(Verdict::HOST) => format!("upstream SSL certificate does not match \"{name}\""),
@@ -209,7 +208,7 @@ pub fn end_try(s: &mut StreamSession) {
     }
 }
 
-/// Returns the PROXY protocol header for the server; `None` if it cannot be written.
+/// `None`: the header cannot be written.
 pub fn proxy_header(version: ProxyProtocol, s: &StreamSession) -> Option<Vec<u8>> {
     let addresses: Option<(SocketAddr, SocketAddr)> = match (s.peer, &*s.local) {
         (Some(peer), Address::Ip(local)) => Some((peer, *local)),

@@ -9,7 +9,7 @@ use session_engine::relay::{Direction, HalfClose, Relay, RelayEnd, Terms};
 use std::future::poll_fn;
 use upstream::Stream;
 
-/// Copies a session's bytes until it ends; returns its status.
+/// Returns the session's status.
 pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u16 {
     let Some(named) = Box::pin(passing.group(s)).await else { return 500 };
     let mut servers = Servers::new(passing, &named, s);

@@ -136,7 +136,7 @@ fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound
     }
 }
 
-/// Copies a session's datagrams until it ends; returns its status.
+/// Returns the session's status.
 pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16 {
     let Some(named) = Box::pin(passing.group(s)).await else { return 500 };
     let mut servers = Servers::new(passing, &named, s);
@@ -239,7 +239,6 @@ fn hold(ms: u64) -> Option<Box<Sleep>> {
     Some(Box::new(sleep_until(clock::now().plus_millis(ms))))
 }
 
-/// Returns the pause that a rate requires after a datagram of this length.
 fn rest(length: usize, rate: u64) -> Option<Box<Sleep>> {
     match (length as u64).saturating_mul(1000).checked_div(rate) {
         Some(ms @ 1..) => hold(ms),

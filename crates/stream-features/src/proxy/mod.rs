@@ -11,7 +11,7 @@ use crate::Template;
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::client::SessionClient;
 use crate::groups::Groups;
-use crate::plan::{Content, End, Work};
+use crate::plan::{Content, ContentFuture, ContentResult};
 use crate::session::StreamSession;
 use conf_schema::value::{Flag, Msec, Number, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
@@ -82,7 +82,6 @@ upstream_tls_directives! {
     }
 }
 
-/// Value of a renamed directive.
 #[derive(Clone, Copy)]
 pub struct OldSize(u64);
 
@@ -145,7 +144,6 @@ impl Feature for Proxy {
     }
 }
 
-/// Passes the sessions of one server.
 pub struct Passing {
     conf: ProxyConf,
     target: Target,
@@ -155,13 +153,13 @@ pub struct Passing {
 }
 
 impl Content for Passing {
-    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> Work<'a> {
+    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> ContentFuture<'a> {
         Box::pin(async move {
             let status = match client {
                 SessionClient::Stream(stream) => copy::run(self, s, stream).await,
                 SessionClient::Datagrams(flow) => datagrams::run(self, s, flow).await,
             };
-            End::Status(status)
+            ContentResult::Status(status)
         })
     }
 }

@@ -8,7 +8,7 @@ pub static ROWS: &[Builtin] = &[
     Builtin::one(
         "upstream_addr",
         |s, o| each(s, o, |one, o| o.extend_from_slice(one.address.as_bytes())),
-        "The addresses of the servers that were asked.",
+        "The addresses of the upstream servers that were tried.",
     ),
     Builtin::one(
         "upstream_bytes_received",

@@ -3,7 +3,7 @@
 use crate::Template;
 use crate::build::{Feature, ServerBuild};
 use crate::client::SessionClient;
-use crate::plan::{Content, End, Work};
+use crate::plan::{Content, ContentFuture, ContentResult};
 use crate::session::StreamSession;
 use crate::values::place_of_answer;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
@@ -53,22 +53,22 @@ impl Feature for Return {
 struct ReturnText(Template);
 
 impl Content for ReturnText {
-    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> Work<'a> {
+    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> ContentFuture<'a> {
         Box::pin(async move {
             s.doing = "returning text";
             let text = self.0.eval(s);
             if text.is_empty() {
-                return End::Status(200);
+                return ContentResult::Status(200);
             }
             match runtime::time::timeout(PATIENCE, client.send_all(&text)).await {
                 Ok(Ok(())) => {
                     s.sent += text.len() as u64;
-                    End::Status(200)
+                    ContentResult::Status(200)
                 }
-                Ok(Err(_)) => End::Status(500),
+                Ok(Err(_)) => ContentResult::Status(500),
                 Err(_) => {
                     s.log(Level::Info, format_args!("connection timed out (110: Connection timed out)"));
-                    End::Status(200)
+                    ContentResult::Status(200)
                 }
             }
         })

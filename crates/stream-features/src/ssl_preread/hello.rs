@@ -1,6 +1,5 @@
 //! Reads a ClientHello as nginx's `ngx_stream_ssl_preread_parse_record` (RFC 8446, 4.1.2; RFC 6066, 3; RFC 7301, 3.1).
 
-/// Facts of a ClientHello.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     version: [u8; 2],
@@ -26,7 +25,7 @@ impl Hello {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum HelloResult {
     More,
     /// No ClientHello, or a malformed one.
     NotOne,
@@ -39,28 +38,28 @@ const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
 const SUPPORTED_VERSIONS: u16 = 43;
 
-pub fn read(bytes: &[u8]) -> Read {
+pub fn read(bytes: &[u8]) -> HelloResult {
     let mut rest = bytes;
     let mut message = Vec::new();
     while let Some((&[kind, major, minor, high, low], body)) = rest.split_first_chunk::<5>() {
         // SSL 2 hello: length with the highest bit set, type, version.
         if kind & 0x80 != 0 && minor == CLIENT_HELLO && matches!(high, 0 | 3) {
-            return Read::Hello(Hello { version: [high, low], ..Hello::default() });
+            return HelloResult::Hello(Hello { version: [high, low], ..Hello::default() });
         }
         if kind != HANDSHAKE || major != 3 {
-            return Read::NotOne;
+            return HelloResult::NotOne;
         }
         // Only complete records.
         let Some((record, after)) = body.split_at_checked(usize::from(u16::from_be_bytes([high, low]))) else {
-            return Read::More;
+            return HelloResult::More;
         };
         message.extend_from_slice(record);
         match hello(&message) {
-            Read::More => rest = after,
+            HelloResult::More => rest = after,
             done => return done,
         }
     }
-    Read::More
+    HelloResult::More
 }
 
 /// Read position; beyond its end bytes have not arrived, or exceed the message's length.
@@ -91,17 +90,16 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Reads the available part of a handshake message.
-fn hello(message: &[u8]) -> Read {
-    let Some((&[kind, a, b, c], bytes)) = message.split_first_chunk::<4>() else { return Read::More };
+fn hello(message: &[u8]) -> HelloResult {
+    let Some((&[kind, a, b, c], bytes)) = message.split_first_chunk::<4>() else { return HelloResult::More };
     if kind != CLIENT_HELLO {
-        return Read::NotOne;
+        return HelloResult::NotOne;
     }
     let left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
     match fields(&mut Cursor { bytes, left }) {
-        Ok(hello) => Read::Hello(hello),
-        Err(Stop::More) => Read::More,
-        Err(Stop::Broken) => Read::NotOne,
+        Ok(hello) => HelloResult::Hello(hello),
+        Err(Stop::More) => HelloResult::More,
+        Err(Stop::Broken) => HelloResult::NotOne,
     }
 }
 
@@ -200,11 +198,11 @@ mod tests {
 
     #[test]
     fn what_a_client_says() {
-        let Read::Hello(hello) = read(&record(&whole())) else { panic!("a hello") };
+        let HelloResult::Hello(hello) = read(&record(&whole())) else { panic!("a hello") };
         assert_eq!(hello.server_name, b"a.example");
         assert_eq!(hello.alpn, b"h2,http/1.1");
         assert_eq!(hello.protocol(), "TLSv1.3");
-        let Read::Hello(hello) = read(&record(&message(&[]))) else { panic!("a hello without extensions") };
+        let HelloResult::Hello(hello) = read(&record(&message(&[]))) else { panic!("a hello without extensions") };
         assert_eq!((hello.protocol(), hello.server_name.len()), ("TLSv1.2", 0));
     }
 
@@ -212,7 +210,7 @@ mod tests {
     fn any_cut_waits_and_any_records_do() {
         let one = record(&whole());
         for cut in 0..one.len() {
-            assert_eq!(read(&one[..cut]), Read::More, "{cut}");
+            assert_eq!(read(&one[..cut]), HelloResult::More, "{cut}");
         }
         let all = whole();
         for cut in 1..all.len() {
@@ -223,12 +221,12 @@ mod tests {
 
     #[test]
     fn what_is_none() {
-        assert_eq!(read(b"GET / HTTP/1.0\r\n"), Read::NotOne);
-        assert_eq!(read(&[0x16, 2, 0, 0, 5, 1]), Read::NotOne);
-        assert_eq!(read(&record(&[2, 0, 0, 0])), Read::NotOne, "a ServerHello");
-        assert_eq!(read(&record(&message(&[extension(0, &[0, 2, 0, 0, 5, b'a'])]))), Read::NotOne);
-        assert_eq!(read(&record(&message(&[extension(16, &[0, 1, 0])]))), Read::NotOne, "an empty protocol");
-        let Read::Hello(old) = read(&[0x80, 46, 1, 3, 1]) else { panic!("a hello of SSL 2") };
+        assert_eq!(read(b"GET / HTTP/1.0\r\n"), HelloResult::NotOne);
+        assert_eq!(read(&[0x16, 2, 0, 0, 5, 1]), HelloResult::NotOne);
+        assert_eq!(read(&record(&[2, 0, 0, 0])), HelloResult::NotOne, "a ServerHello");
+        assert_eq!(read(&record(&message(&[extension(0, &[0, 2, 0, 0, 5, b'a'])]))), HelloResult::NotOne);
+        assert_eq!(read(&record(&message(&[extension(16, &[0, 1, 0])]))), HelloResult::NotOne, "an empty protocol");
+        let HelloResult::Hello(old) = read(&[0x80, 46, 1, 3, 1]) else { panic!("a hello of SSL 2") };
         assert_eq!(old.protocol(), "TLSv1");
     }
 }

@@ -9,7 +9,7 @@ use crate::plan::{Flow, Looked, Preread};
 use crate::session::StreamSession;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives};
-pub use hello::{Hello, Read, read};
+pub use hello::{Hello, HelloResult, read};
 use session_engine::names::host;
 use std::any::Any;
 use std::sync::Arc;
@@ -69,18 +69,18 @@ impl Preread for Look {
         }
         let Some(bytes) = bytes else { return Looked::More };
         match read(bytes) {
-            Read::More => {
+            HelloResult::More => {
                 // The variables exist, empty, from the start.
                 if s.ext::<Hello>().is_none() {
                     s.keep(Hello::default());
                 }
                 Looked::More
             }
-            Read::NotOne => {
+            HelloResult::NotOne => {
                 s.forget::<Hello>();
                 Looked::Flow(Flow::Declined)
             }
-            Read::Hello(hello) => {
+            HelloResult::Hello(hello) => {
                 let name = host(&hello.server_name);
                 s.keep(hello);
                 let plan = s.plan.clone();

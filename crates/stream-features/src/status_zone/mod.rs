@@ -9,21 +9,21 @@ use std::sync::Arc;
 directives! {
     pub struct ZoneConf from ZoneInput {
         /// Counts the sessions of a server under this name (see `metrics`); several servers may share a name.
-        status_zone: Said,
+        status_zone: ZoneName,
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct Said(Option<String>);
+pub struct ZoneName(Option<String>);
 
-impl Value for Said {
+impl Value for ZoneName {
     const SYNTAX: &'static str = "zone | off";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
         if name.is_empty() {
             return Err(Problem::says("invalid zone name \"\"").at(0));
         }
-        Ok(Said((name != "off").then_some(name)))
+        Ok(ZoneName((name != "off").then_some(name)))
     }
 }
 

@@ -18,7 +18,7 @@ use std::rc::Rc;
 const COPY_BYTES_MAX: usize = 1024;
 /// Largest body sent without a task.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// Pipelined requests per write.
+/// Per write.
 const REQUESTS_MAX: usize = 64;
 
 pub struct Batch<'a> {
@@ -157,7 +157,6 @@ enum Sent {
     Part(Part),
 }
 
-/// Unsent rest, for a task.
 struct Part {
     head: Vec<u8>,
     body: Bytes,

@@ -177,7 +177,7 @@ async fn on<T: Send + 'static>(
     let waiting = pool.run(job).map_err(|full| {
         io::Error::other(format!("thread pool \"{}\" queue overflow: {} tasks waiting", pool.spec().name, full.waiting))
     })?;
-    waiting.await.map_err(|_| io::Error::other("the thread that read it is gone"))?
+    waiting.await.map_err(|_| io::Error::other("the reading thread has ended"))?
 }
 
 /// Tells whether the page cache has the part, by one byte per window.

@@ -12,7 +12,6 @@ use wire_h1::{HeadError, HeadLimits, HeadParser, Progress};
 
 pub enum Head {
     Partial,
-    /// Request, and length of its head.
     Request(Box<Request>, usize),
     /// Respond with this status.
     Refused(Box<Request>, u16),
@@ -120,7 +119,7 @@ pub fn reset_timed_out(worker: &Worker, key: Key, connection: &Connection) {
     }
 }
 
-/// Parses `bytes` from the head's start into `r`.
+/// From the head's start.
 #[inline]
 pub fn read(
     parser: &mut HeadParser,
@@ -198,7 +197,7 @@ pub fn use_initial_server(r: &mut Request) {
     r.scope.location = plan.servers.get(r.scope.server).map_or(0, |server| server.location);
 }
 
-/// End of the line at an offset, including its line end.
+/// Includes the line end.
 fn line_end(buf: &[u8], at: usize) -> usize {
     let rest = buf.get(at..).unwrap_or_default();
     at + rest.iter().position(|c| *c == b'\n').map_or(rest.len(), |lf| lf + 1)

@@ -17,7 +17,6 @@ use wire_h1::{ChunkedDecoder, Role};
 #[derive(Default)]
 pub struct Input {
     pub buf: Vec<u8>,
-    /// Start of the unused bytes.
     pub start: usize,
 }
 
@@ -90,9 +89,9 @@ pub struct BodyState {
     framing: RefCell<Framing>,
     /// `Expect: 100-continue` is unanswered.
     pub expects: std::cell::Cell<bool>,
-    /// Bytes read (`$request_length`).
+    /// `$request_length`
     pub read: std::cell::Cell<u64>,
-    /// Bytes sent before the response (`$bytes_sent`).
+    /// `$bytes_sent`, before the response.
     pub sent: std::cell::Cell<u64>,
     /// The client closed or the connection broke within the body: needs no response.
     pub cut: std::cell::Cell<bool>,

@@ -42,7 +42,7 @@ impl Link {
         got
     }
 
-    /// Writes without waiting. `more`: another write follows at once.
+    /// Does not wait. `more`: another write follows at once.
     pub fn send(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         let poller = &self.worker.poller;
         let sent = match (&self.secure, pieces) {

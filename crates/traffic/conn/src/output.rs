@@ -33,7 +33,6 @@ pub struct Sender {
     queued: u64,
     files: FileOut,
     timeout: Duration,
-    /// Bytes sent by this sender.
     pub sent: u64,
 }
 

@@ -74,7 +74,6 @@ impl Secure {
     pub fn has_told(&self) -> bool {
         self.told.get()
     }
-    /// Tells whether the handshake waits for its certificate.
     pub fn is_waiting(&self) -> bool {
         self.wait.borrow().is_some()
     }
@@ -186,7 +185,6 @@ impl Secure {
         Ok(unread.first().copied())
     }
 
-    /// Notes the progress of the stream.
     fn received(
         &self,
         worker: &Worker,

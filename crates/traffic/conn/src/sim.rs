@@ -150,7 +150,6 @@ impl Sim {
         self.turns.worker.happening.replace(Some(Box::new(happening)));
         self.turns.worker.at_step.set(step);
     }
-    /// Steps since, up to the event.
     pub fn steps_made(&self) -> u64 {
         self.step - self.turns.worker.at_step.get()
     }

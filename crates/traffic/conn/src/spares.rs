@@ -4,7 +4,7 @@ use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Kept objects per type.
+/// Per type.
 const SPARE_MAX: usize = 64;
 
 #[derive(Default)]
@@ -16,7 +16,7 @@ impl Spares {
         let (_, pool) = pools.iter_mut().find(|(id, _)| *id == TypeId::of::<T>())?;
         pool.pop()?.downcast().ok()
     }
-    /// Keeps an object for [`Spares::take`], up to the limit.
+    /// Up to the limit.
     pub fn put<T: 'static>(&self, object: Rc<T>) {
         let mut pools = self.0.borrow_mut();
         match pools.iter_mut().find(|(id, _)| *id == TypeId::of::<T>()) {

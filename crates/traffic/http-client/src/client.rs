@@ -15,12 +15,10 @@ use tls::{ClientRules, Target, TlsStream};
 use upstream::resolver::Resolver;
 use upstream::{Options, Stream};
 
-/// Idle connections of a client.
 const IDLE_MAX: usize = 4;
 /// Milliseconds for which a connection stays idle.
 const IDLE_MS: u64 = 5_000;
 
-/// An idle connection.
 struct Idle {
     tls: bool,
     host: String,
@@ -29,7 +27,6 @@ struct Idle {
     since: clock::Instant,
 }
 
-/// How a client connects, and how long it waits.
 #[derive(Clone)]
 pub struct Settings {
     /// Resolves names; `None`: the system does, on a thread of its own.

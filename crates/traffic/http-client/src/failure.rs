@@ -7,7 +7,6 @@ use tls::TlsError;
 use tls::verify::Verdict;
 use upstream::HandshakeError;
 
-/// A step of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Connect,
@@ -19,7 +18,7 @@ pub enum Step {
 /// See the module's documentation. The display form completes a line of the error log.
 #[derive(Debug)]
 pub enum Failure {
-    /// The host's name has no address, with the reason.
+    /// With the reason.
     Unresolved(String),
     TimedOut(Step),
     Io(Step, io::Error),
@@ -30,11 +29,9 @@ pub enum Failure {
     Closed,
     /// The connection ended within the body.
     Cut,
-    /// The head is malformed.
     Malformed,
     /// The framing of the body is invalid.
     Framing(&'static str),
-    /// Bytes follow the response.
     Excess,
     /// The limit of interim responses is exceeded.
     Interim,

@@ -14,10 +14,10 @@ use wire_h2::{ClientEvent, ClientLimits, Encoder};
 
 /// Time for which a connection stays idle. Frames that arrive meanwhile are read before its next request.
 const IDLE_MS: u64 = 60_000;
-/// Maximum number of octets that one read takes.
+/// Per read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// A response with its whole body.
+/// With the whole body.
 #[derive(Clone, Debug, Default)]
 pub struct H2Answer {
     pub status: u16,
@@ -31,7 +31,7 @@ fn find<'a>(rows: &'a [(Vec<u8>, Vec<u8>)], name: &str) -> Option<&'a [u8]> {
 }
 
 impl H2Answer {
-    /// Returns the value of the first field with this lower-case name.
+    /// The name in lower case.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         find(&self.fields, name)
     }
@@ -48,7 +48,7 @@ struct Connection {
     since: clock::Instant,
 }
 
-/// A client of one thread, with one connection.
+/// With one connection.
 pub struct H2Client {
     client: Client,
     settings: Settings,
@@ -165,7 +165,6 @@ fn transfer(connection: &mut Connection, cx: &mut Context<'_>) -> Result<(), Fai
     }
 }
 
-/// A request under way.
 struct Job<'a> {
     id: u32,
     body: &'a [u8],

@@ -9,15 +9,14 @@ use wire_h1::{ChunkedDecoder, HeadLimits, Progress, ResponseParser, Role};
 
 /// Interim responses (1xx) before the final one.
 const INTERIM_MAX: usize = 100;
-/// Maximum number of bytes that one read takes.
+/// Per read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Limits of a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Octets of the head.
+    /// In octets.
     pub head: usize,
-    /// Octets of the body.
+    /// In octets.
     pub body: usize,
     /// Time without a byte from the server.
     pub idle: Duration,
@@ -30,11 +29,11 @@ impl Default for Limits {
     }
 }
 
-/// A response with its whole body.
+/// With the whole body.
 #[derive(Clone, Debug, Default)]
 pub struct Response {
     pub head: ResponseHead,
-    /// The head's bytes, to which its spans refer.
+    /// For the head's spans.
     pub bytes: Vec<u8>,
     pub body: Vec<u8>,
 }
@@ -44,12 +43,12 @@ impl Response {
         self.head.status
     }
 
-    /// Returns the value of the first field with this name (in any case).
+    /// The name in any case.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         self.fields(name).first().copied()
     }
 
-    /// Returns the values of the fields with this name (in any case).
+    /// The names in any case.
     pub fn fields(&self, name: &str) -> Vec<&[u8]> {
         let named = |field: &&http_types::Field| field.name.of(&self.bytes).eq_ignore_ascii_case(name.as_bytes());
         self.head.fields.all.iter().filter(named).map(|field| field.value.of(&self.bytes)).collect()

@@ -6,7 +6,7 @@ use crate::Url;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadField(pub String);
 
-/// A request with its whole body.
+/// With the whole body.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// An upper-case token: `GET`.
@@ -43,7 +43,6 @@ impl Request {
         Ok(Request { body, ..self.field("Content-Type", content_type)? })
     }
 
-    /// Returns the added fields.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.split(|c| *c == b'\n').filter_map(|line| {
             let line = line.strip_suffix(b"\r")?;

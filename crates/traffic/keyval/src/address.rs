@@ -49,7 +49,6 @@ impl Network {
         }
         Network { v6: self.v6, length, address }
     }
-    /// Returns the bytes that identify the network.
     pub fn id(&self) -> [u8; 18] {
         let mut id = [0; 18];
         let [family, length, address @ ..] = &mut id;

@@ -14,17 +14,15 @@ use tokio::sync::Notify;
 pub const ENTRY_BYTES: u64 = 192;
 /// Additional bytes of a pair in a zone of type `ip` or `prefix`.
 const INDEX_BYTES: u64 = 64;
-/// Maximum length of a key or a value in bytes.
+/// In bytes, of a key or a value.
 pub const VALUE_BYTES_MAX: usize = 65_535;
 /// Pairs of a table in a full zone of short pairs: a change copies so many references.
 const TABLE_PAIRS: u64 = 32;
-/// Maximum number of tables.
 const TABLES_MAX: u64 = 1 << 16;
 
 /// `type=`: the rule by which a search key matches the key of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Matching {
-    /// Equal bytes.
     #[default]
     String,
     /// The search key is an address or a network within the pair's; the smallest such network wins.
@@ -33,14 +31,11 @@ pub enum Matching {
     Prefix,
 }
 
-/// The reason why a change was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// A pair with this key exists; for [`Zone::fill`], any pair.
     Exists,
-    /// No pair has this key.
     Missing,
-    /// The zone's memory is exhausted.
     Full,
     /// Key or value are longer than [`VALUE_BYTES_MAX`], or the pair is larger than the zone.
     TooLarge,
@@ -62,7 +57,6 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// A pair, as changed and listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
     pub key: Box<str>,
@@ -77,15 +71,14 @@ impl Pair {
     }
 }
 
-/// Changes of a pair; `None` keeps the present value.
+/// `None` keeps the present value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change<'a> {
     pub value: Option<&'a str>,
-    /// Milliseconds since 1970.
+    /// Since 1970.
     pub expires: Option<u64>,
 }
 
-/// A pair in its table.
 struct Entry {
     pair: Pair,
     /// A key of type `ip`, without regard to its spelling.
@@ -142,7 +135,7 @@ struct Books {
 }
 
 impl Zone {
-    /// Creates an empty zone of this many bytes.
+    /// In bytes.
     pub fn new(bytes_max: u64, matching: Matching) -> Zone {
         let tables = (bytes_max / ENTRY_BYTES / TABLE_PAIRS).clamp(1, TABLES_MAX).next_power_of_two();
         Zone {
@@ -193,7 +186,6 @@ impl Zone {
         entry.alive(now).then(|| then(&entry.pair.value))
     }
 
-    /// Returns the pair with this very key.
     pub fn get(&self, key: &str, now: u64) -> Option<Pair> {
         let network = self.network(key).ok()?;
         let id = network.as_ref().map_or(key.as_bytes(), |network| &network[..]);
@@ -203,7 +195,7 @@ impl Zone {
         entry.alive(now).then(|| entry.pair.clone())
     }
 
-    /// Returns all pairs, sorted by key. Changes made meanwhile may be among them or not.
+    /// Sorted by key. Changes made meanwhile may be among them or not.
     pub fn list(&self, now: u64) -> Vec<Pair> {
         let mut all = Vec::new();
         for table in &self.tables {
@@ -279,7 +271,6 @@ impl Zone {
         Ok(())
     }
 
-    /// Removes all pairs.
     pub fn clear(&self) {
         let mut books = self.books();
         self.empty(&mut books);
@@ -295,17 +286,17 @@ impl Zone {
         books.expiring.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Returns the bytes in use and the number of pairs, expired ones included.
+    /// Bytes in use and the number of pairs, expired ones included.
     pub fn usage(&self) -> (u64, usize) {
         let books = self.books();
         (books.bytes, books.pairs)
     }
 
-    /// Returns the size of the zone in bytes.
+    /// In bytes.
     pub fn size(&self) -> u64 {
         self.bytes_max
     }
-    /// Returns a number that grows with every change.
+    /// Grows with every change.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -463,7 +454,7 @@ impl Zone {
         self.publish_classes(books);
     }
 
-    /// Tells whether a pair was removed.
+    /// Returns `true` if a pair was removed.
     fn sweep_locked(&self, books: &mut Books, now: u64) -> bool {
         let mut swept = false;
         while let Some(((at, _), entry)) = books.expiring.first_key_value()

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tls::ClientRules;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// Attempts to send a batch.
+/// Per batch.
 const ATTEMPTS_MAX: u32 = 6;
 /// Wait before the second attempt; it doubles, up to the maximum, with a random part of a half.
 const WAIT_FIRST: Duration = Duration::from_millis(250);
@@ -35,7 +35,6 @@ const OK: usize = 0;
 const RETRIED: usize = 1;
 const GIVEN_UP: usize = 2;
 
-/// Configuration of an exporter.
 pub struct Settings {
     pub endpoint: Endpoint,
     pub headers: Vec<(String, String)>,
@@ -49,7 +48,6 @@ pub struct Settings {
     pub scope: (String, String),
 }
 
-/// The exporter of a configuration.
 pub struct Exporter {
     pub queue: Queue,
     settings: Settings,

@@ -61,10 +61,8 @@ pub struct InstrumentationScope {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Span {
-    /// 16 octets.
     #[prost(bytes = "vec", tag = "1")]
     pub trace_id: Vec<u8>,
-    /// 8 octets.
     #[prost(bytes = "vec", tag = "2")]
     pub span_id: Vec<u8>,
     #[prost(string, tag = "3")]
@@ -75,7 +73,7 @@ pub struct Span {
     pub name: String,
     #[prost(int32, tag = "6")]
     pub kind: i32,
-    /// Nanoseconds since 1970.
+    /// Since 1970.
     #[prost(fixed64, tag = "7")]
     pub start_time_unix_nano: u64,
     #[prost(fixed64, tag = "8")]
@@ -147,7 +145,6 @@ impl Span {
     }
 }
 
-/// Makes attributes of texts.
 pub fn attributes(rows: &[(String, String)]) -> Vec<KeyValue> {
     let row = |(key, value): &(String, String)| KeyValue {
         key: key.clone(),

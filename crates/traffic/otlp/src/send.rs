@@ -12,7 +12,6 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Octets of a receiver's words in a message.
 const WORDS_MAX: usize = 200;
 
-/// Result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Sent {
     /// Accepted, except for so many spans, with the reason.
@@ -31,12 +30,11 @@ pub struct Sender {
     h2: H2Client,
 }
 
-/// Makes a receiver's words fit for a log line.
+/// For a log line.
 fn words(text: &[u8]) -> String {
     String::from_utf8_lossy(text.get(..WORDS_MAX).unwrap_or(text)).trim().to_string()
 }
 
-/// Reads the body of a success.
 fn accepted(body: &[u8]) -> Sent {
     match ExportTraceServiceResponse::decode(body).map(|response| response.partial_success) {
         Ok(Some(partial)) => {
@@ -90,7 +88,6 @@ impl Sender {
         Sender { endpoint, headers, h1, h2 }
     }
 
-    /// Sends an encoded `ExportTraceServiceRequest`.
     pub async fn send(&self, message: &Bytes) -> Sent {
         let mut request = Request::new("POST", self.endpoint.url.clone());
         for (name, value) in &self.headers {

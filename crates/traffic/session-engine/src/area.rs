@@ -7,18 +7,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tls::ServerRules;
 
-/// Names and rules of a server with TLS.
 pub type NamedRules<'a> = (&'a [String], &'a Arc<ServerRules>);
 
 /// The plan of an area. The process treats all areas alike through this trait; a new one is a line in its list.
 pub trait AreaPlan: Send + Sync {
-    /// Addresses to listen on.
     fn specs(&self) -> Box<dyn Iterator<Item = &ListenSpec> + '_>;
     /// Tells whether connections to servers are made from addresses that are not this machine's.
     fn transparent(&self) -> bool {
         false
     }
-    /// Servers with TLS.
     fn tls(&self) -> Vec<NamedRules<'_>>;
     /// Work beside sessions.
     fn work(self: Arc<Self>) -> Vec<Box<dyn Work>> {
@@ -52,7 +49,6 @@ impl<P: Send + Sync + 'static> Work for OfPlan<P> {
     }
 }
 
-/// Binds background work to its plan.
 pub fn work<P: Send + Sync + 'static>(plan: &Arc<P>, all: &[Arc<dyn Background<P>>]) -> Vec<Box<dyn Work>> {
     all.iter().map(|one| Box::new(OfPlan(plan.clone(), one.clone())) as Box<dyn Work>).collect()
 }

@@ -15,7 +15,6 @@ pub trait Background<P>: Send + Sync {
         let _ = plan;
         Box::pin(async {})
     }
-    /// Describes unfinished work for the operator.
     fn unsettled(&self, plan: &P) -> Vec<String> {
         let _ = plan;
         Vec::new()

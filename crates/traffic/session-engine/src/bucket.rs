@@ -19,13 +19,13 @@ impl Rate {
         let number = number.parse::<u32>().ok().filter(|n| *n > 0)?;
         Some(Rate(u64::from(number) * 1000 / seconds))
     }
-    /// Milliseconds that an excess takes to drain.
+    /// In milliseconds.
     pub fn millis(self, excess: u64) -> u64 {
         excess.saturating_mul(1000).checked_div(self.0).unwrap_or(u64::MAX)
     }
 }
 
-/// Verdict of a zone, in thousandths of a request.
+/// In thousandths of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Pass,
@@ -125,7 +125,6 @@ impl Buckets {
         let Some(index) = part.insert(key, rate, now) else { return Err(Verdict::Full) };
         Ok(if count { part.bucket(index).map_or(0, |bucket| bucket.count(rate, now)) } else { 0 })
     }
-    /// Counts a request; returns the excess.
     pub fn account(&self, key: &[u8], rate: Rate, now: u64) -> u64 {
         let Some(mut part) = self.part(key) else { return 0 };
         let Some(index) = part.by_key.get(key).copied() else { return 0 };
@@ -134,7 +133,6 @@ impl Buckets {
 }
 
 impl Part {
-    /// `None` for `NONE`.
     fn bucket(&mut self, index: u32) -> Option<&mut Bucket> {
         self.buckets.get_mut(index as usize)
     }

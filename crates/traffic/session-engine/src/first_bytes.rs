@@ -24,7 +24,7 @@ impl HeaderFault {
     }
 }
 
-/// Reads a PROXY protocol header and no further bytes; returns it with its bytes.
+/// Reads no further bytes; returns the header with its bytes.
 pub async fn proxy_header(stream: &Stream) -> Result<(wire_proxy::Header, Vec<u8>), HeaderFault> {
     let mut buf = Vec::with_capacity(wire_proxy::MAX_HEADER);
     let mut seen = 0;
@@ -91,7 +91,6 @@ pub async fn write_out(stream: &Stream, bytes: &[u8]) -> io::Result<()> {
     poll_fn(|cx| poll_flushed(stream, cx)).await
 }
 
-/// Ready once the socket has taken all ciphertext.
 pub fn poll_flushed(stream: &Stream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     while stream.has_unsent() {
         match stream.try_flush() {

@@ -38,7 +38,7 @@ impl<S: Session, T> Hosts<S, T> {
         self.values.push(value);
         Ok(())
     }
-    /// Returns the value of a lower-case host.
+    /// Expects lower case.
     pub fn find(&self, host: &[u8]) -> Option<&T> {
         self.names.find_fixed(host).and_then(|index| self.values.get(index))
     }

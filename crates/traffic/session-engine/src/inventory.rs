@@ -17,7 +17,7 @@ pub struct Inventory {
     certificates: Mutex<BTreeMap<String, Validity>>,
 }
 
-/// Reads a certificate's validity, in seconds since 1970: its beginning and its end. `None`: there is none yet.
+/// Seconds since 1970: the beginning and the end. `None`: no certificate yet.
 pub type Validity = Arc<dyn Fn() -> Option<(i64, i64)> + Send + Sync>;
 
 #[derive(Default)]
@@ -28,7 +28,6 @@ pub struct AreaInventory {
     limits: Mutex<Vec<String>>,
 }
 
-/// An `upstream` block.
 #[derive(Clone)]
 pub struct Listed {
     pub group: Arc<Group>,
@@ -47,11 +46,10 @@ impl Inventory {
     pub fn certificates(&self) -> BTreeMap<String, Validity> {
         locked(&self.certificates).clone()
     }
-    /// Returns the inventory of the configuration that is being read.
     pub fn of(cx: &mut Cx) -> Arc<Inventory> {
         cx.get::<Arc<Inventory>>().clone()
     }
-    /// Returns the area of the directive that is being read: http or stream.
+    /// Area of the directive that is being read: http or stream.
     pub fn area(&self, context: Contexts) -> &AreaInventory {
         let stream = [Contexts::stream, Contexts::stream_upstream, Contexts::stream_server];
         if stream.contains(&context) { &self.stream } else { &self.http }
@@ -91,7 +89,6 @@ impl AreaInventory {
     pub fn keyvals(&self) -> Vec<Arc<Keyval>> {
         locked(&self.keyvals).clone()
     }
-    /// Tells whether a zone of limit_conn is the area's.
     pub fn has_limit(&self, name: &str) -> bool {
         locked(&self.limits).iter().any(|known| known == name)
     }

@@ -61,7 +61,6 @@ pub fn of(
     tables.iter().enumerate().map(level).collect()
 }
 
-/// The levels of a block's inner blocks.
 pub struct InnerLevels<'l> {
     outer: &'l [Rc<Level>],
     /// Levels of an inner block without input of its own.

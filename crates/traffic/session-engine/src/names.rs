@@ -51,7 +51,7 @@ impl<S: Session> std::fmt::Debug for ServerNames<S> {
 }
 
 impl<S: Session> ServerName<S> {
-    /// Returns the name as configured: `$server_name`.
+    /// `$server_name`
     pub fn written(&self) -> Vec<u8> {
         match self {
             ServerName::Exact(n) | ServerName::Below(n) => n.clone(),

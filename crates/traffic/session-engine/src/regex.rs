@@ -130,11 +130,11 @@ impl<S: Session> Pattern<S> {
     pub fn groups(&self) -> usize {
         self.regex.checked.captures_len() - 1
     }
-    /// Matches without captures. Fails beyond the limit.
+    /// Fails beyond the limit.
     pub fn is_match(&self, subject: &[u8]) -> Result<bool, MatchFailed> {
         self.regex.for_matching().is_match(subject).map_err(|e| self.failed(subject, &e))
     }
-    /// Matches with captures. Fails beyond the limit.
+    /// Fails beyond the limit.
     pub fn captures(&self, subject: &[u8], into: &mut Captures) -> Result<bool, MatchFailed> {
         let regex = self.regex.for_matching();
         let mut places: CaptureLocations = regex.capture_locations();

@@ -13,7 +13,6 @@ use upstream::Stream;
 
 /// Largest growth of a buffer for fast, freely flowing bytes: larger reads need fewer calls.
 const GROWTH: usize = 4;
-/// Maximum number of cached buffers per thread.
 const BUFFERS_MAX: usize = 4;
 
 thread_local! {
@@ -44,11 +43,9 @@ fn give_back(mut buf: Vec<u8>) {
     });
 }
 
-/// One of the two connections of a relay.
 pub trait End {
-    /// Appends received bytes, into the spare capacity where there is some; `Ok(0)` is the end.
+    /// Uses the spare capacity where there is some; `Ok(0)` is the end.
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>>;
-    /// Writes a part of the bytes.
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
     /// Ready when all accepted bytes have left.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
@@ -126,7 +123,6 @@ pub struct Direction {
     at: usize,
     /// No further reads: end of input, or an error.
     ended: bool,
-    /// The end was passed to the other side.
     told: bool,
     pub received: u64,
     pub sent: u64,
@@ -140,7 +136,6 @@ pub struct Direction {
 pub enum RelayEnd {
     /// One side closed its connection; `true`: the server.
     Closed(bool),
-    /// Idle timeout.
     Silence,
     Broken(io::Error, bool),
 }
@@ -159,7 +154,6 @@ pub struct Terms {
     /// Bytes per read.
     pub buffer_bytes: usize,
     pub half_close: HalfClose,
-    /// Idle timeout.
     pub timeout_ms: u64,
     /// Idle timeout while the server does not take bytes.
     pub stalled_ms: u64,
@@ -200,7 +194,7 @@ impl<C: End, S: End> Relay<C, S> {
         std::mem::take(&mut self.progress.answered)
     }
 
-    /// Transfers available bytes; ready at the end.
+    /// Ready at the end.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RelayEnd> {
         let Relay { client, server, up, down, terms, progress, .. } = self;
         let client_half = terms.half_close != HalfClose::Neither;
@@ -242,7 +236,7 @@ impl<C: End, S: End> Relay<C, S> {
         }
     }
 
-    /// Tells whether the session is over (nginx: `ngx_stream_proxy_test_finalize`).
+    /// nginx: `ngx_stream_proxy_test_finalize`.
     fn over(&self) -> Option<RelayEnd> {
         let to_client = self.down.has_pending(&self.client);
         let to_server = self.up.has_pending(&self.server);
@@ -268,7 +262,6 @@ impl Direction {
     fn has_pending(&self, to: &impl End) -> bool {
         self.at < self.pending.len() || to.has_unsent()
     }
-    /// Pauses reads for some milliseconds.
     fn hold(&mut self, ms: u64) {
         self.delay = Some(Box::new(sleep_until(clock::now().plus_millis(ms))));
     }

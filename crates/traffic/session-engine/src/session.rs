@@ -46,9 +46,9 @@ pub trait Session: Sized + 'static {
     /// Sessions may come from proxies that name the client in a header (`proxy` of a `geo` block).
     const FORWARDED: bool;
 
-    /// Appends a variable's value; `false` if there is none.
+    /// `false` if there is none.
     fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool;
-    /// Appends the value of a slot; `None` if nothing is stored.
+    /// `None` if nothing is stored.
     fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool>;
     fn write_slot(&mut self, slot: u32, value: Slot);
     fn set_slot(&mut self, id: VarId, value: Box<[u8]>);
@@ -66,7 +66,6 @@ pub trait Session: Sized + 'static {
     fn may_open_log(&mut self) -> bool {
         true
     }
-    /// Returns the TLS properties; `None` in cleartext.
     fn tls(&self) -> Option<&tls::Facts> {
         None
     }

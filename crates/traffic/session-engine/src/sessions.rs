@@ -28,7 +28,6 @@ impl Control {
             waker.wake();
         }
     }
-    /// Ready once the session must end.
     pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<Cause> {
         if let Some(cause) = self.closed.get() {
             return Poll::Ready(cause);
@@ -70,7 +69,7 @@ impl Sessions {
     }
 }
 
-/// Registration of a session; removed on drop.
+/// Removed on drop.
 pub struct SessionSlot {
     sessions: Rc<Sessions>,
     number: u64,

@@ -5,11 +5,10 @@ use conf_schema::{At, Complaint, Directive, Level, Problem};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Index of a variable in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VarId(pub u32);
 
-/// Appends the value to `out`; `false` if there is none.
+/// `false` if there is none.
 pub type Get<S> = fn(&mut S, &mut Vec<u8>) -> bool;
 /// Getter of a family such as `$arg_NAME`; receives the rest of the name.
 pub type GetPrefixed<S> = fn(&mut S, &str, &mut Vec<u8>) -> bool;
@@ -53,7 +52,6 @@ impl<S: Session> Builtin<S> {
     }
 }
 
-/// Source of a variable's value.
 pub enum Source<S: Session> {
     /// Referenced and not defined yet.
     Unknown,
@@ -295,7 +293,6 @@ pub fn value<S: Session>(s: &mut S, variable: &Variable<S>, out: &mut Vec<u8>) -
 }
 
 impl<S: Session> Variable<S> {
-    /// Returns the slot of a stored variable.
     pub fn slot(&self) -> Option<u32> {
         match &self.source {
             Source::Slot(slot)

@@ -56,7 +56,7 @@ pub struct Declared<S, T> {
 #[derive(Default)]
 struct Zones(HashMap<String, (&'static str, State)>);
 
-/// Declares a zone. Fails if the name is taken.
+/// Fails if the name is taken.
 pub fn declare<S: 'static, T: Send + Sync + 'static>(
     cx: &mut Cx,
     d: &Directive,
@@ -162,7 +162,7 @@ pub fn check_shares(cx: &mut Cx, kind: &str) -> Result<(), Problem> {
 /// Start of nginx's message for an undeclared zone, which it prints after all other checks.
 pub const UNDECLARED: &str = "zero size shared memory zone";
 
-/// Finds a declared zone, after the whole configuration. Fails if undeclared or of another kind.
+/// Call after the whole configuration was read. Fails if undeclared or of another kind.
 pub fn find<S: 'static, T: Send + Sync + 'static>(
     cx: &mut Cx,
     kind: &str,

@@ -46,7 +46,7 @@ pub enum ClientStream {
 }
 
 impl ClientStream {
-    /// Starts a request; `head` is in the protocol's form.
+    /// `head` is in the protocol's form.
     pub fn new(connection: Connection, asked: &Asked, head: Vec<u8>) -> ClientStream {
         match connection {
             Connection::Serial(pooled) => ClientStream::Serial(Serial::new(pooled, asked, head)),
@@ -59,7 +59,7 @@ impl ClientStream {
             ClientStream::Mux(stream) => stream.requests(),
         }
     }
-    /// Queues a piece of the body; `end`: the last.
+    /// `end`: the last piece.
     pub fn queue(&mut self, piece: &[u8], end: bool) {
         match self {
             ClientStream::Serial(stream) => stream.queue(piece, end),
@@ -78,7 +78,6 @@ impl ClientStream {
             ClientStream::Mux(stream) => stream.queue(&piece, end),
         }
     }
-    /// Tells whether all queued bytes are written.
     pub fn is_flushed(&self) -> bool {
         match self {
             ClientStream::Serial(stream) => stream.is_flushed(),
@@ -103,7 +102,6 @@ impl ClientStream {
             ClientStream::Mux(_) => Vec::new(),
         }
     }
-    /// Next event from buffered bytes.
     pub fn buffered(&mut self) -> Result<Option<Event>, Wrong> {
         match self {
             ClientStream::Serial(stream) => stream.buffered(),
@@ -116,7 +114,7 @@ impl ClientStream {
             },
         }
     }
-    /// Polls the next event; a read takes up to `max` bytes on serial connections.
+    /// A read takes up to `max` bytes on serial connections.
     pub fn poll_event(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Came> {
         match self {
             ClientStream::Serial(stream) => stream.poll_event(cx, max),
@@ -139,7 +137,6 @@ impl ClientStream {
     pub fn finish(self, keep: &KeepAlive) {
         match self {
             ClientStream::Serial(stream) => stream.finish(keep),
-            // Shared with others.
             ClientStream::Mux(stream) => drop(stream),
         }
     }

@@ -25,7 +25,7 @@ pub struct Begun {
 
 #[derive(Debug, Default)]
 pub struct End {
-    /// Trailer lines with line ends.
+    /// With line ends.
     pub trailers: Vec<u8>,
     /// Message about unexpected bytes.
     pub excess: Option<&'static str>,
@@ -55,7 +55,7 @@ impl<T: Into<String>> From<T> for Wrong {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked {
     pub method: Method,
-    /// Longest head in bytes.
+    /// In bytes.
     pub head_max: usize,
     pub chunked: bool,
 }
@@ -63,11 +63,10 @@ pub struct Asked {
 /// Client side of a protocol with one request at a time; no I/O. Lives as long as the connection.
 pub trait SerialCodec: Any {
     fn begin(&mut self, asked: &Asked, head: &[u8]);
-    /// Tells whether pieces of the request body are framed.
     fn frames_body(&self) -> bool {
         true
     }
-    /// Frames a piece, possibly empty, of the request body; `end`: the last.
+    /// The piece may be empty; `end`: the last.
     fn encode_body(&mut self, piece: &[u8], end: bool, out: &mut Vec<u8>);
     /// Consumes the front of `input`; `None`: needs more. Appends replies to `out`. After an error the connection is
     /// unusable.

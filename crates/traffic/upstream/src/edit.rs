@@ -6,17 +6,16 @@ use crate::roster::Roster;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Lines of a group at most, once an API changes it.
+/// Per group, once an API changes it.
 pub const LINES_MAX: usize = 10_000;
 
-/// The lines of a group, while they are changed.
 pub struct Draft<'a> {
     pub entries: Vec<Entry>,
     roster: &'a Roster,
 }
 
 impl Draft<'_> {
-    /// Returns [`Roster::generation`] before the change.
+    /// From before the change.
     pub fn generation(&self) -> u64 {
         self.roster.generation()
     }

@@ -1,10 +1,10 @@
 //! Body of the DNS fuzz target: arbitrary bytes as a message, a panic when an invariant fails.
 
-use crate::resolver::message::{Answer, Data, Kind, NAME_MAX, Question, RECORDS_MAX};
+use crate::resolver::message::{Data, Message, NAME_MAX, Question, RECORDS_MAX, RecordType};
 
 /// Panics unless names and records respect their bounds and valid names encode to equal ones.
 pub fn dns(data: &[u8]) {
-    let Some(answer) = Answer::read(data) else { return };
+    let Some(answer) = Message::read(data) else { return };
     assert!(answer.records.len() <= RECORDS_MAX);
     let names = answer.records.iter().flat_map(|record| match &record.data {
         Data::Alias(target) | Data::Pointer(target) | Data::Service { target, .. } => {
@@ -14,9 +14,9 @@ pub fn dns(data: &[u8]) {
     });
     for name in names.flatten().chain(answer.question.as_ref().map(|(name, _)| name)) {
         assert!(name.len() <= NAME_MAX);
-        let question = Question { id: answer.id, name: name.clone(), kind: Kind::A };
+        let question = Question { id: answer.id, name: name.clone(), kind: RecordType::A };
         if let Some(bytes) = question.bytes() {
-            let again = Answer::read(&bytes).expect("our own question");
+            let again = Message::read(&bytes).expect("our own question");
             assert_eq!(again.question, Some((name.clone(), 1)));
             assert!(!question.fits(&again), "a question is no answer");
         }
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn answers_that_were_tampered_with() {
-        let question = Question { id: 7, name: "a.example".into(), kind: Kind::A }.bytes().expect("a name");
+        let question = Question { id: 7, name: "a.example".into(), kind: RecordType::A }.bytes().expect("a name");
         let record = |name: &str, data| Record { name: name.into(), ttl: 9, data };
         let good = build::answer(
             &question,
@@ -57,7 +57,7 @@ mod tests {
                 bytes[at] = [next(256) as u8, 0xc0, 0x0c][next(3)];
             }
             bytes.truncate(bytes.len() - [0, 0, 0, next(20)][next(4)]);
-            read += usize::from(Answer::read(&bytes).is_some());
+            read += usize::from(Message::read(&bytes).is_some());
             dns(&bytes);
         }
         assert!(read > 1000, "only {read} of them were read");

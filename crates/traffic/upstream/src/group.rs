@@ -27,7 +27,7 @@ impl Members {
     pub fn tries(&self) -> usize {
         self.all().filter(|p| !p.spec.down && !p.spec.drain).count()
     }
-    /// Tells whether there is a single server, which is used even after failures, as in nginx.
+    /// A single server is used even after failures, as in nginx.
     pub fn single(&self) -> bool {
         self.primary.len() == 1 && self.backup.is_empty()
     }
@@ -49,7 +49,6 @@ pub struct Extras {
     pub budget: Option<Budget>,
     /// `zone`: counts per server.
     pub counted: bool,
-    /// The group belongs to the stream area.
     pub stream: bool,
     /// Servers that outlive the configuration, and the numbers of all; with `zone`.
     pub roster: Option<Arc<Roster>>,
@@ -68,10 +67,8 @@ pub struct Group {
     pub explicit: bool,
     pub extras: Extras,
     pub(crate) waiting: AtomicUsize,
-    /// Requests that found the queue full.
     pub(crate) overflows: AtomicU64,
     pub(crate) freed: Notify,
-    /// Lines with their resolved addresses.
     entries: Mutex<Vec<Entry>>,
     /// Changes of `entries`, but for addresses.
     generation: AtomicU64,
@@ -153,11 +150,10 @@ impl Group {
     pub(crate) fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Returns the group's lines with their numbers.
     pub fn lines(&self) -> Vec<Entry> {
         self.entries().clone()
     }
-    /// Returns a number that grows with every change of the lines.
+    /// Grows with every change of the lines.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }

@@ -36,7 +36,7 @@ pub struct Ejected {
 }
 
 impl Group {
-    /// Judges a response; returns a resulting ejection.
+    /// Returns a resulting ejection.
     pub fn judge(&self, peer: &Peer, bad: bool, now: Instant) -> Option<Ejected> {
         let rule = self.extras.ejection?;
         let out = peer.with_state(|s| {
@@ -88,7 +88,7 @@ pub struct Budget {
     counts: Arc<Mutex<Counts>>,
 }
 
-/// Seconds that count.
+/// Counted for the share.
 const SECONDS: usize = 10;
 
 #[derive(Debug, Default)]
@@ -120,7 +120,7 @@ impl Budget {
         let at = counts.turn(now);
         counts.requests[at] = counts.requests[at].saturating_add(1);
     }
-    /// Tells whether a retry is allowed, and counts it.
+    /// Counts an allowed retry.
     pub fn retry(&self, now: Instant) -> bool {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let at = counts.turn(now);

@@ -4,10 +4,9 @@ use base::clock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Times of responses that [`History`] averages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timed {
-    /// Until the connection is established.
+    /// Until established.
     Connect = 0,
     /// Until the head of the response.
     Header = 1,
@@ -42,13 +41,10 @@ pub struct Outages {
     pub start: u64,
     /// The outage has not ended.
     pub lasts: bool,
-    /// Total of ended outages.
     pub ended_ms: u64,
-    /// Number of outages.
     pub count: u64,
 }
 
-/// Health checks of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckCounts {
     pub checks: u64,
@@ -69,7 +65,7 @@ impl History {
         };
         cell.store(new.saturating_add(1), Ordering::Relaxed);
     }
-    /// Returns an average in milliseconds, if known.
+    /// In milliseconds.
     pub fn average_ms(&self, what: Timed) -> Option<u64> {
         let micros = self.averages.get(what as usize)?.load(Ordering::Relaxed).checked_sub(1)?;
         Some(micros / 1000)
@@ -77,7 +73,7 @@ impl History {
     pub(crate) fn select(&self) {
         self.selected.store(clock::unix_millis(), Ordering::Relaxed);
     }
-    /// Returns when the server was last selected, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub fn selected(&self) -> Option<u64> {
         Some(self.selected.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
@@ -107,7 +103,7 @@ impl History {
         self.unhealthy.fetch_add(u64::from(became_unhealthy), Ordering::Relaxed);
         self.last_passed.store(passed, Ordering::Relaxed);
     }
-    /// Counts a health check, with the reason if it failed.
+    /// With the reason if it failed.
     pub fn probed(&self, failure: Option<&str>) {
         let passed = failure.is_none();
         let last = (clock::unix_millis(), failure.map(str::to_string));
@@ -120,7 +116,7 @@ impl History {
     pub fn last_probe(&self) -> Option<(u64, Option<String>)> {
         self.last_probe.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-    /// Returns the counts of health checks since the last reset.
+    /// Since the last reset.
     pub fn checks(&self) -> CheckCounts {
         let now = [&self.checks, &self.checks_failed, &self.unhealthy].map(|count| count.load(Ordering::Relaxed));
         let mut since = now.iter().zip(&self.checks_before);

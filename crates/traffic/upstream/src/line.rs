@@ -4,7 +4,7 @@ use crate::peer::PeerSpec;
 use net::Address;
 use std::net::{IpAddr, SocketAddr};
 
-/// Servers kept per line.
+/// Per line.
 pub(crate) const SERVERS_OF_LINE_MAX: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,6 @@ pub enum Origin {
     Api,
 }
 
-/// A line of a group.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Never used again for another line of the group in this process.

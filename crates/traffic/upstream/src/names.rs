@@ -94,7 +94,7 @@ impl Naming {
         }
     }
 
-    /// Updates a line: by its number, if lines may come and go.
+    /// By its number, if lines may come and go.
     fn update(&self, index: usize, entry: &Entry, now: Vec<ResolvedAddress>) -> bool {
         match self.group.extras.roster {
             Some(_) => self.group.update_numbered(entry.number, &entry.line.source, now),
@@ -114,7 +114,6 @@ impl KeptLine<'_> {
     fn group(&self) -> &Group {
         &self.naming.group
     }
-    /// Tells whether the group still has the line.
     fn stays(&self) -> bool {
         let Entry { number, line, .. } = self.entry;
         self.group().lines().iter().any(|entry| entry.number == *number && entry.line.source == line.source)

@@ -73,7 +73,7 @@ pub struct Peer {
 /// State of a server at run time, independent of its parameters.
 #[derive(Debug)]
 pub struct Live {
-    /// Connections over all threads.
+    /// Over all threads.
     active: AtomicU64,
     checked: AtomicU8,
     /// Results by check; `checked` is the worst.
@@ -82,7 +82,7 @@ pub struct Live {
     ejected_until: AtomicU64,
     /// `state` must be examined: there are failures.
     troubled: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<PeerState>,
     pub(crate) zone: OnceLock<Zone<metrics::peer::Of>>,
     /// Distinguishes the zones of servers with one address.
     scope: u64,
@@ -98,20 +98,19 @@ impl Live {
             checks: Mutex::default(),
             ejected_until: AtomicU64::new(0),
             troubled: AtomicBool::new(false),
-            state: Mutex::new(State { effective: i64::from(weight), ..State::default() }),
+            state: Mutex::new(PeerState { effective: i64::from(weight), ..PeerState::default() }),
             zone: OnceLock::new(),
             scope: SCOPES.fetch_add(1, Ordering::Relaxed),
             history: History::default(),
         }
     }
-    /// Returns the number of requests or sessions that use the server.
     pub fn active(&self) -> u64 {
         self.active.load(Ordering::Relaxed)
     }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct PeerState {
     pub effective: i64,
     pub fails: u32,
     pub accessed: Instant,
@@ -178,7 +177,6 @@ impl Peer {
     pub(crate) fn leave(&self) {
         self.live.active.fetch_sub(1, Ordering::Relaxed);
     }
-    /// Returns the record of times, failures and checks.
     pub fn history(&self) -> &History {
         &self.live.history
     }
@@ -189,7 +187,7 @@ impl Peer {
             route => route.to_string(),
         })
     }
-    pub(crate) fn with_state<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+    pub(crate) fn with_state<R>(&self, f: impl FnOnce(&mut PeerState) -> R) -> R {
         // Only checked arithmetic runs under the lock: a poisoned state is usable.
         let mut state = self.live.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let done = f(&mut state);
@@ -219,7 +217,7 @@ impl Peer {
             gain
         })
     }
-    /// Records a failure; tells whether it made the server unavailable.
+    /// Returns `true` if the server became unavailable.
     pub(crate) fn failed(&self, now: Instant) -> bool {
         let spec = &self.spec;
         self.with_state(|s| {
@@ -252,7 +250,6 @@ impl Peer {
             }
         });
     }
-    /// Tells whether `max_conns` is reached.
     pub fn full(&self) -> bool {
         self.spec.max_conns > 0 && self.active() >= u64::from(self.spec.max_conns)
     }
@@ -296,7 +293,7 @@ impl Peer {
     pub fn keep_checks(&self, names: &[&str]) {
         self.with_checks(|checks| checks.retain(|(name, _)| names.contains(&name.as_str())));
     }
-    /// Records a check's result; tells whether it changed.
+    /// Returns `true` if the result changed.
     pub fn check(&self, name: &str, found: Checked, now: Instant) -> bool {
         let before = self.checks_say();
         let news = self.with_checks(|checks| match checks.iter_mut().find(|(known, _)| known == name) {
@@ -339,7 +336,7 @@ impl Peer {
         self.full() || !self.sound(now) || self.failing(now)
     }
     /// Fraction of its weight during slow start.
-    pub(crate) fn share(&self, s: &mut State, now: Instant) -> Option<(u64, u64)> {
+    pub(crate) fn share(&self, s: &mut PeerState, now: Instant) -> Option<(u64, u64)> {
         let whole = self.spec.slow_start_ms;
         let since = s.recovered.filter(|_| whole > 0)?;
         let part = now.millis_since(since);

@@ -44,7 +44,7 @@ impl KeepAlive {
 
 /// Owner of connections: groups do not share them, even to one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct PoolScope {
     pub(crate) group: u64,
     pub(crate) scope: usize,
 }
@@ -76,14 +76,14 @@ pub struct Pooled {
     opened: Instant,
     idle_since: Instant,
     timeout_ms: u64,
-    place: Place,
+    place: PoolScope,
     address: Address,
     /// The group's count of idle connections, if an API shows it.
     idle_count: Option<Arc<AtomicU64>>,
     idle_mark: Option<IdleMark>,
 }
 
-/// Counts a connection while it is idle.
+/// While it is idle.
 struct IdleMark(Arc<AtomicU64>);
 
 impl IdleMark {
@@ -143,7 +143,7 @@ thread_local! {
     static SWEEPING: Cell<bool> = const { Cell::new(false) };
     /// Most recently used ones last.
     #[allow(clippy::vec_box)]
-    static IDLE: RefCell<HashMap<Place, VecDeque<Box<Pooled>>, BuildHasherDefault<Mixed>>> = RefCell::default();
+    static IDLE: RefCell<HashMap<PoolScope, VecDeque<Box<Pooled>>, BuildHasherDefault<Mixed>>> = RefCell::default();
 }
 
 impl Pooled {
@@ -164,7 +164,7 @@ impl Pooled {
             opened: clock::now(),
             idle_since: clock::now(),
             timeout_ms: 0,
-            place: Place { group: group.number, scope },
+            place: PoolScope { group: group.number, scope },
             address,
             idle_count: group.extras.roster.as_ref().map(|roster| roster.idle_count().clone()),
             idle_mark: None,
@@ -199,7 +199,7 @@ impl Pooled {
             Poll::Pending => Poll::Pending,
         }
     }
-    /// Tells whether nothing arrived or ended: reusable.
+    /// Reusable: nothing arrived or ended.
     fn quiet(&self) -> bool {
         self.stream.is_quiet()
     }
@@ -211,7 +211,7 @@ impl Pooled {
 /// Takes an idle connection; drops one with any event.
 pub fn take(group: &Group, address: &Address, scope: usize) -> Option<Box<Pooled>> {
     IDLE.with_borrow_mut(|idle| {
-        let idle = idle.get_mut(&Place { group: group.number, scope })?;
+        let idle = idle.get_mut(&PoolScope { group: group.number, scope })?;
         let now = clock::now();
         // The most recently used one is the least likely to be closed.
         while let Some(at) = idle.iter().rposition(|c| c.address == *address) {
@@ -225,7 +225,7 @@ pub fn take(group: &Group, address: &Address, scope: usize) -> Option<Box<Pooled
     })
 }
 
-/// Returns a connection after a clean response, within a `LocalSet`.
+/// After a clean response, within a `LocalSet`.
 pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
     let now = clock::now();
     if keep.connections == 0

@@ -9,10 +9,10 @@ use std::time::Duration;
 /// Interval of checks for servers that recover silently (`fail_timeout`).
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A place in the queue, released on drop.
-struct Place<'a>(&'a AtomicUsize);
+/// Released on drop.
+struct QueueSlot<'a>(&'a AtomicUsize);
 
-impl Drop for Place<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -40,7 +40,7 @@ impl Group {
     }
     async fn wait(self: &Arc<Self>, queue: Queue, choice: &Choice<'_>, attempts: &mut Attempts) -> Option<PeerLease> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _place = Place(&self.waiting);
+        let _place = QueueSlot(&self.waiting);
         let deadline = base::clock::now().plus_millis(queue.timeout_ms);
         loop {
             let freed = self.freed.notified();

@@ -68,11 +68,10 @@ impl Roster {
     pub(crate) fn state(&self) -> MutexGuard<'_, RosterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Returns a number that grows with every change of the lines, in this process.
+    /// Grows with every change of the lines, in this process.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
-    /// Returns the number of idle connections to the group's servers.
     pub fn idle(&self) -> u64 {
         self.idle.load(Ordering::Relaxed)
     }
@@ -97,7 +96,7 @@ impl Roster {
     pub(crate) fn added(&self) -> Vec<Entry> {
         self.state().added.clone()
     }
-    /// Returns the servers of all configurations that have the group.
+    /// Of all configurations that have the group.
     pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
         let groups = self.state().groups();
         groups.iter().flat_map(|group| group.peers()).collect()
@@ -147,7 +146,6 @@ impl Roster {
         state.publish(None);
         Ok(())
     }
-    /// Tells whether this process has read the state file.
     pub fn is_loaded(&self) -> bool {
         self.state().loaded_by == Some(std::process::id())
     }

@@ -85,7 +85,6 @@ impl Secure {
                 Err(ChannelError::Io(e)) => return Err(HandshakeError::Io(e)),
             };
             if let Some(why) = failed {
-                // The alert.
                 let _ = channel.flush(&socket);
                 return Err(HandshakeError::Tls(why));
             }
@@ -166,7 +165,7 @@ impl Secure {
     pub fn shrink(&self) {
         self.channel.borrow_mut().shrink();
     }
-    /// Sends `close_notify` without waiting.
+    /// Does not wait.
     pub fn close(&self, outbound: &Outbound) {
         self.channel.borrow_mut().close(&Below(outbound));
     }

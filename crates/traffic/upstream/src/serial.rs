@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes};
 use std::io;
 use std::task::{Context, Poll};
 
-/// Bytes of the first read, for a head.
+/// Of the first read, for a head.
 const HEAD_BYTES: usize = 4096;
 const BODY_BYTES: usize = 32 * 1024;
 
@@ -22,9 +22,8 @@ pub struct Serial {
     at: usize,
     tail: Bytes,
     input: Vec<u8>,
-    /// Bytes of further reads.
+    /// Of further reads.
     piece: usize,
-    /// Part of this request was written.
     wrote: bool,
     /// The whole request was sent, with correct lengths.
     whole: bool,
@@ -33,7 +32,7 @@ pub struct Serial {
 }
 
 impl Serial {
-    /// Starts a request; `head` is in the protocol's form.
+    /// `head` is in the protocol's form.
     pub fn new(mut connection: Box<Pooled>, asked: &Asked, head: Vec<u8>) -> Serial {
         connection.begin(asked, &head);
         Serial {
@@ -67,7 +66,7 @@ impl Serial {
     pub fn requests(&self) -> u64 {
         self.connection.requests
     }
-    /// Queues a piece of the body; `end`: the last.
+    /// `end`: the last piece.
     pub fn queue(&mut self, piece: &[u8], end: bool) {
         if self.at == self.out.len() {
             self.out.clear();
@@ -146,7 +145,6 @@ impl Serial {
         buffer.clear();
         buffer
     }
-    /// Next event from buffered bytes.
     pub fn buffered(&mut self) -> Result<Option<Event>, Wrong> {
         if self.ended {
             return Ok(None);
@@ -159,7 +157,7 @@ impl Serial {
         }
         Ok(event)
     }
-    /// Polls the next event. A read takes at most `max` bytes.
+    /// A read takes at most `max` bytes.
     pub fn poll_event(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Came> {
         loop {
             match self.buffered() {
@@ -315,7 +313,6 @@ mod tests {
         stream
     }
 
-    /// Unframed bytes.
     struct Plain;
 
     impl SerialCodec for Plain {

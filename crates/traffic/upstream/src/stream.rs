@@ -55,7 +55,7 @@ impl BindError {
     pub fn of(e: &io::Error) -> Option<&BindError> {
         e.get_ref()?.downcast_ref()
     }
-    /// Address in nginx's form: without an unconfigured port.
+    /// Omits an unconfigured port.
     pub fn from(&self) -> String {
         if self.from.port() == 0 { self.from.ip().to_string() } else { self.from.to_string() }
     }
@@ -158,7 +158,6 @@ impl Stream {
         let mut connecting = Connecting::begin(to, options)?;
         poll_fn(|cx| connecting.poll(cx)).await
     }
-    /// Performs the handshake; later data is plaintext.
     pub async fn handshake(&mut self, tls: TlsStream) -> Result<(), HandshakeError> {
         self.secure = Some(Box::new(Secure::handshake(&self.outbound, tls, |_| Choice::Fail).await?));
         Ok(())
@@ -226,7 +225,7 @@ impl Stream {
         }
         self.outbound.set_idle();
     }
-    /// Reads without waiting.
+    /// Does not wait.
     pub fn try_read_buf(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         match &self.secure {
             None => self.outbound.try_recv(buf),
@@ -281,7 +280,7 @@ impl Stream {
         }
         Ok(())
     }
-    /// Reads; `Ok(0)` is the end.
+    /// `Ok(0)`: the end.
     pub async fn read_buf(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             match self.try_read_buf(buf) {

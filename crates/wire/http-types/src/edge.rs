@@ -34,7 +34,7 @@ impl Hasher for StreamHasher {
     }
 }
 
-/// Fields to send: lower-case names with values.
+/// Lower-case names with values.
 pub type FieldLines<'a, 'f> = &'f mut dyn Iterator<Item = (&'a [u8], &'a [u8])>;
 
 /// Sort key of streams waiting for a window, lowest first: urgency, depth, weight, order.
@@ -51,7 +51,7 @@ pub enum Event {
         end: bool,
         octets: usize,
     },
-    /// Body octets or end of body; see [`StreamMux::take_body`].
+    /// See [`StreamMux::take_body`].
     Body(StreamId),
     Reset(StreamId),
     /// A blocked stream has a window again.
@@ -77,7 +77,6 @@ pub enum Taken {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentBody {
-    /// Octets of the body.
     pub taken: usize,
     /// Octets on the wire, with framing.
     pub octets: usize,
@@ -118,7 +117,7 @@ pub trait StreamMux {
     fn send_shared(&mut self, stream: StreamId, body: &Bytes, frame_max: usize, end: bool) -> SentBody {
         self.send_body(stream, body, frame_max, end)
     }
-    /// Sends trailers; returns their octets.
+    /// Returns their octets.
     fn send_trailers(&mut self, stream: StreamId, fields: FieldLines<'_, '_>) -> usize;
     /// Forgets a stream; resets it unless closed on both sides.
     fn finish(&mut self, stream: StreamId);
@@ -149,6 +148,5 @@ pub trait ByteCore: StreamMux {
     fn unsent(&self) -> usize {
         self.output().len()
     }
-    /// Consumes sent octets.
     fn advance(&mut self, n: usize);
 }

@@ -9,7 +9,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Bytes in `buf`; empty when out of bounds.
+    /// Empty when out of bounds.
     #[inline]
     pub fn of(self, buf: &[u8]) -> &[u8] {
         buf.get(self.start as usize..self.end as usize).unwrap_or(&[])

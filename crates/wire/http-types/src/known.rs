@@ -10,7 +10,7 @@ macro_rules! names {
         impl Known {
             pub const COUNT: usize = NAMES.len() + 1;
 
-            /// Usual spelling; empty for [`Known::Other`].
+            /// Empty for [`Known::Other`].
             pub fn name(self) -> &'static str {
                 match self { Known::Other => "", $(Known::$known => $text),* }
             }
@@ -166,7 +166,7 @@ macro_rules! by_length {
     };
 }
 
-/// Recognises a name of 1 to 16 bytes.
+/// 1 to 16 bytes.
 #[inline]
 #[rustfmt::skip]
 pub fn known_words(len: usize, words: Words) -> Known {
@@ -193,7 +193,7 @@ pub fn known_words(len: usize, words: Words) -> Known {
     }
 }
 
-/// Recognises a name, case-insensitively (RFC 9110, 5.1).
+/// Case-insensitive (RFC 9110, 5.1).
 pub fn known(name: &[u8]) -> Known {
     let mut block = [0; 16];
     if let Some(start) = block.get_mut(..name.len()) {

@@ -12,7 +12,7 @@ impl Place {
     }
 }
 
-/// Fields in order, with their text in one arena.
+/// The text is in one arena.
 #[derive(Clone, Debug, Default)]
 pub struct List {
     pub arena: Vec<u8>,
@@ -43,7 +43,6 @@ impl List {
 
 #[derive(Clone, Copy, Debug)]
 pub struct ListLimits {
-    /// Octets of names and values.
     pub bytes_max: usize,
     pub fields_max: usize,
     /// Octets of one name, and of one value, in Huffman's code (as in nginx).
@@ -66,7 +65,6 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// nginx's message.
     pub fn words(self) -> &'static str {
         match self {
             Malformed::Pseudo => "client sent invalid pseudo-header",

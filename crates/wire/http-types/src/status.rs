@@ -1,6 +1,6 @@
 //! nginx's status lines (`ngx_http_status_lines`), which partly differ from the RFC's.
 
-/// Code with reason phrase; `None` if nginx sends none.
+/// `None`: nginx sends none.
 pub fn status_line(status: u16) -> Option<&'static str> {
     Some(match status {
         200 => "200 OK",

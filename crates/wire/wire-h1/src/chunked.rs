@@ -9,7 +9,7 @@ pub enum Role {
     Client,
 }
 
-/// Reason to refuse a chunked body: 400 for a client's, a broken response for an upstream's.
+/// 400 for a client's, a broken response for an upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkError {
     /// Missing size, unexpected byte, or an LF without CR.

@@ -17,9 +17,7 @@ pub struct RelayRules<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayHead {
-    /// 200 to 599, with a body.
     pub status: u16,
-    /// Code and reason as sent.
     pub status_line: Span,
     pub content_type: Span,
     pub length: u64,
@@ -56,7 +54,6 @@ const SPECIAL: KnownSet = KnownSet::of(&[
     Known::Upgrade,
 ]);
 
-/// Effect of a line on the response.
 #[derive(Clone, Copy, Debug)]
 enum Effect {
     None,
@@ -230,7 +227,6 @@ fn judge(buf: &[u8], at: usize, rules: &RelayRules<'_>) -> Option<Option<Judged>
     }))
 }
 
-/// Tells whether the line equals its normal form.
 #[inline]
 fn is_plain(buf: &[u8], field: &Field, next: usize) -> bool {
     field.name.end + 2 == field.value.start

@@ -38,7 +38,7 @@ pub const SETTINGS_ENABLE_CONNECT_PROTOCOL: u16 = 8;
 /// RFC 9218, 2.1
 pub const SETTINGS_NO_RFC7540_PRIORITIES: u16 = 9;
 
-/// Error codes (RFC 9113, 7).
+/// RFC 9113, 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ErrorCode {

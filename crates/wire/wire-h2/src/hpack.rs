@@ -216,7 +216,6 @@ impl Decoder {
         self.table.size
     }
 
-    /// Decodes a whole block.
     pub fn decode(&mut self, block: &[u8], limits: &ListLimits) -> Result<List, Broken> {
         let mut list = List::default();
         let mut rest = block;

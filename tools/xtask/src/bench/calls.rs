@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Name and calls a request, the most frequent first.
+/// Calls per request, the most frequent first.
 pub type Calls = Vec<(String, f64)>;
 
-/// Requests that are counted: enough that what a server does once a second vanishes.
+/// Enough that periodic work, once per second, does not count.
 const REQUESTS: u32 = 2000;
-/// Requests before the measurement, which fill caches and open connections.
+/// Fill caches and open connections.
 const WARM: u32 = 50;
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Who stands beside the client that is measured.
+/// Clients beside the measured one.
 const HOGS: [(&str, &str); 4] = [
     ("nobody", "the client is alone"),
     ("download", "6 GB as fast as they go"),
@@ -25,7 +25,7 @@ const HOGS: [(&str, &str); 4] = [
     ("pipeline", "requests without an end, 200 at a time ahead of their answers"),
 ];
 
-/// Both servers run in separate directories with one file each.
+/// In both servers' directories.
 const FILE: &str = "6g.bin";
 const FILE_BYTES: u64 = 6 << 30;
 const PACE: Duration = Duration::from_millis(2);
@@ -39,7 +39,7 @@ pub fn run(
     seconds: u64,
     folder: &Path,
 ) -> Result<(), String> {
-    // Beside the other client, and not beside the server.
+    // On another CPU than the servers.
     let mut processors = rustix::thread::CpuSet::new();
     processors.set(1);
     rustix::thread::sched_setaffinity(None, &processors).map_err(|e| format!("processor 1: {e}"))?;
@@ -82,7 +82,7 @@ pub fn run(
     std::fs::write(folder.join("fairness.md"), text).map_err(|e| format!("{}: {e}", folder.display()))
 }
 
-/// How long answers took in a turn, in milliseconds.
+/// Response times of a turn, in milliseconds.
 struct Waits {
     p50: f64,
     p99: f64,
@@ -101,7 +101,7 @@ fn turn(server: &Server, scenario: &Scenario, hog: &str, seconds: u64) -> Result
         all.push(asked.elapsed());
         match answered {
             Ok(_) => {}
-            // It waits no longer: the turn ends with this, the longest of its waits.
+            // The turn ends with its longest response time.
             Err(_) if asked.elapsed() >= PATIENCE => break,
             Err(e) => return Err(format!("{}: {e}", server.name)),
         }
@@ -139,7 +139,7 @@ impl Drop for Hog {
     }
 }
 
-/// Work of the loading process, until it is stopped.
+/// Runs in the loading process, until it is stopped.
 pub fn hog(kind: &str, port: u16) -> Result<(), String> {
     let words = |e: std::io::Error| format!("{kind}: {e}");
     loop {
@@ -153,7 +153,7 @@ pub fn hog(kind: &str, port: u16) -> Result<(), String> {
     }
 }
 
-/// The reader may be gone.
+/// Ignores a closed pipe.
 fn say_going() {
     let _ = std::io::stdout().write_all(b"\n").and_then(|()| std::io::stdout().flush());
 }

@@ -6,7 +6,7 @@ use super::server::{Server, exchange};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 
-/// Descriptors that this process and the servers may have.
+/// For this process and the servers.
 const DESCRIPTORS: u64 = 65_536;
 
 pub fn raise_descriptors() -> Result<(), String> {

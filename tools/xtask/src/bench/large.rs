@@ -12,20 +12,19 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SERVERS: usize = 1000;
-/// `upstream` blocks, of two servers each.
+/// Of two servers each.
 const GROUPS: usize = 50;
 /// Runs of `-t` in a turn: the kernel tells their time in hundredths of a second.
 const TESTS: u32 = 5;
-/// Reloads in a turn.
 const RELOADS: usize = 3;
-/// How long the processes must have done nothing.
+/// Idle time of all processes.
 const QUIET: Duration = Duration::from_millis(200);
 /// The kernel's unit of times in `/proc/PID/stat`.
 const TICK_MS: f64 = 10.0;
-/// Placeholder for the version of the configuration: the response has as many letters.
+/// The response has as many letters.
 const GENERATION: &str = "@GENERATION@";
 
-/// One server's part of a pair, in milliseconds and megabytes.
+/// In milliseconds and megabytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Costs {
     test_cpu: f64,
@@ -36,7 +35,6 @@ struct Costs {
     worker_memory: f64,
 }
 
-/// A name, and how to read the figure off.
 type Figure = (&'static str, fn(&Costs) -> f64);
 
 const FIGURES: [Figure; 8] = [
@@ -50,7 +48,7 @@ const FIGURES: [Figure; 8] = [
     ("after it: both, MB", |c| c.master_memory + c.worker_memory),
 ];
 
-/// Measures both servers in turns, and writes `large.md` into `folder`.
+/// Writes `large.md` into `folder`.
 pub fn run(binary: &Path, nginx: &Path, pairs: usize, folder: &Path) -> Result<(), String> {
     let conf = configuration();
     let lines = conf.lines().count();
@@ -109,7 +107,7 @@ fn turn(scenario: &Scenario, program: &Path, name: &'static str) -> Result<Costs
     Ok(costs)
 }
 
-/// Milliseconds of CPU and of the clock that one `-t` takes.
+/// CPU and elapsed milliseconds of one `-t`.
 fn test(server: &Server, program: &Path) -> Result<(f64, f64), String> {
     let (before, began) = (children_ms()?, Instant::now());
     for _ in 0..TESTS {
@@ -131,7 +129,7 @@ fn test(server: &Server, program: &Path) -> Result<(f64, f64), String> {
     Ok(((children_ms()? - before) / each, began.elapsed().as_secs_f64() * 1000.0 / each))
 }
 
-/// CPU time of the children that have ended.
+/// Of children that have ended.
 fn children_ms() -> Result<f64, String> {
     let text = std::fs::read_to_string("/proc/self/stat").map_err(|e| e.to_string())?;
     // The name stands in parentheses; `cutime` and `cstime` are fields 16 and 17.

@@ -32,7 +32,6 @@ const USAGE: &str = "cargo xtask bench [SCENARIO...] [--pairs N] [--seconds S] [
 /// Scenarios of `--syscalls` by default: a static file and a proxied response.
 const CALLS_OF: [&str; 2] = ["static-5k", "proxy-1k"];
 
-/// Tries of a turn at an offered rate.
 const TRIES: usize = 4;
 
 struct Options {
@@ -40,13 +39,11 @@ struct Options {
     pairs: usize,
     seconds: u64,
     nginx: PathBuf,
-    /// Uses this binary instead of building one.
     binary: Option<PathBuf>,
-    /// The tidegate whose `bench` makes the load of open loops, where it is not the measured one.
+    /// Binary whose `bench` generates open-loop load; default: the measured one.
     client: Option<PathBuf>,
-    /// Count system calls instead of measuring time.
     calls: bool,
-    /// Measure what a second client waits beside a hog.
+    /// Latency of a second client beside a saturating one.
     fairness: bool,
     /// Measure `-t` and reloads of a large configuration.
     large: bool,
@@ -56,7 +53,6 @@ struct Options {
     note: String,
 }
 
-/// One server's part of a pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn {
     pub cpu_us: f64,
@@ -158,7 +154,6 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Our release binary.
 fn build(root: &Path) -> Result<PathBuf, String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let status = Command::new(cargo)
@@ -220,12 +215,12 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
     for peer in &peers {
         same(peer, &theirs)?;
     }
-    // Its answers have the right length, and nothing else of the site.
+    // The floor program sends only the length, not the content.
     if let Some(mode) = &scenario.floor {
         peers.extend(Server::floor(scenario, mode, port)?);
     }
     let turn = |server: &Server| match scenario.by_bench() {
-        // Other programs may disturb a turn: it is repeated.
+        // Repeats a turn that other programs disturbed.
         true => (1..TRIES)
             .find_map(|_| turn_by(scenario, server, client, options.seconds).ok())
             .map_or_else(|| turn_by(scenario, server, client, options.seconds), Ok),
@@ -236,7 +231,7 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
     Ok(outcome)
 }
 
-/// Turns of both, and of the peers after each pair.
+/// Measures the peers after each pair.
 fn in_pairs(
     ours: &Server,
     theirs: &Server,
@@ -247,7 +242,7 @@ fn in_pairs(
     let mut all = Vec::new();
     let mut others: Vec<(&'static str, Vec<Turn>)> = peers.iter().map(|peer| (peer.name, Vec::new())).collect();
     for round in 0..pairs {
-        // Who begins changes, so that a drift of the machine does not favour one.
+        // Alternates the order, so that drift favours neither server.
         let pair = if round % 2 == 0 {
             let first = turn(theirs)?;
             (first, turn(ours)?)
@@ -263,7 +258,7 @@ fn in_pairs(
     Ok(Outcome::Speed(all, others))
 }
 
-/// Status, length and bytes of the body, before and after the load.
+/// Compares status, length and bytes before and after the load.
 fn compare(ours: &Server, a: &server::Answer, theirs: &Server, b: &server::Answer) -> Result<(), String> {
     if a.status != 200 || a != b {
         let show = |s: &Server, x: &server::Answer| {
@@ -274,7 +269,7 @@ fn compare(ours: &Server, a: &server::Answer, theirs: &Server, b: &server::Answe
     Ok(())
 }
 
-/// wrk for some seconds, and what the server's processes took meanwhile.
+/// Runs wrk; returns the CPU time of the server's processes.
 fn turn(scenario: &Scenario, server: &Server, seconds: u64) -> Result<Turn, String> {
     let before = server.cpu_ns();
     let mut wrk = Command::new("taskset");
@@ -305,7 +300,7 @@ fn turn(scenario: &Scenario, server: &Server, seconds: u64) -> Result<Turn, Stri
     })
 }
 
-/// `turn` with Tidegate's client: at an offered rate, with equal arrivals in all turns, or over HTTP/2.
+/// Uses Tidegate's client: at an offered rate with equal arrivals, or over HTTP/2.
 fn turn_by(scenario: &Scenario, server: &Server, client: &Path, seconds: u64) -> Result<Turn, String> {
     let mut bench = Command::new("taskset");
     bench.args(["-c", "1"]).arg(client).args([
@@ -342,7 +337,7 @@ fn turn_by(scenario: &Scenario, server: &Server, client: &Path, seconds: u64) ->
     let round = &report["points"][0]["rounds"][0];
     let figure = |value: &serde_json::Value| value.as_f64().unwrap_or(0.0);
     let (due, good) = (figure(&round["due"]), figure(&round["good"]));
-    // A request that was not answered cost another amount of time, or none.
+    // Failed requests cost another amount of time, or none.
     if good < due * 0.99 || good < 1.0 {
         return Err(format!("{} answered {good} of {due} requests", server.name));
     }
@@ -354,7 +349,7 @@ fn turn_by(scenario: &Scenario, server: &Server, client: &Path, seconds: u64) ->
     })
 }
 
-/// `1.23ms` as wrk writes it.
+/// wrk's format: `1.23ms`.
 fn microseconds(word: &str) -> f64 {
     let (number, factor) = match word {
         w if w.ends_with("us") => (&w[..w.len() - 2], 1.0),

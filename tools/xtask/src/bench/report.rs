@@ -10,21 +10,20 @@ use std::process::Command;
 pub enum Outcome {
     /// With the turns of further servers, by name.
     Speed(Vec<(Turn, Turn)>, Vec<(&'static str, Vec<Turn>)>),
-    /// Bytes a connection.
+    /// Per connection.
     Memory(Vec<(f64, f64)>),
-    /// System calls a request.
+    /// Per request.
     Calls(Calls, Calls),
     NotRun(String),
 }
 
 pub struct Row {
     pub name: String,
-    /// Of the machine, when the scenario ended.
+    /// Load average at the scenario's end.
     pub load: String,
     pub outcome: Outcome,
 }
 
-/// Properties common to all rows.
 pub struct Run {
     pub pairs: usize,
     pub seconds: u64,
@@ -32,7 +31,7 @@ pub struct Run {
     pub note: String,
 }
 
-/// The middle, and the ends.
+/// Median, minimum and maximum.
 pub struct Spread {
     pub median: f64,
     pub least: f64,
@@ -139,7 +138,6 @@ fn json_row(row: &Row) -> Value {
     json!({ "scenario": row.name, "load_average": row.load, "pairs": rounds })
 }
 
-/// `<folder>/results.json` and `<folder>/README.md`.
 pub fn write(folder: &Path, rows: &[Row], run: &Run) -> Result<(), String> {
     let at = |name: &str| folder.join(name);
     std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;

@@ -7,19 +7,18 @@ use std::path::Path;
 #[derive(Clone)]
 pub struct Scenario {
     pub name: String,
-    /// Contains the placeholder `@PORT@`.
+    /// With the placeholder `@PORT@`.
     pub conf: String,
     pub path: String,
     pub connections: usize,
     pub headers: Vec<String>,
-    /// Requests a second that are offered (open loop, Poisson), instead of as many as the connections can get: how dear a
-    /// request is for a server that is not full, and wakes up for each.
+    /// Offered requests per second (open loop, Poisson), below the capacity: each request wakes the server.
     pub rate: Option<u64>,
     /// Streams at a time on each connection, over HTTP/2; the client is `tidegate bench`.
     pub streams: Option<usize>,
-    /// The streams are HTTP/3's.
+    /// Uses HTTP/3.
     pub http3: bool,
-    /// Bytes of a body: the requests are POSTs.
+    /// Body size of POST requests.
     pub post: Option<usize>,
     /// A new connection for every request (`tidegate bench --no-keepalive`).
     pub fresh: bool,
@@ -27,28 +26,28 @@ pub struct Scenario {
     pub tls: bool,
     /// Offered rates of variants, `NAME@RATE`.
     rates: Vec<u64>,
-    /// Configuration of a server behind, whose port is `@ORIGIN@` in the others; it runs on the client's processor.
+    /// Upstream server, whose port is `@ORIGIN@` in the others; runs on the client's CPU.
     pub origin: Option<String>,
-    /// Configuration of php-fpm (FastCGI).
+    /// For php-fpm (FastCGI).
     pub php: Option<String>,
-    /// HAProxy's configuration for the same, where that is worth knowing.
+    /// For HAProxy.
     pub haproxy: Option<String>,
-    /// h2o's configuration for the same.
+    /// For h2o.
     pub h2o: Option<String>,
     /// Arguments of the floor program after its port (`floor=5120`, `floor=6,close`, `floor=proxy`).
     pub floor: Option<Vec<String>>,
-    /// Memory of waiting connections instead of CPU time.
+    /// Measures memory of idle connections instead of CPU time.
     pub idle: bool,
-    /// Sessions of the stream area instead of requests.
+    /// Measures sessions of the stream area instead of requests.
     pub session: Option<Kind>,
 }
 
 impl Scenario {
-    /// The client is `tidegate bench`, and not wrk.
+    /// Uses `tidegate bench`, not wrk.
     pub fn by_bench(&self) -> bool {
         self.rate.is_some() || self.streams.is_some() || self.http3 || self.fresh || self.post.is_some()
     }
-    /// `tidegate bench`'s word for the protocol.
+    /// Name in the options of `tidegate bench`.
     pub fn protocol(&self) -> Option<&'static str> {
         match self.http3 {
             true => Some("--http3"),
@@ -56,7 +55,6 @@ impl Scenario {
         }
     }
 
-    /// URL of its server.
     pub fn url(&self, port: u16) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{port}{}", self.path)
@@ -99,7 +97,7 @@ pub fn all(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
     Ok(found)
 }
 
-/// Reads the load off the configuration's first line.
+/// Reads the first line of the configuration.
 pub fn parse(name: String, conf: String) -> Result<Scenario, String> {
     let first = conf.lines().next().unwrap_or("");
     let words = first.strip_prefix("# bench: ").ok_or(format!("{name}: nginx.conf begins without \"# bench: \""))?;

@@ -15,12 +15,10 @@ use std::time::{Duration, Instant};
 
 /// Servers with a zone each, and groups of upstream servers with a zone each.
 const ZONES: usize = 1000;
-/// Offered requests per second.
 const RATE: u64 = 2000;
 /// Time between the starts of two scrapes. Prometheus's default is 15 s.
 const PACE: Duration = Duration::from_secs(1);
 
-/// A turn's figures.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     /// CPU time per request of all threads, in microseconds.
@@ -108,7 +106,7 @@ fn worker_cpu_ns(server: &Server) -> u64 {
     server.processes().into_iter().flat_map(threads).map(|thread| of(&thread.path())).sum()
 }
 
-/// Returns the median time of a scrape in milliseconds, and the bytes of the last one.
+/// In milliseconds, with the bytes of the last page.
 fn scrape_until(ended: &AtomicBool, server: &Server) -> Result<(f64, usize), String> {
     let mut processors = rustix::thread::CpuSet::new();
     processors.set(1);
@@ -140,10 +138,9 @@ fn scrape(server: &Server) -> Result<usize, String> {
     Ok(read)
 }
 
-/// Start of a row that each zone has once.
 const ROW: &[u8] = b"\ntidegate_server_zone_requests_total{";
 
-/// The configuration with the placeholder `@PORT@`.
+/// With the placeholder `@PORT@`.
 fn configuration() -> String {
     let mut out = String::from(
         "# bench: path=/ connections=64\ndaemon off;\nworker_processes 1;\nevents { worker_connections 1024; }\nerror_log error.log;\n\

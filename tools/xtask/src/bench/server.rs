@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long an answer may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Server {
@@ -18,7 +17,7 @@ pub struct Server {
     folder: PathBuf,
 }
 
-/// Response that all servers must give equally.
+/// Equal for all servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -32,22 +31,22 @@ impl Server {
         Server::with(scenario, &scenario.conf, binary, name, origin, "0")
     }
 
-    /// The server behind those that are measured, on the client's processor.
+    /// Upstream server, on the client's CPU.
     pub fn origin(scenario: &Scenario, conf: &str, binary: &Path) -> Result<Server, String> {
         Server::with(scenario, conf, binary, "origin", 0, "1")
     }
 
-    /// HAProxy in nginx's place.
+    /// HAProxy
     pub fn haproxy(scenario: &Scenario, conf: &str, binary: &Path, origin: u16) -> Result<Server, String> {
         Server::with(scenario, conf, binary, "haproxy", origin, "0")
     }
 
-    /// h2o in nginx's place.
+    /// h2o
     pub fn h2o(scenario: &Scenario, conf: &str, binary: &Path) -> Result<Server, String> {
         Server::with(scenario, conf, binary, "h2o", 0, "0")
     }
 
-    /// php-fpm behind those that are measured, on the client's processor. It finds its script in the folder `html`.
+    /// php-fpm on the client's CPU; its script is in the folder `html`.
     pub fn php(conf: &str) -> Result<Server, String> {
         let sbin = fs::read_dir("/usr/sbin").map_err(|e| e.to_string())?.flatten();
         let is_fpm =
@@ -76,7 +75,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The floor program in nginx's place; `None` where no C compiler is found.
+    /// Floor program; `None`: no C compiler.
     pub fn floor(scenario: &Scenario, arguments: &[String], origin: u16) -> Result<Option<Server>, String> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/floor/floor.c");
         let folder = std::env::temp_dir().join(format!("bench-{}-floor", std::process::id()));
@@ -121,7 +120,7 @@ impl Server {
         let file = folder.join("server.conf");
         let conf = conf.replace("@PORT@", &port.to_string()).replace("@ORIGIN@", &origin.to_string());
         fs::write(&file, conf).map_err(|e| e.to_string())?;
-        // The word for a test, and those for a run.
+        // Arguments of the test, and of the run.
         let (arguments, test, errors): (Vec<PathBuf>, &str, Vec<PathBuf>) = match name {
             "haproxy" => (vec!["-f".into(), file, "-db".into()], "-c", Vec::new()),
             "h2o" => (vec!["-c".into(), file], "-t", Vec::new()),
@@ -168,7 +167,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Waits until it takes connections.
+    /// Waits until the server accepts connections.
     fn listens(&self) -> Result<(), String> {
         let until = Instant::now() + PATIENCE;
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
@@ -180,7 +179,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until it passes a datagram on and its answer back.
+    /// Waits until a datagram and its reply pass.
     fn hears(&self) -> Result<(), String> {
         let until = Instant::now() + PATIENCE;
         let socket = UdpSocket::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
@@ -193,19 +192,19 @@ impl Server {
         Ok(())
     }
 
-    /// All its processes: the one that was started, and its children.
+    /// Includes children.
     pub fn processes(&self) -> Vec<u32> {
         let main = self.child.id();
         let text = fs::read_to_string(format!("/proc/{main}/task/{main}/children")).unwrap_or_default();
         std::iter::once(main).chain(text.split_whitespace().filter_map(|word| word.parse().ok())).collect()
     }
 
-    /// CPU time of all threads of all its processes so far, user and system.
+    /// User and system time of all processes.
     pub fn cpu_ns(&self) -> u64 {
         self.cpu_of_each().iter().map(|(_, ns)| ns).sum()
     }
 
-    /// Times per process, beginning with the started one.
+    /// The started process first.
     pub fn cpu_of_each(&self) -> Vec<(u32, u64)> {
         let thread_ns = |path: PathBuf| {
             let text = fs::read_to_string(path.join("schedstat")).unwrap_or_default();
@@ -228,7 +227,7 @@ impl Server {
         self.processes().into_iter().map(process).collect()
     }
 
-    /// Proportional share of memory of all its processes, in bytes.
+    /// Proportional set size of all processes, in bytes.
     pub fn memory(&self) -> u64 {
         let process = |pid: u32| {
             let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
@@ -238,7 +237,6 @@ impl Server {
         self.processes().into_iter().map(process).sum()
     }
 
-    /// The scenario's request, once.
     pub fn ask(&self, scenario: &Scenario) -> Result<Answer, String> {
         let mut stream = self.connect()?;
         let mut request = format!("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n", scenario.path);
@@ -249,7 +247,7 @@ impl Server {
         exchange(&mut stream, request.as_bytes()).map_err(|e| format!("{}: {e}", self.name))
     }
 
-    /// `ask` with Tidegate's client, over the scenario's protocol.
+    /// Uses Tidegate's client and the scenario's protocol.
     pub fn ask_by(&self, client: &Path, scenario: &Scenario) -> Result<Answer, String> {
         let mut bench = Command::new(client);
         bench.args(["bench", "--show"]).args(scenario.protocol()).arg(scenario.url(self.port));
@@ -265,7 +263,7 @@ impl Server {
         }
     }
 
-    /// Sends the process that was started a signal, by name.
+    /// By name, to the started process.
     pub fn signal(&self, name: &str) -> Result<(), String> {
         let pid = self.child.id().to_string();
         let status =
@@ -280,7 +278,7 @@ impl Server {
         Ok(file)
     }
 
-    /// Where it runs, with its files in `html`.
+    /// Working directory; files are in `html`.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -335,7 +333,7 @@ pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Answer, String
     }
 }
 
-/// The data of a chunked body, when it is whole.
+/// `None`: incomplete.
 fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     loop {

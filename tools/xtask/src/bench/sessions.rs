@@ -21,18 +21,18 @@ pub enum Kind {
 
 /// Unit of TCP turns: megabytes.
 const MEGABYTE: f64 = 1e6;
-/// Datagrams of a client that are on their way at a time.
+/// In flight, per client.
 const WINDOW: usize = 8;
-/// Octets of one.
+/// In octets.
 const DATAGRAM: usize = 100;
-/// When a datagram is given up.
+/// Timeout of a datagram.
 const LOST: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Server-side connections that are never read.
 type Held = Arc<Mutex<Vec<TcpStream>>>;
 
-/// The server behind, until the process ends.
+/// Upstream server; runs until the process ends.
 fn origin(kind: Kind, idle: Option<Held>) -> std::io::Result<u16> {
     if kind == Kind::Udp {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -67,7 +67,7 @@ fn origin(kind: Kind, idle: Option<Held>) -> std::io::Result<u16> {
     Ok(port)
 }
 
-/// Pairs of turns, or of memories.
+/// Returns pairs of turns, or of memory sizes.
 pub fn measure(scenario: &Scenario, kind: Kind, binary: &Path, options: &Options) -> Result<Outcome, String> {
     // Threads inherit it; the servers are pinned by `taskset`.
     let before = rustix::thread::sched_getaffinity(None).map_err(|e| e.to_string())?;
@@ -101,7 +101,7 @@ fn on_client(scenario: &Scenario, kind: Kind, binary: &Path, options: &Options) 
     in_pairs(&ours, &theirs, third.as_slice(), options.pairs, &|server| turn(scenario, kind, server, options.seconds))
 }
 
-/// As many megabytes, or datagrams, as sessions get in some seconds.
+/// Counts megabytes or datagrams.
 fn turn(scenario: &Scenario, kind: Kind, server: &Server, seconds: u64) -> Result<Turn, String> {
     let count = Arc::new(AtomicU64::new(0));
     let (before, began) = (server.cpu_ns(), Instant::now());
@@ -156,7 +156,7 @@ fn ping(port: u16, until: Instant, count: &AtomicU64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Memory of a session that has passed one octet each way and is silent since.
+/// Memory of a silent session after one octet each way.
 fn bytes_each(scenario: &Scenario, server: Server, held: &Held) -> Result<f64, String> {
     let before = server.memory();
     let mut streams = Vec::with_capacity(scenario.connections);

@@ -12,15 +12,13 @@ pub struct Heading {
     pub anchor: String,
 }
 
-/// A page before it is framed.
 pub struct Page {
     /// From the book's root.
     pub url: String,
     pub title: String,
-    /// HTML.
     pub body: String,
     pub headings: Vec<Heading>,
-    /// Sections for the search.
+    /// For the search.
     pub parts: Vec<Part>,
 }
 
@@ -29,7 +27,7 @@ pub struct Navigation {
     sections: Vec<(&'static str, Vec<(String, String)>)>,
 }
 
-/// Lists of contents that are longer than this are left out: a table of directives has hundreds of headings.
+/// Longer lists are left out: a table of directives has hundreds of headings.
 const CONTENTS_MAX: usize = 40;
 
 /// Sets the theme before the first paint, so that a page does not flash.
@@ -79,7 +77,7 @@ impl Navigation {
         )
     }
 
-    /// Returns the list of pages. The section of the current page is open.
+    /// Opens the section of the current page.
     fn list(&self, current: &str) -> String {
         let mut out = String::new();
         for (name, pages) in &self.sections {
@@ -98,7 +96,7 @@ impl Navigation {
     }
 }
 
-/// Returns the list of a page's sections, for wide windows.
+/// For wide windows.
 fn contents(page: &Page) -> String {
     let listed: Vec<&Heading> = page.headings.iter().filter(|heading| matches!(heading.level, 2 | 3)).collect();
     let listed: Vec<&Heading> = if listed.len() > CONTENTS_MAX {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// Returns text that is safe in HTML, inside elements and attributes.
+/// Safe inside elements and attributes.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -17,7 +17,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Returns an example as HTML. `link` gives the address of a directive's page.
+/// `link` gives the address of a directive's page.
 pub fn html(code: &str, language: &str, link: impl Fn(&str) -> Option<String>) -> String {
     match language {
         "nginx" => nginx(code, link),
@@ -26,7 +26,7 @@ pub fn html(code: &str, language: &str, link: impl Fn(&str) -> Option<String>) -
     }
 }
 
-/// Colours what stands behind a `#` at the beginning of a word.
+/// A comment begins at a word's start.
 fn with_comments(code: &str) -> String {
     let mut out = String::new();
     for line in code.split_inclusive('\n') {
@@ -40,14 +40,13 @@ fn with_comments(code: &str) -> String {
     out
 }
 
-/// A piece of a configuration, as the scanner finds it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Token {
     Blank,
     Comment,
     String,
     Word,
-    /// `;`, `{` and `}`: behind them a directive begins.
+    /// A directive begins behind `;`, `{` and `}`.
     End,
 }
 
@@ -86,7 +85,7 @@ fn nginx(code: &str, link: impl Fn(&str) -> Option<String>) -> String {
     out
 }
 
-/// Returns the kind and the length of the first piece; `None` at the end.
+/// `None` at the end.
 fn next_token(text: &str) -> Option<(Token, usize)> {
     let first = text.chars().next()?;
     let until = |stop: fn(char) -> bool| text.find(stop).unwrap_or(text.len());
@@ -99,7 +98,7 @@ fn next_token(text: &str) -> Option<(Token, usize)> {
     })
 }
 
-/// Returns the length of a quoted string, with its quotes.
+/// Includes the quotes.
 fn quoted(text: &str, quote: char) -> usize {
     let mut is_escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -126,7 +125,6 @@ fn word(text: &str) -> usize {
     text.len()
 }
 
-/// Colours the variables of a word or a string.
 fn variables(piece: &str) -> String {
     let mut out = String::new();
     let mut rest = piece;

@@ -4,17 +4,15 @@ use super::reference::{self, Reference};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// Everything that links may lead to, and the faults found so far.
+/// Link targets, and faults found so far.
 pub struct Site {
     root: PathBuf,
-    /// Anchors of every page, by its address.
+    /// By the page's address.
     anchors: HashMap<String, HashSet<String>>,
-    /// Addresses of documents, by path in the repository.
+    /// By path in the repository.
     documents: BTreeMap<String, String>,
-    /// Names of directives with a page.
     directives: HashSet<String>,
     variables: HashSet<String>,
-    /// Files of the repository that pages link to.
     copied: BTreeSet<String>,
     faults: Vec<String>,
 }
@@ -112,7 +110,7 @@ pub fn url_of(document: &str) -> String {
     }
     let name = document.strip_prefix("docs/").unwrap_or(document);
     let name = name.strip_suffix(".md").unwrap_or(name);
-    // Documents of the root shout.
+    // Names of root documents are in capitals.
     if name.chars().all(|c| !c.is_lowercase()) {
         format!("{}.html", name.to_lowercase())
     } else {
@@ -120,7 +118,6 @@ pub fn url_of(document: &str) -> String {
     }
 }
 
-/// Joins a link to the folder of its document.
 fn joined(document: &str, link: &str) -> String {
     let mut parts: Vec<&str> = document.split('/').collect();
     parts.pop();
@@ -136,7 +133,7 @@ fn joined(document: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// Returns the way from one page to another; both are addresses from the book's root.
+/// Both are addresses from the book's root.
 pub fn relative(from: &str, to: &str) -> String {
     let up = from.matches('/').count();
     format!("{}{to}", "../".repeat(up))

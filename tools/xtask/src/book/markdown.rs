@@ -13,7 +13,6 @@ fn parser(text: &str) -> Parser<'_> {
     Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH)
 }
 
-/// Returns the anchors of a document.
 pub fn headings(text: &str) -> Vec<String> {
     let mut anchors = Anchors::default();
     let mut heading: Option<String> = None;
@@ -33,7 +32,7 @@ pub fn headings(text: &str) -> Vec<String> {
     found
 }
 
-/// Makes anchors as hosting sites do: lower case, words joined with hyphens, a number behind a repetition.
+/// As hosting sites do: lower case, hyphens, a number for repetitions.
 #[derive(Default)]
 struct Anchors(std::collections::HashMap<String, usize>);
 
@@ -48,7 +47,6 @@ impl Anchors {
     }
 }
 
-/// The state of one conversion.
 struct Conversion<'a> {
     site: &'a mut Site,
     document: &'a str,
@@ -57,14 +55,14 @@ struct Conversion<'a> {
     anchors: Anchors,
     headings: Vec<Heading>,
     parts: Vec<Part>,
-    /// The title of the heading that is being read, and where its events begin.
+    /// Title of the heading in progress, and where its events begin.
     heading: Option<(String, usize)>,
     code: Option<(String, String)>,
     /// Links that are open; inside them code is not linked again.
     open_links: Vec<bool>,
 }
 
-/// Converts a document. Faults of its links go to the site.
+/// Reports faults of links to the site.
 pub fn page(site: &mut Site, document: &str, text: &str) -> Page {
     let url = url_of(document);
     let mut conversion = Conversion {
@@ -145,7 +143,6 @@ impl<'a> Conversion<'a> {
         self.out.push(Event::InlineHtml(CowStr::from(html.to_string())));
     }
 
-    /// Collects words for the heading and for the search.
     fn note(&mut self, words: &str) {
         if let Some((title, _)) = &mut self.heading {
             title.push_str(words);

@@ -74,7 +74,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     };
     let reference = reference::read(&tables(&root)?)?;
     let pages = build(&root, &reference)?;
-    // An older book may hold pages that this one has not; another folder is not emptied.
+    // Removes stale pages of an earlier book, but empties no other folder.
     if out.join("search-index.js").is_file() {
         fs::remove_dir_all(&out).map_err(|e| format!("{}: {e}", out.display()))?;
     } else if fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some()) {
@@ -96,7 +96,7 @@ fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// Returns the directive tables as the program prints them.
+/// As the program prints them.
 fn tables(root: &Path) -> Result<String, String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = Command::new(cargo)
@@ -170,7 +170,7 @@ fn sections(root: &Path) -> Result<Vec<(&'static str, Vec<String>)>, String> {
     }
 }
 
-/// Returns the Markdown files of a folder, sorted; an `index.md` comes first.
+/// Sorted; `index.md` first.
 fn markdown_in(root: &Path, folder: &str) -> Vec<String> {
     let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
     let mut found: Vec<String> = entries

@@ -9,15 +9,13 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The documents that these pages stand in for.
+/// Documents that these pages replace.
 pub const INDEX: &str = "docs/reference.md";
 pub const VARIABLES: &str = "docs/variables";
 pub const INDEX_URL: &str = "directives.html";
 pub const VARIABLES_URL: &str = "variables.html";
-/// The folder of the directives' pages.
 pub const FOLDER: &str = "directive/";
 
-/// One directive in one area.
 pub struct Directive {
     pub name: String,
     area: String,
@@ -41,9 +39,9 @@ pub struct Variable {
 }
 
 pub struct Reference {
-    /// Directives that this version accepts or refuses on purpose, by name.
+    /// Accepted, or refused on purpose; by name.
     directives: BTreeMap<String, Vec<Directive>>,
-    /// Modules in the order of their areas.
+    /// In the order of their areas.
     modules: Vec<String>,
     pub variables: Vec<Variable>,
     version: String,
@@ -112,7 +110,7 @@ pub fn url(name: &str) -> String {
     format!("{FOLDER}{name}.html")
 }
 
-/// Returns the anchor of a variable's row.
+/// Of a variable's row.
 pub fn anchor(variable: &str) -> String {
     variable.trim_start_matches('$').to_lowercase()
 }

@@ -2,14 +2,13 @@
 
 use super::frame::Page;
 
-/// A section of a page.
 pub struct Part {
     pub title: String,
     pub anchor: String,
     pub text: String,
 }
 
-/// Characters of a section that can be found.
+/// Searchable characters of a section.
 const TEXT_MAX: usize = 2000;
 
 /// Returns the script. An entry is the page's title, the section's title, the address and the text.

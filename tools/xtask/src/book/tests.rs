@@ -14,7 +14,6 @@ fn reference() -> reference::Reference {
     .expect("tables")
 }
 
-/// A repository of two documents and a file.
 fn site(folder: &Path) -> Site {
     fs::create_dir_all(folder.join("docs")).expect("a folder");
     fs::write(folder.join("LICENSE"), "text").expect("a file");
@@ -97,7 +96,6 @@ fn a_directive_has_a_page_and_one_that_is_missing_has_none() {
     assert!(index.starts_with("window.searchIndex=[[") && !index.contains('<'), "{index}");
 }
 
-/// All addresses of a page.
 fn addresses(html: &str) -> impl Iterator<Item = &str> {
     ["href=\"", "src=\""]
         .into_iter()

@@ -100,7 +100,7 @@ impl Block {
         let (names, addresses) = (names(scopes, id), addresses(scopes, id));
         Block::Server { context, names: names.into_iter().collect(), addresses: addresses.into_iter().collect() }
     }
-    /// Similarity of two blocks; 0 for different ones.
+    /// 0: different.
     fn likeness(&self, other: &Block) -> usize {
         let (
             Block::Server { context, names, addresses },

@@ -210,7 +210,7 @@ fn same(old: &[Line], new: &[Line]) -> bool {
     old.len() == new.len() && old.iter().zip(new).all(|(a, b)| a.key == b.key)
 }
 
-/// Differing lines of a directive; `None` if there are none.
+/// `None`: the lines are equal.
 fn differ(name: &str, old: &[Line], new: &[Line]) -> Option<(Vec<Line>, Vec<Line>)> {
     if same(old, new) {
         return None;
@@ -282,7 +282,7 @@ fn normal(d: &Directive) -> String {
     out
 }
 
-/// Lines in force in a block, of the `given` directives.
+/// Of the `given` directives.
 fn in_force(scopes: &Scopes<'_>, id: ScopeId, given: &BTreeSet<&[u8]>) -> InForce {
     let context = scopes.get(id).context;
     let mut out = InForce::new();

@@ -14,7 +14,7 @@ use conf_schema::Schema;
 use conf_syntax::{Directive, Files, Item, Span, Word};
 use std::cell::RefCell;
 
-/// Severity, ascending: `--level` is a lower bound.
+/// `--level` is a lower bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// A matter of taste or circumstances.

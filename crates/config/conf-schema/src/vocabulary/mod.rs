@@ -91,7 +91,7 @@ pub struct Known {
     pub contexts: Contexts,
     pub arity: Arity,
     pub block: bool,
-    /// nginx's documented default; empty without one.
+    /// As documented by nginx; empty without one.
     pub default: &'static str,
     /// First nginx version, where known.
     pub since: &'static str,

@@ -121,7 +121,6 @@ impl Encoder {
     }
 }
 
-/// Input and output bytes of a finished encoder.
 struct Ratio {
     before: u64,
     after: u64,
@@ -222,7 +221,6 @@ struct Coded {
     /// Output too small for a piece.
     held: Vec<u8>,
     file: Option<FilePart>,
-    /// Input and output bytes so far.
     before: u64,
     after: u64,
 }

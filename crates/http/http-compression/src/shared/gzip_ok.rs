@@ -45,7 +45,7 @@ impl Value for Disabled {
     }
 }
 
-/// Settings of a location, in `Location::extensions` unless default.
+/// In `Location::extensions` unless default.
 pub struct GzipOk {
     pub disable: Option<Disabled>,
     pub version: MinVersion,

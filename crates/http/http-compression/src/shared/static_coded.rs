@@ -2,7 +2,7 @@
 
 use super::compress::{self, Coding};
 use super::gzip_ok::GzipOk;
-use http_engine::files::Kind;
+use http_engine::files::FileKind;
 use http_engine::{Body, FilePart, Flow, Handler, Request, Str, special};
 use http_types::{Known, Method};
 
@@ -38,7 +38,7 @@ impl Handler for StaticCoded {
             Err(status) => return Flow::Status(status),
         };
         let Ok(found) = special::look(r, &path) else { return Flow::Declined };
-        if found.kind != Kind::File {
+        if found.kind != FileKind::File {
             return Flow::Declined;
         }
         r.out.vary_encoding |= vary && self.mode == StaticMode::On;

@@ -79,7 +79,7 @@ enum EntryKind {
     Other,
 }
 
-/// Longest name of a callback in bytes.
+/// In bytes.
 const CALLBACK_BYTES_MAX: usize = 128;
 
 impl Handler for List {

@@ -92,7 +92,7 @@ fn word(kind: EntryKind) -> &'static str {
     }
 }
 
-/// Writes JSON, with a callback as its call.
+/// With a callback as its call.
 pub fn json(entries: &[Entry], callback: Option<&[u8]>) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + entries.len() * 120);
     if let Some(name) = callback {

@@ -1,6 +1,6 @@
 //! COPY and MOVE.
 
-use super::files::{self, Renaming, Work, shown};
+use super::files::{self, DavWork, Renaming, shown};
 use super::{DavPlan, Depth, depth, has_body, later, refuse};
 use http_engine::path::bytes_path;
 use http_engine::path::{CanonicalPath, unsafe_uri};
@@ -168,7 +168,7 @@ fn single_slashes(path: &[u8]) -> Vec<u8> {
 }
 
 impl Job {
-    fn run(mut self, work: &mut Work) -> Result<u16, u16> {
+    fn run(mut self, work: &mut DavWork) -> Result<u16, u16> {
         work.refuse_ht_names(&self.source)?;
         work.refuse_ht_names(&self.target)?;
         let target = bytes_path(&self.target).to_path_buf();
@@ -210,7 +210,7 @@ impl Job {
         Ok(204)
     }
 
-    fn folder(&self, work: &mut Work, mode: u32) -> Result<u16, u16> {
+    fn folder(&self, work: &mut DavWork, mode: u32) -> Result<u16, u16> {
         let source = bytes_path(self.source.strip_suffix(b"/").unwrap_or(&self.source));
         let target = bytes_path(&self.target);
         if self.moving && std::fs::rename(source, target).is_ok() {

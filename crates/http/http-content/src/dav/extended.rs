@@ -110,7 +110,7 @@ fn holds(locks: &Locks, r: &mut Request, list: &List, now: i64) -> bool {
 
 fn has_etag(r: &mut Request, path: &CanonicalPath, etag: &[u8]) -> bool {
     let Ok(file) = special::map(r, path, Vec::new()) else { return false };
-    special::look(r, &file).is_ok_and(|found| found.kind == cached::Kind::File && *found.etag == *etag)
+    special::look(r, &file).is_ok_and(|found| found.kind == cached::FileKind::File && *found.etag == *etag)
 }
 
 pub fn options(plan: &DavPlan, r: &mut Request) -> Flow {

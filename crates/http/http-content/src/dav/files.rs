@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 const DEPTH_MAX: usize = 256;
 
 #[derive(Debug, Default)]
-pub struct Work {
+pub struct DavWork {
     pub lines: Vec<(Level, String)>,
     /// With `.htaccess` files in use, names that begin with `.ht` are neither read nor written nor removed.
     pub ht_names_hidden: bool,
@@ -29,11 +29,11 @@ const LINES_MAX: usize = 100;
 /// Runs a job on the pool and logs its messages. Fails with the request's status.
 pub async fn run<T: Send + 'static>(
     r: &Request,
-    job: impl FnOnce(&mut Work) -> Result<T, u16> + Send + 'static,
+    job: impl FnOnce(&mut DavWork) -> Result<T, u16> + Send + 'static,
 ) -> Result<T, u16> {
     let ht_names_hidden = r.plan().ht_names_hidden;
     let all = move || {
-        let mut work = Work { ht_names_hidden, ..Work::default() };
+        let mut work = DavWork { ht_names_hidden, ..DavWork::default() };
         let result = job(&mut work);
         (result, work)
     };
@@ -70,7 +70,7 @@ pub struct Renaming {
     pub folders: Option<u32>,
 }
 
-impl Work {
+impl DavWork {
     fn line(&mut self, level: Level, text: String) {
         if self.lines.len() < LINES_MAX {
             self.lines.push((level, text));
@@ -307,7 +307,7 @@ impl Work {
     }
 }
 
-/// Returns an unused name in the directory of the path.
+/// In the directory of the path.
 fn beside(path: &Path) -> PathBuf {
     let mut name = OsString::from(path.as_os_str());
     let random: String = net::random::bytes16().iter().take(8).map(|b| format!("{b:02x}")).collect();

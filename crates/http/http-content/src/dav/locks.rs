@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Memory of a lock besides path and owner.
+/// Besides path and owner.
 const LOCK_BYTES: u64 = 256;
 
 pub type Token = [u8; 16];
@@ -154,7 +154,7 @@ impl Locks {
         true
     }
 
-    /// Removes the locks of a deleted path and its contents.
+    /// Includes its contents.
     pub fn forget(&self, path: &[u8]) {
         let path = plain(path);
         let inside = |other: &[u8]| other.strip_prefix(path).is_some_and(|r| r.is_empty() || r.starts_with(b"/"));

@@ -18,7 +18,7 @@ mod xml;
 
 use conf_schema::value::{Flag, Number, parse_sec};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use files::Work;
+use files::DavWork;
 use http_engine::engine::method_bit;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use http_types::{BodyLength, Known, Method};
@@ -204,14 +204,14 @@ struct DavPlan {
 }
 
 impl DavPlan {
-    /// Mode of directories: readers may enter.
+    /// Readers may enter.
     fn folder_access(&self) -> u32 {
         self.access | (self.access & 0o444) >> 2
     }
     fn allows(&self, method: Method) -> bool {
         self.methods & method_bit(method) != 0
     }
-    /// Removes the locks of a deleted tree.
+    /// Of a deleted tree.
     fn forget_locks(&self, path: &[u8]) {
         if let Some(locks) = &self.locks {
             locks.forget(path);
@@ -267,7 +267,7 @@ enum Depth {
     Infinity,
 }
 
-/// `Depth` field or default; `None`: invalid, logged.
+/// `Depth`, or the default; `None`: invalid, logged.
 fn depth(r: &Request, default: Depth) -> Option<Depth> {
     match r.header(Known::Depth) {
         None => Some(default),
@@ -290,7 +290,7 @@ fn set_location(r: &mut Request) {
 
 /// Runs file operations on the pool, then the rest here.
 fn later(
-    job: impl FnOnce(&mut Work) -> Result<u16, u16> + Send + 'static,
+    job: impl FnOnce(&mut DavWork) -> Result<u16, u16> + Send + 'static,
     done: impl FnOnce(&mut Request, u16) -> Flow + 'static,
 ) -> Flow {
     Flow::Later(Box::new(move |mut r| {

@@ -72,7 +72,7 @@ impl Listing {
         let dead = if self.dead { dead::read(path) } else { Vec::new() };
         Resource { uri, found, locks, media, dead, now }.write(&self.wanted, out);
     }
-    /// Writes further entries; `false` at the end.
+    /// `false` at the end.
     fn names(&mut self, r: &Request, out: &mut Vec<u8>) -> Result<bool, BodyError> {
         let Some(mut inside) = self.inside.take() else { return Ok(false) };
         for _ in 0..NAMES_A_PIECE {
@@ -173,7 +173,7 @@ impl Resource<'_> {
         out.extend_from_slice(b"</D:response>\n");
     }
 
-    /// Appends a property; `false` if the resource lacks it.
+    /// `false`: the resource lacks the property.
     fn property(&self, name: &str, out: &mut Vec<u8>) -> bool {
         let mut text = |value: &[u8]| {
             out.extend_from_slice(format!("<D:{name}>").as_bytes());
@@ -215,7 +215,7 @@ impl Resource<'_> {
     }
 }
 
-/// Response to PROPPATCH: status of each property.
+/// With the status of each property.
 pub fn patched(uri: &[u8], statuses: &[(&Name, &str)]) -> Vec<u8> {
     let mut out = HEAD.to_vec();
     out.extend_from_slice(b"<D:response>\n<D:href>");

@@ -46,7 +46,7 @@ async fn store(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     Ok(Flow::Content(Body::Empty))
 }
 
-fn place(work: &mut files::Work, spooled: Spooled, path: &[u8], how: Renaming) -> Result<u16, u16> {
+fn place(work: &mut files::DavWork, spooled: Spooled, path: &[u8], how: Renaming) -> Result<u16, u16> {
     let to = bytes_path(path);
     let status = match std::fs::metadata(to) {
         Ok(found) if found.is_dir() => {

@@ -1,6 +1,6 @@
 //! Unit tests of WebDAV's parts.
 
-use super::files::{Renaming, Work};
+use super::files::{DavWork, Renaming};
 use super::*;
 use conf_schema::table::synthetic;
 use std::os::unix::fs::PermissionsExt;
@@ -50,7 +50,7 @@ fn trees_are_removed_without_following_links() {
     std::fs::create_dir_all(folder.path("tree/a/b")).expect("folders");
     std::os::unix::fs::symlink(&folder.0, folder.path("tree/a/link")).expect("a link");
     folder.write("tree/a/b/file", "x");
-    let mut work = Work::default();
+    let mut work = DavWork::default();
     let tree = [text(&folder.path("tree")), b"/".to_vec()].concat();
     assert_eq!(work.kind_to_delete(&tree), Ok(true));
     assert_eq!(work.delete(&tree, true), Ok(()));
@@ -64,7 +64,7 @@ fn files_keep_their_permissions_and_times() {
     let folder = Folder::new();
     let from = folder.write("from", "text");
     std::fs::set_permissions(&from, std::fs::Permissions::from_mode(0o640)).expect("permissions");
-    let mut work = Work::default();
+    let mut work = DavWork::default();
     let how = Renaming { mode: Some(0o600), modified: Some(1_000_000_000), folders: None };
     assert_eq!(work.rename(&from, &folder.path("no/such"), how), Err(409));
     let to = folder.path("a/b/to");
@@ -85,7 +85,7 @@ fn a_file_is_not_copied_onto_itself() {
     let from = folder.write("from", "text");
     let link = folder.path("link");
     std::os::unix::fs::symlink(&from, &link).expect("a link");
-    let mut work = Work::default();
+    let mut work = DavWork::default();
     let found = std::fs::metadata(&from).expect("there");
     assert_eq!(work.copy_file(&from, &link, &found, 409), Err(403));
     assert_eq!(std::fs::read(&from).ok().as_deref(), Some(b"text".as_slice()));
@@ -105,7 +105,7 @@ fn properties_stay_with_files() {
     }
     assert_eq!(read(&from), [(name("a"), b"1".to_vec()), (name("b"), Vec::new())]);
     let found = std::fs::metadata(&from).expect("there");
-    assert_eq!(Work::default().copy_file(&from, &to, &found, 409), Ok(()));
+    assert_eq!(DavWork::default().copy_file(&from, &to, &found, 409), Ok(()));
     change(&from, vec![Change::Remove(name("b")), Change::Set(name("a"), b"2".to_vec())]).expect("changed");
     assert_eq!(read(&from), [(name("a"), b"2".to_vec())]);
     change(&from, vec![Change::Remove(name("a"))]).expect("removed");

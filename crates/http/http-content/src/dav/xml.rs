@@ -4,13 +4,12 @@ use super::dead::Change;
 use roxmltree::{Document, Node, ParsingOptions};
 
 pub const DAV: &str = "DAV:";
-/// Maximum number of elements and texts per body.
+/// Elements and texts per body.
 const NODES_MAX: u32 = 4096;
-/// Requested properties at most.
 const PROPERTIES_MAX: usize = 256;
 const OWNER_BYTES_MAX: usize = 2048;
 const VALUE_BYTES_MAX: usize = 16_384;
-/// Nested elements of an owner or value at most.
+/// Of an owner or value.
 const DEPTH_MAX: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

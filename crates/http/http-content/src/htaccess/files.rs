@@ -2,7 +2,7 @@
 //! it unchanged.
 
 use htaccess::settings::{self, File};
-use http_engine::files::{FileEntry, Kind};
+use http_engine::files::{FileEntry, FileKind};
 use http_engine::path::FilePath;
 use http_engine::{Request, special};
 use observe::{Level, os};
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-/// Maximum number of files cached per thread; the next one empties the cache.
+/// Per thread; the next file empties the cache.
 const FILES_MAX: usize = 4_096;
 
 pub enum FileAnswer {
@@ -33,7 +33,7 @@ thread_local! {
 pub fn read(r: &mut Request, folder: &FilePath) -> FileAnswer {
     let Ok(path) = folder.inside(b".htaccess") else { return FileAnswer::None };
     let found = match special::folder_file(r, &path) {
-        Ok(found) if found.kind == Kind::File => found,
+        Ok(found) if found.kind == FileKind::File => found,
         Ok(_) => return FileAnswer::None,
         Err(e) => match e.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR) => return FileAnswer::None,

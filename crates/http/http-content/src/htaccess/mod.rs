@@ -226,7 +226,7 @@ fn index(r: &mut Request, settings: &Settings) -> Flow {
             Err(status) => return Flow::Status(status),
         };
         let Ok(file) = special::map(r, &path, Vec::new()) else { continue };
-        if special::look(r, &file).is_ok_and(|found| found.kind != http_engine::files::Kind::Folder) {
+        if special::look(r, &file).is_ok_and(|found| found.kind != http_engine::files::FileKind::Folder) {
             return Flow::Redirect { path, args: r.target.args.clone(), internal: false };
         }
     }

@@ -3,7 +3,7 @@
 use super::walk::Walk;
 use htaccess::rewrite::{Asks, PathKind};
 use htaccess::settings::EnvRule;
-use http_engine::files::Kind as FileKind;
+use http_engine::files::FileKind;
 use http_engine::path::FilePath;
 use http_engine::{Request, special};
 use net::Address;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Key of a rule's type (`[T=]`) among the variables; no file can set it.
 pub const MEDIA: &str = "\0type";
-/// Maximum number of variables per request.
+/// Per request.
 const ENV_MAX: usize = 1_000;
 
 type Env = Vec<(String, Option<Vec<u8>>)>;

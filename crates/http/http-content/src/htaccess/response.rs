@@ -21,7 +21,6 @@ fn extension(name: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(name.get(dot + 1..)?).to_ascii_lowercase())
 }
 
-/// Applies everything to the head of a response.
 pub fn fields(r: &mut Request) {
     let Some(state) = r.ext::<HtaccessState>() else { return };
     let (settings, env, modified) = (state.settings.clone(), state.env.clone(), state.modified);

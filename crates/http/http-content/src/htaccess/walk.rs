@@ -1,11 +1,11 @@
 //! Path from the root to the requested file (Apache: `ap_directory_walk`).
 
-use http_engine::files::Kind;
+use http_engine::files::FileKind;
 use http_engine::path::FilePath;
 use http_engine::values::Alias;
 use http_engine::{Request, special};
 
-/// Maximum number of directories on a path.
+/// On a path.
 const FOLDERS_MAX: usize = 128;
 
 pub struct Walk {
@@ -35,7 +35,7 @@ impl Walk {
         let Some(root) = mapped.before(rest.len()) else { return Ok(None) };
         let uri = r.target.path.get(..named).unwrap_or_default();
         let root_uri = uri.strip_suffix(b"/").unwrap_or(uri).to_vec();
-        if !special::look(r, &root).is_ok_and(|found| found.kind == Kind::Folder) {
+        if !special::look(r, &root).is_ok_and(|found| found.kind == FileKind::Folder) {
             return Ok(None);
         }
         let mut walk = Walk {
@@ -51,7 +51,7 @@ impl Walk {
         while let Some(name) = names.next() {
             let Ok(next) = walk.filename.inside(name) else { return Ok(None) };
             match special::folder_file(r, &next) {
-                Ok(found) if found.kind == Kind::Folder => {
+                Ok(found) if found.kind == FileKind::Folder => {
                     if walk.folders.len() >= FOLDERS_MAX {
                         return Err(format!("a path leads through more than {FOLDERS_MAX} folders"));
                     }

@@ -8,8 +8,7 @@ pub struct Pixels {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
-    /// Maximum width and height.
+pub struct ResizeOptions {
     pub bounds: Option<(u64, u64)>,
     /// Fills the bounds and crops the excess.
     pub crop: bool,
@@ -20,7 +19,7 @@ pub struct Wish {
     pub force: bool,
 }
 
-impl Wish {
+impl ResizeOptions {
     /// Tells whether an image of this size needs no change.
     pub fn is_met(&self, width: usize, height: usize) -> bool {
         let fits = |(most_wide, most_high): (u64, u64)| width as u64 <= most_wide && height as u64 <= most_high;
@@ -53,7 +52,7 @@ impl Wish {
         }
         (wide as usize, high as usize)
     }
-    /// Applies nginx's order: resize, rotate, crop, sharpen.
+    /// Nginx's order: resize, rotate, crop, sharpen.
     pub fn apply(&self, mut pixels: Pixels) -> Pixels {
         let (width, height) = self.size(pixels.width, pixels.height);
         if (width, height) != (pixels.width, pixels.height) {
@@ -144,7 +143,7 @@ impl Smaller {
         }
         self.sums.fill([0.0; 4]);
     }
-    /// Returns the processed rows; missing rows are empty.
+    /// Missing rows are empty.
     pub fn done(mut self) -> Pixels {
         self.made.bytes.resize(self.made.width * self.made.height * 4, 0);
         self.made

@@ -1,6 +1,6 @@
 //! Body of the image fuzz target.
 
-use super::change::Wish;
+use super::change::ResizeOptions;
 use super::head::{self, ImageFormat};
 use super::picture::{Output, change, pixels};
 
@@ -15,7 +15,8 @@ pub fn image(data: &[u8]) {
         return;
     }
     let output = Output { kind, jpeg_quality: 50, webp_quality: 50, interlace: true, transparency: true };
-    let wish = Wish { bounds: Some((3, 5)), crop: data.len().is_multiple_of(2), angle: 90, sharpen: 50, force: true };
+    let wish =
+        ResizeOptions { bounds: Some((3, 5)), crop: data.len().is_multiple_of(2), angle: 90, sharpen: 50, force: true };
     if let Ok(Some(made)) = change(data, &wish, &output) {
         assert_eq!(ImageFormat::of(&made), Some(kind));
         assert!(pixels(kind, &made).is_ok());

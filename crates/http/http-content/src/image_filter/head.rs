@@ -1,6 +1,6 @@
 //! Detects the format and dimensions of an image by its first bytes.
 
-/// Bytes needed to detect a format.
+/// Needed to detect a format.
 pub const BYTES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

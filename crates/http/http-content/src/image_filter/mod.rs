@@ -10,7 +10,7 @@ mod picture;
 mod tests;
 
 use bytes::{Bytes, BytesMut};
-use change::Wish;
+use change::ResizeOptions;
 use conf_schema::value::{Flag, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use head::{ImageFormat, Measure};
@@ -298,14 +298,14 @@ impl Pictures {
     }
 
     /// Returns the requested changes; `None` if the image is small enough.
-    fn wish(&self, r: &mut Request, measure: Option<Measure>) -> Result<Option<Wish>, Failed> {
+    fn wish(&self, r: &mut Request, measure: Option<Measure>) -> Result<Option<ResizeOptions>, Failed> {
         let angle = self.asked.angle.as_ref().map_or(0, |angle| angle.get(r));
         let sharpen = self.conf.image_filter_sharpen.0.get(r);
         if self.asked.mode == Mode::Rotate {
             if !matches!(angle, 90 | 180 | 270) {
                 return Err(Failed::NoPicture);
             }
-            return Ok(Some(Wish { bounds: None, crop: false, angle, sharpen, force: true }));
+            return Ok(Some(ResizeOptions { bounds: None, crop: false, angle, sharpen, force: true }));
         }
         let (width, height) = match &self.asked.bounds {
             Some((width, height)) => (width.get(r), height.get(r)),
@@ -323,7 +323,7 @@ impl Pictures {
             return Ok(None);
         }
         let (crop, force) = (self.asked.mode == Mode::Crop, measure.is_some_and(|measure| measure.heavy));
-        Ok(Some(Wish { bounds: Some((width, height)), crop, angle, sharpen, force }))
+        Ok(Some(ResizeOptions { bounds: Some((width, height)), crop, angle, sharpen, force }))
     }
 }
 
@@ -400,7 +400,7 @@ const MEGABYTES_MAX: usize = 512;
 static MEMORY: Semaphore = Semaphore::const_new(MEGABYTES_MAX);
 
 /// Processes an image on the pool. `None`: unchanged.
-async fn work(r: &Request, bytes: Bytes, wish: Wish, output: Output) -> Result<Option<Vec<u8>>, String> {
+async fn work(r: &Request, bytes: Bytes, wish: ResizeOptions, output: Output) -> Result<Option<Vec<u8>>, String> {
     let pixels = picture::pixels(output.kind, &bytes)?;
     let megabytes = ((pixels * 12) >> 20).clamp(1, MEGABYTES_MAX as u64) as u32;
     let permit = MEMORY.acquire_many(megabytes).await.map_err(|_| "no memory".to_string())?;

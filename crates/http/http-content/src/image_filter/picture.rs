@@ -1,6 +1,6 @@
 //! Decodes and encodes images within bounds of memory and `PIXELS_MAX`.
 
-use super::change::{Pixels, Smaller, Wish};
+use super::change::{Pixels, ResizeOptions, Smaller};
 use super::head::ImageFormat;
 use gif::{ColorOutput, DecodeOptions, Frame, MemoryLimit};
 use image_webp::{WebPDecoder, WebPEncoder};
@@ -15,7 +15,6 @@ use zune_jpeg::JpegDecoder;
 
 /// Maximum number of pixels of an image: 160 MB as RGBA.
 pub const PIXELS_MAX: u64 = 40_000_000;
-/// Longest side in pixels.
 const SIDE_MAX: u32 = 65_535;
 const DECODER_BYTES_MAX: usize = 256 << 20;
 /// Speed of the palette search (1: best palette, 30: fastest).
@@ -27,7 +26,6 @@ pub struct Output {
     pub jpeg_quality: u64,
     pub webp_quality: u64,
     pub interlace: bool,
-    /// Preserves transparency of images with a palette.
     pub transparency: bool,
 }
 
@@ -41,7 +39,7 @@ fn failed(kind: ImageFormat) -> impl Fn(&dyn Display) -> String {
     move |e| format!("reading {} failed: {e}", kind.name())
 }
 
-/// Counts an image's pixels as its decoder will. Fails on a broken head, or beyond [`PIXELS_MAX`].
+/// As the decoder will. Fails on a broken head, or beyond [`PIXELS_MAX`].
 pub fn pixels(kind: ImageFormat, bytes: &[u8]) -> Result<u64, String> {
     size(kind, bytes).map(|(width, height)| width as u64 * height as u64)
 }
@@ -73,7 +71,7 @@ fn size(kind: ImageFormat, bytes: &[u8]) -> Result<(usize, usize), String> {
 }
 
 /// Decodes, changes and encodes an image. `None`: unchanged. Fails with a log message.
-pub fn change(bytes: &[u8], wish: &Wish, output: &Output) -> Result<Option<Vec<u8>>, String> {
+pub fn change(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Option<Vec<u8>>, String> {
     let (width, height) = size(output.kind, bytes)?;
     if wish.is_met(width, height) {
         return Ok(None);
@@ -85,12 +83,12 @@ pub fn change(bytes: &[u8], wish: &Wish, output: &Output) -> Result<Option<Vec<u
         picture.pixels.bytes.as_chunks_mut::<4>().0.iter_mut().filter(|_| opaque).for_each(|pixel| pixel[3] = 255);
         picture.alpha &= output.transparency;
     }
-    let wish = Wish { sharpen: if picture.palette { 0 } else { wish.sharpen }, ..*wish };
+    let wish = ResizeOptions { sharpen: if picture.palette { 0 } else { wish.sharpen }, ..*wish };
     picture.pixels = wish.apply(picture.pixels);
     write(picture, output).map(Some)
 }
 
-fn read(bytes: &[u8], wish: &Wish, output: &Output) -> Result<Picture, String> {
+fn read(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Picture, String> {
     let failed = failed(output.kind);
     match output.kind {
         ImageFormat::Jpeg => {
@@ -120,7 +118,7 @@ fn read(bytes: &[u8], wish: &Wish, output: &Output) -> Result<Picture, String> {
 }
 
 /// Decodes a PNG; reduces it row by row, unless interlaced.
-fn png(bytes: &[u8], wish: &Wish, output: &Output) -> Result<Picture, String> {
+fn png(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Picture, String> {
     let cut = || "it is cut short".to_string();
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), png::Limits { bytes: DECODER_BYTES_MAX });
     decoder.set_transformations(png::Transformations::normalize_to_color8() | png::Transformations::ALPHA);

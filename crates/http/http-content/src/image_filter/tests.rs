@@ -1,14 +1,14 @@
 //! Tests with generated images.
 
-use super::change::{Pixels, Wish};
+use super::change::{Pixels, ResizeOptions};
 use super::head::{self, ImageFormat, Measure};
 use super::picture::{Output, change};
 use super::*;
 
 const KINDS: [ImageFormat; 4] = [ImageFormat::Jpeg, ImageFormat::Gif, ImageFormat::Png, ImageFormat::Webp];
 
-fn wish() -> Wish {
-    Wish { bounds: None, crop: false, angle: 0, sharpen: 0, force: true }
+fn wish() -> ResizeOptions {
+    ResizeOptions { bounds: None, crop: false, angle: 0, sharpen: 0, force: true }
 }
 
 fn output(kind: ImageFormat) -> Output {
@@ -93,14 +93,15 @@ fn every_kind_is_measured_and_made_smaller() {
             ((10, 30), true, (10, 30)),
         ] {
             for force in [true, false] {
-                let wish = Wish { bounds: Some(bounds), crop, force, ..wish() };
+                let wish = ResizeOptions { bounds: Some(bounds), crop, force, ..wish() };
                 let made = change(&bytes, &wish, &output(kind)).expect("a picture").expect("made");
                 assert_eq!((ImageFormat::of(&made), size(kind, &made)), (Some(kind), want), "{kind:?} {bounds:?}");
             }
         }
-        let turned = change(&bytes, &Wish { angle: 90, ..wish() }, &output(kind)).expect("a picture").expect("made");
+        let turned =
+            change(&bytes, &ResizeOptions { angle: 90, ..wish() }, &output(kind)).expect("a picture").expect("made");
         assert_eq!(size(kind, &turned), (30, 40));
-        let met = Wish { bounds: Some((40, 30)), force: false, ..wish() };
+        let met = ResizeOptions { bounds: Some((40, 30)), force: false, ..wish() };
         assert_eq!(change(&bytes, &met, &output(kind)), Ok(None));
     }
 }
@@ -108,16 +109,17 @@ fn every_kind_is_measured_and_made_smaller() {
 #[test]
 fn colours_stay_where_they_should() {
     let bytes = picture(ImageFormat::Png, 40, 40);
-    let made =
-        |wish: Wish| decoded(&change(&bytes, &wish, &output(ImageFormat::Png)).expect("a picture").expect("made"));
+    let made = |wish: ResizeOptions| {
+        decoded(&change(&bytes, &wish, &output(ImageFormat::Png)).expect("a picture").expect("made"))
+    };
     let corner = |(pixels, width): &(Vec<u8>, usize)| (pixels[..3].to_vec(), pixels[(width - 1) * 4..][..3].to_vec());
     let (red, green, blue, white) = (vec![255, 0, 0], vec![0, 255, 0], vec![0, 0, 255], vec![255, 255, 255]);
-    let small = Wish { bounds: Some((10, 10)), ..wish() };
+    let small = ResizeOptions { bounds: Some((10, 10)), ..wish() };
     assert_eq!(corner(&made(small)), (red.clone(), green.clone()));
-    assert_eq!(corner(&made(Wish { angle: 90, ..small })), (green.clone(), white.clone()));
-    assert_eq!(corner(&made(Wish { angle: 180, ..small })), (white, blue.clone()));
-    assert_eq!(corner(&made(Wish { angle: 270, ..small })), (blue, red.clone()));
-    assert_eq!(corner(&made(Wish { sharpen: 100, ..small })), (red, green));
+    assert_eq!(corner(&made(ResizeOptions { angle: 90, ..small })), (green.clone(), white.clone()));
+    assert_eq!(corner(&made(ResizeOptions { angle: 180, ..small })), (white, blue.clone()));
+    assert_eq!(corner(&made(ResizeOptions { angle: 270, ..small })), (blue, red.clone()));
+    assert_eq!(corner(&made(ResizeOptions { sharpen: 100, ..small })), (red, green));
 }
 
 #[test]
@@ -129,7 +131,7 @@ fn what_is_transparent_stays_so_unless_told() {
     encoder.write_frame(&frame).expect("memory");
     drop(encoder);
     for (transparency, interlace) in [(true, false), (false, true)] {
-        let wish = Wish { bounds: Some((4, 4)), ..wish() };
+        let wish = ResizeOptions { bounds: Some((4, 4)), ..wish() };
         let output = Output { transparency, interlace, ..output(ImageFormat::Gif) };
         let made = change(&bytes, &wish, &output).expect("a picture").expect("made");
         let mut decoder = gif::DecodeOptions::new().read_info(made.as_slice()).expect("a picture");
@@ -147,7 +149,7 @@ fn jpeg_says_its_quality() {
     let bytes = picture(ImageFormat::Jpeg, 16, 16);
     for interlace in [false, true] {
         let output = Output { jpeg_quality: 40, interlace, ..output(ImageFormat::Jpeg) };
-        let made = change(&bytes, &Wish { angle: 180, ..wish() }, &output).expect("a picture").expect("made");
+        let made = change(&bytes, &ResizeOptions { angle: 180, ..wish() }, &output).expect("a picture").expect("made");
         assert!(memchr::memmem::find(&made, b"quality = 40\n").is_some());
         assert_eq!(size(ImageFormat::Jpeg, &made), (16, 16));
         assert!(change(&made, &wish(), &output).is_ok(), "it can be read again");

@@ -1,7 +1,7 @@
 //! index (nginx: `ngx_http_index_module`): looks URIs with a final slash up as files of that directory.
 
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::files::Kind;
+use http_engine::files::FileKind;
 use http_engine::path::FilePath;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
 use http_types::Method;
@@ -90,7 +90,7 @@ impl Handler for Look {
                 return Flow::Status(400);
             };
             match special::look(r, &file) {
-                Ok(found) if found.kind == Kind::Folder => {}
+                Ok(found) if found.kind == FileKind::Folder => {}
                 Ok(_) => return special::go_to(r, [&r.target.path, name.as_slice()].concat(), r.target.args.clone()),
                 Err(e) => match e.raw_os_error() {
                     Some(libc::EACCES) => {
@@ -120,7 +120,7 @@ impl Handler for Look {
 /// Answers for an `alias` without a final slash that names no directory (nginx: `ngx_http_index_test_dir`).
 fn unlisted(r: &mut Request, folder: &FilePath) -> Option<Flow> {
     match special::look(r, folder) {
-        Ok(found) if found.kind == Kind::Folder => None,
+        Ok(found) if found.kind == FileKind::Folder => None,
         Ok(_) => {
             let shown = String::from_utf8_lossy(folder);
             r.log(
@@ -139,7 +139,7 @@ fn missing_folder(r: &mut Request, folder: &FilePath, file: &[u8]) -> Option<Flo
     let bare = folder.without_slash();
     let path = if bare.is_empty() { folder } else { &bare };
     match special::look(r, path) {
-        Ok(found) if found.kind == Kind::Folder => None,
+        Ok(found) if found.kind == FileKind::Folder => None,
         Ok(_) => {
             let shown = String::from_utf8_lossy(path);
             r.log(Level::Error, format_args!("\"{shown}\" is not a directory"));

@@ -3,7 +3,7 @@
 /// Bytes of the smallest box head: 32-bit length and name.
 pub const HEAD_BYTES: u64 = 8;
 
-/// Fault of a file, for the log.
+/// For the log.
 pub type Wrong = String;
 
 pub fn be32(bytes: &[u8], at: usize) -> Option<u32> {
@@ -14,7 +14,7 @@ pub fn be64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-/// Overwrites bytes; no effect out of bounds.
+/// No effect out of bounds.
 pub fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     if let Some(place) = at.checked_add(value.len()).and_then(|end| bytes.get_mut(at..end)) {
         place.copy_from_slice(value);

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 const TYPE_BYTES_MAX: u64 = 1024;
-/// Maximum number of boxes of a file.
+/// Per file.
 const BOXES_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl Film {
     }
 }
 
-/// Cuts a film. Fails with the file's fault.
+/// Fails with the file's fault.
 pub fn rebuild(film: &Film, cut: &Cut) -> Result<Rebuilt, Wrong> {
     let name = film.name.as_str();
     let (mut kind, mut movie, mut data_end) = (None, None, None);
@@ -117,7 +117,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Reads `mvhd` and `mdhd`, and `tkhd`, which has no scale.
+    /// `tkhd` has no scale.
     fn read(data: &[u8], name: &[u8; 4], file: &str) -> Result<Clock, Wrong> {
         let small = || format!("\"{file}\" mp4 {} atom too small", name.escape_ascii());
         let wide = *data.first().ok_or_else(small)? != 0;
@@ -144,7 +144,6 @@ impl Clock {
     }
 }
 
-/// Converts milliseconds to a time scale.
 fn units(milliseconds: u64, scale: u32) -> u64 {
     (u128::from(milliseconds) * u128::from(scale) / 1000).min(u128::from(u64::MAX)) as u64
 }

@@ -2,10 +2,10 @@
 
 use super::boxes::{Wrong, be32, be64, write};
 
-/// Run-length encoded values: (count, value).
+/// Count and value.
 pub type Runs = Vec<(u32, u32)>;
 
-/// A run table with its box's version and flags.
+/// With its box's version and flags.
 #[derive(Clone, Debug, Default)]
 pub struct RunTable {
     pub flags: [u8; 4],

@@ -67,7 +67,7 @@ impl Handler for Choose {
     }
 }
 
-/// Regular files of a directory, except hidden ones.
+/// Except hidden ones.
 fn files(path: &[u8]) -> std::io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for item in std::fs::read_dir(bytes_path(if path.is_empty() { b"/" } else { path }))? {

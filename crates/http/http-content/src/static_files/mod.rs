@@ -2,7 +2,7 @@
 
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::file_io::{self, Aio};
-use http_engine::files::{self, Kind};
+use http_engine::files::{self, FileKind};
 use http_engine::path::FilePath;
 use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Request, Str, special};
 use http_types::Method;
@@ -85,9 +85,9 @@ fn answer(r: &mut Request, path: &FilePath) -> Flow {
         Err(e) => return opening::failed(r, path, &e),
     };
     match found.kind {
-        Kind::File => {}
-        Kind::Folder => return to_folder(r),
-        Kind::Other => {
+        FileKind::File => {}
+        FileKind::Folder => return to_folder(r),
+        FileKind::Other => {
             let shown = String::from_utf8_lossy(path);
             r.log(Level::Crit, format_args!("\"{shown}\" is not a regular file"));
             return Flow::Status(404);

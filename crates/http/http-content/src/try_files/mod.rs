@@ -2,7 +2,7 @@
 
 use conf_schema::value::Own;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::files::Kind;
+use http_engine::files::FileKind;
 use http_engine::path::{CanonicalPath, FilePath};
 use http_engine::values::Alias;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
@@ -101,7 +101,7 @@ impl Handler for Candidates {
             });
             let Ok(path) = made else { continue };
             let Ok(found) = special::look(r, &path) else { continue };
-            if (found.kind == Kind::Folder) != *folder {
+            if (found.kind == FileKind::Folder) != *folder {
                 continue;
             }
             let uri = match root.alias {

@@ -5,35 +5,33 @@ use serde_json::{Map, Value, json};
 /// Where clients read about errors.
 const HREF: &str = "https://nginx.org/en/docs/http/ngx_http_api_module.html";
 
-/// An answer: status, and JSON but for 204.
+/// No body with 204.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ApiResponse {
     pub status: u16,
     pub body: Option<String>,
     /// Version of the list of servers, for `If-Match`.
     pub etag: Option<String>,
 }
 
-impl Answer {
-    pub fn json(value: &Value) -> Answer {
-        Answer::of(200, value)
+impl ApiResponse {
+    pub fn json(value: &Value) -> ApiResponse {
+        ApiResponse::of(200, value)
     }
-    pub fn of(status: u16, value: &Value) -> Answer {
-        Answer { status, body: Some(value.to_string()), etag: None }
+    pub fn of(status: u16, value: &Value) -> ApiResponse {
+        ApiResponse { status, body: Some(value.to_string()), etag: None }
     }
     /// 204: a change without a result.
-    pub fn done() -> Answer {
-        Answer { status: 204, body: None, etag: None }
+    pub fn done() -> ApiResponse {
+        ApiResponse { status: 204, body: None, etag: None }
     }
-    /// 201 without a result.
-    pub fn created() -> Answer {
-        Answer { status: 201, body: None, etag: None }
+    pub fn created() -> ApiResponse {
+        ApiResponse { status: 201, body: None, etag: None }
     }
 }
 
-/// An error of the API.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct ApiError {
     pub status: u16,
     /// nginx's word for the error, which clients compare.
     pub code: &'static str,
@@ -42,24 +40,24 @@ pub struct Refused {
     pub more: Option<Value>,
 }
 
-impl Refused {
-    pub fn new(status: u16, code: &'static str, text: impl Into<String>) -> Refused {
-        Refused { status, code, text: text.into(), more: None }
+impl ApiError {
+    pub fn new(status: u16, code: &'static str, text: impl Into<String>) -> ApiError {
+        ApiError { status, code, text: text.into(), more: None }
     }
-    pub fn foreign() -> Refused {
-        Refused::new(403, "ForeignOrigin", "a page of another site may not change anything")
+    pub fn foreign() -> ApiError {
+        ApiError::new(403, "ForeignOrigin", "a page of another site may not change anything")
     }
-    pub fn internal(text: impl Into<String>) -> Refused {
-        Refused::new(500, "InternalError", text)
+    pub fn internal(text: impl Into<String>) -> ApiError {
+        ApiError::new(500, "InternalError", text)
     }
-    pub fn no_path() -> Refused {
-        Refused::new(404, "PathNotFound", "path not found")
+    pub fn no_path() -> ApiError {
+        ApiError::new(404, "PathNotFound", "path not found")
     }
-    pub fn method() -> Refused {
-        Refused::new(405, "MethodDisabled", "method disabled")
+    pub fn method() -> ApiError {
+        ApiError::new(405, "MethodDisabled", "method disabled")
     }
-    /// Returns the error as JSON, whose form depends on the version.
-    pub fn answer(&self, version: u32, request_id: &str) -> Answer {
+    /// The form depends on the version.
+    pub fn answer(&self, version: u32, request_id: &str) -> ApiResponse {
         let mut body = json!({
             "error": { "status": self.status, "text": self.text, "code": self.code },
             "request_id": request_id,
@@ -72,18 +70,18 @@ impl Refused {
             body.insert("path".into(), json!(""));
             body.insert("method".into(), json!(""));
         }
-        Answer::of(self.status, &body)
+        ApiResponse::of(self.status, &body)
     }
 }
 
-/// Leaves the fields of an object that `fields` names.
+/// Keeps the fields that `fields` names.
 pub fn only(value: Value, fields: Option<&str>) -> Value {
     let (Value::Object(all), Some(fields)) = (value, fields) else { return Value::Null };
     let wanted: Vec<&str> = fields.split(',').map(str::trim).collect();
     Value::Object(all.into_iter().filter(|(name, _)| wanted.contains(&name.as_str())).collect())
 }
 
-/// Returns an object with the fields that `fields` names, or all.
+/// Keeps the fields that `fields` names, or all.
 pub fn selected(value: Value, fields: Option<&str>) -> Value {
     match fields {
         None => value,
@@ -106,7 +104,7 @@ mod tests {
 
     #[test]
     fn errors_are_objects() {
-        let refused = Refused::no_path();
+        let refused = ApiError::no_path();
         let text = refused.answer(9, "abc").body.expect("a body");
         assert!(text.contains("\"code\":\"PathNotFound\"") && text.contains("\"request_id\":\"abc\""), "{text}");
         assert!(!text.contains("\"method\""), "{text}");

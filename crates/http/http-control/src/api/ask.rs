@@ -1,6 +1,6 @@
 //! A request of the API, apart from its connection.
 
-use super::answer::{Answer, Refused, selected};
+use super::answer::{ApiError, ApiResponse, selected};
 use crate::shared::status_tree::Side;
 use bytes::Bytes;
 use serde_json::Value;
@@ -17,7 +17,6 @@ pub enum Verb {
     Other,
 }
 
-/// A request, apart from its connection.
 pub struct Ask {
     /// Path below the location.
     pub path: String,
@@ -43,15 +42,11 @@ impl Ask {
     pub fn area(&self, side: Side) -> &AreaInventory {
         side.of(&self.inventory)
     }
-    /// Parses the body.
-    ///
-    /// # Errors
-    /// `JsonError`
-    pub fn json(&self) -> Result<Value, Refused> {
-        serde_json::from_slice(&self.body).map_err(|e| Refused::new(415, "JsonError", format!("json error: {e}")))
+    /// Fails with `JsonError`.
+    pub fn json(&self) -> Result<Value, ApiError> {
+        serde_json::from_slice(&self.body).map_err(|e| ApiError::new(415, "JsonError", format!("json error: {e}")))
     }
-    /// Answers with an object.
-    pub fn object(&self, value: Value) -> Result<Answer, Refused> {
-        Ok(Answer::json(&selected(value, self.fields.as_deref())))
+    pub fn object(&self, value: Value) -> Result<ApiResponse, ApiError> {
+        Ok(ApiResponse::json(&selected(value, self.fields.as_deref())))
     }
 }

@@ -7,16 +7,14 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use tls::x509::{Certificate, name};
 
-/// Seconds of a day.
 pub const DAY: i64 = 86_400;
 
-/// Writes a place in the configuration as `file:line`.
+/// As `file:line`.
 pub fn place_of(at: At, files: &[PathBuf]) -> String {
     let file = files.get(at.span.file.0 as usize).filter(|_| at.line > 0);
     file.map(|file| format!("{}:{}", file.display(), at.line)).unwrap_or_default()
 }
 
-/// A certificate with the places of its servers.
 pub struct Shown {
     pub names: Vec<String>,
     pub leaf: Option<Certificate>,
@@ -55,7 +53,7 @@ pub fn all(plan: &HttpPlan, files: &[PathBuf]) -> Vec<Shown> {
 }
 
 impl Shown {
-    /// Returns the certificate as `tidegate certificates --json` has it; `now` in seconds since 1970.
+    /// As `tidegate certificates --json`; `now` in seconds since 1970.
     pub fn json(&self, now: i64) -> Value {
         let leaf = self.leaf.as_ref();
         let acme = self.acme.as_ref().map(|acme| {

@@ -15,7 +15,6 @@ pub enum What {
     Main(Vec<u8>, Terms),
     /// All files: texts by names, relative to the folder of the main file.
     Files(BTreeMap<String, Vec<u8>>, Terms),
-    /// A kept configuration again.
     Rollback(u64, Terms),
     List,
     /// The files of a kept configuration.
@@ -24,7 +23,6 @@ pub enum What {
     Level(Option<u8>),
 }
 
-/// Conditions of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     pub dry_run: bool,
@@ -32,7 +30,6 @@ pub struct Terms {
     pub if_match: Option<Vec<u64>>,
 }
 
-/// A refused request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
     pub status: u16,
@@ -63,20 +60,17 @@ impl Refusal {
     pub fn internal(text: impl Into<String>) -> Refusal {
         Refusal::new(500, "InternalError", text)
     }
-    /// Returns the constant of a code.
     pub fn code(text: &str) -> &'static str {
         CODES.iter().copied().find(|code| *code == text).unwrap_or("InternalError")
     }
 }
 
-/// The answer of the master.
 pub struct Reply {
     pub result: Result<Value, Refusal>,
     /// Compares a rehearsed configuration with the active one. Slow for large ones.
     pub diff: Option<Box<dyn FnOnce() -> Value + Send>>,
 }
 
-/// The configuration that serves.
 pub trait Configuration: Send + Sync {
     /// Generation, origin and files. Times are in milliseconds since 1970.
     fn facts(&self) -> Value;
@@ -89,7 +83,6 @@ pub trait Configuration: Send + Sync {
     /// # Errors
     /// A text has no form in JSON.
     fn files(&self) -> Result<Value, Refusal>;
-    /// Error logs with their levels.
     fn logs(&self) -> Value;
     /// Asks the master.
     ///

@@ -25,7 +25,7 @@ pub use configuration::{
 };
 pub use dashboard::{DashboardFeature, EXPLAIN_PATIENCE, Explainer, explain_with, has_dashboard};
 
-use answer::{Answer, Refused};
+use answer::{ApiError, ApiResponse};
 use ask::{Ask, Verb};
 use bytes::Bytes;
 use conf_schema::table::synthetic;
@@ -60,7 +60,6 @@ directives! {
     }
 }
 
-/// Access to the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConfigAccess {
     Off,
@@ -204,20 +203,18 @@ fn is_local(address: &Address) -> bool {
     }
 }
 
-/// Tells whether the location checks addresses or credentials.
+/// By address or credentials.
 fn is_restricted(block: &BlockPlan<'_>) -> bool {
     let checks = [HandlerOrder::Access, HandlerOrder::AuthBasic, HandlerOrder::AuthJwt, HandlerOrder::AuthRequest];
     block.location.drafts.iter().any(|(order, _)| checks.contains(order))
 }
 
-/// Tells whether the location checks credentials.
 fn has_credentials(block: &BlockPlan<'_>) -> bool {
     let checks = [HandlerOrder::AuthBasic, HandlerOrder::AuthJwt, HandlerOrder::AuthRequest];
     block.location.drafts.iter().any(|(order, _)| checks.contains(order))
 }
 
 struct Api {
-    /// Length of the location's prefix.
     prefix: usize,
     writes: bool,
     own: OwnAccess,
@@ -313,16 +310,16 @@ async fn answer(r: &mut Request, mut ask: Ask, own: Option<OwnAccess>, id: &str)
                     match on_thread(move || run::run(&ask)).await {
                         Ok(done) => done,
                         Err(503) => {
-                            Err(Refused::new(503, "TooManyRequests", "too many requests of the API are waiting"))
+                            Err(ApiError::new(503, "TooManyRequests", "too many requests of the API are waiting"))
                         }
-                        Err(_) => Err(Refused::internal("the request failed")),
+                        Err(_) => Err(ApiError::internal("the request failed")),
                     }
                 }
                 Err(status) => Err(own::body_error(status, "client_body_buffer_size")),
             }
         }
     };
-    if let Err(Refused { status: status @ (499 | 444), .. }) = &done {
+    if let Err(ApiError { status: status @ (499 | 444), .. }) = &done {
         return Flow::Status(*status);
     }
     if let Err(refused) = &done
@@ -332,7 +329,7 @@ async fn answer(r: &mut Request, mut ask: Ask, own: Option<OwnAccess>, id: &str)
     }
     // The change was made or refused by its own condition, which is no longer that of the response.
     r.reply.ignore_conditions |= changes;
-    let Answer { status, body, etag } = done.unwrap_or_else(|refused| refused.answer(version, id));
+    let ApiResponse { status, body, etag } = done.unwrap_or_else(|refused| refused.answer(version, id));
     r.out.status = status;
     r.out.add("Cache-Control", b"no-store".to_vec());
     if let Some(etag) = etag {

@@ -72,7 +72,6 @@ fn is_own_of(site: Option<&[u8]>, origin: Option<&[u8]>, host: Option<&[u8]>) ->
     }
 }
 
-/// Key of this process.
 fn key() -> &'static hmac::Key {
     static KEY: OnceLock<hmac::Key> = OnceLock::new();
     KEY.get_or_init(|| {
@@ -97,7 +96,7 @@ pub fn token(location: &[u8]) -> String {
     nonce.iter().chain(tag.as_ref()).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares a token in constant time.
+/// Takes constant time.
 pub fn is_token(location: &[u8], text: &str) -> bool {
     let digits = text.as_bytes().chunks(2).map(|pair| {
         let text = std::str::from_utf8(pair).ok().filter(|text| text.bytes().all(|c| c.is_ascii_hexdigit()))?;

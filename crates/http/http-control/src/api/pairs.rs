@@ -1,26 +1,26 @@
 //! Key-value zones: `/http/keyvals/`, `/stream/keyvals/`.
 
-use super::answer::{Answer, Refused, collection};
+use super::answer::{ApiError, ApiResponse, collection};
 use super::ask::{Ask, Verb};
 use crate::shared::status_tree::Side;
 use keyval::Refusal;
 use serde_json::{Map, Value, json};
 use session_engine::keyval::{Addition, Failure, Keyval};
 
-fn wrong(text: impl Into<String>) -> Refused {
-    Refused::new(400, "KeyvalFormatError", text)
+fn wrong(text: impl Into<String>) -> ApiError {
+    ApiError::new(400, "KeyvalFormatError", text)
 }
 
-fn refused(failure: Failure) -> Refused {
+fn refused(failure: Failure) -> ApiError {
     match failure {
         Failure::NoTimeout => wrong("keyval timeout is not enabled"),
-        Failure::Refused(Refusal::Exists) => Refused::new(409, "KeyvalKeyExists", "key already exists"),
-        Failure::Refused(Refusal::Missing) => Refused::new(404, "KeyvalKeyNotFound", "keyval key not found"),
+        Failure::Refused(Refusal::Exists) => ApiError::new(409, "KeyvalKeyExists", "key already exists"),
+        Failure::Refused(Refusal::Missing) => ApiError::new(404, "KeyvalKeyNotFound", "keyval key not found"),
         Failure::Refused(Refusal::BadKey) => wrong("invalid key format"),
         Failure::Refused(Refusal::TooLarge) => {
-            Refused::new(413, "RequestEntityTooLarge", "the key or the value is too large")
+            ApiError::new(413, "RequestEntityTooLarge", "the key or the value is too large")
         }
-        Failure::Refused(Refusal::Full) => Refused::new(413, "KeyvalOutOfMemory", "the zone has no room left"),
+        Failure::Refused(Refusal::Full) => ApiError::new(413, "KeyvalOutOfMemory", "the zone has no room left"),
     }
 }
 
@@ -30,7 +30,7 @@ struct Given<'a> {
     expire: Option<u64>,
 }
 
-fn given<'a>(key: &str, value: &'a Value) -> Result<Given<'a>, Refused> {
+fn given<'a>(key: &str, value: &'a Value) -> Result<Given<'a>, ApiError> {
     let invalid = || wrong(format!("invalid value of \"{key}\""));
     match value {
         Value::String(value) => Ok(Given { value: Some(value), expire: None }),
@@ -50,36 +50,36 @@ fn pairs(zone: &Keyval) -> Value {
     zone.list().into_iter().map(|pair| (pair.key.to_string(), json!(&*pair.value))).collect::<Map<_, _>>().into()
 }
 
-pub fn run(ask: &Ask, verb: Verb, side: Side, name: Option<&str>) -> Result<Answer, Refused> {
+pub fn run(ask: &Ask, verb: Verb, side: Side, name: Option<&str>) -> Result<ApiResponse, ApiError> {
     let zones = ask.area(side).keyvals();
     let Some(name) = name else {
         if verb != Verb::Get {
-            return Err(Refused::method());
+            return Err(ApiError::method());
         }
         let all = zones.iter().map(|zone| (zone.name.clone(), pairs(zone))).collect();
-        return Ok(Answer::json(&collection(all, ask.fields.as_deref())));
+        return Ok(ApiResponse::json(&collection(all, ask.fields.as_deref())));
     };
-    let missing = || Refused::new(404, "KeyvalNotFound", "keyval not found");
+    let missing = || ApiError::new(404, "KeyvalNotFound", "keyval not found");
     let zone = zones.iter().find(|zone| zone.name == name).ok_or_else(missing)?;
     match verb {
         Verb::Get => match &ask.key {
-            None => Ok(Answer::json(&pairs(zone))),
+            None => Ok(ApiResponse::json(&pairs(zone))),
             Some(key) => {
                 let pair = zone.get(key).ok_or_else(|| refused(Refusal::Missing.into()))?;
-                Ok(Answer::json(&json!({ key.as_str(): &*pair.value })))
+                Ok(ApiResponse::json(&json!({ key.as_str(): &*pair.value })))
             }
         },
         Verb::Post => add(zone, &object(ask)?),
         Verb::Patch => change(zone, &object(ask)?),
         Verb::Delete => {
             zone.zone.clear();
-            Ok(Answer::done())
+            Ok(ApiResponse::done())
         }
-        Verb::Put | Verb::Other => Err(Refused::method()),
+        Verb::Put | Verb::Other => Err(ApiError::method()),
     }
 }
 
-fn object(ask: &Ask) -> Result<Map<String, Value>, Refused> {
+fn object(ask: &Ask) -> Result<Map<String, Value>, ApiError> {
     match ask.json()? {
         Value::Object(all) if all.is_empty() => Err(wrong("key required")),
         Value::Object(all) => Ok(all),
@@ -87,7 +87,7 @@ fn object(ask: &Ask) -> Result<Map<String, Value>, Refused> {
     }
 }
 
-fn add(zone: &Keyval, all: &Map<String, Value>) -> Result<Answer, Refused> {
+fn add(zone: &Keyval, all: &Map<String, Value>) -> Result<ApiResponse, ApiError> {
     let mut additions = Vec::with_capacity(all.len());
     for (key, value) in all {
         let Given { value, expire } = given(key, value)?;
@@ -102,10 +102,10 @@ fn add(zone: &Keyval, all: &Map<String, Value>) -> Result<Answer, Refused> {
         },
     };
     done.map_err(refused)?;
-    Ok(Answer::created())
+    Ok(ApiResponse::created())
 }
 
-fn change(zone: &Keyval, all: &Map<String, Value>) -> Result<Answer, Refused> {
+fn change(zone: &Keyval, all: &Map<String, Value>) -> Result<ApiResponse, ApiError> {
     let mut pairs = all.iter();
     let (Some((key, value)), None) = (pairs.next(), pairs.next()) else {
         return Err(wrong("only one key can be updated"));
@@ -121,5 +121,5 @@ fn change(zone: &Keyval, all: &Map<String, Value>) -> Result<Answer, Refused> {
         }
     };
     done.map_err(refused)?;
-    Ok(Answer::done())
+    Ok(ApiResponse::done())
 }

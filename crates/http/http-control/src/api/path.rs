@@ -1,11 +1,11 @@
 //! Paths of the API: version and end-point.
 
-use super::answer::Refused;
+use super::answer::ApiError;
 use crate::shared::status_tree::Side;
 
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=9;
 
-/// An end-point; a name is that of one object of a collection.
+/// A name is that of one object of a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndPoint<'a> {
     Root,
@@ -83,13 +83,13 @@ fn number(text: &str) -> Option<u32> {
 ///
 /// # Errors
 /// `UnknownVersion`, `PathNotFound`.
-pub fn parse(path: &str, has_stream: bool) -> Result<Option<(u32, EndPoint<'_>)>, Refused> {
+pub fn parse(path: &str, has_stream: bool) -> Result<Option<(u32, EndPoint<'_>)>, ApiError> {
     let mut all: Vec<&str> = segments(path).collect();
     if all.last().is_some_and(|last| last.is_empty()) {
         all.pop();
     }
     let Some((first, rest)) = all.split_first() else { return Ok(None) };
-    let unknown = || Refused::new(404, "UnknownVersion", "unknown version");
+    let unknown = || ApiError::new(404, "UnknownVersion", "unknown version");
     let version = number(first).filter(|version| VERSIONS.contains(version)).ok_or_else(unknown)?;
     let known = |of, name: &str| children(of, version, has_stream).contains(&name);
     let is_known = match rest {
@@ -100,7 +100,7 @@ pub fn parse(path: &str, has_stream: bool) -> Result<Option<(u32, EndPoint<'_>)>
         [top, ..] => known(None, top),
     };
     if !is_known {
-        return Err(Refused::no_path());
+        return Err(ApiError::no_path());
     }
     let side = if rest.first() == Some(&"stream") { Side::Stream } else { Side::Http };
     let end = match rest {
@@ -125,7 +125,7 @@ pub fn parse(path: &str, has_stream: bool) -> Result<Option<(u32, EndPoint<'_>)>
         [_, "upstreams", group, "servers", id @ ..] if id.len() <= 1 => {
             EndPoint::Servers(side, group, id.first().copied())
         }
-        _ => return Err(Refused::no_path()),
+        _ => return Err(ApiError::no_path()),
     };
     Ok(Some((version, end)))
 }

@@ -1,31 +1,31 @@
 //! Runs a request of the API on its thread.
 
-use super::answer::{Answer, Refused};
+use super::answer::{ApiError, ApiResponse};
 use super::ask::{Ask, Verb};
 use super::path::{self, EndPoint, VERSIONS};
 use super::{pairs, server, servers, upstreams, zones};
 use crate::shared::status_tree::process;
 use serde_json::json;
 
-pub fn run(ask: &Ask) -> Result<Answer, Refused> {
+pub fn run(ask: &Ask) -> Result<ApiResponse, ApiError> {
     base::clock::update();
     let has_stream = ask.inventory.stream.is_present();
     let Some((version, end)) = path::parse(&ask.path, has_stream)? else {
         return match ask.verb {
-            Verb::Get => Ok(Answer::json(&VERSIONS.collect())),
-            _ => Err(Refused::method()),
+            Verb::Get => Ok(ApiResponse::json(&VERSIONS.collect())),
+            _ => Err(ApiError::method()),
         };
     };
     if ask.verb != Verb::Get && !ask.writes {
-        return Err(Refused::method());
+        return Err(ApiError::method());
     }
     if ask.foreign {
-        return Err(Refused::foreign());
+        return Err(ApiError::foreign());
     }
     match (ask.verb, &end) {
-        (Verb::Get, EndPoint::Root) => Ok(Answer::json(&json!(path::children(None, version, has_stream)))),
+        (Verb::Get, EndPoint::Root) => Ok(ApiResponse::json(&json!(path::children(None, version, has_stream)))),
         (Verb::Get, EndPoint::Children(side)) => {
-            Ok(Answer::json(&json!(path::children(Some(*side), version, has_stream))))
+            Ok(ApiResponse::json(&json!(path::children(Some(*side), version, has_stream))))
         }
         (Verb::Get, EndPoint::Nginx) => ask.object(process::nginx(&ask.local)),
         (Verb::Get, EndPoint::Processes) => ask.object(process::processes()),
@@ -35,13 +35,13 @@ pub fn run(ask: &Ask) -> Result<Answer, Refused> {
         (Verb::Get, EndPoint::Requests) => ask.object(process::requests()),
         (Verb::Delete, EndPoint::Processes | EndPoint::Connections | EndPoint::Ssl | EndPoint::Requests) => {
             server::reset(&end);
-            Ok(Answer::done())
+            Ok(ApiResponse::done())
         }
         (Verb::Get | Verb::Delete, EndPoint::Workers(id)) => server::workers(ask, *id),
         (verb, EndPoint::Keyvals(side, name)) => pairs::run(ask, verb, *side, *name),
         (verb, EndPoint::Upstreams(side, name)) => upstreams::run(ask, verb, *side, *name, version),
         (verb, EndPoint::Servers(side, group, id)) => servers::run(ask, verb, *side, group, *id, version),
         (Verb::Get | Verb::Delete, _) => zones::run(ask, &end, version),
-        _ => Err(Refused::method()),
+        _ => Err(ApiError::method()),
     }
 }

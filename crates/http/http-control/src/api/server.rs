@@ -1,6 +1,6 @@
 //! The process: licence, resets, worker threads.
 
-use super::answer::{Answer, Refused, selected};
+use super::answer::{ApiError, ApiResponse, selected};
 use super::ask::{Ask, Verb};
 use super::path::EndPoint;
 use metrics::{Lifecycle, WorkerCounts, process};
@@ -27,11 +27,11 @@ pub fn reset(end: &EndPoint<'_>) {
 }
 
 /// Worker threads, which are nginx's worker processes.
-pub fn workers(ask: &Ask, id: Option<&str>) -> Result<Answer, Refused> {
-    let missing = || Refused::new(404, "WorkerNotFound", "worker not found");
+pub fn workers(ask: &Ask, id: Option<&str>) -> Result<ApiResponse, ApiError> {
+    let missing = || ApiError::new(404, "WorkerNotFound", "worker not found");
     let number = id.map(|id| id.parse::<usize>().map_err(|_| missing())).transpose()?;
     if ask.verb == Verb::Delete {
-        return if metrics::reset_workers(number) { Ok(Answer::done()) } else { Err(missing()) };
+        return if metrics::reset_workers(number) { Ok(ApiResponse::done()) } else { Err(missing()) };
     }
     let all = metrics::workers();
     let shown = |(number, counts): (&usize, &WorkerCounts)| {
@@ -52,5 +52,5 @@ pub fn workers(ask: &Ask, id: Option<&str>) -> Result<Answer, Refused> {
         Some(number) => shown(all.get_key_value(&number).ok_or_else(missing)?),
         None => all.iter().map(shown).collect(),
     };
-    Ok(Answer::json(&value))
+    Ok(ApiResponse::json(&value))
 }

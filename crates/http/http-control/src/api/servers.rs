@@ -1,6 +1,6 @@
 //! Servers of a group, as they are written and changed: `.../upstreams/{name}/servers/`.
 
-use super::answer::{Answer, Refused};
+use super::answer::{ApiError, ApiResponse};
 use super::ask::{Ask, Verb};
 use super::upstreams::find;
 use crate::shared::status_tree::Side;
@@ -15,15 +15,14 @@ use upstream::{Entry, Line, Peer, PeerSpec, Source};
 /// Objects that one PUT may have.
 const PUT_MAX: usize = LINES_MAX;
 
-fn format_error(text: impl Into<String>) -> Refused {
-    Refused::new(400, "UpstreamConfFormatError", text)
+fn format_error(text: impl Into<String>) -> ApiError {
+    ApiError::new(400, "UpstreamConfFormatError", text)
 }
 
-fn no_server(id: &str) -> Refused {
-    Refused::new(404, "UpstreamServerNotFound", format!("server with ID \"{id}\" does not exist"))
+fn no_server(id: &str) -> ApiError {
+    ApiError::new(404, "UpstreamServerNotFound", format!("server with ID \"{id}\" does not exist"))
 }
 
-/// Parameters of a server.
 fn parameters(spec: &PeerSpec, side: Side) -> Map<String, Value> {
     let mut all = Map::new();
     let mut put = |name: &str, value: Value| _ = all.insert(name.into(), value);
@@ -53,7 +52,7 @@ fn shown_line(entry: &Entry, server: &str, side: Side) -> Value {
     Value::Object(all)
 }
 
-/// Returns the name of a line, with its port.
+/// With its port.
 fn name_of(line: &Line) -> String {
     match &line.source {
         Source::Fixed(all) => all.first().map_or_else(|| line.spec.name.clone(), ToString::to_string),
@@ -95,29 +94,35 @@ fn etag(listed: &Listed) -> Option<String> {
     listed.group.extras.roster.as_ref().map(|roster| format!("\"{}\"", roster.generation()))
 }
 
-pub fn run(ask: &Ask, verb: Verb, side: Side, group: &str, id: Option<&str>, version: u32) -> Result<Answer, Refused> {
+pub fn run(
+    ask: &Ask,
+    verb: Verb,
+    side: Side,
+    group: &str,
+    id: Option<&str>,
+    version: u32,
+) -> Result<ApiResponse, ApiError> {
     let listed = find(ask, side, group)?;
-    let invalid_id = || Refused::new(400, "UpstreamBadServerId", "invalid server ID");
+    let invalid_id = || ApiError::new(400, "UpstreamBadServerId", "invalid server ID");
     let number = id.map(|id| id.parse::<u64>().map_err(|_| invalid_id())).transpose()?;
     let editing = Editing { ask, listed: &listed, side, version };
     let answer = match (verb, number) {
-        (Verb::Get, None) => Answer::json(&list(&listed, &listed.group.lines(), side)),
+        (Verb::Get, None) => ApiResponse::json(&list(&listed, &listed.group.lines(), side)),
         (Verb::Get, Some(number)) => {
             let all = list(&listed, &listed.group.lines(), side);
             let found = all.as_array().into_iter().flatten().find(|server| server.get("id") == Some(&json!(number)));
-            Answer::json(found.ok_or_else(|| no_server(&number.to_string()))?)
+            ApiResponse::json(found.ok_or_else(|| no_server(&number.to_string()))?)
         }
         (Verb::Post, None) => editing.add()?,
-        (Verb::Post, Some(_)) => return Err(Refused::new(409, "EntryExists", "entry exists")),
+        (Verb::Post, Some(_)) => return Err(ApiError::new(409, "EntryExists", "entry exists")),
         (Verb::Put, None) => editing.replace()?,
         (Verb::Patch, Some(number)) => editing.change(number)?,
         (Verb::Delete, Some(number)) => editing.remove(number)?,
-        _ => return Err(Refused::method()),
+        _ => return Err(ApiError::method()),
     };
-    Ok(Answer { etag: etag(&listed), ..answer })
+    Ok(ApiResponse { etag: etag(&listed), ..answer })
 }
 
-/// A change of a group.
 struct Editing<'a> {
     ask: &'a Ask,
     listed: &'a Listed,
@@ -127,44 +132,44 @@ struct Editing<'a> {
 
 impl Editing<'_> {
     /// Changes the group, unless the request is a rehearsal.
-    fn edit<R>(&self, change: impl FnOnce(&mut Draft<'_>) -> Result<R, Refused>) -> Result<R, Refused> {
+    fn edit<R>(&self, change: impl FnOnce(&mut Draft<'_>) -> Result<R, ApiError>) -> Result<R, ApiError> {
         let listed = self.listed;
         let Some(roster) = &listed.group.extras.roster else {
-            return Err(Refused::new(400, "UpstreamStatic", "upstream is static"));
+            return Err(ApiError::new(400, "UpstreamStatic", "upstream is static"));
         };
         if let Some(file) = listed.state.as_ref().filter(|_| !roster.is_loaded()) {
             let path = file.path.display();
-            return Err(Refused::internal(format!("the state file \"{path}\" could not be read at the start")));
+            return Err(ApiError::internal(format!("the state file \"{path}\" could not be read at the start")));
         }
         let guarded = |draft: &mut Draft<'_>| match &self.ask.if_match {
             Some(wanted) if wanted != "*" && Some(wanted) != Some(&format!("\"{}\"", draft.generation())) => {
-                Err(Refused::new(412, "PreconditionFailed", "the servers have changed since they were read"))
+                Err(ApiError::new(412, "PreconditionFailed", "the servers have changed since they were read"))
             }
             _ => change(draft),
         };
         let persist = |lines: &[Line]| match &listed.state {
-            Some(file) => file.write(lines).map_err(Refused::internal),
+            Some(file) => file.write(lines).map_err(ApiError::internal),
             None => Ok(()),
         };
         let done = listed.group.edit(self.ask.dry_run, guarded, persist);
-        done.unwrap_or_else(|| Err(Refused::new(400, "UpstreamStatic", "upstream is static")))
+        done.unwrap_or_else(|| Err(ApiError::new(400, "UpstreamStatic", "upstream is static")))
     }
 
-    fn add(&self) -> Result<Answer, Refused> {
+    fn add(&self) -> Result<ApiResponse, ApiError> {
         let line = self.new_line(&object(&self.ask.json()?)?)?;
         let (entry, peers) = self.edit(|draft| {
             if draft.entries.iter().any(|entry| same_server(&entry.line, &line)) {
-                return Err(Refused::new(409, "EntryExists", "entry exists"));
+                return Err(ApiError::new(409, "EntryExists", "entry exists"));
             }
             let number = draft.add(line).ok_or_else(|| self.exhausted())?;
             let entry = draft.get(number).cloned().ok_or_else(|| no_server(&number.to_string()))?;
             Ok((entry, Vec::new()))
         })?;
         let one = shown(&entry, &peers, self.side).into_iter().next().unwrap_or_default();
-        Ok(Answer::of(201, &one))
+        Ok(ApiResponse::of(201, &one))
     }
 
-    fn change(&self, number: u64) -> Result<Answer, Refused> {
+    fn change(&self, number: u64) -> Result<ApiResponse, ApiError> {
         let given = object(&self.ask.json()?)?;
         let entry = self.edit(|draft| {
             let Some(entry) = draft.get(number) else { return Err(self.missing(number, "server \"{}\" is immutable")) };
@@ -174,10 +179,10 @@ impl Editing<'_> {
             Ok(entry.clone())
         })?;
         let peers: Vec<Arc<Peer>> = self.listed.group.members().all().cloned().collect();
-        Ok(Answer::json(&shown(&entry, &peers, self.side).into_iter().next().unwrap_or_default()))
+        Ok(ApiResponse::json(&shown(&entry, &peers, self.side).into_iter().next().unwrap_or_default()))
     }
 
-    fn remove(&self, number: u64) -> Result<Answer, Refused> {
+    fn remove(&self, number: u64) -> Result<ApiResponse, ApiError> {
         let left = self.edit(|draft| {
             if draft.get(number).is_none() {
                 return Err(self.missing(number, "server \"{}\" not removable"));
@@ -185,11 +190,11 @@ impl Editing<'_> {
             draft.entries.retain(|entry| entry.number != number);
             Ok(draft.entries.clone())
         })?;
-        Ok(Answer::json(&list(self.listed, &left, self.side)))
+        Ok(ApiResponse::json(&list(self.listed, &left, self.side)))
     }
 
     /// Replaces all servers. Those that are named by address or id stay as they are, but for given parameters.
-    fn replace(&self) -> Result<Answer, Refused> {
+    fn replace(&self) -> Result<ApiResponse, ApiError> {
         let Value::Array(all) = self.ask.json()? else { return Err(format_error("an array of servers is required")) };
         if all.len() > PUT_MAX {
             return Err(self.exhausted());
@@ -224,23 +229,23 @@ impl Editing<'_> {
             }
             Ok(draft.entries.clone())
         })?;
-        Ok(Answer::json(&list(self.listed, &new, self.side)))
+        Ok(ApiResponse::json(&list(self.listed, &new, self.side)))
     }
 
-    fn exhausted(&self) -> Refused {
+    fn exhausted(&self) -> ApiError {
         let name = &self.listed.group.name;
-        Refused::new(400, "UpstreamOutOfMemory", format!("upstream \"{name}\" memory exhausted"))
+        ApiError::new(400, "UpstreamOutOfMemory", format!("upstream \"{name}\" memory exhausted"))
     }
 
     /// There is no such line; a server that a name stands for changes with its name only.
-    fn missing(&self, number: u64, words: &str) -> Refused {
+    fn missing(&self, number: u64, words: &str) -> ApiError {
         match self.listed.group.members().all().any(|peer| peer.number == number) {
-            true => Refused::new(400, "UpstreamServerImmutable", words.replace("{}", &number.to_string())),
+            true => ApiError::new(400, "UpstreamServerImmutable", words.replace("{}", &number.to_string())),
             false => no_server(&number.to_string()),
         }
     }
 
-    fn new_line(&self, given: &Map<String, Value>) -> Result<Line, Refused> {
+    fn new_line(&self, given: &Map<String, Value>) -> Result<Line, ApiError> {
         if !given.contains_key("server") {
             return Err(format_error("missing \"server\" argument"));
         }
@@ -251,7 +256,7 @@ impl Editing<'_> {
     }
 
     /// Applies parameters to a line, each parsed as one of the directive `server`.
-    fn apply(&self, line: &mut Line, given: &Map<String, Value>, is_new: bool) -> Result<(), Refused> {
+    fn apply(&self, line: &mut Line, given: &Map<String, Value>, is_new: bool) -> Result<(), ApiError> {
         if let Some(nested) = given.values().find(|value| value.is_object() || value.is_array()) {
             let _ = nested;
             return Err(format_error("nested object or list"));
@@ -266,10 +271,10 @@ impl Editing<'_> {
         let (group, spec) = (&self.listed.group, &line.spec);
         if spec.backup && !group.method.takes_backups() {
             let words = format!("upstream \"{}\" has no backup", group.name);
-            return Err(Refused::new(400, "UpstreamNoBackup", words));
+            return Err(ApiError::new(400, "UpstreamNoBackup", words));
         }
         if spec.slow_start_ms > 0 && !group.method.takes_backups() {
-            return Err(Refused::new(
+            return Err(ApiError::new(
                 400,
                 "UpstreamBadSlowStart",
                 "the balancing method does not support \"slow_start\"",
@@ -282,9 +287,8 @@ impl Editing<'_> {
         state::server(words, self.side == Side::Stream).map_err(state::said)
     }
 
-    /// Sets the address or name.
-    fn rename(&self, line: &mut Line, server: &str, service: Option<&Value>, is_new: bool) -> Result<(), Refused> {
-        let bad = |why: String| Refused::new(400, "UpstreamBadAddress", why);
+    fn rename(&self, line: &mut Line, server: &str, service: Option<&Value>, is_new: bool) -> Result<(), ApiError> {
+        let bad = |why: String| ApiError::new(400, "UpstreamBadAddress", why);
         if !is_new && (server == line.spec.name || server == name_of(line)) {
             return Ok(());
         }
@@ -292,7 +296,7 @@ impl Editing<'_> {
         if let Some(service) = service.filter(|_| is_new) {
             let service = service.as_str().ok_or_else(|| format_error("invalid \"service\" value"))?;
             if service.is_empty() {
-                return Err(Refused::new(400, "UpstreamBadService", "\"service\" is empty"));
+                return Err(ApiError::new(400, "UpstreamBadService", "\"service\" is empty"));
             }
             words.extend(["resolve".into(), format!("service={service}")]);
         }
@@ -303,7 +307,7 @@ impl Editing<'_> {
         }
         if is_named(&parsed) && !self.listed.resolves {
             let words = format!("no resolver defined to resolve \"{server}\"");
-            return Err(Refused::new(400, "UpstreamConfNoResolver", words));
+            return Err(ApiError::new(400, "UpstreamConfNoResolver", words));
         }
         line.source = parsed.source;
         line.spec.name = parsed.spec.name;
@@ -315,19 +319,19 @@ impl Editing<'_> {
         Ok(())
     }
 
-    fn parameter(&self, line: &mut Line, name: &str, value: &Value, is_new: bool) -> Result<(), Refused> {
+    fn parameter(&self, line: &mut Line, name: &str, value: &Value, is_new: bool) -> Result<(), ApiError> {
         let invalid = || format_error(format!("invalid \"{name}\" value"));
         let unknown = || format_error(format!("unknown parameter \"{name}\""));
         let (http, spec) = (self.side == Side::Http, &mut line.spec);
         let number = |code| {
             let n = value.as_i64().ok_or_else(invalid)?;
             let words = ["127.0.0.1:1".to_string(), format!("{name}={n}")];
-            self.parse(&words).map_err(|_| Refused::new(400, code, format!("invalid \"{name}\"")))
+            self.parse(&words).map_err(|_| ApiError::new(400, code, format!("invalid \"{name}\"")))
         };
         let text = |code| {
             let text = value.as_str().ok_or_else(invalid)?;
             let words = ["127.0.0.1:1".to_string(), format!("{name}={text}")];
-            self.parse(&words).map_err(|_| Refused::new(400, code, format!("invalid \"{name}\"")))
+            self.parse(&words).map_err(|_| ApiError::new(400, code, format!("invalid \"{name}\"")))
         };
         let flag = || value.as_bool().ok_or_else(invalid);
         match name {
@@ -341,7 +345,7 @@ impl Editing<'_> {
             "slow_start" => spec.slow_start_ms = text("UpstreamBadSlowStart")?.spec.slow_start_ms,
             "route" if http && value.as_str() == Some("") => spec.route.clear(),
             "route" if http => {
-                let long = || Refused::new(400, "UpstreamBadRoute", "route is too long");
+                let long = || ApiError::new(400, "UpstreamBadRoute", "route is too long");
                 spec.route = text("UpstreamBadRoute")
                     .map_err(|e| if e.status == 400 && value.is_string() { long() } else { e })?
                     .spec
@@ -367,7 +371,7 @@ impl Editing<'_> {
     }
 }
 
-fn object(value: &Value) -> Result<Map<String, Value>, Refused> {
+fn object(value: &Value) -> Result<Map<String, Value>, ApiError> {
     match value {
         Value::Object(all) => Ok(all.clone()),
         _ => Err(format_error("an object with the parameters of a server is required")),

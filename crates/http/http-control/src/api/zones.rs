@@ -1,6 +1,6 @@
 //! Zones: servers, locations, caches, limits, resolvers, memory.
 
-use super::answer::{Answer, Refused, collection, selected};
+use super::answer::{ApiError, ApiResponse, collection, selected};
 use super::ask::{Ask, Verb};
 use super::path::EndPoint;
 use crate::shared::status_tree::{Side, zones as tree};
@@ -12,33 +12,33 @@ struct Kind<'a, S> {
     show: fn(&Reading<S>, u32) -> Value,
     /// The zones that belong to the end-point.
     has: &'a dyn Fn(&str) -> bool,
-    missing: Refused,
+    missing: ApiError,
 }
 
 impl<S: Tabled> Kind<'_, S> {
-    fn run(self, ask: &Ask, name: Option<&str>, version: u32) -> Result<Answer, Refused> {
+    fn run(self, ask: &Ask, name: Option<&str>, version: u32) -> Result<ApiResponse, ApiError> {
         let fields = ask.fields.as_deref();
         let all = metrics::readings::<S>();
         let label = |zone: &Reading<S>| zone.labels.first().cloned().unwrap_or_default();
         let mut mine = all.iter().filter(|zone| (self.has)(&label(zone)));
         let Some(name) = name else {
             if ask.verb != Verb::Get {
-                return Err(Refused::method());
+                return Err(ApiError::method());
             }
             let all = mine.map(|zone| (label(zone), (self.show)(zone, version))).collect();
-            return Ok(Answer::json(&collection(all, fields)));
+            return Ok(ApiResponse::json(&collection(all, fields)));
         };
         let zone = mine.find(|zone| label(zone) == name).ok_or(self.missing)?;
         if ask.verb == Verb::Delete {
             metrics::reset_zones::<S>(&[name]);
-            return Ok(Answer::done());
+            return Ok(ApiResponse::done());
         }
-        Ok(Answer::json(&selected((self.show)(zone, version), fields)))
+        Ok(ApiResponse::json(&selected((self.show)(zone, version), fields)))
     }
 }
 
-pub fn run(ask: &Ask, end: &EndPoint<'_>, version: u32) -> Result<Answer, Refused> {
-    let missing = |code: &'static str, text: &str| Refused::new(404, code, text);
+pub fn run(ask: &Ask, end: &EndPoint<'_>, version: u32) -> Result<ApiResponse, ApiError> {
+    let missing = |code: &'static str, text: &str| ApiError::new(404, code, text);
     let any = |_: &str| true;
     match *end {
         EndPoint::ServerZones(Side::Http, name) => {
@@ -72,21 +72,21 @@ pub fn run(ask: &Ask, end: &EndPoint<'_>, version: u32) -> Result<Answer, Refuse
             Kind { show: tree::resolver, has: &any, missing }.run(ask, name, version)
         }
         EndPoint::Slabs(name) => slabs(ask, name),
-        _ => Err(Refused::method()),
+        _ => Err(ApiError::method()),
     }
 }
 
-fn slabs(ask: &Ask, name: Option<&str>) -> Result<Answer, Refused> {
+fn slabs(ask: &Ask, name: Option<&str>) -> Result<ApiResponse, ApiError> {
     let all = tree::slabs(&ask.inventory);
     let fields = ask.fields.as_deref();
     match (name, ask.verb) {
-        (None, Verb::Get) => Ok(Answer::json(&collection(all, fields))),
-        (None, _) => Err(Refused::method()),
+        (None, Verb::Get) => Ok(ApiResponse::json(&collection(all, fields))),
+        (None, _) => Err(ApiError::method()),
         (Some(name), verb) => {
-            let missing = || Refused::new(404, "SlabNotFound", "slab not found");
+            let missing = || ApiError::new(404, "SlabNotFound", "slab not found");
             let zone = all.get(name).ok_or_else(missing)?;
             // Only slots have counts that a reset would clear.
-            Ok(if verb == Verb::Get { Answer::json(&selected(zone.clone(), fields)) } else { Answer::done() })
+            Ok(if verb == Verb::Get { ApiResponse::json(&selected(zone.clone(), fields)) } else { ApiResponse::done() })
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use conf_schema::value::{Cidr, cidr};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::trace::{Step, StepKind, Trace};
+use http_engine::trace::{StepKind, Trace, TraceStep};
 use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Flow, Handler, HandlerOrder, Request};
 use std::any::Any;
 use std::path::PathBuf;
@@ -16,7 +16,6 @@ const FIELD: &str = "X-Tidegate-Explain";
 const BYTES_MAX: usize = 4096;
 
 directives! {
-    /// Who may ask.
     pub struct ExplainConf from ExplainInput {
         /// Lets clients with these addresses trace requests: a request with the field `X-Tidegate-Explain` gets the
         /// same field back, with server, location, rewrites, checks and handler, each with file and line. The field
@@ -117,7 +116,7 @@ impl Explain {
         }
         out
     }
-    fn step(&self, step: &Step) -> String {
+    fn step(&self, step: &TraceStep) -> String {
         let word = match step.kind {
             StepKind::Check(order) => format!("check {order:?}"),
             kind => kind.word().to_string(),

@@ -1,6 +1,5 @@
 //! Formats of the page, and the sets of names that it has.
 
-/// A format, as the directive and requests name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Own names, as Prometheus text or OpenMetrics, as the client prefers.
@@ -31,7 +30,6 @@ impl Format {
             _ => return None,
         })
     }
-    /// Resolves a format that depends on the client.
     pub fn negotiated(self, prefers_openmetrics: impl FnOnce() -> bool) -> Format {
         match self {
             Format::Tidegate if prefers_openmetrics() => Format::OpenMetrics,

@@ -26,23 +26,23 @@ directives! {
         /// the commercial edition, and `all` has all names, as Prometheus text. A request chooses another format by its
         /// argument `format`, or by the rest of its path below a location with a prefix. Restrict access with `allow`
         /// and `deny`.
-        metrics: Own<Given>,
+        metrics: Own<PageFormat>,
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Given(Format);
+pub struct PageFormat(Format);
 
-impl Value for Given {
+impl Value for PageFormat {
     const SYNTAX: &'static str = "[format=tidegate | prometheus | openmetrics | json | nginx | nginxplus | all]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let Some(word) = d.args.first() else { return Ok(Given(Format::Tidegate)) };
+        let Some(word) = d.args.first() else { return Ok(PageFormat(Format::Tidegate)) };
         let invalid = || {
             let words = format!("invalid parameter \"{}\"", word.text());
             Problem::says(words).at(0).hint(format!("the formats are {}", format::NAMES.replace(" | ", ", ")))
         };
         let name = word.bytes.strip_prefix(b"format=").ok_or_else(invalid)?;
-        Format::named(name).map(Given).ok_or_else(invalid)
+        Format::named(name).map(PageFormat).ok_or_else(invalid)
     }
 }
 
@@ -57,7 +57,7 @@ impl Feature for MetricsPage {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let said = conf.downcast_ref::<MetricsConf>().and_then(|conf| conf.metrics.as_ref());
-        if let Some(Own(Given(format))) = said.filter(|_| block.context == Contexts::location) {
+        if let Some(Own(PageFormat(format))) = said.filter(|_| block.context == Contexts::location) {
             let has_prefix = !block.location.regex && !block.location.named;
             block.location.content = Some(Arc::new(Page {
                 format: *format,

@@ -40,7 +40,7 @@ fn parameters<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Option<(Quality, Opt
     Some((quality_, version))
 }
 
-/// Parses a quality: 0 to 1 with at most three decimals.
+/// 0 to 1 with at most three decimals.
 fn quality(text: &[u8]) -> Option<Quality> {
     let (whole, decimals) = match text {
         [whole @ (b'0' | b'1')] => (*whole, &b""[..]),

@@ -116,7 +116,6 @@ struct Family {
     samples: Vec<(Vec<(&'static str, String)>, u64)>,
 }
 
-/// Families by name.
 #[derive(Default)]
 struct Page(BTreeMap<String, Family>);
 

@@ -30,7 +30,6 @@ const OWN_FIELDS: [&str; 9] = [
     "proxy-connection",
 ];
 
-/// A checked block.
 #[derive(Clone)]
 pub struct ExporterBlock {
     endpoint: Endpoint,

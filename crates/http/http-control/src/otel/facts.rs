@@ -2,12 +2,11 @@
 
 use http_engine::Request;
 
-/// Returns the status as nginx's `ngx_otel_module` does.
+/// As nginx's `ngx_otel_module`.
 pub fn status(r: &Request) -> u16 {
     if r.progress.error_status != 0 { r.progress.error_status } else { r.out.status }
 }
 
-/// Returns the value of a variable, unless there is none.
 pub fn variable(r: &mut Request, name: &str) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     (r.variable_named(name, &mut out) && !out.is_empty()).then_some(out)
@@ -31,18 +30,18 @@ pub fn version(r: &mut Request) -> Option<Vec<u8>> {
     protocol.strip_prefix(b"HTTP/").map(<[u8]>::to_vec)
 }
 
-/// Returns the request's `Content-Length`; 0 without one.
+/// 0 without a `Content-Length`.
 pub fn request_length(r: &Request) -> u64 {
     let length = r.header(http_types::Known::ContentLength);
     length.and_then(|text| std::str::from_utf8(text).ok()?.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Returns the server's name, or the host of the request.
+/// Falls back to the host of the request.
 pub fn server_name(r: &Request) -> Vec<u8> {
     if r.srv().name.is_empty() { r.target.host.clone() } else { r.srv().name.clone() }
 }
 
-/// Returns the port of the listener, if it is not the scheme's.
+/// Unless it is the scheme's.
 pub fn port(r: &Request) -> Option<u16> {
     let net::Address::Ip(address) = &*r.connection().local else { return None };
     let usual = if r.connection().tls.is_some() { 443 } else { 80 };

@@ -15,7 +15,7 @@ words! {
 }
 
 words! {
-    /// `otel_semconv`: names of the automatic attributes.
+    /// Names of the automatic attributes.
     pub enum Semconv {
         /// As of version 1.16.0, as in nginx.
         Old = "old",
@@ -25,7 +25,6 @@ words! {
     }
 }
 
-/// Settings of a location, for variables and spans.
 pub struct Settings {
     pub extracts: bool,
     pub injects: bool,
@@ -36,11 +35,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Writes nginx's names.
     pub fn is_old(&self) -> bool {
         self.semconv != Semconv::Stable
     }
-    /// Writes the stable names.
     pub fn is_stable(&self) -> bool {
         self.semconv != Semconv::Old
     }

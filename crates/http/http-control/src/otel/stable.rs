@@ -11,7 +11,7 @@ const METHODS: [&[u8]; 9] = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONN
 /// Arguments whose values are secrets: signatures of links to object stores.
 const SECRETS: [&[u8]; 4] = [b"AWSAccessKeyId", b"Signature", b"sig", b"X-Goog-Signature"];
 
-/// Returns the default name: method and route.
+/// Method and route.
 pub fn name(r: &Request) -> Vec<u8> {
     let method = r.method_name();
     let mut out = if METHODS.contains(&method) { method.to_vec() } else { b"HTTP".to_vec() };
@@ -31,7 +31,7 @@ fn method(name: &[u8], span: &mut Span) {
     }
 }
 
-/// Replaces secret values of a query.
+/// Of a query.
 fn redacted(query: &[u8]) -> Vec<u8> {
     let pairs = query.split(|c| *c == b'&').map(|pair| match pair.iter().position(|c| *c == b'=') {
         Some(at) if SECRETS.contains(&pair.get(..at).unwrap_or_default()) => {

@@ -17,7 +17,7 @@ use net::pool::{Pool, PoolSpec};
 use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
-use template::{Found, Metric, TemplateBlocks, Templates};
+use template::{Metric, Sample, TemplateBlocks, Templates};
 
 directives! {
     pub struct PrometheusConf from PrometheusInput {
@@ -32,7 +32,6 @@ directives! {
     }
 }
 
-/// Name of a template.
 #[derive(Clone, Debug)]
 pub struct Named(String);
 
@@ -126,13 +125,12 @@ impl Handler for Page {
     }
 }
 
-/// Computes the samples, metric by metric.
-async fn content(r: &mut Request, name: &str, metrics: &[Metric], found: Vec<Vec<Found>>) -> Flow {
+async fn content(r: &mut Request, name: &str, metrics: &[Metric], found: Vec<Vec<Sample>>) -> Flow {
     let mut text = format!("# Tidegate Prometheus template \"{name}\"\n").into_bytes();
     let mut made = 0_usize;
     for (metric, found) in metrics.iter().zip(found) {
         let mut lines = Vec::new();
-        for Found { path, value } in found {
+        for Sample { path, value } in found {
             made += 1;
             if made.is_multiple_of(AT_ONCE) {
                 runtime::task::yield_now().await;

@@ -8,7 +8,7 @@ use http_engine::{Request, Template};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Types that a scraper knows.
+/// Known to scrapers.
 const TYPES: [&str; 5] = ["counter", "gauge", "histogram", "summary", "untyped"];
 
 /// Templates by name, in `Cx`.
@@ -51,7 +51,6 @@ impl Paths {
     }
 }
 
-/// A line of a template.
 #[derive(Debug)]
 pub struct Metric {
     /// Name without labels.
@@ -118,7 +117,7 @@ impl Metric {
             _ => Ok(()),
         }
     }
-    /// Writes a sample, unless its value is empty.
+    /// Writes nothing for an empty value.
     pub fn sample(&self, r: &mut Request, out: &mut Vec<u8>) {
         let value = self.value.eval(r);
         if !value.is_empty() {
@@ -175,20 +174,19 @@ fn is_match(pattern: &Pattern, path: &str) -> bool {
     pattern.is_match(path.as_bytes()).unwrap_or(false)
 }
 
-/// A value that makes a sample.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Sample {
     pub path: String,
     pub value: String,
 }
 
 /// Finds each metric's values. As in Angie, a value belongs to the first metric that its path matches.
-pub fn search(metrics: &[Metric], leaves: Vec<Leaf>) -> Vec<Vec<Found>> {
-    let mut found: Vec<Vec<Found>> = metrics.iter().map(|_| Vec::new()).collect();
+pub fn search(metrics: &[Metric], leaves: Vec<Leaf>) -> Vec<Vec<Sample>> {
+    let mut found: Vec<Vec<Sample>> = metrics.iter().map(|_| Vec::new()).collect();
     for Leaf { path, value } in leaves {
         let fits = |metric: &Metric| metric.path.as_ref().is_some_and(|paths| paths.has(path.as_bytes()));
         if let Some(place) = metrics.iter().position(fits).and_then(|at| found.get_mut(at)) {
-            place.push(Found { path, value });
+            place.push(Sample { path, value });
         }
     }
     found

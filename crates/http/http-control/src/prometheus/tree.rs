@@ -215,7 +215,7 @@ impl Leaves {
     }
 }
 
-/// Escapes a name as the value of a label.
+/// As the value of a label.
 fn escaped(name: &str) -> String {
     name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -4,7 +4,7 @@ use http_engine::HttpPlan;
 use std::sync::Arc;
 use tls::x509::Certificate;
 
-/// A certificate by ACME. Times in seconds since 1970.
+/// Times in seconds since 1970.
 #[derive(Clone, Debug)]
 pub struct AcmeState {
     pub names: Vec<String>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Approximate octets of a counter besides its name.
+/// Besides its name; approximate.
 const NODE_BYTES: u64 = 512;
 
 /// Cache states with nginx's names, in the formats' order.
@@ -40,7 +40,6 @@ pub struct Sample {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub request_ms: u64,
-    /// Response time of an upstream server.
     pub response_ms: u64,
     pub cache: Option<usize>,
 }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-pub struct Told<'a> {
+pub struct TrafficStatus<'a> {
     pub zone: &'a str,
     pub bytes_max: u64,
     pub bytes_used: u64,
@@ -33,7 +33,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Quotes a label; replaces control characters by spaces.
+/// Replaces control characters by spaces.
 fn label(text: &str) -> String {
     quoted(&text.replace(|c: char| c.is_control() && c != '\n', " "))
 }
@@ -70,7 +70,7 @@ fn node_json(node: &Node) -> String {
     )
 }
 
-impl Told<'_> {
+impl TrafficStatus<'_> {
     fn servers(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.nodes.iter().filter_map(|(key, node)| match key {
             Key::Server(name) => Some((name.as_str(), node)),

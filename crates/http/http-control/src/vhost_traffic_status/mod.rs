@@ -189,10 +189,7 @@ pub struct Dump;
 impl Value for Dump {
     const SYNTAX: &'static str = "path [period]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        cx.warn(
-            d,
-            "\"vhost_traffic_status_dump\" is ignored: what is counted is kept over reloads, not over a restart",
-        );
+        cx.warn(d, "\"vhost_traffic_status_dump\" is ignored: counters survive reloads, but not restarts");
         Ok(Dump)
     }
 }
@@ -339,7 +336,7 @@ impl Handler for Display {
         };
         let (nodes, used) = self.counters.read();
         let buckets = conf.vhost_traffic_status_histogram_buckets.as_ref().map(|b| b.0.clone()).unwrap_or_default();
-        let told = formats::Told {
+        let told = formats::TrafficStatus {
             zone: &self.zone,
             bytes_max: self.counters.bytes_max,
             bytes_used: used,

@@ -149,13 +149,13 @@ fn links_are_refused_from_a_place_on() {
         }
     };
     let beyond_link = base.len() + "/link".len();
-    assert_eq!(code("/real/file", 0, false), Ok(Kind::File));
+    assert_eq!(code("/real/file", 0, false), Ok(FileKind::File));
     assert!(matches!(code("/link/file", 0, false), Err(libc::ELOOP | libc::ENOTDIR)));
-    assert_eq!(code("/link/file", beyond_link, false), Ok(Kind::File));
+    assert_eq!(code("/link/file", beyond_link, false), Ok(FileKind::File));
     assert_eq!(code("/link/name", beyond_link, false), Err(libc::ELOOP));
-    assert_eq!(code("/link/name", beyond_link, true), Ok(Kind::File), "one owner");
+    assert_eq!(code("/link/name", beyond_link, true), Ok(FileKind::File), "one owner");
     assert_eq!(code("/real/file/", 0, true), Err(libc::ENOTDIR), "a file is no folder");
-    assert_eq!(code("/real/", 0, false), Ok(Kind::Folder));
+    assert_eq!(code("/real/", 0, false), Ok(FileKind::Folder));
     fs::remove_dir_all(&folder).expect("removed");
 }
 

@@ -25,7 +25,7 @@ impl Drop for CacheCount {
 pub struct Accounting {
     pub started: Instant,
     pub id: Option<[u8; 16]>,
-    /// Bytes sent to the client: in total (`$bytes_sent`), and of the body.
+    /// In total (`$bytes_sent`), and of the body.
     pub bytes_sent: u64,
     pub body_bytes_sent: u64,
     pub header_size: u64,

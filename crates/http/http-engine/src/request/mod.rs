@@ -20,7 +20,7 @@ use crate::plan::{HttpPlan, Location, Server};
 use crate::response::OutHead;
 use crate::session::Source;
 use crate::span::TraceContext;
-use crate::trace::{Step, StepKind, Trace};
+use crate::trace::{StepKind, Trace, TraceStep};
 use crate::upstream_slot::UpstreamSlot;
 use conf_schema::At;
 use http_types::{BodyLength, Known, Method, RequestHead};
@@ -39,7 +39,7 @@ pub enum RequestBody {
     Taken,
 }
 
-/// State of a rewrite script (nginx: `ngx_http_script_engine_t`).
+/// nginx: `ngx_http_script_engine_t`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScriptState {
     pub depth: u8,
@@ -60,7 +60,6 @@ pub struct Request {
     pub accounting: Accounting,
     pub progress: Progress,
     pub family: Family,
-    /// Facts about the upstream servers of the request.
     pub upstream: UpstreamSlot,
     pub scratch: Vec<u8>,
     extensions: Vec<Box<dyn Any>>,
@@ -69,7 +68,6 @@ pub struct Request {
     pub context: TraceContext,
 }
 
-/// Formats an id in hexadecimal.
 fn digits(octets: &[u8]) -> String {
     let mut out = Vec::new();
     crate::span::hex(octets, &mut out);
@@ -140,7 +138,6 @@ impl Request {
     pub fn srv(&self) -> &Server {
         self.plan().srv(self.scope.server)
     }
-    /// Returns the value of the first field of this name.
     #[inline]
     pub fn header(&self, name: Known) -> Option<&[u8]> {
         self.head.fields.first(name).map(|span| span.of(&self.buf))
@@ -148,7 +145,7 @@ impl Request {
     pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.head.fields.all.iter().map(|f| (f.name.of(&self.buf), f.value.of(&self.buf)))
     }
-    /// Returns the path's extension: the part after the last dot of the last segment.
+    /// After the last dot of the last segment.
     pub fn extension(&self) -> &[u8] {
         let name = self.target.path.rsplit(|c| *c == b'/').next().unwrap_or_default();
         match name.iter().rposition(|c| *c == b'.') {
@@ -156,7 +153,7 @@ impl Request {
             _ => b"",
         }
     }
-    /// Sets the response's media type by the path's extension (nginx: `ngx_http_set_content_type`).
+    /// nginx: `ngx_http_set_content_type`.
     pub fn set_content_type(&mut self) {
         if !self.out.content_type.bytes().is_empty() {
             return;
@@ -339,11 +336,11 @@ impl Request {
 }
 
 impl Request {
-    /// Notes a step if the request is traced.
+    /// Ignored unless the request is traced.
     #[inline]
     pub fn note(&self, kind: StepKind, at: At, words: impl FnOnce(&Request) -> String) {
         if let Some(trace) = &self.trace {
-            trace.add(Step { kind, at, location: self.scope.location, text: words(self) });
+            trace.add(TraceStep { kind, at, location: self.scope.location, text: words(self) });
         }
     }
     /// Tells whether the request is a rehearsal, which must not pass on, count or change anything.

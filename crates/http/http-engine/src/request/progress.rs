@@ -10,7 +10,7 @@ pub struct Progress {
     pub handler: usize,
     /// A passing `if` block was replaced by one without a handler: no target, as in nginx.
     pub handler_lost: bool,
-    /// Internal: may use `internal` locations.
+    /// May use `internal` locations.
     pub internal: bool,
     /// Remaining internal redirects and rewrite cycles; 0 ends the request with 500.
     pub uri_changes_left: u8,

@@ -6,7 +6,6 @@ use crate::response::Str;
 #[derive(Default)]
 pub struct Reply {
     pub keep_alive: bool,
-    /// Sends only the head.
     pub head_only: bool,
     pub chunked: bool,
     /// Trailers follow the body: uses chunks even if the length is known.

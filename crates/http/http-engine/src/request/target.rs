@@ -11,9 +11,9 @@ pub struct Target {
     pub version: Version,
     /// `$host`, if the request has one: validated, lower case, without port.
     pub host: Vec<u8>,
-    /// Port of the request's host (`$request_port`).
+    /// `$request_port`
     pub host_port: Option<u16>,
-    /// The canonical path (`$uri`) and the query (`$args`).
+    /// `$uri`, and the query (`$args`).
     pub path: CanonicalPath,
     pub args: Vec<u8>,
     /// There is a query, possibly empty: `$args` has a value.

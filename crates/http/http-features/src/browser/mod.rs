@@ -39,7 +39,6 @@ static MARKS: [Mark; 5] = [
     Mark { name: "konqueror", skip: 25, word: b"Konqueror/", version: 10 },
 ];
 
-/// Bound on a part of a version.
 const PART_MAX: u64 = 1_000_000_000;
 
 /// A version as one number: two digits per part after the first, as in nginx.
@@ -186,7 +185,6 @@ impl Browsers {
 }
 
 impl Mark {
-    /// Version of this browser in a `User-Agent`.
     fn version_of(&self, agent: &[u8]) -> Option<u64> {
         let rest = agent.get(self.skip..).filter(|rest| !rest.is_empty())?;
         let at = memmem::find(rest, self.word)?;

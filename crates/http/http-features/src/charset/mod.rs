@@ -225,7 +225,6 @@ fn set(r: &mut Request, charset: Vec<u8>) {
     r.out.charset = if matches!(r.out.status, 301 | 302) { Str::default() } else { charset.into() };
 }
 
-/// Bytes read from a file at a time.
 const READ_BYTES: u64 = 64 * 1024;
 
 struct Recoded {

@@ -81,7 +81,7 @@ impl Handler for Degrade {
     }
 }
 
-/// Resident bytes, read once a second; `true`: just now.
+/// Read once a second; `true`: just now.
 fn resident() -> (u64, bool) {
     static BYTES: AtomicU64 = AtomicU64::new(0);
     static SECOND: AtomicI64 = AtomicI64::new(0);

@@ -6,9 +6,9 @@ use http_engine::Template;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest sleep of a line, in seconds.
+/// In seconds, per line.
 const SLEEP_SECONDS_MAX: f64 = 86_400.0;
-/// Largest output of an `echo_duplicate`, in octets.
+/// In octets.
 pub const DUPLICATE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 #[derive(Clone)]
@@ -41,7 +41,6 @@ pub enum Op {
     },
 }
 
-/// A line with its position in the block.
 #[derive(Clone)]
 pub struct Line {
     pub order: usize,

@@ -15,7 +15,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Maximum number of items of a loop.
 const ITEMS_MAX: usize = 10_000;
 
 pub struct EchoAnswer {
@@ -92,7 +91,6 @@ enum Waits {
     Location(Stream),
 }
 
-/// Items of a loop, and the next index.
 struct Items {
     all: Vec<Vec<u8>>,
     next: usize,
@@ -123,7 +121,7 @@ fn say(r: &mut Request, words: &[Template], line_end: bool) -> Vec<u8> {
 }
 
 impl Run {
-    /// Runs the next line; `Ok(false)` at the end.
+    /// `Ok(false)` at the end.
     fn step(&mut self, r: &mut Request) -> Result<bool, BodyError> {
         let program = self.program.clone();
         let Some(op) = program.get(self.at) else { return Ok(false) };
@@ -221,7 +219,7 @@ impl Run {
     }
 }
 
-/// Parts of a string; an empty one has none.
+/// An empty string has none.
 fn split(list: &[u8], delimiter: &[u8]) -> Vec<Vec<u8>> {
     if list.is_empty() {
         return Vec::new();

@@ -18,7 +18,7 @@ pub static ALL: &[Builtin] = &[
             let elapsed = base::clock::now().millis_since(since);
             put(out, format!("{}.{:03}", elapsed / 1000, elapsed % 1000).as_bytes())
         },
-        "Seconds since the request began, or since `echo_reset_timer`, with three digits behind the point.",
+        "Seconds since the request began, or since `echo_reset_timer`, with three decimals.",
     ),
     Builtin::one(
         "echo_request_method",

@@ -47,7 +47,6 @@ http_upstream::pass_directives! {
 
 static SCHEME: Scheme = Scheme { plain: "fastcgi", secure: None, written: false, ports: (0, 0), has_uri: false };
 
-/// Response fields for the proxy only.
 const HIDDEN: &[&str] =
     &["status", "x-accel-expires", "x-accel-redirect", "x-accel-limit-rate", "x-accel-buffering", "x-accel-charset"];
 
@@ -81,7 +80,6 @@ impl Value for Split {
     }
 }
 
-/// Script name and path info of a request.
 struct Script {
     split: Option<Split>,
     index: Vec<u8>,
@@ -149,7 +147,7 @@ static VARIABLES: &[Builtin] = &[
     Builtin::one(
         "fastcgi_script_name",
         |r, out| script(r, out, 1),
-        "The URI, with `fastcgi_index` behind a last slash; or its part that `fastcgi_split_path_info` says.",
+        "The URI, with `fastcgi_index` after a final slash; or the part that `fastcgi_split_path_info` captures.",
     )
     .changeable(),
     Builtin::one("fastcgi_path_info", |r, out| script(r, out, 2), "The second capture of `fastcgi_split_path_info`.")

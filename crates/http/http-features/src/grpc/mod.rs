@@ -165,7 +165,6 @@ struct Spoken {
 }
 
 impl HeaderLine {
-    /// Tells whether the line sets `:authority` instead of a field.
     fn is_host(&self) -> bool {
         self.name.eq_ignore_ascii_case(b"host")
     }

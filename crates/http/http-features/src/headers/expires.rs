@@ -83,7 +83,7 @@ enum Control {
     MaxAge(i64),
 }
 
-/// Next moment after `now` at which local clocks show `seconds` since midnight.
+/// As shown by local clocks.
 fn next_time(now: i64, seconds: i64) -> i64 {
     let offset = |at: i64| i64::from(local_offset(at));
     let midnight = (now + offset(now)).div_euclid(86_400) * 86_400;

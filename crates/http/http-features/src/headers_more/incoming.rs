@@ -43,7 +43,7 @@ fn frames(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding")
 }
 
-/// Sets a field; an empty value removes it. `only`: does not add it.
+/// An empty value removes the field. `only`: does not add it.
 fn set(r: &mut Request, item: &Item, value: &[u8], only: bool) {
     let mut place = None;
     let mut fields = Fields::default();

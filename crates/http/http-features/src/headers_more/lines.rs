@@ -7,7 +7,6 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Options of one of the four directives.
 pub trait LinesKind: Clone + 'static {
     const SYNTAX: &'static str;
     const OPTIONS: &'static [u8];
@@ -97,7 +96,6 @@ impl<K: Clone> Lines<K> {
     }
 }
 
-/// Number of lines so far, in [`Cx`].
 #[derive(Default)]
 struct Count(usize);
 

@@ -70,7 +70,7 @@ impl Feature for HeadersMore {
 }
 
 impl MoreInput {
-    /// Number of enclosing blocks with lines, including this one.
+    /// Including this block.
     fn depth(&self) -> usize {
         let all = [
             self.more_set_headers.as_ref().map(|given| given.value.all()),
@@ -82,7 +82,7 @@ impl MoreInput {
     }
 }
 
-/// Lines of two directives in their written order.
+/// In the written order.
 fn joined(set: Option<&[Arc<Line>]>, clear: Option<&[Arc<Line>]>) -> Vec<Arc<Line>> {
     let mut all: Vec<Arc<Line>> = set.into_iter().chain(clear).flatten().cloned().collect();
     all.sort_by_key(|line| (line.depth, line.number));

@@ -36,7 +36,7 @@ impl Filter for Outgoing {
     }
 }
 
-/// Sets a field; an empty value removes it.
+/// An empty value removes the field.
 fn set(r: &mut Request, item: &Item, value: Vec<u8>, append: bool) {
     let gone = value.is_empty();
     if append {
@@ -108,7 +108,6 @@ fn clear_all(r: &mut Request, item: &Item) {
     }
 }
 
-/// Splits a media type and its charset.
 fn media(value: Vec<u8>) -> (Str, Str) {
     let semicolons = value.iter().enumerate().filter(|(_, c)| **c == b';');
     for (at, _) in semicolons {

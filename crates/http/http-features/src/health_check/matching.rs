@@ -36,7 +36,7 @@ enum Test {
     Like(bool, Pattern),
 }
 
-/// Blocks by name, in `Cx`.
+/// In `Cx`, by name.
 #[derive(Default)]
 pub struct Matches(pub HashMap<String, Arc<Match>>);
 

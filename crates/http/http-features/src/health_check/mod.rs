@@ -136,7 +136,6 @@ impl Feature for HealthCheck {
 
 struct Doctor;
 
-/// A check with its location's index in the plan.
 #[derive(Clone)]
 struct Round {
     plan: Weak<HttpPlan>,
@@ -147,7 +146,6 @@ struct Round {
     log: Arc<ErrorLog>,
 }
 
-/// All groups of locations with their checks, if any.
 fn groups(plan: &HttpPlan) -> Vec<(Arc<Group>, Vec<(usize, Check, Option<Arc<Match>>)>)> {
     let mut all: Vec<(Arc<Group>, Vec<(usize, Check, Option<Arc<Match>>)>)> = Vec::new();
     for (index, location) in plan.locations.iter().enumerate() {

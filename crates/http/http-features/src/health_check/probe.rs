@@ -21,13 +21,13 @@ use wire_h1::{HeadLimits, HeadParser};
 
 const BODY_MAX: usize = 256 * 1024;
 
-pub struct Kept {
+pub struct KeptConnection {
     stream: Stream,
     opened: clock::Instant,
 }
 
-/// Checks a server once; returns the reason of a failure.
-pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<Kept>) -> Result<(), String> {
+/// Returns the reason of a failure.
+pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<KeptConnection>) -> Result<(), String> {
     let Some(plan) = round.plan.upgrade() else { return Ok(()) };
     let location = plan.locations.get(round.location);
     let Some(Probing(prober)) = location.and_then(|l| l.ext::<Probing>()).cloned() else { return Ok(()) };
@@ -83,8 +83,8 @@ async fn ask(
     peer: &Arc<Peer>,
     prober: &dyn Prober,
     r: &mut Request,
-    old: Option<Kept>,
-    kept: &mut Option<Kept>,
+    old: Option<KeptConnection>,
+    kept: &mut Option<KeptConnection>,
 ) -> Result<(), String> {
     let times = prober.timeouts();
     let connection = match old {
@@ -103,7 +103,7 @@ async fn ask(
                 shaken.map_err(|_| Failure::TimedOut(Step::Handshake))?.map_err(Failure::Handshake)?;
             }
             clock::update();
-            Kept { stream, opened: clock::now() }
+            KeptConnection { stream, opened: clock::now() }
         }
     };
     let close = round.check.keepalive_ms.is_none();

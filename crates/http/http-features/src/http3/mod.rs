@@ -14,7 +14,6 @@ words! {
 }
 
 directives! {
-    /// The module's settings of a block.
     pub struct Http3Conf from Http3Input {
         /// Enables HTTP/3 on listeners with the `quic` parameter.
         http3: Flag = "on",

@@ -102,7 +102,6 @@ impl Feature for MemcachedFeature {
     }
 }
 
-/// memcached's text protocol with a location's settings.
 struct Spoken {
     key: Template,
     gzip_flag: u32,

@@ -69,7 +69,6 @@ impl Memcached {
         if line == b"END" {
             let answer = Rc::new(answer("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".into()));
             let head_bytes = answer.buf.len();
-            // Empty value.
             self.state = ResponseState::Trailer(TRAILER.len());
             let length = BodyLength::Exact(0);
             return Ok(Some(Event::Head(Begun { answer, head_bytes, length, behind: 0 })));
@@ -199,7 +198,6 @@ mod tests {
             assert!(run(b"VALUE /a%20b%25 x 1\r\n", step).0.starts_with("memcached sent invalid flags"));
             assert!(run(b"VALUE /a%20b%25 0 -1\r\n", step).0.starts_with("memcached sent invalid length"));
             assert_eq!(run(b"ERROR\r\n", step).0, "memcached sent invalid response: \"ERROR\"");
-            // Whole and in pieces.
             let long = [b"VALUE /a%20b%25 0 ", &[b'0'; 4096][..], b"3\r\n"].concat();
             for step in [step, 10_000] {
                 assert_eq!(run(&long, step).0, "upstream sent too big header", "{step}");

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use upstream::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
 use wire_h1::{ChunkedDecoder, HeadError, HeadLimits, Progress, ResponseParser, Role};
 
-/// Interim responses at most.
 const INTERIM_MAX: usize = 1000;
 
 /// nginx's logged status of a response without a head (`ngx_http_log_status`).

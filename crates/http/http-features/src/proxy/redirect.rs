@@ -162,7 +162,7 @@ pub enum CookieName {
     Matches(Arc<Pattern>),
 }
 
-/// A flag: constant, or computed per request.
+/// Constant, or computed per request.
 #[derive(Clone)]
 pub enum FlagWord {
     Known(CookieFlag),

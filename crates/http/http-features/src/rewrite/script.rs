@@ -43,7 +43,6 @@ pub enum Return {
 pub struct Rewrite {
     pattern: Arc<Pattern>,
     replacement: Template,
-    /// Omits the request's query.
     drop_args: bool,
     redirect: Option<u16>,
     last: bool,
@@ -386,7 +385,6 @@ fn stop(r: &mut Request) -> Flow {
     Flow::Rewritten
 }
 
-/// Tells whether the path contains bytes to escape.
 fn needs_escape(r: &Request) -> bool {
     r.head.path.of(&r.buf).iter().any(|c| matches!(c, b'%' | b'+'))
 }

@@ -31,7 +31,6 @@ http_upstream::pass_directives! {
 
 static SCHEME: Scheme = Scheme { plain: "scgi", secure: None, written: false, ports: (0, 0), has_uri: false };
 
-/// Response fields for the proxy only.
 const HIDDEN: &[&str] =
     &["status", "x-accel-expires", "x-accel-redirect", "x-accel-limit-rate", "x-accel-buffering", "x-accel-charset"];
 

@@ -96,7 +96,7 @@ pub fn quote_pgsql(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Quotes for JSON; an empty value is `null`.
+/// An empty value is `null`.
 pub fn quote_json(value: &[u8], out: &mut Vec<u8>) {
     if value.is_empty() {
         return out.extend_from_slice(b"null");
@@ -132,7 +132,6 @@ pub fn unhex(value: &[u8], out: &mut Vec<u8>) -> Option<()> {
     rest.is_empty().then_some(())
 }
 
-/// Base32 with a block's alphabet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base32 {
     pub alphabet: [u8; 32],

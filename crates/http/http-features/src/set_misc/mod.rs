@@ -339,11 +339,9 @@ impl Feature for SetMisc {
     }
 }
 
-/// Last number of `set_rotate` in a location.
 struct Rotation(AtomicI64);
 const NOT_YET: i64 = i64::MIN;
 
-/// Longest random text.
 const RANDOM_LETTERS_MAX: usize = 64;
 
 struct Line {

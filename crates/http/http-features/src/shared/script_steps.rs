@@ -30,9 +30,7 @@ pub struct Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Computed {
-    /// Sets the variable.
     Value,
-    /// Keeps the variable.
     Unchanged,
     /// Responds with 500; the cause is logged.
     Failed,
@@ -51,7 +49,6 @@ pub fn hand_over(cx: &mut Cx, steps: impl Iterator<Item = Step>) {
     cx.get::<Waiting>().0.extend(steps);
 }
 
-/// Takes the lines of the block being planned.
 pub fn take(cx: &mut Cx) -> Vec<Step> {
     cx.take::<Waiting>().0
 }

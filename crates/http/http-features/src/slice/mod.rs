@@ -83,7 +83,6 @@ fn first_byte(r: &Request) -> u64 {
     number.filter(|n| *n <= i64::MAX as u64).unwrap_or(0)
 }
 
-/// Precedes the handler that passes requests on.
 struct Sliced {
     inner: Arc<dyn Handler>,
     size: u64,
@@ -275,7 +274,6 @@ impl Slices {
             }
         }
     }
-    /// Returns the requested part of a piece.
     fn cut(&self, piece: Piece, start: u64) -> Option<Piece> {
         let end = start + piece.len();
         let (from, to) = (start.max(self.wanted.start), end.min(self.wanted.end));

@@ -22,7 +22,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("endblock", &[]),
 ];
 
-/// Parameters of a command at most, as in nginx.
+/// As in nginx.
 const PARAMS_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

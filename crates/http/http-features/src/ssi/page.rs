@@ -2,7 +2,7 @@
 
 use super::SsiConf;
 use super::command::{self, Branch, Encoding};
-use super::parse::{Found, Parser};
+use super::parse::{Parser, Token};
 use super::state::Shared;
 use crate::shared::joining::{self, JOINED_BYTES};
 use bytes::Bytes;
@@ -19,7 +19,6 @@ const TOGETHER_MAX: usize = 64;
 /// Bytes, and parts, of text held behind a pending include.
 const HELD_BYTES_MAX: u64 = 256 * 1024;
 const HELD_PARTS_MAX: usize = 1024;
-/// Parts joined into one piece.
 const GATHERED_PARTS_MAX: usize = 64;
 
 pub enum Part {
@@ -150,7 +149,7 @@ impl Page {
         }
         match found {
             None => {}
-            Some(Found::Text(range)) => {
+            Some(Token::Text(range)) => {
                 // Long text is sent from the file.
                 let part = origin.filter(|_| range.len() as u64 > self.conf.ssi_min_file_chunk.0 && self.output);
                 let piece = match part {
@@ -162,13 +161,13 @@ impl Page {
                 };
                 self.text(r, piece);
             }
-            Some(Found::Held(text)) => self.text(r, Piece::Bytes(Bytes::from_static(text))),
-            Some(Found::Broken(words)) => {
+            Some(Token::Held(text)) => self.text(r, Piece::Bytes(Bytes::from_static(text))),
+            Some(Token::Broken(words)) => {
                 r.log(Level::Error, format_args!("{words}"));
                 self.failed();
             }
-            Some(Found::Command(command)) if self.run(r, &command).is_err() => self.failed(),
-            Some(Found::Command(_)) => {}
+            Some(Token::Command(command)) if self.run(r, &command).is_err() => self.failed(),
+            Some(Token::Command(_)) => {}
         }
         Poll::Ready(Ok(true))
     }
@@ -202,7 +201,7 @@ impl Page {
         let sum = self.queue.iter().map(text).sum::<Option<u64>>();
         !self.waiting && self.queue.len() < GATHERED_PARTS_MAX && sum.is_some_and(|sum| sum < JOINED_BYTES)
     }
-    /// The first piece, joined with small ones after it.
+    /// Joined with small pieces after it.
     fn next_piece(&mut self) -> Option<Piece> {
         let Some(Part::Piece(first)) = self.queue.pop_front() else { return None };
         let Piece::Bytes(first) = first else { return Some(first) };

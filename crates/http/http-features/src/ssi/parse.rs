@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes};
 use std::ops::Range;
 
-/// Longest name of a command or parameter, as in nginx.
+/// As in nginx.
 const NAME_MAX: usize = 32;
 const PARAMS_MAX: usize = 64;
 
@@ -15,7 +15,6 @@ pub struct Command {
 }
 
 impl Command {
-    /// Text of the command, for a block.
     pub fn text(&self) -> Vec<u8> {
         let mut out = [b"<!--#", self.name.as_slice()].concat();
         for (key, value) in &self.params {
@@ -27,7 +26,7 @@ impl Command {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Token {
     /// Range of the input that is text.
     Text(Range<usize>),
     /// Earlier input that proved to be text.
@@ -87,8 +86,8 @@ impl Parser {
             _ => b"",
         }
     }
-    /// Next item of the input; `None` once all is consumed.
-    pub fn next(&mut self, input: &mut Bytes) -> Option<Found> {
+    /// `None` once all input is consumed.
+    pub fn next(&mut self, input: &mut Bytes) -> Option<Token> {
         let mut at = 0;
         while let Some(&c) = input.get(at) {
             match self.state {
@@ -96,7 +95,7 @@ impl Parser {
                     let end = memchr::memchr(b'<', input.get(at..).unwrap_or_default()).map_or(input.len(), |n| at + n);
                     if end > at {
                         input.advance(end);
-                        return Some(Found::Text(at..end));
+                        return Some(Token::Text(at..end));
                     }
                     self.state = ParserState::Start(1);
                 }
@@ -110,18 +109,18 @@ impl Parser {
                         // It was text; the byte itself may start a command.
                         self.state = ParserState::Text;
                         input.advance(at);
-                        return Some(Found::Held(OPENING.get(..n).unwrap_or_default()));
+                        return Some(Token::Held(OPENING.get(..n).unwrap_or_default()));
                     }
                 }
                 ParserState::End(2) if c == b'>' => {
                     self.state = ParserState::Text;
                     input.advance(at + 1);
-                    return Some(Found::Command(std::mem::take(&mut self.command)));
+                    return Some(Token::Command(std::mem::take(&mut self.command)));
                 }
                 ParserState::Broken(2) if c == b'>' => {
                     self.state = ParserState::Text;
                     input.advance(at + 1);
-                    return Some(Found::Broken(std::mem::take(&mut self.words)));
+                    return Some(Token::Broken(std::mem::take(&mut self.words)));
                 }
                 _ => self.state = self.inside(c),
             }
@@ -239,15 +238,15 @@ mod tests {
                 let before = whole.len() - input.len();
                 match parser.next(&mut input) {
                     None => break,
-                    Some(Found::Text(range)) => {
+                    Some(Token::Text(range)) => {
                         text += &shown(&whole[before + range.start..before + range.end]);
                     }
-                    Some(Found::Held(held)) => text += &shown(held),
-                    Some(Found::Command(command)) => {
+                    Some(Token::Held(held)) => text += &shown(held),
+                    Some(Token::Command(command)) => {
                         out.push(std::mem::take(&mut text));
                         out.push(shown(&command.text()).into_owned());
                     }
-                    Some(Found::Broken(words)) => {
+                    Some(Token::Broken(words)) => {
                         out.push(std::mem::take(&mut text));
                         out.push(words);
                     }

@@ -6,9 +6,9 @@ use observe::Level;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Maximum number of variables per request.
+/// Per request.
 const VARIABLES_MAX: usize = 10_000;
-/// Maximum total size of a request's blocks.
+/// Per request.
 const BLOCK_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A command failed; it has been logged, and the page shows its error message.
@@ -23,7 +23,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// State of a request, created on first use.
+    /// Created on first use.
     pub fn of(r: &mut Request) -> Rc<Shared> {
         match r.shared::<Shared>() {
             Some(shared) => shared,
@@ -34,7 +34,7 @@ impl Shared {
             }
         }
     }
-    /// Variable or group of a page, by lower-case name.
+    /// By lower-case name.
     pub fn get(&self, name: &[u8]) -> Option<Vec<u8>> {
         if let [digit @ b'0'..=b'9'] = name {
             let captures = self.captures.borrow();

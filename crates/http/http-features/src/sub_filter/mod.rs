@@ -52,7 +52,7 @@ struct Pair {
     by: Template,
 }
 
-/// Maximum number of lines, as in nginx.
+/// As in nginx.
 const PAIRS_MAX: usize = 255;
 
 impl Value for Pairs {
@@ -114,7 +114,6 @@ impl Filter for Replace {
             None => {
                 let pairs = self.conf.sub_filter.as_ref().map(|p| p.0.as_slice()).unwrap_or_default();
                 let texts = pairs.iter().map(|pair| (pair.text.eval(r), pair.by.clone()));
-                // Skips empty texts.
                 let (texts, by): (Vec<_>, Vec<_>) = texts.filter(|(text, _)| !text.is_empty()).unzip();
                 if texts.is_empty() {
                     return Ok(body);

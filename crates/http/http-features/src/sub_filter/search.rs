@@ -11,7 +11,7 @@ pub struct Needles {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct SubstitutionMatch {
     /// Bytes before it contain nothing.
     pub start: usize,
     pub length: usize,
@@ -43,7 +43,7 @@ impl Needles {
         Needles { texts, starts, order: order.into(), only }
     }
     /// First wanted text. `last`: nothing follows, so an incomplete text does not count.
-    pub fn find(&self, bytes: &[u8], wanted: impl Fn(usize) -> bool, last: bool) -> Found {
+    pub fn find(&self, bytes: &[u8], wanted: impl Fn(usize) -> bool, last: bool) -> SubstitutionMatch {
         let mut at = 0;
         while at < bytes.len() {
             if let Some((lower, upper)) = self.only {
@@ -64,11 +64,11 @@ impl Needles {
                     continue;
                 }
                 let whole = here.len() == text.len();
-                return Found { start: at, length: here.len(), index: whole.then_some(index) };
+                return SubstitutionMatch { start: at, length: here.len(), index: whole.then_some(index) };
             }
             at += 1;
         }
-        Found { start: bytes.len(), length: 0, index: None }
+        SubstitutionMatch { start: bytes.len(), length: 0, index: None }
     }
 }
 

@@ -150,7 +150,7 @@ struct Names {
     callback: Vec<u8>,
 }
 
-/// Upload identifier from a field or an argument.
+/// Read from a field or an argument.
 fn identifier<'r>(r: &'r Request, name: &[u8]) -> Option<&'r [u8]> {
     let field = r.headers().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value);
     field.or_else(|| find_arg(&r.target.args, name)).filter(|id| !id.is_empty())
@@ -251,7 +251,6 @@ impl Handler for Begin {
     }
 }
 
-/// A body with counted octets.
 struct Counted {
     inner: Box<dyn BodyReader>,
     upload: Arc<Upload>,
@@ -289,7 +288,6 @@ impl Logger for End {
     }
 }
 
-/// Values of a report, for its template's variables.
 struct UploadVariables {
     length: u64,
     received: u64,

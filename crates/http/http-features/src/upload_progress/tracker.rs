@@ -79,7 +79,6 @@ pub struct Tracker {
 struct Uploads {
     by_id: HashMap<Vec<u8>, Arc<Upload>>,
     bytes: u64,
-    /// Second of the last removal of finished uploads.
     swept: i64,
 }
 
@@ -108,7 +107,7 @@ impl Tracker {
     pub fn new(bytes_max: u64) -> Tracker {
         Tracker { bytes_max, uploads: Mutex::default() }
     }
-    /// Records an upload; `None`: the zone is full.
+    /// `None`: the zone is full.
     pub fn begin(&self, id: &[u8], length: u64, now: i64) -> Option<Arc<Upload>> {
         let mut uploads = self.uploads.lock().unwrap_or_else(PoisonError::into_inner);
         uploads.sweep(now);

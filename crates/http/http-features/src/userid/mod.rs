@@ -165,7 +165,7 @@ struct Visitor {
 struct Reset(Vec<u8>);
 
 impl Cookie {
-    /// Reads the identity once per request.
+    /// Reads once per request.
     fn visitor(&self, r: &mut Request) -> Visitor {
         if let Some(visitor) = r.ext::<Visitor>() {
             return visitor.clone();
@@ -186,7 +186,7 @@ impl Cookie {
         visitor
     }
 
-    /// Decides on the cookie once per request.
+    /// Decides once per request.
     fn decide(&self, r: &mut Request) -> Visitor {
         let mut visitor = self.visitor(r);
         if visitor.set.is_some() {

@@ -20,7 +20,6 @@ const STEP: u32 = 0x100;
 static COUNTER: AtomicU32 = AtomicU32::new(FIRST);
 static COUNTER_V1: AtomicU32 = AtomicU32::new(1);
 
-/// An identifier's bytes as in the cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uid([u8; BYTES]);
 

@@ -46,7 +46,6 @@ http_upstream::pass_directives! {
 static SCHEME: Scheme =
     Scheme { plain: "uwsgi", secure: Some("suwsgi"), written: false, ports: (0, 0), has_uri: false };
 
-/// Response fields that are not passed to the client.
 const HIDDEN: &[&str] =
     &["x-accel-expires", "x-accel-redirect", "x-accel-limit-rate", "x-accel-buffering", "x-accel-charset"];
 

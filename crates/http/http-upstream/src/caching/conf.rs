@@ -145,7 +145,6 @@ impl Value for ValidTimes {
     }
 }
 
-/// `proxy_cache_path`; other directives refer to a cache by the name of its zone.
 #[derive(Clone)]
 pub struct PathLine;
 
@@ -212,7 +211,7 @@ impl Value for PathLine {
     }
 }
 
-/// Returns the zone's metrics, some of which read the index.
+/// Some metrics read the index.
 fn counted(zone: &Arc<Zone>, limits: &Limits) -> metrics::Zone<row::Of> {
     let (metrics, index, most) = (metrics::Zone::named(&[&zone.name]), Arc::downgrade(zone), limits.max_size);
     metrics.ask(move |values| {
@@ -315,7 +314,7 @@ fn levels(text: &str) -> Option<Vec<u8>> {
     (levels.len() <= 3).then_some(levels)
 }
 
-/// Cache settings of a location, independent of the directives' prefix.
+/// Independent of the directives' prefix.
 pub struct Settings {
     pub family: &'static str,
     pub cache: CacheName,

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
-/// Destination of the stored bytes.
 pub enum StoreTarget {
     /// A cache entry: metadata, and the response head as received.
     Entry { session: Box<Session>, meta: Meta, head: Bytes },
@@ -48,7 +47,7 @@ struct Shared {
     trailers: Vec<OutField>,
 }
 
-/// Starts to store a body. `expected`: announced length, if any.
+/// `expected`: announced length, if any.
 pub fn run(
     r: &mut Request,
     mut recipe: StoreTarget,
@@ -257,7 +256,7 @@ async fn waiting<T: Send + 'static>(
     job: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> std::io::Result<T> {
     let Some(pool) = long.then(|| net::pool::named(net::pool::DEFAULT)).flatten() else { return job() };
-    let gone = |_| std::io::Error::other("the thread that wrote it is gone");
+    let gone = |_| std::io::Error::other("the writing thread has ended");
     match pool.run(job) {
         Ok(done) => done.await.map_err(gone)?,
         Err(full) => Err(std::io::Error::other(format!("{} tasks wait for a thread", full.waiting))),

@@ -126,7 +126,7 @@ impl Caching {
             _ => false,
         }
     }
-    /// Returns the request's cache. `Err`: the name is unknown; logged.
+    /// `Err`: the name is unknown; logged.
     fn path(&self, r: &mut Request) -> Result<Option<Arc<CachePath>>, ()> {
         match &self.which {
             Which::Fixed(path) => Ok(Some(path.clone())),
@@ -155,14 +155,13 @@ fn any(r: &mut Request, conditions: &[Template]) -> bool {
 #[derive(Default)]
 pub struct CacheState {
     pub status: &'static str,
-    /// The entry, for fields of its head.
+    /// For fields of its head.
     pub stored: Option<Arc<Stored>>,
     pub key: Vec<u8>,
     /// Revalidation: `$upstream_cache_last_modified` and `$upstream_cache_etag` have values.
     pub revalidating: bool,
 }
 
-/// Changes of the upstream request for the cache.
 #[derive(Clone, Debug, Default)]
 pub struct CacheRequest {
     pub as_get: bool,

@@ -17,11 +17,10 @@ pub struct CachePath {
 
 pub struct Caches {
     pub paths: Vec<Arc<CachePath>>,
-    /// Memory for hot entries of all caches, in bytes.
+    /// In bytes, for hot entries of all caches.
     pub memory: u64,
 }
 
-/// Extension of a plan: its declared caches.
 pub struct CachePaths(pub Vec<Arc<CachePath>>);
 
 impl Background<HttpPlan> for Caches {
@@ -64,7 +63,7 @@ impl Caches {
     }
 }
 
-/// Maximum number of descriptors for hot entries of all caches.
+/// For hot entries of all caches.
 const FILES_MAX: u64 = 8192;
 
 /// Returns an eighth of the process's limit of descriptors, up to [`FILES_MAX`].

@@ -15,7 +15,6 @@ pub fn wish(r: &Request) -> Wish {
     Wish::read(r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"cache-control")).map(|(_, value)| value))
 }
 
-/// Tells whether an entry may be served without validation.
 pub fn usable(caching: &Caching, r: &Request, meta: &Meta, now: i64) -> Use {
     if caching.rfc9111 {
         wish(r).of(meta, now)

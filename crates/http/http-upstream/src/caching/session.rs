@@ -23,7 +23,6 @@ pub enum CacheStart {
     Ask,
 }
 
-/// A request's use of a cache: its ticket, its stale entry, and its decisions.
 pub struct Session {
     pub(super) caching: Arc<Caching>,
     pub(super) path: Arc<CachePath>,
@@ -137,7 +136,6 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, d
     CacheStart::Ask
 }
 
-/// Answers a purge.
 fn purge(r: &mut Request, path: &CachePath, key: &[u8]) -> Flow {
     match purge_key(path, key) {
         Ok(true) => Flow::Status(204),
@@ -175,7 +173,7 @@ impl Session {
         self.storing
     }
 
-    /// Looks up the entry; `Some`: the response from the cache.
+    /// `Some`: the response from the cache.
     async fn decide(&mut self, r: &mut Request, give: Respond<'_>) -> Option<Flow> {
         let stored = match self.look(r).await {
             Found::Error(status) => {
@@ -307,7 +305,7 @@ impl Session {
         found
     }
 
-    /// Opens a ticket's entry, from memory or from its file.
+    /// From memory or from its file.
     async fn open(&mut self, r: &mut Request, ticket: &mut Ticket) -> Opened {
         let zone = self.path.zone.clone();
         let path = zone.place.path(&ticket.hash);
@@ -355,7 +353,7 @@ impl Session {
         let key = self.key.clone();
         match pool.run(move || store::open(&path, &hash, Some(&key))) {
             Ok(read) => {
-                let gone = |_| Trouble::Io(std::io::Error::other("the thread that read it is gone"));
+                let gone = |_| Trouble::Io(std::io::Error::other("the reading thread has ended"));
                 let read = read.await.map_err(gone)?;
                 clock::update();
                 read
@@ -572,7 +570,7 @@ impl Session {
     pub fn invalidates(&self, status: u16) -> bool {
         self.invalidates && (200..400).contains(&status)
     }
-    /// Returns the configured key for another request; `None` without a configured key.
+    /// `None`: no key is configured.
     pub fn key_for(&self, r: &mut Request) -> Option<Vec<u8>> {
         self.caching.key.as_ref().map(|key| key.eval(r))
     }
@@ -620,7 +618,7 @@ impl Session {
             ticket.failed(status, self.verdict.valid_sec);
         }
     }
-    /// Remembers a failure without a response, if configured.
+    /// If configured.
     pub fn failed(&mut self, status: u16) {
         if self.storing && matches!(status, 502 | 504) {
             let seconds = freshness::by_status(&self.caching.valid, status);

@@ -17,7 +17,7 @@ pub enum Left {
 }
 
 impl Left {
-    /// Body length of a head. Fails on an invalid `Content-Length`.
+    /// Fails on an invalid `Content-Length`.
     pub fn of(answer: &Answer, method: Method) -> Result<Left, Wrong> {
         let (head, buf) = (&answer.head, &answer.buf);
         if matches!(head.status, 204 | 304) {

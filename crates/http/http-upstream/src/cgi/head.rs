@@ -8,12 +8,11 @@ use wire_h1::{HeadError, HeadLimits, Progress, ResponseParser, read_status_line}
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\n";
 const VERSION: &[u8] = b"HTTP/1.1 ";
-/// Maximum number of fields in a head.
+/// In a head.
 const FIELDS_MAX: usize = 1000;
 
 /// Parser of a response head. Parses in place, and copies once, after the status line.
 pub struct CgiHead {
-    /// Bytes of earlier pieces.
     held: Vec<u8>,
     parser: ResponseParser,
     /// Parsed in its final place (a head is large and should not be moved).
@@ -134,7 +133,7 @@ fn wrong(e: &HeadError, text: &[u8]) -> Wrong {
         .into()
 }
 
-/// Returns the status of the fields; `None`: 200.
+/// `None`: 200.
 fn status(head: &ResponseHead, text: &[u8]) -> Result<Option<Vec<u8>>, Wrong> {
     let said = head.fields.all.iter().find(|field| field.name.of(text).eq_ignore_ascii_case(b"status"));
     let Some(value) = said.map(|field| field.value.of(text)) else {

@@ -11,7 +11,6 @@ use std::marker::PhantomData;
 pub struct ParamLine {
     name: Vec<u8>,
     value: Template,
-    /// Omits the parameter if its value is empty.
     if_not_empty: bool,
 }
 
@@ -32,7 +31,6 @@ impl Value for ParamLine {
 /// A protocol's encoding of parameters: [`Packing::begin`], name, [`Packing::value`], value, [`Packing::end`]. All
 /// append; `end` may change the parameter.
 pub trait Packing: 'static {
-    /// `name`: bytes of the name.
     fn begin(name: usize, out: &mut Vec<u8>);
     fn value(out: &mut Vec<u8>);
     /// Called after the value: the parameter starts at `start`, its value at `value`.
@@ -51,12 +49,7 @@ pub fn put<P: Packing>(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
 
 enum Step {
     Written(Vec<u8>),
-    Computed {
-        /// Encoded bytes before the value.
-        head: Vec<u8>,
-        value: Template,
-        if_not_empty: bool,
-    },
+    Computed { head: Vec<u8>, value: Template, if_not_empty: bool },
 }
 
 pub struct Params<P> {
@@ -75,7 +68,6 @@ fn upper(name: &[u8]) -> impl Iterator<Item = u8> {
 }
 
 impl<P: Packing> Params<P> {
-    /// Never fails.
     pub fn new(cx: &mut Cx, lines: &Option<List<ParamLine>>, pass_fields: bool) -> Result<Params<P>, Problem> {
         let all = lines.as_ref().map(|list| list.0.as_slice()).unwrap_or_default();
         let said = all.iter().filter_map(|line| line.name.strip_prefix(HTTP)).filter(|name| !name.is_empty());

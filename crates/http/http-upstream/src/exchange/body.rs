@@ -20,7 +20,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use upstream::{Came, End, Event, PeerLease, Wrong};
 
-/// The start of a body, received with its head.
 #[derive(Default)]
 pub struct Received {
     pub bytes: Bytes,

@@ -34,7 +34,6 @@ conf_schema::word_set! {
     }
 }
 
-/// A field name.
 #[derive(Clone)]
 pub struct Name(pub Vec<u8>);
 
@@ -45,19 +44,18 @@ impl Value for Name {
     }
 }
 
-/// Returns the names of a list of lines.
 pub fn names(list: &Option<List<Name>>) -> impl Iterator<Item = &[u8]> {
     list.iter().flat_map(|list| list.0.iter().map(|name| name.0.as_slice()))
 }
 
-/// A location's settings for passing requests on, independent of the directives' prefix.
+/// Independent of the directives' prefix.
 #[derive(Clone)]
 pub struct PassConf {
     pub prefix: &'static str,
     /// Replaces the client's body.
     pub set_body: Option<Template>,
     pub buffering: bool,
-    /// Maximum size of a response head in bytes.
+    /// In bytes.
     pub buffer_size: u64,
     pub buffers: Buffers,
     /// `None`: twice the larger of `buffer_size` and one of `buffers`.
@@ -98,7 +96,7 @@ const WRITE_SIZE: u64 = 8 * 1024;
 struct Fitting(Vec<Arc<dyn Any + Send + Sync>>);
 
 impl PassConf {
-    /// Returns defaults of most protocols, to be adjusted by each.
+    /// To be adjusted by each protocol.
     pub fn new(prefix: &'static str) -> PassConf {
         let minute = Duration::from_secs(60);
         PassConf {

@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use upstream::{Answer, Asked, Begun, Came, ClientStream, Connection, Event, Peer, Serial, Stop, Wrong};
 
-/// Maximum bytes of a streamed request body per write.
+/// Per write.
 const STREAM_BYTES: usize = 64 * 1024;
 
 /// Maximum size in bytes of a request whose buffer is reused.
@@ -114,7 +114,6 @@ pub struct Io {
     done: bool,
     /// The announced length of the body is correct.
     honest: bool,
-    /// The server has sent bytes.
     heard: bool,
     send_timeout: Duration,
     read_timeout: Duration,

@@ -67,7 +67,7 @@ pub enum Outgoing {
     Streamed(BodyLength),
 }
 
-/// Logs a failure with nginx's context.
+/// With nginx's context.
 pub fn note(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>, words: &str, doing: &str) -> Failure {
     note_at(Level::Error, r, peer, target, words, doing)
 }

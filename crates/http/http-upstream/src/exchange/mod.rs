@@ -51,11 +51,11 @@ pub trait Protocol: Send + Sync {
     fn multiplexes(&self) -> bool {
         false
     }
-    /// Tells whether connections are QUIC's (HTTP/3).
+    /// HTTP/3
     fn over_quic(&self) -> bool {
         false
     }
-    /// Checks a request first. Fails with the response's status.
+    /// Fails with the response's status.
     fn admits(&self, r: &mut Request) -> Result<(), u16> {
         let _ = r;
         Ok(())
@@ -101,7 +101,7 @@ pub trait Protocol: Send + Sync {
         let _ = (r, url);
         None
     }
-    /// Rewrites a `Set-Cookie` for the client; `None`: unchanged.
+    /// `None`: unchanged.
     fn cookie(&self, r: &mut Request, value: &[u8]) -> Option<Vec<u8>> {
         let _ = (r, value);
         None

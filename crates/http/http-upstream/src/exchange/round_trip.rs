@@ -190,7 +190,7 @@ const NAMES: &[&[u8]] = &[
 const VALUES: &[&[u8]] =
     &[b"a", b"", b" a ", b"a, b", b"a=b; c=d", b"trailers", b"chunked", b"close", b"0", b"\xff\xfe", b"\t", b"X-Y"];
 
-/// A request, whole or not quite.
+/// Whole, or not quite.
 fn generate(choices: &mut Choices<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     choices.text(METHODS, &mut out);

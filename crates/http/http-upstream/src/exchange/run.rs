@@ -301,7 +301,6 @@ pub struct Answered {
     pub started: clock::Instant,
 }
 
-/// Sends the request to one server and reads the response head.
 async fn ask(
     plan: &Arc<PassPlan>,
     r: &mut Request,

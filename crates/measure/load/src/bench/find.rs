@@ -38,7 +38,7 @@ pub struct Search {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kept {
+pub enum RateResult {
     Yes,
     No,
     Unclear(String),
@@ -99,7 +99,7 @@ pub fn search_with(
     let n = |rate: f64| grouped(rate as i64);
     let text = &objective.text;
     let sentence = match &edge {
-        Edge::Found(good, bad) => format!("{text} holds up to {} requests/s, and no longer at {}", n(*good), n(*bad)),
+        Edge::Found(good, bad) => format!("{text} holds up to {} requests/s, but not at {}", n(*good), n(*bad)),
         Edge::None => format!("{text} does not hold at any rate"),
         Edge::Undecided(0.0, at, why) => {
             format!("undecided: nothing is known about {text} at {} requests/s: {why}", n(*at))
@@ -118,9 +118,9 @@ pub fn search_with(
     Ok(Search { points, capacity, sentence, undecided: matches!(edge, Edge::Undecided(..)) })
 }
 
-fn keeps(objective: &Find, round: &Round, wanted: f64) -> Kept {
+fn keeps(objective: &Find, round: &Round, wanted: f64) -> RateResult {
     if round.interrupted {
-        return Kept::Unclear("the search was stopped".into());
+        return RateResult::Unclear("the search was stopped".into());
     }
     let good = !falls_behind(round)
         && (round.in_time + round.late) as f64 >= ANSWERED_MIN * round.due as f64
@@ -129,15 +129,17 @@ fn keeps(objective: &Find, round: &Round, wanted: f64) -> Kept {
     // Limits of the client and other programs only make a server look worse.
     let enough = round.due as f64 >= wanted * 0.8;
     if good && enough {
-        return Kept::Yes;
+        return RateResult::Yes;
     }
     let verdict = judge(std::slice::from_ref(round), true);
     match verdict.word.as_str() {
         "client-bound" | "port-bound" | "disturbed" => {
-            Kept::Unclear(format!("{}: {}", verdict.word, verdict.reasons.first().cloned().unwrap_or_default()))
+            RateResult::Unclear(format!("{}: {}", verdict.word, verdict.reasons.first().cloned().unwrap_or_default()))
         }
-        _ if !enough => Kept::Unclear(format!("only {} requests; {} are needed", round.due, grouped(wanted as i64))),
-        _ => Kept::No,
+        _ if !enough => {
+            RateResult::Unclear(format!("only {} requests; {} are needed", round.due, grouped(wanted as i64)))
+        }
+        _ => RateResult::No,
     }
 }
 
@@ -146,15 +148,15 @@ fn keeps(objective: &Find, round: &Round, wanted: f64) -> Kept {
 fn decide(
     rate: f64,
     pause: &mut dyn FnMut(usize),
-    try_at: &mut impl FnMut(f64) -> Result<Kept, String>,
-) -> Result<Kept, String> {
+    try_at: &mut impl FnMut(f64) -> Result<RateResult, String>,
+) -> Result<RateResult, String> {
     let (mut broken, mut why) = (0, String::new());
     for tries in 1..=TRIES {
         match try_at(rate)? {
-            Kept::Yes => return Ok(Kept::Yes),
-            Kept::No if broken == 1 => return Ok(Kept::No),
-            Kept::No => broken += 1,
-            Kept::Unclear(reason) => {
+            RateResult::Yes => return Ok(RateResult::Yes),
+            RateResult::No if broken == 1 => return Ok(RateResult::No),
+            RateResult::No => broken += 1,
+            RateResult::Unclear(reason) => {
                 why = reason;
                 if interrupt::told() {
                     break;
@@ -163,19 +165,22 @@ fn decide(
             }
         }
     }
-    Ok(Kept::Unclear(why))
+    Ok(RateResult::Unclear(why))
 }
 
-fn edge(pause: &mut dyn FnMut(usize), mut try_at: impl FnMut(f64) -> Result<Kept, String>) -> Result<Edge, String> {
+fn edge(
+    pause: &mut dyn FnMut(usize),
+    mut try_at: impl FnMut(f64) -> Result<RateResult, String>,
+) -> Result<Edge, String> {
     let (mut good, mut bad, mut rate, mut probes) = (0.0, f64::INFINITY, FIRST, 0);
     let mut opened_again = false;
     loop {
         while probes < PROBES_MAX && (bad.is_infinite() || bad / f64::max(good, 1.0) > 1.0 + GAP) {
             probes += 1;
             match decide(rate, pause, &mut try_at)? {
-                Kept::Yes => good = rate,
-                Kept::No => bad = rate,
-                Kept::Unclear(why) => return Ok(Edge::Undecided(good, rate, why)),
+                RateResult::Yes => good = rate,
+                RateResult::No => bad = rate,
+                RateResult::Unclear(why) => return Ok(Edge::Undecided(good, rate, why)),
             }
             rate = match (good, bad) {
                 (_, bad) if bad.is_infinite() => rate * 2.0,
@@ -197,10 +202,10 @@ fn edge(pause: &mut dyn FnMut(usize), mut try_at: impl FnMut(f64) -> Result<Kept
         // Probes the upper bound again: the failure may have been a disturbance.
         probes += 1;
         match decide(bad, pause, &mut try_at)? {
-            Kept::No => {}
-            Kept::Unclear(why) => return Ok(Edge::Undecided(good, bad, why)),
-            Kept::Yes if opened_again => {}
-            Kept::Yes => {
+            RateResult::No => {}
+            RateResult::Unclear(why) => return Ok(Edge::Undecided(good, bad, why)),
+            RateResult::Yes if opened_again => {}
+            RateResult::Yes => {
                 opened_again = true;
                 (good, bad) = (bad, f64::INFINITY);
                 rate = (good * 1.1).round();
@@ -216,9 +221,9 @@ fn edge(pause: &mut dyn FnMut(usize), mut try_at: impl FnMut(f64) -> Result<Kept
             }
             probes += 1;
             match try_at(good)? {
-                Kept::Yes => held += 1,
-                Kept::No => broken += 1,
-                Kept::Unclear(reason) => {
+                RateResult::Yes => held += 1,
+                RateResult::No => broken += 1,
+                RateResult::Unclear(reason) => {
                     why = reason;
                     pause(1);
                 }
@@ -249,11 +254,11 @@ mod tests {
     use crate::report::build::Watch;
     use figures::rng::Rng;
 
-    fn say(good: bool) -> Result<Kept, String> {
-        Ok(if good { Kept::Yes } else { Kept::No })
+    fn say(good: bool) -> Result<RateResult, String> {
+        Ok(if good { RateResult::Yes } else { RateResult::No })
     }
 
-    fn quick(try_at: impl FnMut(f64) -> Result<Kept, String>) -> Edge {
+    fn quick(try_at: impl FnMut(f64) -> Result<RateResult, String>) -> Edge {
         edge(&mut |_| (), try_at).unwrap()
     }
 
@@ -288,8 +293,8 @@ mod tests {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
             let found = quick(|r| match rng.unit() {
-                u if u < 0.4 => Ok(Kept::Unclear("disturbed".into())),
-                u if u < 0.45 => Ok(Kept::No),
+                u if u < 0.4 => Ok(RateResult::Unclear("disturbed".into())),
+                u if u < 0.45 => Ok(RateResult::No),
                 _ => say(r <= 10_000.0),
             });
             match found {
@@ -302,9 +307,9 @@ mod tests {
             }
         }
         assert!(decided > 120, "{decided}");
-        let always = quick(|_| Ok(Kept::Unclear("disturbed".into())));
+        let always = quick(|_| Ok(RateResult::Unclear("disturbed".into())));
         assert_eq!(always, Edge::Undecided(0.0, FIRST, "disturbed".into()));
-        let above = quick(|r| if r <= 5000.0 { say(true) } else { Ok(Kept::Unclear("client-bound".into())) });
+        let above = quick(|r| if r <= 5000.0 { say(true) } else { Ok(RateResult::Unclear("client-bound".into())) });
         assert_eq!(above, Edge::Undecided(4000.0, 8000.0, "client-bound".into()));
     }
 
@@ -366,6 +371,6 @@ mod tests {
         assert_eq!((of("p50<1ms").round(), of("p99<1ms").round(), of("p99.9<1ms").round()), (100.0, 1000.0, 10_000.0));
         let objective = Find { text: "p99<1s".into(), conditions: gate::conditions("p99<1s").unwrap() };
         let few = Round { due: 73, in_time: 73, answers: 73, good: 73, seconds: 1.0, ..Round::default() };
-        assert!(matches!(keeps(&objective, &few, 1000.0), Kept::Unclear(why) if why.contains("73")));
+        assert!(matches!(keeps(&objective, &few, 1000.0), RateResult::Unclear(why) if why.contains("73")));
     }
 }

@@ -35,7 +35,7 @@ pub struct Requirement {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum GateResult {
     Holds,
     Undecided,
     Fails,
@@ -43,7 +43,7 @@ pub enum Outcome {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
-    pub outcome: Outcome,
+    pub outcome: GateResult,
     pub what: String,
     pub why: String,
 }
@@ -51,15 +51,15 @@ pub struct Judgement {
 impl Judgement {
     pub fn sentence(&self) -> String {
         let word = match self.outcome {
-            Outcome::Holds => "holds    ",
-            Outcome::Undecided => "undecided",
-            Outcome::Fails => "FAILS    ",
+            GateResult::Holds => "holds    ",
+            GateResult::Undecided => "undecided",
+            GateResult::Fails => "FAILS    ",
         };
         format!("{word}  {}: {}", self.what, self.why)
     }
 }
 
-pub fn worst(judgements: &[Judgement]) -> Option<Outcome> {
+pub fn worst(judgements: &[Judgement]) -> Option<GateResult> {
     judgements.iter().map(|j| j.outcome).max()
 }
 
@@ -84,9 +84,9 @@ fn condition(text: &str) -> Result<Condition, String> {
         Metric::Rps => {}
         _ if unit => {}
         Metric::Errors if value.trim().parse().is_ok_and(|share: f64| share < 1.0) => {}
-        Metric::Errors => return Err(wrong("the share wants a unit, as in errors<1%")),
-        Metric::Memory => return Err(wrong("the size wants a unit, as in memory<20MB")),
-        _ => return Err(wrong("the time wants a unit, as in p99<5ms")),
+        Metric::Errors => return Err(wrong("the share needs a unit, as in errors<1%")),
+        Metric::Memory => return Err(wrong("the size needs a unit, as in memory<20MB")),
+        _ => return Err(wrong("the time needs a unit, as in p99<5ms")),
     }
     let number = match metric {
         Metric::Quantile(_) | Metric::Mean | Metric::Deviation | Metric::Max | Metric::Cpu => parse_seconds(value),
@@ -187,7 +187,7 @@ pub fn requirements(list: &[Requirement], report: &Report) -> Vec<Judgement> {
         let points: Vec<&Point> = report.points.iter().filter(about).collect();
         if points.is_empty() {
             let why = "no point of the report is at this rate".into();
-            out.push(Judgement { outcome: Outcome::Undecided, what: requirement.text.clone(), why });
+            out.push(Judgement { outcome: GateResult::Undecided, what: requirement.text.clone(), why });
         }
         for point in points {
             let (outcome, why) = judge(&requirement.condition, requirement.at.is_some(), point);
@@ -201,9 +201,9 @@ pub fn requirements(list: &[Requirement], report: &Report) -> Vec<Judgement> {
     out
 }
 
-fn judge(condition: &Condition, at_rate: bool, point: &Point) -> (Outcome, String) {
+fn judge(condition: &Condition, at_rate: bool, point: &Point) -> (GateResult, String) {
     let Some(i) = point.interval(|r| condition.of(r)) else {
-        return (Outcome::Undecided, "the figure was not measured".into());
+        return (GateResult::Undecided, "the figure was not measured".into());
     };
     let figure = match point.rounds.len() {
         1 => condition.write(i.mid),
@@ -221,25 +221,25 @@ fn judge(condition: &Condition, at_rate: bool, point: &Point) -> (Outcome, Strin
             "{figure} for the answered requests; {} of the requests were not answered",
             Unit::Share.write(share)
         );
-        return (Outcome::Fails, why);
+        return (GateResult::Fails, why);
     }
     if is_time && condition.below && point.verdict.word == "overloaded" {
-        return (Outcome::Fails, format!("{figure}; the server did not keep up with the load"));
+        return (GateResult::Fails, format!("{figure}; the server did not keep up with the load"));
     }
     // Limits of the client only make latencies and rates look worse.
     let theirs = matches!(point.verdict.word.as_str(), "error-bound" | "not repeatable");
     if !point.verdict.usable && !theirs && !condition.met(i.mid) {
-        return (Outcome::Undecided, format!("{figure}, but the run is {}", point.verdict.word));
+        return (GateResult::Undecided, format!("{figure}, but the run is {}", point.verdict.word));
     }
     if at_rate && point.verdict.word == "overloaded" {
-        return (Outcome::Fails, format!("{figure}; the server did not keep up with the rate"));
+        return (GateResult::Fails, format!("{figure}; the server did not keep up with the rate"));
     }
     match (condition.met(i.low), condition.met(i.high)) {
-        (true, true) => (Outcome::Holds, figure),
-        (false, false) => (Outcome::Fails, figure),
-        _ if point.rounds.len() < 3 && condition.met(i.mid) => (Outcome::Holds, figure),
-        _ if point.rounds.len() < 3 => (Outcome::Fails, figure),
-        _ => (Outcome::Undecided, format!("{figure}: the confidence interval contains the limit")),
+        (true, true) => (GateResult::Holds, figure),
+        (false, false) => (GateResult::Fails, figure),
+        _ if point.rounds.len() < 3 && condition.met(i.mid) => (GateResult::Holds, figure),
+        _ if point.rounds.len() < 3 => (GateResult::Fails, figure),
+        _ => (GateResult::Undecided, format!("{figure}: the confidence interval contains the limit")),
     }
 }
 
@@ -252,7 +252,7 @@ type Compared = (&'static str, bool, fn(&Round) -> Option<f64>);
 /// otherwise.
 pub fn baseline(old: &Report, new: &Report, by: f64) -> Vec<Judgement> {
     let mut out = Vec::new();
-    let undecided = |what: String, why: String| Judgement { outcome: Outcome::Undecided, what, why };
+    let undecided = |what: String, why: String| Judgement { outcome: GateResult::Undecided, what, why };
     for point in &new.points {
         let at = crate::report::text::grouped(point.value);
         let Some(before) = old.points.iter().find(|p| (p.value / point.value - 1.0).abs() < 0.01) else {
@@ -276,7 +276,7 @@ pub fn baseline(old: &Report, new: &Report, by: f64) -> Vec<Judgement> {
             (_, "overloaded") => {
                 let (what, why) =
                     (format!("the load at {at} against the baseline"), "in the baseline the server kept up".into());
-                out.push(Judgement { outcome: Outcome::Fails, what, why });
+                out.push(Judgement { outcome: GateResult::Fails, what, why });
                 continue;
             }
             _ => {}
@@ -296,8 +296,8 @@ pub fn baseline(old: &Report, new: &Report, by: f64) -> Vec<Judgement> {
             let (Some(a), Some(b)) = (values(before), values(point)) else { continue };
             let what = format!("{name} at {at} against the baseline");
             let mut judgement = compare(what, &a, &b, more_is_better, by, count);
-            if spoilt(point) && judgement.outcome == Outcome::Fails {
-                judgement.outcome = Outcome::Undecided;
+            if spoilt(point) && judgement.outcome == GateResult::Fails {
+                judgement.outcome = GateResult::Undecided;
                 judgement.why = format!("{}, but the run is {}", judgement.why, point.verdict.word);
             }
             out.push(judgement);
@@ -319,9 +319,9 @@ fn errors(what: String, old: &Point, new: &Point) -> Judgement {
     let (was, is) = (figures::stats::mean(&a), figures::stats::mean(&b));
     let why = format!("{} then, {} now", Unit::Share.write(was), Unit::Share.write(is));
     let outcome = match () {
-        () if least > most + 0.001 => Outcome::Fails,
-        () if is > was + 0.001 => Outcome::Undecided,
-        () => Outcome::Holds,
+        () if least > most + 0.001 => GateResult::Fails,
+        () if is > was + 0.001 => GateResult::Undecided,
+        () => GateResult::Holds,
     };
     Judgement { outcome, what, why }
 }
@@ -331,7 +331,7 @@ const ROUNDS_MIN: usize = 3;
 
 /// Compares one of `count` figures; more figures require more confidence each, against failures by chance.
 fn compare(what: String, old: &[f64], new: &[f64], more_is_better: bool, by: f64, count: usize) -> Judgement {
-    let undecided = |why: String| Judgement { outcome: Outcome::Undecided, what: what.clone(), why };
+    let undecided = |why: String| Judgement { outcome: GateResult::Undecided, what: what.clone(), why };
     let (ratio, strict) = (ratio_interval(old, new, 0.95), ratio_interval(old, new, 1.0 - 0.05 / count as f64));
     if !ratio.mid.is_finite() {
         return undecided("a figure is zero".into());
@@ -347,8 +347,8 @@ fn compare(what: String, old: &[f64], new: &[f64], more_is_better: bool, by: f64
     let figure = format!("{} ({} to {})", percent(ratio.mid), percent(ratio.low), percent(ratio.high));
     let limit = 1.0 + by;
     match () {
-        () if worse.mid > limit && strict.low > 1.0 => Judgement { outcome: Outcome::Fails, what, why: figure },
-        () if worse.high <= limit => Judgement { outcome: Outcome::Holds, what, why: figure },
+        () if worse.mid > limit && strict.low > 1.0 => Judgement { outcome: GateResult::Fails, what, why: figure },
+        () if worse.high <= limit => Judgement { outcome: GateResult::Holds, what, why: figure },
         () => {
             let why =
                 "the confidence interval contains the limit: more rounds, longer points or a larger --by would decide";
@@ -407,7 +407,7 @@ mod tests {
         }
     }
 
-    fn outcome(rule: &str, report: &Report) -> Outcome {
+    fn outcome(rule: &str, report: &Report) -> GateResult {
         worst(&requirements(&[requirement(rule).unwrap()], report)).unwrap()
     }
 
@@ -429,14 +429,14 @@ mod tests {
 
     #[test]
     fn outcomes_tell_failing_from_not_knowing() {
-        assert_eq!(outcome("p99<5ms", &report(100.0, &[0.004], "valid")), Outcome::Holds);
-        assert_eq!(outcome("p99<5ms", &report(100.0, &[0.006], "valid")), Outcome::Fails);
-        assert_eq!(outcome("p99<5ms", &report(100.0, &[0.006], "client-bound")), Outcome::Undecided);
-        assert_eq!(outcome("p99<5ms", &report(100.0, &[0.004, 0.0049, 0.0056], "valid")), Outcome::Undecided);
-        assert_eq!(outcome("p99<5ms", &report(100.0, &[0.0040, 0.0041, 0.0042], "valid")), Outcome::Holds);
-        assert_eq!(outcome("p99<5ms@100rps", &report(100.0, &[0.004], "overloaded")), Outcome::Fails);
-        assert_eq!(outcome("p99<5ms@200rps", &report(100.0, &[0.004], "valid")), Outcome::Undecided);
-        assert_eq!(outcome("cpu<5us", &report(100.0, &[0.004], "valid")), Outcome::Undecided);
+        assert_eq!(outcome("p99<5ms", &report(100.0, &[0.004], "valid")), GateResult::Holds);
+        assert_eq!(outcome("p99<5ms", &report(100.0, &[0.006], "valid")), GateResult::Fails);
+        assert_eq!(outcome("p99<5ms", &report(100.0, &[0.006], "client-bound")), GateResult::Undecided);
+        assert_eq!(outcome("p99<5ms", &report(100.0, &[0.004, 0.0049, 0.0056], "valid")), GateResult::Undecided);
+        assert_eq!(outcome("p99<5ms", &report(100.0, &[0.0040, 0.0041, 0.0042], "valid")), GateResult::Holds);
+        assert_eq!(outcome("p99<5ms@100rps", &report(100.0, &[0.004], "overloaded")), GateResult::Fails);
+        assert_eq!(outcome("p99<5ms@200rps", &report(100.0, &[0.004], "valid")), GateResult::Undecided);
+        assert_eq!(outcome("cpu<5us", &report(100.0, &[0.004], "valid")), GateResult::Undecided);
     }
 
     #[test]
@@ -457,9 +457,9 @@ mod tests {
         (round.due, round.in_time) = (674, 186);
         round.failures.insert("due but never sent".into(), 488);
         let judged = requirements(&[requirement("p50<20s").unwrap()], &over);
-        assert!(judged[0].outcome == Outcome::Fails && judged[0].why.contains("72.4 %"), "{judged:?}");
-        assert_eq!(outcome("errors<1%", &over), Outcome::Fails);
-        assert_eq!(outcome("p99<20s", &report(100.0, &[4.0], "overloaded")), Outcome::Fails);
+        assert!(judged[0].outcome == GateResult::Fails && judged[0].why.contains("72.4 %"), "{judged:?}");
+        assert_eq!(outcome("errors<1%", &over), GateResult::Fails);
+        assert_eq!(outcome("p99<20s", &report(100.0, &[4.0], "overloaded")), GateResult::Fails);
     }
 
     #[test]
@@ -467,13 +467,13 @@ mod tests {
         let result = |old: &[f64], new: &[f64]| {
             worst(&baseline(&report(100.0, old, "valid"), &report(100.0, new, "valid"), 0.05)).unwrap()
         };
-        assert_eq!(result(&[0.010, 0.0101, 0.0099], &[0.0100, 0.0101, 0.0100]), Outcome::Holds);
-        assert_eq!(result(&[0.010, 0.0101, 0.0099], &[0.0110, 0.0111, 0.0109]), Outcome::Fails);
-        assert_eq!(result(&[0.010, 0.0101, 0.0099], &[0.0090, 0.0091, 0.0089]), Outcome::Holds);
-        assert_eq!(result(&[0.010, 0.013, 0.008], &[0.014, 0.009, 0.0098]), Outcome::Undecided);
+        assert_eq!(result(&[0.010, 0.0101, 0.0099], &[0.0100, 0.0101, 0.0100]), GateResult::Holds);
+        assert_eq!(result(&[0.010, 0.0101, 0.0099], &[0.0110, 0.0111, 0.0109]), GateResult::Fails);
+        assert_eq!(result(&[0.010, 0.0101, 0.0099], &[0.0090, 0.0091, 0.0089]), GateResult::Holds);
+        assert_eq!(result(&[0.010, 0.013, 0.008], &[0.014, 0.009, 0.0098]), GateResult::Undecided);
         // The mean is no worse, but a tripling is not excluded.
-        assert_eq!(result(&[0.010, 0.013, 0.008], &[0.005, 0.025, 0.008]), Outcome::Undecided);
-        assert_eq!(result(&[0.010], &[0.011]), Outcome::Undecided, "one round decides nothing");
+        assert_eq!(result(&[0.010, 0.013, 0.008], &[0.005, 0.025, 0.008]), GateResult::Undecided);
+        assert_eq!(result(&[0.010], &[0.011]), GateResult::Undecided, "one round decides nothing");
     }
 
     #[test]
@@ -483,17 +483,17 @@ mod tests {
             let mut bad = good.clone();
             bad.points[0].verdict = Verdict { word: word.into(), usable: false, ..Verdict::default() };
             let judged = baseline(&bad, &good, 0.02);
-            assert!(judged[0].outcome == Outcome::Undecided && judged[0].why.contains(word), "{judged:?}");
+            assert!(judged[0].outcome == GateResult::Undecided && judged[0].why.contains(word), "{judged:?}");
             bad.points[0].rounds = report(100.0, &[0.020, 0.020, 0.021], "valid").points[0].rounds.clone();
-            assert_eq!(worst(&baseline(&good, &bad, 0.02)), Some(Outcome::Undecided));
+            assert_eq!(worst(&baseline(&good, &bad, 0.02)), Some(GateResult::Undecided));
         }
         let over = report(100.0, &[3.0, 3.0, 3.0], "overloaded");
-        assert_eq!(worst(&baseline(&good, &over, 0.02)), Some(Outcome::Fails));
+        assert_eq!(worst(&baseline(&good, &over, 0.02)), Some(GateResult::Fails));
         let mut failing = good.clone();
         failing.points[0].rounds.iter_mut().for_each(|r| {
             (r.due, r.failures) = (1000, [("reset".to_string(), 8)].into());
         });
-        assert_eq!(worst(&baseline(&good, &failing, 0.02)), Some(Outcome::Fails), "errors are looked at");
+        assert_eq!(worst(&baseline(&good, &failing, 0.02)), Some(GateResult::Fails), "errors are looked at");
         let elsewhere = baseline(&good, &report(200.0, &[0.01], "valid"), 0.02);
         assert!(
             elsewhere.iter().any(|j| j.why.contains("no such point"))
@@ -534,14 +534,14 @@ mod tests {
         // From 5 to 6 ms always fails at 10 % with four rounds.
         for seed in 0..10 {
             let judged = baseline(&measured(5_000_000, seed), &measured(6_000_000, seed + 1000), 0.1);
-            assert_eq!(worst(&judged), Some(Outcome::Fails), "{judged:?}");
+            assert_eq!(worst(&judged), Some(GateResult::Fails), "{judged:?}");
             let median = judged.iter().find(|j| j.what.starts_with("p50")).unwrap();
-            assert_eq!(median.outcome, Outcome::Fails, "{median:?}");
+            assert_eq!(median.outcome, GateResult::Fails, "{median:?}");
         }
         for seed in 0..50 {
             for by in [0.1, 0.02] {
                 let judged = baseline(&measured(5_000_000, seed), &measured(5_000_000, seed + 1000), by);
-                assert_ne!(worst(&judged), Some(Outcome::Fails), "{seed}: {judged:?}");
+                assert_ne!(worst(&judged), Some(GateResult::Fails), "{seed}: {judged:?}");
             }
         }
     }

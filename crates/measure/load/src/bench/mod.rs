@@ -131,7 +131,7 @@ fn ready(options: &cli::Options) -> Result<Option<Report>, String> {
     match &before {
         Some(report) if report.points.iter().all(|p| p.rounds.is_empty()) => {
             let path = options.baseline.as_deref().unwrap_or(Path::new(""));
-            Err(format!("{}: the baseline holds no measured point", path.display()))
+            Err(format!("{}: the baseline has no measured point", path.display()))
         }
         _ => Ok(before),
     }
@@ -195,14 +195,14 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Op
 }
 
 /// Exit status of a completed run.
-fn status(report: &Report, searched: bool, gates: Option<gate::Outcome>) -> i32 {
+fn status(report: &Report, searched: bool, gates: Option<gate::GateResult>) -> i32 {
     let any = |of: &dyn Fn(&Verdict) -> bool| report.points.iter().any(|p| of(&p.verdict));
     // Points beyond the knee are expected in a sweep.
     let overloaded = report.points.iter().all(|p| p.verdict.failed && p.verdict.word == "overloaded");
     match gates {
-        Some(gate::Outcome::Fails) => WORSE,
+        Some(gate::GateResult::Fails) => WORSE,
         _ if report.points.is_empty() => FAILED,
-        Some(gate::Outcome::Undecided) if searched => INVALID,
+        Some(gate::GateResult::Undecided) if searched => INVALID,
         // A search also tries rates that are too high: only its result counts.
         _ if searched && report.undecided => INVALID,
         _ if searched => {
@@ -213,7 +213,7 @@ fn status(report: &Report, searched: bool, gates: Option<gate::Outcome>) -> i32 
             }
         }
         _ if overloaded || any(&|v| v.failed && v.word == "error-bound") => FAILED,
-        Some(gate::Outcome::Undecided) => INVALID,
+        Some(gate::GateResult::Undecided) => INVALID,
         // A shortage of this machine says nothing about the server.
         _ if any(&|v| v.failed && v.word != "overloaded" || v.word == "port-bound") => INVALID,
         Some(_) if any(&|v| !v.usable) => INVALID,

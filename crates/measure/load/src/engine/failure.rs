@@ -35,7 +35,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// All classes in the order of reports.
+    /// In the order of reports.
     pub const ALL: [Failure; 18] = [
         Failure::ConnectRefused,
         Failure::ConnectTimeout,

@@ -72,7 +72,7 @@ pub struct Http2 {
     /// Flow-control windows in octets: per stream, and per connection.
     pub stream_window: u32,
     pub connection_window: u32,
-    /// Octets of the HPACK table offered to servers.
+    /// In octets.
     pub table: u32,
 }
 

@@ -43,7 +43,7 @@ impl Latency {
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
-    /// Seconds at quantile `q` (0..=1); NaN when empty.
+    /// `q` in 0..=1; NaN when empty.
     pub fn quantile(&self, q: f64) -> f64 {
         if self.count() == 0 { f64::NAN } else { self.histogram.value_at_quantile(q).min(self.max_ns()) as f64 * 1e-9 }
     }
@@ -62,7 +62,7 @@ impl Latency {
     fn max_ns(&self) -> u64 {
         self.histogram.max()
     }
-    /// Share of times above `seconds`; 0 when empty.
+    /// Above `seconds`; 0 when empty.
     pub fn share_above(&self, seconds: f64) -> f64 {
         if self.count() == 0 {
             return 0.0;

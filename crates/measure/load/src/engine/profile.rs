@@ -4,7 +4,7 @@
 use figures::rng::Rng;
 use serde::{Deserialize, Serialize};
 
-/// Stretch of time with linearly changing load.
+/// With linearly changing load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     /// Load at the start and end: connections, users, or a rate per second.
@@ -52,7 +52,7 @@ impl Profile {
         self.stages.iter().map(|s| (s.from + s.to) / 2.0 * s.seconds).sum::<f64>() / self.seconds().max(1e-12)
     }
 
-    /// Value at a time in seconds; the last value after the end.
+    /// At a time in seconds; the last value after the end.
     pub fn value(&self, mut at: f64) -> f64 {
         for s in &self.stages {
             if at < s.seconds {

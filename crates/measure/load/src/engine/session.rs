@@ -2,7 +2,7 @@
 
 use pcre2::bytes::Regex;
 
-/// Longest kept value in bytes.
+/// In bytes.
 const VALUE_MAX: usize = 64 * 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ impl Variables {
         self.0.iter().find(|(n, _)| n == name).map_or(&[], |(_, value)| value)
     }
 
-    /// Sets a value, cut at the limit.
+    /// Cuts at the limit.
     pub fn set(&mut self, name: &str, mut value: Vec<u8>) {
         value.truncate(VALUE_MAX);
         match self.0.iter_mut().find(|(n, _)| n == name) {

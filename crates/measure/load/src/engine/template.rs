@@ -42,7 +42,6 @@ impl Template {
         Ok(Template { pieces })
     }
 
-    /// Bytes without placeholders.
     pub fn verbatim(bytes: &[u8]) -> Template {
         Template { pieces: vec![Piece::Text(bytes.to_vec())] }
     }

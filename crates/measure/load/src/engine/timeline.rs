@@ -49,7 +49,7 @@ impl Coarse {
         self.max = self.max.max(other.max);
     }
 
-    /// Seconds at quantile `q`; NaN when empty.
+    /// NaN when empty.
     pub fn quantile(&self, q: f64) -> f64 {
         let wanted = (q * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

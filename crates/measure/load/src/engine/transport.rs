@@ -55,7 +55,7 @@ pub trait Transport {
     fn cpu(&self) -> u64;
     /// Part of [`Transport::cpu`] spent polling in vain.
     fn spun(&self) -> u64;
-    /// Nanoseconds that this thread waited for an occupied processor.
+    /// Waiting for an occupied processor.
     fn waited(&self) -> u64;
     /// Waits for events until `deadline` and puts them into `ready` (cleared first).
     fn wait(&mut self, deadline: u64, ready: &mut Vec<Ready>);

@@ -17,7 +17,7 @@ use super::dry;
 use super::file::{Lab, Server, Workload};
 use super::probe::{self, ProbeResponse};
 use super::scale::Scaled;
-use super::servers::{self, Ground, Running, installed, split};
+use super::servers::{self, Ground, RunningServer, installed, split};
 use crate::bench::execute::watched;
 use crate::engine::job::{Http2, Http3, Job, Model, Target, Think, Tls};
 use crate::engine::profile::{Arrivals, Profile};
@@ -29,7 +29,7 @@ use crate::report::build;
 use crate::report::model::{Capacity, Point, Round, Verdict};
 use crate::report::verdict::judge;
 
-/// Outcome of an experiment; `report.json`.
+/// `report.json`
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     pub title: String,
@@ -152,22 +152,22 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
     Ok(Some(assemble(lab, &ground, &present, &seen, rounds, missing, machine, server_cpus, client_cpus)))
 }
 
-/// Rounds by workload, server and level.
+/// By workload, server and level.
 type Rounds = Vec<Vec<Vec<(f64, Vec<Round>)>>>;
 
 struct Bench<'a> {
     lab: &'a Lab,
     ground: &'a Ground,
     client_cpus: Vec<usize>,
-    backends: &'a [Running],
+    backends: &'a [RunningServer],
     rng: Rng,
     seed: u64,
 }
 
 impl Bench<'_> {
-    fn start(&self, server: &Server) -> Result<Running, String> {
+    fn start(&self, server: &Server) -> Result<RunningServer, String> {
         match self.backends.iter().find(|b| b.name == server.backend) {
-            Some(backend) => Ok(Running::backend(&server.name, backend)),
+            Some(backend) => Ok(RunningServer::backend(&server.name, backend)),
             None => self.ground.start(server),
         }
     }
@@ -231,7 +231,7 @@ impl Bench<'_> {
             let seen = probe::ask(&self.job(server, workload, 1.0, 1.0, 0), &spec);
             let seen = seen.map_err(|e| format!("workload `{}`: {e}", workload.name))?;
             if !spec.expect.allows(seen.status) {
-                return Err(format!("workload `{}`: status {} is not what is expected", workload.name, seen.status));
+                return Err(format!("workload `{}`: unexpected status {}", workload.name, seen.status));
             }
             answers.push(Some(seen));
         }
@@ -288,7 +288,7 @@ impl Bench<'_> {
             }
             // Restarts servers every round, so that effects of a start (memory layout, distribution of connections) are
             // part of the spread.
-            let mut running: Vec<Option<Running>> = present.iter().map(|_| None).collect();
+            let mut running: Vec<Option<RunningServer>> = present.iter().map(|_| None).collect();
             if !self.lab.isolate {
                 for (slot, server) in running.iter_mut().zip(present) {
                     match self.start(server) {
@@ -314,7 +314,7 @@ impl Bench<'_> {
                                 started => Some(started?),
                             },
                         };
-                        let server = alone.as_ref().or(running[s].as_ref()).map_or(0, Running::pid);
+                        let server = alone.as_ref().or(running[s].as_ref()).map_or(0, RunningServer::pid);
                         let result = self.measure(present[s], workload, *value, round, server)?;
                         if interrupt::told() {
                             break 'all;
@@ -350,7 +350,7 @@ impl Bench<'_> {
         let job = self.job(server, workload, value, seconds, round);
         let group = Group::by_pids(&[pid]);
         // A directly addressed backend counts as the server.
-        let pids: Vec<u32> = self.backends.iter().map(Running::pid).filter(|backend| *backend != pid).collect();
+        let pids: Vec<u32> = self.backends.iter().map(RunningServer::pid).filter(|backend| *backend != pid).collect();
         let mut behind = Group::by_pids(&pids);
         let before = behind.look(false).cpu;
         let control = Control::until(interrupt::flag());

@@ -209,7 +209,7 @@ pub fn read(text: &str) -> Result<Lab, String> {
         return Err(format!("two servers are called `{}`", pair[0]));
     }
     if names.iter().any(|n| n.is_empty() || n.contains(['/', '@'])) {
-        return Err("names of servers must not be empty or hold / or @".into());
+        return Err("names of servers must not be empty or contain / or @".into());
     }
     for server in &lab.servers {
         match (server.command.is_empty(), server.backend.is_empty()) {
@@ -224,7 +224,7 @@ pub fn read(text: &str) -> Result<Lab, String> {
         }
     }
     if let Some(bad) = lab.backends.iter().find(|b| b.command.is_empty() || !b.backend.is_empty()) {
-        return Err(format!("backend `{}` needs a command of its own", bad.name));
+        return Err(format!("backend `{}` needs its own command", bad.name));
     }
     if !lab.base.is_empty() && !lab.servers.iter().any(|s| s.name == lab.base) {
         return Err(format!("base = \"{}\" is not a server", lab.base));

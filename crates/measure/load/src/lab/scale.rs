@@ -24,7 +24,7 @@ pub struct Scale {
     pub utilisation: String,
     #[serde(default = "default_nodes")]
     pub nodes_min: usize,
-    /// Dollars per hour and machine.
+    /// Per hour and machine.
     #[serde(default)]
     pub price: f64,
 }
@@ -37,7 +37,7 @@ fn default_nodes() -> usize {
     1
 }
 
-/// Machines of a level.
+/// Of a level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scaled {
     pub value: f64,

@@ -198,7 +198,7 @@ impl Ground {
     }
 
     /// Starts a server on its processors and waits until it listens. Errors quote its standard error.
-    pub fn start(&self, server: &Server) -> Result<Running, String> {
+    pub fn start(&self, server: &Server) -> Result<RunningServer, String> {
         let words = split(&self.fill(&server.command, &server.name));
         let (program, args) = words.split_first().ok_or_else(|| format!("{}: no command", server.name))?;
         let log = self.directory.join(format!("{}.log", server.name));
@@ -211,7 +211,8 @@ impl Ground {
         let child = spawn_on(&self.cpus, command).map_err(|e| format!("{program}: {e}"))?;
         interrupt::started(child.id());
         let pid = child.id();
-        let mut running = Running { name: server.name.clone(), port: self.port(&server.name), pid, child: Some(child) };
+        let mut running =
+            RunningServer { name: server.name.clone(), port: self.port(&server.name), pid, child: Some(child) };
         let begin = Instant::now();
         loop {
             if TcpStream::connect(("127.0.0.1", running.port)).is_ok() {
@@ -297,7 +298,7 @@ pub fn program(name: &str, args: &[String]) -> Command {
     command
 }
 
-pub struct Running {
+pub struct RunningServer {
     pub name: String,
     pub port: u16,
     pid: u32,
@@ -305,9 +306,9 @@ pub struct Running {
     child: Option<Child>,
 }
 
-impl Running {
-    pub fn backend(name: &str, backend: &Running) -> Running {
-        Running { name: name.into(), port: backend.port, pid: backend.pid, child: None }
+impl RunningServer {
+    pub fn backend(name: &str, backend: &RunningServer) -> RunningServer {
+        RunningServer { name: name.into(), port: backend.port, pid: backend.pid, child: None }
     }
 
     pub fn pid(&self) -> u32 {
@@ -332,7 +333,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         self.stop();
     }

@@ -17,7 +17,7 @@ pub struct Group {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Look {
+pub struct ProcessSample {
     /// CPU seconds since the processes started.
     pub cpu: f64,
     /// Seconds of waiting for an occupied processor since they started.
@@ -57,8 +57,8 @@ impl Group {
     }
 
     /// Current CPU time and memory. `with_memory` is slow for large processes.
-    pub fn look(&mut self, with_memory: bool) -> Look {
-        let mut look = Look::default();
+    pub fn look(&mut self, with_memory: bool) -> ProcessSample {
+        let mut look = ProcessSample::default();
         for pid in self.pids() {
             let Some((nanoseconds, waited, threads)) = cpu(pid) else { continue };
             look.processes += 1;

@@ -41,7 +41,7 @@ enum H1ReadState {
     UntilClose,
 }
 
-/// Effects of a head on the connection.
+/// On the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Meaning {
     status: u16,

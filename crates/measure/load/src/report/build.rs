@@ -5,13 +5,13 @@ use crate::engine::latency::Latency;
 use crate::engine::run::{Moment, Outcome};
 use crate::engine::timeline::{Coarse, RequestCounts};
 use crate::observe::kernel::Counters;
-use crate::observe::processes::Look;
+use crate::observe::processes::ProcessSample;
 use crate::observe::status::Status;
 
 /// Looks at the server during a round, with seconds from the measured start.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
-    pub looks: Vec<(f64, Look)>,
+    pub looks: Vec<(f64, ProcessSample)>,
     /// Status pages with their own timestamps.
     pub statuses: Vec<(f64, Status)>,
 }
@@ -201,8 +201,8 @@ mod tests {
     use super::*;
     use crate::report::model::Verdict;
 
-    fn look(cpu: f64) -> Look {
-        Look { cpu, processes: 1, threads: 1, memory: 1e6, ..Look::default() }
+    fn look(cpu: f64) -> ProcessSample {
+        ProcessSample { cpu, processes: 1, threads: 1, memory: 1e6, ..ProcessSample::default() }
     }
 
     #[test]

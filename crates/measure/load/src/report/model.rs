@@ -16,7 +16,7 @@ pub struct Report {
     pub version: String,
     pub title: String,
     pub command: Vec<String>,
-    /// Seconds since 1970.
+    /// Since 1970.
     pub started: u64,
     pub machine: Machine,
     pub target: Target,

@@ -33,7 +33,6 @@ impl<T: Clone> Poller<T> {
     pub fn send(&self, key: Key, buf: &[u8], more: bool) -> io::Result<usize> {
         counted(self.with_fd(key, |fd| socket::send(fd, buf, more)).unwrap_or_else(gone))
     }
-    /// [`Poller::send`] for several buffers.
     #[inline]
     pub fn send_vectored(&self, key: Key, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         counted(self.with_fd(key, |fd| socket::send_vectored(fd, bufs, more)).unwrap_or_else(gone))
@@ -55,7 +54,6 @@ impl<T: Clone> Poller<T> {
     pub fn set_reset_on_close(&self, key: Key) {
         self.with_fd(key, socket::set_reset_on_close);
     }
-    /// Closes the write side.
     pub fn shutdown_write(&self, key: Key) {
         self.with_fd(key, socket::shutdown_write);
     }

@@ -36,7 +36,6 @@ impl PathWatch {
         self.awaited.store(0, Ordering::Relaxed);
         self.proven.store(false, Ordering::Relaxed);
     }
-    /// Ends the watch.
     pub fn end(&self) {
         self.begin();
         self.notes.store(false, Ordering::Relaxed);

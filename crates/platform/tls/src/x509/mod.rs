@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use std::net::IpAddr;
 use std::ops::Range;
 
-/// Maximum number of extensions per certificate.
+/// Per certificate.
 const EXTENSIONS_MAX: usize = 64;
 /// Names per certificate that are examined.
 const NAMES_MAX: usize = 4096;
@@ -50,7 +50,6 @@ pub struct Extensions {
     /// `TLS feature` status_request: must be stapled (RFC 7633).
     pub must_staple: bool,
     pub unknown_critical: bool,
-    /// Contents of `nameConstraints`.
     pub name_constraints: Option<Vec<u8>>,
 }
 
@@ -75,7 +74,7 @@ fn range(whole: &[u8], part: &[u8]) -> Range<usize> {
 }
 
 impl Certificate {
-    /// Parses a certificate. Fails with the fault.
+    /// Fails with the fault.
     pub fn parse(der: CertificateDer<'static>) -> Result<Certificate, &'static str> {
         read(der).ok_or("not a certificate")?
     }

@@ -3,7 +3,7 @@
 use crate::der::{OID, Reader, SEQUENCE, SET, dotted};
 use std::fmt::Write;
 
-/// Maximum number of attributes per name.
+/// Per name.
 const ATTRIBUTES_MAX: usize = 256;
 
 /// An attribute, and whether it belongs to the previous one's set.

@@ -4,7 +4,7 @@ use super::examine::{Finding, Verdict};
 use crate::conf::Config;
 use tls::review::{Concern, review};
 
-/// Returns the problems of the servers' certificates. `now`: seconds since 1970.
+/// `now`: seconds since 1970.
 pub fn examine(config: &Config, now: i64) -> Vec<Finding> {
     let mut all: Vec<Concern> = Vec::new();
     let areas = config.areas();

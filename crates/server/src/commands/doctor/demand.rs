@@ -5,7 +5,6 @@ use conf_syntax::{Directive, Disk, directives};
 use net::Address;
 use std::collections::BTreeSet;
 
-/// Resources that a configuration needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     pub workers: u64,
@@ -13,31 +12,28 @@ pub struct Demand {
     pub connections_each: u64,
     /// `worker_rlimit_nofile`, per worker thread.
     pub descriptors_each: Option<u64>,
-    /// Listen addresses with their backlog.
+    /// With the backlog of each.
     pub addresses: Vec<(String, u64)>,
     /// UDP ports of `listen ... quic`.
     pub quic_ports: Vec<u16>,
     /// At least one QUIC listener has `quic_gso off`.
     pub quic_without_gso: bool,
-    /// Configured upstream servers; 0 without a proxy.
+    /// 0 without a proxy.
     pub upstreams: u64,
     /// All upstream servers listen on the loopback interface.
     pub upstreams_local: bool,
-    /// Upstream connections are kept alive.
     pub keeps_upstreams: bool,
-    /// Some location serves files.
     pub files: bool,
     /// Maximum buffer size in bytes of a connection with a long request head, and of one with a proxied response.
     pub head_bytes: u64,
     pub proxy_bytes: u64,
-    /// `tidegate_cache` in bytes, per worker thread.
+    /// In bytes, per worker thread.
     pub cache_bytes: u64,
-    /// Log files.
     pub logs: u64,
 }
 
 impl Demand {
-    /// Returns the maximum number of client connections of all threads.
+    /// Of all threads.
     pub fn connections(&self) -> u64 {
         self.workers.saturating_mul(self.connections_each)
     }
@@ -45,17 +41,15 @@ impl Demand {
     pub fn descriptors(&self, connections: u64) -> u64 {
         connections.saturating_mul(self.each()).saturating_add(self.standing())
     }
-    /// Descriptors per connection.
     pub fn each(&self) -> u64 {
         // Cached files need no descriptor, and connections share those of large files.
         if self.upstreams > 0 || (self.files && self.cache_bytes == 0) { 2 } else { 1 }
     }
-    /// Descriptors without any connection: listeners, event queues, logs.
+    /// Listeners, event queues, logs.
     pub fn standing(&self) -> u64 {
         self.workers * (self.addresses.len() as u64 + DESCRIPTORS_A_WORKER) + self.logs + DESCRIPTORS_STANDING
     }
 
-    /// Computes the needs of a valid configuration.
     pub fn of(invocation: &Invocation, config: &Config) -> Demand {
         let mut demand = Demand {
             workers: config.core.workers as u64,

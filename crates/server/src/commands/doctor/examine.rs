@@ -6,7 +6,6 @@ use super::machine::Machine;
 /// Name of the finding about the worker process's descriptors.
 pub const OPEN_FILES: &str = "open files";
 
-/// Verdict on a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Fine,
@@ -16,7 +15,6 @@ pub enum Verdict {
     Short,
 }
 
-/// One limit.
 #[derive(Clone, Debug)]
 pub struct Finding {
     pub name: &'static str,
@@ -38,7 +36,7 @@ const REST_SECONDS: u64 = 60;
 /// Fewer watches are soon used up by one site's tree.
 const WATCHES_MIN: u64 = 8192;
 
-/// Returns all findings in the order of the report.
+/// In the order of the report.
 pub fn examine(machine: &Machine, demand: &Demand) -> Vec<Finding> {
     let mut out = Vec::new();
     for check in [
@@ -62,7 +60,7 @@ pub fn examine(machine: &Machine, demand: &Demand) -> Vec<Finding> {
     out
 }
 
-/// Returns the first limit to be reached, including `worker_connections`, with its number of connections.
+/// Includes `worker_connections`; returns the number of connections.
 pub fn first_to_bind(findings: &[Finding], demand: &Demand) -> (&'static str, u64) {
     let least = findings.iter().filter_map(|f| Some((f.name, f.connections?))).min_by_key(|(_, n)| *n);
     match least {
@@ -76,7 +74,7 @@ fn finding(name: &'static str, here: String, needed: String, connections: Option
     Finding { name, here, needed, verdict, connections, why: String::new(), remedy: String::new() }
 }
 
-/// Returns the descriptor limit of the worker process; `None` if it is unknown.
+/// `None`: unknown.
 pub fn descriptors_allowed(machine: &Machine, demand: &Demand) -> Option<u64> {
     let hard = machine.descriptors_hard?;
     Some(match demand.descriptors_each {
@@ -316,7 +314,7 @@ fn processors(machine: &Machine, demand: &Demand) -> Vec<Finding> {
     out
 }
 
-/// Formats a number with thousands separators.
+/// With thousands separators.
 pub fn number(n: u64) -> String {
     if n >= 1 << 60 {
         return "no limit".into();
@@ -332,7 +330,7 @@ pub fn number(n: u64) -> String {
     out
 }
 
-/// Formats bytes in a unit with at most four digits.
+/// In a unit with at most four digits.
 pub fn bytes(n: u64) -> String {
     let mut value = n as f64;
     for unit in ["B", "KB", "MB", "GB"] {

@@ -3,40 +3,39 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Limits of the machine; `None` if the machine does not report one.
+/// `None`: the machine does not report a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Soft and hard limit of descriptors per process.
+    /// Per process.
     pub descriptors_soft: Option<u64>,
     pub descriptors_hard: Option<u64>,
-    /// Descriptors of all processes (fs.file-max).
+    /// fs.file-max, of all processes.
     pub descriptors_all: Option<u64>,
-    /// Maximum length of an accept queue (net.core.somaxconn).
+    /// net.core.somaxconn
     pub accept_queue: Option<u64>,
-    /// Maximum of pending handshakes per address (net.ipv4.tcp_max_syn_backlog).
+    /// Per address (net.ipv4.tcp_max_syn_backlog).
     pub handshakes: Option<u64>,
     /// The kernel answers further handshakes without memory (net.ipv4.tcp_syncookies).
     pub syn_cookies: Option<bool>,
-    /// First and last port of outgoing connections (net.ipv4.ip_local_port_range).
+    /// net.ipv4.ip_local_port_range
     pub ports: Option<(u64, u64)>,
     /// Reuse of ports in TIME_WAIT: 1 always, 2 on loopback (net.ipv4.tcp_tw_reuse).
     pub reuse: Option<u64>,
-    /// Maximum and current number of tracked connections (nf_conntrack).
+    /// nf_conntrack
     pub tracked_max: Option<u64>,
     pub tracked: Option<u64>,
-    /// Maximum size of socket buffers in bytes (net.core.rmem_max, net.core.wmem_max).
+    /// In bytes (net.core.rmem_max, net.core.wmem_max).
     pub receive_buffer: Option<u64>,
     pub send_buffer: Option<u64>,
-    /// Kernel version: major, minor.
+    /// Major, minor.
     pub kernel: Option<(u64, u64)>,
-    /// Maximum of inotify watches per user (fs.inotify.max_user_watches).
+    /// Per user (fs.inotify.max_user_watches).
     pub watches: Option<u64>,
     /// Available bytes, of the machine or of the container's limit, whichever is less.
     pub memory: Option<u64>,
     /// Available CPUs, and the container's CPU quota in thousandths of a CPU.
     pub processors: Option<u64>,
     pub quota_millis: Option<u64>,
-    /// This process may raise limits.
     pub root: bool,
 }
 
@@ -93,7 +92,7 @@ impl Machine {
     }
 }
 
-/// Returns a line of `/proc/meminfo` in bytes.
+/// In bytes.
 fn meminfo(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')))?;
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)

@@ -34,7 +34,6 @@ because limits differ between them.
 Exit code: 0 if all limits suffice, 1 if a limit is too low, 2 if the configuration is invalid.
 ";
 
-/// Runs the command; the exit code.
 pub fn run(arguments: &[OsString]) -> i32 {
     let json = arguments.iter().any(|a| a == "--json");
     let rest: Vec<OsString> = arguments.iter().filter(|a| *a != "--json").cloned().collect();
@@ -102,7 +101,7 @@ fn as_text(name: &str, demand: &Demand, findings: &[Finding], colour: bool) -> S
     out
 }
 
-/// Formats a count with the singular or the plural of its noun.
+/// Chooses the singular or the plural of the noun.
 fn counted(n: u64, [one, many]: [&str; 2]) -> String {
     match n {
         0 => format!("no {many}"),

@@ -87,7 +87,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
     code
 }
 
-/// Prints a variable, or the family of a name such as `http_referer`.
+/// Accepts the name of a family, such as `http_referer`.
 fn explain_variable(name: &str) -> i32 {
     let all = reference::variables();
     let family = all.iter().map(|v| v.name).filter(|own| own.ends_with('_') && name.starts_with(*own));

@@ -3,7 +3,7 @@
 //! The engine itself (`conn::rehearsal`) runs the request until it would be passed to a server. Inherited directives
 //! come from the configuration's tree.
 
-use super::show::{self, InForce, Report, Told};
+use super::show::{self, InForce, Report, RequestTrace};
 use crate::conf::source::Replay;
 use crate::conf::{self, Config, Invocation};
 use crate::{options, report};
@@ -21,13 +21,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Tells whether an argument is a request instead of a directive.
 pub fn is_request(text: &str) -> bool {
     text.starts_with('/') || text.starts_with("http://") || text.starts_with("https://")
 }
 
-/// Command line options.
-struct Asked {
+struct RequestArguments {
     url: Url,
     method: String,
     fields: Vec<(String, String)>,
@@ -39,9 +37,9 @@ struct Asked {
     rest: Vec<OsString>,
 }
 
-impl Default for Asked {
-    fn default() -> Asked {
-        Asked {
+impl Default for RequestArguments {
+    fn default() -> RequestArguments {
+        RequestArguments {
             url: Url { secure: false, host: None, port: None, target: String::new() },
             method: "GET".into(),
             fields: Vec::new(),
@@ -54,7 +52,6 @@ impl Default for Asked {
     }
 }
 
-/// Parts of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Url {
     secure: bool,
@@ -131,8 +128,8 @@ pub fn run(arguments: &[OsString]) -> i32 {
     }
 }
 
-fn parse(arguments: &[OsString]) -> Result<Asked, String> {
-    let mut asked = Asked::default();
+fn parse(arguments: &[OsString]) -> Result<RequestArguments, String> {
+    let mut asked = RequestArguments::default();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let text = argument.to_string_lossy().into_owned();
@@ -173,8 +170,8 @@ fn address(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| format!("invalid address \"{text}\""))
 }
 
-/// Returns the listener for a URL: one of the exact address, otherwise one of all addresses.
-fn listener(plan: &HttpPlan, asked: &Asked) -> Result<usize, String> {
+/// Prefers the exact address to all addresses.
+fn listener(plan: &HttpPlan, asked: &RequestArguments) -> Result<usize, String> {
     let ip = |index: usize| match plan.listeners.get(index).map(|listener| &listener.spec.address) {
         Some(Address::Ip(address)) => Some(*address),
         _ => None,
@@ -217,7 +214,7 @@ pub fn of(invocation: &Invocation, config: &Config) -> Option<Explainer> {
         if url.bytes().any(|c| c.is_ascii_control()) {
             return Err("a URL must not contain line breaks".into());
         }
-        let asked = Asked { url: Url::parse(url)?, ..Asked::default() };
+        let asked = RequestArguments { url: Url::parse(url)?, ..RequestArguments::default() };
         let replay = Replay { files: &texts.files, matches: &texts.matches };
         let told = explain(&asked, &invocation, &plan, &replay, Some(EXPLAIN_PATIENCE))?;
         Ok(show::json(&told))
@@ -225,12 +222,12 @@ pub fn of(invocation: &Invocation, config: &Config) -> Option<Explainer> {
 }
 
 fn explain(
-    asked: &Asked,
+    asked: &RequestArguments,
     invocation: &Invocation,
     plan: &Arc<HttpPlan>,
     source: &dyn Source,
     patience: Option<Duration>,
-) -> Result<Told, String> {
+) -> Result<RequestTrace, String> {
     let index = listener(plan, asked)?;
     let chosen = plan.listeners.get(index).ok_or("no listener")?;
     let address = chosen.spec.address.to_string();
@@ -259,8 +256,7 @@ fn explain(
     Ok(Teller { scopes: &scopes, plan }.told(asked, &host, &address, request, body.is_some()))
 }
 
-/// Returns the request head as a client would send it.
-fn head(asked: &Asked, host: &str) -> Vec<u8> {
+fn head(asked: &RequestArguments, host: &str) -> Vec<u8> {
     let target: String =
         asked.url.target.chars().map(|c| if c == ' ' { "%20".into() } else { c.to_string() }).collect();
     let has = |name: &str| asked.fields.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
@@ -282,12 +278,19 @@ struct Teller<'a> {
 }
 
 impl Teller<'_> {
-    fn told(&self, asked: &Asked, host: &str, address: &str, mut r: Box<Request>, answered: bool) -> Told {
-        let mut told = Told {
+    fn told(
+        &self,
+        asked: &RequestArguments,
+        host: &str,
+        address: &str,
+        mut r: Box<Request>,
+        answered: bool,
+    ) -> RequestTrace {
+        let mut told = RequestTrace {
             request: format!("{} {}{}", asked.method, if asked.url.secure { "https://" } else { "http://" }, host)
                 + &asked.url.port.map_or(String::new(), |port| format!(":{port}"))
                 + &asked.url.target,
-            ..Told::default()
+            ..RequestTrace::default()
         };
         told.steps.push(self.server(&r, address));
         let trace = r.take_trace().unwrap_or_default();
@@ -352,7 +355,7 @@ impl Teller<'_> {
     }
 
     /// Reports the server's HTTP/3 port, and whether an Alt-Svc field announces it.
-    fn http3(&self, told: &Told, r: &Request) -> Option<Report> {
+    fn http3(&self, told: &RequestTrace, r: &Request) -> Option<Report> {
         let listener = self.plan.listener_of(r.connection()).filter(|listener| listener.ssl)?;
         let (Address::Ip(own), true) = (&listener.spec.address, r.srv().http3.on) else { return None };
         let quic =
@@ -404,7 +407,6 @@ impl Teller<'_> {
         blocks.get(location).copied().filter(same).or_else(|| blocks.iter().copied().find(same))
     }
 
-    /// Returns the effective directives of a name in a block.
     fn lines(&self, scope: ScopeId, name: &str) -> Vec<InForce> {
         let own = if matches!(name, "alias" | "root") && self.scopes.has(scope, "alias") && name == "root" {
             Vec::new()
@@ -420,7 +422,7 @@ impl Teller<'_> {
         self.scopes.all.iter().flat_map(|scope| &scope.own).copied().find(|d| d.span == at.span)
     }
 
-    /// Returns the condition of an `if` as written.
+    /// As written.
     fn condition(&self, at: At) -> Option<String> {
         let d = self.directive(at).filter(|d| d.name.bytes == b"if")?;
         Some(advisor::scope::render(d).trim_end_matches(" {").to_string())
@@ -478,7 +480,6 @@ fn expression(word: &str, host: &str) -> bool {
     compiled.is_ok_and(|expression| expression.is_match(host.as_bytes()).unwrap_or(false))
 }
 
-/// Returns the directives that configured a handler.
 fn names(order: HandlerOrder) -> &'static [&'static str] {
     match order {
         HandlerOrder::ServerRealip | HandlerOrder::Realip => {

@@ -6,24 +6,20 @@ use std::fmt::Write;
 /// File and line.
 pub type SourcePlace = Option<(String, u32)>;
 
-/// An effective directive.
 pub struct InForce {
     pub text: String,
     pub place: SourcePlace,
 }
 
-/// A step of the trace.
 pub struct Report {
     pub kind: String,
     pub text: String,
     pub place: SourcePlace,
-    /// Directives that caused the step.
     pub lines: Vec<InForce>,
 }
 
-/// The complete trace of a request.
 #[derive(Default)]
-pub struct Told {
+pub struct RequestTrace {
     pub request: String,
     pub steps: Vec<Report>,
     /// The request would be passed to a server.
@@ -37,7 +33,7 @@ pub struct Told {
 /// Column of file and line.
 const COLUMN: usize = 72;
 
-pub fn text(told: &Told) -> String {
+pub fn text(told: &RequestTrace) -> String {
     let mut out = format!("{}\n\n", told.request);
     let mut before = "";
     for step in &told.steps {
@@ -79,7 +75,7 @@ fn line(out: &mut String, text: &str, place: &SourcePlace) {
     }
 }
 
-pub fn json(told: &Told) -> Value {
+pub fn json(told: &RequestTrace) -> Value {
     let inner = |line: &InForce| {
         let (file, number) = line.place.clone().unzip();
         object!({ "text": line.text, "file": file, "line": number })

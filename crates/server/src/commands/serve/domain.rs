@@ -5,26 +5,23 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// Directory of Let's Encrypt.
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
-/// Maximum number of name servers in resolv.conf(5) (MAXNS).
+/// MAXNS of resolv.conf(5).
 const NAME_SERVERS_MAX: usize = 3;
 
-/// Options of a public site.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Domain {
     pub names: Vec<String>,
     pub email: Option<String>,
     /// URL of the authority's directory; default: Let's Encrypt.
     pub authority: Option<String>,
-    /// CA certificates that verify connections to the authority.
     pub authority_trust: Option<PathBuf>,
     /// Address for plain HTTP, which answers challenges and redirects.
     pub http: Option<SocketAddr>,
 }
 
 impl Domain {
-    /// Checks the options. Fails with a remedy.
+    /// Fails with a remedy.
     pub fn check(&self) -> Result<(), String> {
         for name in &self.names {
             let is_address = name.parse::<IpAddr>().is_ok();
@@ -137,22 +134,20 @@ impl Domain {
             }
         }
         let authority = self.authority.as_deref().unwrap_or(LETS_ENCRYPT);
-        println!("The certificate comes from {authority}, whose terms of service you accept by this.");
+        println!("The certificate comes from {authority}, whose terms of service you accept by continuing.");
         println!("It is ordered when the site is up: port 80 must be reachable from the Internet.");
     }
 }
 
-/// Parts of a configuration.
 pub struct Lines {
     /// Before the site's server.
     pub before: String,
     /// `listen` lines of the site's server.
     pub listens: String,
-    /// Its other lines.
     pub server: String,
 }
 
-/// Returns the machine's name servers as addresses for `resolver`.
+/// As addresses for `resolver`.
 fn name_servers() -> Vec<String> {
     parse_name_servers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
 }

@@ -41,13 +41,11 @@ a directory listing otherwise, with headers for browser caching.
 Only this machine can reach the default address. --listen 0.0.0.0:8080 opens it to the network.
 ";
 
-/// First ports to try.
 const PORT: u16 = 8080;
 const TLS_PORT: u16 = 8443;
 /// Number of ports to try if the command line names none.
 const PORTS_MAX: u16 = 100;
 
-/// Command line options.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     directory: PathBuf,
@@ -99,7 +97,6 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
     })
 }
 
-/// Serves a public site.
 fn start_domain(request: &Request, domain: &Domain, directory: &Path) -> Result<i32, String> {
     domain.check()?;
     let root = root_of(directory);
@@ -256,7 +253,6 @@ fn root_of(directory: &Path) -> String {
     }
 }
 
-/// The directory that the process is in.
 const HERE: &str = "/proc/self/cwd";
 
 /// Returns the listen address: the given one, or the first free port.
@@ -285,12 +281,10 @@ fn choose_address(asked: Option<SocketAddr>, first: u16) -> Result<SocketAddr, S
         })
 }
 
-/// The lines of a local site without TLS.
 fn plain(address: SocketAddr) -> Lines {
     Lines { before: String::new(), listens: format!("        listen {address};\n"), server: String::new() }
 }
 
-/// A configuration with the lines that differ.
 fn site(root: &str, lines: &Lines) -> String {
     let Lines { before, listens, server } = lines;
     format!(

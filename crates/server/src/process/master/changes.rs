@@ -7,10 +7,10 @@
 use super::{ANSWER_PATIENCE, Master, Served};
 use crate::conf::Config;
 use crate::generations::candidate::{Candidate, Texts, check};
-use crate::generations::kept::{Facts, Kept};
+use crate::generations::kept::{GenerationFacts, Generations};
 use crate::generations::layout::Layout;
 use crate::generations::message::{Outcome, Request};
-use crate::generations::steps::{self, Step};
+use crate::generations::steps::{self, ActivationStep};
 use crate::generations::{moved, natural};
 use crate::process::listeners::{Listeners, Purpose};
 use crate::process::reload::{self, Unprepared};
@@ -20,7 +20,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// A change that a worker is activating.
 pub struct Change {
     worker: i32,
     ticket: u64,
@@ -31,11 +30,9 @@ pub struct Change {
     warnings: Value,
     /// A new worker process activates the change.
     pub awaits_start: bool,
-    /// Deadline of the activation.
     pub answer_by: Instant,
 }
 
-/// Files and preconditions of a change.
 struct Wish {
     texts: Texts,
     terms: Terms,
@@ -54,14 +51,14 @@ fn disk(e: impl std::fmt::Display) -> Refusal {
 
 impl Master {
     /// Kept configurations, if the API may change the configuration.
-    fn kept_of(&self, config: &Config) -> Option<(Kept, usize)> {
+    fn kept_of(&self, config: &Config) -> Option<(Generations, usize)> {
         let keep = config.http.as_ref().and_then(|http| http_features::configurations_kept(http))?;
         let layout = Layout::of(&self.invocation.conf_file).filter(|_| self.invocation.text.is_none())?;
-        Some((Kept { layout }, keep))
+        Some((Generations { layout }, keep))
     }
 
-    /// Stores a configuration that was read from disk, unless it is stored already. Returns its facts.
-    pub fn keep(&self, config: &Config, by: &str) -> Option<Facts> {
+    /// Unless it is stored already. Returns its facts.
+    pub fn keep(&self, config: &Config, by: &str) -> Option<GenerationFacts> {
         let (kept, keep) = self.kept_of(config)?;
         if self.change.is_none() {
             kept.clean_up();
@@ -78,7 +75,7 @@ impl Master {
             None => {
                 base::clock::update();
                 let generation = numbers.last().map_or(1, |last| last + 1);
-                let facts = Facts { generation, at: base::clock::unix_millis(), by: by.into(), from: None };
+                let facts = GenerationFacts { generation, at: base::clock::unix_millis(), by: by.into(), from: None };
                 if let Err(e) = kept.write(&facts, &Texts::new(), &texts) {
                     say!(Warn, "{e}: the configuration is not kept, and cannot be changed by the API");
                     return None;
@@ -133,12 +130,12 @@ impl Master {
         if let Some(worker) = self.workers.iter().find(|one| one.pid == worker)
             && let Err(e) = worker.commander.outcome(outcome)
         {
-            say!(Error, "the worker process cannot be told the outcome of a change {}", observe::os(&e));
+            say!(Error, "the outcome of a change could not be sent to the worker process {}", observe::os(&e));
         }
     }
 
     /// Returns the kept configurations if the master's own configuration permits changes, regardless of the worker.
-    fn allowed(&self) -> Result<(Kept, Facts), Refusal> {
+    fn allowed(&self) -> Result<(Generations, GenerationFacts), Refusal> {
         let Some((kept, _)) = self.kept_of(&self.config) else {
             return Err(Refusal::new(405, "ConfigReadOnly", "the configuration must not be changed"));
         };
@@ -226,19 +223,19 @@ impl Master {
             let value = json!({ "dry_run": true, "generation": came.generation, "warnings": warnings });
             return Ok(Some((value, Some(texts))));
         }
-        steps::reached(Step::Checked);
+        steps::reached(ActivationStep::Checked);
         let old_main = std::fs::read(&kept.layout.main)
             .map_err(|e| disk(format_args!("open() \"{}\" failed {}", kept.layout.main.display(), observe::os(&e))))?;
         base::clock::update();
-        let facts = Facts { generation, at: base::clock::unix_millis(), by: wish.by.into(), from: wish.from };
+        let facts = GenerationFacts { generation, at: base::clock::unix_millis(), by: wish.by.into(), from: wish.from };
         let (read, _) = natural(&kept.layout, &config.texts.files);
         kept.write(&facts, &candidate.files, &read).map_err(disk)?;
-        steps::reached(Step::Kept);
+        steps::reached(ActivationStep::Kept);
         if let Err(e) = kept.place(&candidate.main) {
             kept.remove(generation);
             return Err(disk(e));
         }
-        steps::reached(Step::Placed);
+        steps::reached(ActivationStep::Placed);
         say!(Notice, "api: configuration {generation} ({}) replaces {}", facts.by, came.generation);
         config.texts.came = Some(facts);
         self.change = Some(Change {
@@ -257,9 +254,9 @@ impl Master {
 
     fn serve_change(&mut self, config: Config, listeners: Listeners) {
         match self.install(config, listeners) {
-            Ok(Served::Asked) => steps::reached(Step::Sent),
+            Ok(Served::Asked) => steps::reached(ActivationStep::Sent),
             Ok(Served::Replacing) => {
-                steps::reached(Step::Sent);
+                steps::reached(ActivationStep::Sent);
                 if let Some(change) = &mut self.change {
                     change.awaits_start = true;
                 }
@@ -271,10 +268,10 @@ impl Master {
     /// The configuration is active: responds, and removes the oldest generations.
     pub fn change_done(&mut self) {
         let Some(change) = self.change.take() else { return };
-        steps::reached(Step::InForce);
+        steps::reached(ActivationStep::InForce);
         if let Some((kept, keep)) = self.kept_of(&self.config).or_else(|| {
             // The new configuration has no API with `config=write`.
-            Layout::of(&self.invocation.conf_file).map(|layout| (Kept { layout }, usize::MAX))
+            Layout::of(&self.invocation.conf_file).map(|layout| (Generations { layout }, usize::MAX))
         }) {
             kept.mark(change.generation);
             let (_, mut needed) = natural(&kept.layout, &self.config.texts.files);
@@ -292,7 +289,7 @@ impl Master {
         let Some(change) = self.change.take() else { return };
         let mut words = format!("{why}; the old configuration stays");
         if let Some(layout) = Layout::of(&self.invocation.conf_file) {
-            let kept = Kept { layout };
+            let kept = Generations { layout };
             match kept.place(&change.old_main) {
                 Ok(()) => kept.remove(change.generation),
                 Err(e) => {
@@ -312,7 +309,7 @@ impl Master {
         }
         let Some(change) = self.change.take() else { return };
         let words = format!(
-            "configuration {} is on the disk, but no worker process has told that it serves",
+            "configuration {} is on the disk, but no worker process has confirmed that it serves it",
             change.generation
         );
         say!(Alert, "api: {words}");
@@ -321,7 +318,7 @@ impl Master {
     }
 }
 
-/// Returns files as JSON strings.
+/// As JSON strings.
 fn text_of(texts: &Texts) -> Result<Value, Refusal> {
     let mut files = serde_json::Map::new();
     for (name, text) in texts {

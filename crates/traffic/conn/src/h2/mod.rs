@@ -10,7 +10,7 @@ use net::poller::Key;
 use std::rc::Rc;
 use wire_h2::{Limits, Server};
 
-/// Detects HTTP/2's preface; `None`: incomplete.
+/// `None`: incomplete.
 pub fn is_preface(bytes: &[u8]) -> Option<bool> {
     let n = bytes.len().min(wire_h2::PREFACE.len());
     if bytes.get(..n) != wire_h2::PREFACE.get(..n) {
@@ -19,7 +19,7 @@ pub fn is_preface(bytes: &[u8]) -> Option<bool> {
     (n == wire_h2::PREFACE.len()).then_some(true)
 }
 
-/// Starts HTTP/2 with a connection's first octets.
+/// With the connection's first octets.
 pub fn begin(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>, bytes: &[u8]) {
     let core = Server::new(limits(worker, connection));
     ByteCarrier::begin(worker, key, connection, secure, core).begin_with(bytes);

@@ -22,7 +22,6 @@ pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
 /// Stream of the upgrading request (RFC 7540, 3.2).
 const FIRST: StreamId = 1;
 
-/// Connection below the streams.
 pub trait StreamLink {
     /// Sends at the turn's end and arms the deadline.
     fn touch(self: Rc<Self>);

@@ -140,7 +140,7 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
         }
     } else if websocket && (200..300).contains(&r.out.status) {
         // The client would take it for a tunnel.
-        r.log(Level::Error, format_args!("a WebSocket was asked for, and the answer is {}", r.out.status));
+        r.log(Level::Error, format_args!("a WebSocket was requested, and the response is {}", r.out.status));
         streams.core.borrow_mut().reset(id, Why::Connect);
         false
     } else {

@@ -50,7 +50,6 @@ impl<S: Session> Value for Geos<S> {
     }
 }
 
-/// Distinct values of one block.
 #[derive(Default)]
 struct Values {
     all: Vec<Box<[u8]>>,
@@ -153,7 +152,7 @@ fn read(cx: &mut Cx, d: &Directive, source: Option<VarId>, forwarded: bool) -> R
     Ok((Lookup { source, proxies, recursive, v4, v6, only_v4, values: values.all }, volatile))
 }
 
-/// Parses a network, with nginx's warning about stray bits.
+/// With nginx's warning about stray bits.
 fn parse_network(cx: &mut Cx, line: &Directive, text: &[u8]) -> Result<Cidr, Problem> {
     match Cidr::parse(text) {
         Some((network, stray)) => {
@@ -167,7 +166,7 @@ fn parse_network(cx: &mut Cx, line: &Directive, text: &[u8]) -> Result<Cidr, Pro
 }
 
 impl Lookup {
-    /// Returns the address to look up; `None` for clients of UNIX-domain sockets.
+    /// `None` for clients of UNIX-domain sockets.
     fn address<S: Session>(&self, r: &mut S) -> Option<IpAddr> {
         let peer: Option<SocketAddr> = match self.source {
             None => r.peer(),

@@ -101,7 +101,7 @@ impl Ranges {
         Ok(())
     }
 
-    /// Returns the boundaries, with the default between the ranges.
+    /// With the default between the ranges.
     pub fn flatten(self) -> Sorted<u32> {
         let default = self.default.unwrap_or(NOTHING);
         let mut sorted = Sorted::default();

@@ -9,7 +9,6 @@ use std::net::IpAddr;
 const COUNTRIES_BEGIN: u32 = 0xff_ff00;
 /// Maximum distance of the kind from the end of the file.
 const INFO_BYTES_MAX: usize = 20;
-/// Maximum length of a name.
 const NAME_BYTES_MAX: usize = 300;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +108,7 @@ impl Database {
         None
     }
 
-    /// Returns the data of an address behind the tree; `None` if there is none.
+    /// The data is behind the tree.
     fn behind(&self, address: IpAddr) -> Option<&[u8]> {
         let leaf = self.leaf(address).filter(|leaf| *leaf != self.nodes)?;
         let at = leaf as usize + (2 * self.width - 1) * self.nodes as usize;

@@ -13,7 +13,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 pub trait Wanted: Clone + 'static {
-    /// Name in nginx's error message.
     const NAME: &'static str;
     fn takes(kind: DatabaseKind) -> bool;
 }
@@ -97,7 +96,7 @@ impl Databases {
 pub trait Located: 'static {
     type Of: Session;
     fn databases(s: &Self::Of) -> Option<&Databases>;
-    /// Returns the address to look up; `None`: a UNIX-domain socket.
+    /// `None`: a UNIX-domain socket.
     fn address(s: &Self::Of) -> Option<IpAddr>;
 }
 

@@ -10,7 +10,6 @@ const MARK: &[u8] = b"\xab\xcd\xefMaxMind.com";
 const MARK_WITHIN: usize = 128 * 1024;
 /// Zero bytes between the tree and the values.
 const GAP: usize = 16;
-/// Maximum nesting of values.
 const DEPTH_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -31,17 +30,12 @@ pub struct Mmdb {
 enum Item<'a> {
     Text(&'a [u8]),
     Unsigned(u64),
-    /// 128 bits.
     Wide(u128),
     Signed(i32),
     Float(f64),
     Boolean(bool),
-    Map {
-        entries: usize,
-    },
-    Array {
-        entries: usize,
-    },
+    Map { entries: usize },
+    Array { entries: usize },
 }
 
 impl Mmdb {
@@ -175,7 +169,7 @@ impl<'a> Values<'a> {
         Some(Head { kind: u8::try_from(kind).ok()?, size, next: next + count })
     }
 
-    /// Returns the head of a value, following a pointer.
+    /// Follows a pointer.
     fn real(self, at: usize) -> Option<Head> {
         let head = self.head(at)?;
         if head.kind != POINTER {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub trait GeoipClient: 'static {
     type Of: Session;
-    /// Returns the address to look up; `None`: a UNIX-domain socket.
+    /// `None`: a UNIX-domain socket.
     fn address(s: &Self::Of) -> Option<IpAddr>;
 }
 

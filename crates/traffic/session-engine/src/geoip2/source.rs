@@ -21,7 +21,6 @@ struct State {
 }
 
 impl Source {
-    /// Fails with the file's fault.
     pub fn open(path: PathBuf, interval: u64) -> Result<Source, String> {
         let state = read(&path)?;
         let now = AtomicI64::new(base::clock::unix_seconds());
@@ -49,7 +48,6 @@ impl Source {
         }
         self.state.read().unwrap_or_else(PoisonError::into_inner).database.clone()
     }
-    /// Reloads a changed file; an invalid one is ignored.
     fn look(&self, now: i64) {
         let modified = std::fs::metadata(&self.path).and_then(|m| m.modified()).ok();
         let known = self.state.read().unwrap_or_else(PoisonError::into_inner).modified;

@@ -22,7 +22,6 @@ const WRITE_PAUSE_MAX: Duration = Duration::from_secs(10);
 pub struct Keeping(pub Vec<Arc<Keyval>>);
 
 impl Keeping {
-    /// Returns a zone by its name.
     pub fn find(&self, name: &str) -> Option<&Arc<Keyval>> {
         self.0.iter().find(|keyval| keyval.name == name)
     }
@@ -39,7 +38,6 @@ impl Keyval {
     }
 }
 
-/// The reason why a state file was not read.
 struct Unread(String);
 
 impl From<Refusal> for Unread {
@@ -124,7 +122,6 @@ fn may_write(path: &Path) -> std::io::Result<()> {
     Ok(rustix::fs::access(folder_of(path), access)?)
 }
 
-/// Writes a zone to its file.
 struct Writes {
     keyval: Arc<Keyval>,
     path: PathBuf,

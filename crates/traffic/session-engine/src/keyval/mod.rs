@@ -30,7 +30,6 @@ pub struct Keyval {
     pub state: Option<PathBuf>,
 }
 
-/// The reason why a zone did not take a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     Refused(Refusal),
@@ -72,8 +71,6 @@ impl Keyval {
     fn pair(&self, addition: &Addition<'_>, now: u64) -> Result<Pair, Failure> {
         Ok(Pair::new(addition.key, addition.value, self.expires(addition.lifetime, now)?))
     }
-    /// Adds a pair.
-    ///
     /// # Errors
     /// See [`Zone::add`] and [`Failure`].
     pub fn add(&self, addition: &Addition<'_>) -> Result<(), Failure> {
@@ -97,8 +94,6 @@ impl Keyval {
         let now = base::clock::unix_millis();
         Ok(self.zone.change(key, Change { value, expires: self.expires(lifetime, now)? }, now)?)
     }
-    /// Removes a pair.
-    ///
     /// # Errors
     /// See [`Zone::remove`].
     pub fn remove(&self, key: &str) -> Result<(), Failure> {
@@ -107,7 +102,7 @@ impl Keyval {
     pub fn get(&self, key: &str) -> Option<Pair> {
         self.zone.get(key, base::clock::unix_millis())
     }
-    /// Returns all pairs, sorted by key.
+    /// Sorted by key.
     pub fn list(&self) -> Vec<Pair> {
         self.zone.list(base::clock::unix_millis())
     }

@@ -108,23 +108,23 @@ impl Counts {
                 by_key.insert(key.into(), 1);
             }
         }
-        Outcome::Taken(Place { counts: self.clone(), key: key.into() })
+        Outcome::Taken(CountGuard { counts: self.clone(), key: key.into() })
     }
 }
 
 enum Outcome {
-    Taken(Place),
+    Taken(CountGuard),
     Many,
     Full,
 }
 
-/// One count of a session; released on drop.
-struct Place {
+/// Released on drop.
+struct CountGuard {
     counts: Arc<Counts>,
     key: Box<[u8]>,
 }
 
-impl Drop for Place {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         let mut by_key = self.counts.by_key.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = by_key.get_mut(&self.key) {
@@ -140,7 +140,7 @@ impl Drop for Place {
 pub struct Counted {
     pub status: &'static str,
     #[allow(dead_code)]
-    places: Vec<Place>,
+    places: Vec<CountGuard>,
 }
 
 pub struct Check<S: Session> {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct CacheConf {
     /// Id of the cache; blocks that inherit share one.
     id: usize,
-    /// Maximum number of open files; 0: none.
+    /// 0: none.
     max: usize,
     inactive: i64,
     min_uses: u32,

@@ -38,7 +38,7 @@ impl<S> Formats<S> {
     }
 }
 
-/// Finds a format by name, including the area's built-in one.
+/// Includes the area's built-in one.
 pub fn find<S: Session>(cx: &mut Cx, name: &[u8]) -> Option<Arc<Format<S>>> {
     if let Some((_, format)) = cx.get::<Formats<S>>().find(name) {
         return Some(format.clone());

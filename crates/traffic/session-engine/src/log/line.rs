@@ -19,7 +19,6 @@ fn is_plain_json(c: u8) -> bool {
 }
 
 impl Escape {
-    /// Writes the placeholder of a variable without a value.
     pub fn missing(self, out: &mut Vec<u8>) {
         if self == Escape::Default {
             out.push(b'-');

@@ -172,7 +172,6 @@ pub fn flush_thread() {
     by_path::close_thread();
 }
 
-/// Logs of a block, with its cache of open files.
 pub struct Write<S> {
     logs: Vec<Arc<Log<S>>>,
     cache: CacheConf,

@@ -15,12 +15,11 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffering {
     pub size: usize,
-    /// Maximum age of buffered lines; 0: unlimited.
+    /// 0: unlimited.
     pub flush_ms: u64,
     pub gzip: Option<u32>,
 }
 
-/// A log file of a configuration.
 pub struct FileSink {
     file: Arc<LogFile>,
     /// Set by the first line that requests it, while the configuration is read.

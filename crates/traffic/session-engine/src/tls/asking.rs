@@ -14,7 +14,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Octets of a response head.
 const HEAD_MAX: usize = 4096;
 
-/// Target of queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Responder {
     host: String,
@@ -26,7 +25,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Parses a URL; fails with nginx's message.
+    /// Fails with nginx's message.
     pub fn parse(url: &str) -> Result<Responder, String> {
         let rest = url.get(..7).filter(|s| s.eq_ignore_ascii_case("http://")).and_then(|_| url.get(7..));
         let rest = rest.ok_or_else(|| format!("invalid URL prefix in OCSP responder \"{url}\""))?;

@@ -5,7 +5,7 @@ use conf_schema::value::{arg, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use std::collections::HashMap;
 
-/// `ssl_session_cache`.
+/// `ssl_session_cache`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sessions {
     /// `builtin[:number]`: a server's own cache.

@@ -15,7 +15,6 @@ use tls::certs::{KeyPair, LoadError};
 /// Longest certificate or key file in octets.
 const FILE_MAX: u64 = 1 << 20;
 
-/// Identifies a version of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -146,7 +145,6 @@ impl<S: Session> Dynamic<S> {
         .map(Some)
     }
 
-    /// Makes a name absolute.
     fn full(&self, word: Vec<u8>) -> Vec<u8> {
         if word.is_empty() || word.starts_with(b"/") || unavailable(&String::from_utf8_lossy(&word)).is_some() {
             return word;

@@ -115,7 +115,6 @@ pub(super) fn unavailable(key: &str) -> Option<String> {
     ))
 }
 
-/// Loads a configured certificate with its key.
 pub fn key_pair<S>(
     cx: &mut Cx,
     certificate: &Pem<S>,
@@ -145,7 +144,7 @@ pub fn key_pair<S>(
     loaded.map_err(|why| says(of_key, sentence(&why, &c, &k)))
 }
 
-/// Loads trusted certificates. Fails with nginx's message if unreadable or empty.
+/// Fails with nginx's message if unreadable or empty.
 pub fn authorities(cx: &mut Cx, word: &str) -> Result<Vec<Certificate>, Problem> {
     let name = shown(cx, word);
     let says = |why: String| Problem::says(format!("cannot load certificate \"{name}\": {why}"));
@@ -159,7 +158,6 @@ pub fn authorities(cx: &mut Cx, word: &str) -> Result<Vec<Certificate>, Problem>
     Ok(all)
 }
 
-/// Loads revocation lists.
 pub fn crls(cx: &mut Cx, word: &str) -> Result<Vec<RevocationList>, Problem> {
     let name = shown(cx, word);
     let says = |why: String| Problem::says(format!("cannot load CRL \"{name}\": {why}"));

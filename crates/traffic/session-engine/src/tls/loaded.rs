@@ -59,7 +59,6 @@ impl LoadedStaples {
         due.map(|(id, loaded)| (*id, Arc::clone(&loaded.chain))).collect()
     }
 
-    /// Returns the time of the next fetch.
     pub(super) fn next(&self) -> Option<i64> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.values().map(|loaded| loaded.at).min()

@@ -26,7 +26,6 @@ conf_schema::words! {
     pub enum Ocsp { Off = "off", On = "on", Leaf = "leaf" }
 }
 
-/// TLS directives of a server, named as fields.
 pub struct ServerSaid<S: Session> {
     pub ssl_certificate: Option<List<Pem<S>>>,
     pub ssl_certificate_key: Option<List<Pem<S>>>,
@@ -62,7 +61,6 @@ pub struct ServerSaid<S: Session> {
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// A server's answer to TLS connections.
 pub struct ServerTls<S> {
     /// `ssl_verify_client`, enforced for every session whatever its handshake's rules.
     pub verify: VerifyClient,
@@ -70,7 +68,6 @@ pub struct ServerTls<S> {
     pub rules: Option<Arc<ServerRules>>,
     /// Hosts that the certificates should cover.
     pub names: Vec<String>,
-    /// Stapled OCSP responses.
     pub staples: Option<Staples>,
     /// Certificates loaded per connection (`ssl_certificate` with variables).
     pub certificates: Option<Loaders<S>>,
@@ -201,7 +198,6 @@ pub fn server<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<Option<Se
     Ok(Some(ServerTls { verify, rules: Some(rules), names: Vec::new(), staples, certificates }))
 }
 
-/// Settings for client certificates.
 fn clients<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx, settings: &mut ServerSettings) -> Result<(), Problem> {
     settings.verify_depth = u32::try_from(conf.ssl_verify_depth).unwrap_or(u32::MAX);
     let (client, trusted) = (text(&conf.ssl_client_certificate), text(&conf.ssl_trusted_certificate));

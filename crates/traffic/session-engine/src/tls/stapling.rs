@@ -25,7 +25,6 @@ const REFRESH: i64 = 3600;
 /// Responses of loaded certificates that are fetched at a time.
 const FETCHES_MAX: usize = 8;
 
-/// Stapling of a server.
 pub struct Staples {
     /// Replaces the certificates' responders.
     pub responder: Option<Responder>,
@@ -75,7 +74,6 @@ pub trait Certified: Send + Sync + 'static {
     fn resolving(&self, server: usize) -> Option<Resolving>;
 }
 
-/// Repeatedly fetches the responses of a plan's servers.
 pub struct Stapler<P>(PhantomData<fn(P)>);
 
 impl<P> Default for Stapler<P> {
@@ -128,7 +126,6 @@ impl<P: Certified> Background<P> for Stapler<P> {
     }
 }
 
-/// Returns the time of the fetch after a successful one.
 fn after(answer: &OcspResponse, now: i64) -> i64 {
     now + answer.next_update.map_or(REFRESH, |end| (end - RETRY - now).clamp(RETRY, REFRESH))
 }

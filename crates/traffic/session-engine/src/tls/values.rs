@@ -35,7 +35,6 @@ impl<S> Clone for Pem<S> {
 }
 
 impl<S> Pem<S> {
-    /// Tells whether the value depends on the connection.
     pub fn is_dynamic(&self) -> bool {
         self.template.as_literal().is_none()
     }

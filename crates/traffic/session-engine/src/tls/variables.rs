@@ -9,7 +9,6 @@ fn facts<S: Session>(s: &S) -> Option<&Facts> {
     s.tls()
 }
 
-/// Appends a value unless empty.
 fn put(out: &mut Vec<u8>, value: impl AsRef<[u8]>) -> bool {
     out.extend_from_slice(value.as_ref());
     !value.as_ref().is_empty()
@@ -76,7 +75,7 @@ impl<S: Session> Rows<S> {
         Builtin::one(
             "ssl_early_data",
             |r, out| facts(r).is_some_and(|f| f.is_early() && put(out, "1")),
-            "`1` for a request that came before the handshake ended, and may be a replay.",
+            "`1` for a request that arrived before the handshake ended, and may be a replay.",
         )
         .changeable(),
         Builtin::one(
@@ -106,7 +105,7 @@ impl<S: Session> Rows<S> {
         Builtin::one(
             "ssl_client_cert",
             |r, out| peer(r, out, PeerCertificate::folded),
-            "The client's certificate in PEM, each line but the first behind a tab.",
+            "The client's certificate in PEM; all lines except the first begin with a tab.",
         )
         .changeable(),
         Builtin::one(

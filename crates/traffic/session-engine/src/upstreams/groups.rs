@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use upstream::names::{Naming, Word};
 use upstream::{Group, Roster, Source};
 
-/// A group with the templates of its selection.
 pub struct UpstreamRef<R> {
     pub group: Arc<Group>,
     /// Templates evaluated per session: the key of `hash`, and the area's.
@@ -34,7 +33,6 @@ pub struct Groups<R> {
     blocks: HashMap<String, UpstreamRef<R>>,
     /// Hosts of literal URLs; a URL with variables that names one uses its addresses.
     implied: Arc<Mutex<HashMap<String, UpstreamRef<R>>>>,
-    /// Groups with names to resolve.
     pub names: Arc<Names>,
 }
 
@@ -61,7 +59,6 @@ impl<R> Groups<R> {
     pub fn get(&self, name: &str) -> Option<&UpstreamRef<R>> {
         self.blocks.get(&name.to_ascii_lowercase())
     }
-    /// Adds a host of a literal URL.
     pub fn imply(&mut self, host: &str, named: &UpstreamRef<R>) {
         let mut implied = self.implied.lock().unwrap_or_else(PoisonError::into_inner);
         implied.entry(host.to_ascii_lowercase()).or_insert_with(|| named.clone());

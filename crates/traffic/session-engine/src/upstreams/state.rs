@@ -14,7 +14,6 @@ use upstream::{Line, Roster, Source};
 /// Maximum number of bytes of a state file, above that of any list that the API accepts.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// The file of a group.
 #[derive(Debug)]
 pub struct StateFile {
     pub path: PathBuf,

@@ -9,7 +9,7 @@ mod tests;
 
 use crate::group::{Group, Members};
 use crate::history::Timed;
-use crate::peer::{Peer, State};
+use crate::peer::{Peer, PeerState};
 use base::clock::Instant;
 pub use hash::Crc32;
 use metrics::{peer as row, process};
@@ -374,7 +374,7 @@ impl Group {
             zone.rise(row::ACTIVE);
             peer.history().select();
         }
-        let note = |s: &mut State| {
+        let note = |s: &mut PeerState| {
             if now.millis_since(s.checked) > peer.spec.fail_timeout_ms {
                 s.checked = now;
             }

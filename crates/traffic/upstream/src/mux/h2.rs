@@ -30,7 +30,6 @@ const READ_BYTES: usize = 32 * 1024;
 struct Slot {
     events: VecDeque<ClientEvent>,
     waker: Option<Waker>,
-    /// Reset by the server.
     reset: bool,
 }
 
@@ -71,13 +70,11 @@ struct Inner {
     core: Client,
     stream: Stream,
     slots: HashMap<u32, Slot>,
-    /// Tasks waiting for the server to read.
     blocked: Vec<Waker>,
     over: Option<Over>,
     usage: Usage,
 }
 
-/// Lease of a stream.
 pub struct H2Lease {
     inner: Rc<RefCell<Inner>>,
 }
@@ -246,7 +243,7 @@ struct H2Stream {
     lease: H2Lease,
     /// `None`: not started.
     id: Option<u32>,
-    /// Unsent header block.
+    /// Unsent.
     block: Vec<u8>,
     out: Vec<u8>,
     at: usize,

@@ -48,7 +48,6 @@ struct Inner {
     usage: Usage,
 }
 
-/// Lease of a stream.
 pub struct H3Lease {
     inner: Rc<RefCell<Inner>>,
 }
@@ -170,7 +169,6 @@ impl Inner {
         }
     }
 
-    /// Gives events to their streams.
     fn route(&mut self) {
         while let Some(event) = self.core.poll_event() {
             let id = match &event {
@@ -275,7 +273,7 @@ struct H3Stream {
     lease: H3Lease,
     /// `None`: not started.
     id: Option<u64>,
-    /// Unsent field section.
+    /// Unsent.
     block: Vec<u8>,
     out: Vec<u8>,
     at: usize,
@@ -346,7 +344,6 @@ impl H3Stream {
         }
     }
 
-    /// Reads the body.
     fn read(&mut self, id: u64) -> Option<Came> {
         let taken = {
             let inner = &mut *self.lease.inner.borrow_mut();

@@ -13,29 +13,25 @@ use crate::pool::IdleTimer;
 use std::io;
 use std::task::{Context, Poll};
 
-/// Lease of one stream.
 pub trait Lease {
     /// Starts a request; `block`: encoded head.
     fn begin(self: Box<Self>, asked: &Asked, block: Vec<u8>) -> Box<dyn MuxStream>;
 }
 
-/// One request over a shared connection.
+/// Uses a shared connection.
 pub trait MuxStream {
     /// Requests that the connection has served, this one included.
     fn requests(&self) -> u64;
-    /// Queues a piece of the body; `end`: the last.
+    /// `end`: the last piece.
     fn queue(&mut self, piece: &[u8], end: bool);
-    /// Tells whether all queued bytes are written.
     fn is_flushed(&self) -> bool;
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>>;
-    /// Next event that has arrived.
     fn poll_now(&mut self) -> Option<Came>;
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Came>;
     fn idle_timer(&mut self) -> &mut IdleTimer;
     fn counts(&mut self) -> &mut Counts;
 }
 
-/// End of a connection.
 #[derive(Clone, Debug)]
 enum Over {
     Closed,

@@ -27,12 +27,11 @@ const UNI_STREAMS_MAX: u32 = 16;
 const IDLE_MAX: Duration = Duration::from_secs(600);
 /// Pings keep a connection through a slow response; the pool closes idle ones.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
-/// Datagrams per GSO send.
+/// Per GSO send.
 const SEGMENTS_MAX: usize = 16;
-/// GSO sends per turn.
+/// Per turn.
 const SENDS_MAX: usize = 16;
 
-/// See the module's documentation.
 pub struct Link {
     // Closed before `outbound`, whose descriptor is the registered one.
     socket: PacketSocket,
@@ -46,7 +45,7 @@ pub struct Link {
     segments: usize,
 }
 
-/// The time of this turn.
+/// Of this turn.
 pub fn now() -> Instant {
     clock::as_std(clock::now())
 }

@@ -7,7 +7,6 @@ use http_types::{BodyLength, List, Method, ResponseHead};
 use std::rc::Rc;
 use wire_h1::{HeadLimits, ResponseParser};
 
-/// Progress of one response.
 pub struct Response {
     asked: Asked,
     /// Remaining bytes of a declared length.
@@ -21,17 +20,17 @@ impl Response {
     pub fn new(asked: &Asked) -> Response {
         Response { asked: *asked, left: None, end: None, ended: false }
     }
-    /// Tells whether [`Response::take_end`] has returned the end.
+    /// [`Response::take_end`] has returned the end.
     pub fn is_ended(&self) -> bool {
         self.ended
     }
-    /// Takes the end of a response, if it has arrived.
+    /// `None`: it has not arrived.
     pub fn take_end(&mut self) -> Option<Came> {
         let trailers = self.end.take()?;
         self.ended = true;
         Some(Came::Event(Event::End(End { trailers, excess: None })))
     }
-    /// Counts bytes of the body. Fails beyond the declared length.
+    /// Fails beyond the declared length.
     pub fn body(&mut self, length: usize) -> Result<(), Wrong> {
         if let Some(left) = &mut self.left {
             *left = left
@@ -40,7 +39,7 @@ impl Response {
         }
         Ok(())
     }
-    /// Ends the body. Fails before the declared length.
+    /// Fails before the declared length.
     pub fn finish(&mut self, trailers: Vec<u8>) -> Result<(), Wrong> {
         if self.left.is_some_and(|left| left > 0) {
             return Err("upstream sent response body smaller than indicated content length".into());
@@ -85,12 +84,12 @@ pub fn trailer_lines(list: &List, protocol: &str) -> Result<Vec<u8>, Wrong> {
     Ok(lines)
 }
 
-/// Tells an interim response (RFC 9110, 15.2).
+/// RFC 9110, 15.2.
 pub fn is_interim(list: &List) -> bool {
     list.iter().any(|(name, value)| name == b":status" && value.starts_with(b"1"))
 }
 
-/// Validates a field for HTTP/2 (RFC 9113, 8.2.1).
+/// RFC 9113, 8.2.1.
 fn check(name: &[u8], value: &[u8]) -> Result<(), Wrong> {
     let bare = name.strip_prefix(b":").unwrap_or(name);
     let odd = |c: &u8| *c <= b' ' || *c == 0x7f || *c == b':' || c.is_ascii_uppercase();

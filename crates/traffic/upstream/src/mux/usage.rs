@@ -1,7 +1,7 @@
 //! Connections that requests share: who uses one, and until when later requests find it.
 
 use crate::group::Group;
-use crate::pool::{KeepAlive, Mixed, Place};
+use crate::pool::{KeepAlive, Mixed, PoolScope};
 use base::clock::{self, Instant};
 use net::Address;
 use runtime::time::Sleep;
@@ -14,10 +14,9 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Concurrent requests per connection.
+/// Per connection.
 pub const STREAMS_MAX: usize = 100;
 
-/// Use of one connection.
 pub struct Usage {
     /// Available to later requests; otherwise ends with its last stream.
     pub kept: bool,
@@ -61,7 +60,6 @@ impl Usage {
     pub fn ended(&mut self) {
         self.idle_since = clock::now();
     }
-    /// Returns a lease.
     pub fn give_back(&mut self) {
         self.leased -= 1;
         self.wake_driver();
@@ -88,17 +86,15 @@ impl Usage {
     }
 }
 
-/// A connection of a multiplexed protocol.
 pub trait Shared {
     fn usage(&mut self) -> &mut Usage;
     /// Tells whether later requests find it: it is neither over nor going.
     fn is_kept(&self) -> bool;
-    /// Tells whether the server allows another stream now.
     fn has_streams(&mut self) -> bool;
 }
 
 /// Kept connections of one protocol and thread.
-pub struct Kept<T>(HashMap<Place, Vec<Weak<RefCell<T>>>, BuildHasherDefault<Mixed>>);
+pub struct Kept<T>(HashMap<PoolScope, Vec<Weak<RefCell<T>>>, BuildHasherDefault<Mixed>>);
 
 impl<T> Default for Kept<T> {
     fn default() -> Self {
@@ -109,7 +105,7 @@ impl<T> Default for Kept<T> {
 impl<T: Shared> Kept<T> {
     /// Leases a connection with room. `scope`: as in [`crate::Pooled::new`].
     pub fn take(&mut self, group: &Group, address: &Address, scope: usize) -> Option<Rc<RefCell<T>>> {
-        let place = Place { group: group.number, scope };
+        let place = PoolScope { group: group.number, scope };
         let all = self.0.get_mut(&place)?;
         all.retain(is_usable);
         if all.is_empty() {
@@ -130,7 +126,7 @@ impl<T: Shared> Kept<T> {
         if most == 0 {
             return;
         }
-        let all = self.0.entry(Place { group: group.number, scope }).or_default();
+        let all = self.0.entry(PoolScope { group: group.number, scope }).or_default();
         all.retain(is_usable);
         if all.len() >= most
             && let Some(oldest) = all.first().and_then(Weak::upgrade)

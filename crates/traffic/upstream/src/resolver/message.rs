@@ -4,9 +4,9 @@
 
 use std::net::IpAddr;
 
-/// Longest name in bytes.
+/// In bytes.
 pub const NAME_MAX: usize = 1024;
-/// Compression pointers per name (nginx: 128).
+/// Per name (nginx: 128).
 const POINTERS_MAX: usize = 128;
 /// Records read per answer; 64 KB could hold some 5,000.
 pub const RECORDS_MAX: usize = 1024;
@@ -16,20 +16,20 @@ const HEADER: usize = 12;
 const INTERNET: u16 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordType {
     A,
     Aaaa,
     Srv,
     Ptr,
 }
 
-impl Kind {
+impl RecordType {
     pub fn number(self) -> u16 {
         match self {
-            Kind::A => 1,
-            Kind::Aaaa => 28,
-            Kind::Srv => 33,
-            Kind::Ptr => 12,
+            RecordType::A => 1,
+            RecordType::Aaaa => 28,
+            RecordType::Srv => 33,
+            RecordType::Ptr => 12,
         }
     }
 }
@@ -38,11 +38,11 @@ impl Kind {
 pub struct Question {
     pub id: u16,
     pub name: String,
-    pub kind: Kind,
+    pub kind: RecordType,
 }
 
 impl Question {
-    /// Encodes the query. `None`: not a valid name.
+    /// `None`: not a valid name.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(HEADER + self.name.len() + 6);
         out.extend_from_slice(&self.id.to_be_bytes());
@@ -63,8 +63,7 @@ impl Question {
         out.extend_from_slice(&INTERNET.to_be_bytes());
         Some(out)
     }
-    /// Tells whether a message answers this question.
-    pub fn fits(&self, answer: &Answer) -> bool {
+    pub fn fits(&self, answer: &Message) -> bool {
         answer.response
             && answer.id == self.id
             && match &answer.question {
@@ -79,7 +78,7 @@ pub const NO_ERROR: u8 = 0;
 pub const FORMAT_ERROR: u8 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Message {
     pub id: u16,
     pub response: bool,
     pub truncated: bool,
@@ -101,19 +100,13 @@ pub enum Data {
     Address(IpAddr),
     Alias(String),
     Pointer(String),
-    Service {
-        priority: u16,
-        weight: u16,
-        port: u16,
-        target: String,
-    },
-    /// Other type or class; ignored.
+    Service { priority: u16, weight: u16, port: u16, target: String },
     Other,
 }
 
-impl Answer {
-    /// Parses a message; `None`: invalid.
-    pub fn read(bytes: &[u8]) -> Option<Answer> {
+impl Message {
+    /// `None`: invalid.
+    pub fn read(bytes: &[u8]) -> Option<Message> {
         let mut reader = Reader { bytes, at: 0 };
         let id = reader.u16()?;
         let flags = reader.u16()?;
@@ -121,7 +114,7 @@ impl Answer {
         // Authority and additional sections are not read.
         reader.at = HEADER;
         (bytes.len() >= HEADER).then_some(())?;
-        let mut answer = Answer {
+        let mut answer = Message {
             id,
             response: flags & 0x8000 != 0,
             truncated: flags & 0x0200 != 0,
@@ -295,14 +288,14 @@ mod tests {
     use super::*;
 
     fn question(name: &str) -> Question {
-        Question { id: 0x1234, name: name.into(), kind: Kind::A }
+        Question { id: 0x1234, name: name.into(), kind: RecordType::A }
     }
 
     #[test]
     fn questions_on_the_wire() {
         let bytes = question("a.example").bytes().expect("a name");
         assert_eq!(bytes, b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x01a\x07example\0\0\x01\0\x01");
-        let read = Answer::read(&bytes).expect("a message");
+        let read = Message::read(&bytes).expect("a message");
         assert_eq!((read.id, read.response, read.question), (0x1234, false, Some(("a.example".into(), 1))));
         for none in ["", "a..b", ".", "a.", &"x".repeat(64), &"x.".repeat(600)] {
             assert!(question(none).bytes().is_none(), "{none}");
@@ -322,13 +315,13 @@ mod tests {
             record("s", Data::Other),
         ];
         let bytes = build::answer(&question("a.example").bytes().expect("a name"), 3, &records);
-        let read = Answer::read(&bytes).expect("a message");
+        let read = Message::read(&bytes).expect("a message");
         assert_eq!((read.code, read.truncated, &read.records[..]), (3, false, &records[..]));
         assert!(question("a.example").fits(&read) && !question("b.example").fits(&read));
         let other = Question { id: 1, ..question("a.example") };
-        assert!(!other.fits(&read) && !Question { kind: Kind::Aaaa, ..question("a.example") }.fits(&read));
+        assert!(!other.fits(&read) && !Question { kind: RecordType::Aaaa, ..question("a.example") }.fits(&read));
         for n in 0..bytes.len() {
-            assert_eq!(Answer::read(&bytes[..n]), None, "{n} bytes of it");
+            assert_eq!(Message::read(&bytes[..n]), None, "{n} bytes of it");
         }
     }
 
@@ -338,7 +331,7 @@ mod tests {
         (bytes[2], bytes[7]) = (0x81, 1);
         let with = |name: &[u8]| {
             let rest = b"\0\x01\0\x01\xff\0\0\0\0\x04\x7f\0\0\x01";
-            Answer::read(&[&bytes[..], name, rest].concat())
+            Message::read(&[&bytes[..], name, rest].concat())
         };
         let read = with(b"\x01b\xc0\x0e").expect("a message");
         assert_eq!((read.records[0].name.as_str(), read.records[0].ttl), ("b.example", 0));
@@ -353,17 +346,17 @@ mod tests {
             bomb.extend_from_slice(&[63; 64]);
         }
         bomb.extend_from_slice(&[0; 11]);
-        assert_eq!(Answer::read(&bomb), None);
+        assert_eq!(Message::read(&bomb), None);
     }
 
     #[test]
     fn a_server_that_could_not_read_the_question() {
         let mut bytes = question("a").bytes().expect("a name")[..HEADER].to_vec();
         (bytes[2], bytes[3], bytes[5]) = (0x80, FORMAT_ERROR, 0);
-        assert!(question("a").fits(&Answer::read(&bytes).expect("a message")));
+        assert!(question("a").fits(&Message::read(&bytes).expect("a message")));
         bytes[3] = 2;
-        assert!(!question("a").fits(&Answer::read(&bytes).expect("a message")));
+        assert!(!question("a").fits(&Message::read(&bytes).expect("a message")));
         bytes[5] = 2;
-        assert_eq!(Answer::read(&bytes), None, "two questions");
+        assert_eq!(Message::read(&bytes), None, "two questions");
     }
 }

@@ -7,7 +7,7 @@ mod wire;
 use crate::group::ResolvedAddress;
 use crate::names::Word;
 use base::clock::{self, Instant};
-use message::{Answer as Message, Kind, NO_ERROR, Question};
+use message::{Message, NO_ERROR, Question, RecordType};
 use metrics::{Zone, process, resolver as row};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,12 +27,12 @@ const RESEND: Duration = Duration::from_secs(5);
 /// Longest time of a question, even without a waiting request.
 const QUESTION_MAX: Duration = Duration::from_secs(60);
 const ALIASES_MAX: usize = 50;
-/// Names cached per thread.
+/// Per thread.
 const NAMES_MAX: usize = 10_000;
-/// Addresses kept per name.
+/// Per name.
 const ADDRESSES_MAX: usize = 256;
 
-/// Reason of a failure, in nginx's words.
+/// In nginx's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
     Format,
@@ -109,7 +109,7 @@ pub struct Resolver {
     zone: Option<Zone<row::Of>>,
 }
 
-/// Answer with its expiry.
+/// With its expiry.
 type Answer<T> = Result<(T, Instant), Failed>;
 
 enum Entry<T> {
@@ -215,11 +215,11 @@ impl Resolver {
     pub fn counted_as(self, name: &str) -> Resolver {
         Resolver { zone: Some(Zone::named(&[name])), ..self }
     }
-    fn count_request(&self, kind: Kind) {
+    fn count_request(&self, kind: RecordType) {
         let kind = match kind {
-            Kind::A | Kind::Aaaa => 0,
-            Kind::Srv => 1,
-            Kind::Ptr => 2,
+            RecordType::A | RecordType::Aaaa => 0,
+            RecordType::Srv => 1,
+            RecordType::Ptr => 2,
         };
         process::RESOLVER_REQUESTS.up_at(kind);
         if let Some(zone) = &self.zone {
@@ -291,7 +291,7 @@ impl Resolver {
     async fn pointer(&self, mut name: String) -> Result<(Rc<str>, u32), Failed> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         for _ in 0..ALIASES_MAX {
-            let message = self.ask(&name, Kind::Ptr, turn).await?;
+            let message = self.ask(&name, RecordType::Ptr, turn).await?;
             match pointer(&message, &name) {
                 Ok((found, ttl)) => return Ok((found.as_str().into(), ttl)),
                 Err(Some(alias)) => name = alias,
@@ -311,11 +311,11 @@ impl Resolver {
             // All questions of a name go to one server; names rotate.
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
             let (v4, v6) = tokio::join!(
-                async { if self.ipv4 { Some(self.ask(&name, Kind::A, turn).await) } else { None } },
-                async { if self.ipv6 { Some(self.ask(&name, Kind::Aaaa, turn).await) } else { None } },
+                async { if self.ipv4 { Some(self.ask(&name, RecordType::A, turn).await) } else { None } },
+                async { if self.ipv6 { Some(self.ask(&name, RecordType::Aaaa, turn).await) } else { None } },
             );
             let (mut addresses, mut alias) = (Vec::new(), None);
-            for (answer, kind) in [(v4, Kind::A), (v6, Kind::Aaaa)] {
+            for (answer, kind) in [(v4, RecordType::A), (v6, RecordType::Aaaa)] {
                 let Some(answer) = answer else { continue };
                 let answer = answer?;
                 let found = read(&answer, &name, kind);
@@ -380,7 +380,7 @@ impl Resolver {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut ttl = u32::MAX;
         for _ in 0..ALIASES_MAX {
-            let message = self.ask(&name, Kind::Srv, turn).await?;
+            let message = self.ask(&name, RecordType::Srv, turn).await?;
             let (found, alias, seconds) = services(&message, &name);
             ttl = ttl.min(seconds);
             match alias {
@@ -392,7 +392,7 @@ impl Resolver {
         Err(Failed::NoSuchName)
     }
 
-    async fn ask(&self, name: &str, kind: Kind, turn: usize) -> Result<Message, Failed> {
+    async fn ask(&self, name: &str, kind: RecordType, turn: usize) -> Result<Message, Failed> {
         let mut step = 0;
         loop {
             let server = &self.servers[(turn + step) % self.servers.len().max(1)];
@@ -443,7 +443,7 @@ fn make_room<T>(names: &mut HashMap<(String, String), Entry<T>>, now: Instant) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use message::{Answer, Data, Record, build};
+    use message::{Data, Message, Record, build};
     use runtime::io::UdpSocket;
 
     #[test]
@@ -545,7 +545,7 @@ mod tests {
             runtime::task::spawn_local(async move {
                 let mut buf = [0; 512];
                 while let Ok((n, from)) = server.recv_from(&mut buf).await {
-                    let (name, kind) = Answer::read(&buf[..n]).unwrap().question.unwrap();
+                    let (name, kind) = Message::read(&buf[..n]).unwrap().question.unwrap();
                     let (code, found) = known(&name, kind);
                     let found = found.into_iter().map(|data| Record { name: name.clone(), ttl: 60, data });
                     let answer = build::answer(&buf[..n], code, &found.collect::<Vec<_>>());

@@ -1,6 +1,6 @@
 //! Sends DNS queries over UDP and TCP, and reads addresses from responses.
 
-use super::message::{Answer, Data, Kind, Question};
+use super::message::{Data, Message, Question, RecordType};
 use super::{ADDRESSES_MAX, ALIASES_MAX};
 use crate::stream::{Options, Stream};
 use net::Address;
@@ -8,7 +8,7 @@ use runtime::io::UdpSocket;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-/// Maximum number of unrelated packets read before the next server is tried.
+/// Unrelated packets that are read before the next server is tried.
 const STRAY_PACKETS_MAX: usize = 100;
 const UDP_BYTES: usize = 4096;
 
@@ -19,7 +19,7 @@ pub fn random() -> u8 {
     byte[0]
 }
 
-pub async fn over_udp(server: SocketAddr, bytes: &[u8], question: &Question) -> io::Result<Answer> {
+pub async fn over_udp(server: SocketAddr, bytes: &[u8], question: &Question) -> io::Result<Message> {
     // Opens a socket per query, so that the port is as hard to guess as the id.
     let socket = UdpSocket::connect(server)?;
     socket.send(bytes).await?;
@@ -27,7 +27,7 @@ pub async fn over_udp(server: SocketAddr, bytes: &[u8], question: &Question) -> 
     for _ in 0..STRAY_PACKETS_MAX {
         buf.clear();
         socket.recv(&mut buf).await?;
-        if let Some(answer) = Answer::read(&buf)
+        if let Some(answer) = Message::read(&buf)
             && question.fits(&answer)
         {
             return Ok(answer);
@@ -36,7 +36,7 @@ pub async fn over_udp(server: SocketAddr, bytes: &[u8], question: &Question) -> 
     Err(io::ErrorKind::InvalidData.into())
 }
 
-pub async fn over_tcp(server: SocketAddr, bytes: &[u8], question: &Question) -> io::Result<Answer> {
+pub async fn over_tcp(server: SocketAddr, bytes: &[u8], question: &Question) -> io::Result<Message> {
     let stream = Stream::connect(&Address::Ip(server), &Options::default()).await?;
     let length = u16::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     stream.write_all(&[&length.to_be_bytes()[..], bytes].concat()).await?;
@@ -52,7 +52,7 @@ pub async fn over_tcp(server: SocketAddr, bytes: &[u8], question: &Question) -> 
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     };
-    match Answer::read(message) {
+    match Message::read(message) {
         Some(answer) if question.fits(&answer) && !answer.truncated => Ok(answer),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
@@ -66,7 +66,7 @@ pub struct Records {
     pub ttl: u32,
 }
 
-fn follow(answer: &Answer, name: &str) -> (Option<String>, u32) {
+fn follow(answer: &Message, name: &str) -> (Option<String>, u32) {
     let (mut alias, mut least) = (None, u32::MAX);
     // Aliases may be in any order; each round follows one of them.
     for _ in 0..ALIASES_MAX {
@@ -82,13 +82,15 @@ fn follow(answer: &Answer, name: &str) -> (Option<String>, u32) {
     (alias, least)
 }
 
-pub fn read(answer: &Answer, name: &str, kind: Kind) -> Records {
+pub fn read(answer: &Message, name: &str, kind: RecordType) -> Records {
     let (alias, mut ttl) = follow(answer, name);
     let mut addresses = Vec::new();
     let name = alias.as_deref().unwrap_or(name);
     for record in answer.records.iter().filter(|r| r.name == name) {
         match &record.data {
-            Data::Address(address) if address.is_ipv4() == (kind == Kind::A) && addresses.len() < ADDRESSES_MAX => {
+            Data::Address(address)
+                if address.is_ipv4() == (kind == RecordType::A) && addresses.len() < ADDRESSES_MAX =>
+            {
                 addresses.push(*address);
                 ttl = ttl.min(record.ttl);
             }
@@ -99,7 +101,7 @@ pub fn read(answer: &Answer, name: &str, kind: Kind) -> Records {
 }
 
 /// Returns the name of an address with its TTL. Fails with the target of its aliases, if any.
-pub fn pointer(answer: &Answer, name: &str) -> Result<(String, u32), Option<String>> {
+pub fn pointer(answer: &Message, name: &str) -> Result<(String, u32), Option<String>> {
     let (alias, least) = follow(answer, name);
     let name = alias.as_deref().unwrap_or(name);
     let found = answer.records.iter().filter(|r| r.name == name).find_map(|record| match &record.data {
@@ -118,7 +120,7 @@ pub struct Service {
 }
 
 /// Returns the SRV records of a response, or an alias without records.
-pub fn services(answer: &Answer, name: &str) -> (Vec<Service>, Option<String>, u32) {
+pub fn services(answer: &Message, name: &str) -> (Vec<Service>, Option<String>, u32) {
     let (alias, mut least) = follow(answer, name);
     let name = alias.as_deref().unwrap_or(name);
     let mut found = Vec::new();
@@ -143,22 +145,22 @@ mod tests {
     use super::*;
     use crate::resolver::message::Record;
 
-    fn message(records: &[(&str, u32, Data)]) -> Answer {
+    fn message(records: &[(&str, u32, Data)]) -> Message {
         let records =
             records.iter().map(|(name, ttl, data)| Record { name: (*name).into(), ttl: *ttl, data: data.clone() });
         let records = records.collect();
-        Answer { id: 1, response: true, truncated: false, code: 0, question: None, records }
+        Message { id: 1, response: true, truncated: false, code: 0, question: None, records }
     }
 
     #[test]
     fn aliases_are_followed_within_an_answer() {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let message = message(&[("b", 60, Data::Address(ip)), ("a", 5, Data::Alias("b".into()))]);
-        let found = read(&message, "a", Kind::A);
+        let found = read(&message, "a", RecordType::A);
         assert_eq!((found.addresses, found.ttl), (vec![ip], 5));
-        let none = read(&message, "a", Kind::Aaaa);
+        let none = read(&message, "a", RecordType::Aaaa);
         assert_eq!((none.addresses.len(), none.alias), (0, Some("b".into())));
-        assert!(read(&message, "x", Kind::A).alias.is_none());
+        assert!(read(&message, "x", RecordType::A).alias.is_none());
     }
 
     #[test]
@@ -170,7 +172,7 @@ mod tests {
             })
             .collect();
         let message = message(&records);
-        assert_eq!(read(&message, "n", Kind::A).addresses.len(), ADDRESSES_MAX);
+        assert_eq!(read(&message, "n", RecordType::A).addresses.len(), ADDRESSES_MAX);
         assert_eq!(services(&message, "s").0.len(), ADDRESSES_MAX);
     }
 
@@ -189,7 +191,7 @@ mod tests {
                     runtime::task::yield_now().await;
                 }
             });
-            let question = Question { id: 1, name: "n".into(), kind: Kind::A };
+            let question = Question { id: 1, name: "n".into(), kind: RecordType::A };
             let bytes = question.bytes().unwrap();
             let failed = over_udp(address, &bytes, &question).await.expect_err("nobody has answered");
             assert_eq!(failed.kind(), io::ErrorKind::InvalidData);

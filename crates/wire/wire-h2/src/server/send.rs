@@ -41,7 +41,7 @@ impl Server {
         sent
     }
 
-    /// Sends an interim response (RFC 9110, 15.2).
+    /// RFC 9110, 15.2.
     pub fn send_interim<'a>(&mut self, id: u32, status: u16, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
         if self.streams.contains_key(&id) && (100..200).contains(&status) && status != 101 {
             let status = status.to_string();
@@ -161,7 +161,7 @@ impl Server {
         }
     }
 
-    /// Refuses new streams; existing ones continue.
+    /// Existing streams continue.
     pub fn shutdown(&mut self) {
         if !self.going && !self.failed {
             self.goaway(ErrorCode::NoError);

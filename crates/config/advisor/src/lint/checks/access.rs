@@ -79,7 +79,7 @@ fn internal_lost(run: &Run<'_>) {
         let inside =
             outer.any(|outer| scopes.get(outer).context == Contexts::location && scopes.has(outer, "internal"));
         if inside && !scopes.has(id, "internal") && !refuses(scopes, id) {
-            run.at(d, "this location can be asked for from outside, though it stands in an internal one".into());
+            run.at(d, "clients can request this location, although it is inside an internal one".into());
         }
     }
 }
@@ -184,7 +184,7 @@ fn access_order(run: &Run<'_>) {
 fn valid_referers_none(run: &Run<'_>) {
     for (_, d) in run.named("valid_referers") {
         if let Some(word) = d.args.iter().find(|word| word.bytes == b"none") {
-            run.word(word, "a request without Referer is taken for a valid one".into());
+            run.word(word, "a request without Referer counts as valid".into());
         }
     }
 }

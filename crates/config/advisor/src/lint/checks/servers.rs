@@ -45,7 +45,7 @@ pub const CHECKS: &[Check] = &[
         id: "quic-not-announced",
         level: Level::Warning,
         title: "listen ... quic without an Alt-Svc field",
-        why: "Clients begin with TCP. They use HTTP/3 only after an Alt-Svc field (or an HTTPS record in the DNS) has told them of it.",
+        why: "Clients begin with TCP. They use HTTP/3 only after an Alt-Svc field (or an HTTPS record in the DNS) has announced it.",
         fix: "add_header Alt-Svc 'h3=\":443\"; ma=86400' always;",
         bad: "server { listen 443 ssl; listen 443 quic reuseport; ssl_certificate /c; ssl_certificate_key /k; }",
         good: "server { listen 443 ssl; listen 443 quic reuseport; ssl_certificate /c; ssl_certificate_key /k; \

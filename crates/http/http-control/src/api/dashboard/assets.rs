@@ -5,7 +5,6 @@ use http_compression::quality;
 use std::io::Write as _;
 use std::sync::LazyLock;
 
-/// An embedded file.
 pub struct Asset {
     pub name: &'static str,
     pub media_type: &'static str,
@@ -64,7 +63,7 @@ pub fn find(name: &str) -> Option<&'static Asset> {
     ALL.iter().find(|asset| asset.name == name)
 }
 
-/// Compresses the files, so that no request has to.
+/// At the start, so that no request has to.
 pub fn prepare() {
     let _ = VERSION.len();
 }

@@ -34,7 +34,7 @@ impl Rates {
         self.at = Some(now);
         self.before = std::mem::take(&mut self.now);
     }
-    /// Notes a count; returns how much it grew per second since the last look.
+    /// Returns the growth per second since the last look.
     pub fn rate(&mut self, key: String, count: u64) -> Option<f64> {
         let rate =
             self.seconds.zip(self.before.get(&key)).map(|(seconds, old)| count.saturating_sub(*old) as f64 / seconds);
@@ -43,7 +43,6 @@ impl Rates {
     }
 }
 
-/// A warning for the operator.
 #[derive(Clone, Debug)]
 pub struct Alert {
     pub tone: Tone,
@@ -85,7 +84,7 @@ impl Data<'_> {
         let answer = run::run(&ask).ok().and_then(|answer| answer.body);
         answer.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
     }
-    /// Asks the API for a collection: objects by name.
+    /// Returns objects by name.
     pub fn collection(&self, path: &str) -> Map<String, Value> {
         match self.api(path) {
             Value::Object(all) => all,
@@ -95,13 +94,13 @@ impl Data<'_> {
     pub fn alert(&mut self, tone: Tone, section: &'static str, text: String) {
         self.alerts.push(Alert { tone, text, section });
     }
-    /// Writes a place in the configuration as `file:line`.
+    /// As `file:line`.
     pub fn place(&self, at: At) -> String {
         place_of(at, self.files)
     }
 }
 
-/// Returns a count within an answer of the API; 0 if it is not there.
+/// 0: absent.
 pub fn count(value: &Value, pointer: &str) -> u64 {
     value.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
 }

@@ -24,7 +24,6 @@ const SILENT_MAX: u32 = 15;
 
 static STREAMS: AtomicUsize = AtomicUsize::new(0);
 
-/// A stream that counts.
 struct Seat;
 
 impl Seat {
@@ -123,7 +122,6 @@ impl BodySource for Events {
     }
 }
 
-/// Starts a stream.
 pub async fn start(r: &mut Request, shared: Arc<Shared>) -> Flow {
     let Some(seat) = Seat::take() else {
         r.out.add("Retry-After", "10");

@@ -1,6 +1,6 @@
 //! Numbers, times and sizes for people.
 
-/// Writes a count with thin spaces between thousands.
+/// With thin spaces between thousands.
 pub fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3 * 3);
@@ -31,7 +31,6 @@ pub fn bytes(bytes: u64) -> String {
     if unit == "B" { format!("{bytes}\u{a0}B") } else { format!("{number}\u{a0}{unit}") }
 }
 
-/// Scales bytes to a number and its unit.
 pub fn scaled(bytes: f64) -> (String, &'static str) {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes;
@@ -43,12 +42,11 @@ pub fn scaled(bytes: f64) -> (String, &'static str) {
     (decimal(value), UNITS.get(unit).copied().unwrap_or_default())
 }
 
-/// Writes milliseconds.
 pub fn millis(ms: f64) -> String {
     if ms >= 1000.0 { format!("{}\u{a0}s", decimal(ms / 1000.0)) } else { format!("{}\u{a0}ms", decimal(ms)) }
 }
 
-/// Writes a duration in its two largest units.
+/// In its two largest units.
 pub fn duration(seconds: u64) -> String {
     let parts = [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "min"), (seconds % 60, "s")];
     let first = parts.iter().position(|(n, _)| *n > 0).unwrap_or(3);
@@ -56,7 +54,7 @@ pub fn duration(seconds: u64) -> String {
     shown.map(|(n, unit)| format!("{n}\u{a0}{unit}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Writes how long ago something was, in milliseconds.
+/// In milliseconds.
 pub fn ago(at: u64, now: u64) -> String {
     match now.saturating_sub(at) / 1000 {
         0 => "now".into(),
@@ -67,14 +65,13 @@ pub fn ago(at: u64, now: u64) -> String {
     }
 }
 
-/// Writes milliseconds since 1970 as UTC, to the second.
+/// As UTC, to the second.
 pub fn time(ms: u64) -> String {
     let text = observe::clock::iso8601(i64::try_from(ms / 1000).unwrap_or(0), 0);
     let text = String::from_utf8_lossy(&text);
     format!("{} UTC", text.get(..19).unwrap_or_default().replace('T', " "))
 }
 
-/// Writes a share of 1 in percent.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         p if p > 0.0 && p < 0.1 => "<0.1\u{a0}%".into(),

@@ -15,10 +15,9 @@ use std::sync::Arc;
 
 /// Field with the token, for scripts.
 const TOKEN_FIELD: &[u8] = b"x-tidegate-token";
-/// Fields of a form.
 const FIELDS_MAX: usize = 32;
 
-/// A refused change: status and words.
+/// Status and words.
 type Refusal = (u16, String);
 
 fn refusal(status: u16, words: &str) -> Refusal {
@@ -60,7 +59,6 @@ fn check(r: &Request, shared: &Shared, fields: &BTreeMap<String, String>) -> Res
     Ok(())
 }
 
-/// Makes the API's request of a form.
 fn ask(shared: &Shared, fields: &BTreeMap<String, String>) -> Result<Ask, Refusal> {
     let text =
         |name: &str| fields.get(name).map(String::as_str).ok_or_else(|| (400, format!("\"{name}\" is missing.")));

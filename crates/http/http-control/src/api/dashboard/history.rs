@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// A recorded number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Series {
     Requests,
@@ -38,14 +37,12 @@ pub enum Series {
     Sessions,
 }
 
-/// Number of series.
 pub const SERIES: usize = Series::Sessions as usize + 1;
 /// Samples by the second.
 const FINE: usize = 300;
 /// Samples by 10 seconds.
 const COARSE: usize = 360;
 const FINE_A_COARSE: u16 = 10;
-/// Points of a drawn line.
 pub const POINTS: usize = 60;
 const BUCKETS: usize = BOUNDS_MICROS.len() + 1;
 /// Seconds of response times kept for [`View::minute`].
@@ -74,7 +71,7 @@ impl Ring {
         }
         self.count += 1;
     }
-    /// Returns the samples, oldest first.
+    /// Oldest first.
     fn iter(&self) -> impl DoubleEndedIterator<Item = &Sample> {
         let size = self.samples.len().max(1);
         let kept = self.count.min(size);
@@ -282,7 +279,6 @@ impl Span {
     }
 }
 
-/// A worker thread over the last seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkerLoad {
     pub requests: f64,
@@ -294,7 +290,6 @@ pub struct WorkerLoad {
     pub long_turns: f64,
 }
 
-/// A copy of the history.
 #[derive(Debug, Default)]
 pub struct View {
     lines: Vec<[f32; POINTS]>,
@@ -307,7 +302,7 @@ pub struct View {
 }
 
 impl View {
-    /// Returns the average of the last seconds; `None`: unknown.
+    /// `None`: unknown.
     pub fn now(&self, series: Series) -> Option<f64> {
         self.present.get(series as usize).copied().filter(|value| value.is_finite()).map(f64::from)
     }

@@ -31,11 +31,9 @@ impl Markup {
     pub fn new() -> Markup {
         Markup::default()
     }
-    /// Returns markup of an escaped text.
     pub fn of(text: impl fmt::Display) -> Markup {
         Markup::new().text(text)
     }
-    /// Appends a constant.
     #[must_use]
     pub fn raw(mut self, html: &'static str) -> Markup {
         self.0.push_str(html);
@@ -47,7 +45,7 @@ impl Markup {
         let _ = write!(Escaping(&mut self.0), "{text}");
         self
     }
-    /// Appends an attribute, with the space before it.
+    /// With the space before it.
     #[must_use]
     pub fn attribute(self, name: &'static str, value: impl fmt::Display) -> Markup {
         self.raw(" ").raw(name).raw("=\"").text(value).raw("\"")
@@ -66,7 +64,6 @@ impl Markup {
     }
 }
 
-/// How much attention something deserves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tone {
     Bad,
@@ -106,7 +103,6 @@ pub fn small(text: impl fmt::Display) -> Markup {
     Markup::new().raw("<small>").text(text).raw("</small>")
 }
 
-/// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     pub name: &'static str,
@@ -172,7 +168,6 @@ pub struct Row {
 /// Rows of one table; further rows are counted, not shown.
 pub const ROWS_MAX: usize = 500;
 
-/// A table; the first cell of a row is its heading.
 #[derive(Debug)]
 pub struct Table {
     pub id: String,

@@ -26,7 +26,7 @@ use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use views::servers::Written;
+use views::servers::ConfiguredServer;
 
 directives! {
     pub struct DashboardConf from DashboardInput {
@@ -34,13 +34,13 @@ directives! {
         /// groups, certificates, caches, limits, the error log and the configuration. `write=on` adds forms that change
         /// servers of groups with `zone`, as the API does. The page loads nothing from elsewhere, and is readable without
         /// scripts. On an address that is not local it requires access rules or authentication.
-        dashboard: Own<Given>,
+        dashboard: Own<DashboardAccess>,
     }
 }
 
 /// `write=on`
 #[derive(Clone, Copy, Debug)]
-pub struct Given {
+pub struct DashboardAccess {
     writes: bool,
 }
 
@@ -57,13 +57,13 @@ pub fn has_dashboard(plan: &HttpPlan) -> bool {
     plan.ext::<Present>().is_some()
 }
 
-impl Value for Given {
+impl Value for DashboardAccess {
     const SYNTAX: &'static str = "[write=on | off]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         cx.get::<Wanted>().0 = true;
         match d.args.first().map(|word| word.bytes.as_slice()) {
-            None | Some(b"write=off") => Ok(Given { writes: false }),
-            Some(b"write=on") => Ok(Given { writes: true }),
+            None | Some(b"write=off") => Ok(DashboardAccess { writes: false }),
+            Some(b"write=on") => Ok(DashboardAccess { writes: true }),
             Some(_) => {
                 let text = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
                 Err(Problem::says(format!("invalid parameter \"{text}\"")).at(0))
@@ -99,10 +99,12 @@ impl Feature for DashboardFeature {
                 Contexts::server => (block.server_names.iter().map(written).collect(), listens(block)),
                 _ => (Vec::new(), Vec::new()),
             };
-            block.location.extensions.push(Arc::new(Written { context: block.context, names, listens }));
+            block.location.extensions.push(Arc::new(ConfiguredServer { context: block.context, names, listens }));
         }
         let said = conf.downcast_ref::<DashboardConf>().and_then(|conf| conf.dashboard.as_ref());
-        let Some(Own(Given { writes })) = said.filter(|_| block.context == Contexts::location) else { return Ok(()) };
+        let Some(Own(DashboardAccess { writes })) = said.filter(|_| block.context == Contexts::location) else {
+            return Ok(());
+        };
         if block.location.regex || block.location.named || block.location.exact {
             let words = "\"dashboard\" needs a location that is given by a prefix: its files are below it";
             return Err(Problem::says(words).of("dashboard"));
@@ -151,7 +153,6 @@ fn explainer() -> Option<Explainer> {
     EXPLAINER.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// A dashboard of a configuration.
 struct Shared {
     /// Prefix of the location.
     location: Vec<u8>,
@@ -160,12 +161,11 @@ struct Shared {
     names: Vec<String>,
     inventory: Arc<Inventory>,
     files: Arc<[PathBuf]>,
-    state: Mutex<page::State>,
+    state: Mutex<page::PageState>,
 }
 
 struct Dashboard(Arc<Shared>);
 
-/// Address of the page itself.
 fn home(location: &[u8]) -> Vec<u8> {
     let mut home = Vec::new();
     http_engine::path::escape_uri(location, &mut home);
@@ -175,7 +175,7 @@ fn home(location: &[u8]) -> Vec<u8> {
     home
 }
 
-/// Fields of every response.
+/// On every response.
 fn protect(r: &mut Request) {
     const POLICY: &str =
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'";

@@ -27,17 +27,16 @@ const EXPLAIN_WAITING_MAX: usize = 4;
 /// Longest URL to be explained, in bytes.
 const URL_BYTES_MAX: usize = 2048;
 
-/// State of the API's thread between looks.
+/// Kept between looks.
 #[derive(Default)]
-pub struct State {
+pub struct PageState {
     rates: Rates,
     /// For forms, and when it was made.
     token: Option<(Instant, String)>,
     last: Option<Arc<Rendered>>,
 }
 
-/// A built section.
-pub struct Part {
+pub struct PageSection {
     pub id: &'static str,
     pub title: &'static str,
     pub html: String,
@@ -45,25 +44,24 @@ pub struct Part {
     pub hash: u64,
 }
 
-/// All sections at one time.
 pub struct Rendered {
     at: Instant,
     /// The overview with lines of minutes, and of an hour.
-    overview: [Part; 2],
-    parts: Vec<Part>,
+    overview: [PageSection; 2],
+    parts: Vec<PageSection>,
     alerts: (usize, usize),
 }
 
-fn part(section: Section) -> Part {
+fn part(section: Section) -> PageSection {
     let html = section.body.into_string();
     let mut hasher = DefaultHasher::new();
     hasher.write(html.as_bytes());
-    Part { id: section.id, title: section.title, html, hash: hasher.finish() }
+    PageSection { id: section.id, title: section.title, html, hash: hasher.finish() }
 }
 
 impl Rendered {
     /// Returns the sections, with the overview of a span first.
-    pub fn parts(&self, span: Span) -> impl Iterator<Item = &Part> {
+    pub fn parts(&self, span: Span) -> impl Iterator<Item = &PageSection> {
         let overview = match span {
             Span::Minutes => &self.overview[0],
             Span::Hour => &self.overview[1],
@@ -136,11 +134,9 @@ pub async fn data(r: &mut Request, shared: Arc<Shared>) -> Flow {
     }
 }
 
-/// Contents of a page besides the sections.
 #[derive(Default)]
 pub struct Extra {
     span: Span,
-    /// Result of a change.
     message: Option<(Tone, String)>,
     url: String,
     told: Option<Result<Value, String>>,
@@ -165,7 +161,7 @@ async fn explained(url: &str) -> Result<Value, String> {
     work.await.unwrap_or_else(|_| Err("the explanation failed".into()))
 }
 
-/// Answers with the page; `explain=URL` explains a URL.
+/// `explain=URL` explains a URL.
 pub async fn page(r: &mut Request, shared: Arc<Shared>) -> Flow {
     let mut extra = Extra { span: span(r), ..Extra::default() };
     if let Some(value) = find_arg(&r.target.args, b"explain") {

@@ -7,7 +7,7 @@ mod state;
 
 pub use state::renewal;
 
-use super::answer::{Answer, Refused};
+use super::answer::{ApiError, ApiResponse};
 use super::ask::{Ask, Verb};
 use super::configuration::{Configuration, Refusal, Terms, What, current};
 use super::{ConfigAccess, on_thread, origin};
@@ -29,7 +29,7 @@ const MATCHES_MAX: usize = 16;
 /// How long the master may take: its own limits are shorter.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An end-point below `/tidegate/`.
+/// Below `/tidegate/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnPoint<'a> {
     Versions,
@@ -60,7 +60,7 @@ pub fn below(path: &str) -> Option<&str> {
 ///
 /// # Errors
 /// `UnknownVersion`, `PathNotFound`.
-pub fn parse(path: &str) -> Result<OwnPoint<'_>, Refused> {
+pub fn parse(path: &str) -> Result<OwnPoint<'_>, ApiError> {
     let mut parts: Vec<&str> = path.split('/').skip(1).collect();
     if parts.last().is_some_and(|last| last.is_empty()) {
         parts.pop();
@@ -75,21 +75,21 @@ pub fn parse(path: &str) -> Result<OwnPoint<'_>, Refused> {
         ["1", "config", "generations"] => OwnPoint::Generations,
         ["1", "config", "generations", number] => {
             let plain = number.bytes().all(|c| c.is_ascii_digit());
-            let missing = || Refused::new(404, "ConfigNotFound", "there is no configuration of this number");
+            let missing = || ApiError::new(404, "ConfigNotFound", "there is no configuration of this number");
             OwnPoint::Generation(number.parse().ok().filter(|n| plain && *n > 0).ok_or_else(missing)?)
         }
         ["1", "logs"] => OwnPoint::Logs,
         ["1", "caches"] => OwnPoint::Caches,
         ["1", "caches", name] => OwnPoint::Cache(name),
         ["1", "certificates"] => OwnPoint::Certificates,
-        ["1", ..] => return Err(Refused::no_path()),
-        _ => return Err(Refused::new(404, "UnknownVersion", "unknown version")),
+        ["1", ..] => return Err(ApiError::no_path()),
+        _ => return Err(ApiError::new(404, "UnknownVersion", "unknown version")),
     })
 }
 
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Refused {
-        Refused { more: refusal.complaints, ..Refused::new(refusal.status, refusal.code, refusal.text) }
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> ApiError {
+        ApiError { more: refusal.complaints, ..ApiError::new(refusal.status, refusal.code, refusal.text) }
     }
 }
 
@@ -106,17 +106,17 @@ fn terms(ask: &Ask) -> Terms {
 ///
 /// # Errors
 /// `JsonError`, `ConfigFormatError`.
-pub fn sent(body: &[u8], terms: Terms) -> Result<What, Refused> {
+pub fn sent(body: &[u8], terms: Terms) -> Result<What, ApiError> {
     // No configuration begins with a brace.
     if body.iter().find(|c| !c.is_ascii_whitespace()) != Some(&b'{') {
         return match body {
-            [] => Err(Refused::new(400, "ConfigFormatError", "the body is empty")),
+            [] => Err(ApiError::new(400, "ConfigFormatError", "the body is empty")),
             _ => Ok(What::Main(body.to_vec(), terms)),
         };
     }
-    let format = |words: String| Refused::new(400, "ConfigFormatError", words);
+    let format = |words: String| ApiError::new(400, "ConfigFormatError", words);
     let all: Value =
-        serde_json::from_slice(body).map_err(|e| Refused::new(415, "JsonError", format!("json error: {e}")))?;
+        serde_json::from_slice(body).map_err(|e| ApiError::new(415, "JsonError", format!("json error: {e}")))?;
     let Value::Object(mut all) = all else { return Err(format("an object of files is required".into())) };
     if let Some(Value::Object(_)) = all.get("files") {
         let unknown = all.keys().find(|name| !matches!(name.as_str(), "files" | "generation"));
@@ -141,12 +141,12 @@ pub fn sent(body: &[u8], terms: Terms) -> Result<What, Refused> {
 ///
 /// # Errors
 /// `JsonError`, `LevelFormatError`.
-pub fn level(body: &[u8]) -> Result<Option<u8>, Refused> {
+pub fn level(body: &[u8]) -> Result<Option<u8>, ApiError> {
     let value: Value =
-        serde_json::from_slice(body).map_err(|e| Refused::new(415, "JsonError", format!("json error: {e}")))?;
+        serde_json::from_slice(body).map_err(|e| ApiError::new(415, "JsonError", format!("json error: {e}")))?;
     let wrong = || {
         let names: Vec<&str> = Level::ALL.iter().map(|level| level.name()).collect();
-        Refused::new(
+        ApiError::new(
             400,
             "LevelFormatError",
             format!("write {{\"level\": L}} with one of {}, or null", names.join(", ")),
@@ -163,7 +163,6 @@ pub fn level(body: &[u8]) -> Result<Option<u8>, Refused> {
     }
 }
 
-/// Writes times as nginx's API does.
 fn with_times(value: &mut Value) {
     match value {
         Value::Object(all) => {
@@ -179,23 +178,20 @@ fn with_times(value: &mut Value) {
 }
 
 /// Answers with JSON, and its generation as `ETag`.
-fn shown(mut value: Value) -> Answer {
+fn shown(mut value: Value) -> ApiResponse {
     with_times(&mut value);
     let etag = value.get("generation").and_then(Value::as_u64).map(|generation| format!("\"{generation}\""));
-    Answer { etag, ..Answer::json(&value) }
+    ApiResponse { etag, ..ApiResponse::json(&value) }
 }
 
-fn busy() -> Refused {
-    Refused::new(503, "TooManyRequests", "too many requests of the API are waiting")
+fn busy() -> ApiError {
+    ApiError::new(503, "TooManyRequests", "too many requests of the API are waiting")
 }
 
-/// Access of a location.
 #[derive(Clone, Debug)]
 pub struct OwnAccess {
     pub config: ConfigAccess,
-    /// Names of the server.
     pub names: Arc<[String]>,
-    /// Files of the configuration.
     pub files: Arc<[PathBuf]>,
 }
 
@@ -203,11 +199,11 @@ pub struct OwnAccess {
 ///
 /// # Errors
 /// The refusal; a status of 444 or 499 has no response.
-pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) -> Result<Answer, Refused> {
+pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) -> Result<ApiResponse, ApiError> {
     let access = own.config;
     if !origin::is_known_host(&r.target.host, &own.names) {
         let words = "the host is neither an address nor localhost nor a name of this server: add it to \"server_name\"";
-        return Err(Refused::new(421, "UnknownHost", words));
+        return Err(ApiError::new(421, "UnknownHost", words));
     }
     let point = parse(path)?;
     let is_config = match point {
@@ -217,22 +213,22 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
         OwnPoint::Caches | OwnPoint::Cache(_) | OwnPoint::Certificates => false,
     };
     if is_config && access == ConfigAccess::Off {
-        return Err(Refused::no_path());
+        return Err(ApiError::no_path());
     }
     let may_write = if is_config { access == ConfigAccess::Write } else { ask.writes };
     if ask.verb != Verb::Get && !may_write {
-        return Err(Refused::method());
+        return Err(ApiError::method());
     }
     if ask.foreign {
-        return Err(Refused::foreign());
+        return Err(ApiError::foreign());
     }
-    let unavailable = || Refused::new(503, "ConfigUnavailable", "no configuration serves yet");
+    let unavailable = || ApiError::new(503, "ConfigUnavailable", "no configuration serves yet");
     let config = current().ok_or_else(unavailable)?;
     match (ask.verb, point) {
-        (Verb::Get, OwnPoint::Versions) => Ok(Answer::json(&json!([1]))),
+        (Verb::Get, OwnPoint::Versions) => Ok(ApiResponse::json(&json!([1]))),
         (Verb::Get, OwnPoint::Root) => {
             let names = NAMES.iter().filter(|name| **name != "config" || access != ConfigAccess::Off);
-            Ok(Answer::json(&names.copied().collect()))
+            Ok(ApiResponse::json(&names.copied().collect()))
         }
         (Verb::Get, OwnPoint::Config) => {
             let mut facts = config.facts();
@@ -287,16 +283,15 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
             asked(r, &config, What::Level(level), true).await?;
             read(move || Ok(config.logs())).await
         }
-        _ => Err(Refused::method()),
+        _ => Err(ApiError::method()),
     }
 }
 
-/// Words an error of reading a body.
-pub fn body_error(status: u16, limit: &str) -> Refused {
+pub fn body_error(status: u16, limit: &str) -> ApiError {
     match status {
-        413 => Refused::new(413, "RequestEntityTooLarge", format!("the body exceeds {limit}")),
-        444 | 499 => Refused::new(status, "BodyReadError", ""),
-        _ => Refused::new(status.clamp(400, 599), "BodyReadError", "reading request body failed"),
+        413 => ApiError::new(413, "RequestEntityTooLarge", format!("the body exceeds {limit}")),
+        444 | 499 => ApiError::new(status, "BodyReadError", ""),
+        _ => ApiError::new(status.clamp(400, 599), "BodyReadError", "reading request body failed"),
     }
 }
 
@@ -305,30 +300,35 @@ const SLOW_WAITING_MAX: usize = 16;
 
 /// Runs a job on a thread beside the API's own: parsing and comparing large configurations takes seconds, and must not
 /// delay counters and changes of servers.
-async fn slowly<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
+async fn slowly<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
     let spec = || PoolSpec { name: "api config".into(), threads: 1, queue_max: SLOW_WAITING_MAX };
     match POOL.get_or_init(|| Pool::new(spec())).run(job) {
-        Ok(work) => work.await.map_err(|_| Refused::internal("the request failed")),
+        Ok(work) => work.await.map_err(|_| ApiError::internal("the request failed")),
         Err(_) => Err(busy()),
     }
 }
 
-async fn read(work: impl FnOnce() -> Result<Value, Refusal> + Send + 'static) -> Result<Answer, Refused> {
+async fn read(work: impl FnOnce() -> Result<Value, Refusal> + Send + 'static) -> Result<ApiResponse, ApiError> {
     Ok(shown(slowly(work).await??))
 }
 
 /// Asks the master and waits for its answer. A client that goes away does not stop a change.
-async fn asked(r: &Request, config: &Arc<dyn Configuration>, what: What, changes: bool) -> Result<Answer, Refused> {
+async fn asked(
+    r: &Request,
+    config: &Arc<dyn Configuration>,
+    what: What,
+    changes: bool,
+) -> Result<ApiResponse, ApiError> {
     let lost = || {
         let words = if changes {
-            "the master process is gone: look at the configuration in force whether the change was made"
+            "the master process has ended: read the active configuration to see whether the change was made"
         } else {
-            "the master process is gone"
+            "the master process has ended"
         };
-        Refused::new(503, "ConfigUnavailable", words)
+        ApiError::new(503, "ConfigUnavailable", words)
     };
-    let overdue = || Refused::new(504, "ConfigUncertain", "the master process has not answered");
+    let overdue = || ApiError::new(504, "ConfigUncertain", "the master process has not answered");
     let reply = config.submit(what)?;
     let reply = runtime::time::timeout(PATIENCE, reply).await.map_err(|_| overdue())?.map_err(|_| lost())?;
     let mut value = reply.result?;

@@ -1,6 +1,6 @@
 //! Caches and certificates below `/tidegate/1/`: listed, purged, renewed. Everything here blocks.
 
-use super::super::answer::{Answer, Refused};
+use super::super::answer::{ApiError, ApiResponse};
 use super::super::certificates;
 use crate::shared::acme_state::AcmeRenewals;
 use http_engine::HttpPlan;
@@ -32,20 +32,20 @@ pub fn caches(plan: &HttpPlan) -> Value {
 ///
 /// # Errors
 /// `CacheNotFound`, `CacheKeyNotFound`, `CacheKeyTooLong`, `InternalError`.
-pub fn purge(plan: &HttpPlan, name: &str, key: Option<&str>) -> Result<Answer, Refused> {
+pub fn purge(plan: &HttpPlan, name: &str, key: Option<&str>) -> Result<ApiResponse, ApiError> {
     let mut all = plan.ext::<CachePaths>().into_iter().flat_map(|paths| &paths.0);
     let Some(path) = all.find(|path| path.zone.name == name) else {
-        return Err(Refused::new(404, "CacheNotFound", "cache not found"));
+        return Err(ApiError::new(404, "CacheNotFound", "cache not found"));
     };
     let key = key.unwrap_or("*");
     if key.len() > KEY_BYTES_MAX {
-        return Err(Refused::new(400, "CacheKeyTooLong", format!("the key has more than {KEY_BYTES_MAX} bytes")));
+        return Err(ApiError::new(400, "CacheKeyTooLong", format!("the key has more than {KEY_BYTES_MAX} bytes")));
     }
     base::clock::update();
     match purge_key(path, key.as_bytes()) {
-        Ok(true) => Ok(Answer::done()),
-        Ok(false) => Err(Refused::new(404, "CacheKeyNotFound", "there is no entry of this key")),
-        Err(e) => Err(Refused::internal(format!("the purge could not be noted {}", observe::os(&e)))),
+        Ok(true) => Ok(ApiResponse::done()),
+        Ok(false) => Err(ApiError::new(404, "CacheKeyNotFound", "there is no entry of this key")),
+        Err(e) => Err(ApiError::internal(format!("the purge could not be noted {}", observe::os(&e)))),
     }
 }
 
@@ -59,12 +59,12 @@ pub fn certificates(plan: &HttpPlan, files: &[PathBuf]) -> Value {
 ///
 /// # Errors
 /// `JsonError`, `CertificateFormatError`.
-pub fn renewal(body: &[u8]) -> Result<String, Refused> {
+pub fn renewal(body: &[u8]) -> Result<String, ApiError> {
     let value: Value =
-        serde_json::from_slice(body).map_err(|e| Refused::new(415, "JsonError", format!("json error: {e}")))?;
+        serde_json::from_slice(body).map_err(|e| ApiError::new(415, "JsonError", format!("json error: {e}")))?;
     let name = value.as_object().filter(|all| all.len() == 1).and_then(|all| all.get("renew")?.as_str());
     name.map(str::to_string).ok_or_else(|| {
-        Refused::new(400, "CertificateFormatError", "write {\"renew\": NAME} with a name of the certificate")
+        ApiError::new(400, "CertificateFormatError", "write {\"renew\": NAME} with a name of the certificate")
     })
 }
 
@@ -73,16 +73,16 @@ pub fn renewal(body: &[u8]) -> Result<String, Refused> {
 ///
 /// # Errors
 /// `CertificateNotFound`, `InternalError`.
-pub fn renew(plan: &HttpPlan, name: &str) -> Result<Answer, Refused> {
+pub fn renew(plan: &HttpPlan, name: &str) -> Result<ApiResponse, ApiError> {
     let asked = plan.ext::<AcmeRenewals>().map(|renewals| (renewals.0)(plan, name)).unwrap_or_default();
     if asked.is_empty() {
         let words = format!("no certificate with the name \"{name}\" is ordered by ACME");
-        return Err(Refused::new(404, "CertificateNotFound", words));
+        return Err(ApiError::new(404, "CertificateNotFound", words));
     }
     let mut names = Vec::new();
     for (identifiers, result) in asked {
-        result.map_err(|e| Refused::internal(format!("the order could not be asked for {}", observe::os(&e))))?;
+        result.map_err(|e| ApiError::internal(format!("the order could not be requested {}", observe::os(&e))))?;
         names.push(identifiers);
     }
-    Ok(Answer::of(202, &json!({ "renew": names })))
+    Ok(ApiResponse::of(202, &json!({ "renew": names })))
 }

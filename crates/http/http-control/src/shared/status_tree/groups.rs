@@ -8,7 +8,7 @@ use session_engine::inventory::{AreaInventory, Listed};
 use std::sync::Arc;
 use upstream::{Checked, Peer, Source, Timed};
 
-/// Returns the groups with a zone, by name.
+/// With a zone, by name.
 pub fn all(area: &AreaInventory, side: Side, version: u32) -> Map<String, Value> {
     let groups = area.groups();
     let zoned = groups.iter().filter(|listed| listed.zone.is_some());

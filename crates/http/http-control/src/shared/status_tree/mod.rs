@@ -22,7 +22,7 @@ impl Side {
     }
 }
 
-/// Writes milliseconds since 1970 in ISO 8601, UTC, with milliseconds.
+/// ISO 8601, UTC, with milliseconds; from milliseconds since 1970.
 pub fn time(ms: u64) -> String {
     let text = observe::clock::iso8601(i64::try_from(ms / 1000).unwrap_or(0), 0);
     let text = String::from_utf8_lossy(&text);

@@ -44,7 +44,6 @@ struct Due {
     planned: u64,
     request: u32,
     counted: bool,
-    /// Retries after the server left it unprocessed.
     again: u8,
 }
 
@@ -422,7 +421,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.flush_output();
     }
 
-    /// Next due time; `u64::MAX` for never.
+    /// `u64::MAX`: never.
     #[inline]
     fn next_time(&self) -> u64 {
         let planned = match &self.source {

@@ -13,7 +13,6 @@ use super::data::{Alert, Data};
 use super::history::{Span, view};
 use super::html::{Cell, Markup, Tone, badge};
 
-/// A part of the page.
 #[derive(Debug)]
 pub struct Section {
     pub id: &'static str,
@@ -47,7 +46,6 @@ pub fn all(data: &mut Data<'_>) -> ([Markup; 2], Vec<Section>) {
 /// Alerts shown; further ones are counted.
 const ALERTS_MAX: usize = 20;
 
-/// Lists warnings.
 fn alerts(all: &[Alert]) -> Markup {
     if all.is_empty() {
         return Markup::new().raw("<p class=\"calm\">").add(badge(Tone::Good, "Nothing needs attention.")).raw("</p>");
@@ -67,7 +65,6 @@ fn rate(rate: Option<f64>) -> Cell {
     rate.map_or_else(Cell::none, |rate| Cell::number(rate, super::format::decimal(rate)))
 }
 
-/// A place in the configuration.
 fn place(text: &str) -> Cell {
     if text.is_empty() {
         return Cell::none();

@@ -13,7 +13,6 @@ const BUSY_SHARE: f64 = 0.85;
 /// Share of requests with 5xx within a minute that is a warning.
 const FAILED_SHARE: f64 = 0.01;
 
-/// Adds alerts about the process.
 pub fn alerts(data: &mut Data<'_>) {
     let (failed, all) = data.history.failed;
     if failed >= 1.0 && failed >= all * FAILED_SHARE {
@@ -57,7 +56,6 @@ pub fn alerts(data: &mut Data<'_>) {
     }
 }
 
-/// A number with its line.
 struct Tile {
     name: &'static str,
     value: Markup,

@@ -9,9 +9,8 @@ use serde_json::Value;
 use std::cmp::Reverse;
 
 /// A server or location as configured, in the extensions of its [`Location`], if there is a dashboard.
-pub struct Written {
+pub struct ConfiguredServer {
     pub context: Contexts,
-    /// Names of a server.
     pub names: Vec<String>,
     pub listens: Vec<String>,
 }
@@ -59,7 +58,7 @@ fn ordered(mut all: Vec<Ranked>) -> Vec<Row> {
     all.into_iter().map(|Ranked(row, _)| row).collect()
 }
 
-/// The counts of a zone; `None`: there is no zone.
+/// `None`: there is no zone.
 fn counts(zone: Option<&Value>, names: &[&str]) -> Vec<Cell> {
     let cell = |name: &&str| {
         let Some(zone) = zone else { return Cell::none() };
@@ -80,7 +79,7 @@ pub fn section(data: &mut Data<'_>) -> Option<Section> {
     let mut rows = Vec::new();
     for (index, server) in plan.servers.iter().enumerate() {
         let location = plan.loc(server.location);
-        let Some(written) = location.ext::<Written>() else { continue };
+        let Some(written) = location.ext::<ConfiguredServer>() else { continue };
         let name = label(server.zone.as_ref());
         let zone = name.as_ref().and_then(|name| zones.get(name));
         let requests = zone.map(|zone| count(zone, "/requests"));
@@ -131,7 +130,7 @@ fn locations(data: &mut Data<'_>) -> Vec<Ranked> {
     let zones = data.collection("/http/location_zones");
     let mut rows = Vec::new();
     for (index, location) in plan.locations.iter().enumerate() {
-        let Some(_) = location.ext::<Written>().filter(|written| written.context == Contexts::location) else {
+        let Some(_) = location.ext::<ConfiguredServer>().filter(|written| written.context == Contexts::location) else {
             continue;
         };
         let name = label(location.zone.as_ref());

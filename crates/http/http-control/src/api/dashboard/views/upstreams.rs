@@ -71,7 +71,6 @@ pub fn section(data: &mut Data<'_>) -> Option<Section> {
     Some(Section { id: "upstreams", title: "Upstreams", body })
 }
 
-/// Tells why a server has its state.
 fn reason(peer: &Peer, state: &str) -> String {
     let now = base::clock::now();
     match state {
