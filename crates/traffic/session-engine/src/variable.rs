@@ -65,10 +65,12 @@ pub enum Source<S: Session> {
     SlotOr(u32, GetPrefixed<S>, Box<str>),
     /// A slot with a fallback to a built-in variable (`set $proxy_host`).
     SlotOrOne(u32, Get<S>),
-    /// Computed once per request and stored in the slot, unless volatile.
+    /// Computed once per request and stored in the slot, unless volatile. A volatile variable has a slot if `set` or a
+    /// named group writes it: the written value stands.
     Computed {
         by: Arc<dyn Compute<S>>,
         slot: Option<u32>,
+        volatile: bool,
     },
 }
 
@@ -115,17 +117,16 @@ impl<S: Session> Variables<S> {
     fn builtin(&self, name: &str) -> Option<(&'static Builtin<S>, usize)> {
         builtin(&self.builtins, name)
     }
-    fn new_slot(&mut self) -> u32 {
-        self.slots += 1;
-        self.slots - 1
-    }
     /// Creates or finds a variable stored in the request (a named group).
     pub fn slot(&mut self, name: &str) -> VarId {
         let id = self.entry(name, None);
-        if matches!(self.all[id.0 as usize].source, Source::Unknown) {
-            let slot = self.new_slot();
-            self.all[id.0 as usize].source = Source::Slot(slot);
+        let next = self.slots;
+        match &mut self.all[id.0 as usize].source {
+            source @ Source::Unknown => *source = Source::Slot(next),
+            Source::Computed { slot: slot @ None, .. } => *slot = Some(next),
+            _ => return id,
         }
+        self.slots += 1;
         id
     }
     /// Creates or finds a named group's variable; fails as [`Variables::writable`].
@@ -158,12 +159,6 @@ impl<S: Session> Variables<S> {
                 return Ok(id);
             }
         }
-        let id = self.entry(&lower, None);
-        if let Source::Computed { slot, .. } = &self.all[id.0 as usize].source
-            && slot.is_some()
-        {
-            return Ok(id);
-        }
         Ok(self.slot(&lower))
     }
     /// Defines a computed variable; fails as [`Variables::writable`].
@@ -177,8 +172,15 @@ impl<S: Session> Variables<S> {
             return Err(Problem::says(format!("the duplicate \"{name}\" variable")));
         }
         let id = self.entry(&lower, None);
-        let slot = if volatile { None } else { Some(self.new_slot()) };
-        self.all[id.0 as usize].source = Source::Computed { by, slot };
+        let slot = match &self.all[id.0 as usize].source {
+            Source::Slot(slot) => Some(*slot),
+            _ if volatile => None,
+            _ => {
+                self.slots += 1;
+                Some(self.slots - 1)
+            }
+        };
+        self.all[id.0 as usize].source = Source::Computed { by, slot, volatile };
         Ok(id)
     }
     /// Resolves built-in variables; unknown ones are errors.
@@ -276,10 +278,13 @@ pub fn value<S: Session>(s: &mut S, variable: &Variable<S>, out: &mut Vec<u8>) -
             Some(found) => found,
             None => get(s, out),
         },
-        Source::Computed { by, slot: None } => by.get(s, out),
-        Source::Computed { by, slot: Some(slot) } => {
+        Source::Computed { by, slot: None, .. } => by.get(s, out),
+        Source::Computed { by, slot: Some(slot), volatile } => {
             if let Some(found) = s.read_slot(*slot, out) {
                 return found;
+            }
+            if *volatile {
+                return by.get(s, out);
             }
             let start = out.len();
             let found = by.get(s, out);
