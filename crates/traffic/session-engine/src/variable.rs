@@ -78,6 +78,8 @@ pub struct Variable<S: Session> {
     pub name: Box<str>,
     pub source: Source<S>,
     pub set: Option<fn(&mut S, Vec<u8>)>,
+    /// A variable of `set` without a value is empty, and not missing (nginx: `ngx_http_rewrite_var`).
+    pub empty_if_unset: bool,
 }
 
 /// Variables of a configuration; kept in `Cx`.
@@ -105,7 +107,8 @@ impl<S: Session> Variables<S> {
             return *id;
         }
         let id = VarId(self.all.len() as u32);
-        self.all.push(Variable { name: name.as_str().into(), source: Source::Unknown, set: None });
+        let name_text = name.as_str().into();
+        self.all.push(Variable { name: name_text, source: Source::Unknown, set: None, empty_if_unset: false });
         self.first_use.push(at);
         self.by_name.insert(name.into_boxed_str(), id);
         id
@@ -136,10 +139,22 @@ impl<S: Session> Variables<S> {
                 Err(Problem::says(format!("the duplicate \"{name}\" variable"))
                     .hint("this variable is built in and cannot be changed; give the group another name"))
             }
-            _ => Ok(self.slot(name)),
+            _ => {
+                let id = self.slot(name);
+                self.all[id.0 as usize].empty_if_unset = false;
+                Ok(id)
+            }
         }
     }
-    /// Creates or finds a variable for `set`. Fails with `the duplicate "name" variable` for other built-in ones.
+    /// Creates or finds a variable for `set`; fails as [`Variables::writable`].
+    pub fn script(&mut self, name: &str) -> Result<VarId, Problem> {
+        let known = self.by_name.get(name.to_ascii_lowercase().as_str());
+        let is_new = known.is_none_or(|id| matches!(self.all[id.0 as usize].source, Source::Unknown));
+        let id = self.writable(name)?;
+        self.all[id.0 as usize].empty_if_unset |= is_new;
+        Ok(id)
+    }
+    /// Creates or finds a variable that directives write. Fails with `the duplicate "name" variable` for other built-in ones.
     pub fn writable(&mut self, name: &str) -> Result<VarId, Problem> {
         let lower = name.to_ascii_lowercase();
         if let Some((row, _)) = self.builtin(&lower)
@@ -269,7 +284,15 @@ pub fn value<S: Session>(s: &mut S, variable: &Variable<S>, out: &mut Vec<u8>) -
     match &variable.source {
         Source::One(get) => get(s, out),
         Source::Family(get, rest) => get(s, rest, out),
-        Source::Slot(slot) => s.read_slot(*slot, out).unwrap_or(false),
+        Source::Slot(slot) => match s.read_slot(*slot, out) {
+            Some(found) => found,
+            None if variable.empty_if_unset => {
+                s.uninitialized(&variable.name);
+                s.write_slot(*slot, Slot::Value(Box::default()));
+                true
+            }
+            None => false,
+        },
         Source::SlotOr(slot, get, rest) => match s.read_slot(*slot, out) {
             Some(found) => found,
             None => get(s, rest, out),
