@@ -244,3 +244,39 @@ fn a_question_mark_alone_is_no_query() {
     }
     running.quit();
 }
+
+#[test]
+fn a_variable_of_set_without_a_value_is_empty_and_told_of_once() {
+    let port = free_port();
+    let http = format!(
+        "http {{ log_format v '[$own][$maybe][$group][$by_request][$http_set]'; access_log logs/v.log v;
+           server {{ listen 127.0.0.1:{port}; set $own '';
+             location / {{ if ($arg_q) {{ set $maybe 1; set $http_set 2; }} add_header X-Maybe [$maybe]; return 200 '[$maybe]'; }}
+             location ~ ^/g(?<group>.) {{ auth_request_set $by_request $status; return 204; }}
+             location /quiet {{ uninitialized_variable_warn off; return 200 '[$maybe]'; }} }} }}"
+    );
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    // As nginx 1.31 has them; the request of the last line has no location.
+    for (index, (target, line, told)) in [
+        ("/?q=1", "[][1][-][-][2]", &[][..]),
+        ("/", "[][][-][-][-]", &["maybe"]),
+        ("/gx", "[][][x][-][-]", &["maybe"]),
+        ("/quiet", "[][][-][-][-]", &[]),
+        ("/%00", "[][][-][-][-]", &["own", "maybe"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let before = site.log().len();
+        let mut client = Client::connect(port).expect("connected");
+        let _ = client.ask(&format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+        let seen = wait(target, || site.read("logs/v.log").lines().nth(index).map(str::to_string).ok_or("no line"));
+        assert_eq!(seen, line, "{target}");
+        let log = site.log();
+        let new = log.get(before..).unwrap_or_default();
+        assert_eq!(new.matches("using uninitialized").count(), told.len(), "{target}: {new}");
+        assert!(told.iter().all(|name| new.contains(&format!("using uninitialized \"{name}\" variable"))), "{new}");
+    }
+    running.quit();
+}

@@ -298,4 +298,16 @@ fn groups_that_cannot_be_are_refused_in_words() {
         let words = support::text(&tested.stderr);
         assert!(tested.status.success() && words.contains(wanted), "{upstream}: {words}");
     }
+    // Each further method gets a warning, also if it is repeated.
+    let upstream = "upstream u { server 127.0.0.1:1; hash a; hash b; random; random two; least_conn; }";
+    let server = format!("server {{ listen 127.0.0.1:{port}; PASS }}");
+    let http = format!("http {{ {upstream} {} }}", server.replace("PASS", "location / { proxy_pass http://u; }"));
+    let stream = format!("stream {{ {upstream} {} }}", server.replace("PASS", "proxy_pass u;"));
+    for area in [http, stream] {
+        site.configure("", &area);
+        let tested = site.run(&["-t"]);
+        let words = support::text(&tested.stderr);
+        let warnings = words.matches("[warn] load balancing method redefined").count();
+        assert!(tested.status.success() && warnings == 4, "{area}: {words}");
+    }
 }

@@ -83,6 +83,9 @@ http {{
          $sent_http_content_type|$sent_http_location|$content_length|$remote_user|$own';
     access_log @dir/access.log compare;
     proxy_cache_path @dir/cache keys_zone=one:1m;
+    limit_req_zone $uri zone=slow:1m rate=1r/m;
+    limit_conn_zone $binary_remote_addr zone=conns:1m;
+    upstream group {{ server 127.0.0.1:@backend; }}
     {http}
     server {{
         listen 127.0.0.1:@port;

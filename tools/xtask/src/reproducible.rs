@@ -15,12 +15,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().map_err(|e| e.to_string())?;
     let base = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let base = base.join("reproducible");
-    let mut built = Vec::new();
-    for name in ["one", "another-folder"] {
-        let folder = base.join(name);
-        copy(&root, &folder)?;
-        built.push(build(&folder)?);
+    let folders = ["one", "another-folder"].map(|name| base.join(name));
+    // Both before the first build: a source may be edited meanwhile.
+    for folder in &folders {
+        copy(&root, folder)?;
     }
+    let built = folders.iter().map(|folder| build(folder)).collect::<Result<Vec<_>, _>>()?;
     compare(&built)
 }
 

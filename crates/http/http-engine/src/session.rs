@@ -26,6 +26,9 @@ pub type Variable = session_engine::variable::Variable<Request>;
 pub type Variables = session_engine::variable::Variables<Request>;
 pub type Names = session_engine::variable::Names<Request>;
 
+/// Extension of a location with `uninitialized_variable_warn off`.
+pub struct QuietlyUninitialized;
+
 const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
     \"$http_referer\" \"$http_user_agent\"";
 
@@ -47,6 +50,13 @@ impl Session for Request {
     }
     fn write_slot(&mut self, slot: u32, value: Slot) {
         self.with_common(|Common { slots, .. }| Slot::write(slots, slot, value));
+    }
+    #[cold]
+    fn uninitialized(&self, name: &str) {
+        let is_quiet = self.scope.plan.is_some() && self.loc().ext::<QuietlyUninitialized>().is_some();
+        if !is_quiet {
+            Request::log(self, Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
+        }
     }
     fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
         Request::set_slot(self, id, value);

@@ -32,7 +32,7 @@ impl Value for Assignment {
         let Some(name) = shown.strip_prefix('$').filter(|n| !n.is_empty()) else {
             return Err(Problem::says(format!("invalid variable name \"{shown}\"")).at(0).hint("it begins with \"$\""));
         };
-        let variable = cx.get::<Variables>().writable(name).map_err(|p| p.at(0))?;
+        let variable = cx.get::<Variables>().script(name).map_err(|p| p.at(0))?;
         Ok(Assignment { variable, value: Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))? })
     }
 }

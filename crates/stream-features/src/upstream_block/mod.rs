@@ -169,7 +169,10 @@ fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut C
     Ok(UpstreamRef { group, rules: Some(Arc::new(rules)) })
 }
 
-/// The last method; as in nginx, more than one gets a warning.
+/// Directives that choose a method.
+const METHODS: [&[u8]; 4] = [b"least_conn", b"hash", b"random", b"least_time"];
+
+/// Returns the last method; as in nginx, every further one gets a warning.
 fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (Method, Rules) {
     let mut found: Vec<(At, Method, Rules)> = Vec::new();
     if let Some(given) = &input.least_conn {
@@ -186,9 +189,11 @@ fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (Method, Rules) 
         found.push((given.at, given.value.0, Rules { counts: given.value.1, ..Rules::default() }));
     }
     found.sort_by_key(|(at, ..)| at.span.start);
-    for (at, ..) in found.iter().skip(1) {
-        let place = Directive { span: at.span, line: at.line, ..d.clone() };
-        cx.warn(&place, "load balancing method redefined");
+    // A repeated method counts, too.
+    let items = d.block.as_deref().unwrap_or_default();
+    let lines = conf_syntax::directives(items).into_iter().filter(|line| METHODS.contains(&&*line.name.bytes));
+    for again in lines.skip(1) {
+        cx.warn(again, "load balancing method redefined");
     }
     found.pop().map_or((Method::RoundRobin, Rules::default()), |(_, method, rules)| (method, rules))
 }

@@ -52,6 +52,10 @@ pub trait Session: Sized + 'static {
     fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool>;
     fn write_slot(&mut self, slot: u32, value: Slot);
     fn set_slot(&mut self, id: VarId, value: Box<[u8]>);
+    /// Reports the first use of a variable of `set` that has no value.
+    fn uninitialized(&self, name: &str) {
+        let _ = name;
+    }
     fn captures(&mut self) -> &mut Captures;
     /// Tells whether a template of the plan uses captures of the last match (`$1`).
     fn groups_used(&self) -> bool;

@@ -63,10 +63,12 @@ pub enum Source<S: Session> {
     SlotOr(u32, GetPrefixed<S>, Box<str>),
     /// A slot with a fallback to a built-in variable (`set $proxy_host`).
     SlotOrOne(u32, Get<S>),
-    /// Computed once per request and stored in the slot, unless volatile.
+    /// Computed once per request and stored in the slot, unless volatile. A volatile variable has a slot if `set` or a
+    /// named group writes it: the written value stands.
     Computed {
         by: Arc<dyn Compute<S>>,
         slot: Option<u32>,
+        volatile: bool,
     },
 }
 
@@ -74,6 +76,8 @@ pub struct Variable<S: Session> {
     pub name: Box<str>,
     pub source: Source<S>,
     pub set: Option<fn(&mut S, Vec<u8>)>,
+    /// A variable of `set` without a value is empty, and not missing (nginx: `ngx_http_rewrite_var`).
+    pub empty_if_unset: bool,
 }
 
 /// Variables of a configuration; kept in `Cx`.
@@ -101,7 +105,8 @@ impl<S: Session> Variables<S> {
             return *id;
         }
         let id = VarId(self.all.len() as u32);
-        self.all.push(Variable { name: name.as_str().into(), source: Source::Unknown, set: None });
+        let name_text = name.as_str().into();
+        self.all.push(Variable { name: name_text, source: Source::Unknown, set: None, empty_if_unset: false });
         self.first_use.push(at);
         self.by_name.insert(name.into_boxed_str(), id);
         id
@@ -113,17 +118,16 @@ impl<S: Session> Variables<S> {
     fn builtin(&self, name: &str) -> Option<(&'static Builtin<S>, usize)> {
         builtin(&self.builtins, name)
     }
-    fn new_slot(&mut self) -> u32 {
-        self.slots += 1;
-        self.slots - 1
-    }
     /// Creates or finds a variable stored in the request (a named group).
     pub fn slot(&mut self, name: &str) -> VarId {
         let id = self.entry(name, None);
-        if matches!(self.all[id.0 as usize].source, Source::Unknown) {
-            let slot = self.new_slot();
-            self.all[id.0 as usize].source = Source::Slot(slot);
+        let next = self.slots;
+        match &mut self.all[id.0 as usize].source {
+            source @ Source::Unknown => *source = Source::Slot(next),
+            Source::Computed { slot: slot @ None, .. } => *slot = Some(next),
+            _ => return id,
         }
+        self.slots += 1;
         id
     }
     /// Creates or finds a named group's variable; fails as [`Variables::writable`].
@@ -133,10 +137,22 @@ impl<S: Session> Variables<S> {
                 Err(Problem::says(format!("the duplicate \"{name}\" variable"))
                     .hint("this variable is built in and cannot be changed; give the group another name"))
             }
-            _ => Ok(self.slot(name)),
+            _ => {
+                let id = self.slot(name);
+                self.all[id.0 as usize].empty_if_unset = false;
+                Ok(id)
+            }
         }
     }
-    /// Creates or finds a variable for `set`. Fails with `the duplicate "name" variable` for other built-in ones.
+    /// Creates or finds a variable for `set`; fails as [`Variables::writable`].
+    pub fn script(&mut self, name: &str) -> Result<VarId, Problem> {
+        let known = self.by_name.get(name.to_ascii_lowercase().as_str());
+        let is_new = known.is_none_or(|id| matches!(self.all[id.0 as usize].source, Source::Unknown));
+        let id = self.writable(name)?;
+        self.all[id.0 as usize].empty_if_unset |= is_new;
+        Ok(id)
+    }
+    /// Creates or finds a variable that directives write. Fails with `the duplicate "name" variable` for other built-in ones.
     pub fn writable(&mut self, name: &str) -> Result<VarId, Problem> {
         let lower = name.to_ascii_lowercase();
         if let Some((row, _)) = self.builtin(&lower)
@@ -156,12 +172,6 @@ impl<S: Session> Variables<S> {
                 return Ok(id);
             }
         }
-        let id = self.entry(&lower, None);
-        if let Source::Computed { slot, .. } = &self.all[id.0 as usize].source
-            && slot.is_some()
-        {
-            return Ok(id);
-        }
         Ok(self.slot(&lower))
     }
     /// Defines a computed variable; fails as [`Variables::writable`].
@@ -175,8 +185,15 @@ impl<S: Session> Variables<S> {
             return Err(Problem::says(format!("the duplicate \"{name}\" variable")));
         }
         let id = self.entry(&lower, None);
-        let slot = if volatile { None } else { Some(self.new_slot()) };
-        self.all[id.0 as usize].source = Source::Computed { by, slot };
+        let slot = match &self.all[id.0 as usize].source {
+            Source::Slot(slot) => Some(*slot),
+            _ if volatile => None,
+            _ => {
+                self.slots += 1;
+                Some(self.slots - 1)
+            }
+        };
+        self.all[id.0 as usize].source = Source::Computed { by, slot, volatile };
         Ok(id)
     }
     /// Resolves built-in variables; unknown ones are errors.
@@ -265,7 +282,15 @@ pub fn value<S: Session>(s: &mut S, variable: &Variable<S>, out: &mut Vec<u8>) -
     match &variable.source {
         Source::One(get) => get(s, out),
         Source::Family(get, rest) => get(s, rest, out),
-        Source::Slot(slot) => s.read_slot(*slot, out).unwrap_or(false),
+        Source::Slot(slot) => match s.read_slot(*slot, out) {
+            Some(found) => found,
+            None if variable.empty_if_unset => {
+                s.uninitialized(&variable.name);
+                s.write_slot(*slot, Slot::Value(Box::default()));
+                true
+            }
+            None => false,
+        },
         Source::SlotOr(slot, get, rest) => match s.read_slot(*slot, out) {
             Some(found) => found,
             None => get(s, rest, out),
@@ -274,10 +299,13 @@ pub fn value<S: Session>(s: &mut S, variable: &Variable<S>, out: &mut Vec<u8>) -
             Some(found) => found,
             None => get(s, out),
         },
-        Source::Computed { by, slot: None } => by.get(s, out),
-        Source::Computed { by, slot: Some(slot) } => {
+        Source::Computed { by, slot: None, .. } => by.get(s, out),
+        Source::Computed { by, slot: Some(slot), volatile } => {
             if let Some(found) = s.read_slot(*slot, out) {
                 return found;
+            }
+            if *volatile {
+                return by.get(s, out);
             }
             let start = out.len();
             let found = by.get(s, out);

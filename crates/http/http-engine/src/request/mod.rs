@@ -184,18 +184,6 @@ impl Request {
         let Some(variable) = plan.variables.get(id.0 as usize) else { return false };
         session_engine::variable::value(self, variable, out)
     }
-    pub fn slot_is_set(&self, id: VarId) -> bool {
-        match self.plan().variables.get(id.0 as usize).map(|v| &v.source) {
-            Some(Source::Slot(slot)) => {
-                let set = |slots: &[Slot]| !matches!(slots.get(*slot as usize), None | Some(Slot::Unset));
-                match &self.family.tree {
-                    None => set(&self.family.common.slots),
-                    Some(tree) => set(&tree.common.borrow().slots),
-                }
-            }
-            _ => true,
-        }
-    }
     pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
         if let Some(slot) = self.plan().variables.get(id.0 as usize).and_then(|v| v.slot()) {
             session_engine::Session::write_slot(self, slot, Slot::Value(value));

@@ -8,6 +8,7 @@ mod script;
 use crate::shared::script_steps;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::session::QuietlyUninitialized;
 use http_engine::{BlockPlan, Feature, HandlerOrder};
 use script::{Op, Script};
 use std::any::Any;
@@ -60,6 +61,9 @@ impl Feature for Rewrite {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<RewriteConf>() else { return Ok(()) };
+        if !conf.uninitialized_variable_warn {
+            block.location.extensions.push(Arc::new(QuietlyUninitialized));
+        }
         let lines = [&conf.r#return, &conf.rewrite, &conf.set, &conf.r#if, &conf.r#break];
         let mut ops: Vec<Op> = lines.into_iter().flatten().flat_map(|line| line.0.iter().cloned()).collect();
         let steps = script_steps::take(block.cx).into_iter();
@@ -68,12 +72,7 @@ impl Feature for Rewrite {
             return Ok(());
         }
         ops.sort_by_key(|op| op.order);
-        let script = Arc::new(Script {
-            ops,
-            children: block.children.to_vec(),
-            log: conf.rewrite_log,
-            warn: conf.uninitialized_variable_warn,
-        });
+        let script = Arc::new(Script { ops, children: block.children.to_vec(), log: conf.rewrite_log });
         // An `if` block's script runs within the enclosing one.
         let order = if block.context == Contexts::server { HandlerOrder::ServerScript } else { HandlerOrder::Script };
         block.handle(order, script);

@@ -67,7 +67,7 @@ fn set(cx: &mut Cx, d: &Directive) -> Result<OpKind, Problem> {
     let Some(variable) = text.strip_prefix('$').filter(|n| !n.is_empty()) else {
         return Err(Problem::says(format!("invalid variable name \"{text}\"")).at(0).hint("it begins with \"$\""));
     };
-    let variable = cx.get::<Variables>().writable(variable).map_err(|p| p.at(0))?;
+    let variable = cx.get::<Variables>().script(variable).map_err(|p| p.at(0))?;
     let value = Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;
     Ok(OpKind::Set { variable, value })
 }
@@ -136,7 +136,6 @@ pub struct Script {
     /// Plan indices of inner blocks.
     pub children: Vec<usize>,
     pub log: bool,
-    pub warn: bool,
 }
 
 impl Handler for Script {
@@ -337,7 +336,7 @@ impl Script {
                     out.extend_from_slice(text);
                 }
                 Part::Variable(id) => {
-                    self.variable(r, *id, out);
+                    r.variable(*id, out);
                 }
                 Part::Group(n) => {
                     let group = r.target.captures.get(usize::from(*n)).unwrap_or(b"").to_vec();
@@ -352,19 +351,12 @@ impl Script {
         }
     }
 
-    fn variable(&self, r: &mut Request, id: VarId, out: &mut Vec<u8>) {
-        if !r.variable(id, out) && self.warn && !r.slot_is_set(id) {
-            let name = r.plan().variables.get(id.0 as usize).map(|v| v.name.to_string()).unwrap_or_default();
-            r.log(Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
-        }
-    }
-
     pub fn value(&self, r: &mut Request, template: &Template) -> Vec<u8> {
         let mut out = Vec::new();
         for part in template.parts() {
             match part {
                 Part::Literal(text) => out.extend_from_slice(text),
-                Part::Variable(id) => self.variable(r, *id, &mut out),
+                Part::Variable(id) => _ = r.variable(*id, &mut out),
                 Part::Group(n) => {
                     let group = r.target.captures.get(usize::from(*n)).unwrap_or(b"");
                     if r.progress.script.quote && needs_escape(r) {

@@ -179,7 +179,7 @@ impl Value for Lines {
         let Some(variable) = text.strip_prefix('$').filter(|n| !n.is_empty()) else {
             return Err(Problem::says(format!("invalid variable name \"{text}\"")).at(0).hint("it begins with \"$\""));
         };
-        let variable = cx.get::<Variables>().writable(variable).map_err(|p| p.at(0))?;
+        let variable = cx.get::<Variables>().script(variable).map_err(|p| p.at(0))?;
         // With one argument, the variable itself is the first operand.
         let in_place = d.args.len() == 1 && operation != Operation::LocalToday;
         let first = usize::from(!in_place && !operation.takes_old());

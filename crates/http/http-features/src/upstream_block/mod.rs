@@ -177,10 +177,13 @@ fn resolving(own: Option<ResolverLine>, own_timeout: Option<Msec>, cx: &mut Cx) 
     }
 }
 
-/// The last method; as in nginx, more than one gets a warning.
+/// Directives that choose a method.
+const METHODS: [&[u8]; 5] = [b"least_conn", b"ip_hash", b"hash", b"random", b"least_time"];
+
+/// Returns the last method; as in nginx, every further one gets a warning.
 fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (Method, Option<http_engine::Template>) {
     let mut found = Vec::new();
-    let mut add = |at: At, method, key| found.push((at.span.start, at, method, key));
+    let mut add = |at: At, method, key| found.push((at.span.start, method, key));
     if let Some(given) = &input.least_conn {
         add(given.at, Method::LeastConn, None);
     }
@@ -197,9 +200,11 @@ fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (Method, Option<
         add(given.at, given.value.0, None);
     }
     found.sort_by_key(|(start, ..)| *start);
-    for (_, at, ..) in found.iter().skip(1) {
-        let place = Directive { span: at.span, line: at.line, ..d.clone() };
-        cx.warn(&place, "load balancing method redefined");
+    // A repeated method counts, too.
+    let items = d.block.as_deref().unwrap_or_default();
+    let lines = conf_syntax::directives(items).into_iter().filter(|line| METHODS.contains(&&*line.name.bytes));
+    for again in lines.skip(1) {
+        cx.warn(again, "load balancing method redefined");
     }
-    found.pop().map_or((Method::RoundRobin, None), |(_, _, method, key)| (method, key))
+    found.pop().map_or((Method::RoundRobin, None), |(_, method, key)| (method, key))
 }

@@ -75,7 +75,7 @@ fn a_variable_finds_a_zone_declared_after_it() {
     let zones = connect::<Nobody>(&mut cx).unwrap_or_else(|_| panic!("both are there"));
     zones[0].add(&Addition { key: "key", value: "value", lifetime: None }).expect("new");
     let (variables, ..) = cx.take::<Variables<Nobody>>().finish();
-    let Source::Computed { by, slot: None } = &variables[0].source else { panic!("looked up each time") };
+    let Source::Computed { by, slot: None, .. } = &variables[0].source else { panic!("looked up each time") };
     let mut out = Vec::new();
     assert!(by.get(&mut Nobody::default(), &mut out));
     assert_eq!(out, b"value");
