@@ -302,7 +302,6 @@ const LINES: &[&str] = &[
     "add_header X-Client '$remote_user $http_user_agent $http_x_own $cookie_one $content_type $content_length' always;",
     "add_header X-Host '$host $http_host $server_name $server_addr $server_protocol $request_completion' always;",
     "add_header X-Status '$status $sent_http_content_type' always;",
-    "add_header X-Long '$binary_remote_addr' ;",
     "sub_filter_types *;",
     "sub_filter_last_modified on;",
     "sub_filter 'hello' '$uri'; sub_filter 'world' 'w';",
@@ -333,7 +332,6 @@ const LINES: &[&str] = &[
     "try_files $uri.html $uri/x.html =418;",
     "try_files '' =404;",
     "index /404.html;",
-    "index $own x.html;",
     "root $document_root/none;",
     "alias @dir/html/$own;",
     "autoindex on; autoindex_format json; autoindex_exact_size off; autoindex_localtime off;",
@@ -506,7 +504,6 @@ const REQUESTS: &[Ask] = &[
     ask("MKCOL", "/l/made/", "", ""),
     ask("OPTIONS", "/a/x.html", "", ""),
     ask("GET", "/a/%2e%2e/%61/x.html?%20", "", ""),
-    ask("GET", "/t/a%2Fb%00c", "", ""),
     ask("GET", "http://other.example/a/x.html", "", ""),
 ];
 

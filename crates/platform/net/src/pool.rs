@@ -11,13 +11,23 @@ pub struct PoolSpec {
     pub name: String,
     pub threads: usize,
     pub queue_max: usize,
+    /// Added to the nice value of the threads: event loops on the same processors go first.
+    pub nice: u8,
 }
 
 pub const DEFAULT: &str = "default";
 
 impl Default for PoolSpec {
     fn default() -> Self {
-        PoolSpec { name: DEFAULT.into(), threads: 32, queue_max: 65_536 }
+        PoolSpec { name: DEFAULT.into(), threads: 32, queue_max: 65_536, nice: 0 }
+    }
+}
+
+impl PoolSpec {
+    /// One thread for work of the control plane, which must not delay requests: a page of metrics with 1,000 zones takes
+    /// 20 ms, and a worker on the same processor would wait for some of them.
+    pub fn control(name: &str, queue_max: usize) -> PoolSpec {
+        PoolSpec { name: name.into(), threads: 1, queue_max, nice: 10 }
     }
 }
 
@@ -70,7 +80,7 @@ impl Pool {
         if state.idle <= state.jobs.len() && state.threads < self.spec.threads {
             let pool = self.clone();
             let name = format!("pool {}", self.spec.name);
-            if std::thread::Builder::new().name(name).spawn(move || pool.work()).is_ok() {
+            if std::thread::Builder::new().name(name).spawn(move || pool.begin()).is_ok() {
                 state.threads += 1;
             }
         } else if state.jobs.len() >= self.spec.queue_max {
@@ -81,6 +91,16 @@ impl Pool {
             self.work.notify_one();
         }
         Ok(receiver)
+    }
+
+    fn begin(&self) {
+        // Process 0 is the calling thread. Without the permission, the thread competes with the others.
+        if self.spec.nice > 0
+            && let Ok(own) = rustix::process::getpriority_process(None)
+        {
+            let _ = rustix::process::setpriority_process(None, own.saturating_add(self.spec.nice.into()));
+        }
+        self.work();
     }
 
     fn work(&self) {
@@ -137,7 +157,7 @@ mod tests {
     use std::sync::mpsc;
 
     fn spec(threads: usize, queue_max: usize) -> PoolSpec {
-        PoolSpec { name: "test".into(), threads, queue_max }
+        PoolSpec { name: "test".into(), threads, queue_max, nice: 0 }
     }
 
     #[test]
@@ -185,5 +205,14 @@ mod tests {
         assert!(Arc::ptr_eq(&before, &named("a").expect("a")));
         assert_eq!(named("b").expect("b").spec().threads, 2);
         assert!(named("c").is_none() && named(DEFAULT).is_some());
+    }
+
+    #[test]
+    fn threads_of_a_nice_pool_yield_to_others() {
+        let own = rustix::process::getpriority_process(None).expect("a priority");
+        let pool = Pool::new(PoolSpec { nice: 7, ..spec(1, 1) });
+        let work = pool.run(|| rustix::process::getpriority_process(None)).expect("room");
+        assert_eq!(work.blocking_recv().expect("a result").expect("a priority"), (own + 7).min(19));
+        assert_eq!(rustix::process::getpriority_process(None).expect("a priority"), own);
     }
 }

@@ -47,7 +47,7 @@ impl<T> AsFd for Watched<T> {
 /// Resolves a host by `getaddrinfo` on a separate thread. Fails with too many pending lookups, or as the system does.
 pub async fn lookup_host(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     static NAMES: LazyLock<Arc<Pool>> =
-        LazyLock::new(|| Pool::new(PoolSpec { name: "names".into(), threads: 4, queue_max: 1024 }));
+        LazyLock::new(|| Pool::new(PoolSpec { name: "names".into(), threads: 4, queue_max: 1024, nice: 0 }));
     let host = host.to_owned();
     let asked = NAMES.run(move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect));
     match asked {

@@ -50,6 +50,10 @@ pub const WORKER: &[Calls] = &[
         SYS_getresgid SYS_getpriority SYS_getrlimit SYS_getrusage SYS_prlimit64 SYS_prctl SYS_capget SYS_uname SYS_sysinfo
         SYS_getrandom
     },
+    // Threads of a pool lower their own priority; nothing raises one without a capability.
+    calls! {
+        SYS_setpriority
+    },
     #[cfg(target_arch = "x86_64")]
     calls! {
         SYS_open SYS_creat SYS_stat SYS_lstat SYS_access SYS_readlink SYS_rename SYS_unlink SYS_mkdir SYS_rmdir SYS_link SYS_symlink
@@ -64,7 +68,7 @@ pub const MASTER: &[Calls] = &[
     calls! {
         SYS_execve SYS_execveat SYS_tkill SYS_wait4 SYS_waitid SYS_setsid SYS_setpgid SYS_getpgid SYS_getsid SYS_listen SYS_setuid
         SYS_setgid SYS_setreuid SYS_setregid SYS_setresuid SYS_setresgid SYS_setgroups SYS_setfsuid SYS_setfsgid SYS_capset
-        SYS_setpriority SYS_setrlimit SYS_chdir SYS_fchdir SYS_chroot SYS_mknodat SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo
+        SYS_setrlimit SYS_chdir SYS_fchdir SYS_chroot SYS_mknodat SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo
         SYS_rt_sigsuspend SYS_pidfd_open SYS_pidfd_send_signal SYS_getitimer SYS_setitimer SYS_timer_create SYS_timer_settime
         SYS_timer_gettime SYS_timer_getoverrun SYS_timer_delete SYS_sched_getparam SYS_sched_setparam
         SYS_sched_getscheduler SYS_sched_setscheduler SYS_sched_get_priority_max SYS_sched_get_priority_min SYS_sched_getattr

@@ -219,6 +219,16 @@ fn only_the_line(r: &mut Request, end: usize) {
     (r.target.method, r.incoming.length) = (r.head.method, 0);
 }
 
+/// Actions of refused heads, for log messages.
+const LINE: &str = "reading client request line";
+const HEADERS: &str = "reading client request headers";
+
+/// Logs why a head is refused. The action also ends the messages of the response (nginx: `log->action`).
+fn complain(r: &mut Request, words: &str, action: &'static str) {
+    r.accounting.action = Some(action);
+    r.log(Level::Info, format_args!("{words}"));
+}
+
 /// Logs an invalid head and returns its status; `at` is the start of the faulty line.
 #[cold]
 fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits) -> u16 {
@@ -231,7 +241,7 @@ fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits) -> u1
         let end = if *e == HeadError::LineTooLong { at + limits.line_max } else { r.buf.len() };
         only_the_line(r, end.min(r.buf.len()));
         r.target.version = if *e == HeadError::InvalidMethodHttp09 { Version::Http09 } else { Version::Http10 };
-        r.log(Level::Info, format_args!("{words} while reading client request line"));
+        complain(r, &words, LINE);
         return e.status();
     }
     (r.target.method, r.target.version) = (r.head.method, r.head.version);
@@ -248,7 +258,7 @@ fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits) -> u1
     if !r.head.authority.is_empty() || r.head.fields.first(Known::Host).is_some() {
         let _ = choose_server(r);
     }
-    r.log(Level::Info, format_args!("{words} while reading client request headers"));
+    complain(r, &words, HEADERS);
     e.status()
 }
 
@@ -266,7 +276,7 @@ fn bad_line(r: &mut Request, words: &str) -> u16 {
     r.head.fields.clear();
     r.incoming.length =
         (line_end(&r.buf, r.head.line.end as usize) as u64).saturating_sub(u64::from(r.head.line.start));
-    r.log(Level::Info, format_args!("{words} while reading client request line"));
+    complain(r, words, LINE);
     400
 }
 
@@ -276,7 +286,7 @@ fn bad_host(r: &mut Request, field: http_types::Span) -> u16 {
     let index = r.head.fields.all.iter().position(|f| f.value == field);
     r.head.fields.truncate(index.map_or(usize::MAX, |index| index + 1));
     r.incoming.length = (line_end(&r.buf, field.end as usize) as u64).saturating_sub(u64::from(r.head.line.start));
-    r.log(Level::Info, format_args!("client sent invalid host header while reading client request headers"));
+    complain(r, "client sent invalid host header", HEADERS);
     400
 }
 
@@ -360,7 +370,7 @@ pub fn begin(r: &mut Request) -> Result<(), u16> {
             let mut words = Vec::new();
             e.log(&r.head.fields, &r.buf, &mut words);
             let words = String::from_utf8_lossy(&words);
-            r.log(Level::Info, format_args!("{words} while reading client request headers"));
+            complain(r, &words, HEADERS);
             return Err(e.status());
         }
     };

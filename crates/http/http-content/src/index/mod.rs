@@ -81,7 +81,7 @@ impl Handler for Look {
             let Ok(file) = folder.join(&name) else {
                 if !folder.ends_with(b"/") && !name.starts_with(b"../") {
                     // An `alias` without a final slash: the name would be appended to that of the directory.
-                    if let Some(flow) = unlisted(r, &folder) {
+                    if let Some(flow) = unlisted(r, &folder, &name) {
                         return flow;
                     }
                     continue;
@@ -118,7 +118,7 @@ impl Handler for Look {
 }
 
 /// Answers for an `alias` without a final slash that names no directory (nginx: `ngx_http_index_test_dir`).
-fn unlisted(r: &mut Request, folder: &FilePath) -> Option<Flow> {
+fn unlisted(r: &mut Request, folder: &FilePath, index: &[u8]) -> Option<Flow> {
     match special::look(r, folder) {
         Ok(found) if found.kind == FileKind::Folder => None,
         Ok(_) => {
@@ -130,7 +130,7 @@ fn unlisted(r: &mut Request, folder: &FilePath) -> Option<Flow> {
             Some(Flow::Status(500))
         }
         Err(e) if e.raw_os_error() == Some(libc::EACCES) => None,
-        Err(e) => Some(not_found(r, folder, &e)),
+        Err(e) => Some(not_found(r, &[folder, index].concat(), &e)),
     }
 }
 

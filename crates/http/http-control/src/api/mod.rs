@@ -228,7 +228,7 @@ const WAITING_MAX: usize = 256;
 /// Pool of one thread, so that changes have one writer. It starts with the first request.
 fn pool() -> &'static Arc<Pool> {
     static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
-    POOL.get_or_init(|| Pool::new(PoolSpec { name: "api".into(), threads: 1, queue_max: WAITING_MAX }))
+    POOL.get_or_init(|| Pool::new(PoolSpec::control("api", WAITING_MAX)))
 }
 
 impl Handler for Api {

@@ -82,7 +82,7 @@ const WAITING_MAX: usize = 64;
 /// Pool of one thread, which starts with the first request and ends when there are none.
 fn pool() -> &'static Arc<Pool> {
     static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
-    POOL.get_or_init(|| Pool::new(PoolSpec { name: "metrics".into(), threads: 1, queue_max: WAITING_MAX }))
+    POOL.get_or_init(|| Pool::new(PoolSpec::control("metrics", WAITING_MAX)))
 }
 
 impl Page {

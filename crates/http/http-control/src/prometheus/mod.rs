@@ -94,7 +94,7 @@ const AT_ONCE: usize = 64;
 
 fn pool() -> &'static Arc<Pool> {
     static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
-    POOL.get_or_init(|| Pool::new(PoolSpec { name: "prometheus".into(), threads: 1, queue_max: WAITING_MAX }))
+    POOL.get_or_init(|| Pool::new(PoolSpec::control("prometheus", WAITING_MAX)))
 }
 
 impl Handler for Page {

@@ -151,7 +151,7 @@ impl Extra {
 /// Thread for explanations: they run the engine, and may explain this page.
 fn explaining() -> &'static Arc<Pool> {
     static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
-    POOL.get_or_init(|| Pool::new(PoolSpec { name: "explain".into(), threads: 1, queue_max: EXPLAIN_WAITING_MAX }))
+    POOL.get_or_init(|| Pool::new(PoolSpec::control("explain", EXPLAIN_WAITING_MAX)))
 }
 
 async fn explained(url: &str) -> Result<Value, String> {

@@ -302,7 +302,7 @@ const SLOW_WAITING_MAX: usize = 16;
 /// delay counters and changes of servers.
 async fn slowly<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
-    let spec = || PoolSpec { name: "api config".into(), threads: 1, queue_max: SLOW_WAITING_MAX };
+    let spec = || PoolSpec::control("api config", SLOW_WAITING_MAX);
     match POOL.get_or_init(|| Pool::new(spec())).run(job) {
         Ok(work) => work.await.map_err(|_| ApiError::internal("the request failed")),
         Err(_) => Err(busy()),
