@@ -62,7 +62,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "certificates",
-        summary: "list certificates with their ends, and renew those of ACME",
+        summary: "list certificates with their expiry dates, and renew those from ACME",
         help: Help::Text(certificates::HELP),
         run: certificates::run,
     },

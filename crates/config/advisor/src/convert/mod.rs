@@ -325,7 +325,7 @@ impl Converter<'_> {
             return http.trim_start_matches('\n').to_string();
         }
         format!(
-            "# Made from Apache's configuration by tidegate convert. Lines that have no translation stand in their places as comments.\n\
+            "# Translated from Apache's configuration by tidegate convert. Lines without a translation are kept as comments.\n\
              events {{ }}\n\nhttp {{\n{http}}}\n"
         )
     }
