@@ -155,11 +155,13 @@ fn limits_of_the_worker_process() {
     };
     assert_eq!(value("Max open files"), Some(600), "two threads' worth");
     assert_eq!(value("Max core file size"), Some(1 << 20));
-    for task in std::fs::read_dir(format!("/proc/{}/task", running.worker())).expect("tasks").flatten() {
-        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        if status.starts_with("Name:\tworker ") {
-            assert!(status.contains("Cpus_allowed_list:\t0\n"), "{status}");
-        }
-    }
+    // A thread sets its own affinity; one of them may answer before the other has begun.
+    support::wait("both threads on processor 0", || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", running.worker())).expect("tasks").flatten();
+        let statuses = tasks.map(|task| std::fs::read_to_string(task.path().join("status")).unwrap_or_default());
+        let workers: Vec<_> = statuses.filter(|status| status.starts_with("Name:\tworker ")).collect();
+        let bound = workers.iter().filter(|status| status.contains("Cpus_allowed_list:\t0\n")).count();
+        if (workers.len(), bound) == (2, 2) { Ok(()) } else { Err(workers.concat()) }
+    });
     running.quit();
 }

@@ -25,7 +25,7 @@ pub struct Connection {
     /// Entry in the thread's poller, for `$tcpinfo_*`; `None`: no socket.
     pub socket: Option<net::poller::Key>,
     pub tls: Option<Arc<tls::Facts>>,
-    pub begun: Begun,
+    pub begun: PartialHead,
 }
 
 impl Connection {
@@ -83,21 +83,21 @@ impl ListenerRef {
 /// Bytes of an incomplete head; empty for most connections.
 #[derive(Default)]
 #[allow(clippy::box_collection)]
-pub struct Begun(Cell<Option<Box<Vec<u8>>>>);
+pub struct PartialHead(Cell<Option<Box<Vec<u8>>>>);
 
-impl std::fmt::Debug for Begun {
+impl std::fmt::Debug for PartialHead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Begun({})", self.is_some())
+        write!(f, "PartialHead({})", self.is_some())
     }
 }
 
-impl Clone for Begun {
+impl Clone for PartialHead {
     fn clone(&self) -> Self {
-        Begun::default()
+        PartialHead::default()
     }
 }
 
-impl Begun {
+impl PartialHead {
     pub fn take(&self) -> Option<Vec<u8>> {
         self.0.take().map(|bytes| *bytes)
     }

@@ -9,7 +9,7 @@ use http_engine::upstream_slot::UpstreamFacts;
 use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
-use upstream::Answer;
+use upstream::ReceivedHead;
 
 #[derive(Clone, Debug, Default)]
 pub struct Try {
@@ -72,7 +72,7 @@ impl Try {
 #[derive(Debug, Default)]
 pub struct UpstreamState {
     pub tries: SmallVec<[Try; 1]>,
-    pub answer: Option<Rc<Answer>>,
+    pub answer: Option<Rc<ReceivedHead>>,
     pub origin: Option<Arc<Origin>>,
     /// Request target of the last try, for the error log; set by its response or failure.
     pub uri: Option<Rc<[u8]>>,

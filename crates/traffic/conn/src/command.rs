@@ -186,7 +186,7 @@ pub(crate) fn begin_quit(worker: &Rc<Worker>) {
 mod tests {
     use super::*;
     use crate::guard::guarded;
-    use http_engine::Begun;
+    use http_engine::PartialHead;
     use observe::ErrorLog;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
@@ -205,7 +205,7 @@ mod tests {
             proxy: None,
             socket: None,
             tls: None,
-            begun: Begun::default(),
+            begun: PartialHead::default(),
         };
         let key = worker.poller.add(ours.into(), Rc::new(connection)).expect("added");
         (key, theirs)

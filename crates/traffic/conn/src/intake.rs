@@ -4,7 +4,7 @@ use crate::guard::guarded;
 use crate::secure::Secure;
 use crate::worker::{Carrier, Worker};
 use base::clock;
-use http_engine::{Begun, Connection, ListenerRef};
+use http_engine::{Connection, ListenerRef, PartialHead};
 use metrics::process;
 use net::Address;
 use net::poller::Key;
@@ -73,7 +73,7 @@ pub fn take_in_as(
             proxy,
             socket: Some(key),
             tls: None,
-            begun: Begun::default(),
+            begun: PartialHead::default(),
         })
     };
     let key = worker.poller.add_unwatched(accepted.fd, |key| -> Rc<dyn Carrier> {

@@ -3,7 +3,7 @@
 
 use crate::head_in::{self, Head};
 use http_engine::trace::Trace;
-use http_engine::{Begun, Body, Connection, HttpPlan, ListenerRef, Request, engine};
+use http_engine::{Body, Connection, HttpPlan, ListenerRef, PartialHead, Request, engine};
 use net::Address;
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -54,7 +54,7 @@ async fn rehearse(plan: Arc<HttpPlan>, client: &RehearsalClient, bytes: &[u8]) -
             proxy: None,
             socket: None,
             tls,
-            begun: Begun::default(),
+            begun: PartialHead::default(),
         })
     };
     let request = |connection: &Rc<Connection>| {

@@ -15,7 +15,7 @@ use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::values::LingeringClose;
-use http_engine::{Begun, Connection, Piece, Request, RequestBody, counting};
+use http_engine::{Connection, PartialHead, Piece, Request, RequestBody, counting};
 use http_types::Known;
 use metrics::process;
 use net::poller::Key;
@@ -421,7 +421,7 @@ impl Client {
                         proxy: Some(Box::new((header, bytes))),
                         socket: old.socket,
                         tls: old.tls.clone(),
-                        begun: Begun::default(),
+                        begun: PartialHead::default(),
                     });
                     self.connection = connection.clone();
                     if has_ssl {

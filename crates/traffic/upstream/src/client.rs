@@ -1,7 +1,7 @@
 //! One request and its response to a server, over any protocol: queued and flushed output, events as input. Dropped
 //! unfinished, it closes its connection or resets its stream.
 
-use crate::codec::{Asked, Event, Wrong};
+use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::mux::{Lease, MuxStream};
 use crate::pool::{IdleTimer, KeepAlive, Pooled};
 use crate::serial::Serial;
@@ -16,9 +16,9 @@ pub enum Came {
     /// The server closed early.
     Closed,
     Failed(io::Error),
-    Wrong(Wrong),
+    Wrong(MalformedResponse),
     /// The server did not process the request: any request may be sent to another server.
-    Unprocessed(Wrong),
+    Unprocessed(MalformedResponse),
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub enum ClientStream {
 
 impl ClientStream {
     /// `head` is in the protocol's form.
-    pub fn new(connection: Connection, asked: &Asked, head: Vec<u8>) -> ClientStream {
+    pub fn new(connection: Connection, asked: &RequestFacts, head: Vec<u8>) -> ClientStream {
         match connection {
             Connection::Serial(pooled) => ClientStream::Serial(Serial::new(pooled, asked, head)),
             Connection::Mux(lease) => ClientStream::Mux(lease.begin(asked, head)),
@@ -102,7 +102,7 @@ impl ClientStream {
             ClientStream::Mux(_) => Vec::new(),
         }
     }
-    pub fn buffered(&mut self) -> Result<Option<Event>, Wrong> {
+    pub fn buffered(&mut self) -> Result<Option<Event>, MalformedResponse> {
         match self {
             ClientStream::Serial(stream) => stream.buffered(),
             ClientStream::Mux(stream) => match stream.poll_now() {

@@ -8,14 +8,14 @@ use std::rc::Rc;
 
 /// Response head with its bytes. Protocols without an HTTP/1 head create one, for caches.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct ReceivedHead {
     pub head: ResponseHead,
     pub buf: Bytes,
 }
 
 #[derive(Debug)]
-pub struct Begun {
-    pub answer: Rc<Answer>,
+pub struct ResponseStart {
+    pub answer: Rc<ReceivedHead>,
     /// Bytes of the head within the answer's.
     pub head_bytes: usize,
     pub length: BodyLength,
@@ -24,7 +24,7 @@ pub struct Begun {
 }
 
 #[derive(Debug, Default)]
-pub struct End {
+pub struct ResponseEnd {
     /// With line ends.
     pub trailers: Vec<u8>,
     /// Message about unexpected bytes.
@@ -34,26 +34,26 @@ pub struct End {
 #[derive(Debug)]
 pub enum Event {
     /// Interim response (1xx except 101), and its length in bytes.
-    Interim(Rc<Answer>, usize),
-    Head(Begun),
+    Interim(Rc<ReceivedHead>, usize),
+    Head(ResponseStart),
     Body(Bytes),
-    End(End),
+    End(ResponseEnd),
     /// Message for the error log (FastCGI's standard error).
     Said(Vec<u8>),
 }
 
 /// Malformed response, with an error log message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong(pub String);
+pub struct MalformedResponse(pub String);
 
-impl<T: Into<String>> From<T> for Wrong {
-    fn from(words: T) -> Wrong {
-        Wrong(words.into())
+impl<T: Into<String>> From<T> for MalformedResponse {
+    fn from(words: T) -> MalformedResponse {
+        MalformedResponse(words.into())
     }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
+pub struct RequestFacts {
     pub method: Method,
     /// In bytes.
     pub head_max: usize,
@@ -62,7 +62,7 @@ pub struct Asked {
 
 /// Client side of a protocol with one request at a time; no I/O. Lives as long as the connection.
 pub trait SerialCodec: Any {
-    fn begin(&mut self, asked: &Asked, head: &[u8]);
+    fn begin(&mut self, asked: &RequestFacts, head: &[u8]);
     fn frames_body(&self) -> bool {
         true
     }
@@ -70,9 +70,9 @@ pub trait SerialCodec: Any {
     fn encode_body(&mut self, piece: &[u8], end: bool, out: &mut Vec<u8>);
     /// Consumes the front of `input`; `None`: needs more. Appends replies to `out`. After an error the connection is
     /// unusable.
-    fn decode(&mut self, input: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Option<Event>, Wrong>;
+    fn decode(&mut self, input: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse>;
     /// Handles the server's close; `Some`: the response ended thereby.
-    fn closed(&mut self) -> Result<Option<End>, Wrong> {
+    fn closed(&mut self) -> Result<Option<ResponseEnd>, MalformedResponse> {
         Ok(None)
     }
     /// After a response: tells whether the connection is reusable.

@@ -27,7 +27,7 @@ pub mod stream;
 
 pub use balance::{Attempts, Choice, Method, PeerLease};
 pub use client::{Came, ClientStream, Connection, Counts, Stop};
-pub use codec::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
+pub use codec::{Event, MalformedResponse, ReceivedHead, RequestFacts, ResponseEnd, ResponseStart, SerialCodec};
 pub use group::{Extras, Group, Line, ResolvedAddress, Source};
 pub use history::Timed;
 pub use line::{Entry, Origin};

@@ -1,6 +1,6 @@
 //! Idle connections per thread (nginx: `ngx_http_upstream_keepalive_module`).
 
-use crate::codec::{Asked, SerialCodec};
+use crate::codec::{RequestFacts, SerialCodec};
 use crate::group::Group;
 use crate::stream::Stream;
 use base::clock::{self, Instant};
@@ -173,7 +173,7 @@ impl Pooled {
     pub fn is_fresh(&self) -> bool {
         self.requests <= 1
     }
-    pub fn begin(&mut self, asked: &Asked, head: &[u8]) {
+    pub fn begin(&mut self, asked: &RequestFacts, head: &[u8]) {
         self.requests += 1;
         self.codec.begin(asked, head);
     }

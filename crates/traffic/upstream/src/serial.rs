@@ -1,7 +1,7 @@
 //! Exclusive use of a connection, one request at a time. Dropped unfinished, it closes the connection.
 
 use crate::client::{Came, Counts, Stop};
-use crate::codec::{Asked, Event, Wrong};
+use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::pool::{self, IdleTimer, KeepAlive, Pooled};
 use crate::stream::Stream;
 use bytes::{Buf, Bytes};
@@ -33,7 +33,7 @@ pub struct Serial {
 
 impl Serial {
     /// `head` is in the protocol's form.
-    pub fn new(mut connection: Box<Pooled>, asked: &Asked, head: Vec<u8>) -> Serial {
+    pub fn new(mut connection: Box<Pooled>, asked: &RequestFacts, head: Vec<u8>) -> Serial {
         connection.begin(asked, &head);
         Serial {
             connection,
@@ -145,7 +145,7 @@ impl Serial {
         buffer.clear();
         buffer
     }
-    pub fn buffered(&mut self) -> Result<Option<Event>, Wrong> {
+    pub fn buffered(&mut self) -> Result<Option<Event>, MalformedResponse> {
         if self.ended {
             return Ok(None);
         }
@@ -236,7 +236,7 @@ impl Serial {
 mod tests {
     use super::*;
     use crate::balance::Method as Balance;
-    use crate::codec::{Answer, Begun, End, SerialCodec};
+    use crate::codec::{ReceivedHead, ResponseEnd, ResponseStart, SerialCodec};
     use crate::group::Group;
     use crate::stream::Options;
     use bytes::Bytes;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     impl SerialCodec for Echo {
-        fn begin(&mut self, _: &Asked, _: &[u8]) {
+        fn begin(&mut self, _: &RequestFacts, _: &[u8]) {
             *self = Echo::default();
         }
         fn encode_body(&mut self, piece: &[u8], end: bool, out: &mut Vec<u8>) {
@@ -265,19 +265,19 @@ mod tests {
                 out.append(&mut self.body);
             }
         }
-        fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+        fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse> {
             match self.left {
                 None if input.is_empty() => Ok(None),
                 None if input[0] == 0 => Err("an echo of nothing".into()),
                 None => {
                     let length = usize::from(input.remove(0));
                     self.left = Some(length);
-                    let answer = Rc::new(Answer::default());
+                    let answer = Rc::new(ReceivedHead::default());
                     let length = BodyLength::Exact(length as u64);
-                    Ok(Some(Event::Head(Begun { answer, head_bytes: 0, length, behind: input.len() })))
+                    Ok(Some(Event::Head(ResponseStart { answer, head_bytes: 0, length, behind: input.len() })))
                 }
                 Some(0) if std::mem::replace(&mut self.begun, true) => Ok(None),
-                Some(0) => Ok(Some(Event::End(End::default()))),
+                Some(0) => Ok(Some(Event::End(ResponseEnd::default()))),
                 Some(left) if !input.is_empty() => {
                     let n = left.min(input.len());
                     self.left = Some(left - n);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn stream(connection: Box<Pooled>, text: &str) -> Serial {
-        let mut stream = Serial::new(connection, &Asked::default(), Vec::new());
+        let mut stream = Serial::new(connection, &RequestFacts::default(), Vec::new());
         let (first, second) = text.split_at(text.len() / 2);
         stream.queue(first.as_bytes(), false);
         stream.queue(second.as_bytes(), true);
@@ -316,14 +316,14 @@ mod tests {
     struct Plain;
 
     impl SerialCodec for Plain {
-        fn begin(&mut self, _: &Asked, _: &[u8]) {}
+        fn begin(&mut self, _: &RequestFacts, _: &[u8]) {}
         fn frames_body(&self) -> bool {
             false
         }
         fn encode_body(&mut self, piece: &[u8], _: bool, out: &mut Vec<u8>) {
             out.extend_from_slice(piece);
         }
-        fn decode(&mut self, _: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+        fn decode(&mut self, _: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse> {
             Ok(None)
         }
         fn is_reusable(&self) -> bool {
@@ -346,7 +346,7 @@ mod tests {
         runtime::block_on(async {
             let stream = Stream::connect(&to, &Options::default()).await.expect("connected");
             let connection = Pooled::new(stream, Box::new(Plain), &group, to.clone(), 1);
-            let mut stream = Serial::new(connection, &Asked::default(), b"head".to_vec());
+            let mut stream = Serial::new(connection, &RequestFacts::default(), b"head".to_vec());
             for (n, piece) in pieces.iter().enumerate() {
                 assert!(n == 0 || stream.is_flushed() || n == 3);
                 stream.queue_shared(piece, false);

@@ -5,7 +5,7 @@ use http_upstream::cgi::codec::{Left, MORE_THAN_ANNOUNCED};
 use http_upstream::cgi::head::CgiHead;
 use http_upstream::cgi::params::Packing;
 use std::sync::Arc;
-use upstream::{Asked, Begun, End, Event, SerialCodec, Wrong};
+use upstream::{Event, MalformedResponse, RequestFacts, ResponseEnd, ResponseStart, SerialCodec};
 
 const VERSION: u8 = 1;
 const BEGIN_REQUEST: u8 = 1;
@@ -118,7 +118,7 @@ enum ResponseState {
 }
 
 pub struct FastCgi {
-    asked: Asked,
+    asked: RequestFacts,
     keep: bool,
     catch: Arc<[Vec<u8>]>,
     chunk: Bytes,
@@ -132,7 +132,7 @@ pub struct FastCgi {
 impl FastCgi {
     pub fn new(keep: bool, catch: Arc<[Vec<u8>]>) -> FastCgi {
         FastCgi {
-            asked: Asked::default(),
+            asked: RequestFacts::default(),
             keep,
             catch,
             chunk: Bytes::new(),
@@ -152,7 +152,7 @@ impl FastCgi {
         }
     }
     /// Header of the next record; `None`: incomplete.
-    fn header(&mut self) -> Result<Option<Record>, Wrong> {
+    fn header(&mut self) -> Result<Option<Record>, MalformedResponse> {
         let here = self.chunk.first_chunk().filter(|_| self.header.is_empty()).copied();
         if let Some([VERSION, kind @ (STDOUT | STDERR | END_REQUEST), 0, 1, high, low, padding, _]) = here {
             self.skip(HEADER_BYTES);
@@ -182,9 +182,9 @@ impl FastCgi {
     }
     fn end(&mut self, excess: Option<&'static str>) -> Event {
         self.state = ResponseState::Ended;
-        Event::End(End { trailers: Vec::new(), excess })
+        Event::End(ResponseEnd { trailers: Vec::new(), excess })
     }
-    fn begun(&self, record: Record) -> Result<(), Wrong> {
+    fn begun(&self, record: Record) -> Result<(), MalformedResponse> {
         let body = match self.state {
             ResponseState::Head => None,
             ResponseState::Body(left) => Some(left),
@@ -202,19 +202,19 @@ impl FastCgi {
             _ => Ok(()),
         }
     }
-    fn stderr(&mut self, piece: &Bytes) -> Result<Option<Event>, Wrong> {
+    fn stderr(&mut self, piece: &Bytes) -> Result<Option<Event>, MalformedResponse> {
         let end = piece.iter().rposition(|c| !matches!(c, b'\n' | b'\r' | b'.' | b' ')).map_or(1, |at| at + 1);
         let text = piece.get(..end).unwrap_or_default();
         let words = [b"FastCGI sent in stderr: \"", text, b"\""].concat();
         let is_head = matches!(self.state, ResponseState::Head);
         let caught = |pattern: &Vec<u8>| !pattern.is_empty() && memchr::memmem::find(text, pattern).is_some();
         if is_head && self.catch.iter().any(caught) {
-            return Err(Wrong(String::from_utf8_lossy(&words).into_owned()));
+            return Err(MalformedResponse(String::from_utf8_lossy(&words).into_owned()));
         }
         Ok(Some(Event::Said(words)))
     }
     /// Next content bytes of a record; a head is parsed in place.
-    fn content(&mut self, record: &mut Record) -> Result<Option<Event>, Wrong> {
+    fn content(&mut self, record: &mut Record) -> Result<Option<Event>, MalformedResponse> {
         let here = record.left.min(self.chunk.len());
         let mut taken = here;
         let event = match (record.kind, &mut self.state) {
@@ -232,7 +232,7 @@ impl FastCgi {
                         let (length, head_bytes) = (left.length(&answer), answer.buf.len());
                         let behind = self.chunk.len() - took;
                         self.state = ResponseState::Body(left);
-                        Some(Event::Head(Begun { answer, head_bytes, length, behind }))
+                        Some(Event::Head(ResponseStart { answer, head_bytes, length, behind }))
                     }
                 }
             }
@@ -252,7 +252,7 @@ impl FastCgi {
         Ok(event)
     }
     /// Returns the next event of the buffered bytes; small records of a body are one.
-    fn next(&mut self) -> Result<Option<Event>, Wrong> {
+    fn next(&mut self) -> Result<Option<Event>, MalformedResponse> {
         let event = self.step()?;
         let Some(Event::Body(first)) = event else { return Ok(event) };
         let Some(mut more) = self.record_behind().filter(|_| first.len() < GATHERED_BYTES) else {
@@ -285,7 +285,7 @@ impl FastCgi {
         self.record = Some(Record { left: 0, ..record });
         Some(piece)
     }
-    fn step(&mut self) -> Result<Option<Event>, Wrong> {
+    fn step(&mut self) -> Result<Option<Event>, MalformedResponse> {
         loop {
             match self.state {
                 ResponseState::Excess => return Ok(Some(self.end(Some(MORE_THAN_ANNOUNCED)))),
@@ -327,7 +327,7 @@ impl FastCgi {
 }
 
 impl SerialCodec for FastCgi {
-    fn begin(&mut self, asked: &Asked, _: &[u8]) {
+    fn begin(&mut self, asked: &RequestFacts, _: &[u8]) {
         self.asked = *asked;
         self.chunk = Bytes::new();
         self.header.clear();
@@ -342,7 +342,7 @@ impl SerialCodec for FastCgi {
             put_record(STDIN, &[], out);
         }
     }
-    fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+    fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse> {
         loop {
             if self.chunk.is_empty() && !input.is_empty() {
                 self.chunk = Bytes::from(std::mem::take(input));
@@ -353,9 +353,9 @@ impl SerialCodec for FastCgi {
             }
         }
     }
-    fn closed(&mut self) -> Result<Option<End>, Wrong> {
+    fn closed(&mut self) -> Result<Option<ResponseEnd>, MalformedResponse> {
         let whole = matches!(self.state, ResponseState::Body(Left::Open | Left::Nothing | Left::Bytes(0)));
-        Ok((whole && !self.keep).then(End::default))
+        Ok((whole && !self.keep).then(ResponseEnd::default))
     }
     fn is_reusable(&self) -> bool {
         self.reusable
@@ -377,7 +377,7 @@ mod tests {
     /// Decodes a response at once or byte by byte.
     fn run(keep: bool, method: Method, bytes: &[u8], step: usize) -> (String, bool) {
         let mut codec = FastCgi::new(keep, [b"caught".to_vec()].into());
-        codec.begin(&Asked { method, head_max: 4096, chunked: false }, b"");
+        codec.begin(&RequestFacts { method, head_max: 4096, chunked: false }, b"");
         let (mut out, mut input) = (String::new(), Vec::new());
         let mut body = String::new();
         for part in bytes.chunks(step) {
@@ -390,7 +390,7 @@ mod tests {
                     Ok(Some(Event::Said(_))) => {}
                     Ok(Some(Event::End(end))) => out += &format!("{body};end {};", end.excess.is_some()),
                     Ok(Some(Event::Interim(..))) => out += "interim;",
-                    Err(Wrong(words)) => return (out + &words, false),
+                    Err(MalformedResponse(words)) => return (out + &words, false),
                 }
             }
         }
@@ -420,7 +420,7 @@ mod tests {
         let rest = ["b", "cd", "efg"].map(|text| record(STDOUT, text)).concat();
         let tail = [record(STDERR, "hm"), record(STDOUT, "hi"), record(END_REQUEST, "\0\0\0\0\0\0\0\0")].concat();
         let mut codec = FastCgi::new(true, [].into());
-        codec.begin(&Asked { method: Method::Get, head_max: 4096, chunked: false }, b"");
+        codec.begin(&RequestFacts { method: Method::Get, head_max: 4096, chunked: false }, b"");
         let mut input = [head, rest, tail].concat();
         let mut said = Vec::new();
         while let Ok(Some(event)) = codec.decode(&mut input, &mut Vec::new()) {

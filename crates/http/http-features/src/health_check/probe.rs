@@ -6,7 +6,7 @@ use base::clock;
 use bytes::Bytes;
 use http_client::{Failure, Limits, Reader, Step, send};
 use http_engine::path::CanonicalPath;
-use http_engine::{Begun, Connection, HttpPlan, ListenerRef, Request};
+use http_engine::{Connection, HttpPlan, ListenerRef, PartialHead, Request};
 use http_types::{Method, ResponseHead, Span};
 use http_upstream::probing::{Prober, Probing};
 use http_upstream::upstream_state::{Try, UpstreamState};
@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use upstream::{Answer, Options, Peer, Stream};
+use upstream::{Options, Peer, ReceivedHead, Stream};
 use wire_h1::{HeadLimits, HeadParser};
 
 const BODY_MAX: usize = 256 * 1024;
@@ -73,7 +73,7 @@ fn request(plan: Arc<HttpPlan>, location: usize, uri: &str, group: &str) -> Box<
         proxy: None,
         socket: None,
         tls: None,
-        begun: Begun::default(),
+        begun: PartialHead::default(),
     }));
     r
 }
@@ -142,6 +142,6 @@ fn note(r: &mut Request, peer: &Peer, head: ResponseHead, buf: Bytes) {
     if let Some(state) = UpstreamState::of(r) {
         state.tries.clear();
         state.tries.push(Try { status: head.status, ..Try::new(peer.text.clone(), clock::now()) });
-        state.answer = Some(Rc::new(Answer { head, buf }));
+        state.answer = Some(Rc::new(ReceivedHead { head, buf }));
     }
 }

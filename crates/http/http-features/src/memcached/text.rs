@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http_types::{BodyLength, ResponseHead};
 use std::rc::Rc;
-use upstream::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
+use upstream::{Event, MalformedResponse, ReceivedHead, RequestFacts, ResponseEnd, ResponseStart, SerialCodec};
 use wire_h1::{HeadLimits, ResponseParser};
 
 const TRAILER: &[u8] = b"\r\nEND\r\n";
@@ -42,18 +42,18 @@ fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
     std::str::from_utf8(word).ok().filter(|_| plain)?.parse().ok()
 }
 
-fn answer(text: String) -> Answer {
+fn answer(text: String) -> ReceivedHead {
     let mut head = ResponseHead::default();
     // Always valid; an empty head would be harmless.
     let _ = ResponseParser::default().parse(text.as_bytes(), &HeadLimits::default(), &mut head);
-    Answer { head, buf: text.into() }
+    ReceivedHead { head, buf: text.into() }
 }
 
 impl Memcached {
     pub fn new(gzip_flag: u32) -> Memcached {
         Memcached { gzip_flag, head_max: 0, key: Vec::new(), state: ResponseState::Ended, reusable: false }
     }
-    fn head(&mut self, input: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+    fn head(&mut self, input: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse> {
         let end = memchr::memchr(b'\n', input);
         // Refuses a long line however it arrives.
         if end.unwrap_or(input.len()) > self.head_max {
@@ -63,20 +63,24 @@ impl Memcached {
         let taken: Vec<u8> = input.drain(..=lf).collect();
         let line = taken.strip_suffix(b"\r\n");
         let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
-        let invalid =
-            || Wrong(format!("memcached sent invalid response: \"{}\"", text(line.unwrap_or(&taken)).trim_end()));
+        let invalid = || {
+            MalformedResponse(format!(
+                "memcached sent invalid response: \"{}\"",
+                text(line.unwrap_or(&taken)).trim_end()
+            ))
+        };
         let line = line.ok_or_else(invalid)?;
         if line == b"END" {
             let answer = Rc::new(answer("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".into()));
             let head_bytes = answer.buf.len();
             self.state = ResponseState::Trailer(TRAILER.len());
             let length = BodyLength::Exact(0);
-            return Ok(Some(Event::Head(Begun { answer, head_bytes, length, behind: 0 })));
+            return Ok(Some(Event::Head(ResponseStart { answer, head_bytes, length, behind: 0 })));
         }
         let rest = line.strip_prefix(b"VALUE ").ok_or_else(invalid)?;
         let about = |what: &str| {
             let (line, key) = (text(line), text(&self.key));
-            Wrong(format!("memcached sent invalid {what} in response \"{line}\" for key \"{key}\""))
+            MalformedResponse(format!("memcached sent invalid {what} in response \"{line}\" for key \"{key}\""))
         };
         let rest = rest.strip_prefix(self.key.as_slice()).ok_or_else(|| about("key"))?;
         let rest = rest.strip_prefix(b" ").ok_or_else(invalid)?;
@@ -94,12 +98,12 @@ impl Memcached {
         let answer = Rc::new(answer(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{coded}\r\n")));
         let head_bytes = answer.buf.len();
         let (length, behind) = (BodyLength::Exact(length), input.len());
-        Ok(Some(Event::Head(Begun { answer, head_bytes, length, behind })))
+        Ok(Some(Event::Head(ResponseStart { answer, head_bytes, length, behind })))
     }
 }
 
 impl SerialCodec for Memcached {
-    fn begin(&mut self, asked: &Asked, head: &[u8]) {
+    fn begin(&mut self, asked: &RequestFacts, head: &[u8]) {
         self.head_max = asked.head_max;
         self.key = head.strip_prefix(b"get ").and_then(|h| h.strip_suffix(b"\r\n")).unwrap_or_default().to_vec();
         self.state = ResponseState::Head;
@@ -109,7 +113,7 @@ impl SerialCodec for Memcached {
         false
     }
     fn encode_body(&mut self, _: &[u8], _: bool, _: &mut Vec<u8>) {}
-    fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+    fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse> {
         match self.state {
             ResponseState::Head => self.head(input),
             ResponseState::Value(left) if left > 0 => {
@@ -132,7 +136,7 @@ impl SerialCodec for Memcached {
                 if input.get(..n) != wanted.get(..n) {
                     // The value is complete; the connection is not reusable.
                     self.state = ResponseState::Ended;
-                    return Ok(Some(Event::End(End {
+                    return Ok(Some(Event::End(ResponseEnd {
                         trailers: Vec::new(),
                         excess: Some("memcached sent invalid trailer"),
                     })));
@@ -144,7 +148,7 @@ impl SerialCodec for Memcached {
                 }
                 self.reusable = true;
                 self.state = ResponseState::Ended;
-                Ok(Some(Event::End(End::default())))
+                Ok(Some(Event::End(ResponseEnd::default())))
             }
             ResponseState::Ended => Ok(None),
         }
@@ -163,7 +167,7 @@ mod tests {
         let mut request = Vec::new();
         put_get(b"/a b%", &mut request);
         assert_eq!(request, b"get /a%20b%25\r\n");
-        codec.begin(&Asked { head_max: 4096, ..Asked::default() }, &request);
+        codec.begin(&RequestFacts { head_max: 4096, ..RequestFacts::default() }, &request);
         let (mut input, mut out) = (Vec::new(), String::new());
         for part in response.chunks(step) {
             input.extend_from_slice(part);
@@ -177,7 +181,7 @@ mod tests {
                     Ok(Some(Event::Body(bytes))) => out += &String::from_utf8_lossy(&bytes),
                     Ok(Some(Event::End(end))) => out += &format!(";end {:?}", end.excess),
                     Ok(Some(_)) => out += "?",
-                    Err(Wrong(words)) => return (words, false),
+                    Err(MalformedResponse(words)) => return (words, false),
                 }
             }
         }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http_types::{BodyLength, ResponseHead, Version};
 use std::rc::Rc;
-use upstream::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
+use upstream::{Event, MalformedResponse, ReceivedHead, RequestFacts, ResponseEnd, ResponseStart, SerialCodec};
 use wire_h1::{ChunkedDecoder, HeadError, HeadLimits, Progress, ResponseParser, Role};
 
 const INTERIM_MAX: usize = 1000;
@@ -25,7 +25,7 @@ enum ResponseState {
 }
 
 pub struct Http1 {
-    asked: Asked,
+    asked: RequestFacts,
     parser: ResponseParser,
     head: ResponseHead,
     state: ResponseState,
@@ -38,7 +38,7 @@ pub struct Http1 {
 impl Http1 {
     pub fn new() -> Http1 {
         Http1 {
-            asked: Asked::default(),
+            asked: RequestFacts::default(),
             parser: ResponseParser::default(),
             head: ResponseHead::default(),
             state: ResponseState::Ended,
@@ -47,7 +47,7 @@ impl Http1 {
             interim: 0,
         }
     }
-    fn head(&mut self, input: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+    fn head(&mut self, input: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse> {
         let max = self.asked.head_max;
         let limits = HeadLimits {
             line_max: max,
@@ -85,12 +85,12 @@ impl Http1 {
             }
             let buf = Bytes::copy_from_slice(input.get(..consumed).unwrap_or_default());
             input.drain(..consumed);
-            return Ok(Some(Event::Interim(Rc::new(Answer { head, buf }), consumed)));
+            return Ok(Some(Event::Interim(Rc::new(ReceivedHead { head, buf }), consumed)));
         }
         let length = wire_h1::response_body(&head, input, self.asked.method).map_err(|e| {
             let mut words = Vec::new();
             e.upstream_log(&head.fields, input, &mut words);
-            Wrong(String::from_utf8_lossy(&words).into_owned())
+            MalformedResponse(String::from_utf8_lossy(&words).into_owned())
         })?;
         self.keep = length != BodyLength::UntilClose && wire_h1::response_keep_alive(&head, input);
         let taken = std::mem::take(input);
@@ -109,8 +109,8 @@ impl Http1 {
             }
             BodyLength::UntilClose => ResponseState::UntilClose,
         };
-        let answer = Rc::new(Answer { head, buf });
-        Ok(Some(Event::Head(Begun { answer, head_bytes: consumed, length, behind })))
+        let answer = Rc::new(ReceivedHead { head, buf });
+        Ok(Some(Event::Head(ResponseStart { answer, head_bytes: consumed, length, behind })))
     }
     /// Without a status line the server speaks HTTP/0.9: all bytes are body (`ngx_http_proxy_process_status_line`).
     fn headless(&mut self, input: &mut Vec<u8>) -> Event {
@@ -120,21 +120,21 @@ impl Http1 {
         self.rest = Bytes::from(std::mem::take(input));
         let head = ResponseHead { version: Version::Http09, status: HEADLESS, ..ResponseHead::default() };
         let (behind, length) = (self.rest.len(), BodyLength::UntilClose);
-        let answer = Rc::new(Answer { head, buf: Bytes::new() });
-        Event::Head(Begun { answer, head_bytes: 0, length, behind })
+        let answer = Rc::new(ReceivedHead { head, buf: Bytes::new() });
+        Event::Head(ResponseStart { answer, head_bytes: 0, length, behind })
     }
     fn end(&mut self, excess: Option<&'static str>, trailers: Vec<u8>) -> Event {
         self.state = ResponseState::Ended;
-        Event::End(End { trailers, excess })
+        Event::End(ResponseEnd { trailers, excess })
     }
-    fn chunks(&mut self, input: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+    fn chunks(&mut self, input: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse> {
         let ResponseState::Chunked(decoder) = &mut self.state else { return Ok(None) };
         let mut out = Vec::with_capacity(input.len());
         let mut at = 0;
         let mut done = decoder.is_done();
         while at < input.len() && !done {
             let left = input.get(at..).unwrap_or_default();
-            let decoded = decoder.decode(left).map_err(|e| Wrong(e.message().into()))?;
+            let decoded = decoder.decode(left).map_err(|e| MalformedResponse(e.message().into()))?;
             out.extend_from_slice(left.get(decoded.data).unwrap_or_default());
             at += decoded.consumed;
             done = decoded.done;
@@ -164,7 +164,7 @@ fn take(input: &mut Vec<u8>, n: u64) -> Bytes {
 }
 
 impl SerialCodec for Http1 {
-    fn begin(&mut self, asked: &Asked, _: &[u8]) {
+    fn begin(&mut self, asked: &RequestFacts, _: &[u8]) {
         self.asked = *asked;
         self.parser.reset();
         self.state = ResponseState::Head;
@@ -189,7 +189,7 @@ impl SerialCodec for Http1 {
             out.extend_from_slice(wire_h1::LAST_CHUNK);
         }
     }
-    fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+    fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse> {
         match &mut self.state {
             ResponseState::Head => self.head(input),
             ResponseState::Left(0) => {
@@ -213,8 +213,8 @@ impl SerialCodec for Http1 {
             ResponseState::Switched | ResponseState::Ended => Ok(None),
         }
     }
-    fn closed(&mut self) -> Result<Option<End>, Wrong> {
-        Ok(matches!(self.state, ResponseState::UntilClose).then(End::default))
+    fn closed(&mut self) -> Result<Option<ResponseEnd>, MalformedResponse> {
+        Ok(matches!(self.state, ResponseState::UntilClose).then(ResponseEnd::default))
     }
     fn is_reusable(&self) -> bool {
         self.keep && self.rest.is_empty()
@@ -228,8 +228,8 @@ impl SerialCodec for Http1 {
 mod tests {
     use super::*;
 
-    fn asked(method: http_types::Method) -> Asked {
-        Asked { method, head_max: 4096, chunked: false }
+    fn asked(method: http_types::Method) -> RequestFacts {
+        RequestFacts { method, head_max: 4096, chunked: false }
     }
 
     /// Decodes a response in pieces, one word per event.

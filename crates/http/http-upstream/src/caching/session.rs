@@ -154,6 +154,8 @@ fn purge(r: &mut Request, path: &CachePath, key: &[u8]) -> Flow {
 /// The purge could not be noted on the disk: entries would return after a restart.
 pub fn purge_key(path: &CachePath, key: &[u8]) -> std::io::Result<bool> {
     let zone = &path.zone;
+    // Another thread, whose clock is newer than that of this turn, may have stored an entry before.
+    clock::update();
     if let Some(prefix) = key.strip_suffix(b"*") {
         zone.purges.add(prefix, false, clock::unix_millis())?;
         zone.cool_purged();

@@ -3,7 +3,7 @@
 use super::head::CgiHead;
 use bytes::Bytes;
 use http_types::{BodyLength, Known, Method};
-use upstream::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
+use upstream::{Event, MalformedResponse, ReceivedHead, RequestFacts, ResponseEnd, ResponseStart, SerialCodec};
 
 pub const MORE_THAN_ANNOUNCED: &str = "upstream sent more data than specified in \"Content-Length\" header";
 
@@ -18,7 +18,7 @@ pub enum Left {
 
 impl Left {
     /// Fails on an invalid `Content-Length`.
-    pub fn of(answer: &Answer, method: Method) -> Result<Left, Wrong> {
+    pub fn of(answer: &ReceivedHead, method: Method) -> Result<Left, MalformedResponse> {
         let (head, buf) = (&answer.head, &answer.buf);
         if matches!(head.status, 204 | 304) {
             return Ok(Left::Bytes(0));
@@ -41,7 +41,7 @@ impl Left {
             }
         }
     }
-    pub fn length(self, answer: &Answer) -> BodyLength {
+    pub fn length(self, answer: &ReceivedHead) -> BodyLength {
         match self {
             _ if matches!(answer.head.status, 204 | 304) => BodyLength::None,
             Left::Nothing => BodyLength::None,
@@ -75,7 +75,7 @@ enum State {
 }
 
 pub struct Closing {
-    asked: Asked,
+    asked: RequestFacts,
     head: CgiHead,
     state: State,
     rest: Bytes,
@@ -89,19 +89,19 @@ impl Default for Closing {
 
 impl Closing {
     pub fn new() -> Closing {
-        Closing { asked: Asked::default(), head: CgiHead::new(true), state: State::Ended, rest: Bytes::new() }
+        Closing { asked: RequestFacts::default(), head: CgiHead::new(true), state: State::Ended, rest: Bytes::new() }
     }
 }
 
 impl Closing {
     fn end(&mut self, excess: Option<&'static str>) -> Event {
         self.state = State::Ended;
-        Event::End(End { trailers: Vec::new(), excess })
+        Event::End(ResponseEnd { trailers: Vec::new(), excess })
     }
 }
 
 impl SerialCodec for Closing {
-    fn begin(&mut self, asked: &Asked, _: &[u8]) {
+    fn begin(&mut self, asked: &RequestFacts, _: &[u8]) {
         self.asked = *asked;
         self.head.reset();
         self.state = State::Head;
@@ -113,7 +113,7 @@ impl SerialCodec for Closing {
     fn encode_body(&mut self, piece: &[u8], _: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(piece);
     }
-    fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+    fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse> {
         match &mut self.state {
             State::Head => {
                 if input.is_empty() {
@@ -127,7 +127,7 @@ impl SerialCodec for Closing {
                 let (length, head_bytes, behind) = (left.length(&answer), answer.buf.len(), input.len() - took);
                 self.rest = Bytes::from(std::mem::take(input)).split_off(took);
                 self.state = State::Body(left);
-                Ok(Some(Event::Head(Begun { answer, head_bytes, length, behind })))
+                Ok(Some(Event::Head(ResponseStart { answer, head_bytes, length, behind })))
             }
             State::Body(left) => {
                 let mut piece = std::mem::take(&mut self.rest);
@@ -148,8 +148,8 @@ impl SerialCodec for Closing {
             State::Ended => Ok(None),
         }
     }
-    fn closed(&mut self) -> Result<Option<End>, Wrong> {
-        Ok(matches!(self.state, State::Body(Left::Open | Left::Nothing | Left::Bytes(0))).then(End::default))
+    fn closed(&mut self) -> Result<Option<ResponseEnd>, MalformedResponse> {
+        Ok(matches!(self.state, State::Body(Left::Open | Left::Nothing | Left::Bytes(0))).then(ResponseEnd::default))
     }
     fn is_reusable(&self) -> bool {
         false

@@ -3,7 +3,7 @@
 use base::bug;
 use http_types::{Field, Known, ResponseHead, Span, Version};
 use std::rc::Rc;
-use upstream::{Answer, Wrong};
+use upstream::{MalformedResponse, ReceivedHead};
 use wire_h1::{HeadError, HeadLimits, Progress, ResponseParser, read_status_line};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\n";
@@ -16,7 +16,7 @@ pub struct CgiHead {
     held: Vec<u8>,
     parser: ResponseParser,
     /// Parsed in its final place (a head is large and should not be moved).
-    answer: Option<Rc<Answer>>,
+    answer: Option<Rc<ReceivedHead>>,
     /// Accepts a status line (uwsgi and SCGI; not FastCGI).
     lines: bool,
     /// The program sent a status line; `None`: undecided.
@@ -31,7 +31,7 @@ impl CgiHead {
         *self = CgiHead::new(self.lines);
     }
     /// Adds bytes. `Some`: the complete head and the bytes used; `None`: all used.
-    pub fn push(&mut self, bytes: &[u8], max: usize) -> Result<Option<(Rc<Answer>, usize)>, Wrong> {
+    pub fn push(&mut self, bytes: &[u8], max: usize) -> Result<Option<(Rc<ReceivedHead>, usize)>, MalformedResponse> {
         let mut held = std::mem::take(&mut self.held);
         let before = held.len();
         if before > 0 {
@@ -48,7 +48,7 @@ impl CgiHead {
         Ok(None)
     }
     /// Parses all bytes so far. `Some`: the head, and its length in bytes.
-    fn read(&mut self, text: &[u8], max: usize) -> Result<Option<(Rc<Answer>, usize)>, Wrong> {
+    fn read(&mut self, text: &[u8], max: usize) -> Result<Option<(Rc<ReceivedHead>, usize)>, MalformedResponse> {
         if self.has_line.is_none() {
             let start = text.get(..5).unwrap_or(text);
             if self.lines && start.len() < 5 && b"HTTP/".starts_with(start) {
@@ -67,7 +67,7 @@ impl CgiHead {
             ignore_invalid: true,
         };
         let answer = self.answer.get_or_insert_default();
-        let Some(Answer { head, buf }) = Rc::get_mut(answer) else {
+        let Some(ReceivedHead { head, buf }) = Rc::get_mut(answer) else {
             bug!("a head that is still coming has been handed out");
             return Err("upstream sent no valid header".into());
         };
@@ -92,7 +92,7 @@ impl CgiHead {
 }
 
 /// Converts fields to an HTTP/1 head; returns its text, with the status line of the fields.
-fn become_one(head: &mut ResponseHead, text: &[u8]) -> Result<Vec<u8>, Wrong> {
+fn become_one(head: &mut ResponseHead, text: &[u8]) -> Result<Vec<u8>, MalformedResponse> {
     let buf = match status(head, text)? {
         None => {
             (head.version, head.status) = (Version::Http11, 200);
@@ -121,7 +121,7 @@ fn joined(parts: &[&[u8]]) -> Vec<u8> {
     all
 }
 
-fn wrong(e: &HeadError, text: &[u8]) -> Wrong {
+fn wrong(e: &HeadError, text: &[u8]) -> MalformedResponse {
     if matches!(e.status(), 494 | 414) {
         return "upstream sent too big header".into();
     }
@@ -134,7 +134,7 @@ fn wrong(e: &HeadError, text: &[u8]) -> Wrong {
 }
 
 /// `None`: 200.
-fn status(head: &ResponseHead, text: &[u8]) -> Result<Option<Vec<u8>>, Wrong> {
+fn status(head: &ResponseHead, text: &[u8]) -> Result<Option<Vec<u8>>, MalformedResponse> {
     let said = head.fields.all.iter().find(|field| field.name.of(text).eq_ignore_ascii_case(b"status"));
     let Some(value) = said.map(|field| field.value.of(text)) else {
         let location = head.fields.first(Known::Location);
@@ -205,7 +205,7 @@ mod tests {
                 let slow = many.push(format!("{}abc", &text[last..]).as_bytes(), 4096).expect("a head").expect("whole");
                 assert_eq!((whole.1, slow.1), (text.len(), 1));
                 for answer in [whole.0, slow.0] {
-                    let Answer { head, buf } = &*answer;
+                    let ReceivedHead { head, buf } = &*answer;
                     let line = head.status_line.of(buf);
                     assert_eq!([b"HTTP/1.1 ", line, b"\r\n", text.as_bytes()].concat(), *buf);
                     assert!(line.ends_with(head.reason.of(buf)), "{status}");

@@ -18,13 +18,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use upstream::{Came, End, Event, PeerLease, Wrong};
+use upstream::{Came, Event, MalformedResponse, PeerLease, ResponseEnd};
 
 #[derive(Default)]
 pub struct Received {
     pub bytes: Bytes,
     /// An error after these bytes.
-    pub wrong: Option<Wrong>,
+    pub wrong: Option<MalformedResponse>,
 }
 
 pub struct UpstreamBody {
@@ -154,7 +154,7 @@ impl UpstreamBody {
             timeout,
             started,
             ahead,
-            broken: received.wrong.map(|Wrong(words)| words),
+            broken: received.wrong.map(|MalformedResponse(words)| words),
             rate: None,
             trailers: None,
             sends_on: false,
@@ -171,7 +171,7 @@ impl UpstreamBody {
         self.sends_on = true;
     }
     /// Ends the response, and returns the connection to the pool if reusable.
-    fn end(&mut self, r: &mut Request, end: &End) {
+    fn end(&mut self, r: &mut Request, end: &ResponseEnd) {
         if let Some(words) = end.excess {
             say(r, Level::Warn, words);
         }
@@ -259,7 +259,9 @@ impl UpstreamBody {
                 Came::Event(Event::Said(words)) => said(r, &words, "reading"),
                 // A response has one head, which was read before.
                 Came::Event(Event::Head(_) | Event::Interim(..)) => {}
-                Came::Wrong(Wrong(words)) | Came::Unprocessed(Wrong(words)) => return Got::Broken(words),
+                Came::Wrong(MalformedResponse(words)) | Came::Unprocessed(MalformedResponse(words)) => {
+                    return Got::Broken(words);
+                }
                 Came::Closed => return Got::Broken("upstream prematurely closed connection".into()),
                 Came::Failed(e) => return Got::Broken(format!("recv() failed {}", observe::os(&e))),
             }

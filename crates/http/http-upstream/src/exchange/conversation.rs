@@ -16,7 +16,10 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use upstream::{Answer, Asked, Begun, Came, ClientStream, Connection, Event, Peer, Serial, Stop, Wrong};
+use upstream::{
+    Came, ClientStream, Connection, Event, MalformedResponse, Peer, ReceivedHead, RequestFacts, ResponseStart, Serial,
+    Stop,
+};
 
 /// Per write.
 const STREAM_BYTES: usize = 64 * 1024;
@@ -96,9 +99,9 @@ enum Happened {
     /// The server stopped reading; a response may explain why.
     Refused,
     Event(Event),
-    Wrong(Wrong),
+    Wrong(MalformedResponse),
     /// The server guarantees that it did not process the request.
-    Unprocessed(Wrong),
+    Unprocessed(MalformedResponse),
     Closed,
     SendFailed(io::Error),
     ReceiveFailed(io::Error),
@@ -233,7 +236,7 @@ pub fn begin(
     let mut out = SPARE.take();
     let honest = plan.protocol.write(plan, r, target, announce, &mut out).map_err(Failure::Final)?;
     let method = plan.protocol.method(r);
-    let asked = Asked { method, head_max: conf.buffer_size as usize, chunked: announce == Announce::Chunked };
+    let asked = RequestFacts { method, head_max: conf.buffer_size as usize, chunked: announce == Announce::Chunked };
     let mut stream = ClientStream::new(connection, &asked, out);
     let source = match outgoing {
         Outgoing::Nothing => {
@@ -284,9 +287,9 @@ pub fn begin(
 }
 
 pub enum HeadStep {
-    Head(Begun),
+    Head(ResponseStart),
     /// An interim response, and its length in bytes.
-    Interim(Rc<Answer>, usize),
+    Interim(Rc<ReceivedHead>, usize),
     /// The try failed; `true`: before any byte of a response.
     Failed(Failure, bool),
 }
@@ -431,7 +434,7 @@ pub async fn send_request(
     peer: &Peer,
     outgoing: &Outgoing,
     connection: Connection,
-) -> Result<(Begun, Box<Io>), (Failure, bool)> {
+) -> Result<(ResponseStart, Box<Io>), (Failure, bool)> {
     let mut io = begin(plan, r, target, outgoing, connection).map_err(|why| (why, false))?;
     io.begun(r);
     if matches!(io.source, Source::Client(_)) {
@@ -450,8 +453,8 @@ pub async fn read_head(
     io: &mut Io,
     r: &mut Request,
     trial: &Trial<'_>,
-    mut interim: Option<(Rc<Answer>, usize)>,
-) -> Result<Begun, (Failure, bool)> {
+    mut interim: Option<(Rc<ReceivedHead>, usize)>,
+) -> Result<ResponseStart, (Failure, bool)> {
     let mut hinted = 0;
     loop {
         let step = match interim.take() {

@@ -1,7 +1,7 @@
 //! Body of the upstream protocols' fuzz targets.
 
 use http_types::{BodyLength, Method};
-use upstream::{Asked, Event, SerialCodec};
+use upstream::{Event, RequestFacts, SerialCodec};
 
 /// Maximum size of a head in bytes.
 const HEAD_MAX: usize = 1024;
@@ -19,7 +19,7 @@ struct Outcome {
 pub fn cut_anywhere(data: &[u8], request: &[u8], make: &dyn Fn(bool) -> Box<dyn SerialCodec>) {
     let [what, high, low, said @ ..] = data else { return };
     let method = if what & 1 == 0 { Method::Get } else { Method::Head };
-    let asked = Asked { method, head_max: HEAD_MAX, chunked: what & 2 != 0 };
+    let asked = RequestFacts { method, head_max: HEAD_MAX, chunked: what & 2 != 0 };
     let run = |pieces: &[&[u8]]| run(&mut *make(what & 4 != 0), &asked, request, pieces);
     let whole = run(&[said]);
     let at = (usize::from(*high) << 8 | usize::from(*low)) % (said.len() + 1);
@@ -32,7 +32,7 @@ pub fn cut_anywhere(data: &[u8], request: &[u8], make: &dyn Fn(bool) -> Box<dyn 
     }
 }
 
-fn run(codec: &mut dyn SerialCodec, asked: &Asked, request: &[u8], pieces: &[&[u8]]) -> Outcome {
+fn run(codec: &mut dyn SerialCodec, asked: &RequestFacts, request: &[u8], pieces: &[&[u8]]) -> Outcome {
     codec.begin(asked, request);
     let (mut outcome, mut input, mut out) = (Outcome::default(), Vec::new(), Vec::new());
     let mut announced = None;

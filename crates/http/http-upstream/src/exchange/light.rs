@@ -16,7 +16,7 @@ use http_types::{Known, Method};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::task::{Context, Poll};
-use upstream::{Asked, PeerLease, Pooled, Serial, pool};
+use upstream::{PeerLease, Pooled, RequestFacts, Serial, pool};
 use wire_h1::{RelayHead, RelayMemory, RelayRules, relay};
 
 /// Bytes per read; larger responses take the general path.
@@ -78,7 +78,7 @@ impl Light {
     ) -> Result<Light, Result<Box<Io>, u16>> {
         let mut out = conversation::spare();
         let honest = plan.protocol.write(plan, r, target, announce, &mut out).map_err(Err)?;
-        let asked = Asked { method: r.head.method, head_max: plan.conf.buffer_size as usize, chunked: false };
+        let asked = RequestFacts { method: r.head.method, head_max: plan.conf.buffer_size as usize, chunked: false };
         connection.begin(&asked, &out);
         let sent = connection.try_write(&out).unwrap_or(0);
         if let Some(one) = UpstreamState::last(r) {

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use tls::TlsError;
 use tls::verify::Verdict;
 use upstream::{
-    Begun, BindError, ClientStream, Connection, Event, H2Lease, HandshakeError, Options, Peer, PeerLease, Pooled,
-    Stream, mux, pool,
+    BindError, ClientStream, Connection, Event, H2Lease, HandshakeError, Options, Peer, PeerLease, Pooled,
+    ResponseStart, Stream, mux, pool,
 };
 
 /// A try that started in place (`direct.rs`) and continues in [`run`].
@@ -46,7 +46,7 @@ pub enum ResumedAt {
     /// Without an idle connection: connects.
     Connect,
     /// After an interim response: waits for the final one.
-    Interim(Box<Io>, Rc<upstream::Answer>, usize, clock::Instant),
+    Interim(Box<Io>, Rc<upstream::ReceivedHead>, usize, clock::Instant),
     /// The server closed the kept connection without a response.
     Stale(Failure, clock::Instant),
     /// The server failed, which was counted: another one may be tried.
@@ -296,7 +296,7 @@ pub fn ended(r: &mut Request, flow: &Result<Flow, Failure>, started: clock::Inst
 
 /// A response head with its connection, and the start of the try.
 pub struct Answered {
-    pub begun: Begun,
+    pub begun: ResponseStart,
     pub io: Box<Io>,
     pub started: clock::Instant,
 }
@@ -565,7 +565,7 @@ pub fn accept(
 ) -> Result<Flow, Failure> {
     let Some(mut active) = lease.take() else { return Err(Failure::Error) };
     let (plan, selection) = (on.plan, on.selection);
-    let Answered { begun: Begun { answer, head_bytes, length, behind }, mut io, started } = answer;
+    let Answered { begun: ResponseStart { answer, head_bytes, length, behind }, mut io, started } = answer;
     let ms = clock::now().millis_since(started);
     if let Some(state) = UpstreamState::of(r) {
         state.answer = Some(answer.clone());
@@ -576,7 +576,7 @@ pub fn accept(
         }
     }
     r.accounting.action = Some(upstream_state::OVER);
-    let upstream::Answer { head, buf } = &*answer;
+    let upstream::ReceivedHead { head, buf } = &*answer;
     active.answered(head.status, clock::now().micros_since(started), || http_engine::trace_id::known(r));
     active.header(ms);
     balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));

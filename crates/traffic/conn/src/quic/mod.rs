@@ -15,7 +15,7 @@ use client::{QuicClient, chooser, now};
 use held::{Decision, HELD_BYTES_MAX, HELD_MAX, Held};
 use http_engine::handler::CertificateHook;
 use http_engine::plan::Congestion;
-use http_engine::{Begun, Connection, HttpPlan, ListenerRef};
+use http_engine::{Connection, HttpPlan, ListenerRef, PartialHead};
 use ids::{Slot, Strayed};
 use metrics::process;
 use net::Address;
@@ -320,7 +320,7 @@ impl QuicListener {
             proxy: None,
             socket: None,
             tls: None,
-            begun: Begun::default(),
+            begun: PartialHead::default(),
         })
     }
 

@@ -7,7 +7,7 @@ use super::response::{Response, is_interim, trailer_lines};
 use super::usage::{Kept, STREAMS_MAX, Shared, Usage};
 use super::{Lease, MuxStream, Over};
 use crate::client::{Came, Counts, Stop};
-use crate::codec::{Asked, Event, Wrong};
+use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::group::Group;
 use crate::pool::IdleTimer;
 use crate::stream::Stream;
@@ -120,7 +120,7 @@ impl H2Lease {
 }
 
 impl Lease for H2Lease {
-    fn begin(self: Box<Self>, asked: &Asked, block: Vec<u8>) -> Box<dyn MuxStream> {
+    fn begin(self: Box<Self>, asked: &RequestFacts, block: Vec<u8>) -> Box<dyn MuxStream> {
         Box::new(H2Stream::new(*self, asked, block))
     }
 }
@@ -270,7 +270,7 @@ impl Drop for H2Stream {
 }
 
 impl H2Stream {
-    fn new(lease: H2Lease, asked: &Asked, block: Vec<u8>) -> H2Stream {
+    fn new(lease: H2Lease, asked: &RequestFacts, block: Vec<u8>) -> H2Stream {
         let requests = {
             let mut inner = lease.inner.borrow_mut();
             inner.usage.requests += 1;
@@ -290,7 +290,7 @@ impl H2Stream {
             counts: Counts::default(),
         }
     }
-    fn translate(&mut self, event: ClientEvent) -> Result<Came, Wrong> {
+    fn translate(&mut self, event: ClientEvent) -> Result<Came, MalformedResponse> {
         match event {
             ClientEvent::Head { list, end, octets, .. } => {
                 self.counts.received += octets as u64;
@@ -314,7 +314,7 @@ impl H2Stream {
                 Ok(self.poll_now().unwrap_or(Came::Closed))
             }
             ClientEvent::Reset { code, unprocessed, .. } => {
-                let wrong = Wrong(format!("upstream rejected request with error {code}"));
+                let wrong = MalformedResponse(format!("upstream rejected request with error {code}"));
                 Ok(if unprocessed { Came::Unprocessed(wrong) } else { Came::Wrong(wrong) })
             }
             ClientEvent::Capacity(_) | ClientEvent::Counted { .. } | ClientEvent::Goaway => {

@@ -6,7 +6,7 @@ use super::response::{Response, is_interim, trailer_lines};
 use super::usage::{Kept, STREAMS_MAX, Shared, Usage};
 use super::{Lease, MuxStream, Over};
 use crate::client::{Came, Counts, Stop};
-use crate::codec::{Asked, Event, Wrong};
+use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::group::Group;
 use crate::pool::IdleTimer;
 use crate::stream::Options;
@@ -111,7 +111,7 @@ impl H3Lease {
 }
 
 impl Lease for H3Lease {
-    fn begin(self: Box<Self>, asked: &Asked, block: Vec<u8>) -> Box<dyn MuxStream> {
+    fn begin(self: Box<Self>, asked: &RequestFacts, block: Vec<u8>) -> Box<dyn MuxStream> {
         let requests = {
             let mut inner = self.inner.borrow_mut();
             inner.usage.requests += 1;
@@ -324,7 +324,7 @@ impl H3Stream {
         Poll::Ready(Ok(id))
     }
 
-    fn translate(&mut self, event: ClientEvent) -> Result<Came, Wrong> {
+    fn translate(&mut self, event: ClientEvent) -> Result<Came, MalformedResponse> {
         match event {
             ClientEvent::Head { status, list, octets, .. } => {
                 self.counts.received += octets as u64;
@@ -336,10 +336,12 @@ impl H3Stream {
                 Ok(self.poll_now().unwrap_or(Came::Closed))
             }
             ClientEvent::Reset { code: REQUEST_REJECTED, .. } => {
-                Ok(Came::Unprocessed(Wrong("upstream rejected request".into())))
+                Ok(Came::Unprocessed(MalformedResponse("upstream rejected request".into())))
             }
             ClientEvent::Reset { code: NO_ERROR, .. } => Ok(Came::Closed),
-            ClientEvent::Reset { code, .. } => Err(Wrong(format!("upstream rejected request with error {code:#x}"))),
+            ClientEvent::Reset { code, .. } => {
+                Err(MalformedResponse(format!("upstream rejected request with error {code:#x}")))
+            }
             _ => Ok(self.poll_now().unwrap_or(Came::Closed)),
         }
     }

@@ -8,14 +8,14 @@ mod response;
 mod usage;
 
 use crate::client::{Came, Counts, Stop};
-use crate::codec::Asked;
+use crate::codec::RequestFacts;
 use crate::pool::IdleTimer;
 use std::io;
 use std::task::{Context, Poll};
 
 pub trait Lease {
     /// Starts a request; `block`: encoded head.
-    fn begin(self: Box<Self>, asked: &Asked, block: Vec<u8>) -> Box<dyn MuxStream>;
+    fn begin(self: Box<Self>, asked: &RequestFacts, block: Vec<u8>) -> Box<dyn MuxStream>;
 }
 
 /// Uses a shared connection.

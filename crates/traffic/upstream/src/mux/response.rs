@@ -1,14 +1,14 @@
 //! Response of a multiplexed protocol: from lists of fields to an HTTP/1 head, with checks of the declared length.
 
 use crate::client::Came;
-use crate::codec::{Answer, Asked, Begun, End, Event, Wrong};
+use crate::codec::{Event, MalformedResponse, ReceivedHead, RequestFacts, ResponseEnd, ResponseStart};
 use bytes::Bytes;
 use http_types::{BodyLength, List, Method, ResponseHead};
 use std::rc::Rc;
 use wire_h1::{HeadLimits, ResponseParser};
 
 pub struct Response {
-    asked: Asked,
+    asked: RequestFacts,
     /// Remaining bytes of a declared length.
     left: Option<u64>,
     /// Trailers after the end of the body.
@@ -17,7 +17,7 @@ pub struct Response {
 }
 
 impl Response {
-    pub fn new(asked: &Asked) -> Response {
+    pub fn new(asked: &RequestFacts) -> Response {
         Response { asked: *asked, left: None, end: None, ended: false }
     }
     /// [`Response::take_end`] has returned the end.
@@ -28,10 +28,10 @@ impl Response {
     pub fn take_end(&mut self) -> Option<Came> {
         let trailers = self.end.take()?;
         self.ended = true;
-        Some(Came::Event(Event::End(End { trailers, excess: None })))
+        Some(Came::Event(Event::End(ResponseEnd { trailers, excess: None })))
     }
     /// Fails beyond the declared length.
-    pub fn body(&mut self, length: usize) -> Result<(), Wrong> {
+    pub fn body(&mut self, length: usize) -> Result<(), MalformedResponse> {
         if let Some(left) = &mut self.left {
             *left = left
                 .checked_sub(length as u64)
@@ -40,7 +40,7 @@ impl Response {
         Ok(())
     }
     /// Fails before the declared length.
-    pub fn finish(&mut self, trailers: Vec<u8>) -> Result<(), Wrong> {
+    pub fn finish(&mut self, trailers: Vec<u8>) -> Result<(), MalformedResponse> {
         if self.left.is_some_and(|left| left > 0) {
             return Err("upstream sent response body smaller than indicated content length".into());
         }
@@ -48,7 +48,7 @@ impl Response {
         Ok(())
     }
     /// Takes a head of `octets`, final or interim. `end`: without a body.
-    pub fn head(&mut self, list: &List, end: bool, octets: usize) -> Result<Came, Wrong> {
+    pub fn head(&mut self, list: &List, end: bool, octets: usize) -> Result<Came, MalformedResponse> {
         let (answer, length) = answer(list)?;
         let status = answer.head.status;
         if (100..200).contains(&status) {
@@ -67,12 +67,12 @@ impl Response {
             self.finish(Vec::new())?;
         }
         let head_bytes = answer.buf.len();
-        Ok(Came::Event(Event::Head(Begun { answer: Rc::new(answer), head_bytes, length, behind: 0 })))
+        Ok(Came::Event(Event::Head(ResponseStart { answer: Rc::new(answer), head_bytes, length, behind: 0 })))
     }
 }
 
 /// Converts trailers to lines of HTTP/1. `protocol`: for the error log.
-pub fn trailer_lines(list: &List, protocol: &str) -> Result<Vec<u8>, Wrong> {
+pub fn trailer_lines(list: &List, protocol: &str) -> Result<Vec<u8>, MalformedResponse> {
     let mut lines = Vec::new();
     for (name, value) in list.iter() {
         check(name, value)?;
@@ -90,7 +90,7 @@ pub fn is_interim(list: &List) -> bool {
 }
 
 /// RFC 9113, 8.2.1.
-fn check(name: &[u8], value: &[u8]) -> Result<(), Wrong> {
+fn check(name: &[u8], value: &[u8]) -> Result<(), MalformedResponse> {
     let bare = name.strip_prefix(b":").unwrap_or(name);
     let odd = |c: &u8| *c <= b' ' || *c == 0x7f || *c == b':' || c.is_ascii_uppercase();
     let shown = |text: &[u8]| text.escape_ascii().to_string();
@@ -104,7 +104,7 @@ fn check(name: &[u8], value: &[u8]) -> Result<(), Wrong> {
 }
 
 /// Builds an HTTP/1 head, and the declared body length.
-fn answer(list: &List) -> Result<(Answer, Option<u64>), Wrong> {
+fn answer(list: &List) -> Result<(ReceivedHead, Option<u64>), MalformedResponse> {
     if list.too_large || list.too_many {
         return Err("upstream sent too big header".into());
     }
@@ -155,5 +155,5 @@ fn answer(list: &List) -> Result<(Answer, Option<u64>), Wrong> {
     if ResponseParser::default().parse(&text, &limits, &mut head).is_err() {
         return Err("upstream sent invalid header".into());
     }
-    Ok((Answer { head, buf: Bytes::from(text) }, length))
+    Ok((ReceivedHead { head, buf: Bytes::from(text) }, length))
 }

@@ -41,7 +41,6 @@ pub fn purge(plan: &HttpPlan, name: &str, key: Option<&str>) -> Result<ApiRespon
     if key.len() > KEY_BYTES_MAX {
         return Err(ApiError::new(400, "CacheKeyTooLong", format!("the key has more than {KEY_BYTES_MAX} bytes")));
     }
-    base::clock::update();
     match purge_key(path, key.as_bytes()) {
         Ok(true) => Ok(ApiResponse::done()),
         Ok(false) => Err(ApiError::new(404, "CacheKeyNotFound", "there is no entry of this key")),
