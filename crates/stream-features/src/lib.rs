@@ -24,6 +24,7 @@ mod variables;
 
 mod access;
 mod access_log;
+mod acme;
 mod geo;
 mod geoip;
 mod geoip2;

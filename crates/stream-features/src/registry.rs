@@ -9,6 +9,7 @@ use conf_schema::{Area, Block, Complaint, Cx, Schema, Table};
 static FEATURES: &[&dyn Feature] = &[
     &crate::access::Access,
     &crate::access_log::AccessLog,
+    &crate::acme::Acme,
     &crate::geo::Geo,
     &crate::geoip::GeoipFeature,
     &crate::geoip2::Geoip2Feature,

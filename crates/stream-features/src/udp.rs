@@ -106,7 +106,7 @@ impl Flow {
             && !waiting.is_empty()
             && !sessions.ended.get()
         {
-            let taking = Taking { sessions: &sessions, host };
+            let taking = Taking { sessions: &sessions, host, before: None };
             for bytes in waiting {
                 take(&taking, &self.socket, &bytes, self.key.peer.clone(), self.key.to);
             }
@@ -160,6 +160,8 @@ impl Socket {
 pub struct Taking<'a> {
     pub sessions: &'a Rc<Sessions>,
     pub host: &'a Rc<dyn Host>,
+    /// Answers a datagram in place of a session: writes the response.
+    pub before: Option<&'a dyn Fn(&[u8], &mut Vec<u8>) -> bool>,
 }
 
 thread_local! {
@@ -224,6 +226,14 @@ fn receive_one(taking: &Taking<'_>, socket: &Rc<Socket>, fd: BorrowedFd<'_>) -> 
 }
 
 fn take(taking: &Taking<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: Address, to: Option<IpAddr>) {
+    if let Some(answer) = taking.before {
+        let mut response = Vec::new();
+        if answer(bytes, &mut response) {
+            // A lost response is requested again.
+            let _ = datagram::send(socket.as_fd(), &response, &peer, to);
+            return;
+        }
+    }
     let sessions = taking.sessions;
     let key = Key { listener: socket.address.clone(), peer, to };
     let known = sessions.flows.0.borrow().get(&key).cloned();

@@ -87,6 +87,10 @@ pub struct Block<'t> {
 }
 
 impl Block<'_> {
+    /// Returns a block without directives.
+    pub fn empty(context: Contexts) -> Self {
+        Block { context, directive: None, inputs: Vec::new(), children: Vec::new() }
+    }
     pub fn input<T: 'static>(&self, table: usize) -> Option<&T> {
         self.inputs.iter().find(|(index, _)| *index == table)?.1.downcast_ref()
     }

@@ -12,6 +12,7 @@ pub use api::{
 
 /// Bodies of the fuzz targets of this crate.
 pub mod fuzzing {
+    pub use crate::acme::fuzz_dns as acme_dns;
     pub use crate::api::fuzzing::api;
 }
 

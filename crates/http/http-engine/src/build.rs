@@ -6,6 +6,7 @@ use crate::answering::{Answering, Passing};
 use crate::core_table::{CoreConf, CoreInput};
 use crate::engine::sort_filters;
 use crate::order::{HandlerOrder, Phase, PlanOrder};
+use crate::own_socket::{Datagrams, OwnSocket};
 use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
 use crate::protocols::{HTTP2, PROXY_PROTOCOL, Protocols, SSL};
 use crate::request::Request;
@@ -44,6 +45,11 @@ pub trait Feature: Sync {
         let _ = (conf, http);
         Ok(())
     }
+    /// Called once, after all servers.
+    fn after_servers(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        let _ = (conf, http);
+        Ok(())
+    }
     /// Called for every `upstream` block with its input, before any location.
     fn plan_upstream(&self, own: Option<Box<dyn Any>>, d: &conf_schema::Directive, cx: &mut Cx) -> Result<(), Problem> {
         let _ = (own, d, cx);
@@ -57,6 +63,9 @@ pub struct HttpBuild<'a> {
     pub flushers: &'a mut Vec<fn()>,
     pub background: &'a mut Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     pub folders: &'a mut Vec<crate::plan::Folder>,
+    pub datagrams: &'a mut Vec<Datagrams>,
+    /// TCP sockets, opened if no server listens there.
+    pub sockets: &'a mut Vec<OwnSocket>,
 }
 
 pub struct BlockPlan<'a> {
@@ -105,6 +114,8 @@ struct Builder<'a> {
     flushers: Vec<fn()>,
     background: Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     folders: Vec<crate::plan::Folder>,
+    datagrams: Vec<Datagrams>,
+    sockets: Vec<OwnSocket>,
     complaints: Vec<Complaint>,
     /// By the address of the core's plan and the kind of root. The plan is kept, so that the address stays unique.
     cores: HashMap<(usize, Alias), (Arc<dyn Any + Send + Sync>, Arc<Core>)>,
@@ -135,6 +146,8 @@ pub fn build(
         flushers: Vec::new(),
         background: Vec::new(),
         folders: Vec::new(),
+        datagrams: Vec::new(),
+        sockets: Vec::new(),
         complaints: Vec::new(),
         cores: HashMap::new(),
         server_names: Vec::new(),
@@ -217,18 +230,7 @@ impl Builder<'_> {
 
     fn http(&mut self, http: &mut Block<'_>) -> HttpPlan {
         let levels = levels::of(&self.tables, self.cx, http, None);
-        for (i, feature) in self.features.iter().enumerate() {
-            let mut build = HttpBuild {
-                cx: self.cx,
-                extensions: &mut self.extensions,
-                flushers: &mut self.flushers,
-                background: &mut self.background,
-                folders: &mut self.folders,
-            };
-            if let Err(problem) = feature.plan_http(&levels[i + 1].plan, &mut build) {
-                self.complain(http.directive.map(|d| At { span: d.span, line: d.line }), problem);
-            }
-        }
+        self.whole(http, &levels, |feature, conf, build| feature.plan_http(conf, build));
         for block in http.children.iter_mut().filter(|b| b.context == Contexts::upstream) {
             self.upstream(block);
         }
@@ -237,6 +239,14 @@ impl Builder<'_> {
         for block in &mut http.children {
             if block.context == Contexts::server {
                 drafts.push(self.server(block, &mut inner));
+            }
+        }
+        self.whole(http, &levels, |feature, conf, build| feature.after_servers(conf, build));
+        for socket in std::mem::take(&mut self.sockets) {
+            let implied = default_address(self.cx.store.superuser());
+            if !drafts.iter().any(|draft| socket.is_open(&draft.listens, &implied)) {
+                let mut block = Block::empty(Contexts::server);
+                drafts.push(self.own_server(&mut block, &mut inner, &socket));
             }
         }
         let listeners = self.listeners(&drafts);
@@ -259,7 +269,42 @@ impl Builder<'_> {
             extensions: std::mem::take(&mut self.extensions),
             background: std::mem::take(&mut self.background),
             folders: std::mem::take(&mut self.folders),
+            datagrams: std::mem::take(&mut self.datagrams),
         }
+    }
+
+    /// Calls a method of all features for the http block.
+    fn whole(
+        &mut self,
+        http: &Block<'_>,
+        levels: &[Rc<Level>],
+        call: impl Fn(&dyn Feature, &Arc<dyn Any + Send + Sync>, &mut HttpBuild<'_>) -> Result<(), Problem>,
+    ) {
+        for (i, feature) in self.features.iter().enumerate() {
+            let mut build = HttpBuild {
+                cx: self.cx,
+                extensions: &mut self.extensions,
+                flushers: &mut self.flushers,
+                background: &mut self.background,
+                folders: &mut self.folders,
+                datagrams: &mut self.datagrams,
+                sockets: &mut self.sockets,
+            };
+            if let Err(problem) = call(*feature, &levels[i + 1].plan, &mut build) {
+                self.complain(http.directive.map(|d| At { span: d.span, line: d.line }), problem);
+            }
+        }
+    }
+
+    /// Plans the server of a feature's socket.
+    fn own_server(&mut self, block: &mut Block<'_>, outer: &mut InnerLevels<'_>, socket: &OwnSocket) -> ServerDraft {
+        let mut draft = self.server(block, outer);
+        if let Some(location) = self.servers.last().and_then(|server| self.locations.get_mut(server.location)) {
+            location.content = Some(Arc::new(crate::handler::Closing));
+            location.loggers.clear();
+        }
+        draft.listens.push(plain_listen(Address::Ip(socket.address), At::default()));
+        draft
     }
 
     fn upstream(&mut self, block: &mut Block<'_>) {
@@ -535,16 +580,8 @@ impl Builder<'_> {
         // TCP and UDP of one address are two listeners.
         let mut places: HashMap<(Address, bool), usize> = HashMap::new();
         for (server, draft) in drafts.iter().enumerate() {
-            let implied = crate::listen::Listen {
-                specs: vec![ListenSpec::new(default_address(self.cx.store.superuser()))],
-                default_server: false,
-                options_set: false,
-                proxy_protocol: false,
-                ssl: false,
-                http2: false,
-                quic: false,
-                at: At { line: draft.at.line, ..At::default() },
-            };
+            let at = At { line: draft.at.line, ..At::default() };
+            let implied = plain_listen(default_address(self.cx.store.superuser()), at);
             let listens = if draft.listens.is_empty() { std::slice::from_ref(&implied) } else { &draft.listens };
             for listen in listens {
                 for spec in &listen.specs {
@@ -669,6 +706,20 @@ impl Builder<'_> {
 /// Keeps only regular expressions, for their named groups: a single server needs no selection.
 fn only_regexes(names: ServerNames) -> ServerNames {
     names.regexes_only()
+}
+
+/// A `listen` line without parameters.
+fn plain_listen(address: Address, at: At) -> crate::listen::Listen {
+    crate::listen::Listen {
+        specs: vec![ListenSpec::new(address)],
+        default_server: false,
+        options_set: false,
+        proxy_protocol: false,
+        ssl: false,
+        http2: false,
+        quic: false,
+        at,
+    }
 }
 
 /// nginx listens on port 80 if started by the superuser, otherwise on 8000.

@@ -24,6 +24,8 @@ pub mod hosts;
 mod line_ends;
 pub mod media_types;
 pub mod order;
+pub mod own_request;
+pub mod own_socket;
 pub mod path;
 pub mod plan;
 mod protocols;

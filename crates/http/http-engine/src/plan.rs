@@ -3,6 +3,7 @@
 use crate::core_table::CoreConf;
 use crate::handler::{Filter, Handler, Logger, Transform};
 use crate::order::{FilterOrder, HandlerOrder};
+use crate::own_socket::Datagrams;
 use crate::session::{ServerNames, Variable};
 use crate::tree::Tree;
 use net::Address;
@@ -36,6 +37,8 @@ pub struct HttpPlan {
     pub background: Vec<Arc<dyn Background<HttpPlan>>>,
     /// Folders to be created before the first request, owned by the workers' account.
     pub folders: Vec<Folder>,
+    /// Datagrams that features answer. Their sockets are not among [`HttpPlan::specs`].
+    pub datagrams: Vec<Datagrams>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -69,7 +69,13 @@ impl Config {
     }
     /// Of all areas.
     pub fn specs(&self) -> Vec<net::listen::ListenSpec> {
-        self.areas().iter().flat_map(|area| area.specs().cloned().collect::<Vec<_>>()).collect()
+        let mut all: Vec<_> = self.areas().iter().flat_map(|area| area.specs().cloned().collect::<Vec<_>>()).collect();
+        // Sockets of features, where no session of the stream area has one.
+        let own = self.http.iter().flat_map(|http| &http.datagrams);
+        let free = own.filter(|own| !all.iter().any(|spec| spec.datagram && own.socket.covered_by(&spec.address)));
+        let free: Vec<_> = free.map(|own| own.spec.clone()).collect();
+        all.extend(free);
+        all
     }
 }
 

@@ -22,7 +22,7 @@ const TEMPORARY: &[&str] = &["client_body_temp", "proxy_temp", "fastcgi_temp", "
 
 /// Directives by which a server's address comes from outside of the configuration.
 const NAMED_ELSEWHERE: &[&str] =
-    &["acme_issuer", "api", "dashboard", "oidc_provider", "ssl_stapling", "ssl_ocsp", "auth_http"];
+    &["acme_client", "acme_issuer", "api", "dashboard", "oidc_provider", "ssl_stapling", "ssl_ocsp", "auth_http"];
 
 /// Variables that contain a path below a site's root.
 const PATHS: [&[u8]; 4] = [b"$uri", b"$document_uri", b"$request_uri", b"$fastcgi_script_name"];

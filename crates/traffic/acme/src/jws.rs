@@ -1,6 +1,7 @@
 //! Signed requests: flattened JSON web signatures (RFC 7515, section 7.2.2; RFC 8555, section 6.2).
 
 use crate::key::AccountKey;
+use crate::session::{Binding, BindingDigest};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -29,10 +30,15 @@ pub(crate) fn sign(
 }
 
 /// Binds an account to one that the authority knows elsewhere (RFC 8555, section 7.3.4).
-pub(crate) fn bind(key: &AccountKey, id: &str, secret: &[u8], url: &str) -> Value {
-    let protected = encode(json!({ "alg": "HS256", "kid": id, "url": url }).to_string());
+pub(crate) fn bind(key: &AccountKey, binding: &Binding, url: &str) -> Value {
+    let (name, algorithm) = match binding.digest {
+        BindingDigest::Sha256 => ("HS256", hmac::HMAC_SHA256),
+        BindingDigest::Sha384 => ("HS384", hmac::HMAC_SHA384),
+        BindingDigest::Sha512 => ("HS512", hmac::HMAC_SHA512),
+    };
+    let protected = encode(json!({ "alg": name, "kid": binding.id, "url": url }).to_string());
     let payload = encode(key.jwk());
-    let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    let secret = hmac::Key::new(algorithm, &binding.secret);
     let signature = encode(hmac::sign(&secret, format!("{protected}.{payload}").as_bytes()));
     json!({ "protected": protected, "payload": payload, "signature": signature })
 }

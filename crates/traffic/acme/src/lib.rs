@@ -25,4 +25,4 @@ pub use identifier::Identifier;
 pub use key::{AccountKey, Algorithm};
 pub use local::LocalAuthority;
 pub use renewal::{Schedule, certificate_id};
-pub use session::{Account, Binding, ChallengeKind, Doing, Order, Profile, Session, Solver};
+pub use session::{Account, Binding, BindingDigest, ChallengeKind, Doing, Order, Profile, Session, Solver};

@@ -108,6 +108,16 @@ impl Drop for Presented<'_> {
 pub struct Binding {
     pub id: String,
     pub secret: Vec<u8>,
+    pub digest: BindingDigest,
+}
+
+/// The digest of a binding's signature.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BindingDigest {
+    #[default]
+    Sha256,
+    Sha384,
+    Sha512,
 }
 
 /// A certificate profile; `required`: an order without it fails.
@@ -298,8 +308,8 @@ impl Session {
         if !account.contacts.is_empty() {
             payload["contact"] = account.contacts.clone().into();
         }
-        if let Some(Binding { id, secret }) = &account.binding {
-            payload["externalAccountBinding"] = jws::bind(&self.key, id, secret, &directory.new_account);
+        if let Some(binding) = &account.binding {
+            payload["externalAccountBinding"] = jws::bind(&self.key, binding, &directory.new_account);
         }
         self.account = None;
         let response = self.post(&directory.new_account, &payload.to_string()).await?;

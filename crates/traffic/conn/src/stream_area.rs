@@ -31,7 +31,17 @@ impl DatagramSocket {
 
 impl Carrier for DatagramSocket {
     fn ready(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
-        let taking = Taking { sessions: &worker.stream.sessions, host: &host(worker) };
+        let http = worker.plan.borrow().clone();
+        let datagrams = http.iter().flat_map(|plan| &plan.datagrams);
+        let own = datagrams.filter(|own| own.socket.covered_by(&self.socket.address)).collect::<Vec<_>>();
+        let is_shared = || worker.stream.plan().is_some_and(|plan| plan.place(&self.socket.address, true).is_some());
+        let refuses = !own.is_empty() && !is_shared();
+        let answer = |packet: &[u8], out: &mut Vec<u8>| {
+            own.iter().any(|own| (own.answer)(packet, out))
+                || own.iter().any(|own| refuses && (own.refuse)(packet, out))
+        };
+        let before = (!own.is_empty()).then_some(&answer as &dyn Fn(&[u8], &mut Vec<u8>) -> bool);
+        let taking = Taking { sessions: &worker.stream.sessions, host: &host(worker), before };
         match receive(&taking, &self.socket) {
             Ok(true) => worker.poller.again(key),
             Ok(false) => {}

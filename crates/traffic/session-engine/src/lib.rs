@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 pub mod access;
+pub mod acme_clients;
 pub mod area;
 pub mod authorities;
 pub mod background;

@@ -86,9 +86,6 @@ const FAMILIES: &[Family] = &[
     family(&["status", "status_format", "health_check_timeout", "session_log", "session_log_*", "zone_sync*", "mgmt", "license_token", "usage_report"],
         "nginx's commercial edition", "write \"api;\" or \"metrics;\" in a location"),
     family(&["ssl_ct*"], "nginx-ct", "certificates contain their proofs (SCTs): remove the line"),
-    family(&["acme_hook", "acme_dns_port"], "Angie's ACME client",
-        "write \"acme_issuer\" with \"challenge dns-01\" and \"dns_hook\" or \"dns_update\""),
-    family(&["acme_http_port"], "Angie's ACME client", "challenges are answered by every server: one needs a \"listen\" with the port"),
     family(&["lower_upper*", "sorted_*", "sorted_querystring*", "cookie_limit*", "bot_verifier*"], "a third-party module", "\"map\" replaces most such lines"),
 ];
 

@@ -32,6 +32,12 @@ pub const ROWS: &[Known] = &[
     k("retry_budget", "tidegate", UPSTREAM, Arity::Counts(0b110), false, "", ""),
     // Angie's.
     k("acme", "ngx_http_acme_module", 0b1000, Arity::exact(1), false, "", ""),
+    k("acme", "ngx_stream_acme_module", 0b100_0000_0000, Arity::exact(1), false, "", ""),
+    k("acme_dns_port", "ngx_http_acme_module", HTTP, Arity::exact(1), false, "53", ""),
+    k("acme_dns_ttl", "ngx_http_acme_module", HTTP, Arity::exact(1), false, "1", ""),
+    k("acme_hook", "ngx_http_acme_module", LOCATION, Arity::Counts(0b110), false, "", ""),
+    k("acme_http_port", "ngx_http_acme_module", HTTP, Arity::exact(1), false, "80", ""),
+    k("acme_max_response_size", "ngx_http_acme_module", HTTP, Arity::exact(1), false, "32k", ""),
     k("acme_client", "ngx_http_acme_module", HTTP, Arity::AtLeast(2), false, "", ""),
     k("acme_client_path", "ngx_http_acme_module", HTTP, Arity::exact(1), false, "acme", ""),
     k("prometheus", "ngx_http_prometheus_module", LOCATION, Arity::exact(1), false, "", ""),

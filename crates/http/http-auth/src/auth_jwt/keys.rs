@@ -216,7 +216,11 @@ impl KeyRequest {
             }
             Last::Failure(at) if now < at.saturating_add(FAILURE_MILLIS) => {
                 let uri = String::from_utf8_lossy(self.uri.as_literal().unwrap_or_default());
-                r.log(Level::Error, format_args!("keys of \"{uri}\" could not be had a moment ago"));
+                let wait = at.saturating_add(FAILURE_MILLIS).saturating_sub(now);
+                let words = format_args!(
+                    "keys of \"{uri}\" are missing: the last request for them failed, the next one follows in {wait} ms at the earliest"
+                );
+                r.log(Level::Error, words);
                 return Err(NoKeys);
             }
             _ => {}

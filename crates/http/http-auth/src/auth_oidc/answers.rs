@@ -14,9 +14,9 @@ use observe::Level;
 use std::sync::Arc;
 
 /// See the module's documentation.
-pub struct Answers(pub Arc<[Arc<Provider>]>);
+pub struct ProviderPaths(pub Arc<[Arc<Provider>]>);
 
-impl Handler for Answers {
+impl Handler for ProviderPaths {
     fn run(&self, r: &mut Request) -> Flow {
         if !self.0.iter().any(|provider| provider.answers(&r.target.path)) || r.is_subrequest() {
             return Flow::Declined;

@@ -165,10 +165,13 @@ impl Provider {
 
     fn may_try(&self) -> Result<(), Trouble> {
         let failed = self.state.failed.load(Ordering::Relaxed);
-        match failed > 0 && millis() < failed.saturating_add(FAILURE_MILLIS) {
-            true => Err(Trouble::Unavailable("the provider failed a moment ago".into())),
-            false => Ok(()),
+        let wait = failed.saturating_add(FAILURE_MILLIS).saturating_sub(millis());
+        if failed > 0 && wait > 0 {
+            let text =
+                format!("the last request to the provider failed, the next one follows in {wait} ms at the earliest");
+            return Err(Trouble::Unavailable(text));
         }
+        Ok(())
     }
     fn note_failure(&self, trouble: Trouble) -> Trouble {
         self.state.failed.store(millis().max(1), Ordering::Relaxed);
@@ -190,7 +193,7 @@ impl Provider {
         Ok(metadata)
     }
 
-    /// Returns the key set. `anew`: for a token whose key is not in the present set; `Ok(None)` if it was fetched a moment ago.
+    /// Returns the key set. `anew`: for a token whose key is not in the present set; `Ok(None)` if it was fetched within [`REFETCH_MILLIS`].
     ///
     /// # Errors
     /// See [`Trouble`].

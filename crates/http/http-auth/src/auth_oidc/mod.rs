@@ -52,7 +52,7 @@ impl Feature for AuthOidc {
         let Some(conf) = conf.downcast_ref::<OidcConf>() else { return Ok(()) };
         let all = block.cx.get::<Providers>().0.clone();
         if !all.is_empty() && block.context != Contexts::limit_except {
-            let answers = answers::Answers(all.values().cloned().collect());
+            let answers = answers::ProviderPaths(all.values().cloned().collect());
             block.handle(HandlerOrder::OidcAnswer, Arc::new(answers));
         }
         let gate = match conf.auth_oidc.as_literal() {

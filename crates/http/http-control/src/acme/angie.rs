@@ -1,48 +1,41 @@
-//! Angie's ACME client: `acme_client`, `acme`, `acme_client_path`, `$acme_cert_NAME` and `$acme_cert_key_NAME`, over the issuers and
-//! orders of this module. A client has one certificate, for the names of all servers that use it.
-//!
-//! Differs: `challenge=dns`, `acme_hook`, `acme_dns_port` and `acme_http_port` are refused; `dns_hook` and `dns_update` of `acme_issuer`
-//! do their work.
+//! Angie's directives: `acme_client`, `acme`, `acme_dns_port`, `acme_http_port`. `client.rs` makes issuers and orders of them, `hook.rs`
+//! has `acme_hook`.
 
-use super::issuer::{Habits, Issuer, KeySource, Source};
-use super::order::{self, Ordered};
-use acme::{Account, AccountKey, Algorithm, ChallengeKind, Identifier};
+use super::issuer::{self, Habits, KeySource};
+use acme::{Account, AccountKey, Algorithm, Binding, BindingDigest, ChallengeKind, Profile};
 use conf_schema::value::{parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_client::Url;
-use http_engine::{HttpPlan, Request};
-use session_engine::authorities;
-use session_engine::names::ServerName;
-use session_engine::upstreams::Resolving;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use tls::{ClientRules, ClientSettings};
+use http_engine::own_socket::OwnSocket;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Seconds before a certificate's end at which it is renewed, and after a failure (Angie's defaults).
 const RENEW_BEFORE: i64 = 30 * 86_400;
 const RETRY: i64 = 2 * 3600;
-const VERIFY_DEPTH: u32 = 10;
-const DNS_HINT: &str = "write \"acme_issuer\" with \"challenge dns-01\" and \"dns_hook\" or \"dns_update\"";
 
 /// `acme_client` as written.
 #[derive(Clone)]
 pub struct Line {
-    name: String,
-    uri: Url,
-    key: Algorithm,
-    account_key: KeySource,
-    account: Account,
-    challenge: ChallengeKind,
-    habits: Habits,
-    trusted: Option<PathBuf>,
+    pub name: String,
+    pub uri: Url,
+    pub key: Algorithm,
+    pub account_key: KeySource,
+    pub account: Account,
+    pub challenge: ChallengeKind,
+    pub profile: Option<Profile>,
+    pub habits: Habits,
+    pub trusted: Option<PathBuf>,
     /// `FILE:LINE` of the directive.
-    place: String,
+    pub place: String,
 }
 
 impl Value for Line {
     const SYNTAX: &'static str = "name uri [enabled=on|off] [key_type=type] [key_bits=number] [email=email] \
-        [max_cert_size=size] [renew_before_expiry=time] [renew_on_load] [retry_after_error=off|time] [challenge=http|alpn] \
-        [account_key=file] [ssl_trusted_certificate=file]";
+        [max_cert_size=size] [max_key_auth_size=size] [renew_before_expiry=time] [renew_on_load] \
+        [retry_after_error=off|time] [challenge=http|dns|alpn] [account_key=file] [eab=id:[algorithm:]key] [profile=name] \
+        [ssl_trusted_certificate=file]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let words: Vec<String> = d.args.iter().map(|word| word.text().into_owned()).collect();
         let [name, uri, rest @ ..] = words.as_slice() else { return Err(Problem::invalid()) };
@@ -59,6 +52,7 @@ impl Value for Line {
             account_key: KeySource::Generated(Algorithm::default()),
             account: Account { agreed: true, ..Account::default() },
             challenge: ChallengeKind::Http01,
+            profile: None,
             habits: Habits { renew_before: RENEW_BEFORE, on_load: false, retry: Some(RETRY), enabled: true },
             trusted: None,
             place: cx.place(),
@@ -66,26 +60,32 @@ impl Value for Line {
         for (index, word) in rest.iter().enumerate() {
             let at = |problem: Problem| problem.at(index + 2);
             let wrong = || at(Problem::says(format!("invalid parameter \"{word}\"")));
-            let seconds = |text: &str| {
-                parse_sec(text.as_bytes()).and_then(|time| i64::try_from(time).ok()).filter(|time| *time > 0)
-            };
-            match word.split_once('=').unwrap_or((word, "")) {
+            let seconds = |text: &str| parse_sec(text.as_bytes()).and_then(|time| i64::try_from(time).ok());
+            let (parameter, value) = word.split_once('=').unwrap_or((word, ""));
+            // As in Angie, words of a list have no case.
+            let listed = matches!(parameter, "enabled" | "key_type" | "challenge" | "retry_after_error");
+            let lower = if listed { value.to_ascii_lowercase() } else { value.to_string() };
+            match (parameter, lower.as_str()) {
                 ("enabled", "on") => line.habits.enabled = true,
                 ("enabled", "off") => line.habits.enabled = false,
                 ("key_type", text @ ("rsa" | "ecdsa")) => kind = text.to_string(),
                 ("key_bits", text) => bits = Some((index, text.to_string())),
                 ("email", text) if text.contains('@') => line.account.contacts = vec![format!("mailto:{text}")],
-                // Certificates have no zone whose size would have to be known.
-                ("max_cert_size", text) if parse_size(text.as_bytes()).is_some_and(|size| size > 0) => {}
+                // Certificates and challenges have no zone whose size would have to be known.
+                ("max_cert_size" | "max_key_auth_size", text)
+                    if parse_size(text.as_bytes()).is_some_and(|size| size > 0) => {}
                 ("renew_before_expiry", text) => line.habits.renew_before = seconds(text).ok_or_else(wrong)?,
                 ("renew_on_load", "") => line.habits.on_load = true,
                 ("retry_after_error", "off") => line.habits.retry = None,
-                ("retry_after_error", text) => line.habits.retry = Some(seconds(text).ok_or_else(wrong)?),
+                // At least a second, so that failures do not follow each other without a pause.
+                ("retry_after_error", text) => line.habits.retry = Some(seconds(text).ok_or_else(wrong)?.max(1)),
                 ("challenge", "http") => line.challenge = ChallengeKind::Http01,
                 ("challenge", "alpn") => line.challenge = ChallengeKind::TlsAlpn01,
-                ("challenge", "dns") => {
-                    return Err(at(Problem::says("\"challenge=dns\" is not supported").hint(DNS_HINT)));
+                ("challenge", "dns") => line.challenge = ChallengeKind::Dns01,
+                ("profile", name) if !name.is_empty() => {
+                    line.profile = Some(Profile { name: name.to_string(), required: true });
                 }
+                ("eab", text) => line.account.binding = Some(binding(text).map_err(at)?),
                 ("ssl_trusted_certificate", file) if !file.is_empty() => line.trusted = Some(cx.conf_full_name(file)),
                 ("account_key", file) if !file.is_empty() => {
                     let path = cx.conf_full_name(file);
@@ -108,137 +108,80 @@ impl Value for Line {
     }
     fn meets(&self, later: &Self, _: &mut Cx, _: &Directive) -> Result<(), Problem> {
         if self.name == later.name {
-            return Err(Problem::says(format!("duplicate ACME client name \"{}\"", later.name)).at(0));
+            let text = format!("duplicate ACME client \"{}\" defined in {} and", later.name, self.place);
+            return Err(Problem::says(text).at(0));
         }
         Ok(())
     }
 }
 
-/// `acme` as written.
+/// Reads `eab=ID:[ALGORITHM:]KEY`.
+fn binding(text: &str) -> Result<Binding, Problem> {
+    let (id, rest) = text
+        .split_once(':')
+        .filter(|(id, _)| !id.is_empty())
+        .ok_or_else(|| Problem::directive("has an invalid \"eab\" value"))?;
+    let (digest, key) = match rest.split_once(':') {
+        None => (BindingDigest::Sha256, rest),
+        Some((name, key)) => match name.to_ascii_uppercase().as_str() {
+            "HS256" => (BindingDigest::Sha256, key),
+            "HS384" => (BindingDigest::Sha384, key),
+            "HS512" => (BindingDigest::Sha512, key),
+            _ => return Err(Problem::directive("has an invalid algorithm value in the \"eab\" parameter")),
+        },
+    };
+    let secret = issuer::decoded(key.as_bytes());
+    let secret = secret.ok_or_else(|| Problem::directive("has an invalid key value in the \"eab\" parameter"))?;
+    Ok(Binding { id: id.to_string(), secret, digest })
+}
+
+/// `acme_dns_port` and `acme_http_port` as written.
 #[derive(Clone)]
-pub struct Named(pub String);
+pub struct SocketLine<const PORT: u16>(OwnSocket);
 
-impl Value for Named {
-    const SYNTAX: &'static str = "name";
+impl<const PORT: u16> Value for SocketLine<PORT> {
+    const SYNTAX: &'static str = "port | ip[:port]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Ok(Named(d.args.first().map(|word| word.text().into_owned()).unwrap_or_default()))
-    }
-}
-
-/// A client with its certificate.
-pub struct Client {
-    pub name: String,
-    issuer: Arc<Issuer>,
-    key: Algorithm,
-    place: String,
-    /// Of the servers that use the client.
-    resolving: Mutex<Option<Resolving>>,
-    names: Mutex<Vec<Identifier>>,
-    ordered: OnceLock<Option<Ordered>>,
-}
-
-/// The clients of a configuration; kept in `Cx` and with the plan.
-#[derive(Clone, Default)]
-pub struct Clients(pub Vec<Arc<Client>>);
-
-impl Line {
-    /// Makes the client. `folder`: `acme_client_path`.
-    ///
-    /// # Errors
-    /// No trusted certificates are installed.
-    pub fn client(&self, cx: &mut Cx, folder: &Path) -> Result<Client, Problem> {
-        let mut settings =
-            ClientSettings { prefix: "ssl", verify_depth: VERIFY_DEPTH, addresses: true, ..ClientSettings::default() };
-        if self.uri.tls {
-            settings.verify = true;
-            settings.trusted =
-                authorities::trusted(cx, self.trusted.clone(), &format!("ACME client \"{}\"", self.name))?;
-        }
-        let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
-        let issuer = Issuer {
-            name: self.name.clone(),
-            source: Source::Server(self.uri.clone()),
-            fallbacks: Vec::new(),
-            key: self.account_key.clone(),
-            account: self.account.clone(),
-            challenge: self.challenge,
-            dns: None,
-            profile: None,
-            preferred_chain: None,
-            common_name: false,
-            state_path: Some(folder.join(&self.name)),
-            rules: rules.map_err(Problem::says)?,
-            habits: Some(self.habits),
+        let text = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&text);
+        let socket = match (text.parse::<u16>(), text.parse::<SocketAddr>(), bare.parse::<IpAddr>()) {
+            (Ok(port), ..) => Some(OwnSocket { address: SocketAddr::new(any, port), any_address: true }),
+            (_, Ok(address), _) => Some(OwnSocket { address, any_address: false }),
+            (.., Ok(ip)) => Some(OwnSocket { address: SocketAddr::new(ip, PORT), any_address: false }),
+            _ => None,
         };
-        Ok(Client {
-            name: self.name.clone(),
-            issuer: Arc::new(issuer),
-            key: self.key,
-            place: self.place.clone(),
-            resolving: Mutex::default(),
-            names: Mutex::default(),
-            ordered: OnceLock::new(),
-        })
-    }
-}
-
-impl Client {
-    /// Adds the names of a server (`acme`).
-    ///
-    /// # Errors
-    /// A wildcard, which needs dns-01.
-    pub fn add(&self, names: &[ServerName<Request>], resolving: Resolving) -> Result<(), Problem> {
-        let mut own = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in names {
-            let written = String::from_utf8_lossy(&name.written()).into_owned();
-            match name {
-                ServerName::Exact(name) if name.is_empty() || written == "_" => {}
-                ServerName::Exact(_) | ServerName::Below(_) => order::add(&written, &mut own)?,
-                // As Angie: regular expressions are no names.
-                _ if written.starts_with('~') => {}
-                _ => {
-                    return Err(
-                        Problem::says(format!("wildcard name \"{written}\" needs \"challenge=dns\"")).hint(DNS_HINT)
-                    );
-                }
-            }
+        let mut socket = socket.ok_or_else(|| {
+            Problem::says(format!("invalid port value \"{text}\""))
+                .at(0)
+                .hint("a port, or an IP address with a port or without")
+        })?;
+        if socket.address.port() == 0 {
+            socket.address.set_port(PORT);
         }
-        *self.resolving.lock().unwrap_or_else(PoisonError::into_inner) = Some(resolving);
-        Ok(())
-    }
-
-    /// Returns the order, once all servers have added their names; `None` without names.
-    pub fn ordered(&self) -> Option<&Ordered> {
-        let make = || {
-            let mut identifiers = self.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            identifiers.sort();
-            let issuers = vec![Arc::clone(&self.issuer)];
-            let resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let certificate = super::certificates::of(&issuers, &identifiers, self.key);
-            let place = self.place.clone();
-            let ordered = Ordered { issuers, resolving, identifiers, key: self.key, place, certificate };
-            (!ordered.identifiers.is_empty()).then_some(ordered)
-        };
-        self.ordered.get_or_init(make).as_ref()
-    }
-    pub fn folder(&self) -> Option<&Path> {
-        self.issuer.state_path.as_deref()
+        Ok(SocketLine(socket))
     }
 }
 
-/// Returns the orders of the clients of a plan.
-pub fn orders(plan: &HttpPlan) -> impl Iterator<Item = &Ordered> {
-    plan.ext::<Clients>().into_iter().flat_map(|clients| clients.0.iter().filter_map(|client| client.ordered()))
+impl<const PORT: u16> SocketLine<PORT> {
+    /// Returns the configured socket, or all IPv4 addresses of the port, as in Angie.
+    pub fn socket(line: Option<&Self>) -> OwnSocket {
+        let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT);
+        line.map_or(OwnSocket { address, any_address: true }, |line| line.0)
+    }
 }
 
-/// Writes `$acme_cert_NAME` or `$acme_cert_key_NAME`.
-pub fn value(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
-    let plan = r.plan();
-    let find = |name: &str| plan.ext::<Clients>()?.0.iter().find(|client| client.name == name)?.ordered();
-    let name = name.to_ascii_lowercase();
-    let key = || name.strip_prefix("key_").and_then(find).and_then(|ordered| ordered.certificate.key());
-    let text = find(&name).and_then(|ordered| ordered.certificate.chain()).or_else(key);
-    let Some(text) = text else { return false };
-    out.extend_from_slice(&text);
-    true
+/// `acme_dns_ttl`: seconds.
+#[derive(Clone)]
+pub struct Ttl(pub u32);
+
+impl Value for Ttl {
+    const SYNTAX: &'static str = "seconds";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let text = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
+        let number = text.parse::<u64>().map_err(|_| Problem::directive("invalid number").at(0))?;
+        // RFC 2181, section 8.
+        let ttl = u32::try_from(number).ok().filter(|ttl| *ttl <= i32::MAX as u32);
+        ttl.map(Ttl).ok_or_else(|| Problem::directive("value is out of range").at(0))
+    }
 }

@@ -2,12 +2,17 @@
 //! RFC 8737). `dns.rs` answers dns-01.
 
 use super::dns::Records;
+use super::hook::Hook;
+use super::issuer::Issuer;
+use super::responder;
 use acme::{ChallengeKind, Doing, Identifier, Solver};
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use http_engine::{Body, Flow, Handler, Request};
 use http_types::Method;
+use observe::{ErrorLog, Level};
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use tls::certs::{CertificateSet, KeyPair};
 use tls::{Choice, ClientHello, ServerRules, ServerSettings};
@@ -30,13 +35,20 @@ static RULES: LazyLock<Option<Arc<ServerRules>>> = LazyLock::new(|| {
     ServerRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new()).ok()
 });
 
-/// Makes the challenges of one issuer answerable.
+/// Makes the challenges of an order answerable.
 pub struct Board {
-    pub kind: ChallengeKind,
-    pub dns: Option<Arc<Records>>,
+    kind: ChallengeKind,
+    dns: Option<Arc<Records>>,
+    /// Records of `dns-01` are those of the own responder.
+    responds: bool,
+    hook: Option<Rc<Hook>>,
+    log: Arc<ErrorLog>,
 }
 
 impl Board {
+    pub fn new(issuer: &Issuer, hook: Option<Rc<Hook>>, log: Arc<ErrorLog>) -> Board {
+        Board { kind: issuer.challenge, dns: issuer.dns.clone(), responds: issuer.habits.is_some(), hook, log }
+    }
     fn answer_tls(identifier: &Identifier, authorization: &str) -> Result<(), String> {
         let digest = digest::digest(&digest::SHA256, authorization.as_bytes());
         let made = acme::challenge_certificate(identifier, digest.as_ref())?;
@@ -57,9 +69,13 @@ impl Solver for Board {
             }
             (ChallengeKind::TlsAlpn01, _) => Board::answer_tls(identifier, authorization),
             (ChallengeKind::Dns01, Some(records)) => return records.clone().add(identifier, authorization),
+            (ChallengeKind::Dns01, None) if self.responds => responder::add(identifier, authorization),
             (ChallengeKind::Dns01, None) => Err("no way to change DNS records".into()),
         };
-        Box::pin(std::future::ready(done))
+        let Some(hook) = self.hook.clone().filter(|_| done.is_ok()) else { return Box::pin(std::future::ready(done)) };
+        let (kind, identifier) = (self.kind, identifier.clone());
+        let (token, authorization) = (token.to_string(), authorization.to_string());
+        Box::pin(async move { hook.add(kind, &identifier, &token, &authorization).await })
     }
     fn remove(&self, identifier: &Identifier, token: &str, authorization: &str) -> Doing<()> {
         match (self.kind, &self.dns) {
@@ -70,9 +86,17 @@ impl Solver for Board {
                 NAMES.write().unwrap_or_else(PoisonError::into_inner).remove(&identifier.server_name());
             }
             (ChallengeKind::Dns01, Some(records)) => return records.clone().remove(identifier, authorization),
-            (ChallengeKind::Dns01, None) => {}
+            (ChallengeKind::Dns01, None) => responder::remove(identifier, authorization),
         }
-        Box::pin(std::future::ready(()))
+        let Some(hook) = self.hook.clone() else { return Box::pin(std::future::ready(())) };
+        let (kind, identifier, log) = (self.kind, identifier.clone(), self.log.clone());
+        let (token, authorization) = (token.to_string(), authorization.to_string());
+        Box::pin(async move {
+            // The certificate does not depend on it.
+            if let Err(why) = hook.remove(kind, &identifier, &token, &authorization).await {
+                log.log(Level::Warn, 0, format_args!("{why}"));
+            }
+        })
     }
 }
 
@@ -88,9 +112,9 @@ pub fn handshake(hello: &ClientHello) -> Option<Choice> {
 }
 
 /// Answers http-01 before any rule of the configuration.
-pub struct Answer;
+pub struct TokenHandler;
 
-impl Handler for Answer {
+impl Handler for TokenHandler {
     fn run(&self, r: &mut Request) -> Flow {
         if !matches!(r.target.method, Method::Get | Method::Head) {
             return Flow::Declined;

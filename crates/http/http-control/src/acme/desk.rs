@@ -1,17 +1,19 @@
 //! One issuer at work: its account, its sessions, or its local authority. On the control thread.
 
 use super::challenges::Board;
+use super::client;
 use super::demand::steady;
 use super::issuer::{Issuer, KeySource, Source};
 use super::state::Folder;
 use acme::{AccountKey, Algorithm, Blame, Error, Issued, LocalAuthority, Order, Session};
 use base::clock;
 use http_client::{Client, Settings, Url};
+use http_engine::HttpPlan;
 use observe::{ErrorLog, Level};
 use session_engine::upstreams::Resolving;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// Seconds for all requests of an order.
@@ -42,6 +44,8 @@ impl From<Error> for Failed {
 /// See the module's documentation.
 pub struct Desk {
     pub issuer: Arc<Issuer>,
+    /// Has the locations of hooks.
+    plan: Weak<HttpPlan>,
     resolving: Option<Resolving>,
     folder: Option<Folder>,
     log: Arc<ErrorLog>,
@@ -54,10 +58,11 @@ pub struct Desk {
 }
 
 impl Desk {
-    pub fn new(issuer: Arc<Issuer>, resolving: Option<Resolving>, log: Arc<ErrorLog>) -> Desk {
+    pub fn new(issuer: Arc<Issuer>, plan: &Weak<HttpPlan>, resolving: Option<Resolving>, log: Arc<ErrorLog>) -> Desk {
         Desk {
             folder: issuer.state_path.clone().map(Folder),
             issuer,
+            plan: plan.clone(),
             resolving,
             log,
             key: RefCell::default(),
@@ -96,7 +101,8 @@ impl Desk {
     }
 
     async fn issue_by(&self, session: &mut Session, order: &Order) -> Result<Issued, Failed> {
-        let board = Board { kind: self.issuer.challenge, dns: self.issuer.dns.clone() };
+        let hook = self.plan.upgrade().and_then(|plan| client::hook(&plan, &self.issuer));
+        let board = Board::new(&self.issuer, hook, Arc::clone(&self.log));
         let account = session.account().map(String::from);
         let lost = match session.order(order, &board).await {
             // The server has lost or deactivated the account.
@@ -142,6 +148,7 @@ impl Desk {
             resolver: self.resolving.clone().map(|Resolving { resolver, timeout }| (resolver, timeout)),
             rules: Some(Arc::clone(&self.issuer.rules)),
             total: Duration::from_secs(REQUEST_SECONDS),
+            limits: self.issuer.limits,
             ..Settings::default()
         })
     }

@@ -166,7 +166,7 @@ pub struct Records {
 }
 
 /// Returns name and value of the TXT record of a challenge.
-fn record(identifier: &Identifier, authorization: &str) -> (String, String) {
+pub fn record(identifier: &Identifier, authorization: &str) -> (String, String) {
     let name = identifier.to_string();
     let name = name.strip_prefix("*.").unwrap_or(&name);
     let digest = digest::digest(&digest::SHA256, authorization.as_bytes());

@@ -9,7 +9,7 @@ use super::job::order_of;
 use super::office::Office;
 use super::order::Ordered;
 use super::state::{Folder, stem};
-use super::{angie, certificates};
+use super::{certificates, client};
 use acme::Issued;
 use http_engine::{Background, HttpPlan, LocalFuture};
 use observe::ErrorLog;
@@ -23,7 +23,7 @@ pub fn orders(plan: &HttpPlan) -> Vec<&Ordered> {
     let mut all: Vec<&Ordered> = Vec::new();
     let mut known = std::collections::HashSet::new();
     let servers = plan.servers.iter().filter_map(|server| plan.locations.get(server.location)?.ext::<Ordered>());
-    for ordered in servers.chain(angie::orders(plan)) {
+    for ordered in servers.chain(client::orders(plan)) {
         if known.insert(Arc::as_ptr(&ordered.certificate)) {
             all.push(ordered);
         }
@@ -92,9 +92,10 @@ impl Background<HttpPlan> for Engine {
     fn run(self: Arc<Self>, plan: Weak<HttpPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
             let office = {
-                let Some(plan) = plan.upgrade() else { return };
+                let weak = plan;
+                let Some(plan) = weak.upgrade() else { return };
                 certificates::forget_unused();
-                Office::new(&orders(&plan), demands(&plan), &log)
+                Office::new(&orders(&plan), demands(&plan), &weak, &log)
             };
             office.run().await;
         })

@@ -119,7 +119,12 @@ pub async fn order(job: Rc<Job>, desk: Rc<Desk>, replaces: Option<String>, statu
     let mut not_stored = None;
     if let Some(store) = &job.store {
         let (folder, stem) = (store.folder.clone(), job.stem.clone());
-        not_stored = blocking(move || folder.store(&stem, &issued)).await.err().map(|e| e.to_string());
+        let as_angie = job.habits.is_some();
+        let store = move || {
+            folder.store(&stem, &issued)?;
+            if as_angie { folder.store_as_angie(&issued) } else { Ok(()) }
+        };
+        not_stored = blocking(store).await.err().map(|e| e.to_string());
     }
     if let Some((_, name)) = &job.on_demand {
         name.note_issue();

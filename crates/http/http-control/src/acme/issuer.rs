@@ -1,13 +1,13 @@
 //! `acme_issuer`: an ACME server with an account.
 
 use super::dns::{Hook, Means, Records, Updates};
-use acme::{Account, AccountKey, Algorithm, Binding, ChallengeKind, Profile};
+use acme::{Account, AccountKey, Algorithm, Binding, BindingDigest, ChallengeKind, Profile};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use conf_schema::value::{parse_msec, parse_sec};
 use conf_schema::{Cx, Directive, Problem, Value};
 use conf_syntax::Directive as Row;
-use http_client::Url;
+use http_client::{Limits, Url};
 use session_engine::authorities;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -83,6 +83,8 @@ pub struct Issuer {
     /// `None`: nothing is stored.
     pub state_path: Option<PathBuf>,
     pub rules: Arc<ClientRules>,
+    /// Sizes of the authority's responses.
+    pub limits: Limits,
     /// Of Angie's client.
     pub habits: Option<Habits>,
 }
@@ -239,7 +241,7 @@ impl Draft {
             }
             (b"external_account_key", [id, source]) => {
                 let secret = secret(cx, source).map_err(|why| Problem::says(why).at(1))?;
-                self.account.binding = Some(Binding { id: id.to_string(), secret });
+                self.account.binding = Some(Binding { id: id.to_string(), secret, digest: BindingDigest::default() });
             }
             (b"preferred_chain", [name]) => self.preferred_chain = Some(name.to_string()),
             (b"profile", [name]) => self.profile = Some(Profile { name: name.to_string(), required: false }),
@@ -328,6 +330,7 @@ impl Draft {
             common_name: self.common_name,
             state_path,
             rules: rules.map_err(Problem::says)?,
+            limits: Limits::default(),
             habits: None,
         })
     }
@@ -359,8 +362,12 @@ fn secret(cx: &mut Cx, source: &str) -> Result<Vec<u8>, String> {
             text.map_err(|why| format!("cannot load external account key \"{}\": {why}", file.display()))?
         }
     };
-    let text = text.trim_ascii();
+    decoded(text.trim_ascii()).ok_or_else(|| "the external account key is not base64url".into())
+}
+
+/// Decodes a secret in base64url, with padding or without.
+pub fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     let bare = text.iter().rposition(|c| *c != b'=').map_or(0, |last| last + 1);
     let decoded = URL_SAFE_NO_PAD.decode(text.get(..bare).unwrap_or_default());
-    decoded.ok().filter(|key| !key.is_empty()).ok_or_else(|| "the external account key is not base64url".into())
+    decoded.ok().filter(|key| !key.is_empty())
 }

@@ -6,28 +6,36 @@
 mod angie;
 mod certificates;
 mod challenges;
+mod client;
 mod demand;
 mod desk;
 mod dns;
 mod engine;
 mod errand;
+mod hook;
 mod issuer;
 mod job;
 mod office;
 mod order;
+mod responder;
 mod state;
 
+pub use responder::fuzz as fuzz_dns;
+
 use crate::shared::acme_state::{AcmeRenewals, AcmeState, AcmeStates};
-use angie::Clients;
+use ::acme::ChallengeKind;
 use certificates::Certificate;
-use conf_schema::value::List;
-use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use client::{Client, Clients};
+use conf_schema::value::{List, Own, Size};
+use conf_schema::{Area, Complaint, Contexts, Cx, Directive, Level, Problem, Table, Value, directives};
 use http_engine::handler::{CertificateHook, HandshakeHook};
+use http_engine::own_socket::Datagrams;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpPlan, PlanOrder, Request};
-use http_upstream::resolving::Resolving;
+use http_upstream::resolving::{HttpResolver, Resolving};
 use issuer::{Issuer, IssuerBlocks, Issuers};
 use order::Ordered;
+use session_engine::acme_clients::{AcmeClients, ClientName, ReferencedClients};
 use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -55,12 +63,26 @@ directives! {
         /// Defines a client of an ACME server, with one certificate for the names of all servers with `acme NAME`:
         /// `$acme_cert_NAME` and `$acme_cert_key_NAME`. Keys and certificates are in `acme_client_path/NAME`.
         /// Ours: `ssl_trusted_certificate=`, in place of the system's authorities.
-        /// Differs: `challenge=dns` is refused, and `max_cert_size` has no effect.
+        /// Differs: `max_cert_size` and `max_key_auth_size` have no effect, as certificates have no shared zone.
         acme_client: List<angie::Line>,
-        /// Adds the server's names to the certificate of an `acme_client`. Regular expressions are skipped.
-        acme: List<angie::Named>,
+        /// Adds the server's names to the certificate of an `acme_client`. Names that it cannot have are skipped with a
+        /// warning: regular expressions, and wildcards without `challenge=dns`.
+        acme: List<ClientName>,
         /// Folder with a folder for each `acme_client`.
         acme_client_path: ClientPath,
+        /// UDP socket for DNS queries about `_acme-challenge` names, for clients with `challenge=dns` and no `acme_hook`.
+        /// A socket of the stream area with this port is used, if there is one: other datagrams remain its.
+        acme_dns_port: angie::SocketLine<53>,
+        /// Time to live of the DNS responses, in seconds.
+        acme_dns_ttl: angie::Ttl = "1",
+        /// Requests the location before (`add`) and after (`remove`) each challenge of an `acme_client`; the variables
+        /// `$acme_hook_...` describe it. A status other than 200 to 299 fails the order. `uri`: the request's URI
+        /// (default: `/`).
+        acme_hook: Own<List<hook::Line>>,
+        /// Socket for http-01 challenges, opened if no server listens on the port. It serves nothing else.
+        acme_http_port: angie::SocketLine<80>,
+        /// Maximum size of a response of the authorities of `acme_client`.
+        acme_max_response_size: Size = "32k",
     }
 }
 
@@ -96,6 +118,20 @@ impl Value for ZoneLine {
 }
 
 static VARIABLES: &[Builtin] = &[
+    Builtin::one("acme_hook_client", hook::client, "The client of an `acme_hook` request."),
+    Builtin::one("acme_hook_name", hook::action, "The event of an `acme_hook` request: `add` or `remove`."),
+    Builtin::one(
+        "acme_hook_challenge",
+        hook::challenge,
+        "The challenge of an `acme_hook` request: `http`, `dns` or `alpn`.",
+    ),
+    Builtin::one("acme_hook_domain", hook::domain, "The name that an `acme_hook` request proves."),
+    Builtin::one("acme_hook_token", hook::token, "The token of the challenge."),
+    Builtin::one(
+        "acme_hook_keyauth",
+        hook::authorization,
+        "The key authorization of the challenge: the content of the file (http), the text of the TXT record (dns).",
+    ),
     Builtin::one(
         "acme_certificate",
         |r, out| value(r, out, |c| c.chain()),
@@ -103,7 +139,7 @@ static VARIABLES: &[Builtin] = &[
     ),
     Builtin::family(
         "acme_cert_",
-        angie::value,
+        client::value,
         "The certificate of the `acme_client` NAME with its chain; `key_NAME`: the certificate's key.",
     ),
     Builtin::one("acme_certificate_key", |r, out| value(r, out, |c| c.key()), "The key of `$acme_certificate`."),
@@ -196,7 +232,7 @@ pub fn local_root(folder: &Path) -> Result<Result<PathBuf, String>, String> {
 fn with_certificates(plan: &HttpPlan) -> Vec<(Arc<Certificate>, Listed)> {
     let mut all: Vec<(Arc<Certificate>, Listed)> = Vec::new();
     let servers = plan.servers.iter().filter_map(|server| plan.locations.get(server.location)?.ext::<Ordered>());
-    for ordered in servers.chain(angie::orders(plan)) {
+    for ordered in servers.chain(client::orders(plan)) {
         if let Some((_, known)) = all.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &ordered.certificate)) {
             known.places.push(ordered.place.clone());
             continue;
@@ -262,6 +298,8 @@ impl Feature for Acme {
             return Ok(());
         }
         *http.cx.get::<Clients>() = clients.clone();
+        *http.cx.get::<AcmeClients>() = clients.shared();
+        http.extensions.push(Arc::new(clients.shared()));
         http.extensions.push(Arc::new(clients));
         let roots = issuers.iter().filter(|issuer| issuer.is_local()).map(|issuer| {
             let folder = issuer.state_path.clone().map(state::Folder);
@@ -280,25 +318,26 @@ impl Feature for Acme {
         http.extensions.push(Arc::new(AcmeRenewals(renewals)));
         Ok(())
     }
+    fn after_servers(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        sockets(conf, http)
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        if block.context == Contexts::location {
+            return hooks(conf, block);
+        }
         if block.context != Contexts::server {
             return Ok(());
         }
         // An authority may connect to any server.
         if !block.cx.get::<Issuers>().all().is_empty() || !block.cx.get::<Clients>().0.is_empty() {
-            block.handle(HandlerOrder::ServerChallenge, Arc::new(challenges::Answer));
+            block.handle(HandlerOrder::ServerChallenge, Arc::new(challenges::TokenHandler));
         }
         let Some(conf) = conf.downcast_ref::<AcmeConf>() else { return Ok(()) };
-        for angie::Named(name) in conf.acme.iter().flat_map(|names| &names.0) {
-            let lower = name.to_ascii_lowercase();
-            let client = block.cx.get::<Clients>().0.iter().find(|client| client.name == lower).cloned();
-            let Some(client) = client else { return Err(Problem::says(format!("unknown ACME client \"{name}\""))) };
+        if let Some(lines) = &conf.acme {
+            let names: Vec<Vec<u8>> = block.server_names.iter().map(|name| name.written().to_vec()).collect();
             let resolving = block.location.extensions.iter().find_map(|state| state.downcast_ref::<Resolving>());
-            let Some(resolving) = resolving.cloned() else {
-                let text = format!("\"resolver\" is not configured, which ACME client \"{name}\" needs");
-                return Err(Problem::says(text));
-            };
-            client.add(block.server_names, resolving)?;
+            let resolving = resolving.cloned();
+            AcmeClients::add(block.cx, &lines.0, &names, resolving).map_err(|problem| problem.of("acme"))?;
         }
         if let Some(line) = &conf.acme_certificate {
             let (issuers, resolving) = issuers_of(block, &line.issuer)?;
@@ -330,18 +369,82 @@ fn clients(conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Resul
     let Some(conf) = conf.downcast_ref::<AcmeConf>() else { return Ok(Clients::default()) };
     let path = conf.acme_client_path.as_ref().map(|path| path.0.clone());
     let path = path.unwrap_or_else(|| http.cx.full_name("acme"));
+    let bytes = usize::try_from(conf.acme_max_response_size.0).unwrap_or(usize::MAX);
     let mut clients = Clients::default();
     for line in conf.acme_client.iter().flat_map(|lines| &lines.0) {
         if clients.0.is_empty() {
             http.folders.push(http_engine::plan::Folder { path: path.clone(), needed: true });
         }
-        let client = line.client(http.cx, &path)?;
+        if !http.cx.get::<ReferencedClients>().0.contains(&line.name) {
+            let text = format!("ACME client \"{}\" is defined but not used", line.name);
+            http.cx.warnings.push(Complaint { level: Level::Warn, text, span: None, line: 0, hint: None });
+        }
+        let client = Client::new(line, http.cx, &path, bytes)?;
         if let Some(path) = client.folder() {
             http.folders.push(http_engine::plan::Folder { path: path.to_path_buf(), needed: true });
         }
         clients.0.push(Arc::new(client));
     }
     Ok(clients)
+}
+
+/// Clients that have a hook, in `Cx`.
+#[derive(Default)]
+struct Hooked(Vec<String>);
+
+/// Adds the hooks of a location.
+fn hooks(conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+    let lines = conf.downcast_ref::<AcmeConf>().and_then(|conf| conf.acme_hook.as_ref());
+    let Some(Own(List(lines))) = lines else { return Ok(()) };
+    for line in lines {
+        if block.cx.get::<Clients>().find(&line.client).is_none() {
+            return Err(AcmeClients::undefined(&line.client).of("acme_hook"));
+        }
+        let hooked = &mut block.cx.get::<Hooked>().0;
+        if hooked.contains(&line.client) {
+            return Err(hook::duplicate(&line.client).of("acme_hook"));
+        }
+        hooked.push(line.client.clone());
+        let answers = block.location.content.is_some()
+            || block.location.drafts.iter().any(|(order, _)| *order == HandlerOrder::Script);
+        if !answers {
+            let client = &line.client;
+            let text = format!(
+                "no request handler configured in the \"location\" block with ACME hook for client \"{client}\""
+            );
+            return Err(Problem::says(text)
+                .hint("write \"fastcgi_pass\", \"proxy_pass\" or the like there")
+                .of("acme_hook"));
+        }
+    }
+    block.location.extensions.push(Arc::new(hook::Hooks(lines.clone())));
+    Ok(())
+}
+
+/// Opens the sockets for challenges that no hook answers.
+fn sockets(conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+    let Some(conf) = conf.downcast_ref::<AcmeConf>() else { return Ok(()) };
+    let clients = http.cx.get::<Clients>().clone();
+    let hooked = std::mem::take(&mut http.cx.get::<Hooked>().0);
+    let used = std::mem::take(&mut http.cx.get::<ReferencedClients>().0);
+    // For servers of other areas.
+    let resolving = http.cx.get::<HttpResolver>().resolving.clone();
+    clients.0.iter().for_each(|client| client.use_resolver(resolving.clone()));
+    let needs = |kind: ChallengeKind| {
+        let open = |one: &&Arc<Client>| one.is_enabled() && used.contains(&one.name) && !hooked.contains(&one.name);
+        clients.0.iter().filter(open).any(|one| one.challenge() == kind)
+    };
+    if needs(ChallengeKind::Http01) {
+        http.sockets.push(angie::SocketLine::socket(conf.acme_http_port.as_ref()));
+    }
+    if needs(ChallengeKind::Dns01) {
+        let socket = angie::SocketLine::socket(conf.acme_dns_port.as_ref());
+        let ttl = conf.acme_dns_ttl.0;
+        let answer =
+            move |packet: &[u8], out: &mut Vec<u8>| responder::own(packet, |name| clients.prove_by_dns(name), ttl, out);
+        http.datagrams.push(Datagrams::new(socket, Arc::new(answer), Arc::new(responder::refuse)));
+    }
+    Ok(())
 }
 
 /// Returns an issuer with those that are tried after it, and their resolver.

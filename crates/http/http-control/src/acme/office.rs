@@ -9,13 +9,14 @@ use super::job::{Job, Store, now, random};
 use super::order::Ordered;
 use super::state::{Folder, stem};
 use acme::{Agenda, Blame, Identifier, Limits, Schedule, TaskId, certificate_id};
+use http_engine::HttpPlan;
 use observe::{ErrorLog, Level};
 use runtime::task::JoinHandle;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::{self, Arc};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -110,13 +111,18 @@ pub struct Office {
 }
 
 impl Office {
-    pub fn new(orders: &[&Ordered], demands: Vec<Arc<OnDemand>>, log: &Arc<ErrorLog>) -> Office {
+    pub fn new(
+        orders: &[&Ordered],
+        demands: Vec<Arc<OnDemand>>,
+        plan: &sync::Weak<HttpPlan>,
+        log: &Arc<ErrorLog>,
+    ) -> Office {
         let mut desks: Vec<Rc<Desk>> = Vec::new();
         let all = orders.iter().map(|ordered| (&ordered.issuers, &ordered.resolving));
         for (issuers, resolving) in all.chain(demands.iter().map(|demand| (&demand.issuers, &demand.resolving))) {
             for issuer in issuers {
                 if !desks.iter().any(|desk| Arc::ptr_eq(&desk.issuer, issuer)) {
-                    desks.push(Rc::new(Desk::new(Arc::clone(issuer), resolving.clone(), Arc::clone(log))));
+                    desks.push(Rc::new(Desk::new(Arc::clone(issuer), plan, resolving.clone(), Arc::clone(log))));
                 }
             }
         }

@@ -39,7 +39,7 @@ impl Folder {
 
     /// Writes a file beside its place, syncs it, and moves it there.
     fn write(&self, name: &str, text: &str) -> std::io::Result<()> {
-        self.put(name, text, Kind::Private, rename)?;
+        self.put(name, text, FileKind::Private, rename)?;
         // The directory's entry must survive a crash, too.
         sync(&self.0)
     }
@@ -49,7 +49,7 @@ impl Folder {
         &self,
         name: &str,
         text: &str,
-        kind: Kind,
+        kind: FileKind,
         place: impl FnOnce(&Path, &Path) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         // Issuers may share a folder.
@@ -57,10 +57,10 @@ impl Folder {
         let write = WRITES.fetch_add(1, Ordering::Relaxed);
         let temporary = self.0.join(format!(".{name}.{}.{write}", std::process::id()));
         let written = (|| {
-            let mode = if kind == Kind::Public { 0o644 } else { 0o600 };
+            let mode = if kind == FileKind::Public { 0o644 } else { 0o600 };
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
             file.write_all(text.as_bytes())?;
-            if kind != Kind::Loose {
+            if kind != FileKind::Loose {
                 file.sync_all()?;
             }
             place(&temporary, &self.0.join(name))
@@ -73,11 +73,14 @@ impl Folder {
 
     /// Writes a file unless it exists.
     fn write_first(&self, name: &str, text: &str) -> std::io::Result<()> {
-        let linked = self.put(name, text, Kind::Private, |temporary, place| match fs::hard_link(temporary, place) {
-            // A file system without links.
-            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists && !place.exists() => fs::rename(temporary, place),
-            linked => fs::remove_file(temporary).and(linked),
-        });
+        let linked =
+            self.put(name, text, FileKind::Private, |temporary, place| match fs::hard_link(temporary, place) {
+                // A file system without links.
+                Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists && !place.exists() => {
+                    fs::rename(temporary, place)
+                }
+                linked => fs::remove_file(temporary).and(linked),
+            });
         match linked {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
             Err(e) => Err(e),
@@ -121,6 +124,12 @@ impl Folder {
     pub fn foreign(&self) -> Option<Issued> {
         let found = Issued { chain: self.read("certificate.pem")?, key: self.read("private.key")? };
         found.is_pair().then_some(found)
+    }
+    /// Stores a copy of a certificate under Angie's names, for programs that read them. A crash between the two files leaves no pair,
+    /// which [`Folder::foreign`] does not use.
+    pub fn store_as_angie(&self, issued: &Issued) -> std::io::Result<()> {
+        self.write("private.key", &issued.key)?;
+        self.write("certificate.pem", &issued.chain)
     }
     /// Stores a certificate. At each moment a crash leaves the old pair or the new one: the key waits under another name until
     /// its certificate has taken the place of the old one.
@@ -166,7 +175,7 @@ impl Folder {
         let made = LocalAuthority::create(now)?;
         // The key first: a certificate without its key is replaced.
         self.write(AUTHORITY_KEY, &made.key()).map_err(failed)?;
-        let stored = self.put(AUTHORITY, made.certificate(), Kind::Public, rename);
+        let stored = self.put(AUTHORITY, made.certificate(), FileKind::Public, rename);
         stored.and_then(|()| sync(&self.0)).map_err(failed)?;
         Ok(made)
     }
@@ -208,7 +217,7 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 
 impl Folder {
     pub fn store_status(&self, stem: &str, text: &str) -> std::io::Result<()> {
-        self.put(&format!("{stem}{STATUS}"), text, Kind::Loose, rename)
+        self.put(&format!("{stem}{STATUS}"), text, FileKind::Loose, rename)
     }
     pub fn status(&self, stem: &str) -> Option<String> {
         self.read(&format!("{stem}{STATUS}"))
@@ -262,7 +271,7 @@ impl Folder {
 
 /// How a file is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     Private,
     /// Readable by all.
     Public,

@@ -20,6 +20,19 @@ pub const CHECKS: &[Check] = &[
         run: missing_default_server,
     },
     Check {
+        id: "on-demand-not-default",
+        level: Level::Warning,
+        title: "certificates on demand in a server that is not the default server",
+        why: "acme_on_demand orders certificates for names that the configuration does not list. Handshakes with such names go \
+              to the default server of the address: this server sees only its own server_name.",
+        fix: "add default_server to its listen, or a server_name with a wildcard or a regular expression",
+        bad: "server { listen 443 ssl default_server; ssl_certificate /c; ssl_certificate_key /k; } \
+              server { listen 443 ssl; server_name a.example; acme_on_demand local ask=http://127.0.0.1:9000/; }",
+        good: "server { listen 443 ssl default_server; acme_on_demand local ask=http://127.0.0.1:9000/; } \
+               server { listen 443 ssl; server_name a.example; ssl_certificate /c; ssl_certificate_key /k; }",
+        run: on_demand_not_default,
+    },
+    Check {
         id: "server-name-never-matches",
         level: Level::Warning,
         title: "a server_name with a scheme, a port, a path or a comma",
@@ -126,6 +139,44 @@ fn missing_default_server(run: &Run<'_>) {
         let place = line.or(run.scopes.get(*first).directive);
         if let Some(d) = place {
             run.at(d, format!("\"{name}\" handles requests for unknown names on {address}"));
+        }
+    }
+}
+
+fn on_demand_not_default(run: &Run<'_>) {
+    let mut defaults: BTreeMap<String, (ScopeId, bool)> = BTreeMap::new();
+    let addresses = |server: ScopeId| {
+        let lines = run.scopes.own(server, "listen").into_iter();
+        let default =
+            |d: &Directive| d.args.iter().any(|word| word.bytes == b"default_server" || word.bytes == b"default");
+        lines.filter_map(move |d| Some((address(d)?, d, default(d)))).collect::<Vec<_>>()
+    };
+    for server in run.scopes.of(Contexts::server) {
+        for (address, _, default) in addresses(server) {
+            let known = defaults.entry(address).or_insert((server, default));
+            if default && !known.1 {
+                *known = (server, true);
+            }
+        }
+    }
+    for server in run.scopes.of(Contexts::server) {
+        let Some(line) = run.scopes.own(server, "acme_on_demand").into_iter().next() else { continue };
+        // A wildcard or a regular expression matches names that are not listed.
+        let names = run.scopes.own(server, "server_name");
+        if names
+            .iter()
+            .flat_map(|d| &d.args)
+            .any(|word| matches!(word.bytes.first(), Some(b'~' | b'*' | b'.')) || word.bytes.ends_with(b".*"))
+        {
+            continue;
+        }
+        let others = addresses(server).into_iter().filter(|(address, d, _)| {
+            let is_tls = d.args.iter().any(|word| word.bytes == b"ssl" || word.bytes == b"quic");
+            is_tls && defaults.get(address).is_some_and(|(default, _)| *default != server)
+        });
+        let others: Vec<String> = others.map(|(address, ..)| address).collect();
+        if !others.is_empty() {
+            run.at(line, format!("handshakes with unknown names on {} go to another server", others.join(", ")));
         }
     }
 }

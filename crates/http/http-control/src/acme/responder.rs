@@ -1,0 +1,277 @@
+//! dns-01 without a foreign name server (Angie: `acme_dns_port`): answers queries for `_acme-challenge` names over UDP, to which
+//! the zones of the names delegate.
+//!
+//! Known names are those of clients with `challenge=dns`. Malformed packets are dropped.
+
+use super::dns::record;
+use acme::Identifier;
+use std::collections::HashMap;
+use std::sync::{LazyLock, PoisonError, RwLock};
+
+/// Texts of a name: several clients may prove it at a time.
+const TEXTS_MAX: usize = 16;
+/// Bytes of a response without EDNS (RFC 1035, section 4.2.1), and the most that is sent over UDP.
+const PLAIN_BYTES: usize = 512;
+const UDP_BYTES_MAX: usize = 1232;
+const NAME_BYTES_MAX: usize = 255;
+const HEAD_BYTES: usize = 12;
+const PREFIX: &str = "_acme-challenge.";
+
+const TXT: u16 = 16;
+const OPT: u16 = 41;
+const ANY: u16 = 255;
+const IN: u16 = 1;
+const NOT_IMPLEMENTED: u8 = 4;
+const REFUSED: u8 = 5;
+
+/// Texts of the present challenges, by name.
+static TEXTS: LazyLock<RwLock<HashMap<String, Vec<String>>>> = LazyLock::new(RwLock::default);
+
+/// Answers for the challenge of an identifier from now on.
+///
+/// # Errors
+/// The name has too many challenges.
+pub fn add(identifier: &Identifier, authorization: &str) -> Result<(), String> {
+    let (name, value) = record(identifier, authorization);
+    let mut all = TEXTS.write().unwrap_or_else(PoisonError::into_inner);
+    let texts = all.entry(name).or_default();
+    if texts.len() >= TEXTS_MAX {
+        return Err(format!("more than {TEXTS_MAX} DNS challenges of one name"));
+    }
+    texts.push(value);
+    Ok(())
+}
+
+/// Stops answering.
+pub fn remove(identifier: &Identifier, authorization: &str) {
+    let (name, value) = record(identifier, authorization);
+    let mut all = TEXTS.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(texts) = all.get_mut(&name) {
+        if let Some(at) = texts.iter().position(|text| *text == value) {
+            texts.swap_remove(at);
+        }
+        if texts.is_empty() {
+            all.remove(&name);
+        }
+    }
+}
+
+/// A query with one question.
+struct Query<'a> {
+    /// With the question's name, type and class.
+    head: &'a [u8],
+    /// In lower case, with a final dot.
+    name: String,
+    kind: u16,
+    class: u16,
+    opcode: u8,
+    /// Size of the client's buffer (EDNS).
+    buffer: Option<u16>,
+}
+
+fn number(packet: &[u8], at: usize) -> Option<u16> {
+    let bytes = packet.get(at..at + 2)?;
+    Some(u16::from_be_bytes(bytes.try_into().ok()?))
+}
+
+/// Reads an uncompressed name; returns its end.
+fn name(packet: &[u8], mut at: usize, out: &mut String) -> Option<usize> {
+    let start = at;
+    loop {
+        let length = usize::from(*packet.get(at)?);
+        at += 1;
+        if length == 0 {
+            return Some(at);
+        }
+        if length > 63 || at + length - start >= NAME_BYTES_MAX {
+            return None;
+        }
+        let label = packet.get(at..at + length)?;
+        // Other bytes than those of host names match no name.
+        out.extend(
+            label.iter().map(|c| if c.is_ascii_graphic() && *c != b'.' { c.to_ascii_lowercase() as char } else { '?' }),
+        );
+        out.push('.');
+        at += length;
+    }
+}
+
+impl Query<'_> {
+    /// `None`: a response, or a malformed packet.
+    fn parse(packet: &[u8]) -> Option<Query<'_>> {
+        let (flags, questions) = (*packet.get(2)?, number(packet, 4)?);
+        let (answers, authorities, additional) = (number(packet, 6)?, number(packet, 8)?, number(packet, 10)?);
+        if flags & 0x80 != 0 || questions != 1 || answers != 0 || authorities != 0 || additional > 2 {
+            return None;
+        }
+        let mut own = String::new();
+        let at = name(packet, HEAD_BYTES, &mut own)?;
+        let (kind, class) = (number(packet, at)?, number(packet, at + 2)?);
+        let end = at + 4;
+        let (mut at, mut buffer) = (end, None);
+        for _ in 0..additional {
+            at = name(packet, at, &mut String::new())?;
+            if number(packet, at)? == OPT {
+                buffer = Some(number(packet, at + 2)?);
+            }
+            at += 10 + usize::from(number(packet, at + 8)?);
+            packet.get(..at)?;
+        }
+        Some(Query { head: packet.get(..end)?, name: own, kind, class, opcode: flags >> 3 & 15, buffer })
+    }
+
+    fn respond(&self, code: u8, texts: &[String], ttl: u32, out: &mut Vec<u8>) {
+        let limit = self.buffer.map_or(PLAIN_BYTES, |buffer| usize::from(buffer).clamp(PLAIN_BYTES, UDP_BYTES_MAX));
+        out.clear();
+        out.extend_from_slice(self.head);
+        let opt: &[u8] = if self.buffer.is_some() { &[0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0] } else { &[] };
+        let mut answers = 0;
+        let mut cut = false;
+        for text in texts {
+            let Ok(length) = u8::try_from(text.len()) else { continue };
+            if out.len() + 13 + text.len() + opt.len() > limit {
+                cut = true;
+                break;
+            }
+            out.extend_from_slice(&[0xc0, HEAD_BYTES as u8, 0, TXT as u8, 0, IN as u8]);
+            out.extend_from_slice(&ttl.to_be_bytes());
+            out.extend_from_slice(&(u16::from(length) + 1).to_be_bytes());
+            out.push(length);
+            out.extend_from_slice(text.as_bytes());
+            answers += 1;
+        }
+        out.extend_from_slice(opt);
+        let authority = if code == 0 { 4 } else { 0 };
+        let recursion_desired = self.head.get(2).copied().unwrap_or_default() & 1;
+        let flags = [0x80 | self.opcode << 3 | authority | u8::from(cut) << 1 | recursion_desired, code];
+        let counts = [0, 1, 0, answers, 0, 0, 0, u8::from(self.buffer.is_some())];
+        for (at, byte) in flags.into_iter().chain(counts).enumerate() {
+            if let Some(place) = out.get_mut(2 + at) {
+                *place = byte;
+            }
+        }
+    }
+}
+
+/// Responds to a query for a known name; `false`: a malformed packet, or another name's query.
+pub fn own(packet: &[u8], known: impl Fn(&str) -> bool, ttl: u32, out: &mut Vec<u8>) -> bool {
+    let Some(query) = Query::parse(packet) else { return false };
+    let host = query.name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix('.'));
+    if query.opcode != 0 || query.class != IN || !host.is_some_and(known) {
+        return false;
+    }
+    let texts = match query.kind {
+        TXT | ANY => TEXTS.read().unwrap_or_else(PoisonError::into_inner).get(&query.name).cloned(),
+        _ => None,
+    };
+    query.respond(0, &texts.unwrap_or_default(), ttl, out);
+    true
+}
+
+/// Refuses a query; `false`: a malformed packet.
+pub fn refuse(packet: &[u8], out: &mut Vec<u8>) -> bool {
+    let Some(query) = Query::parse(packet) else { return false };
+    query.respond(if query.opcode == 0 { REFUSED } else { NOT_IMPLEMENTED }, &[], 0, out);
+    true
+}
+
+/// Body of the fuzz target: responses are bounded, are responses to the query, and refusals follow the same rules.
+///
+/// # Panics
+/// One of these does not hold.
+pub fn fuzz(data: &[u8]) {
+    let (mut answer, mut refusal) = (Vec::new(), Vec::new());
+    let answered = own(data, |_| true, 1, &mut answer);
+    let readable = refuse(data, &mut refusal);
+    assert!(readable || !answered, "an answer to a malformed packet");
+    for response in
+        [(answered, &answer), (readable, &refusal)].into_iter().filter(|(sent, _)| *sent).map(|(_, text)| text)
+    {
+        assert!(response.len() <= data.len() + 16 && response.len() <= UDP_BYTES_MAX, "an amplified response");
+        assert!(response.get(..2) == data.get(..2) && response.get(2).is_some_and(|flags| flags & 0x80 != 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(name: &str, kind: u16, opt: bool) -> Vec<u8> {
+        let mut packet = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(opt)];
+        for label in name.split('.') {
+            packet.push(label.len() as u8);
+            packet.extend_from_slice(label.as_bytes());
+        }
+        packet.push(0);
+        packet.extend_from_slice(&kind.to_be_bytes());
+        packet.extend_from_slice(&[0, 1]);
+        if opt {
+            packet.extend_from_slice(&[0, 0, 41, 16, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        packet
+    }
+
+    #[test]
+    fn own_names_are_answered() {
+        let identifier = Identifier::parse("*.responder.test").expect("valid");
+        let known = |name: &str| name == "responder.test";
+        let ask = |packet: &[u8]| {
+            let mut out = Vec::new();
+            own(packet, known, 60, &mut out).then_some(out)
+        };
+        // Letters keep their case in the question (resolvers mix it).
+        let mixed = query("_acme-Challenge.Responder.TEST", TXT, true);
+        let empty = ask(&mixed).expect("a known name");
+        assert_eq!(&empty[..12], &[0x12, 0x34, 0x85, 0, 0, 1, 0, 0, 0, 0, 0, 1], "no text yet");
+        add(&identifier, "a.b").expect("added");
+        let full = ask(&mixed).expect("a known name");
+        assert_eq!(&full[..12], &[0x12, 0x34, 0x85, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
+        assert_eq!(&full[12..mixed.len() - 11], &mixed[12..mixed.len() - 11], "the question as sent");
+        let record = &full[mixed.len() - 11..];
+        assert_eq!(&record[..13], &[0xc0, 12, 0, 16, 0, 1, 0, 0, 0, 60, 0, 44, 43]);
+        assert_eq!(record.len(), 13 + 43 + 11);
+        assert_eq!(ask(&query("_acme-challenge.responder.test", 1, false)).expect("known")[7], 0, "no address");
+        assert_eq!(ask(&query("_acme-challenge.other.test", TXT, false)), None);
+        assert_eq!(ask(&query("responder.test", TXT, false)), None);
+        let mut refused = Vec::new();
+        assert!(refuse(&query("_acme-challenge.other.test", TXT, false), &mut refused));
+        assert_eq!(refused[3], REFUSED);
+        // Without EDNS a response ends at 512 bytes.
+        for n in 1..TEXTS_MAX {
+            add(&identifier, &format!("a.{n}")).expect("added");
+        }
+        assert!(add(&identifier, "more").is_err());
+        let cut = ask(&query("_acme-challenge.responder.test", TXT, false)).expect("known");
+        assert!(cut.len() <= PLAIN_BYTES && cut[2] & 2 != 0, "{} bytes", cut.len());
+        assert!(ask(&query("_acme-challenge.responder.test", TXT, true)).expect("known").len() <= UDP_BYTES_MAX);
+        for authorization in (1..TEXTS_MAX).map(|n| format!("a.{n}")).chain(["a.b".into()]) {
+            remove(&identifier, &authorization);
+        }
+        assert_eq!(ask(&mixed).expect("known")[7], 0);
+    }
+
+    #[test]
+    fn malformed_packets_are_dropped() {
+        let whole = query("_acme-challenge.responder.test", TXT, true);
+        let mut out = Vec::new();
+        for end in 0..whole.len() {
+            assert!(!own(&whole[..end], |_| true, 1, &mut out), "{end} bytes");
+            assert!(!refuse(&whole[..end], &mut out), "{end} bytes");
+        }
+        let changed = |at: usize, byte: u8| {
+            let mut packet = whole.clone();
+            packet[at] = byte;
+            packet
+        };
+        // A response, two questions, a compressed name.
+        for packet in [changed(2, 0x80), changed(5, 2), changed(12, 0xc0)] {
+            assert!(!refuse(&packet, &mut out), "{packet:?}");
+        }
+        for at in 0..whole.len() {
+            [0, 1, 0x3f, 0x40, 0x80, 0xff].into_iter().for_each(|byte| fuzz(&changed(at, byte)));
+        }
+        let mut notify = Vec::new();
+        assert!(refuse(&changed(2, 0x20), &mut notify));
+        assert_eq!(notify[3], NOT_IMPLEMENTED);
+    }
+}
