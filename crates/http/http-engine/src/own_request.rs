@@ -3,7 +3,7 @@
 //! Access checks of the location do not apply, and only content filters do. The caller drives the request on any thread with an event
 //! loop, and drops its response.
 
-use crate::connection::{Begun, Connection, ListenerRef};
+use crate::connection::{Connection, ListenerRef, PartialHead};
 use crate::engine::enter_location;
 use crate::order::Phase;
 use crate::plan::HttpPlan;
@@ -67,7 +67,7 @@ pub fn create(plan: &Arc<HttpPlan>, server: usize, uri: &[u8], agent: &str) -> R
         proxy: None,
         socket: None,
         tls: None,
-        begun: Begun::default(),
+        begun: PartialHead::default(),
     };
     let mut r = Box::<Request>::default();
     r.scope.plan = Some(Rc::new(plan.clone()));
