@@ -370,7 +370,6 @@ fn what_a_configuration_may_not_say() {
             "ssl_protocols TLSv1.2;",
             "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive",
         ),
-        ("quic", "http3_hq on;", "\"http3_hq on\" is not supported"),
         ("quic", "quic_host_key a.missing;", "a.missing\" failed"),
     ] {
         let said = check(listen, more);

@@ -147,6 +147,8 @@ pub enum Congestion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http3 {
     pub on: bool,
+    /// `http3_hq`
+    pub hq: bool,
     pub streams_max: u32,
     /// `http3_stream_buffer_size`, in bytes.
     pub stream_buffer: u32,
@@ -163,6 +165,7 @@ impl Default for Http3 {
     fn default() -> Self {
         Http3 {
             on: true,
+            hq: false,
             streams_max: 128,
             stream_buffer: 65_536,
             retry: false,

@@ -13,6 +13,7 @@ use session_engine::upstreams::Resolving;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tls::quic::Chosen;
 use tls::{Choice, ClientHello, Facts, ServerRules, VerifyClient};
 
 /// Value of [`Facts::server`] if no server has the name; other values are an index plus 1.
@@ -88,10 +89,11 @@ impl HttpPlan {
         r
     }
 
-    /// [`HttpPlan::tls_choice`] for a QUIC handshake, with the server's `http3`.
-    pub fn quic_choice(self: &Arc<Self>, connection: &Rc<Connection>, hello: &ClientHello) -> Option<(Choice, bool)> {
+    /// [`HttpPlan::tls_choice`] for a QUIC handshake, with the protocols of the server.
+    pub fn quic_choice(self: &Arc<Self>, connection: &Rc<Connection>, hello: &ClientHello) -> Option<Chosen> {
         let (choice, server) = self.choice(connection, hello)?;
-        Some((choice, self.servers.get(server)?.http3.on))
+        let http3 = &self.servers.get(server)?.http3;
+        Some(Chosen { choice, h3: http3.on, hq: http3.hq })
     }
 
     /// Rules for a ClientHello, and whether to offer HTTP/2; `connection` has no facts yet. `None`: no such listener

@@ -1,8 +1,10 @@
 //! TLS of QUIC: `quinn-proto`'s handshake under the configuration's rules; the ClientHello selects the server, by
 //! [`with_chooser`] while a datagram is processed. `quic/path.rs` observes path validation, `quic/token.rs` has address validation tokens,
-//! `quic/first.rs` reads the ClientHello of a client without a connection.
+//! `quic/first.rs` reads the ClientHello of a client without a connection,
+//! `quic/padding.rs` removes padding.
 
 mod first;
+mod padding;
 mod path;
 mod token;
 
@@ -13,7 +15,8 @@ use crate::hello::{ClientHello, HELLO_MAX, Peek, peek_message};
 use crate::stream::facts_of;
 use crate::{Choice, Facts, ServerRules, TlsError, VerifyClient};
 use aws_lc_rs::{hkdf, hmac};
-use path::{Watched, varint};
+use padding::Trimmed;
+use path::{TlsPacketKey, Watched, varint};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{
     self, ExportKeyingMaterialError, HandshakeTokenKey, HeaderKey, HmacKey, KeyPair, Keys, PacketKey, Session,
@@ -29,6 +32,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use token::TokenKey;
 
+pub use crate::server::HQ;
 pub use first::FirstFlight;
 pub(crate) use first::fuzz as fuzz_first;
 pub use path::PathWatch;
@@ -41,10 +45,13 @@ const NO_APPLICATION_PROTOCOL: u8 = 120;
 const UNEXPECTED_MESSAGE: u8 = 10;
 const UNSUPPORTED_CERTIFICATE: u8 = 43;
 
+/// Rules of a handshake, and the protocols that it offers.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     pub choice: Choice,
     pub h3: bool,
+    /// HTTP/0.9 (`hq-interop`).
+    pub hq: bool,
 }
 
 pub type Chooser = Rc<dyn Fn(&ClientHello) -> Chosen>;
@@ -148,7 +155,7 @@ impl QuicServer {
 
 impl crypto::ServerConfig for QuicServer {
     fn initial_keys(&self, version: u32, dst_cid: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
-        self.public.initial_keys(version, dst_cid)
+        self.public.initial_keys(version, dst_cid).map(trimmed)
     }
     fn retry_tag(&self, version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
         self.public.retry_tag(version, orig_dst_cid, packet)
@@ -230,19 +237,19 @@ fn alert(description: u8, reason: impl Into<String>) -> TransportError {
 impl Handshake {
     fn choose(&mut self, hello: Box<ClientHello>) -> Result<(), TransportError> {
         let chosen = CHOOSER.with_borrow(Clone::clone).map(|chooser| chooser(&hello));
-        let Some(Chosen { choice, h3 }) = chosen else {
+        let Some(Chosen { choice, h3, hq }) = chosen else {
             return Err(alert(INTERNAL_ERROR, "nothing decides about the handshake"));
         };
-        if !h3 {
+        if !h3 && !hq {
             return Err(alert(NO_APPLICATION_PROTOCOL, TlsError::NoApplicationProtocol.to_string()));
         }
         let (rules, config) = match choice {
             Choice::Rules(rules) => {
-                let config = rules.config_quic(None);
+                let config = rules.config_quic(None, h3, hq);
                 (rules, config)
             }
             Choice::WithCertificates(rules, set) => {
-                let config = rules.config_quic(Some(set));
+                let config = rules.config_quic(Some(set), h3, hq);
                 (rules, config)
             }
             Choice::Reject => return Err(alert(UNRECOGNIZED_NAME, TlsError::Rejected.to_string())),
@@ -260,9 +267,9 @@ impl Handshake {
         Ok(())
     }
 
-    fn watched(&self, keys: KeyPair<Box<dyn PacketKey>>) -> KeyPair<Box<dyn PacketKey>> {
+    fn watched(&self, local: TlsPacketKey, remote: TlsPacketKey) -> KeyPair<Box<dyn PacketKey>> {
         let watched = |key| Box::new(Watched { key, watch: self.path.clone() }) as Box<dyn PacketKey>;
-        KeyPair { local: watched(keys.local), remote: watched(keys.remote) }
+        KeyPair { local: watched(local), remote: watched(remote) }
     }
 
     fn work(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
@@ -309,7 +316,7 @@ impl Session for Handshake {
             Side::Client => rustls::Side::Client,
             Side::Server => rustls::Side::Server,
         };
-        keys(self.initial.keys(dst_cid, side, self.version))
+        trimmed(keys(self.initial.keys(dst_cid, side, self.version)))
     }
     /// Returns [`Known`], once there are facts.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
@@ -366,17 +373,18 @@ impl Session for Handshake {
             return None;
         };
         match change {
-            KeyChange::Handshake { keys: new } => Some(keys(new)),
+            KeyChange::Handshake { keys: new } => Some(trimmed(keys(new))),
             KeyChange::OneRtt { keys: new, next } => {
                 self.next = Some(next);
-                let Keys { header, packet } = keys(new);
-                Some(Keys { header, packet: self.watched(packet) })
+                let header =
+                    KeyPair { local: Box::new(new.local.header) as _, remote: Box::new(new.remote.header) as _ };
+                Some(Keys { header, packet: self.watched(new.local.packet, new.remote.packet) })
             }
         }
     }
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
         let new = self.next.as_mut()?.next_packet_keys();
-        Some(self.watched(KeyPair { local: Box::new(new.local), remote: Box::new(new.remote) }))
+        Some(self.watched(new.local, new.remote))
     }
     /// Servers receive no Retry.
     fn is_valid_retry(&self, _: &ConnectionId, _: &[u8], _: &[u8]) -> bool {
@@ -392,6 +400,12 @@ fn keys(new: quic::Keys) -> Keys {
         header: KeyPair { local: Box::new(new.local.header), remote: Box::new(new.remote.header) },
         packet: KeyPair { local: Box::new(new.local.packet), remote: Box::new(new.remote.packet) },
     }
+}
+
+/// Keys whose received packets lose their padding.
+fn trimmed(keys: Keys) -> Keys {
+    let Keys { header, packet: KeyPair { local, remote } } = keys;
+    Keys { header, packet: KeyPair { local, remote: Box::new(Trimmed { key: remote }) } }
 }
 
 #[cfg(test)]

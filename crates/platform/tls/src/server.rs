@@ -17,6 +17,9 @@ use rustls::{DistinguishedName, SupportedCipherSuite, SupportedProtocolVersion};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+/// ALPN name of HTTP/0.9 over QUIC.
+pub const HQ: &[u8] = b"hq-interop";
+
 /// Octets of early data per connection (`NGX_SSL_BUFSIZE`).
 pub const EARLY_DATA_MAX: u32 = 16_384;
 const RECORD_MAX: usize = 16_384;
@@ -261,11 +264,18 @@ impl ServerRules {
         Arc::new(config)
     }
 
-    /// Configuration for QUIC; `set`: certificates of this connection.
-    pub(crate) fn config_quic(&self, set: Option<CertificateSet>) -> Arc<ServerConfig> {
-        let Some(set) = set else { return Arc::clone(&self.config_h3) };
+    /// Configuration for QUIC with the protocols `h3` and `hq`; `set`: certificates of this connection.
+    pub(crate) fn config_quic(&self, set: Option<CertificateSet>, h3: bool, hq: bool) -> Arc<ServerConfig> {
+        if set.is_none() && h3 && !hq {
+            return Arc::clone(&self.config_h3);
+        }
         let mut config = (*self.config_h3).clone();
-        config.cert_resolver = Arc::new(Resolver { set: Arc::new(set), suites: Arc::clone(&self.certificates.suites) });
+        let protocols = [(h3, &b"h3"[..]), (hq, HQ)].into_iter().filter(|(on, _)| *on);
+        config.alpn_protocols = protocols.map(|(_, name)| name.to_vec()).collect();
+        if let Some(set) = set {
+            let (set, suites) = (Arc::new(set), Arc::clone(&self.certificates.suites));
+            config.cert_resolver = Arc::new(Resolver { set, suites });
+        }
         Arc::new(config)
     }
 

@@ -69,7 +69,8 @@ pub fn crypto() -> Arc<QuicClientConfig> {
     crypto_of(vec![b"h3".to_vec()])
 }
 
-fn crypto_of(protocols: Vec<Vec<u8>>) -> Arc<QuicClientConfig> {
+/// A handshake that offers these protocols.
+pub fn crypto_of(protocols: Vec<Vec<u8>>) -> Arc<QuicClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut crypto = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])

@@ -60,6 +60,8 @@ pub enum Malformed {
     /// Connection-specific field (8.2.2), which would change its meaning behind HTTP/1.
     Connection,
     Target,
+    /// HTTP/0.9 has GET alone.
+    Method,
     /// The client has reset the stream within the list.
     Cut,
 }
@@ -73,6 +75,7 @@ impl Malformed {
             Malformed::Value => "client sent header with invalid value",
             Malformed::Connection => "client sent a connection-specific header",
             Malformed::Target => "client sent invalid :path header",
+            Malformed::Method => "client sent invalid method in HTTP/0.9 request",
             Malformed::Cut => "client prematurely closed stream",
         }
     }

@@ -54,6 +54,8 @@ struct Incoming {
 
 pub struct Session {
     pub quic: Connection,
+    /// HTTP/0.9: request streams alone.
+    pub hq: bool,
     pub encoder: Encoder,
     pub decoder: Decoder,
     /// The peer's settings, once they have come.
@@ -85,6 +87,7 @@ impl Session {
         };
         let mut session = Session {
             quic,
+            hq: false,
             encoder: Encoder::default(),
             decoder: Decoder::new(TABLE_CAPACITY_MAX, field_max),
             peer: None,
@@ -147,6 +150,9 @@ impl Session {
     /// As [`Session::read_uni`].
     pub fn accept_uni(&mut self, control: &mut Vec<Control>) -> Result<(), ConnectionError> {
         while let Some(id) = self.quic.streams().accept(Dir::Uni) {
+            if self.hq {
+                return Err(error(ErrorCode::StreamCreation, "uni stream in hq mode"));
+            }
             if self.incoming.len() >= UNKNOWN_MAX {
                 return Err(error(ErrorCode::StreamCreation, "reached maximum number of uni streams"));
             }
@@ -247,6 +253,12 @@ impl Session {
         if self.quic.is_closed() {
             return Ok(());
         }
+        if self.hq {
+            for stream in [&mut self.control, &mut self.decoder_out, &mut self.encoder_out] {
+                stream.waiting.clear();
+            }
+            return Ok(());
+        }
         self.decoder.tell_insertions(&mut self.decoder_out.waiting);
         self.encoder_out.waiting.append(self.encoder.instructions());
         for stream in [&mut self.control, &mut self.decoder_out, &mut self.encoder_out] {
@@ -278,8 +290,17 @@ impl Session {
         [&self.control, &self.encoder_out, &self.decoder_out].iter().filter(|stream| stream.id.is_some()).count()
     }
 
+    /// Gives back buffers that an idle connection does not need.
+    pub fn shrink(&mut self) {
+        for stream in [&mut self.control, &mut self.decoder_out, &mut self.encoder_out] {
+            stream.waiting.shrink_to(0);
+        }
+        self.incoming.shrink_to(0);
+        self.encoder.shrink();
+    }
+
     /// Our control stream could be opened.
     pub fn is_open(&self) -> bool {
-        self.control.id.is_some()
+        self.hq || self.control.id.is_some()
     }
 }

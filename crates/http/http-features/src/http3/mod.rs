@@ -4,7 +4,7 @@ use conf_schema::value::{Flag, Number, Size, Text};
 use conf_schema::{Area, Contexts, Problem, Table, directives, words};
 use http_engine::plan::{Congestion, Http3};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature};
+use http_engine::{BlockPlan, Feature, Request};
 use http_types::Version;
 use std::any::Any;
 use std::sync::Arc;
@@ -17,8 +17,9 @@ directives! {
     pub struct Http3Conf from Http3Input {
         /// Enables HTTP/3 on listeners with the `quic` parameter.
         http3: Flag = "on",
-        /// Enables HTTP/0.9 over QUIC (`hq-interop`), the protocol of interoperability tests.
-        /// Differs: "on" is an error; clients have HTTP/3.
+        /// Enables HTTP/0.9 over QUIC (`hq-interop`), the protocol of interoperability tests: a stream carries `GET` and a path, and is answered
+        /// by the response's body alone. Clients select it in the handshake, beside HTTP/3 or, with `http3 off`, instead of it.
+        /// Differs: requests with a version (`GET / HTTP/1.1`) are answered 400.
         http3_hq: Flag = "off",
         /// Requests that a client may have at a time.
         http3_max_concurrent_streams: Number = "128",
@@ -61,12 +62,10 @@ impl Feature for Http3Feature {
         if block.context != Contexts::server {
             return Ok(());
         }
-        if conf.http3_hq {
-            return Err(Problem::says("\"http3_hq on\" is not supported: this version has HTTP/3 alone over QUIC"));
-        }
         let host_key = conf.quic_host_key.as_ref().map(|name| host_key(name, block)).transpose()?;
         block.location.extensions.push(Arc::new(Http3 {
             on: conf.http3,
+            hq: conf.http3_hq,
             streams_max: u32::try_from(conf.http3_max_concurrent_streams.0).unwrap_or(u32::MAX).max(1),
             stream_buffer: conf.http3_stream_buffer_size.0.clamp(1, BUFFER_MAX) as u32,
             retry: conf.quic_retry,
@@ -93,12 +92,21 @@ fn host_key(name: &Text, block: &mut BlockPlan<'_>) -> Result<Arc<[u8]>, Problem
     Ok(bytes)
 }
 
+/// Tells if a request of HTTP/0.9 came over QUIC.
+fn is_hq(r: &Request) -> bool {
+    r.connection().tls.as_ref().is_some_and(|facts| facts.alpn.as_deref() == Some(tls::quic::HQ))
+}
+
 static ROWS: &[Builtin] = &[Builtin::one(
     "http3",
     |r, out| {
-        let is_it = r.target.version == Version::Http30;
-        out.extend_from_slice(if is_it { b"h3" } else { b"" });
-        is_it
+        let protocol: &[u8] = match r.target.version {
+            Version::Http30 => b"h3",
+            Version::Http09 if is_hq(r) => b"hq",
+            _ => b"",
+        };
+        out.extend_from_slice(protocol);
+        !protocol.is_empty()
     },
-    "The protocol as it was agreed on: `h3` for HTTP/3 connections; empty for others.",
+    "The protocol as it was agreed on: `h3` for HTTP/3 connections, `hq` for HTTP/0.9 over QUIC (`http3_hq`); empty for others.",
 )];

@@ -1,6 +1,7 @@
 //! Proof that a client receives packets at the address it has moved to. `quinn-proto` validates paths and tells nothing of it; the frames that
 //! prove it pass the keys of its packets.
 
+use super::padding::trim;
 use bytes::BytesMut;
 use quinn_proto::crypto::{CryptoError, PacketKey};
 use std::sync::Arc;
@@ -110,9 +111,11 @@ pub fn varint(bytes: &mut &[u8]) -> Option<u64> {
     Some(rest.iter().fold(u64::from(first & 0x3f), |value, octet| value << 8 | u64::from(*octet)))
 }
 
-/// A packet key whose packets are watched.
+pub type TlsPacketKey = Box<dyn rustls::quic::PacketKey>;
+
+/// A packet key whose packets are watched, and lose their padding.
 pub struct Watched {
-    pub key: Box<dyn PacketKey>,
+    pub key: TlsPacketKey,
     pub watch: Arc<PathWatch>,
 }
 
@@ -120,11 +123,12 @@ impl PacketKey for Watched {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         let end = buf.len().saturating_sub(self.key.tag_len());
         self.watch.note_sent(buf.get(header_len..end).unwrap_or_default());
-        self.key.encrypt(packet, buf, header_len);
+        PacketKey::encrypt(&self.key, packet, buf, header_len);
     }
     fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
-        self.key.decrypt(packet, header, payload)?;
+        PacketKey::decrypt(&self.key, packet, header, payload)?;
         self.watch.note_received(payload);
+        trim(payload);
         Ok(())
     }
     fn tag_len(&self) -> usize {

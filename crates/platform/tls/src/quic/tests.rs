@@ -11,6 +11,13 @@ fn clock() -> Clock {
 
 const PARAMETERS: &[u8] = &[0x0f, 0];
 
+/// An idle connection keeps this of its handshake (decision 0113), beside keys that `rustls` allocates.
+#[test]
+fn a_finished_handshake_takes_little() {
+    assert!(size_of::<Handshake>() <= 512, "{}", size_of::<Handshake>());
+    assert_eq!(size_of::<Watched>(), 24);
+}
+
 struct Meeting {
     rules: Arc<ServerRules>,
     client: ClientConnection,
@@ -42,7 +49,7 @@ impl Meeting {
         let rules = self.rules.clone();
         Rc::new(move |hello| {
             assert_eq!(hello.server_name.as_deref(), Some("localhost"));
-            Chosen { choice: Choice::Rules(rules.clone()), h3: true }
+            Chosen { choice: Choice::Rules(rules.clone()), h3: true, hq: false }
         })
     }
     fn tell_server(&mut self, size: usize) -> Result<bool, TransportError> {
@@ -105,7 +112,7 @@ fn refusals_have_their_alerts() {
 
 #[test]
 fn a_decision_ends_with_its_work() {
-    let chooser: Chooser = Rc::new(|_| Chosen { choice: Choice::Fail, h3: true });
+    let chooser: Chooser = Rc::new(|_| Chosen { choice: Choice::Fail, h3: true, hq: false });
     let panicked =
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| with_chooser(chooser, || panic!("a test's"))));
     assert!(panicked.is_err() && CHOOSER.with_borrow(Option::is_none));

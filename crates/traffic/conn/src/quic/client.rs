@@ -14,7 +14,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tls::quic::{Chooser, Chosen, Known, PathWatch};
+use tls::quic::{Chooser, Chosen, HQ, Known, PathWatch};
 use wire_h3::Server;
 
 /// Transmits of one connection in a turn; the rest has the next turn.
@@ -65,8 +65,8 @@ impl StreamLink for QuicClient {
 pub fn chooser(plan: &Arc<HttpPlan>, connection: &Rc<Connection>) -> Chooser {
     let (plan, connection) = (plan.clone(), connection.clone());
     Rc::new(move |hello| match plan.quic_choice(&connection, hello) {
-        Some((choice, h3)) => Chosen { choice, h3 },
-        None => Chosen { choice: tls::Choice::Fail, h3: true },
+        Some(chosen) => chosen,
+        None => Chosen { choice: tls::Choice::Fail, h3: true, hq: false },
     })
 }
 
@@ -116,6 +116,8 @@ impl QuicClient {
 
     /// Takes in what datagrams or timers have told the QUIC connection.
     pub fn act(&self, listener: &QuicListener) {
+        // The handshake selects the protocol of the streams.
+        self.learn(listener);
         self.core.borrow_mut().drive();
         self.learn(listener);
         let streams = self.streams.borrow().clone();
@@ -157,6 +159,9 @@ impl QuicClient {
             let facts = self.core.borrow().quic_ref().crypto_session().handshake_data();
             let Some(known) = facts.and_then(|facts| facts.downcast::<Known>().ok()) else { return };
             let Known { facts, path } = *known;
+            if facts.alpn.as_deref() == Some(HQ) {
+                self.core.borrow_mut().speak_hq();
+            }
             let old = self.connection();
             let new = Rc::new(Connection { tls: Some(facts), ..(*old).clone() });
             *self.connection.borrow_mut() = new.clone();

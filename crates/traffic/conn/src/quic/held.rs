@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tls::quic::FirstFlight;
+use tls::quic::{Chosen, FirstFlight};
 use tls::{Choice, ClientHello, Peek, Wait};
 
 /// Clients that one socket holds. Further ones take the place of one whose ClientHello is incomplete, or are not held.
@@ -107,7 +107,7 @@ impl Held {
     pub fn decide(
         &mut self,
         id: u64,
-        choose: impl FnOnce(&Rc<Connection>, &ClientHello) -> Option<(Choice, bool)>,
+        choose: impl FnOnce(&Rc<Connection>, &ClientHello) -> Option<Chosen>,
     ) -> Decision {
         let Some(at) = self.clients.iter().position(|client| client.id == id) else { return Decision::Unknown };
         let Some(client) = self.clients.get_mut(at) else { return Decision::Unknown };
@@ -121,7 +121,7 @@ impl Held {
         };
         let chosen = hello.as_ref().and_then(|hello| choose(&client.connection, hello));
         match (hello, chosen) {
-            (Some(hello), Some((Choice::Wait(wait), true))) => {
+            (Some(hello), Some(Chosen { choice: Choice::Wait(wait), h3, hq })) if h3 || hq => {
                 if !client.incoming.remote_address_validated() {
                     return Decision::Retry(Box::new(self.clients.remove(at).incoming));
                 }

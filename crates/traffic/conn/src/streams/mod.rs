@@ -86,7 +86,7 @@ impl Streams {
         link: Weak<dyn StreamLink>,
         core: Rc<RefCell<dyn StreamMux>>,
     ) -> Rc<Streams> {
-        let version = usize::from(core.borrow().version() == Version::Http30);
+        let version = usize::from(core.borrow().version() != Version::Http20);
         process::MULTIPLEXED.up_at(version);
         process::MULTIPLEXED_ACTIVE.up_at(version);
         Rc::new(Streams {

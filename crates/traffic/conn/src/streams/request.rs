@@ -38,8 +38,13 @@ impl Streams {
         let judged = match filled {
             Ok(()) if too_large => {
                 head_in::use_initial_server(&mut r);
-                r.log(Level::Info, format_args!("client sent too large header"));
-                Err(494)
+                // HTTP/0.9 has no header.
+                let (status, words) = match version {
+                    Version::Http09 => (414, "client sent too long URI"),
+                    _ => (494, "client sent too large header"),
+                };
+                r.log(Level::Info, format_args!("{words}"));
+                Err(status)
             }
             Ok(()) if too_many => {
                 head_in::use_initial_server(&mut r);
@@ -112,6 +117,9 @@ fn is_on(r: &Request) -> bool {
     if r.target.version == Version::Http30 {
         return r.srv().http3.on;
     }
+    if r.target.version == Version::Http09 {
+        return r.srv().http3.hq;
+    }
     r.target.version != Version::Http20
         || r.srv().http2.on
         || r.plan().listener_of(r.connection()).is_some_and(|listener| listener.http2_listen)
@@ -181,6 +189,9 @@ fn fill(
         let name = String::from_utf8_lossy(name.of(&r.buf)).into_owned();
         r.log(Level::Info, format_args!("client sent invalid header: \"{name}\""));
     }
+    if version == Version::Http09 {
+        return Ok(());
+    }
     match (message.authority.filter(|a| a.start < a.end).map(span), host) {
         (None, None) => return Err((400, "client sent neither \":authority\" nor \"Host\" header")),
         (Some(authority), Some(host)) if authority.of(&r.buf) != host.of(&r.buf) => {
@@ -213,7 +224,9 @@ fn line(r: &mut Request, method: &[u8], target: &[u8]) {
     r.head.method_span = append(r, method);
     r.buf.push(b' ');
     r.head.target = append(r, target);
-    r.buf.push(b' ');
+    if r.target.version != Version::Http09 {
+        r.buf.push(b' ');
+    }
     r.head.protocol = append(r, r.target.version.name().as_bytes());
     r.head.line = Span { start, end: r.buf.len() as u32 };
     let from = r.head.target.start;

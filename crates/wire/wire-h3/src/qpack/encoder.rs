@@ -61,6 +61,13 @@ fn is_kept(name: &[u8]) -> bool {
 }
 
 impl Encoder {
+    /// Gives back buffers that an idle connection does not need.
+    pub fn shrink(&mut self) {
+        self.outstanding.shrink_to(0);
+        self.instructions.shrink_to(0);
+        self.table.entries.shrink_to(0);
+    }
+
     /// Applies the peer's SETTINGS_QPACK_MAX_TABLE_CAPACITY and SETTINGS_QPACK_BLOCKED_STREAMS, once.
     pub fn allow(&mut self, capacity_max: u64, blocked_max: u64) {
         self.blocked_max = blocked_max;

@@ -7,7 +7,7 @@ use http_types::{Event, FieldLines, Rank, SentBody, StreamId, StreamMux, Taken, 
 
 impl StreamMux for Server {
     fn version(&self) -> Version {
-        Version::Http30
+        if self.session.hq { Version::Http09 } else { Version::Http30 }
     }
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
@@ -82,5 +82,6 @@ impl StreamMux for Server {
         self.streams.shrink_to(0);
         self.events.shrink_to(0);
         self.updates.shrink_to(0);
+        self.session.shrink();
     }
 }

@@ -2,6 +2,7 @@
 //! the view of drivers of any protocol.
 
 mod edge;
+mod hq;
 mod receive;
 mod send;
 
@@ -314,4 +315,16 @@ fn stream_id(id: u64) -> StreamId {
 /// us keep more than that path holds.
 fn send_window(congestion_window: u64) -> u64 {
     congestion_window.saturating_mul(2).clamp(SEND_WINDOW_MIN, SEND_WINDOW_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An idle connection keeps this beside QUIC's state (decision 0113).
+    #[test]
+    fn a_connection_takes_little_beside_quic() {
+        let own = size_of::<Server>() - size_of::<Connection>();
+        assert!(own <= 768, "{own}");
+    }
 }

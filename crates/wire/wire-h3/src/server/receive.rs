@@ -128,7 +128,7 @@ impl Server {
     }
 
     /// A stream ends before its time, by the client or for a fault of it.
-    fn gone(&mut self, id: u64, why: ErrorCode) {
+    pub(super) fn gone(&mut self, id: u64, why: ErrorCode) {
         // Two frames may say so of one stream.
         self.resets += u64::from(self.streams.get(&id).is_none_or(|stream| !stream.cut));
         self.end_in_quic(id, why);
@@ -155,6 +155,9 @@ impl Server {
 
     /// Reads a stream until its head is whole, or all that has come was read.
     fn read_head(&mut self, id: u64) -> Result<(), ConnectionError> {
+        if self.session.hq {
+            return self.read_line(id);
+        }
         loop {
             let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
             if stream.blocked_section.is_some() {

@@ -19,6 +19,12 @@ impl Server {
 
     fn send_section(&mut self, id: u64, status: Option<&[u8]>, fields: FieldLines<'_, '_>, end: bool) -> usize {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.fin) else { return 0 };
+        if self.session.hq {
+            // Responses of HTTP/0.9 have neither a head nor trailers.
+            stream.fin = end;
+            self.push(id);
+            return 0;
+        }
         let mut section = Vec::with_capacity(256);
         let status = status.map(|status| (&b":status"[..], status));
         self.session.encoder.section(id, status, fields, &mut section);
@@ -85,10 +91,12 @@ impl Server {
         let is_all = now.len() == length;
         let mut sent = SentBody { taken: now.len(), octets: now.len() };
         if !now.is_empty() {
-            let mut head = Vec::with_capacity(9);
-            frame::put_head(frame::DATA, now.len(), &mut head);
-            sent.octets += head.len();
-            stream.queue(head);
+            if !self.session.hq {
+                let mut head = Vec::with_capacity(9);
+                frame::put_head(frame::DATA, now.len(), &mut head);
+                sent.octets += head.len();
+                stream.queue(head);
+            }
             stream.queue(now);
         }
         stream.fin = end && is_all;
