@@ -223,10 +223,13 @@ struct Handshake {
     path: Arc<PathWatch>,
 }
 
-/// Facts of a connection that [`Session::handshake_data`] gives, in a box.
+/// Facts of a connection that [`Session::handshake_data`] gives, in a box, once the protocol is selected.
 #[derive(Debug)]
 pub struct Known {
-    pub facts: Arc<Facts>,
+    /// The protocol is HTTP/0.9.
+    pub hq: bool,
+    /// `None`: no request can come yet.
+    pub facts: Option<Arc<Facts>>,
     pub path: Arc<PathWatch>,
 }
 
@@ -320,7 +323,13 @@ impl Session for Handshake {
     }
     /// Returns [`Known`], once there are facts.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
-        Some(Box::new(Known { facts: self.facts.clone()?, path: self.path.clone() }))
+        let protocol = self.inner.as_ref().and_then(|inner| inner.alpn_protocol());
+        let hq = match (&self.facts, protocol) {
+            (Some(facts), _) => facts.alpn.as_deref() == Some(HQ),
+            (None, Some(protocol)) => protocol == HQ,
+            (None, None) => return None,
+        };
+        Some(Box::new(Known { hq, facts: self.facts.clone(), path: self.path.clone() }))
     }
     fn peer_identity(&self) -> Option<Box<dyn Any>> {
         None

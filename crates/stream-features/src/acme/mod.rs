@@ -47,7 +47,7 @@ impl Feature for Acme {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<AcmeConf>() else { return Ok(()) };
         let Some(List(lines)) = &conf.acme else { return Ok(()) };
-        let names: Vec<Vec<u8>> = block.names.iter().map(|name| name.written()).collect();
+        let names: Vec<Vec<u8>> = block.names.iter().map(|name| name.configured()).collect();
         AcmeClients::add(block.cx, lines, &names, block.server.resolving.clone())
     }
 }

@@ -60,6 +60,13 @@ impl<S: Session> ServerName<S> {
             ServerName::Regex(p) => [b"~", p.text()].concat(),
         }
     }
+    /// As in the configuration: unlike `$server_name`, with the dot of `.example.com`.
+    pub fn configured(&self) -> Vec<u8> {
+        match self {
+            ServerName::Below(n) => [b".", n.as_slice()].concat(),
+            name => name.written(),
+        }
+    }
     pub fn shown(&self) -> String {
         match self {
             ServerName::Below(n) => format!(".{}", String::from_utf8_lossy(n)),

@@ -56,6 +56,8 @@ pub struct Session {
     pub quic: Connection,
     /// HTTP/0.9: request streams alone.
     pub hq: bool,
+    /// The handshake has not selected the protocol: no stream of ours is opened.
+    pub undecided: bool,
     pub encoder: Encoder,
     pub decoder: Decoder,
     /// The peer's settings, once they have come.
@@ -88,6 +90,7 @@ impl Session {
         let mut session = Session {
             quic,
             hq: false,
+            undecided: false,
             encoder: Encoder::default(),
             decoder: Decoder::new(TABLE_CAPACITY_MAX, field_max),
             peer: None,
@@ -250,7 +253,7 @@ impl Session {
     /// # Errors
     /// The peer rejects a required stream or frame.
     pub fn flush(&mut self) -> Result<(), ConnectionError> {
-        if self.quic.is_closed() {
+        if self.quic.is_closed() || self.undecided {
             return Ok(());
         }
         if self.hq {
@@ -301,6 +304,6 @@ impl Session {
 
     /// Our control stream could be opened.
     pub fn is_open(&self) -> bool {
-        self.hq || self.control.id.is_some()
+        self.hq || self.undecided || self.control.id.is_some()
     }
 }

@@ -334,7 +334,7 @@ impl Feature for Acme {
         }
         let Some(conf) = conf.downcast_ref::<AcmeConf>() else { return Ok(()) };
         if let Some(lines) = &conf.acme {
-            let names: Vec<Vec<u8>> = block.server_names.iter().map(|name| name.written().to_vec()).collect();
+            let names: Vec<Vec<u8>> = block.server_names.iter().map(|name| name.configured()).collect();
             let resolving = block.location.extensions.iter().find_map(|state| state.downcast_ref::<Resolving>());
             let resolving = resolving.cloned();
             AcmeClients::add(block.cx, &lines.0, &names, resolving).map_err(|problem| problem.of("acme"))?;

@@ -86,8 +86,10 @@ fn handshakes_end_however_the_hello_is_cut() {
         meeting.tell_client();
         assert_eq!(meeting.tell_server(size).ok(), Some(true));
         assert!(!meeting.server.is_handshaking());
-        let facts =
-            meeting.server.handshake_data().and_then(|data| data.downcast::<Known>().ok().map(|known| known.facts));
+        let facts = meeting
+            .server
+            .handshake_data()
+            .and_then(|data| data.downcast::<Known>().ok().and_then(|known| known.facts));
         let facts = facts.expect("facts");
         assert_eq!((facts.protocol, facts.alpn.as_deref()), ("TLSv1.3", Some(&b"h3"[..])));
         assert_eq!((facts.server_name.as_deref(), facts.resumed, facts.is_early()), (Some("localhost"), false, false));

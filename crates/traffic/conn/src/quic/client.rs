@@ -14,7 +14,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tls::quic::{Chooser, Chosen, HQ, Known, PathWatch};
+use tls::quic::{Chooser, Chosen, Known, PathWatch};
 use wire_h3::Server;
 
 /// Transmits of one connection in a turn; the rest has the next turn.
@@ -74,9 +74,10 @@ impl QuicClient {
     pub fn new(
         listener: &Weak<QuicListener>,
         handle: ConnectionHandle,
-        core: Server,
+        mut core: Server,
         connection: Rc<Connection>,
     ) -> Rc<QuicClient> {
+        core.await_protocol();
         let remote = core.quic_ref().remote_address();
         Rc::new_cyclic(|own| QuicClient {
             listener: listener.clone(),
@@ -119,7 +120,9 @@ impl QuicClient {
         // The handshake selects the protocol of the streams.
         self.learn(listener);
         self.core.borrow_mut().drive();
-        self.learn(listener);
+        if self.learn(listener) {
+            self.core.borrow_mut().drive();
+        }
         let streams = self.streams.borrow().clone();
         if let Some(streams) = streams {
             streams.act();
@@ -150,18 +153,18 @@ impl QuicClient {
         self.mark();
     }
 
-    /// Takes the facts of the handshake over, as soon as requests may come.
-    fn learn(&self, listener: &QuicListener) {
+    /// Takes the facts of the handshake over, as soon as requests may come. Returns `true` if the protocol has become known.
+    fn learn(&self, listener: &QuicListener) -> bool {
         if self.counted.get() {
-            return;
+            return false;
         }
+        let mut is_new = false;
         if self.streams.borrow().is_none() {
             let facts = self.core.borrow().quic_ref().crypto_session().handshake_data();
-            let Some(known) = facts.and_then(|facts| facts.downcast::<Known>().ok()) else { return };
-            let Known { facts, path } = *known;
-            if facts.alpn.as_deref() == Some(HQ) {
-                self.core.borrow_mut().speak_hq();
-            }
+            let Some(known) = facts.and_then(|facts| facts.downcast::<Known>().ok()) else { return false };
+            let Known { hq, facts, path } = *known;
+            is_new = self.core.borrow_mut().speak(hq);
+            let Some(facts) = facts else { return is_new };
             let old = self.connection();
             let new = Rc::new(Connection { tls: Some(facts), ..(*old).clone() });
             *self.connection.borrow_mut() = new.clone();
@@ -189,6 +192,7 @@ impl QuicClient {
             metrics::count_tls_version("TLSv1.3");
             self.count_handshake(&connection, Ok(facts.is_some_and(|facts| facts.resumed)));
         }
+        is_new
     }
 
     /// Follows the client to another address. QUIC sends to it at once; requests see it when the client has proven that it receives

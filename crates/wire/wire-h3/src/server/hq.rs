@@ -8,9 +8,15 @@ use bytes::Bytes;
 use http_types::{Event, List, Malformed, request};
 
 impl Server {
-    /// Switches the connection to HTTP/0.9. Call it before the first [`Server::drive`] after the handshake has selected the protocol.
-    pub fn speak_hq(&mut self) {
-        self.session.hq = true;
+    /// Opens no stream before [`Server::speak`] tells the protocol that the handshake has selected.
+    pub fn await_protocol(&mut self) {
+        self.session.undecided = true;
+    }
+
+    /// Tells the protocol: HTTP/3, or HTTP/0.9. Returns `true` the first time.
+    pub fn speak(&mut self, hq: bool) -> bool {
+        self.session.hq = hq;
+        std::mem::take(&mut self.session.undecided)
     }
 
     /// Reads a stream until its request line is complete. Octets behind the line are ignored, as in nginx.
