@@ -203,8 +203,8 @@ fn a_line_is_answered_by_a_body() {
 
     running.quit();
     let log = std::fs::read_to_string(site.path("logs/access.log")).expect("a log");
-    assert!(log.contains("hq|GET /a?b=c||200|23\n"), "{log}");
-    assert!(log.contains("hq|GET /file||200|700000\n"), "{log}");
+    assert!(log.contains("hq|GET /a?b=c|-|200|23\n"), "{log}");
+    assert!(log.contains("hq|GET /file|-|200|700000\n"), "{log}");
     site.assert_no_alerts();
 }
 

@@ -381,8 +381,16 @@ const LINES: &[&str] = &[
 ];
 
 /// Lines that Debian's older versions do not have, or word in another way.
-const NEWER: &[&str] =
-    &["add_header_inherit", "proxy_limit_rate", "early_hints", "keepalive_min_timeout", "max_headers", "proxy_bind"];
+const NEWER: &[&str] = &[
+    "add_header_inherit",
+    "proxy_limit_rate",
+    "early_hints",
+    "keepalive_min_timeout",
+    "max_headers",
+    "proxy_bind",
+    // A missing folder is 500.
+    "dav_methods",
+];
 
 /// Beginnings of lines with another effect in older versions: upstream requests use HTTP/1.0, `.gz` files have no
 /// ranges, and proxied locations are left out.
