@@ -242,9 +242,12 @@ fn processes_carry_their_names() {
         let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_string()
     };
-    let words = title(child.id());
+    // The pid file is written first.
     let asked = site.dir.display().to_string();
-    assert!(words.starts_with("tidegate: master process ") && words.ends_with(&format!("-p {asked}")), "{words:?}");
+    wait("the master's title", || match title(child.id()) {
+        words if words.starts_with("tidegate: master process ") && words.ends_with(&format!("-p {asked}")) => Ok(()),
+        words => Err(words),
+    });
     let worker = wait("a worker", || support::children(child.id()).first().copied().ok_or("none"));
     wait("its title", || match title(worker) {
         words if words == "tidegate: worker process" => Ok(()),
