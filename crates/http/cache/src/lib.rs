@@ -21,5 +21,6 @@ pub mod zone;
 
 pub use entry::Meta;
 pub use key::Hash;
+pub use purge::Fetch;
 pub use store::{Content, Draft, Stored, Trouble};
 pub use zone::{CacheRoot, EntryState, Limits, Lock, Ticket, Zone};

@@ -2,7 +2,7 @@
 //! in batches and returns the pause.
 
 use crate::loader::Say;
-use crate::purge;
+use crate::purge::{self, Swept};
 use crate::zone::{Evicted, Limits, Zone};
 use base::clock;
 use observe::Level;
@@ -68,10 +68,15 @@ fn free(zone: &Zone) -> Option<u64> {
 pub struct Purger {
     shard: usize,
     left: Vec<crate::Hash>,
-    /// Newest purge at the start of the pass, whose end completes it.
+    /// Newest purge that the end of the pass completes.
     newest: u64,
     busy: bool,
+    /// A purged file had to stay: the pass completes no purge.
+    incomplete: bool,
 }
+
+/// Time between passes of the purger while fetches hold them up.
+const WAIT_FOR_FETCHES: Duration = Duration::from_secs(1);
 
 impl Purger {
     pub fn work(&mut self, zone: &Zone, limits: &Limits, say: Say<'_>) -> Option<Duration> {
@@ -81,7 +86,12 @@ impl Purger {
                 return None;
             }
             clock::update();
-            *self = Purger { busy: true, newest: zone.purges.newest(), ..Purger::default() };
+            let newest = zone.purges.settled();
+            if !zone.purges.any_until(newest) {
+                // Requests remove the entries that they find; files wait for the fetches in progress.
+                return Some(WAIT_FOR_FETCHES);
+            }
+            *self = Purger { busy: true, newest, ..Purger::default() };
         }
         let began = clock::now();
         let mut files = 0;
@@ -96,7 +106,9 @@ impl Purger {
                     None => break,
                 }
             };
-            purge::sweep(zone, &hash);
+            if purge::sweep(zone, &hash) == Swept::Busy {
+                self.incomplete = true;
+            }
             files += 1;
             clock::update();
             if files >= pace.files || clock::now().millis_since(began) >= pace.threshold_ms {
@@ -104,8 +116,11 @@ impl Purger {
             }
         }
         self.busy = false;
+        if self.incomplete {
+            return Some(WAIT_FOR_FETCHES);
+        }
         told(zone, zone.purges.forget_until(self.newest), say);
-        None
+        (!zone.purges.is_empty()).then_some(WAIT_FOR_FETCHES)
     }
 }
 

@@ -4,12 +4,14 @@
 use crate::key::Hash;
 use crate::store::{self, Stored, Trouble};
 use crate::zone::Zone;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// File of the list; no entry can have this name.
 pub const FILE: &str = ".purged";
@@ -39,7 +41,41 @@ pub struct Purges {
     file: PathBuf,
     records: Mutex<Vec<Record>>,
     last_ms: AtomicU64,
+    /// Latest time given to an entry: threads' clocks differ, and a purge must cover all entries requested before it.
+    given_ms: AtomicU64,
     count: AtomicU64,
+    /// Fetches in progress: the newest purge when they began, and their number.
+    fetches: Mutex<BTreeMap<u64, usize>>,
+}
+
+/// Fetch in progress. Purges that are newer than its start stay listed until its response is stored or dropped.
+#[derive(Debug)]
+pub struct Fetch {
+    zone: Arc<Zone>,
+    began: u64,
+}
+
+impl Fetch {
+    pub fn new(zone: &Arc<Zone>) -> Fetch {
+        let mut fetches = zone.purges.fetches();
+        // Under the lock: `settled` finds this fetch, or it begins after the purges that `settled` returns.
+        let began = zone.purges.count.load(Ordering::Relaxed);
+        *fetches.entry(began).or_default() += 1;
+        drop(fetches);
+        Fetch { zone: zone.clone(), began }
+    }
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        let mut fetches = self.zone.purges.fetches();
+        if let Entry::Occupied(mut entry) = fetches.entry(self.began) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
+    }
 }
 
 impl Purges {
@@ -61,12 +97,19 @@ impl Purges {
             file,
             records: Mutex::new(records),
             last_ms: AtomicU64::new(last),
+            given_ms: AtomicU64::new(0),
             count: AtomicU64::new(0),
+            fetches: Mutex::default(),
         }
     }
     /// Time for an entry that is requested now: later than all earlier purges, even if the clock steps back.
     pub fn stamp(&self, now_ms: u64) -> u64 {
-        now_ms.max(self.last_ms.load(Ordering::Relaxed).saturating_add(1))
+        let given = now_ms.max(self.last_ms.load(Ordering::Relaxed).saturating_add(1));
+        // At most one thread a millisecond writes the shared cache line.
+        if self.given_ms.load(Ordering::Relaxed) < given {
+            self.given_ms.fetch_max(given, Ordering::Relaxed);
+        }
+        given
     }
     pub fn hit(&self, stored: &Stored) -> bool {
         self.covers(&stored.key, stored.meta.stored_ms)
@@ -81,12 +124,14 @@ impl Purges {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Record>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
+    fn fetches(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, usize>> {
+        self.fetches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
     /// Purges a key, or all keys with a prefix. Fails when the list cannot be written: purged entries would return
     /// after a restart.
     pub fn add(&self, prefix: &[u8], exact: bool, now_ms: u64) -> io::Result<()> {
         let mut records = self.lock();
-        // Not earlier than any `stamp` since the last purge.
-        let before_ms = self.stamp(now_ms);
+        let before_ms = self.stamp(now_ms).max(self.given_ms.load(Ordering::Relaxed));
         self.last_ms.store(before_ms, Ordering::Relaxed);
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let new = Record { prefix: prefix.into(), exact, before_ms, number };
@@ -102,10 +147,21 @@ impl Purges {
         self.any.store(true, Ordering::Relaxed);
         self.save(&records)
     }
+    /// Purges since the start of the process.
     pub fn newest(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+    /// Number of the newest purge that no fetch in progress began before. A later one must stay listed: such a fetch may
+    /// store an outdated response after the purger's pass.
+    pub fn settled(&self) -> u64 {
         // Under the lock: numbered purges are in the list.
         let _records = self.lock();
-        self.count.load(Ordering::Relaxed)
+        let newest = self.count.load(Ordering::Relaxed);
+        self.fetches().keys().next().map_or(newest, |oldest| newest.min(*oldest))
+    }
+    /// Tells whether a purge up to this one is listed.
+    pub fn any_until(&self, number: u64) -> bool {
+        self.lock().iter().any(|record| record.number <= number)
     }
     /// Forgets purges before a time of which no entry can be left.
     pub fn forget(&self, before_ms: u64) -> io::Result<()> {
@@ -173,13 +229,24 @@ fn unescape(text: &[u8]) -> Option<Box<[u8]>> {
     Some(out.into())
 }
 
-/// Returns `true` if the entry was purged or invalid, and is removed.
-pub fn sweep(zone: &Zone, hash: &Hash) -> bool {
-    match store::key_and_time(&zone.place.path(hash)) {
-        Ok((key, stored_ms)) if zone.purges.covers(&key, stored_ms) => zone.remove(hash),
-        Ok(_) | Err(Trouble::Io(_) | Trouble::Missing) => false,
-        Err(Trouble::Wrong(_)) => zone.remove(hash),
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swept {
+    Kept,
+    Removed,
+    /// Purged, but a request is fetching its successor, which must not be removed in its place.
+    Busy,
+}
+
+/// Removes an entry that was purged or is invalid.
+pub fn sweep(zone: &Zone, hash: &Hash) -> Swept {
+    let path = zone.place.path(hash);
+    let unwanted = || match store::key_and_time(&path) {
+        Ok((key, stored_ms)) => zone.purges.covers(&key, stored_ms),
+        Err(Trouble::Io(_) | Trouble::Missing) => false,
+        Err(Trouble::Wrong(_)) => true,
+    };
+    // Most entries stay: they are read without the lock first.
+    if unwanted() { zone.remove_if(hash, unwanted) } else { Swept::Kept }
 }
 
 #[cfg(test)]
@@ -202,6 +269,9 @@ mod tests {
         let asked = purges.stamp(200);
         purges.add(b"http://e", true, 200).expect("saved");
         assert!(asked > 200 && purges.covers(b"http://e", asked), "of the same millisecond");
+        let asked = purges.stamp(250);
+        purges.add(b"http://e", true, 210).expect("saved");
+        assert!(purges.covers(b"http://e", asked), "by a thread whose clock is ahead");
         let purges = Purges::new(&root);
         purges.forget(100).expect("saved");
         assert!(!purges.covers(b"http://a/x* %\nmore", 50) && purges.covers(b"http://b/y", 50));
@@ -213,11 +283,11 @@ mod tests {
         assert!(Purges::new(&root).is_empty());
         // A pass that began before a purge does not cover it, whatever the clocks say.
         purges.add(b"x", true, 500).expect("saved");
-        let began = purges.newest();
+        let began = purges.settled();
         purges.add(b"y", true, 400).expect("saved");
         purges.forget_until(began).expect("saved");
         assert!(!purges.covers(b"x", 1) && purges.covers(b"y", 1));
-        purges.forget_until(purges.newest()).expect("saved");
+        purges.forget_until(purges.settled()).expect("saved");
         for n in 0..RECORDS_MAX + 5 {
             purges.add(format!("k{n}").as_bytes(), true, n as u64).expect("saved");
         }

@@ -3,7 +3,7 @@
 
 use crate::index::{Oldest, Shard};
 use crate::key::Hash;
-use crate::purge::Purges;
+use crate::purge::{Purges, Swept};
 use crate::store::{self, Content, Leftover, Stored};
 use crate::variants::Variants;
 use std::path::{Path, PathBuf};
@@ -318,6 +318,25 @@ impl Zone {
         let path = self.place.path(hash);
         let left = store::unlink(&path, node.size);
         Some((path, left))
+    }
+    /// Removes an entry under the lock if it is still `unwanted` and no request is fetching it.
+    pub fn remove_if(&self, hash: &Hash, unwanted: impl FnOnce() -> bool) -> Swept {
+        let mut shard = self.shard(hash);
+        if shard.get(hash).is_some_and(|node| node.count > 0) {
+            return Swept::Busy;
+        }
+        if !unwanted() {
+            return Swept::Kept;
+        }
+        let left = match self.take_out(&mut shard, hash) {
+            Some((_, left)) => left,
+            // The index does not know the file yet.
+            None => store::unlink(&self.place.path(hash), 0),
+        };
+        drop(shard);
+        // Drops a long file's remainder outside of the lock.
+        drop(left);
+        Swept::Removed
     }
     /// `false`: absent. A fetch in progress is not stored.
     pub fn remove(&self, hash: &Hash) -> bool {

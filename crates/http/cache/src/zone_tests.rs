@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::manager;
+use crate::purge::Fetch;
 use crate::store::{self, Content};
 use crate::{Draft, Meta};
 use std::fs;
@@ -170,6 +171,44 @@ fn what_is_purged_while_it_is_fetched_is_not_stored() {
     assert!(zone.discard(&hash));
     ticket.stored(4096, None);
     assert_eq!(zone.enter(hash, 1, NOW).1, EntryState::Exists);
+    clean(&zone);
+}
+
+#[test]
+fn a_purge_is_listed_until_the_fetches_that_began_before_it_end() {
+    let zone = zone("fetches", 1 << 20);
+    let limits = Limits { purger: Some(PACE), ..limits() };
+    let pass = |purger: &mut manager::Purger| purger.work(&zone, &limits, &|_, text| panic!("{text}"));
+    let mut purger = manager::Purger::default();
+    assert_eq!(pass(&mut purger), None, "nothing to do");
+
+    let (before, key) = (Fetch::new(&zone), Hash::of(b"k1"));
+    put(&zone, "k2", b"body", NOW);
+    zone.purges.add(b"k", false, 10).expect("noted");
+    let after = Fetch::new(&zone);
+    assert!(pass(&mut purger).is_some() && zone.purges.covers(b"k1", 5));
+    // The response of the older fetch arrives: requests and the purger treat it as purged.
+    assert_eq!(put(&zone, "k1", b"body", NOW), key);
+    drop(before);
+    assert!(pass(&mut purger).is_none() && zone.purges.is_empty());
+    assert!(!zone.place.path(&key).exists() && !zone.place.path(&Hash::of(b"k2")).exists());
+    drop(after);
+    clean(&zone);
+}
+
+#[test]
+fn the_purger_spares_the_successor_of_a_purged_entry() {
+    let zone = zone("successor", 1 << 20);
+    let limits = Limits { purger: Some(PACE), ..limits() };
+    let pass = |purger: &mut manager::Purger| purger.work(&zone, &limits, &|_, text| panic!("{text}"));
+    let mut purger = manager::Purger::default();
+    let hash = put(&zone, "k", b"old", NOW);
+    zone.purges.add(b"k", false, 10).expect("noted");
+    let (ticket, _) = zone.enter(hash, 1, NOW);
+    assert!(pass(&mut purger).is_some() && !zone.purges.is_empty(), "its fetch is under way");
+    let path = zone.place.path(&hash);
+    ticket.stored(4096, None);
+    assert!(pass(&mut purger).is_none() && zone.purges.is_empty() && !path.exists());
     clean(&zone);
 }
 

@@ -48,6 +48,7 @@ static EPOCH: AtomicU64 = AtomicU64::new(0);
 const COMPARED_MICROS: u64 = 10_000;
 /// Deviations up to this are caused by the comparison itself.
 const JITTER_MICROS: u64 = 200;
+const COMPARE_TRIES: u32 = 3;
 
 /// Start of the process: for the library's clock, and in microseconds of the system's monotonic clock, whose reading costs a
 /// fraction of what the library's arithmetic does.
@@ -73,16 +74,36 @@ pub fn update() {
     let mono = read();
     let mut now = NOW.get();
     if now.wall == 0 || mono.micros_since(now.compared) >= COMPARED_MICROS {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
-        let epoch = wall.saturating_sub(mono.0);
-        if epoch.abs_diff(EPOCH.load(Ordering::Relaxed)) > JITTER_MICROS {
-            EPOCH.store(epoch, Ordering::Relaxed);
+        if let Some(epoch) = compare(read, wall_micros) {
+            if epoch.abs_diff(EPOCH.load(Ordering::Relaxed)) > JITTER_MICROS {
+                EPOCH.store(epoch, Ordering::Relaxed);
+            }
+            now.compared = mono;
+        } else if EPOCH.load(Ordering::Relaxed) == 0 {
+            EPOCH.store(wall_micros().saturating_sub(read().0), Ordering::Relaxed);
         }
-        now.compared = mono;
     }
     now.mono = mono;
     now.wall = (EPOCH.load(Ordering::Relaxed) + mono.0) / 1000;
     NOW.set(now);
+}
+
+fn wall_micros() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
+}
+
+/// Returns the wall clock's time at [`Instant`] 0, in microseconds. Reads it between two readings of the monotonic clock:
+/// if the thread was preempted between them, the difference would move the time of all threads. `None`: preempted at
+/// each try; the comparison waits for the next update.
+fn compare(mut mono: impl FnMut() -> Instant, mut wall: impl FnMut() -> u64) -> Option<u64> {
+    for _ in 0..COMPARE_TRIES {
+        let before = mono();
+        let wall = wall();
+        if mono().micros_since(before) <= JITTER_MICROS / 2 {
+            return Some(wall.saturating_sub(before.0));
+        }
+    }
+    None
 }
 
 /// Stops the time of this thread, for tests, until [`set_frozen`] or [`thaw`].
@@ -157,5 +178,21 @@ mod tests {
         update();
         assert!(unix_millis().abs_diff(system) < 1000 * 60, "it is the system's");
         assert_eq!(as_std(Instant(now().0 + 5)) - as_std(now()), Duration::from_micros(5));
+    }
+
+    #[test]
+    fn a_comparison_with_a_pause_in_it_is_repeated() {
+        let at = std::cell::Cell::new(0);
+        let mono = || Instant(at.get());
+        let with_pauses = |pauses: &[u64]| {
+            let mut pauses = pauses.iter();
+            compare(mono, || {
+                at.set(at.get() + pauses.next().copied().unwrap_or(1));
+                5_000_000 + at.get()
+            })
+        };
+        assert_eq!(with_pauses(&[1]), Some(5_000_001));
+        assert_eq!(with_pauses(&[4_000, 10_000, 2]), Some(5_000_002), "without the pauses");
+        assert_eq!(with_pauses(&[4_000, 4_000, 4_000]), None);
     }
 }

@@ -7,7 +7,7 @@ use crate::slicing::Slice;
 use base::clock;
 use cache::freshness::{self, Ignored, Verdict};
 use cache::strict::{self, Use};
-use cache::{EntryState, Hash, Lock, Meta, Stored, Ticket, Trouble, store, vary};
+use cache::{EntryState, Fetch, Hash, Lock, Meta, Stored, Ticket, Trouble, store, vary};
 use http_engine::file_io::{self, Aio};
 use http_engine::{CacheCount, Flow, Request, subrequest};
 use http_types::{Known, Method, ResponseHead};
@@ -38,9 +38,11 @@ pub struct Session {
     invalidates: bool,
     pub(super) verdict: Verdict,
     now: i64,
-    /// Start of the request: in seconds, and in milliseconds comparable with purges.
+    /// Start of the request in seconds.
     asked: i64,
+    /// Start of the fetch in milliseconds, comparable with purges.
     asked_ms: u64,
+    fetch: Option<Fetch>,
     /// The client rejected the entry, or it requires validation: it must not replace a failure.
     forced: bool,
 }
@@ -58,7 +60,7 @@ enum Found {
 
 /// Looks up the response and coordinates fetches. `default_key`: for locations without a key.
 pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, default_key: Vec<u8>) -> CacheStart {
-    if let Some(session) = Session::take(r).filter(|session| session.background) {
+    if let Some(mut session) = Session::take(r).filter(|session| session.background) {
         session.ask(r);
         session.put(r);
         return CacheStart::Ask;
@@ -86,7 +88,6 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, d
     r.accounting.cached = Some(CacheCount { zone: path.metrics.clone(), status: "", sent: 0 });
     r.keep(CacheState { key: key.clone(), ..CacheState::default() });
     let main = Hash::of(&key);
-    let asked_ms = path.zone.purges.stamp(clock::unix_millis());
     let mut session = Box::new(Session {
         caching: caching.clone(),
         path,
@@ -102,7 +103,8 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, d
         verdict: Verdict::default(),
         now: clock::unix_seconds(),
         asked: clock::unix_seconds(),
-        asked_ms,
+        asked_ms: 0,
+        fetch: None,
         forced: false,
     });
     if !cached {
@@ -400,17 +402,20 @@ impl Session {
             verdict: Verdict::default(),
             now: self.now,
             asked: self.asked,
-            asked_ms: self.asked_ms,
+            asked_ms: 0,
+            fetch: None,
             forced: false,
         }));
         subrequest::background(copy);
         true
     }
 
-    fn ask(&self, r: &mut Request) {
+    fn ask(&mut self, r: &mut Request) {
         if !self.storing {
             return;
         }
+        self.fetch = Some(Fetch::new(&self.path.zone));
+        self.asked_ms = self.path.zone.purges.stamp(clock::unix_millis());
         let mut asking = CacheRequest {
             as_get: r.target.method == Method::Head && self.caching.convert_head,
             ..CacheRequest::default()
@@ -519,6 +524,7 @@ impl Session {
         let path = self.path.zone.place.path(&stored.hash);
         let renewed = Arc::new(again(stored, meta.clone(), head.clone().into()));
         let Some(ticket) = self.ticket.take() else { return renewed };
+        let fetch = self.fetch.take();
         let (old, meta) = (stored.clone(), meta.clone());
         let copy = {
             let path = path.clone();
@@ -544,6 +550,7 @@ impl Session {
                     if let Ok(Ok(placed)) = done.await {
                         ticket.stored(placed.disk_size, None);
                     }
+                    drop(fetch);
                 });
             }
             Some(Err(_)) | None => log(r, &std::io::Error::other("no thread for it")),
