@@ -280,3 +280,31 @@ fn a_variable_of_set_without_a_value_is_empty_and_told_of_once() {
     }
     running.quit();
 }
+
+#[test]
+fn the_directory_of_an_alias_without_a_slash_is_named_whole() {
+    let port = free_port();
+    let http = format!(
+        "http {{ server {{ listen 127.0.0.1:{port}; root html;
+           location ~ ^/r/ {{ alias html/dir; index none.html; }}
+           location /pre/ {{ alias html/dir; index none.html x.html; }} }} }}"
+    );
+    let site = Site::new("daemon off;", &http);
+    std::fs::create_dir_all(site.path("html/dir")).expect("a directory");
+    let running = site.start();
+    for path in ["/r/", "/pre/"] {
+        let before = site.log().len();
+        let mut client = Client::connect(port).expect("connected");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        assert_eq!(client.ask(&request).expect("answered").0, 403);
+        // As nginx 1.31 has it: the alias, without the rest of the request's path.
+        let log = wait("the line", || {
+            let log = site.log();
+            let new = log.get(before..).unwrap_or_default().to_string();
+            if new.contains("is forbidden") { Ok(new) } else { Err(log) }
+        });
+        let words = format!("directory index of \"{}\" is forbidden", site.path("html/dir").display());
+        assert!(log.contains(&words), "{log}");
+    }
+    running.quit();
+}

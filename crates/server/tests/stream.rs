@@ -283,6 +283,24 @@ fn a_connection_is_passed_to_another_area() {
 }
 
 #[test]
+fn set_writes_into_a_map_variable_volatile_or_not() {
+    let (port, other) = (free_port(), free_port());
+    let stream = format!(
+        "stream {{
+            map $remote_addr $volatile {{ volatile; default map; }}
+            map $remote_addr $cached {{ default map; }}
+            server {{ listen 127.0.0.1:{port}; set $volatile x; set $cached y; return '$volatile $cached'; }}
+            server {{ listen 127.0.0.1:{other}; return '$volatile $cached'; }}
+        }}"
+    );
+    let site = Site::new("daemon off;", &stream);
+    let running = site.start();
+    assert_eq!(read_all(&mut connect(port)), "x y");
+    assert_eq!(read_all(&mut connect(other)), "map map");
+    running.quit();
+}
+
+#[test]
 fn a_connection_that_is_passed_in_a_circle_ends() {
     let port = free_port();
     let site = Site::new(

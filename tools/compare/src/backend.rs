@@ -1,5 +1,6 @@
-//! The server behind the proxies: fixed responses, and an echo of the request.
+//! The server behind the proxies: fixed responses, and an echo of the request. Tells the gateway protocols by the first byte.
 
+use crate::gateway;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -40,6 +41,16 @@ fn serve(stream: TcpStream, port: u16, seen: &Mutex<Vec<String>>) {
     let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
     let Ok(mut out) = stream.try_clone() else { return };
     let mut reader = BufReader::new(stream);
+    match reader.fill_buf().map(|bytes| bytes.first().copied()) {
+        // Methods of HTTP have capital letters.
+        Ok(Some(first)) if !first.is_ascii_uppercase() => {
+            // The client sees a broken connection as the end.
+            let _ = gateway::serve(first, &mut reader, &mut out);
+            return;
+        }
+        Ok(Some(_)) => {}
+        Ok(None) | Err(_) => return,
+    }
     loop {
         let mut head = String::new();
         loop {

@@ -11,6 +11,8 @@
 
 mod backend;
 mod broken;
+mod gateway;
+mod gateways;
 mod mutate;
 mod normal;
 mod place;
@@ -44,6 +46,8 @@ pub struct Plan {
     pub mutate: bool,
     /// Several servers on one TLS listener, instead of directives in their places.
     pub sni: bool,
+    /// FastCGI, SCGI, uwsgi and memcached instead of the proxy.
+    pub gateways: bool,
     /// Stops after this many differences.
     pub differences_max: usize,
 }
@@ -123,10 +127,20 @@ pub fn run(plan: &Plan) -> Result<String, String> {
     }
     let backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;
     let mut differences = Vec::new();
-    let broken = if plan.h2c || plan.mutate { (0, Vec::new()) } else { broken::compare(plan)? };
+    let broken = if plan.h2c || plan.mutate || plan.gateways { (0, Vec::new()) } else { broken::compare(plan)? };
     differences.extend(broken.1.into_iter().map(|words| format!("broken request: {words}")));
-    let pool = pool::all(plan.nginx.version, plan.only.as_deref());
-    let with = pool::all(plan.nginx.version, plan.with.as_deref());
+    let all = |text: Option<&str>| {
+        let mut all = pool::all(plan.nginx.version, text);
+        if plan.gateways {
+            all.extend(pool::of(&gateways::lines(), plan.nginx.version, text));
+        }
+        all
+    };
+    let pool = all(plan.only.as_deref());
+    let with = match plan.with.as_deref() {
+        None if plan.gateways => pool::of(&gateways::lines(), plan.nginx.version, plan.only.as_deref()),
+        with => all(with),
+    };
     if pool.is_empty() || with.is_empty() {
         return Err("no directive holds that text".into());
     }
@@ -136,7 +150,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
             break;
         }
         let mut dice = Dice::new(plan.seed.wrapping_add(index));
-        let first = if plan.with.is_some() { &with } else { &pool };
+        let first = if plan.with.is_some() || plan.gateways { &with } else { &pool };
         let mut puts = draw(&mut dice, &pool, first);
         if plan.mutate {
             mutate::mutate(&mut dice, &mut puts);
@@ -183,12 +197,12 @@ struct Outcome {
 }
 
 fn one(plan: &Plan, backend: &Backend, puts: &[Put]) -> Result<Outcome, String> {
-    let requests = pool::requests(plan.nginx.version);
+    let requests = if plan.gateways { gateways::REQUESTS.iter().collect() } else { pool::requests(plan.nginx.version) };
     let run = |binary: &Binary| {
         backend.forget();
         Run::of(
             binary,
-            &|dirs, port| site::text(puts, dirs, port, backend.port, binary, plan.h2c),
+            &|dirs, port| site::text(puts, dirs, port, backend.port, binary, plan),
             &requests,
             plan.h2c,
             Some(backend.port),

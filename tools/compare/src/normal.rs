@@ -50,6 +50,9 @@ pub fn log_line(line: &str) -> Option<String> {
 /// Bytes of a message that are compared.
 const MESSAGE_MAX: usize = 1_800;
 
+/// Bytes of an answer that are shown.
+const SHOWN_MAX: usize = 1_500;
+
 /// How the error log names a field that is ignored.
 const INVALID_LINE: &str = "client sent invalid header line: ";
 
@@ -146,8 +149,14 @@ pub fn difference(requests: &[impl std::fmt::Display], theirs: &Run, ours: &Run)
     }
     for (ask, (theirs, ours)) in requests.iter().zip(theirs.answers.iter().zip(&ours.answers)) {
         if theirs != ours && !length_is_known(theirs, ours) {
+            let alike = theirs.iter().zip(ours).take_while(|(a, b)| a == b).count();
             let shown = |bytes: &[u8]| {
-                let text = String::from_utf8_lossy(bytes).into_owned();
+                let mut text = String::from_utf8_lossy(bytes).into_owned();
+                if text.len() > SHOWN_MAX {
+                    let from = text.floor_char_boundary(alike.saturating_sub(SHOWN_MAX / 2));
+                    let to = text.floor_char_boundary(alike + SHOWN_MAX / 2);
+                    text = format!("({} bytes, from {from}) {}", text.len(), text.get(from..to).unwrap_or_default());
+                }
                 text.replace("\r\n", "\n            ")
             };
             return Some(format!("  {ask}\n  nginx:    {}\n  tidegate: {}", shown(theirs), shown(ours)));

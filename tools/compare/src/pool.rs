@@ -401,8 +401,13 @@ pub const WHOLE: (u32, u32) = (1, 29);
 
 /// The fragments for a version of nginx, with the places that the language allows.
 pub fn all(version: (u32, u32), only: Option<&str>) -> Vec<Fragment> {
+    of(LINES, version, only)
+}
+
+/// The fragments of lines, with the places that the language allows.
+pub fn of(lines: &[&'static str], version: (u32, u32), only: Option<&str>) -> Vec<Fragment> {
     let mut all = Vec::new();
-    for text in LINES.iter().copied().filter(|text| only.is_none_or(|only| text.contains(only))) {
+    for text in lines.iter().copied().filter(|text| only.is_none_or(|only| text.contains(only))) {
         let name = text.split([' ', ';']).next().unwrap_or(text);
         let otherwise = OTHERWISE.iter().any(|start| text.starts_with(start));
         if version < WHOLE && (otherwise || NEWER.contains(&name)) {
@@ -459,7 +464,7 @@ impl std::fmt::Display for Ask {
     }
 }
 
-const fn ask(method: &'static str, target: &'static str, fields: &'static str, body: &'static str) -> Ask {
+pub const fn ask(method: &'static str, target: &'static str, fields: &'static str, body: &'static str) -> Ask {
     Ask { method, target, fields, body }
 }
 

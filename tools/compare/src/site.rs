@@ -2,7 +2,7 @@
 
 use crate::place::Place;
 use crate::server::{Binary, Dirs};
-use crate::{Put, pool};
+use crate::{Plan, Put, gateways, pool};
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -51,7 +51,7 @@ pub fn files(dirs: &Dirs) -> std::io::Result<()> {
 }
 
 /// The configuration with the directives in their places.
-pub fn text(puts: &[Put], dirs: &Dirs, port: u16, backend: u16, binary: &Binary, h2c: bool) -> String {
+pub fn text(puts: &[Put], dirs: &Dirs, port: u16, backend: u16, binary: &Binary, plan: &Plan) -> String {
     let put = |place: Place| -> String {
         let lines: Vec<&str> = puts.iter().filter(|put| put.place == place).map(|put| put.text).collect();
         lines.join("\n        ")
@@ -60,7 +60,10 @@ pub fn text(puts: &[Put], dirs: &Dirs, port: u16, backend: u16, binary: &Binary,
         (put(Place::Http), put(Place::Server), put(Place::Location), put(Place::Nested));
     let (if_, server_if, limit, named) =
         (put(Place::If), put(Place::IfInServer), put(Place::LimitExcept), put(Place::Named));
-    let proxied = if pool::requests(binary.version).iter().any(|ask| ask.target.starts_with("/p")) {
+    let gateways = |text: &dyn Fn() -> String| if plan.gateways { text() } else { String::new() };
+    let proxied = if plan.gateways {
+        String::new()
+    } else if pool::requests(binary.version).iter().any(|ask| ask.target.starts_with("/p")) {
         format!(
             "location /p/ {{
         {location}
@@ -86,6 +89,7 @@ http {{
     limit_req_zone $uri zone=slow:1m rate=1r/m;
     limit_conn_zone $binary_remote_addr zone=conns:1m;
     upstream group {{ server 127.0.0.1:@backend; }}
+    {params}
     {http}
     server {{
         listen 127.0.0.1:@port;
@@ -105,11 +109,15 @@ http {{
         location /auth/yes {{ return 204; }}
         location /auth/no {{ return 403; }}
         {proxied}
+        {gateways}
     }}
 }}
 ",
         head = head(),
-        own = [if binary.nginx { "" } else { "server_identity nginx;" }, if h2c { "http2 on;" } else { "" }].concat(),
+        params = gateways(&gateways::params),
+        gateways = gateways(&|| gateways::locations(&location, &nested, &if_)),
+        own = [if binary.nginx { "" } else { "server_identity nginx;" }, if plan.h2c { "http2 on;" } else { "" }]
+            .concat(),
     )
     .replace("@dir", &dirs.folder.display().to_string())
     .replace("@backend", &backend.to_string())

@@ -146,6 +146,7 @@ pub fn run(
     confinement::enter_master(&master.config);
     master.keeper.adopt(&master.config);
     master.config.texts.came = master.keep(&master.config, "start");
+    master.mark_kept();
     let mut master = match master.start_worker() {
         Ok(master) => master,
         Err(code) => return code,
@@ -335,7 +336,11 @@ impl Master {
         let prepared = reload::prepare(&self.invocation, &self.config, &self.listeners, &self.keeper);
         let Ok((mut config, listeners)) = prepared else { return self.tell_refused() };
         config.texts.came = self.keep(&config, "reload");
+        let generation = config.texts.came.as_ref().map(|came| came.generation);
         if let Err(why) = self.install(config, listeners) {
+            if let Some(generation) = generation {
+                self.remove_refused(generation);
+            }
             reload::note_refused(&why);
             self.tell_refused();
         }
@@ -457,10 +462,14 @@ impl Master {
                     self.change_done();
                 }
             }
-            Message::Answer(Err(words)) if serves && self.pending.take().is_some() => {
+            Message::Answer(Err(words)) if serves => {
+                let Some((config, _)) = self.pending.take() else { return };
                 reload::note_refused(&words);
                 say!(Emerg, "the worker process refused the configuration, the old one stays: {words}");
-                self.change_failed(&words);
+                match &config.texts.came {
+                    Some(came) if self.change.is_none() => self.remove_refused(came.generation),
+                    _ => self.change_failed(&words),
+                }
             }
             Message::Answer(_) => {}
             Message::Settled => {
@@ -492,6 +501,9 @@ impl Master {
         self.listeners.remove_paths(&listeners);
         self.listeners = listeners;
         self.config = config;
+        if self.change.is_none() {
+            self.mark_kept();
+        }
         self.config.logs.forget_unused();
         voice::set_log(self.config.error_log.clone());
         observe::set_level(None);

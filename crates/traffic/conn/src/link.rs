@@ -56,7 +56,7 @@ impl Link {
 
     /// Sends a part of a file (only with [`Link::has_sendfile`]); advances `offset`.
     pub fn sendfile(&self, file: &std::fs::File, offset: &mut u64, length: usize) -> io::Result<usize> {
-        let sent = self.worker.poller.sendfile(self.key, file, offset, length.min(SENDFILE_BYTES_MAX));
+        let sent = self.worker.poller.sendfile(self.key, file, offset, length.min(SEND_BYTES_MAX));
         self.note_written(&sent);
         sent
     }
@@ -122,5 +122,5 @@ impl Link {
     }
 }
 
-/// Bytes per `sendfile`, so that other connections get a turn.
-const SENDFILE_BYTES_MAX: usize = 2 * budget::BYTES as usize;
+/// Bytes per system call, so that other connections get a turn.
+pub const SEND_BYTES_MAX: usize = 2 * budget::BYTES as usize;

@@ -1,7 +1,7 @@
 //! Sends a response from a task, at the client's pace, with few writes.
 
 use crate::file_out::FileOut;
-use crate::link::Link;
+use crate::link::{Link, SEND_BYTES_MAX};
 use crate::pace::Pace;
 use crate::send_plan::{Promised, SendPlan, SingleChunk};
 use bytes::{Buf, Bytes};
@@ -144,20 +144,22 @@ impl Sender {
             }
             Some(_) => {
                 let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(self.queue.len().min(GATHER_PIECES));
-                let mut file_follows = false;
+                let (mut rest_follows, mut left) = (false, SEND_BYTES_MAX);
                 for piece in &self.queue {
                     match piece {
-                        Piece::Bytes(b) => slices.push(IoSlice::new(b)),
-                        _ => {
-                            file_follows = true;
-                            break;
+                        Piece::Bytes(b) if b.len() <= left => slices.push(IoSlice::new(b)),
+                        Piece::Bytes(b) => {
+                            slices.push(IoSlice::new(b.get(..left).unwrap_or_default()));
+                            rest_follows = true;
                         }
+                        _ => rest_follows = true,
                     }
-                    if slices.len() == GATHER_PIECES {
+                    left = left.saturating_sub(piece.len() as usize);
+                    if rest_follows || left == 0 || slices.len() == GATHER_PIECES {
                         break;
                     }
                 }
-                let n = self.link.send(&slices, more || file_follows)?;
+                let n = self.link.send(&slices, more || rest_follows)?;
                 drop(slices);
                 let mut left = n;
                 while left > 0 {

@@ -57,7 +57,7 @@ impl Master {
         Some((Generations { layout }, keep))
     }
 
-    /// Unless it is stored already. Returns its facts.
+    /// Stores a configuration that is not stored already; [`Master::mark_kept`] follows when it is active. Returns its facts.
     pub fn keep(&self, config: &Config, by: &str) -> Option<GenerationFacts> {
         let (kept, keep) = self.kept_of(config)?;
         if self.change.is_none() {
@@ -83,7 +83,6 @@ impl Master {
                 facts
             }
         };
-        kept.mark(facts.generation);
         let needed: BTreeSet<u64> = named.into_iter().chain([facts.generation]).collect();
         // Removes leftovers of interrupted changes.
         for number in kept.numbers().into_iter().filter(|number| !needed.contains(number)) {
@@ -91,8 +90,27 @@ impl Master {
                 kept.remove(number);
             }
         }
-        kept.prune(keep, &needed);
+        let active = self.config.texts.came.as_ref().map(|came| came.generation);
+        kept.prune(keep, &needed.into_iter().chain(active).collect());
         Some(facts)
+    }
+
+    /// Marks the configuration as active; a later rollback offers it.
+    pub fn mark_kept(&self) {
+        if let (Some((kept, _)), Some(came)) = (self.kept_of(&self.config), &self.config.texts.came) {
+            kept.mark(came.generation);
+        }
+    }
+
+    /// Removes a configuration that the worker process refused, unless it was active before.
+    pub fn remove_refused(&self, generation: u64) {
+        if let Some(layout) = Layout::of(&self.invocation.conf_file) {
+            let kept = Generations { layout };
+            let (_, named) = natural(&kept.layout, &self.config.texts.files);
+            if !kept.was_in_force(generation) && !named.contains(&generation) {
+                kept.remove(generation);
+            }
+        }
     }
 
     /// Responds to a worker's request, at once or when its change is active.
