@@ -76,7 +76,10 @@ impl Builder<'_> {
         let at = problem.inner.unwrap_or(at);
         let mut complaint = check::word(&conf_schema::Directive::default(), problem);
         (complaint.span, complaint.line) = (Some(at.span), at.line);
-        self.complaints.push(complaint);
+        // A directive that several blocks inherit is wrong once.
+        if !self.complaints.contains(&complaint) {
+            self.complaints.push(complaint);
+        }
     }
 
     fn mail(&mut self, mail: &mut Block<'_>) {

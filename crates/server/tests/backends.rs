@@ -339,6 +339,39 @@ fn memcached_servers_that_misbehave() {
     scripts(rows, "set $memcached_key key;", "memcached");
 }
 
+#[test]
+fn a_missing_value_of_memcached_is_an_error_page_and_a_value_has_ranges() {
+    fn line(buf: &[u8]) -> Option<usize> {
+        buf.iter().position(|c| *c == b'\n').map(|at| at + 1)
+    }
+    let origin = Origin::new(|mut talk| {
+        while let Some(request) = talk.until(line) {
+            let answer: &[u8] =
+                if request == b"get /none\r\n" { b"END\r\n" } else { b"VALUE /key 0 5\r\nvalue\r\nEND\r\n" };
+            if !talk.send(answer) {
+                return;
+            }
+        }
+    });
+    let (site, port) = (Site::new("", ""), free_port());
+    let locations = format!(
+        "set $memcached_key $uri;
+         location / {{ memcached_pass 127.0.0.1:{0}; }}
+         location = /none {{ memcached_pass 127.0.0.1:{0}; error_page 404 = @other; }}
+         location = /page {{ set $memcached_key /none; memcached_pass 127.0.0.1:{0}; }}
+         location @other {{ return 200 other; }}",
+        origin.port
+    );
+    let server = serve(&site, port, &locations);
+    assert_eq!(short(&get(port, "/none")), "200 other");
+    let page = get(port, "/page");
+    assert!(page.starts_with("HTTP/1.1 404 ") && page.contains("<h1>404 Not Found</h1>"), "{page}");
+    let part = ask(port, "GET /key HTTP/1.1\r\nHost: x\r\nRange: bytes=1-3\r\nConnection: close\r\n\r\n");
+    assert!(part.starts_with("HTTP/1.1 206 ") && part.ends_with("\r\n\r\nalu"), "{part}");
+    server.quit();
+    site.assert_no_alerts();
+}
+
 struct H2 {
     server: wire_h2::Server,
     asked: Vec<u32>,

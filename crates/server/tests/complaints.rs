@@ -59,6 +59,19 @@ fn what_nginx_refuses() {
             "[emerg] the shared memory zone \"z\" is already declared for a different use",
         ),
         ("ssl_certificate_cache off bogus;", "[emerg] invalid parameter \"bogus\""),
+        (
+            "proxy_cache_path c keys_zone=z:1m; server { location / { scgi_cache z; } }",
+            "[emerg] the shared memory zone \"z\" is already declared for a different use in ",
+        ),
+        (
+            "server { location / { limit_except GET { deny all; } limit_except PUT { deny all; } } }",
+            "[emerg] \"limit_except\" directive is duplicate in ",
+        ),
+        ("server { location / { uwsgi_modifier1 256; } }", "[emerg] value must be between 0 and 255 in "),
+        (
+            "upstream u { server 127.0.0.1:1; } server { location / { proxy_pass http://; } }",
+            "no host in upstream \"\"",
+        ),
         ("aio maybe;", "[emerg] \"aio\" directive invalid value"),
         ("proxy_http_version 4;", "[emerg] invalid value \"4\""),
         ("client_body_temp_path t 9;", "[emerg] \"client_body_temp_path\" directive invalid value"),
@@ -68,6 +81,21 @@ fn what_nginx_refuses() {
     }
     let (_, words) = explained("resolver 127.0.0.1 valid5s;");
     assert!(words.contains("did you mean \"valid=TIME\"?") && caret(&words) == "valid5s", "{words}");
+    // The directive is named once, not each block that inherits it.
+    for (http, want) in [
+        (
+            "proxy_cache none; server { location /a { proxy_pass http://127.0.0.1:1; } location /b { } }",
+            "proxy_cache none;",
+        ),
+        ("limit_req zone=none; server { location /a { } location /b { } }", "limit_req zone=none;"),
+        ("limit_conn none 1; server { location /a { } location /b { } }", "limit_conn none 1;"),
+    ] {
+        let (accepted, words) = explained(http);
+        assert!(!accepted && caret(&words) == want && words.matches("[emerg]").count() == 1, "{http}: {words}");
+    }
+    let (accepted, words) = explained("send_lowat 1k; server { location / { fastcgi_send_lowat 1k; } }");
+    assert!(accepted && words.contains("[warn] \"send_lowat\" is not supported, ignored"), "{words}");
+    assert!(words.contains("[warn] \"fastcgi_send_lowat\" is not supported, ignored"), "{words}");
     let stream = "stream { upstream u { zone z; server 127.0.0.1:1; } }";
     let words = text(&Site::new("", stream).run(&["-t"]).stderr);
     assert!(words.contains("zero size shared memory zone \"z\""), "{words}");

@@ -135,7 +135,10 @@ impl Builder<'_> {
         let mut complaint = check::word(&conf_schema::Directive::default(), problem);
         complaint.span = at.map(|at| at.span);
         complaint.line = at.map_or(0, |at| at.line);
-        self.complaints.push(complaint);
+        // A directive that several blocks inherit is wrong once.
+        if !self.complaints.contains(&complaint) {
+            self.complaints.push(complaint);
+        }
     }
 
     fn stream(&mut self, stream: &mut Block<'_>) -> StreamPlan {

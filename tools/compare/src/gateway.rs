@@ -92,7 +92,7 @@ fn reply(call: &Call) -> Reply {
     Reply {
         head: format!("{head}{end}"),
         body: if head_only { Vec::new() } else { body.into_bytes() },
-        errors: if name == "error" || name == "none" { "a line of the script\nand another" } else { "" },
+        errors: if name == "error" || name == "none" { "a line of the script" } else { "" },
         broken: name == "cut",
     }
 }
@@ -130,8 +130,8 @@ fn fastcgi(reader: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
         let reply = reply(&call);
         let mut record = |kind: u8, content: &[u8]| {
             let length = (content.len() as u16).to_be_bytes();
-            out.write_all(&[1, kind, 0, 1, length[0], length[1], 0, 0])?;
-            out.write_all(content)
+            // At once: nginx logs the text of a record that is cut behind its head as empty.
+            out.write_all(&[&[1, kind, 0, 1, length[0], length[1], 0, 0], content].concat())
         };
         if !reply.errors.is_empty() {
             record(STDERR, reply.errors.as_bytes())?;
@@ -219,9 +219,7 @@ fn finish(call: &Call, out: &mut impl Write) -> io::Result<()> {
     if call.opening.starts_with("uwsgi") && call.param("SCRIPT_NAME").ends_with("page") {
         out.write_all(b"HTTP/1.1 200 Fine\r\n")?;
     }
-    out.write_all(reply.head.as_bytes())?;
-    out.write_all(&reply.body)?;
-    out.flush()
+    out.write_all(&[reply.head.as_bytes(), &reply.body].concat())
 }
 
 fn memcached(reader: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {

@@ -183,7 +183,10 @@ impl Builder<'_> {
         let mut complaint = check::word(&conf_schema::Directive::default(), problem);
         complaint.span = at.map(|at| at.span);
         complaint.line = at.map_or(0, |at| at.line);
-        self.complaints.push(complaint);
+        // A directive that several blocks inherit is wrong once.
+        if !self.complaints.contains(&complaint) {
+            self.complaints.push(complaint);
+        }
     }
 
     fn core_conf<'l>(&self, levels: &'l [Rc<Level>]) -> &'l CoreConf {
@@ -447,8 +450,11 @@ impl Builder<'_> {
                     let (inner, _) = self.location(child, &inner_levels, server, None, Some(&outer_kind), inner_root);
                     children.push(inner);
                     nameless.push((inner, child.context == Contexts::limit_except));
-                    if child.context == Contexts::limit_except {
-                        limit_except = child.directive.map(|d| (d, inner));
+                    if let Some(d) = child.directive.filter(|_| child.context == Contexts::limit_except) {
+                        if limit_except.is_some() {
+                            self.complaints.push(check::word(d, Problem::duplicate()));
+                        }
+                        limit_except = Some((d, inner));
                     }
                 }
             }

@@ -103,7 +103,7 @@ directives! {
         /// Maximum time between two writes of a response.
         send_timeout: Msec = "60s",
         /// Sets SO_SNDLOWAT. Linux does not support it: no effect.
-        send_lowat: Size = "0",
+        send_lowat: conf_schema::value::SendLowat = "0",
         /// Sends files with sendfile, without copying them through the process.
         sendfile: Flag = "off",
         /// Maximum number of bytes per sendfile call, so that a fast client does not occupy a worker thread.

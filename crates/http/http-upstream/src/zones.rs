@@ -4,7 +4,7 @@ use conf_schema::{Cx, Problem};
 use http_engine::Request;
 use std::sync::Arc;
 
-pub use session_engine::zones::{declare, name_and_size, state};
+pub use session_engine::zones::{declare, name_and_size, state, taken};
 
 pub type Declared<T> = session_engine::zones::Declared<Request, T>;
 

@@ -119,7 +119,8 @@ pub fn find_named<S: 'static, T: Send + Sync + 'static>(
     }
 }
 
-fn taken(name: &str) -> Problem {
+/// The problem of a zone whose name has another use.
+pub fn taken(name: &str) -> Problem {
     Problem::says(format!("the shared memory zone \"{name}\" is already declared for a different use"))
 }
 

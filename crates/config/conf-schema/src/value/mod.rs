@@ -8,7 +8,9 @@ mod word;
 
 pub use cidr::Cidr;
 pub use list::{Buffers, Latest, List, Own, Repeated, Words};
-pub use number::{Between, Msec, Number, Offset, Sec, Size, parse_msec, parse_offset, parse_sec, parse_size};
+pub use number::{
+    Between, Msec, Number, Offset, Sec, SendLowat, Size, parse_msec, parse_offset, parse_sec, parse_size,
+};
 pub use text::{FilePath, Text};
 pub use word::Flag;
 

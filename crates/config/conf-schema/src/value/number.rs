@@ -14,6 +14,22 @@ pub struct Number(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
+/// Value of a `send_lowat` directive, which Linux does not support: a warning, as in nginx.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SendLowat(pub u64);
+
+impl Value for SendLowat {
+    const SYNTAX: &'static str = Size::SYNTAX;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let Size(bytes) = Size::parse(cx, d)?;
+        // Not for the default.
+        if d.span.file.0 != u32::MAX {
+            cx.warn(d, format!("\"{}\" is not supported, ignored", d.name.text()));
+        }
+        Ok(SendLowat(bytes))
+    }
+}
+
 /// Bytes of a file: as [`Size`], and `g`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Offset(pub u64);

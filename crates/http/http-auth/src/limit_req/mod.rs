@@ -151,7 +151,8 @@ impl Feature for LimitReq {
         let Some(lines) = &conf.limit_req else { return Ok(()) };
         let mut limits: Vec<(Arc<Declared<Limited>>, Limit)> = Vec::new();
         for limit in &lines.0 {
-            let zone: Arc<Declared<Limited>> = zones::find(block.cx, KIND, &limit.zone)?;
+            let zone: Arc<Declared<Limited>> =
+                zones::find(block.cx, KIND, &limit.zone).map_err(|problem| problem.of("limit_req"))?;
             if limits.iter().any(|(known, _)| known.name == zone.name) {
                 return Err(Problem::says("\"limit_req\" directive is duplicate"));
             }

@@ -175,7 +175,10 @@ impl Feature for DavFeature {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<DavConf>() else { return Ok(()) };
         let locks = match &conf.dav_ext_lock {
-            Some(LockName(name)) => Some(zones::find::<Locks>(block.cx, KIND, name)?.state.clone()),
+            Some(LockName(name)) => {
+                let zone = zones::find::<Locks>(block.cx, KIND, name).map_err(|problem| problem.of("dav_ext_lock"))?;
+                Some(zone.state.clone())
+            }
             None => None,
         };
         let plan = Arc::new(DavPlan {

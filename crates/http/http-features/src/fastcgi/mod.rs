@@ -26,7 +26,7 @@ http_upstream::pass_directives! {
     fastcgi_socket_rcvbuf fastcgi_socket_sndbuf fastcgi_temp_file_write_size fastcgi_temp_path = "fastcgi_temp"
     own {
         /// Sets SO_SNDLOWAT where the system has it (Linux has not: no effect).
-        fastcgi_send_lowat: conf_schema::value::Size = "0",
+        fastcgi_send_lowat: conf_schema::value::SendLowat = "0",
         /// Passes requests to a FastCGI server at this address.
         fastcgi_pass: Own<PassTo>,
         /// Passes a parameter to the FastCGI server. A block with its own `fastcgi_param` lines inherits none.

@@ -86,6 +86,9 @@ impl Feature for MemcachedFeature {
             pass_request_body: false,
             pass_request_headers: false,
             buffering: false,
+            force_ranges: true,
+            intercept_errors: true,
+            intercept_404: true,
             buffer_size: conf.memcached_buffer_size.0,
             next_upstream: NextUpstream(conf.memcached_next_upstream.0),
             next_upstream_tries: conf.memcached_next_upstream_tries.0,
@@ -139,6 +142,10 @@ impl Protocol for Spoken {
         }
         text::put_get(&key, out);
         Ok(true)
+    }
+    fn missing(&self, r: &mut Request) -> Option<String> {
+        let key = text::escaped(&self.key.eval(r));
+        Some(format!("key: \"{}\" was not found by memcached", String::from_utf8_lossy(&key)))
     }
     fn method(&self, _: &mut Request) -> Method {
         // The value is sent whatever the request's method.

@@ -11,13 +11,19 @@ const TRAILER: &[u8] = b"\r\nEND\r\n";
 /// Writes the request; percent-encodes bytes that would end the key, as in nginx.
 pub fn put_get(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"get ");
+    out.append(&mut escaped(key));
+    out.extend_from_slice(b"\r\n");
+}
+
+pub fn escaped(key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(key.len());
     for c in key {
         match c {
             0..=b' ' | b'%' => out.extend_from_slice(format!("%{c:02X}").as_bytes()),
             c => out.push(*c),
         }
     }
-    out.extend_from_slice(b"\r\n");
+    out
 }
 
 enum ResponseState {

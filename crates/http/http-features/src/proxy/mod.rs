@@ -66,7 +66,7 @@ http_upstream::pass_directives! {
     }
     own {
         /// Sets SO_SNDLOWAT where the system has it (Linux has not: no effect).
-        proxy_send_lowat: conf_schema::value::Size = "0",
+        proxy_send_lowat: conf_schema::value::SendLowat = "0",
         /// Passes requests to an HTTP server: protocol, address, and the URI that replaces the location's prefix.
         /// Differs: line breaks and NUL from variables in the URI are percent-encoded.
         proxy_pass: Own<PassTo>,

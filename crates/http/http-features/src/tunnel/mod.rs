@@ -39,7 +39,7 @@ directives! {
         /// Maximum time without data in either direction.
         tunnel_read_timeout: Msec = "60s",
         /// Sets SO_SNDLOWAT. Linux does not support it: no effect.
-        tunnel_send_lowat: Size = "0",
+        tunnel_send_lowat: conf_schema::value::SendLowat = "0",
         /// Maximum time between two writes to the server.
         tunnel_send_timeout: Msec = "60s",
         /// Enables TCP keepalive (SO_KEEPALIVE) on connections to the server.

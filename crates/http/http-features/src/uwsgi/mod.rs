@@ -74,7 +74,8 @@ impl Feature for Uwsgi {
         let whole: Arc<dyn Any + Send + Sync> = conf.clone();
         pass.check(block.cx, &whole)?;
         let modifier = |n: &Number, which: u8| {
-            u8::try_from(n.0).map_err(|_| Problem::says(format!("\"uwsgi_modifier{which}\" must be between 0 and 255")))
+            let wrong = || Problem::says("value must be between 0 and 255").of(format!("uwsgi_modifier{which}"));
+            u8::try_from(n.0).map_err(|_| wrong())
         };
         let modifiers = (modifier(&conf.uwsgi_modifier1, 1)?, modifier(&conf.uwsgi_modifier2, 2)?);
         let Some(Own(PassTo(target))) = conf.uwsgi_pass.clone() else { return Ok(()) };

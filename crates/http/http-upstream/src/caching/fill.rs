@@ -60,9 +60,11 @@ pub fn run(
     let Ok(mut copy) = r.copy() else { return Body::Source(body) };
     // An independent request: its log messages are those of the original.
     (copy.family.sub, copy.incoming.watch) = (None, None);
+    let (origin, uri) = UpstreamState::of(r).map(|s| (s.origin.clone(), s.uri.clone())).unwrap_or_default();
     copy.upstream.set(UpstreamState {
         tries: UpstreamState::last(r).cloned().into_iter().collect(),
-        uri: UpstreamState::of(r).map(|state| state.uri.clone()).unwrap_or_default(),
+        origin,
+        uri,
         ..UpstreamState::default()
     });
     let draft = match begin(&mut recipe, temp, write_size) {

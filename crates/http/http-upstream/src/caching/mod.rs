@@ -75,11 +75,15 @@ impl Caching {
                     Some(path) => Which::Fixed(path),
                     None => {
                         let family = settings.family;
-                        return Err(match zones::find::<CachePath>(cx, "cache", name) {
+                        let other = cx.get::<conf::Declared>().all().any(|path| path.zone.name == *name);
+                        let problem = match zones::find::<CachePath>(cx, "cache", name) {
+                            _ if other => zones::taken(name)
+                                .hint(format!("the zone is that of another directive than \"{family}_cache_path\"")),
                             Err(problem) if !format!("{:?}", problem.words).contains("zero size") => problem,
                             _ => Problem::says(format!("\"{family}_cache\" zone \"{name}\" is unknown"))
                                 .hint(format!("no \"{family}_cache_path\" declares a zone of this name")),
-                        });
+                        };
+                        return Err(problem.of(format!("{family}_cache")));
                     }
                 }
             }

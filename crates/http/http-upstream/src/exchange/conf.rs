@@ -67,6 +67,8 @@ pub struct PassConf {
     /// Milliseconds; 0: no limit.
     pub next_upstream_timeout: u64,
     pub intercept_errors: bool,
+    /// Replaces a 404 by the server's own, as for memcached.
+    pub intercept_404: bool,
     pub limit_rate: Option<SizeTemplate>,
     pub pass_trailers: bool,
     pub connect_timeout: Duration,
@@ -111,6 +113,7 @@ impl PassConf {
             next_upstream_tries: 0,
             next_upstream_timeout: 0,
             intercept_errors: false,
+            intercept_404: false,
             limit_rate: None,
             pass_trailers: false,
             connect_timeout: minute,
@@ -267,6 +270,7 @@ macro_rules! pass_directives {
                     next_upstream_tries: self.$next_tries.0,
                     next_upstream_timeout: self.$next_timeout.0,
                     intercept_errors: self.$intercept,
+                    intercept_404: false,
                     limit_rate: self.$limit_rate.clone(),
                     connect_timeout: self.$connect_timeout.duration(),
                     send_timeout: self.$send_timeout.duration(),

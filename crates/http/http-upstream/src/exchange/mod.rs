@@ -78,6 +78,11 @@ pub trait Protocol: Send + Sync {
     fn method(&self, r: &mut Request) -> Method {
         if CacheRequest::of(r).is_some_and(|asking| asking.as_get) { Method::Get } else { r.head.method }
     }
+    /// Words for the log when [`conf::PassConf::intercept_404`] replaces a response.
+    fn missing(&self, r: &mut Request) -> Option<String> {
+        let _ = r;
+        None
+    }
     /// Tells whether a body of this length can be streamed.
     fn may_stream(&self, length: BodyLength) -> bool {
         let _ = length;

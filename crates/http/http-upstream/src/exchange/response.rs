@@ -3,6 +3,7 @@
 use super::PassPlan;
 use super::conf::IgnoreHeaders;
 use crate::upstream_state::UpstreamState;
+use http_engine::order::FilterOrder;
 use http_engine::response::Slot;
 use http_engine::{Flow, Request, Str, clean, path};
 use http_types::{Field, Known, KnownSet, ResponseHead};
@@ -14,6 +15,12 @@ use std::rc::Rc;
 pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
     let conf = &plan.conf;
     let ignored = conf.ignore_headers;
+    if conf.intercept_404 && head.status == 404 {
+        if let Some(words) = plan.protocol.missing(r) {
+            say(r, Level::Info, &words);
+        }
+        return Some(Flow::Status(404));
+    }
     if conf.intercept_errors
         && head.status >= 300
         && r.loc().core.conf.error_page.as_ref().is_some_and(|p| p.0.iter().any(|p| p.status == head.status))
@@ -36,7 +43,6 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
     r.out.status_line = Some(part(head.status_line));
     for field in &head.fields.all {
         let (name, value) = (field.name.of(buf), field.value.of(buf));
-        act(r, field.known, value, ignored);
         if ONCE.has(field.known)
             && let Some(first) = head.fields.first(field.known).filter(|first| *first != field.value)
         {
@@ -48,6 +54,7 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
             say(r, Level::Warn, &words);
             continue;
         }
+        act(r, field.known, value, ignored);
         if plan.hidden.has(field.known, name) {
             continue;
         }
@@ -60,10 +67,23 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
         r.out.no_server = r.out.server.bytes().is_empty() && !plan.hidden.has(Known::Server, b"");
         r.out.no_date = r.out.date.bytes().is_empty() && !plan.hidden.has(Known::Date, b"");
     }
+    note_unknown_charset(r);
     r.out.ranges_allowed = conf.force_ranges;
     // The server has evaluated the conditions.
     r.reply.ignore_conditions = true;
     None
+}
+
+/// Logs an `X-Accel-Charset` in a location without charsets, whose filter would do it otherwise.
+fn note_unknown_charset(r: &Request) {
+    let wanted = r.out.wanted_charset.bytes();
+    if !wanted.is_empty()
+        && !r.out.content_type.bytes().is_empty()
+        && !r.loc().filters.iter().any(|(order, _)| *order == FilterOrder::Charset)
+    {
+        let wanted = String::from_utf8_lossy(wanted);
+        say(r, Level::Error, &format!("unknown charset \"{wanted}\" to override"));
+    }
 }
 
 fn say(r: &Request, level: Level, words: &str) {
@@ -73,6 +93,7 @@ fn say(r: &Request, level: Level, words: &str) {
 
 /// Fields of which only the first one applies.
 const ONCE: KnownSet = KnownSet::of(&[
+    Known::Status,
     Known::ContentType,
     Known::Date,
     Known::LastModified,
@@ -81,6 +102,9 @@ const ONCE: KnownSet = KnownSet::of(&[
     Known::Location,
     Known::Refresh,
     Known::Expires,
+    Known::XAccelExpires,
+    Known::XAccelLimitRate,
+    Known::XAccelRedirect,
 ]);
 
 fn slot(known: Known) -> Option<Slot> {

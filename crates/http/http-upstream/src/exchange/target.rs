@@ -98,7 +98,7 @@ impl Url {
                 None => (path, None),
             };
             if path.is_empty() {
-                return Err("no path in the unix domain socket".into());
+                return Err(format!("no path in the unix domain socket in upstream \"{rest}\""));
             }
             return Ok(Url { host: format!("unix:{path}"), uri, tls });
         }
@@ -222,8 +222,12 @@ fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Re
     let end = text.iter().position(|c| !c.is_ascii()).unwrap_or(text.len());
     let (before, rest) = text.split_at(end);
     let shown = String::from_utf8_lossy(before);
-    let no = |words| NoTarget { words: format!("{words} in \"{}\"", String::from_utf8_lossy(&text)), status: 500 };
-    let url = Url::parse(scheme, &shown).map_err(no)?;
+    let no =
+        |words: String| NoTarget { words: format!("{words} in \"{}\"", String::from_utf8_lossy(&text)), status: 500 };
+    let url = Url::parse(scheme, &shown).map_err(|words| match words.contains(" in upstream ") {
+        true => NoTarget { words, status: 500 },
+        false => no(words),
+    })?;
     if clean::ends_line(url.host.as_bytes()) {
         return Err(no("invalid host".into()));
     }

@@ -162,7 +162,8 @@ impl<S: Session> Check<S> {
     pub fn new(cx: &mut Cx, limits: &List<Limit>, dry_run: bool, level: LogLevel) -> Result<Self, Problem> {
         let mut resolved: Vec<(Arc<Declared<S, Counts>>, u32)> = Vec::new();
         for limit in &limits.0 {
-            let zone: Arc<Declared<S, Counts>> = zones::find(cx, KIND, &limit.zone)?;
+            let zone: Arc<Declared<S, Counts>> =
+                zones::find(cx, KIND, &limit.zone).map_err(|problem| problem.of("limit_conn"))?;
             if resolved.iter().any(|(known, _)| known.name == zone.name) {
                 return Err(Problem::says("\"limit_conn\" directive is duplicate"));
             }
