@@ -28,14 +28,14 @@ use certificates::Certificate;
 use client::{Client, Clients};
 use conf_schema::value::{List, Own, Size};
 use conf_schema::{Area, Complaint, Contexts, Cx, Directive, Level, Problem, Table, Value, directives};
-use http_engine::handler::{CertificateHook, HandshakeHook};
+use http_engine::handler::CertificateHook;
 use http_engine::own_socket::Datagrams;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpPlan, PlanOrder, Request};
 use http_upstream::resolving::{HttpResolver, Resolving};
 use issuer::{Issuer, IssuerBlocks, Issuers};
 use order::Ordered;
-use session_engine::acme_clients::{AcmeClients, ClientName, ReferencedClients};
+use session_engine::acme_clients::{AcmeClients, ClientName, HandshakeHook, ReferencedClients};
 use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,8 @@ directives! {
         /// handshake waits for the certificate.
         acme_on_demand: demand::Line,
         /// Defines a client of an ACME server, with one certificate for the names of all servers with `acme NAME`:
-        /// `$acme_cert_NAME` and `$acme_cert_key_NAME`. Keys and certificates are in `acme_client_path/NAME`.
+        /// `$acme_cert_NAME` and `$acme_cert_key_NAME`. Keys and certificates are in `acme_client_path/NAME`; a file of
+        /// `account_key` that does not exist is created.
         /// Ours: `ssl_trusted_certificate=`, in place of the system's authorities.
         /// Differs: `max_cert_size` and `max_key_auth_size` have no effect, as certificates have no shared zone.
         acme_client: List<angie::Line>,
@@ -262,12 +263,18 @@ fn renewals(plan: &HttpPlan, name: &str) -> Vec<(Vec<String>, std::io::Result<()
 /// Lists the states of the certificates of a plan.
 fn states(plan: &HttpPlan) -> Vec<AcmeState> {
     let state = |(certificate, listed): (Arc<Certificate>, Listed)| {
-        let status = listed.status().unwrap_or_default();
+        let own = certificate.status().and_then(|text| serde_json::from_str(&text).ok());
+        let status: serde_json::Value = own.or_else(|| listed.status()).unwrap_or_default();
         let text = |name: &str| status.get(name).and_then(serde_json::Value::as_str).map(str::to_string);
+        let number = |name: &str| status.get(name).and_then(serde_json::Value::as_i64);
         AcmeState {
             state: text("state").unwrap_or_else(|| "no order yet".into()),
             last_error: text("error"),
-            next_order: status.get("next_order").and_then(serde_json::Value::as_i64),
+            last_error_at: number("error_at"),
+            failures: number("failures").unwrap_or(0),
+            served_by: text("served_by"),
+            uri: listed.uri,
+            next_order: number("next_order"),
             leaf: certificate.leaf(),
             names: listed.identifiers,
             issuer: listed.issuer,
@@ -309,10 +316,12 @@ impl Feature for Acme {
         for issuer in issuers {
             http.cx.get::<Issuers>().chain(&issuer.name)?;
             if let Some(path) = &issuer.state_path {
-                http.folders.push(http_engine::plan::Folder { path: path.clone(), needed: true });
+                http.folders.push(http_engine::plan::Folder { path: path.clone(), needed: true, is_state: true });
             }
         }
-        http.extensions.push(Arc::new(HandshakeHook(Arc::new(challenges::handshake))));
+        let validations = HandshakeHook(Arc::new(challenges::handshake));
+        *http.cx.get::<Option<HandshakeHook>>() = Some(validations.clone());
+        http.extensions.push(Arc::new(validations));
         http.background.push(Arc::new(engine::Engine));
         http.extensions.push(Arc::new(AcmeStates(states)));
         http.extensions.push(Arc::new(AcmeRenewals(renewals)));
@@ -353,7 +362,7 @@ impl Feature for Acme {
             let (issuers, resolving) = issuers_of(block, &line.issuer)?;
             let demand = line.bind(issuers, resolving);
             if let Some(path) = demand.folder() {
-                block.folders.push(http_engine::plan::Folder { path, needed: true });
+                block.folders.push(http_engine::plan::Folder { path, needed: true, is_state: true });
             }
             if !std::mem::replace(&mut block.cx.get::<Issuers>().on_demand, true) {
                 block.extensions.push(Arc::new(CertificateHook(Arc::new(demand::handshake))));
@@ -373,7 +382,7 @@ fn clients(conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Resul
     let mut clients = Clients::default();
     for line in conf.acme_client.iter().flat_map(|lines| &lines.0) {
         if clients.0.is_empty() {
-            http.folders.push(http_engine::plan::Folder { path: path.clone(), needed: true });
+            http.folders.push(http_engine::plan::Folder { path: path.clone(), needed: true, is_state: true });
         }
         if !http.cx.get::<ReferencedClients>().0.contains(&line.name) {
             let text = format!("ACME client \"{}\" is defined but not used", line.name);
@@ -381,9 +390,21 @@ fn clients(conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Resul
         }
         let client = Client::new(line, http.cx, &path, bytes)?;
         if let Some(path) = client.folder() {
-            http.folders.push(http_engine::plan::Folder { path: path.to_path_buf(), needed: true });
+            http.folders.push(http_engine::plan::Folder { path: path.to_path_buf(), needed: true, is_state: true });
         }
         clients.0.push(Arc::new(client));
+    }
+    // It may be in the folder of another client, which is created with it.
+    for file in conf.acme_client.iter().flat_map(|lines| &lines.0).filter_map(|line| line.new_file.clone()) {
+        let folder = file.path.parent().unwrap_or(Path::new("/"));
+        let is_made = clients.0.iter().any(|client| client.folder() == Some(folder));
+        if !is_made && !http.cx.store.elsewhere && !folder.is_dir() {
+            let (path, folder) = (file.path.display(), folder.display());
+            return Err(Problem::says(format!(
+                "cannot create account key \"{path}\": there is no folder \"{folder}\""
+            )));
+        }
+        http.new_files.push(file);
     }
     Ok(clients)
 }
