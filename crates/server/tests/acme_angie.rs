@@ -537,6 +537,13 @@ fn certificates_serve_before_and_without_orders() {
             _ => Err(rows.to_string()),
         }
     });
+    let rows = listed(&site);
+    let of = |name: &str| rows.as_array().into_iter().flatten().find(|row| row["acme"]["issuer"] == name).cloned();
+    assert!(
+        of("disabled").is_some_and(|row| row["problem"].is_null() && row["days_left"].as_i64() > Some(0)),
+        "{rows}"
+    );
+    assert!(of("changed").is_some_and(|row| row["problem"] == "not issued yet"), "{rows}");
     assert!(
         !site.log().contains("issuer \"disabled\""),
         "the authority of a disabled client is not asked: {}",

@@ -167,12 +167,26 @@ pub struct Listed {
     pub places: Vec<String>,
     folder: Option<state::Folder>,
     stem: String,
+    /// Of an `acme_client`.
+    is_client: bool,
 }
 
 impl Listed {
-    /// Returns the certificate's file; `None` with `state_path off`.
+    /// Returns the certificate's file; `None` with `state_path off`. Of a client of Angie whose folder was Angie's, that one's file.
     pub fn file(&self) -> Option<PathBuf> {
-        self.folder.as_ref().map(|folder| folder.0.join(format!("{}.crt", self.stem)))
+        let folder = self.folder.as_ref()?;
+        let own = folder.0.join(format!("{}.crt", self.stem));
+        if own.exists() || !self.is_client {
+            return Some(own);
+        }
+        let leaf = folder
+            .foreign()
+            .and_then(|found| tls::certs::certificates(found.chain.as_bytes()).ok()?.into_iter().next());
+        let is_for = |leaf: &tls::x509::Certificate| {
+            let mut names = self.identifiers.iter().filter_map(|name| ::acme::Identifier::parse(name));
+            names.all(|name| ::acme::is_for(leaf, &name))
+        };
+        Some(if leaf.as_ref().is_some_and(is_for) { folder.foreign_file() } else { own })
     }
     /// Returns the state of the orders, as the running server stores it: a JSON object.
     pub fn status(&self) -> Option<serde_json::Value> {
@@ -202,6 +216,7 @@ pub fn listed(plan: &HttpPlan) -> Vec<Listed> {
             places: vec![demand.place.clone()],
             folder: Some(folder.clone()),
             stem,
+            is_client: false,
         }));
     }
     all
@@ -247,6 +262,7 @@ fn with_certificates(plan: &HttpPlan) -> Vec<(Arc<Certificate>, Listed)> {
             places: vec![ordered.place.clone()],
             folder: issuer.state_path.clone().map(state::Folder),
             stem: state::stem(&ordered.identifiers, ordered.key),
+            is_client: issuer.habits.is_some(),
         };
         all.push((ordered.certificate.clone(), listed));
     }

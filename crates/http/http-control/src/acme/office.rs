@@ -528,7 +528,7 @@ impl Office {
         }
         self.save_at = at.saturating_add(SAVE_SECONDS);
         let unsaved = self.jobs.values().filter(|job| job.certificate.unsaved().is_some());
-        for job in unsaved.cloned().take(ORDERS_MAX).collect::<Vec<_>>() {
+        for job in unsaved.take(ORDERS_MAX).cloned().collect::<Vec<_>>() {
             let log = Arc::clone(&self.log);
             self.spawn(Work::Status, async move {
                 if let Ok(true) = errand::save(&job).await {

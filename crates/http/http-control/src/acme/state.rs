@@ -134,14 +134,17 @@ impl Folder {
     }
     /// Reads a certificate that Angie has stored.
     pub fn foreign(&self) -> Option<Issued> {
-        let found = Issued { chain: self.read("certificate.pem")?, key: self.read("private.key")? };
+        let found = Issued { chain: self.read(ANGIE)?, key: self.read("private.key")? };
         found.is_pair().then_some(found)
+    }
+    pub fn foreign_file(&self) -> PathBuf {
+        self.0.join(ANGIE)
     }
     /// Stores a copy of a certificate under Angie's names, for programs that read them. A crash between the two files leaves no pair,
     /// which [`Folder::foreign`] does not use.
     pub fn store_as_angie(&self, issued: &Issued) -> std::io::Result<()> {
         self.write("private.key", &issued.key)?;
-        self.write("certificate.pem", &issued.chain)
+        self.write(ANGIE, &issued.chain)
     }
     /// Stores a certificate. At each moment a crash leaves the old pair or the new one: the key waits under another name until
     /// its certificate has taken the place of the old one.
@@ -211,6 +214,8 @@ impl Folder {
 }
 
 const ACCOUNT_KEY: &str = "account.key";
+/// Angie's name of a certificate.
+const ANGIE: &str = "certificate.pem";
 /// Ending of a new key whose certificate is being stored.
 const NEXT: &str = ".key.next";
 /// Files of a local authority.
