@@ -389,7 +389,8 @@ mod tests {
                 check(&packet, &out, &[]);
             }
         }
-        assert!(answered > 10_000 && with_texts > 5_000, "{answered} {with_texts}");
+        // The mutations leave enough packets that are queries.
+        assert!(answered > 9_000 && with_texts > 7_000, "{answered} {with_texts}");
         authorizations.iter().for_each(|authorization| remove(&identifier, authorization));
     }
 }
