@@ -5,6 +5,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -347,6 +348,207 @@ fn the_socket_for_challenges_serves_nothing_else() {
         let _ = stream.read_to_end(&mut answer);
         assert_eq!(text(&answer), "", "{path}");
     }
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn stream_servers_prove_names_by_tls() {
+    let (tls, dns, api) = (free_port(), free_port(), free_port());
+    let Some(_names) = Names::start(dns) else { return };
+    let site = Site::new("daemon off;", "");
+    let Some(authority) = Authority::start_on(&site, free_port(), free_port(), tls, Some(dns), &FAULTS) else { return };
+    authority.root(&site);
+    let state = site.path("state").display().to_string();
+    let key = site.path("conf/accounts/own.key");
+    std::fs::create_dir(site.path("conf/accounts")).expect("a folder");
+    let port = authority.port;
+    // Two clients for one name, whose challenges differ in nothing that the authority sends: one after the other. Account keys that do
+    // not exist yet, one of them in the folder of another client.
+    let conf = |more: &str| {
+        let client = |name: &str, more: &str| {
+            let trusted = "ssl_trusted_certificate=pebble.crt";
+            format!("acme_client {name} https://127.0.0.1:{port}/dir challenge=alpn {trusted} {more};")
+        };
+        let server = |name: &str, clients: &[&str]| {
+            let of = |client: &&str| {
+                format!(
+                    "acme {client}; ssl_certificate $acme_cert_{client}; ssl_certificate_key $acme_cert_key_{client};"
+                )
+            };
+            let clients: String = clients.iter().map(of).collect();
+            format!(
+                "server {{ listen 127.0.0.1:{tls} ssl; server_name {name}; {clients} ssl_alpn other; return session; }}"
+            )
+        };
+        format!(
+            "http {{ acme_client_path {state}; {} {} {}
+                server {{ listen 127.0.0.1:{api}; location /api/ {{ api write=on; }} }} }}
+             stream {{ log_format own \"$status <$ssl_alpn_protocol> $bytes_sent\"; access_log logs/stream.log own; {} {} }}",
+            client("rsa", "key_type=rsa account_key=accounts/own.key"),
+            client("shared", &format!("account_key={state}/ecdsa/account.key")),
+            client("ecdsa", more),
+            server("tcp.alpn.test", &["rsa", "ecdsa"]),
+            server("shared.alpn.test", &["shared"]),
+        )
+    };
+    let said = test(&site, &conf(""));
+    assert!(said.contains("test is successful") && !key.exists(), "a test creates nothing: {said}");
+    let running = site.start();
+    for (client, name) in [("rsa", "tcp"), ("ecdsa", "tcp"), ("shared", "shared")] {
+        site.wait_for_log(&format!("acme issuer \"{client}\": issued a certificate for \"{name}.alpn.test\""), 1);
+    }
+    let mode = std::fs::metadata(&key).expect("a key").permissions().mode() & 0o777;
+    let pem = site.read("conf/accounts/own.key");
+    assert!(mode == 0o600 && pem.starts_with("-----BEGIN PRIVATE KEY-----"), "{mode:o}");
+    assert!(!site.path("state/rsa/account.key").exists());
+    assert!(!site.log().contains("while ordering"), "{}", site.log());
+    let output = Command::new("openssl")
+        .args(["s_client", "-quiet", "-verify_return_error", "-servername", "tcp.alpn.test", "-CAfile"])
+        .arg(site.path("conf/root.crt"))
+        .args(["-connect", &format!("127.0.0.1:{tls}")])
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("openssl");
+    assert!(text(&output.stdout).contains("session"), "{}", text(&output.stderr));
+    // Without a challenge under way the protocol is one that the server does not have.
+    let output = Command::new("openssl")
+        .args(["s_client", "-alpn", "acme-tls/1", "-servername", "tcp.alpn.test"])
+        .args(["-connect", &format!("127.0.0.1:{tls}")])
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("openssl");
+    assert!(!text(&output.stdout).contains("ALPN protocol: acme-tls/1"), "{}", text(&output.stdout));
+    let shown = |name: &str| {
+        let url = format!("http://127.0.0.1:{api}/api/tidegate/1/certificates");
+        let body = text(&Command::new("curl").args(["-s", &url]).output().expect("curl").stdout);
+        let rows: serde_json::Value = serde_json::from_str(&body).unwrap_or_else(|e| panic!("{e}: {body}"));
+        let all = rows.as_array().expect("a list");
+        all.iter().find(|row| row["acme"]["issuer"] == name).expect("a row")["acme"].clone()
+    };
+    assert_eq!((&shown("rsa")["state"], &shown("rsa")["challenge"]), (&"issued".into(), &"tls-alpn-01".into()));
+    // A client that is disabled has no next order.
+    site.configure("daemon off;", &conf("enabled=off"));
+    running.signal("HUP");
+    support::wait("the disabled client", || {
+        let acme = shown("ecdsa");
+        if acme["state"] == "disabled" && acme["next_order_at"].is_null() { Ok(()) } else { Err(acme.to_string()) }
+    });
+    assert_eq!(site.read("conf/accounts/own.key"), pem, "the key stays");
+    running.quit();
+    let log = site.read("logs/stream.log");
+    // Validations are no sessions of the server. (Some end before their handshake, when the authority has seen the certificate.)
+    let validations: Vec<&str> = log.lines().filter(|line| line.contains("<acme-tls/1>")).collect();
+    assert!(validations.iter().all(|line| *line == "200 <acme-tls/1> 0") && log.contains("200 <-> 7"), "{log}");
+    site.assert_no_alerts();
+    for (more, says) in [
+        ("", "test is successful"),
+        ("account_key=nowhere/own.key", "cannot create account key"),
+        ("account_key=pebble.json", "cannot load account key"),
+    ] {
+        let said = test(&site, &conf(more));
+        assert!(said.contains(says), "{says}: {said}");
+    }
+}
+
+/// Returns the certificate that a server shows for a name.
+fn shown_certificate(name: &str, port: u16) -> String {
+    let output = Command::new("openssl")
+        .args(["s_client", "-servername", name, "-connect", &format!("127.0.0.1:{port}")])
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("openssl");
+    let said = text(&output.stdout);
+    let begin = said.find("-----BEGIN CERTIFICATE-----").unwrap_or_default();
+    let end = said.find("-----END CERTIFICATE-----").unwrap_or_default();
+    said.get(begin..end).unwrap_or_default().to_string()
+}
+
+#[test]
+fn certificates_serve_before_and_without_orders() {
+    let (tls, absent) = (free_port(), free_port());
+    let site = Site::new("daemon off;", "");
+    let mut stored = Vec::new();
+    for (name, of) in [("disabled", "disabled.test"), ("unused", "a.test"), ("changed", "old.test")] {
+        // With the extension that questions for renewal windows need.
+        let mut parameters = rcgen::CertificateParams::new(vec![of.to_string()]).expect("a name");
+        parameters.use_authority_key_identifier_extension = true;
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let pem = parameters.self_signed(&key).expect("a certificate").pem();
+        // As Angie's master leaves them: of its own account alone.
+        std::fs::create_dir_all(site.path(&format!("state/{name}"))).expect("a folder");
+        site.write(&format!("state/{name}/certificate.pem"), &pem);
+        site.write(&format!("state/{name}/private.key"), &key.serialize_pem());
+        for file in ["certificate.pem", "private.key"] {
+            let path = site.path(&format!("state/{name}/{file}"));
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("private");
+        }
+        stored.push((name, pem));
+    }
+    let made = rcgen::generate_simple_self_signed(vec!["own.test".into()]).expect("a certificate");
+    site.write("conf/own.crt", &made.cert.pem());
+    site.write("conf/own.key", &made.signing_key.serialize_pem());
+    let state = site.path("state").display().to_string();
+    let client = |name: &str, more: &str| format!("acme_client {name} http://127.0.0.1:{absent}/dir {more};");
+    let server = |name: &str, acme: &str, certificate: &str, key: &str| {
+        format!(
+            "server {{ listen 127.0.0.1:{tls} ssl; server_name {name}.test; {acme} ssl_certificate {certificate};
+                ssl_certificate_key {key}; return 200 \"[$acme_cert_new$acme_cert_key_new]\"; }}"
+        )
+    };
+    let own =
+        |name: &str, acme: &str| server(name, acme, &format!("$acme_cert_{name}"), &format!("$acme_cert_key_{name}"));
+    let conf = [
+        format!("http {{ acme_client_path {state}; acme_http_port 127.0.0.1:{};", free_port()),
+        client("disabled", "enabled=off") + &client("unused", "") + &client("changed", "retry_after_error=off"),
+        client("new", "challenge=alpn"),
+        "map $acme_cert_new $certificate { \"\" own.crt; default $acme_cert_new; }".into(),
+        "map $acme_cert_key_new $key { \"\" own.key; default $acme_cert_key_new; }".into(),
+        own("disabled", "acme disabled;") + &own("unused", "") + &own("changed", "acme changed;"),
+        own("new", "acme new;") + &server("mapped", "acme new;", "$certificate", "$key") + "}",
+    ];
+    site.configure("daemon off;", &conf.join("\n"));
+    let running = site.start();
+    for (name, pem) in &stored {
+        let shown = shown_certificate(&format!("{name}.test"), tls);
+        assert!(!shown.is_empty() && pem.replace("\r\n", "\n").starts_with(&shown), "{name}: {shown}");
+    }
+    let mapped = shown_certificate("mapped.test", tls);
+    assert!(!mapped.is_empty() && made.cert.pem().replace("\r\n", "\n").starts_with(&mapped), "{mapped}");
+    let placeholder = shown_certificate("new.test", tls);
+    assert!(!placeholder.is_empty() && placeholder != mapped);
+    let output = Command::new("curl")
+        .args(["-sk", "--resolve", &format!("new.test:{tls}:127.0.0.1"), &format!("https://new.test:{tls}/")])
+        .output()
+        .expect("curl");
+    assert_eq!(text(&output.stdout), "[]", "empty before the first certificate");
+    // Another name needs another certificate, at once; an order that is not repeated has no next time.
+    site.wait_for_log("of acme issuer \"changed\", not repeated (\"retry_after_error=off\")", 1);
+    support::wait("the states", || {
+        let rows = listed(&site);
+        let of = |name: &str| {
+            let row = rows.as_array()?.iter().find(|row| row["acme"]["issuer"] == name)?;
+            row["acme"]["next_order_at"]
+                .is_null()
+                .then(|| row["acme"]["state"].as_str().unwrap_or_default().to_string())
+        };
+        match (of("disabled").as_deref(), of("changed").as_deref()) {
+            (Some("disabled"), Some("disabled after a failure")) => Ok(()),
+            _ => Err(rows.to_string()),
+        }
+    });
+    let rows = listed(&site);
+    let of = |name: &str| rows.as_array().into_iter().flatten().find(|row| row["acme"]["issuer"] == name).cloned();
+    assert!(
+        of("disabled").is_some_and(|row| row["problem"].is_null() && row["days_left"].as_i64() > Some(0)),
+        "{rows}"
+    );
+    assert!(of("changed").is_some_and(|row| row["problem"] == "not issued yet"), "{rows}");
+    assert!(
+        !site.log().contains("issuer \"disabled\""),
+        "the authority of a disabled client is not asked: {}",
+        site.log()
+    );
     running.quit();
     site.assert_no_alerts();
 }

@@ -183,6 +183,50 @@ fn answers_that_belong_to_no_login_are_refused() {
 }
 
 #[test]
+fn logins_return_to_this_server_with_a_session_of_their_own() {
+    let (provider, port) = (Provider::start(), free_port());
+    let site = site(port, &provider, "", "");
+    let running = site.start();
+    // The URI of the request begins with the name of another host, as a URL without a scheme would.
+    for path in ["//evil.test/a", "/\\evil.test/", "/@evil.test/", "//evil.test:80@x/"] {
+        let mut browser = Browser::new(port);
+        let back = browser.get(&provider.agree(&browser.clone().get(path).location()));
+        assert_eq!(back.status, 400, "the state is bound to the browser that began");
+        let sent = browser.get(path);
+        assert_eq!(sent.status, 302, "{path}");
+        let back = browser.get(&provider.agree(&sent.location()));
+        assert_eq!((back.status, back.location()), (302, format!("http://127.0.0.1:{port}{path}")));
+    }
+    // A cookie that another one has planted does not become that of the session; a session of another user in its place ends.
+    let planted = "A".repeat(43);
+    let mut browser = Browser::new(port);
+    browser.cookies.insert("NGX_OIDC_SESSION".into(), planted.clone());
+    assert_eq!(browser.log_in(&provider, "/").status, 302);
+    assert_ne!(browser.cookies.get("NGX_OIDC_SESSION"), Some(&planted));
+    assert_eq!(browser.get("/").status, 200);
+    let mut other = Browser::new(port);
+    other.cookies.insert("NGX_OIDC_SESSION".into(), planted);
+    assert_eq!(other.get("/").status, 302);
+    // Cookies and states that are cut, exchanged, repeated or too long.
+    let mut browser = Browser::new(port);
+    let back = provider.agree(&browser.get("/").location());
+    let own = browser.cookies.get("NGX_OIDC_SESSION_LOGIN").cloned().expect("the cookie of the login");
+    for cookie in [String::new(), own[1..].to_string(), format!("{own}{own}"), "A".repeat(32), "A".repeat(4000)] {
+        let mut changed = browser.clone();
+        changed.cookies.insert("NGX_OIDC_SESSION_LOGIN".into(), cookie.clone());
+        assert_eq!(changed.get(&back).status, 400, "{cookie}");
+    }
+    let state = argument(&back, "state").expect("a state");
+    for changed in [state[1..].to_string(), format!("{state}{state}"), "A".repeat(7000), state.to_ascii_lowercase()] {
+        assert_eq!(browser.get(&format!("/oidc_callback?code=a&state={changed}")).status, 400);
+    }
+    assert_eq!(browser.get(&format!("/oidc_callback?code=a&state={state}&state={state}")).status, 400, "two states");
+    assert_eq!(browser.get(&back).status, 302);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
 fn misbehaving_providers_log_no_user_in() {
     let (provider, port) = (Provider::start(), free_port());
     let site = site(port, &provider, "userinfo on;", "");

@@ -1,17 +1,20 @@
 //! TLS with clients: selects the server and verifies the client (nginx: `ngx_stream_ssl_handler`,
 //! `ngx_stream_ssl_servername`).
 
+use crate::plan::StreamPlan;
 use crate::session::StreamSession;
 use metrics::{TlsFailure, VerifyFailure};
 use observe::Level;
 use session_engine::Session;
+use session_engine::acme_clients::HandshakeHook;
 use session_engine::names::host;
 use session_engine::tls::{self as shared, verify_failure};
 use std::sync::Arc;
 use tls::{Choice, ClientHello, Facts, VerifyClient};
 use upstream::Stream;
 
-/// Performs the handshake and verifies the client's certificate. Fails with the session's status.
+/// Performs the handshake and verifies the client's certificate. Fails with the session's status: that of a validation by an
+/// authority (RFC 8737) is 200, as it has no further data.
 pub async fn make(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16> {
     s.doing = "SSL handshaking";
     let plan = s.plan.clone();
@@ -20,13 +23,21 @@ pub async fn make(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16>
         stream.hurry();
     }
     let idle_timer = server.tls.as_ref().map_or(DEFAULT_TIMEOUT, |tls| tls.handshake_timeout);
-    let done = runtime::time::timeout(idle_timer, stream.accept(|hello| choose(s, hello))).await;
+    let mut validates = false;
+    let choose = |hello: &ClientHello| match validation(&plan, hello) {
+        Some(choice) => {
+            validates = true;
+            choice
+        }
+        None => choose(s, hello),
+    };
+    let done = runtime::time::timeout(idle_timer, stream.accept(choose)).await;
     let (words, failure) = match done {
         Ok(Ok(())) => {
             s.tls = stream.facts();
             let resumed = s.tls.as_ref().is_some_and(|facts| facts.resumed);
             count(s, Ok(resumed));
-            return judge(s).await;
+            return if validates { Err(200) } else { judge(s).await };
         }
         Ok(Err(why)) => (shared::handshake_words(&why), failure(&why)),
         Err(_) => ("client timed out (110: Connection timed out)".into(), TlsFailure::Timeout),
@@ -67,6 +78,15 @@ fn failure(why: &upstream::HandshakeError) -> TlsFailure {
 }
 
 const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Returns the rules of a validation by an authority, which offers a single protocol.
+fn validation(plan: &StreamPlan, hello: &ClientHello) -> Option<Choice> {
+    if hello.alpn.len() != 1 {
+        return None;
+    }
+    let HandshakeHook(hook) = plan.ext()?;
+    hook(hello)
+}
 
 /// Selects the rules for a ClientHello: those of the named server, or of the default one.
 fn choose(s: &mut StreamSession, hello: &ClientHello) -> Choice {

@@ -63,6 +63,7 @@ pub struct HttpBuild<'a> {
     pub flushers: &'a mut Vec<fn()>,
     pub background: &'a mut Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     pub folders: &'a mut Vec<crate::plan::Folder>,
+    pub new_files: &'a mut Vec<crate::plan::NewFile>,
     pub datagrams: &'a mut Vec<Datagrams>,
     /// TCP sockets, opened if no server listens there.
     pub sockets: &'a mut Vec<OwnSocket>,
@@ -114,6 +115,7 @@ struct Builder<'a> {
     flushers: Vec<fn()>,
     background: Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     folders: Vec<crate::plan::Folder>,
+    new_files: Vec<crate::plan::NewFile>,
     datagrams: Vec<Datagrams>,
     sockets: Vec<OwnSocket>,
     complaints: Vec<Complaint>,
@@ -146,6 +148,7 @@ pub fn build(
         flushers: Vec::new(),
         background: Vec::new(),
         folders: Vec::new(),
+        new_files: Vec::new(),
         datagrams: Vec::new(),
         sockets: Vec::new(),
         complaints: Vec::new(),
@@ -203,7 +206,8 @@ impl Builder<'_> {
             return core.clone();
         }
         let conf = self.core_conf(levels).clone();
-        let folder = crate::plan::Folder { path: conf.client_body_temp_path.path.clone(), needed: false };
+        let folder =
+            crate::plan::Folder { path: conf.client_body_temp_path.path.clone(), needed: false, is_state: false };
         if !self.folders.contains(&folder) {
             self.folders.push(folder);
         }
@@ -272,6 +276,7 @@ impl Builder<'_> {
             extensions: std::mem::take(&mut self.extensions),
             background: std::mem::take(&mut self.background),
             folders: std::mem::take(&mut self.folders),
+            new_files: std::mem::take(&mut self.new_files),
             datagrams: std::mem::take(&mut self.datagrams),
         }
     }
@@ -290,6 +295,7 @@ impl Builder<'_> {
                 flushers: &mut self.flushers,
                 background: &mut self.background,
                 folders: &mut self.folders,
+                new_files: &mut self.new_files,
                 datagrams: &mut self.datagrams,
                 sockets: &mut self.sockets,
             };

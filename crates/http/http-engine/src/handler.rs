@@ -161,9 +161,6 @@ pub enum Certifying {
     Failed,
 }
 
-/// Chooses the rules of handshakes that concern no server; kept with the plan.
-pub struct HandshakeHook(pub std::sync::Arc<dyn Fn(&tls::ClientHello) -> Option<tls::Choice> + Send + Sync>);
-
 /// The content of a feature's own server (`own_socket.rs`): closes connections whose request no feature has answered.
 pub(crate) struct Closing;
 

@@ -37,6 +37,8 @@ pub struct HttpPlan {
     pub background: Vec<Arc<dyn Background<HttpPlan>>>,
     /// Folders to be created before the first request, owned by the workers' account.
     pub folders: Vec<Folder>,
+    /// Files that directives name and that do not exist, to be created with the folders.
+    pub new_files: Vec<NewFile>,
     /// Datagrams that features answer. Their sockets are not among [`HttpPlan::specs`].
     pub datagrams: Vec<Datagrams>,
 }
@@ -46,6 +48,15 @@ pub struct Folder {
     pub path: std::path::PathBuf,
     /// Failure to create the folder prevents the start. Other folders are created again on use.
     pub needed: bool,
+    /// It keeps keys and certificates: missing parents are created, and files of a former owner come along.
+    pub is_state: bool,
+}
+
+/// A file that the master creates, readable by its own account alone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewFile {
+    pub path: std::path::PathBuf,
+    pub content: Vec<u8>,
 }
 
 use session_engine::area::{self, AreaPlan, NamedRules, Work};

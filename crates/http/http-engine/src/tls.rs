@@ -2,12 +2,13 @@
 //! ([`misdirected`], [`refused`]; nginx: `ngx_http_ssl_servername`, `ngx_http_process_request`).
 
 use crate::connection::Connection;
-use crate::handler::{CertificateHook, Certifying, HandshakeHook};
+use crate::handler::{CertificateHook, Certifying};
 use crate::path;
 use crate::plan::{HttpPlan, Listener};
 use crate::request::Request;
 use metrics::VerifyFailure;
 use observe::Level;
+use session_engine::acme_clients::HandshakeHook;
 use session_engine::tls::{Certified, verify_failure};
 use session_engine::upstreams::Resolving;
 use std::rc::Rc;

@@ -156,14 +156,37 @@ fn malformed_tokens() {
     assert!(Token::verify(good.as_bytes(), Expected::Signed, &[&keys]).is_ok());
     assert_eq!(refused(&good, Expected::Encrypted), Failure::Malformed("not an encrypted token"));
     assert!(matches!(refused(&format!("{good}="), Expected::Signed), Failure::Malformed(_)), "padding");
-    for claims in ["[]", "1", "", "{", "{\"exp\":\"soon\"}", "{\"nbf\":{}}"] {
+    for claims in [
+        "[]",
+        "1",
+        "",
+        "{",
+        "{\"exp\":\"soon\"}",
+        "{\"nbf\":{}}",
+        "{\"exp\":null}",
+        "{\"exp\":1e999}",
+        "{\"exp\":NaN}",
+        "{\"exp\":true}",
+    ] {
         let token = hs256(&json!({"alg": "HS256"}), claims, b"secret");
         assert!(matches!(refused(&token, Expected::Signed), Failure::Malformed(_)), "{claims}");
     }
-    for header in [json!({"alg": "HS256", "crit": ["exp"]}), json!({"alg": "HS256", "b64": false})] {
+    for header in [
+        json!({"alg": "HS256", "crit": ["exp"]}),
+        json!({"alg": "HS256", "crit": []}),
+        json!({"alg": "HS256", "crit": null}),
+        json!({"alg": "HS256", "crit": ["b64"], "b64": false}),
+        json!({"alg": "HS256", "b64": false}),
+        json!({"alg": "HS256", "b64": "false"}),
+        json!({"alg": "HS256", "zip": "DEF"}),
+    ] {
         let token = hs256(&header, "{}", b"secret");
         assert!(matches!(refused(&token, Expected::Signed), Failure::Malformed(_)), "{header}");
     }
+    let huge_name = hs256(&json!({"alg": "HS256", "kid": "k".repeat(1 << 20)}), "{}", b"secret");
+    assert_eq!(refused(&huge_name, Expected::Signed), Failure::Malformed("token is too long"));
+    let nested_name = hs256(&json!({"alg": "HS256", "kid": {"a": ["x"]}}), "{}", b"secret");
+    assert!(Token::verify(nested_name.as_bytes(), Expected::Signed, &[&keys]).is_ok(), "a name that is none: any key");
     let long = hs256(&json!({"alg": "HS256"}), &format!("{{\"a\":\"{}\"}}", "x".repeat(80_000)), b"secret");
     assert_eq!(refused(&long, Expected::Signed), Failure::Malformed("token is too long"));
     let deep =
@@ -181,6 +204,19 @@ fn times_are_judged_with_leeway() {
     let exp = times("{\"exp\":1000}");
     assert_eq!((exp.check(999.9, 0.0), exp.check(1000.0, 0.0)), (Ok(()), Err(Failure::Expired)));
     assert_eq!((exp.check(1059.0, 60.0), exp.check(1060.0, 60.0)), (Ok(()), Err(Failure::Expired)));
+    for (claims, at) in [
+        // The last of equal names, as RFC 7519 permits (section 4).
+        ("{\"exp\":1,\"exp\":1000}", 999.0),
+        ("{\"exp\":1000.0e0}", 999.0),
+        ("{\"exp\":18446744073709551615}", 1e12),
+        ("{\"exp\":99999999999999999999999999}", 1e12),
+        ("{\"nbf\":-1e300}", 0.0),
+    ] {
+        assert_eq!(times(claims).check(at, 0.0), Ok(()), "{claims}");
+    }
+    for claims in ["{\"exp\":-1}", "{\"exp\":-1e300}", "{\"exp\":0}", "{\"exp\":1000,\"exp\":1}", "{\"exp\":-0.0}"] {
+        assert_eq!(times(claims).check(500.0, 60.0), Err(Failure::Expired), "{claims}");
+    }
     let nbf = times("{\"nbf\":1000.5}");
     assert_eq!((nbf.check(1000.0, 0.0), nbf.check(1000.5, 0.0)), (Err(Failure::NotYet), Ok(())));
     assert_eq!((nbf.check(940.0, 60.0), nbf.check(941.0, 60.0)), (Err(Failure::NotYet), Ok(())));

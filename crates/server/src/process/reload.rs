@@ -8,13 +8,19 @@ use crate::process::listeners::{Failed, Listeners, Purpose, SocketAssignment};
 use crate::{report, say, voice};
 use conf_schema::{Complaint, Store};
 use conf_syntax::{Disk, Source};
-use http_engine::plan::Folder;
+use http_engine::plan::{Folder, NewFile};
 use net::process::Account;
 use observe::{LogFile, LogFiles, os};
+use rustix::fs::{Mode, OFlags};
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Files of a folder whose owner is changed with the folder's.
+const FILES_HANDED_MAX: usize = 10_000;
 
 /// With the descriptors that they get on success.
 pub type OpenLogs = Vec<(Arc<LogFile>, OwnedFd)>;
@@ -114,7 +120,11 @@ pub fn open_logs(files: &LogFiles) -> Result<OpenLogs, Failed> {
 /// A directory could not be created, which has been logged.
 pub fn make_folders(config: &Config) -> Result<(), Failed> {
     let user = config.core.user.as_ref().filter(|_| rustix::process::geteuid().is_root());
-    for Folder { path, needed } in config.http.iter().flat_map(|http| &http.folders) {
+    for Folder { path, needed, is_state } in config.http.iter().flat_map(|http| &http.folders) {
+        if let Some(parent) = path.parent().filter(|parent| *is_state && !parent.exists()) {
+            // A failure is that of the folder.
+            let _ = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(parent);
+        }
         let made = match std::fs::DirBuilder::new().mode(0o700).create(path) {
             Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(("mkdir", e)),
             _ => Ok(()),
@@ -122,7 +132,12 @@ pub fn make_folders(config: &Config) -> Result<(), Failed> {
         let owned = made.and_then(|()| {
             let uid = std::fs::metadata(path).map_err(|e| ("stat", e))?.uid();
             match user.filter(|user| user.uid != uid) {
-                Some(user) => std::os::unix::fs::chown(path, Some(user.uid), None).map_err(|e| ("chown", e)),
+                Some(user) => {
+                    if *is_state {
+                        hand_files_over(path, uid, user);
+                    }
+                    std::os::unix::fs::chown(path, Some(user.uid), None).map_err(|e| ("chown", e))
+                }
                 None => Ok(()),
             }
         });
@@ -132,6 +147,52 @@ pub fn make_folders(config: &Config) -> Result<(), Failed> {
                 return Err(Failed);
             }
             say!(Warn, "{what}() \"{}\" failed {}", path.display(), os(&e));
+        }
+    }
+    make_files(config)
+}
+
+/// Gives the files of a folder to the worker's account, before the folder itself: state that another server, or another account, has left
+/// there. Only files of the folder's owner, each with one name: none that could be put there to be given away.
+fn hand_files_over(folder: &Path, owner: u32, user: &Account) {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten().take(FILES_HANDED_MAX) {
+        let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty()).map(std::fs::File::from) else { continue };
+        let own = file.metadata().is_ok_and(|found| found.is_file() && found.uid() == owner && found.nlink() == 1);
+        if own && let Err(e) = std::os::unix::fs::fchown(&file, Some(user.uid), None) {
+            say!(Warn, "chown(\"{}\", {}) failed {}", entry.path().display(), user.uid, os(&e));
+        }
+    }
+}
+
+/// Creates the files that the configuration names and that do not exist or are empty, readable by the owner of their folder alone.
+fn make_files(config: &Config) -> Result<(), Failed> {
+    for NewFile { path, content } in config.http.iter().flat_map(|http| &http.new_files) {
+        let mut temporary = path.clone().into_os_string();
+        temporary.push(format!(".{}", std::process::id()));
+        // Of an earlier process with this number.
+        let _ = std::fs::remove_file(&temporary);
+        let made = (|| {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+            file.write_all(content)?;
+            // In a folder of the worker, the file is the worker's.
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            if rustix::process::geteuid().is_root() {
+                std::os::unix::fs::fchown(&file, Some(std::fs::metadata(folder)?.uid()), None)?;
+            }
+            file.sync_all()?;
+            match std::fs::metadata(path) {
+                Ok(found) if found.len() > 0 => Err(std::io::ErrorKind::AlreadyExists.into()),
+                _ => std::fs::rename(&temporary, path),
+            }
+        })();
+        match made {
+            Ok(()) => say!(Notice, "created \"{}\"", path.display()),
+            Err(e) => {
+                let _ = std::fs::remove_file(&temporary);
+                say!(Emerg, "cannot create \"{}\" {}", path.display(), os(&e));
+                return Err(Failed);
+            }
         }
     }
     Ok(())

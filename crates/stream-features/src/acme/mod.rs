@@ -5,15 +5,15 @@ use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::session::StreamSession;
 use conf_schema::value::List;
 use conf_schema::{Area, Problem, Table, directives};
-use session_engine::acme_clients::{AcmeClients, ClientName};
+use session_engine::acme_clients::{AcmeClients, ClientName, HandshakeHook};
 use std::any::Any;
 use std::sync::Arc;
 
 directives! {
     pub struct AcmeConf from AcmeInput {
         /// Adds the server's names to the certificate of an `acme_client` of the http block. `$acme_cert_NAME` and
-        /// `$acme_cert_key_NAME` are its values for `ssl_certificate` and `ssl_certificate_key`. Its challenges are
-        /// answered in the http area.
+        /// `$acme_cert_key_NAME` are its values for `ssl_certificate` and `ssl_certificate_key`. Servers with `listen ... ssl`
+        /// answer its challenges by TLS (`challenge=alpn`); the http area answers those by HTTP.
         acme: List<ClientName>,
     }
 }
@@ -41,6 +41,9 @@ impl Feature for Acme {
         let clients = stream.cx.get::<AcmeClients>().clone();
         if !clients.0.is_empty() {
             stream.extensions.push(Arc::new(clients));
+        }
+        if let Some(validations) = stream.cx.get::<Option<HandshakeHook>>().clone() {
+            stream.extensions.push(Arc::new(validations));
         }
         Ok(())
     }

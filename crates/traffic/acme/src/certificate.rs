@@ -35,7 +35,7 @@ impl Issued {
         let pair = tls::certs::KeyPair::load(self.chain.as_bytes(), self.key.as_bytes(), &[]);
         let pair = pair.map_err(|why| wrong(why.to_string()))?;
         let leaf = pair.leaf().ok_or_else(|| wrong("it is empty".into()))?;
-        let missing = identifiers.iter().find(|identifier| !has(leaf, identifier));
+        let missing = identifiers.iter().find(|identifier| !is_for(leaf, identifier));
         if let Some(missing) = missing {
             return Err(wrong(format!("it is not for \"{missing}\"")));
         }
@@ -50,7 +50,7 @@ impl Issued {
 }
 
 /// Tells whether a certificate names an identifier.
-fn has(leaf: &Leaf, identifier: &Identifier) -> bool {
+pub fn is_for(leaf: &Leaf, identifier: &Identifier) -> bool {
     match identifier {
         Identifier::Dns(name) => leaf.extensions.dns_names.iter().any(|one| one.eq_ignore_ascii_case(name.as_bytes())),
         Identifier::Ip(IpAddr::V4(ip)) => leaf.extensions.addresses.iter().any(|one| *one == ip.octets()),

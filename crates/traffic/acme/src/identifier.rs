@@ -27,6 +27,18 @@ impl Identifier {
         (host.len() <= 253 && host.split('.').all(label)).then_some(Identifier::Dns(name))
     }
 
+    /// Tells whether an authorization of `other` proves this identifier: an equal one, the name of a wildcard, or a parent domain
+    /// (RFC 9444).
+    pub(crate) fn is_proven_by(&self, other: &Identifier) -> bool {
+        match (self, other) {
+            (Identifier::Dns(own), Identifier::Dns(other)) => {
+                let own = own.strip_prefix("*.").unwrap_or(own);
+                own == other || own.strip_suffix(other.as_str()).is_some_and(|rest| rest.ends_with('.'))
+            }
+            _ => self == other,
+        }
+    }
+
     /// Returns the type's name in orders.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
@@ -65,6 +77,23 @@ impl fmt::Display for Identifier {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn authorizations_concern_an_ordered_name() {
+        let parse = |text: &str| Identifier::parse(text).expect(text);
+        let proves = |ordered: &str, proven: &str| parse(ordered).is_proven_by(&parse(proven));
+        assert!(proves("a.test", "A.test.") && proves("*.a.test", "a.test") && proves("b.a.test", "a.test"));
+        assert!(proves("127.0.0.1", "127.0.0.1"));
+        for (ordered, proven) in [
+            ("a.test", "b.test"),
+            ("a.test", "b.a.test"),
+            ("ba.test", "a.test"),
+            ("127.0.0.1", "::1"),
+            ("a.test", "127.0.0.1"),
+        ] {
+            assert!(!proves(ordered, proven), "{ordered} {proven}");
+        }
+    }
 
     #[test]
     fn names_and_addresses() {

@@ -19,7 +19,7 @@ mod session;
 pub mod update;
 
 pub use agenda::{Agenda, Blame, Errand, Limits, Now, TaskId};
-pub use certificate::{Issued, challenge_certificate, placeholder};
+pub use certificate::{Issued, challenge_certificate, is_for, placeholder};
 pub use error::Error;
 pub use identifier::Identifier;
 pub use key::{AccountKey, Algorithm};

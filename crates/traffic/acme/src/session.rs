@@ -215,7 +215,11 @@ impl Session {
                 301 | 302 | 303 | 307 | 308 => {
                     let to =
                         response.text("location").ok_or_else(|| Error::Protocol("a redirect to nowhere".into()))?;
-                    from = from.join(to).map_err(|why| Error::Protocol(format!("invalid redirect: {why}")))?;
+                    let next = from.join(to).map_err(|why| Error::Protocol(format!("invalid redirect: {why}")))?;
+                    if from.tls && !next.tls {
+                        return Err(Error::Protocol("a redirect from https to http".into()));
+                    }
+                    from = next;
                 }
                 _ if succeeded(&response) => return Ok(response),
                 _ => return Err(refusal(&response)),
@@ -377,7 +381,7 @@ impl Session {
             return Err(Error::Protocol("too many authorizations".into()));
         }
         for authorization in std::mem::take(&mut state.authorizations) {
-            self.authorize(&authorization, order.challenge, solver).await?;
+            self.authorize(&authorization, order, solver).await?;
         }
         let key = generated(order.key).await?;
         let request = certificate::request(&order.identifiers, &key, order.common_name).map_err(Error::Local)?;
@@ -417,7 +421,8 @@ impl Session {
         Err(Error::TimedOut("the order"))
     }
 
-    async fn authorize(&mut self, place: &str, kind: ChallengeKind, solver: &dyn Solver) -> Result<(), Error> {
+    async fn authorize(&mut self, place: &str, order: &Order, solver: &dyn Solver) -> Result<(), Error> {
+        let kind = order.challenge;
         let found: Authorization = json_of(&self.post(place, "").await?)?;
         match found.status.as_str() {
             "valid" => return Ok(()),
@@ -426,6 +431,9 @@ impl Session {
         }
         let name = &found.identifier.value;
         let identifier = Identifier::parse(name).ok_or_else(|| Error::Protocol("an unknown identifier".into()))?;
+        if !order.identifiers.iter().any(|ordered| ordered.is_proven_by(&identifier)) {
+            return Err(Error::Protocol(format!("an authorization of \"{name}\", which is not ordered")));
+        }
         let challenge = found.challenges.iter().find(|challenge| challenge.kind == kind.name());
         let Challenge { url, token, .. } = challenge.ok_or_else(|| Error::Challenge(name.clone()))?;
         // Tokens become paths and keys: base64url only (section 8.3).

@@ -5,6 +5,15 @@ use crate::upstreams::Resolving;
 use conf_schema::{Cx, Directive, Problem, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tls::{Choice, ClientHello};
+
+/// Chooses the rules of handshakes that concern no server, such as validations by tls-alpn-01. The http area makes it, in `Cx` and with its
+/// plan; the stream area keeps it with its own.
+#[derive(Clone)]
+pub struct HandshakeHook(pub Arc<dyn Fn(&ClientHello) -> Option<Choice> + Send + Sync>);
+
+/// Start of the names of variables that have a placeholder before the first certificate.
+pub const PLACEHOLDER: &str = "placeholder_";
 
 /// A client with its certificate.
 pub trait AcmeClient: Send + Sync {
@@ -15,8 +24,9 @@ pub trait AcmeClient: Send + Sync {
     /// # Errors
     /// None of the names can be in a certificate.
     fn add_names(&self, cx: &mut Cx, names: &[Vec<u8>], resolving: Option<Resolving>) -> Result<(), Problem>;
-    /// Returns the certificate with its chain, or its key, as `ssl_certificate` takes them.
-    fn value(&self, key: bool) -> Option<Arc<[u8]>>;
+    /// Returns the certificate with its chain, or its key, as `ssl_certificate` takes them. `placeholder`: before the first certificate, a
+    /// self-signed one.
+    fn value(&self, key: bool, placeholder: bool) -> Option<Arc<[u8]>>;
 }
 
 /// `acme` as written.
@@ -66,12 +76,18 @@ impl AcmeClients {
         let text = format!("ACME client \"{name}\" is not defined but referenced");
         Problem::says(text).hint("write \"acme_client\" with this name in the http block")
     }
-    /// Writes the variable `acme_cert_NAME` or `acme_cert_key_NAME`; `name` follows `acme_cert_`.
+    /// Writes the variable `acme_cert_NAME` or `acme_cert_key_NAME`; `name` follows `acme_cert_`, and may begin with [`PLACEHOLDER`]. Empty
+    /// before the first certificate, as in Angie: a `map` can name another one.
     pub fn write(&self, name: &str, out: &mut Vec<u8>) -> bool {
         let name = name.to_ascii_lowercase();
         let find = |name: &str| self.0.iter().find(|client| client.name() == name);
-        let key = || find(name.strip_prefix("key_")?)?.value(true);
-        let Some(text) = find(&name).and_then(|client| client.value(false)).or_else(key) else { return false };
+        let value = |name: &str, placeholder: bool| {
+            let key = || Some((find(name.strip_prefix("key_")?)?, true));
+            let (client, key) = find(name).map(|client| (client, false)).or_else(key)?;
+            client.value(key, placeholder)
+        };
+        let placeholder = || value(name.strip_prefix(PLACEHOLDER)?, true);
+        let Some(text) = value(&name, false).or_else(placeholder) else { return false };
         out.extend_from_slice(&text);
         true
     }

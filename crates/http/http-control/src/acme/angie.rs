@@ -7,8 +7,9 @@ use conf_schema::value::{parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_client::Url;
 use http_engine::own_socket::OwnSocket;
+use http_engine::plan::NewFile;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Seconds before a certificate's end at which it is renewed, and after a failure (Angie's defaults).
@@ -22,6 +23,8 @@ pub struct Line {
     pub uri: Url,
     pub key: Algorithm,
     pub account_key: KeySource,
+    /// The file of a new account key.
+    pub new_file: Option<NewFile>,
     pub account: Account,
     pub challenge: ChallengeKind,
     pub profile: Option<Profile>,
@@ -50,6 +53,7 @@ impl Value for Line {
             uri,
             key: Algorithm::default(),
             account_key: KeySource::Generated(Algorithm::default()),
+            new_file: None,
             account: Account { agreed: true, ..Account::default() },
             challenge: ChallengeKind::Http01,
             profile: None,
@@ -89,10 +93,9 @@ impl Value for Line {
                 ("ssl_trusted_certificate", file) if !file.is_empty() => line.trusted = Some(cx.conf_full_name(file)),
                 ("account_key", file) if !file.is_empty() => {
                     let path = cx.conf_full_name(file);
-                    let text = cx.store.read(&path).map_err(|e| observe::os(&e).to_string());
-                    let key = text.and_then(|pem| AccountKey::load(&pem));
-                    let failed = |why| format!("cannot load account key \"{}\": {why}", path.display());
-                    line.account_key = KeySource::Loaded(Arc::new(key.map_err(|why| at(Problem::says(failed(why))))?));
+                    let (key, new) = account_key(cx, &path).map_err(|why| at(Problem::says(why)))?;
+                    line.account_key = KeySource::Loaded(Arc::new(key));
+                    line.new_file = new;
                 }
                 _ => return Err(wrong()),
             }
@@ -112,6 +115,22 @@ impl Value for Line {
             return Err(Problem::says(text).at(0));
         }
         Ok(())
+    }
+}
+
+/// Loads the key of an account. One that does not exist, or whose file is empty, is made as in Angie; its file is to be created.
+fn account_key(cx: &mut Cx, path: &Path) -> Result<(AccountKey, Option<NewFile>), String> {
+    let failed = |what: &str, why: String| format!("cannot {what} account key \"{}\": {why}", path.display());
+    match cx.store.read(path) {
+        Ok(pem) if !pem.is_empty() => AccountKey::load(&pem).map(|key| (key, None)).map_err(|why| failed("load", why)),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("load", observe::os(&e).to_string())),
+        _ => {
+            let key = AccountKey::generate(Algorithm::default()).map_err(|why| failed("create", why))?;
+            let content = key.pem().into_bytes();
+            // Other clients with this file, and processes that build the configuration again, have one key.
+            cx.store.files.insert(path.to_path_buf(), Ok(Arc::from(content.as_slice())));
+            Ok((key, Some(NewFile { path: path.to_path_buf(), content })))
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::issuer::Issuer;
 use acme::{Algorithm, Identifier, Issued};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 use tls::certs::CertificateSet;
 use tls::x509::Certificate as Leaf;
@@ -25,6 +26,10 @@ struct Current {
 #[derive(Default)]
 pub struct Certificate {
     current: RwLock<Option<Current>>,
+    /// State of the orders as JSON, as in the file of `state_path`.
+    status: Mutex<Option<Arc<str>>>,
+    /// Issued, and not stored yet.
+    unsaved: AtomicBool,
 }
 
 /// Returns the certificate of an order, present or to come.
@@ -51,6 +56,14 @@ impl Certificate {
     pub fn set_of_handshake(&self) -> Option<CertificateSet> {
         self.read(|current| current.set.clone())
     }
+    /// Returns the issued certificate with its chain, or its key; `None` for a placeholder.
+    pub fn issued(&self, key: bool) -> Option<Arc<[u8]>> {
+        let part = |current: &Current| {
+            current.leaf.as_ref()?;
+            Some(Arc::clone(if key { &current.key } else { &current.chain }))
+        };
+        self.read(part).flatten()
+    }
     pub fn key(&self) -> Option<Arc<[u8]>> {
         self.read(|current| Arc::clone(&current.key))
     }
@@ -61,6 +74,22 @@ impl Certificate {
     /// Tells whether handshakes have something to show.
     pub fn is_set(&self) -> bool {
         self.read(|_| ()).is_some()
+    }
+    pub fn set_unsaved(&self, is: bool) {
+        self.unsaved.store(is, Ordering::Relaxed);
+    }
+    /// Returns the issued certificate as texts, if it is not stored.
+    pub fn unsaved(&self) -> Option<Issued> {
+        let text = |part: Arc<[u8]>| String::from_utf8(part.strip_prefix(b"data:")?.to_vec()).ok();
+        let is_unsaved = self.unsaved.load(Ordering::Relaxed);
+        is_unsaved.then(|| Some(Issued { chain: text(self.issued(false)?)?, key: text(self.issued(true)?)? }))?
+    }
+    pub fn set_status(&self, text: &str) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.into());
+    }
+    /// Returns the state of the orders; `None` in a process without orders.
+    pub fn status(&self) -> Option<Arc<str>> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
     fn read<T>(&self, f: impl FnOnce(&Current) -> T) -> Option<T> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(f)

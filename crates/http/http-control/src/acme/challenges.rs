@@ -12,10 +12,13 @@ use http_engine::{Body, Flow, Handler, Request};
 use http_types::Method;
 use observe::{ErrorLog, Level};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use tls::certs::{CertificateSet, KeyPair};
 use tls::{Choice, ClientHello, ServerRules, ServerSettings};
+use tokio::sync::Notify;
 
 const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 /// ALPN protocol of validations.
@@ -23,8 +26,11 @@ const ACME_TLS: &[u8] = b"acme-tls/1";
 
 /// Key authorizations by token.
 static TOKENS: LazyLock<RwLock<HashMap<String, Bytes>>> = LazyLock::new(RwLock::default);
-/// Certificates by the name that the validating client sends.
-static NAMES: LazyLock<RwLock<HashMap<String, CertificateSet>>> = LazyLock::new(RwLock::default);
+/// Key authorizations and their certificates, by the name that the validating client sends: it sends nothing else, so that a name has one
+/// challenge at a time.
+static NAMES: LazyLock<RwLock<HashMap<String, (String, CertificateSet)>>> = LazyLock::new(RwLock::default);
+/// Wakes orders that wait for a name.
+static FREED: Notify = Notify::const_new();
 /// Rules of validating handshakes.
 static RULES: LazyLock<Option<Arc<ServerRules>>> = LazyLock::new(|| {
     let settings = ServerSettings {
@@ -49,14 +55,39 @@ impl Board {
     pub fn new(issuer: &Issuer, hook: Option<Rc<Hook>>, log: Arc<ErrorLog>) -> Board {
         Board { kind: issuer.challenge, dns: issuer.dns.clone(), responds: issuer.habits.is_some(), hook, log }
     }
-    fn answer_tls(identifier: &Identifier, authorization: &str) -> Result<(), String> {
-        let digest = digest::digest(&digest::SHA256, authorization.as_bytes());
-        let made = acme::challenge_certificate(identifier, digest.as_ref())?;
-        let pair = KeyPair::load(made.chain.as_bytes(), made.key.as_bytes(), &[]).map_err(|e| e.to_string())?;
-        let set = CertificateSet::new(vec![pair]);
-        NAMES.write().unwrap_or_else(PoisonError::into_inner).insert(identifier.server_name(), set);
-        Ok(())
+}
+
+/// Answers tls-alpn-01, once no other order proves the name.
+async fn answer_tls(identifier: &Identifier, authorization: &str) -> Result<(), String> {
+    let digest = digest::digest(&digest::SHA256, authorization.as_bytes());
+    let made = acme::challenge_certificate(identifier, digest.as_ref())?;
+    let pair = KeyPair::load(made.chain.as_bytes(), made.key.as_bytes(), &[]).map_err(|e| e.to_string())?;
+    let mut own = Some((authorization.to_string(), CertificateSet::new(vec![pair])));
+    loop {
+        // Before the look: a name that is freed meanwhile wakes it.
+        let mut freed = pin!(FREED.notified());
+        freed.as_mut().enable();
+        if let Entry::Vacant(free) =
+            NAMES.write().unwrap_or_else(PoisonError::into_inner).entry(identifier.server_name())
+            && let Some(own) = own.take()
+        {
+            free.insert(own);
+            return Ok(());
+        }
+        freed.await;
     }
+}
+
+/// Stops answering; the challenge of another order stays.
+fn forget_tls(identifier: &Identifier, authorization: &str) {
+    let mut names = NAMES.write().unwrap_or_else(PoisonError::into_inner);
+    if let Entry::Occupied(known) = names.entry(identifier.server_name())
+        && known.get().0 == authorization
+    {
+        known.remove();
+    }
+    drop(names);
+    FREED.notify_waiters();
 }
 
 impl Solver for Board {
@@ -67,15 +98,23 @@ impl Solver for Board {
                 TOKENS.write().unwrap_or_else(PoisonError::into_inner).insert(token.into(), text);
                 Ok(())
             }
-            (ChallengeKind::TlsAlpn01, _) => Board::answer_tls(identifier, authorization),
+            (ChallengeKind::TlsAlpn01, _) => Ok(()),
             (ChallengeKind::Dns01, Some(records)) => return records.clone().add(identifier, authorization),
             (ChallengeKind::Dns01, None) if self.responds => responder::add(identifier, authorization),
             (ChallengeKind::Dns01, None) => Err("no way to change DNS records".into()),
         };
-        let Some(hook) = self.hook.clone().filter(|_| done.is_ok()) else { return Box::pin(std::future::ready(done)) };
-        let (kind, identifier) = (self.kind, identifier.clone());
+        let (kind, hook, identifier) = (self.kind, self.hook.clone(), identifier.clone());
         let (token, authorization) = (token.to_string(), authorization.to_string());
-        Box::pin(async move { hook.add(kind, &identifier, &token, &authorization).await })
+        Box::pin(async move {
+            done?;
+            if kind == ChallengeKind::TlsAlpn01 {
+                answer_tls(&identifier, &authorization).await?;
+            }
+            match hook {
+                Some(hook) => hook.add(kind, &identifier, &token, &authorization).await,
+                None => Ok(()),
+            }
+        })
     }
     fn remove(&self, identifier: &Identifier, token: &str, authorization: &str) -> Doing<()> {
         match (self.kind, &self.dns) {
@@ -83,7 +122,7 @@ impl Solver for Board {
                 TOKENS.write().unwrap_or_else(PoisonError::into_inner).remove(token);
             }
             (ChallengeKind::TlsAlpn01, _) => {
-                NAMES.write().unwrap_or_else(PoisonError::into_inner).remove(&identifier.server_name());
+                forget_tls(identifier, authorization);
             }
             (ChallengeKind::Dns01, Some(records)) => return records.clone().remove(identifier, authorization),
             (ChallengeKind::Dns01, None) => responder::remove(identifier, authorization),
@@ -107,7 +146,7 @@ pub fn handshake(hello: &ClientHello) -> Option<Choice> {
     }
     let name = hello.server_name.as_deref().unwrap_or_default();
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-    let set = NAMES.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()?;
+    let set = NAMES.read().unwrap_or_else(PoisonError::into_inner).get(&name).map(|(_, set)| set.clone())?;
     Some(Choice::WithCertificates(Arc::clone(RULES.as_ref()?), set))
 }
 

@@ -2,9 +2,11 @@
 //! use it.
 
 use super::angie::Line;
+use super::certificates::Certificate;
 use super::hook::Hook;
 use super::issuer::{Issuer, Source};
 use super::order::Ordered;
+use super::state::Folder;
 use acme::{Algorithm, ChallengeKind, Identifier};
 use conf_schema::{Complaint, Cx, Problem};
 use http_client::Limits;
@@ -32,6 +34,8 @@ pub struct Client {
     resolving: Mutex<Option<Resolving>>,
     names: Mutex<Vec<Identifier>>,
     ordered: OnceLock<Option<Ordered>>,
+    /// The certificate in the folder of a client without names, which orders none.
+    stored: Arc<Certificate>,
 }
 
 /// The clients of a configuration; kept in `Cx` and with the plan.
@@ -93,6 +97,7 @@ impl Client {
             resolving: Mutex::default(),
             names: Mutex::default(),
             ordered: OnceLock::new(),
+            stored: Arc::default(),
         })
     }
     pub fn challenge(&self) -> ChallengeKind {
@@ -126,6 +131,16 @@ impl Client {
             (!ordered.identifiers.is_empty()).then_some(ordered)
         };
         self.ordered.get_or_init(make).as_ref()
+    }
+
+    /// Loads the stored certificate of a client without names: servers may use it, as in Angie. Blocks.
+    pub fn load_stored(&self) {
+        if self.ordered().is_none()
+            && !self.stored.is_set()
+            && let Some(found) = self.folder().and_then(|path| Folder(path.to_path_buf()).foreign())
+        {
+            let _ = self.stored.set(&found, false);
+        }
     }
 
     /// Reads a name of a server; empty: no certificate of this client can have it.
@@ -210,10 +225,19 @@ impl AcmeClient for Client {
         }
         Ok(())
     }
-    fn value(&self, key: bool) -> Option<Arc<[u8]>> {
-        let certificate = &self.ordered()?.certificate;
-        if key { certificate.key() } else { certificate.chain() }
+    fn value(&self, key: bool, placeholder: bool) -> Option<Arc<[u8]>> {
+        let certificate = self.ordered().map_or(&self.stored, |ordered| &ordered.certificate);
+        match (placeholder, key) {
+            (false, _) => certificate.issued(key),
+            (true, true) => certificate.key(),
+            (true, false) => certificate.chain(),
+        }
     }
+}
+
+/// See [`Client::load_stored`].
+pub fn load_stored(plan: &HttpPlan) {
+    plan.ext::<Clients>().into_iter().flat_map(|clients| &clients.0).for_each(|client| client.load_stored());
 }
 
 /// Returns the orders of the clients of a plan.

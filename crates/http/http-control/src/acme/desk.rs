@@ -16,8 +16,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// Seconds for all requests of an order.
+/// Seconds for a request.
 const REQUEST_SECONDS: u64 = 60;
+/// Seconds for an order, and for each of its identifiers in addition: an authority that is slow at each step does not hold the state's
+/// lock, nor keep the next issuer from being tried.
+const ORDER_SECONDS: u64 = 900;
+const IDENTIFIER_SECONDS: u64 = 600;
 /// Seconds for which a session is used: the server's directory may change.
 const SESSION_SECONDS: i64 = 600;
 /// Orders at a time, of each issuer.
@@ -89,9 +93,17 @@ impl Desk {
             }
         };
         let (since, mut session) = self.session(url).await?;
-        let issued = self.issue_by(&mut session, order).await;
-        self.keep(since, session);
-        issued
+        let patience = self.issuer.dns.as_ref().map_or(Duration::ZERO, |records| records.patience());
+        let each = Duration::from_secs(IDENTIFIER_SECONDS) + patience;
+        let identifiers = u32::try_from(order.identifiers.len()).unwrap_or(u32::MAX);
+        let limit = Duration::from_secs(ORDER_SECONDS) + each.saturating_mul(identifiers);
+        match runtime::time::timeout(limit, self.issue_by(&mut session, order)).await {
+            Ok(issued) => {
+                self.keep(since, session);
+                issued
+            }
+            Err(_) => Err(Failed { error: Error::TimedOut("the order"), blame: Blame::Issuer }),
+        }
     }
 
     fn keep(&self, since: i64, session: Session) {
@@ -215,18 +227,29 @@ impl Desk {
         }
         let folder = self.folder.clone();
         let made = blocking(move || {
-            if let Some(pem) = folder.as_ref().and_then(Folder::account_key) {
-                return Ok(AccountKey::load(pem.as_bytes()));
+            let load = |folder: &Folder, pem: String| {
+                let remedy = "remove it to have a new account";
+                let failed = |why| format!("{}: {why}; {remedy}", folder.account_key_file().display());
+                AccountKey::load(pem.as_bytes()).map_err(failed)
+            };
+            if let Some(folder) = &folder
+                && let Some(pem) = folder.account_key()
+            {
+                return Ok(load(folder, pem));
             }
             match (&folder, AccountKey::generate(algorithm)) {
                 (Some(folder), Ok(key)) => {
                     let stored = folder.store_account_key(&key.pem())?;
-                    Ok(AccountKey::load(stored.as_bytes()))
+                    Ok(load(folder, stored))
                 }
                 (_, key) => Ok(key),
             }
         });
-        let key = Arc::new(made.await.map_err(|e| e.to_string())??);
+        let failed = |e: std::io::Error| match &self.folder {
+            Some(folder) => format!("{}: {e}", folder.0.display()),
+            None => e.to_string(),
+        };
+        let key = Arc::new(made.await.map_err(failed)??);
         KEYS.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::clone(&key));
         Ok(key)
     }

@@ -174,6 +174,14 @@ pub fn record(identifier: &Identifier, authorization: &str) -> (String, String) 
 }
 
 impl Records {
+    /// Returns the longest time for adding a record and removing it.
+    pub fn patience(&self) -> Duration {
+        let change = match &self.means {
+            Means::Hook(hook) => hook.limit,
+            Means::Updates(_) => ANSWER * (2 * ASKS_MAX as u32),
+        };
+        self.propagation + change * 2
+    }
     pub fn add(self: Arc<Self>, identifier: &Identifier, authorization: &str) -> Doing<Result<(), String>> {
         let (name, value) = record(identifier, authorization);
         Box::pin(async move {

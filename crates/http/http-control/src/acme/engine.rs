@@ -55,10 +55,9 @@ fn first(ordered: &Ordered) -> Option<(Issued, bool)> {
     if let Some(stored) = folder.as_ref().and_then(|folder| folder.certificate(&stem)).filter(usable) {
         return Some((stored, false));
     }
-    // Of Angie, whose folder it may have been.
+    // Of Angie, whose folder it may have been, or for other names: serves until there is a new one.
     if issuer.habits.is_some()
-        && let Some(found) =
-            folder.as_ref().and_then(Folder::foreign).filter(|found| found.check(&ordered.identifiers, now).is_ok())
+        && let Some(found) = folder.as_ref().and_then(Folder::foreign)
     {
         return Some((found, false));
     }
@@ -78,6 +77,7 @@ impl Background<HttpPlan> for Engine {
     /// Loads stored certificates and makes local ones, so that the first handshakes have them; the others get a placeholder.
     fn prepare(self: Arc<Self>, plan: Arc<HttpPlan>) -> LocalFuture<()> {
         Box::pin(async move {
+            client::load_stored(&plan);
             for ordered in orders(&plan) {
                 if ordered.certificate.is_set() {
                     continue;

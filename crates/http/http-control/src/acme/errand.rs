@@ -2,7 +2,7 @@
 
 use super::demand::{Asked, OnDemand};
 use super::desk::{Desk, Failed, blocking};
-use super::job::{Job, order as order_of};
+use super::job::{Job, NoLock, order as order_of};
 use super::state::{Folder, stem};
 use acme::{Blame, Error, Identifier, Issued, TaskId};
 use base::clock;
@@ -41,7 +41,7 @@ pub enum Outcome {
     /// Another process has ordered a newer certificate, which is in use now.
     Adopted,
     /// Another process orders.
-    Locked(String),
+    Locked,
     /// A name on demand that is not used, or may not have a certificate any more.
     Unwanted(&'static str),
     Failed(Failed),
@@ -66,6 +66,35 @@ async fn adopt(job: &Job, folder: &Folder) -> bool {
     newer && job.certificate.set(&stored, false).is_ok()
 }
 
+/// Stores a certificate.
+async fn store(job: &Job, issued: Issued) -> Result<(), String> {
+    let Some(store) = &job.store else { return Ok(()) };
+    let (folder, stem) = (store.folder.clone(), job.stem.clone());
+    let as_angie = job.habits.is_some();
+    let path = folder.0.display().to_string();
+    let work = move || {
+        folder.store(&stem, &issued)?;
+        if as_angie { folder.store_as_angie(&issued) } else { Ok(()) }
+    };
+    blocking(work).await.map_err(|e| format!("{path}: {e}"))
+}
+
+/// Stores a certificate that could not be stored when it was issued. `Ok(false)`: it need not be.
+///
+/// # Errors
+/// The fault, which was reported before.
+pub async fn save(job: &Job) -> Result<bool, String> {
+    let Some(folder) = &job.store else { return Ok(false) };
+    let Ok(_lock) = folder.lock().await else { return Ok(false) };
+    // Another process may have ordered a newer one meanwhile.
+    if !adopt(job, &folder.folder).await {
+        let Some(issued) = job.certificate.unsaved() else { return Ok(false) };
+        store(job, issued).await?;
+    }
+    job.certificate.set_unsaved(false);
+    Ok(true)
+}
+
 /// Makes an order. `status`: its state for operators.
 pub async fn order(job: Rc<Job>, desk: Rc<Desk>, replaces: Option<String>, status: String) -> Outcome {
     let wanted = job.wanted.take();
@@ -76,9 +105,14 @@ pub async fn order(job: Rc<Job>, desk: Rc<Desk>, replaces: Option<String>, statu
         }
         lock = match store.lock().await {
             Ok(lock) => Some(lock),
-            Err(why) => {
+            Err(NoLock::Taken) => {
                 job.wanted.set(wanted);
-                return Outcome::Locked(why);
+                return Outcome::Locked;
+            }
+            // An order whose certificate is not kept would be repeated at every start, against the authority's limits.
+            Err(NoLock::Refused(why)) => {
+                let error = Error::Local(format!("the state cannot be stored: {why}"));
+                return Outcome::Failed(Failed { error, blame: Blame::Task });
             }
         };
         // The previous owner of the lock may have ordered.
@@ -116,16 +150,8 @@ pub async fn order(job: Rc<Job>, desk: Rc<Desk>, replaces: Option<String>, statu
     if let Err(why) = used {
         return Outcome::Failed(Error::Protocol(why).into());
     }
-    let mut not_stored = None;
-    if let Some(store) = &job.store {
-        let (folder, stem) = (store.folder.clone(), job.stem.clone());
-        let as_angie = job.habits.is_some();
-        let store = move || {
-            folder.store(&stem, &issued)?;
-            if as_angie { folder.store_as_angie(&issued) } else { Ok(()) }
-        };
-        not_stored = blocking(store).await.err().map(|e| e.to_string());
-    }
+    let not_stored = store(&job, issued).await.err();
+    job.certificate.set_unsaved(not_stored.is_some());
     if let Some((_, name)) = &job.on_demand {
         name.note_issue();
     }

@@ -26,6 +26,14 @@ pub fn now() -> Now {
     Now { wall: clock::unix_seconds(), steady: demand::steady() }
 }
 
+/// Reasons why an order cannot begin.
+pub enum NoLock {
+    /// Another process orders.
+    Taken,
+    /// The folder cannot be written.
+    Refused(String),
+}
+
 /// A folder of certificates, with the lock that orders need.
 pub struct Store {
     pub folder: Folder,
@@ -36,7 +44,10 @@ pub struct Store {
 
 impl Store {
     /// Takes the lock of the folder, or shares it with other orders of this process.
-    pub async fn lock(&self) -> Result<Rc<File>, String> {
+    ///
+    /// # Errors
+    /// See [`NoLock`].
+    pub async fn lock(&self) -> Result<Rc<File>, NoLock> {
         let mut held = self.lock.lock().await;
         if let Some(file) = held.upgrade() {
             return Ok(file);
@@ -55,8 +66,8 @@ impl Store {
                 *held = Rc::downgrade(&file);
                 Ok(file)
             }
-            Ok(None) => Err("another process has its lock".into()),
-            Err(e) => Err(e.to_string()),
+            Ok(None) => Err(NoLock::Taken),
+            Err(e) => Err(NoLock::Refused(format!("{}: {}", self.folder.0.display(), observe::os(&e)))),
         }
     }
 }
@@ -73,6 +84,8 @@ pub struct Job {
     pub habits: Option<Habits>,
     /// The issuer of the present certificate.
     pub served_by: Cell<Option<usize>>,
+    /// The state that was published last.
+    pub state: Cell<&'static str>,
     /// The last failure and its time, until an order succeeds.
     pub error: RefCell<Option<(String, i64)>>,
     /// An operator requested an order.
@@ -93,12 +106,16 @@ impl Job {
     /// Returns the time of the renewal, by the certificate alone; 0 without one.
     pub fn renewal(&self) -> i64 {
         let Some(leaf) = self.certificate.leaf() else { return 0 };
-        let usual = Schedule::of(leaf.not_before, leaf.not_after, random()).at;
-        let Some(habits) = self.habits else { return usual };
-        // A certificate that is shorter than the time before its end would be renewed at once, again and again.
-        let half = leaf.not_before.saturating_add(leaf.not_after.saturating_sub(leaf.not_before) / 2);
-        leaf.not_after.saturating_sub(habits.renew_before).max(half)
+        renewal(leaf.not_before, leaf.not_after, self.habits, random())
     }
+}
+
+/// Returns the time of a renewal; `random`: 0 to 1.
+fn renewal(not_before: i64, not_after: i64, habits: Option<Habits>, random: f64) -> i64 {
+    let Some(habits) = habits else { return Schedule::of(not_before, not_after, random).at };
+    // A certificate that is shorter than the time before its end would be renewed at once, again and again.
+    let half = not_before.saturating_add(not_after.saturating_sub(not_before) / 2);
+    not_after.saturating_sub(habits.renew_before).max(half)
 }
 
 /// Returns the order of a certificate by an issuer. `replaces`: see [`Order`].
@@ -115,5 +132,30 @@ pub fn order(identifiers: &[Identifier], key: Algorithm, issuer: &Issuer, replac
         common_name: issuer.common_name,
         preferred_chain: issuer.preferred_chain.clone(),
         replaces,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `docs/certificates.md` says.
+    #[test]
+    fn renewals_of_long_and_short_certificates() {
+        const DAY: i64 = 86_400;
+        let habits = Habits { renew_before: 30 * DAY, on_load: false, retry: None, enabled: true };
+        for (days, issuer, client) in [(6, 3, 3), (47, 15, 23), (90, 30, 30)] {
+            let end = 1_000 + days * DAY;
+            let before_end = |habits, random| (end - renewal(1_000, end, habits, random)) / DAY;
+            assert_eq!((before_end(None, 0.0), before_end(Some(habits), 0.0)), (issuer, client), "{days} days");
+            // Renewals of many certificates are spread, to earlier times alone.
+            assert!((issuer..=issuer + 2).contains(&before_end(None, 1.0)), "{days} days");
+        }
+        // Lives that overlap themselves or their limits.
+        for (from, to) in [(10, 5), (i64::MIN, i64::MAX), (0, 0)] {
+            for habits in [None, Some(habits)] {
+                let _ = renewal(from, to, habits, 0.5);
+            }
+        }
     }
 }

@@ -28,14 +28,14 @@ use certificates::Certificate;
 use client::{Client, Clients};
 use conf_schema::value::{List, Own, Size};
 use conf_schema::{Area, Complaint, Contexts, Cx, Directive, Level, Problem, Table, Value, directives};
-use http_engine::handler::{CertificateHook, HandshakeHook};
+use http_engine::handler::CertificateHook;
 use http_engine::own_socket::Datagrams;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpPlan, PlanOrder, Request};
 use http_upstream::resolving::{HttpResolver, Resolving};
 use issuer::{Issuer, IssuerBlocks, Issuers};
 use order::Ordered;
-use session_engine::acme_clients::{AcmeClients, ClientName, ReferencedClients};
+use session_engine::acme_clients::{AcmeClients, ClientName, HandshakeHook, ReferencedClients};
 use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,8 @@ directives! {
         /// handshake waits for the certificate.
         acme_on_demand: demand::Line,
         /// Defines a client of an ACME server, with one certificate for the names of all servers with `acme NAME`:
-        /// `$acme_cert_NAME` and `$acme_cert_key_NAME`. Keys and certificates are in `acme_client_path/NAME`.
+        /// `$acme_cert_NAME` and `$acme_cert_key_NAME`. Keys and certificates are in `acme_client_path/NAME`; a file of
+        /// `account_key` that does not exist is created.
         /// Ours: `ssl_trusted_certificate=`, in place of the system's authorities.
         /// Differs: `max_cert_size` and `max_key_auth_size` have no effect, as certificates have no shared zone.
         acme_client: List<angie::Line>,
@@ -166,12 +167,26 @@ pub struct Listed {
     pub places: Vec<String>,
     folder: Option<state::Folder>,
     stem: String,
+    /// Of an `acme_client`.
+    is_client: bool,
 }
 
 impl Listed {
-    /// Returns the certificate's file; `None` with `state_path off`.
+    /// Returns the certificate's file; `None` with `state_path off`. Of a client of Angie whose folder was Angie's, that one's file.
     pub fn file(&self) -> Option<PathBuf> {
-        self.folder.as_ref().map(|folder| folder.0.join(format!("{}.crt", self.stem)))
+        let folder = self.folder.as_ref()?;
+        let own = folder.0.join(format!("{}.crt", self.stem));
+        if own.exists() || !self.is_client {
+            return Some(own);
+        }
+        let leaf = folder
+            .foreign()
+            .and_then(|found| tls::certs::certificates(found.chain.as_bytes()).ok()?.into_iter().next());
+        let is_for = |leaf: &tls::x509::Certificate| {
+            let mut names = self.identifiers.iter().filter_map(|name| ::acme::Identifier::parse(name));
+            names.all(|name| ::acme::is_for(leaf, &name))
+        };
+        Some(if leaf.as_ref().is_some_and(is_for) { folder.foreign_file() } else { own })
     }
     /// Returns the state of the orders, as the running server stores it: a JSON object.
     pub fn status(&self) -> Option<serde_json::Value> {
@@ -201,6 +216,7 @@ pub fn listed(plan: &HttpPlan) -> Vec<Listed> {
             places: vec![demand.place.clone()],
             folder: Some(folder.clone()),
             stem,
+            is_client: false,
         }));
     }
     all
@@ -246,6 +262,7 @@ fn with_certificates(plan: &HttpPlan) -> Vec<(Arc<Certificate>, Listed)> {
             places: vec![ordered.place.clone()],
             folder: issuer.state_path.clone().map(state::Folder),
             stem: state::stem(&ordered.identifiers, ordered.key),
+            is_client: issuer.habits.is_some(),
         };
         all.push((ordered.certificate.clone(), listed));
     }
@@ -262,12 +279,18 @@ fn renewals(plan: &HttpPlan, name: &str) -> Vec<(Vec<String>, std::io::Result<()
 /// Lists the states of the certificates of a plan.
 fn states(plan: &HttpPlan) -> Vec<AcmeState> {
     let state = |(certificate, listed): (Arc<Certificate>, Listed)| {
-        let status = listed.status().unwrap_or_default();
+        let own = certificate.status().and_then(|text| serde_json::from_str(&text).ok());
+        let status: serde_json::Value = own.or_else(|| listed.status()).unwrap_or_default();
         let text = |name: &str| status.get(name).and_then(serde_json::Value::as_str).map(str::to_string);
+        let number = |name: &str| status.get(name).and_then(serde_json::Value::as_i64);
         AcmeState {
             state: text("state").unwrap_or_else(|| "no order yet".into()),
             last_error: text("error"),
-            next_order: status.get("next_order").and_then(serde_json::Value::as_i64),
+            last_error_at: number("error_at"),
+            failures: number("failures").unwrap_or(0),
+            served_by: text("served_by"),
+            uri: listed.uri,
+            next_order: number("next_order"),
             leaf: certificate.leaf(),
             names: listed.identifiers,
             issuer: listed.issuer,
@@ -309,10 +332,12 @@ impl Feature for Acme {
         for issuer in issuers {
             http.cx.get::<Issuers>().chain(&issuer.name)?;
             if let Some(path) = &issuer.state_path {
-                http.folders.push(http_engine::plan::Folder { path: path.clone(), needed: true });
+                http.folders.push(http_engine::plan::Folder { path: path.clone(), needed: true, is_state: true });
             }
         }
-        http.extensions.push(Arc::new(HandshakeHook(Arc::new(challenges::handshake))));
+        let validations = HandshakeHook(Arc::new(challenges::handshake));
+        *http.cx.get::<Option<HandshakeHook>>() = Some(validations.clone());
+        http.extensions.push(Arc::new(validations));
         http.background.push(Arc::new(engine::Engine));
         http.extensions.push(Arc::new(AcmeStates(states)));
         http.extensions.push(Arc::new(AcmeRenewals(renewals)));
@@ -353,7 +378,7 @@ impl Feature for Acme {
             let (issuers, resolving) = issuers_of(block, &line.issuer)?;
             let demand = line.bind(issuers, resolving);
             if let Some(path) = demand.folder() {
-                block.folders.push(http_engine::plan::Folder { path, needed: true });
+                block.folders.push(http_engine::plan::Folder { path, needed: true, is_state: true });
             }
             if !std::mem::replace(&mut block.cx.get::<Issuers>().on_demand, true) {
                 block.extensions.push(Arc::new(CertificateHook(Arc::new(demand::handshake))));
@@ -373,7 +398,7 @@ fn clients(conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Resul
     let mut clients = Clients::default();
     for line in conf.acme_client.iter().flat_map(|lines| &lines.0) {
         if clients.0.is_empty() {
-            http.folders.push(http_engine::plan::Folder { path: path.clone(), needed: true });
+            http.folders.push(http_engine::plan::Folder { path: path.clone(), needed: true, is_state: true });
         }
         if !http.cx.get::<ReferencedClients>().0.contains(&line.name) {
             let text = format!("ACME client \"{}\" is defined but not used", line.name);
@@ -381,9 +406,21 @@ fn clients(conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Resul
         }
         let client = Client::new(line, http.cx, &path, bytes)?;
         if let Some(path) = client.folder() {
-            http.folders.push(http_engine::plan::Folder { path: path.to_path_buf(), needed: true });
+            http.folders.push(http_engine::plan::Folder { path: path.to_path_buf(), needed: true, is_state: true });
         }
         clients.0.push(Arc::new(client));
+    }
+    // It may be in the folder of another client, which is created with it.
+    for file in conf.acme_client.iter().flat_map(|lines| &lines.0).filter_map(|line| line.new_file.clone()) {
+        let folder = file.path.parent().unwrap_or(Path::new("/"));
+        let is_made = clients.0.iter().any(|client| client.folder() == Some(folder));
+        if !is_made && !http.cx.store.elsewhere && !folder.is_dir() {
+            let (path, folder) = (file.path.display(), folder.display());
+            return Err(Problem::says(format!(
+                "cannot create account key \"{path}\": there is no folder \"{folder}\""
+            )));
+        }
+        http.new_files.push(file);
     }
     Ok(clients)
 }

@@ -34,6 +34,8 @@ const SLEEP_MOST: i64 = 60;
 const LOOK_SECONDS: u64 = 2;
 /// Seconds after which a failed order is repeated where it is not.
 const NEVER: i64 = 10 * 365 * 86_400;
+/// Seconds between tries to store certificates that could not be stored.
+const SAVE_SECONDS: i64 = 10;
 /// Seconds until another try, while another process has the folder's lock.
 const LOCKED: i64 = 10;
 /// Seconds for which a handshake waits for the beginning of an order.
@@ -108,6 +110,8 @@ pub struct Office {
     swept: Vec<Rc<Store>>,
     /// Steady time of the last look for requests of operators.
     looked_at: i64,
+    /// Steady time of the next try to store certificates.
+    save_at: i64,
 }
 
 impl Office {
@@ -138,6 +142,7 @@ impl Office {
             log: Arc::clone(log),
             swept: Vec::new(),
             looked_at: i64::MIN,
+            save_at: i64::MIN,
         };
         for ordered in orders {
             let job = Job {
@@ -149,6 +154,7 @@ impl Office {
                 home: 0,
                 habits: ordered.issuers.first().and_then(|issuer| issuer.habits),
                 served_by: Cell::new(None),
+                state: Cell::new("waiting"),
                 error: RefCell::default(),
                 wanted: Cell::new(false),
                 on_demand: None,
@@ -181,10 +187,12 @@ impl Office {
         let order: Vec<usize> = issuers.iter().filter_map(desk).collect();
         job.home = order.first().copied().unwrap_or(0);
         let mut at = job.renewal();
-        if job.certificate.leaf().is_some() {
+        if let Some(leaf) = job.certificate.leaf() {
             // The state of an earlier process tells who has issued.
             let by = job.source().map(|source| order.iter().copied().find(|at| self.source(*at) == source));
             match by {
+                // For other names: used until there is a new one, which replaces nothing.
+                _ if !job.identifiers.iter().all(|name| acme::is_for(&leaf, name)) => at = 0,
                 None => job.served_by.set(Some(job.home)),
                 Some(Some(by)) => job.served_by.set(Some(by)),
                 // Issued by a server that is no longer configured, such as a staging server: used until there is a new
@@ -192,13 +200,15 @@ impl Office {
                 Some(None) => at = 0,
             }
         }
+        let is_enabled = job.habits.is_none_or(|habits| habits.enabled);
         match job.habits {
-            Some(habits) if !habits.enabled => at = i64::MAX,
+            _ if !is_enabled => at = i64::MAX,
             Some(habits) if habits.on_load => at = 0,
             _ => {}
         }
         let id = self.agenda.add(&order, at, urgent);
-        if job.served_by.get().is_some() {
+        // The authority's window would move the next order of a disabled client, which has none.
+        if is_enabled && job.served_by.get().is_some() {
             self.windows.insert((0, id));
         }
         self.jobs.insert(id, Rc::new(job));
@@ -229,6 +239,7 @@ impl Office {
         }
         loop {
             self.take_wishes().await;
+            self.save_again();
             self.take_asked();
             self.begin_orders();
             self.begin_windows();
@@ -277,6 +288,7 @@ impl Office {
             let replaces = job.served_by.get().filter(|by| *by == order.issuer).and_then(|_| job.certificate.leaf());
             let replaces = replaces.and_then(|leaf| certificate_id(&leaf));
             let status = self.status(order.task, &job, "ordering");
+            job.certificate.set_status(&status);
             self.spawn(Work::Order(order), errand::order(job, desk, replaces, status));
         }
     }
@@ -307,8 +319,8 @@ impl Office {
                 let words = format_args!("took a certificate for \"{name}\" over from another process");
                 self.say(order.issuer, Level::Notice, words);
             }
-            (Work::Order(order), Some(Outcome::Locked(why))) => {
-                self.say(order.issuer, Level::Info, format_args!("the state is not available: {why}"));
+            (Work::Order(order), Some(Outcome::Locked)) => {
+                self.say(order.issuer, Level::Info, format_args!("another process orders with this state"));
                 self.agenda.postponed(order.task, at, LOCKED);
             }
             (Work::Order(order), Some(Outcome::Unwanted(why))) => {
@@ -386,12 +398,14 @@ impl Office {
         let pause = self.agenda.failed(order, at, failed.blame, asked, random());
         *job.error.borrow_mut() = Some((why.to_string(), at.wall));
         let (name, issuer) = (job.name(), self.issuer_name(order.issuer));
+        let next = match pause < NEVER / 2 {
+            true => format!("next try in {pause} s"),
+            false => "not repeated (\"retry_after_error=off\")".to_string(),
+        };
         self.log.log(
             Level::Warn,
             0,
-            format_args!(
-                "{why} while ordering a certificate for \"{name}\" of acme issuer \"{issuer}\", next try in {pause} s"
-            ),
+            format_args!("{why} while ordering a certificate for \"{name}\" of acme issuer \"{issuer}\", {next}"),
         );
         self.tell(order.task, "failed");
         if let Some((_, name)) = &job.on_demand
@@ -421,6 +435,7 @@ impl Office {
                 let life = leaf.not_after.saturating_sub(leaf.not_before);
                 // Never later than the certificate allows.
                 self.agenda.suggest(id, at, suggested.min(leaf.not_after.saturating_sub(1)), life);
+                self.tell(id, job.state.get());
                 wait(after)
             }
             // The server does not tell; it may learn to.
@@ -436,29 +451,41 @@ impl Office {
         self.windows.insert((next, id));
     }
 
+    /// Describes the orders of a certificate. Orders that the configuration has disabled have no next one.
     fn status(&self, id: TaskId, job: &Job, state: &str) -> String {
         let error = job.error.borrow();
+        let at = now();
+        let next = Some(self.agenda.next_order(id, at)).filter(|next| *next < at.wall.saturating_add(NEVER / 2));
+        let is_enabled = job.habits.is_none_or(|habits| habits.enabled);
+        let state = match next {
+            _ if !is_enabled => "disabled",
+            None if state == "failed" => "disabled after a failure",
+            _ => state,
+        };
         let text = serde_json::json!({
             "issuer": self.issuer_name(job.home), "state": state, "failures": self.agenda.failures(id),
             "served_by": job.served_by.get().map(|by| self.issuer_name(by)),
             "source": job.served_by.get().map(|by| self.source(by)),
-            "next_order": self.agenda.next_order(id, now()),
+            "next_order": next.filter(|_| is_enabled),
             "error": error.as_ref().map(|(why, _)| why), "error_at": error.as_ref().map(|(_, at)| at),
             "process": std::process::id(),
         });
         format!("{text}\n")
     }
 
-    /// Stores the state of a certificate's orders, for `tidegate certificates`.
-    fn tell(&mut self, id: TaskId, state: &str) {
+    /// Publishes the state of a certificate's orders: for the API, and in a file for `tidegate certificates`.
+    fn tell(&mut self, id: TaskId, state: &'static str) {
         let Some(job) = self.jobs.get(&id).cloned() else { return };
         let status = self.status(id, &job, state);
+        job.state.set(state);
+        job.certificate.set_status(&status);
         let Some(store) = job.store.clone() else { return };
         let log = Arc::clone(&self.log);
         self.spawn(Work::Status, async move {
             let (folder, stem) = (store.folder.clone(), job.stem.clone());
+            let path = folder.0.display().to_string();
             if let Err(why) = blocking(move || folder.store_status(&stem, &status)).await {
-                log.log(Level::Error, 0, format_args!("the state of an order is not stored: {why}"));
+                log.log(Level::Error, 0, format_args!("the state of an order is not stored: {path}: {why}"));
             }
             Outcome::Told
         });
@@ -469,15 +496,19 @@ impl Office {
         let mut states = Vec::new();
         for (id, job) in &self.jobs {
             let is_issued = job.certificate.leaf().is_some();
+            let state = if is_issued { "issued" } else { "waiting" };
+            let status = self.status(*id, job, state);
+            job.state.set(state);
+            job.certificate.set_status(&status);
             if let Some(store) = &job.store {
-                let state = if is_issued { "issued" } else { "waiting" };
-                states.push((store.folder.clone(), job.stem.clone(), is_issued, self.status(*id, job, state)));
+                let stays = is_issued && job.habits.is_none_or(|habits| habits.enabled);
+                states.push((store.folder.clone(), job.stem.clone(), stays, status));
             }
         }
         self.spawn(Work::Status, async move {
             let stored = blocking(move || {
-                for (folder, stem, is_issued, text) in states {
-                    if !is_issued || folder.status(&stem).is_none() {
+                for (folder, stem, stays, text) in states {
+                    if !stays || folder.status(&stem).is_none() {
                         folder.store_status(&stem, &text)?;
                     }
                 }
@@ -487,6 +518,30 @@ impl Office {
             let _ = stored.await;
             Outcome::Told
         });
+    }
+
+    /// Stores certificates for which there was no room.
+    fn save_again(&mut self) {
+        let at = now().steady;
+        if at < self.save_at {
+            return;
+        }
+        self.save_at = at.saturating_add(SAVE_SECONDS);
+        let unsaved = self.jobs.values().filter(|job| job.certificate.unsaved().is_some());
+        for job in unsaved.take(ORDERS_MAX).cloned().collect::<Vec<_>>() {
+            let log = Arc::clone(&self.log);
+            self.spawn(Work::Status, async move {
+                if let Ok(true) = errand::save(&job).await {
+                    log.log(Level::Notice, 0, format_args!("the certificate for \"{}\" is stored now", job.name()));
+                    if let (Some(store), Some(status)) = (&job.store, job.certificate.status()) {
+                        let (folder, stem) = (store.folder.clone(), job.stem.clone());
+                        // For operators only.
+                        let _ = blocking(move || folder.store_status(&stem, &status)).await;
+                    }
+                }
+                Outcome::Told
+            });
+        }
     }
 
     /// Takes requests of operators (`tidegate certificates --renew`).
@@ -515,6 +570,11 @@ impl Office {
             wanted.extend(jobs.map(|(id, job)| (*id, Rc::clone(job))));
         }
         for (id, job) in wanted {
+            if job.habits.is_some_and(|habits| !habits.enabled) {
+                let words = format_args!("\"{}\" is not ordered: the client has \"enabled=off\"", job.name());
+                self.say(job.home, Level::Warn, words);
+                continue;
+            }
             job.wanted.set(true);
             self.agenda.hurry(id);
         }
@@ -578,6 +638,7 @@ impl Office {
             home: 0,
             habits: None,
             served_by: Cell::new(None),
+            state: Cell::new("waiting"),
             error: RefCell::default(),
             wanted: Cell::new(false),
             on_demand: Some((Arc::clone(&demand), name)),

@@ -252,7 +252,8 @@ mod tests {
 
     #[test]
     fn malformed_packets_are_dropped() {
-        let whole = query("_acme-challenge.responder.test", TXT, true);
+        // A name without texts, which would make responses longer.
+        let whole = query("_acme-challenge.malformed.test", TXT, true);
         let mut out = Vec::new();
         for end in 0..whole.len() {
             assert!(!own(&whole[..end], |_| true, 1, &mut out), "{end} bytes");
@@ -273,5 +274,123 @@ mod tests {
         let mut notify = Vec::new();
         assert!(refuse(&changed(2, 0x20), &mut notify));
         assert_eq!(notify[3], NOT_IMPLEMENTED);
+    }
+
+    /// splitmix64
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed >> 31
+        }
+        /// Below `end`, which is positive.
+        fn below(&mut self, end: usize) -> usize {
+            self.next() as usize % end
+        }
+        fn bytes(&mut self, length: usize) -> Vec<u8> {
+            (0..length).map(|_| self.next() as u8).collect()
+        }
+    }
+
+    /// Makes a packet: noise, or a query with up to eight changes of bytes, lengths, parts and counts.
+    fn packet(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
+        if random.below(10) == 0 {
+            let length = random.below(600);
+            return random.bytes(length);
+        }
+        let mut packet = seeds[random.below(seeds.len())].clone();
+        for _ in 0..random.below(9) {
+            let at = random.below(packet.len().max(1));
+            match random.below(7) {
+                0 => packet.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << random.below(8)),
+                1 => {
+                    let new = [0, 1, 0x3f, 0x40, 0xc0, 0xff][random.below(6)];
+                    packet.iter_mut().skip(at).take(1).for_each(|byte| *byte = new);
+                }
+                2 => packet.truncate(at),
+                3 => {
+                    let length = random.below(70);
+                    let more = random.bytes(length);
+                    packet.splice(at..at, more);
+                }
+                4 => {
+                    let other = &seeds[random.below(seeds.len())];
+                    packet.extend_from_slice(&other[random.below(other.len())..]);
+                }
+                5 => {
+                    let (at, new) = (4 + random.below(8), random.next() as u8 % 4);
+                    packet.iter_mut().skip(at).take(1).for_each(|count| *count = new);
+                }
+                _ => {
+                    let end = (at + random.below(40)).min(packet.len());
+                    packet.drain(at.min(end)..end);
+                }
+            }
+        }
+        packet
+    }
+
+    /// Reads a response on its own account: its question is the query's, and each record is a text of the name.
+    fn check(query: &[u8], response: &[u8], texts: &[String]) {
+        assert!(response.len() <= UDP_BYTES_MAX && response[..2] == query[..2] && response[2] & 0x80 != 0);
+        assert_eq!((response[4..6].to_vec(), response[8..11].to_vec()), (vec![0, 1], vec![0, 0, 0]));
+        let mut at = HEAD_BYTES;
+        while response[at] != 0 {
+            at += 1 + usize::from(response[at]);
+        }
+        at += 5;
+        assert_eq!(response[HEAD_BYTES..at], query[HEAD_BYTES..at], "the question");
+        for _ in 0..response[7] {
+            assert_eq!(response[at..at + 6], [0xc0, HEAD_BYTES as u8, 0, TXT as u8, 0, 1]);
+            let length = usize::from(response[at + 12]);
+            assert_eq!(usize::from(response[at + 11]), length + 1);
+            let text = std::str::from_utf8(&response[at + 13..at + 13 + length]).expect("a text");
+            assert!(texts.iter().any(|own| own == text));
+            at += 13 + length;
+        }
+        assert_eq!(response.len() - at, usize::from(response[11]) * 11, "EDNS alone follows");
+    }
+
+    #[test]
+    fn any_packet_has_a_well_formed_answer_or_none() {
+        let name = "_acme-challenge.property.test";
+        let long = format!("{}.property.test", ["a".repeat(63), "b".repeat(63), "c".repeat(63)].join("."));
+        let seeds = [
+            query(name, TXT, false),
+            query(name, TXT, true),
+            query("_ACME-challenge.Property.test", ANY, true),
+            query(name, 1, false),
+            query("other.test", TXT, true),
+            query(&long, TXT, true),
+        ];
+        let mut random = Random(20_261_124);
+        for _ in 0..100_000 {
+            fuzz(&packet(&mut random, &seeds));
+        }
+        let identifier = Identifier::parse("property.test").expect("valid");
+        let authorizations: Vec<String> = (0..TEXTS_MAX).map(|n| format!("token.{n}")).collect();
+        authorizations.iter().try_for_each(|authorization| add(&identifier, authorization)).expect("added");
+        let texts: Vec<String> = authorizations.iter().map(|text| record(&identifier, text).1).collect();
+        let (mut answered, mut with_texts) = (0, 0);
+        for _ in 0..100_000 {
+            let packet = packet(&mut random, &seeds);
+            let mut out = Vec::new();
+            if own(&packet, |name| name == "property.test", 60, &mut out) {
+                check(&packet, &out, &texts);
+                answered += 1;
+                with_texts += usize::from(out[7] > 0);
+            } else {
+                assert!(out.is_empty());
+            }
+            if refuse(&packet, &mut out) {
+                check(&packet, &out, &[]);
+            }
+        }
+        // The mutations leave enough packets that are queries.
+        assert!(answered > 9_000 && with_texts > 7_000, "{answered} {with_texts}");
+        authorizations.iter().for_each(|authorization| remove(&identifier, authorization));
     }
 }

@@ -88,8 +88,12 @@ impl Folder {
         }
     }
 
+    /// Reads the account's key; one whose file is empty is to be made again, as in Angie.
     pub fn account_key(&self) -> Option<String> {
-        self.read("account.key")
+        self.read(ACCOUNT_KEY).filter(|pem| !pem.trim_ascii().is_empty())
+    }
+    pub fn account_key_file(&self) -> PathBuf {
+        self.0.join(ACCOUNT_KEY)
     }
     /// Returns the account's URL. The thumbprint of its key and its server's URL follow.
     pub fn account(&self) -> Option<Vec<String>> {
@@ -97,8 +101,16 @@ impl Folder {
     }
     /// Stores a key unless another process has stored one meanwhile, and returns the stored one.
     pub fn store_account_key(&self, pem: &str) -> std::io::Result<String> {
-        self.write_first("account.key", pem)?;
-        self.account_key().ok_or_else(|| std::io::Error::other("\"account.key\" cannot be read"))
+        if fs::metadata(self.0.join(ACCOUNT_KEY)).is_ok_and(|found| found.is_file() && found.len() == 0) {
+            self.write(ACCOUNT_KEY, pem)?;
+        }
+        self.write_first(ACCOUNT_KEY, pem)?;
+        self.account_key().ok_or_else(|| {
+            let path = self.account_key_file();
+            let unreadable = || std::io::Error::other("it is no key");
+            let why = fs::read_to_string(&path).err().unwrap_or_else(unreadable);
+            std::io::Error::other(format!("\"{}\" cannot be read: {why}", path.display()))
+        })
     }
     pub fn store_account(&self, lines: &str) -> std::io::Result<()> {
         self.write("account.url", lines)
@@ -122,14 +134,17 @@ impl Folder {
     }
     /// Reads a certificate that Angie has stored.
     pub fn foreign(&self) -> Option<Issued> {
-        let found = Issued { chain: self.read("certificate.pem")?, key: self.read("private.key")? };
+        let found = Issued { chain: self.read(ANGIE)?, key: self.read("private.key")? };
         found.is_pair().then_some(found)
+    }
+    pub fn foreign_file(&self) -> PathBuf {
+        self.0.join(ANGIE)
     }
     /// Stores a copy of a certificate under Angie's names, for programs that read them. A crash between the two files leaves no pair,
     /// which [`Folder::foreign`] does not use.
     pub fn store_as_angie(&self, issued: &Issued) -> std::io::Result<()> {
         self.write("private.key", &issued.key)?;
-        self.write("certificate.pem", &issued.chain)
+        self.write(ANGIE, &issued.chain)
     }
     /// Stores a certificate. At each moment a crash leaves the old pair or the new one: the key waits under another name until
     /// its certificate has taken the place of the old one.
@@ -198,6 +213,9 @@ impl Folder {
     }
 }
 
+const ACCOUNT_KEY: &str = "account.key";
+/// Angie's name of a certificate.
+const ANGIE: &str = "certificate.pem";
 /// Ending of a new key whose certificate is being stored.
 const NEXT: &str = ".key.next";
 /// Files of a local authority.

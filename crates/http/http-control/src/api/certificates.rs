@@ -58,8 +58,9 @@ impl Shown {
         let leaf = self.leaf.as_ref();
         let acme = self.acme.as_ref().map(|acme| {
             json!({
-                "issuer": acme.issuer, "challenge": acme.challenge, "state": acme.state,
-                "last_error": acme.last_error, "next_order_at": acme.next_order,
+                "issuer": acme.issuer, "uri": acme.uri, "challenge": acme.challenge, "state": acme.state,
+                "failures": acme.failures, "last_error": acme.last_error, "last_error_at": acme.last_error_at,
+                "next_order_at": acme.next_order, "served_by": acme.served_by,
             })
         });
         json!({

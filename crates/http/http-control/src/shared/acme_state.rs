@@ -16,6 +16,13 @@ pub struct AcmeState {
     pub leaf: Option<Arc<Certificate>>,
     pub state: String,
     pub last_error: Option<String>,
+    pub last_error_at: Option<i64>,
+    /// Failed orders since the last certificate.
+    pub failures: i64,
+    /// The issuer of the present certificate.
+    pub served_by: Option<String>,
+    /// Directory of the issuer's server.
+    pub uri: String,
     pub next_order: Option<i64>,
 }
 

@@ -152,7 +152,8 @@ impl Feature for ResponseMemory {
         let Some(conf) = conf.downcast_ref::<MemoryConf>() else { return Ok(()) };
         let paths: Vec<_> = http.cx.get::<Declared>().all().cloned().collect();
         if !paths.is_empty() {
-            let folders = paths.iter().map(|path| Folder { path: path.zone.root().to_path_buf(), needed: true });
+            let folders =
+                paths.iter().map(|path| Folder { path: path.zone.root().to_path_buf(), needed: true, is_state: false });
             http.folders.extend(folders);
             http.extensions.push(Arc::new(CachePaths(paths.clone())));
             http.background.push(Arc::new(Caches { paths, memory: conf.tidegate_response_memory.0 }));

@@ -163,7 +163,7 @@ impl PassPlan {
     }
     pub fn mount(mut self, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(temp) = &self.conf.temp_path {
-            let folder = Folder { path: temp.path.clone(), needed: false };
+            let folder = Folder { path: temp.path.clone(), needed: false, is_state: false };
             if !block.folders.contains(&folder) {
                 block.folders.push(folder);
             }

@@ -21,10 +21,21 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// Fails with a remedy.
-    pub fn check(&self) -> Result<(), String> {
+    /// Fails with a remedy. `asked`: `--listen`.
+    pub fn check(&self, asked: Option<SocketAddr>) -> Result<(), String> {
+        if let (Some(http), Some(https)) = (self.http, asked)
+            && http == https
+        {
+            return Err(format!("--listen and --http are both {http}: HTTPS and plain HTTP need an address each"));
+        }
         for name in &self.names {
-            let is_address = name.parse::<IpAddr>().is_ok();
+            let address = name.parse::<IpAddr>();
+            let is_address = address.is_ok();
+            if self.authority.is_none() && address.is_ok_and(is_private) {
+                return Err(format!(
+                    "no public authority issues a certificate for \"{name}\": use --tls, or --acme URL"
+                ));
+            }
             let is_label = |label: &str| {
                 !label.is_empty()
                     && label.len() <= 63
@@ -91,6 +102,10 @@ impl Domain {
         if let Some(file) = &self.authority_trust {
             issuer.push_str(&format!("        ssl_trusted_certificate \"{}\";\n", quoted(&file.display().to_string())));
         }
+        // Let's Encrypt has certificates of addresses with this profile alone; other authorities ignore it unless they have it.
+        if self.names.iter().any(|name| name.parse::<IpAddr>().is_ok()) {
+            issuer.push_str("        profile shortlived;\n");
+        }
         issuer.push_str("    }\n");
         let port = https.first().map_or(443, SocketAddr::port);
         let shown = if port == 443 { String::new() } else { format!(":{port}") };
@@ -147,6 +162,14 @@ pub struct Lines {
     pub server: String,
 }
 
+/// Tells whether an address belongs to this machine or to a private network.
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(ip) => ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unspecified() || ip.is_unique_local() || ip.is_unicast_link_local(),
+    }
+}
+
 /// As addresses for `resolver`.
 fn name_servers() -> Vec<String> {
     parse_name_servers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
@@ -182,12 +205,17 @@ mod tests {
     #[test]
     fn options_that_cannot_be() {
         let domain = |name: &str| Domain { names: vec![name.into()], ..Domain::default() };
-        for name in ["localhost", "a b.test", "-a.test", "a..test", "*.a.test", "a.test;", ""] {
-            assert!(domain(name).check().is_err(), "{name}");
+        for name in ["localhost", "a b.test", "-a.test", "a..test", "*.a.test", "a.test;", "", "10.0.0.1", "::1"] {
+            assert!(domain(name).check(None).is_err(), "{name}");
         }
-        assert!(domain("www.example.com").check().is_ok() && domain("127.0.0.1").check().is_ok());
+        assert!(domain("www.example.com").check(None).is_ok() && domain("192.0.2.1").check(None).is_ok());
+        let own = Domain { authority: Some("https://a".into()), ..domain("127.0.0.1") };
+        assert!(own.check(None).is_ok() && own.configuration(None, "s").before.contains("profile shortlived;"));
+        let address: SocketAddr = "127.0.0.1:8080".parse().expect("an address");
+        let twice = Domain { http: Some(address), ..domain("a.test") };
+        assert!(twice.check(Some(address)).is_err() && twice.check(None).is_ok());
         let email = Domain { email: Some("me".into()), ..domain("a.test") };
         let url = Domain { authority: Some("http://a".into()), ..domain("a.test") };
-        assert!(email.check().is_err() && url.check().is_err());
+        assert!(email.check(None).is_err() && url.check(None).is_err());
     }
 }

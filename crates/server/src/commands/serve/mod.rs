@@ -98,7 +98,7 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
 }
 
 fn start_domain(request: &Request, domain: &Domain, directory: &Path) -> Result<i32, String> {
-    domain.check()?;
+    domain.check(request.listen)?;
     let root = root_of(directory);
     if request.print {
         print!("{}", site(&root, &domain.configuration(request.listen, "/var/lib/tidegate/acme")));

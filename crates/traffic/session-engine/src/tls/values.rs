@@ -1,6 +1,7 @@
 //! Value types.
 
 use super::dynamic::CertificateCache;
+use crate::acme_clients::PLACEHOLDER;
 use crate::{Session, Template};
 use conf_schema::value::{arg, parse_sec};
 use conf_schema::{At, Cx, Directive, Problem, Value};
@@ -40,11 +41,21 @@ impl<S> Pem<S> {
     }
 }
 
+/// Start of the variables of an ACME client.
+const CLIENT_VARIABLE: &[u8] = b"$acme_cert_";
+
+fn is_of_variable(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || *byte == b'_'
+}
+
 impl<S: Session> Value for Pem<S> {
     const SYNTAX: &'static str = "file";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = arg(d, 0)?;
-        let template = Template::compile(cx, d, &word.bytes).map_err(|p| p.at(0))?;
+        // Before a client's first certificate, its placeholder: the variable itself is empty then.
+        let own = word.bytes.strip_prefix(CLIENT_VARIABLE).filter(|name| name.iter().all(is_of_variable));
+        let text = own.map(|name| [CLIENT_VARIABLE, PLACEHOLDER.as_bytes(), name].concat());
+        let template = Template::compile(cx, d, text.as_deref().unwrap_or(&word.bytes)).map_err(|p| p.at(0))?;
         Ok(Pem { text: word.text().into_owned(), template, at: At { span: word.span, line: d.line } })
     }
 }
