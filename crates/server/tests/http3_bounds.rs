@@ -196,6 +196,106 @@ fn acknowledgments_of_what_was_not_sent_end_the_connection() {
     running.signal("TERM");
 }
 
+/// A number in eight octets (RFC 9000, 16).
+fn long(value: u64) -> [u8; 8] {
+    (value | 0xc000_0000_0000_0000).to_be_bytes()
+}
+
+/// A STREAM frame with a length; `fin`: the stream ends with it.
+fn stream(id: u32, offset: u64, octets: &[u8], fin: bool) -> Vec<u8> {
+    [&[0x0e | u8::from(fin)][..], &number(id), &long(offset), &number(octets.len() as u32), octets].concat()
+}
+
+/// RESET_STREAM and STOP_SENDING.
+fn taken_back(id: u32, size: u64) -> Vec<u8> {
+    let reset = [&[0x04][..], &number(id), &number(0x10c), &long(size)].concat();
+    [&reset[..], &[0x05], &number(id), &number(0x10c)].concat()
+}
+
+/// HEADERS of `GET https://a/`.
+const GET: &[u8] = &[1, 8, 0, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0xc1];
+
+#[test]
+fn frames_with_impossible_numbers_end_their_connection_alone() {
+    const MAX: u64 = (1 << 62) - 1;
+    let port = free_port();
+    let site = site(port, 4096, "");
+    let running = site.start();
+    for (frames, ends) in [
+        // The last octet that a stream can have, one beyond it, and far beyond the window.
+        (stream(4, MAX, b"", true), true),
+        (stream(4, MAX, b"x", false), true),
+        (stream(4, 1 << 40, b"x", false), true),
+        (stream(4_000_000, 0, b"x", false), true),
+        // A stream that shrinks, and one that goes on behind its end.
+        ([stream(4, 0, GET, false), taken_back(4, 3)].concat(), true),
+        ([stream(4, 0, GET, true), stream(4, 10, b"x", false)].concat(), true),
+        // MAX_DATA and MAX_STREAM_DATA of the least and the most, MAX_STREAMS of more than there can be.
+        ([&[0x10, 0, 0x11][..], &number(0), &[0]].concat(), false),
+        ([&[0x10][..], &long(MAX), &[0x11], &number(4), &long(MAX), &stream(4, 0, GET, true)].concat(), false),
+        ([&[0x12][..], &long(MAX)].concat(), true),
+        ([&[0x12][..], &long(1 << 60)].concat(), false),
+        // DATA_BLOCKED, STREAM_DATA_BLOCKED and STREAMS_BLOCKED at any number.
+        ([&[0x14][..], &long(MAX), &[0x15], &number(0), &long(MAX), &[0x16], &long(1 << 60)].concat(), false),
+        // A stream of the server, a frame that none may send to it, and a type that is not defined.
+        (stream(1, 0, b"x", false), true),
+        (vec![0x1e], true),
+        (vec![0x40, 0x60], true),
+        // A CRYPTO frame far ahead, and an acknowledgment of more than there can be.
+        ([&[0x06][..], &long(1 << 40), &[1, 0]].concat(), true),
+        ([&[0x02][..], &long(MAX), &[0, 0], &long(MAX)].concat(), true),
+    ] {
+        let (held, mut client) = flood(port, &running, std::iter::once(frames.clone()));
+        if ends {
+            client.until("the connection's end", |client| client.lost.is_some());
+        } else {
+            assert_eq!(client.lost, None, "{frames:x?}");
+            client.close();
+        }
+        assert!(held < 2048, "{held} KB by {frames:x?}");
+    }
+    running.signal("TERM");
+}
+
+#[test]
+fn ten_thousand_streams_that_are_taken_back_hold_little() {
+    let port = free_port();
+    let site = site(port, 4096, "");
+    let running = site.start();
+    let packets = (0..500u32).map(|packet| {
+        let one = |n: u32| {
+            let id = 4 * (1 + packet * 20 + n);
+            [stream(id, 0, GET, false), taken_back(id, GET.len() as u64)].concat()
+        };
+        (0..20).flat_map(one).collect()
+    });
+    let (held, mut client) = flood(port, &running, packets);
+    client.until("the connection's end", |client| client.lost.is_some());
+    println!("streams that were taken back: {held} KB");
+    assert!(held < 2048, "{held} KB");
+    running.signal("TERM");
+}
+
+#[test]
+fn a_header_block_of_a_megabyte_ends_the_connection() {
+    let port = free_port();
+    let site = site(port, 4096, "");
+    let running = site.start();
+    let worker = running.worker();
+    answers(port, &running, worker);
+    let before = resident_kb(worker);
+    let mut client = Client::connect(port, "localhost", &config());
+    client.until("the handshake", |client| client.connected.is_some());
+    let long = "x".repeat(1 << 20);
+    let get = [(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/"), ("x", &long)];
+    client.ask(&get, None);
+    client.until("the connection's end", |client| client.lost.is_some());
+    let held = resident_kb(worker).saturating_sub(before);
+    assert!(held < 2048, "{held} KB");
+    answers(port, &running, worker);
+    running.signal("TERM");
+}
+
 #[test]
 fn floods_of_first_packets_leave_connections_and_room() {
     let port = free_port();

@@ -5,8 +5,9 @@ use bytes::Bytes;
 use http_engine::file_io::{self, Aio};
 use http_engine::{FilePart, Request};
 use net::pool::Pool;
+use rustix::buffer::spare_capacity;
 use rustix::fs::{Advice, OFlags, fadvise};
-use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::io::{ReadWriteFlags, pread, preadv2};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
@@ -209,10 +210,10 @@ fn bring_in(file: &File, start: u64, length: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Zeroing the buffer first took a tenth of an HTTP/3 download's CPU time (decision 0119).
 fn read(file: &File, start: u64, length: usize) -> io::Result<Bytes> {
-    let mut buffer = vec![0; length];
-    let n = file.read_at(&mut buffer, start)?;
-    buffer.truncate(n);
+    let mut buffer = Vec::with_capacity(length);
+    pread(file, spare_capacity(&mut buffer), start)?;
     Ok(Bytes::from(buffer))
 }
 

@@ -203,11 +203,22 @@ pub struct ControlReader {
     /// The peer is a client: it may send MAX_PUSH_ID and priorities.
     of_client: bool,
     settled: bool,
+    /// Id of the last GOAWAY frame.
+    goaway: Option<u64>,
+    /// Id of the last MAX_PUSH_ID frame.
+    push_max: u64,
 }
 
 impl ControlReader {
     pub fn new(of_client: bool) -> ControlReader {
-        ControlReader { head: Head::default(), state: ControlState::Head, of_client, settled: false }
+        ControlReader {
+            head: Head::default(),
+            state: ControlState::Head,
+            of_client,
+            settled: false,
+            goaway: None,
+            push_max: 0,
+        }
     }
 
     /// Returns the next frame of what `input` holds; `None`: all of it was used.
@@ -228,8 +239,10 @@ impl ControlReader {
                     }
                     let (kind, bytes) = (*kind, std::mem::take(bytes));
                     self.state = ControlState::Head;
-                    if let Some(control) = whole(kind, &bytes)? {
-                        return Ok(Some(control));
+                    let control = whole(kind, &bytes)?;
+                    self.check_order(kind, control.as_ref(), &bytes)?;
+                    if control.is_some() {
+                        return Ok(control);
                     }
                 }
                 ControlState::Skip { left } => {
@@ -241,6 +254,24 @@ impl ControlReader {
                 }
             }
         }
+    }
+
+    /// RFC 9114, 5.2 and 7.2.7: ids of GOAWAY frames do not grow, those of MAX_PUSH_ID frames do not shrink.
+    fn check_order(&mut self, kind: u64, control: Option<&Control>, payload: &[u8]) -> Result<(), ConnectionError> {
+        if let Some(Control::Goaway(id)) = control {
+            if !self.of_client && id % 4 != 0 {
+                return Err(error(ErrorCode::Id, "client sent GOAWAY frame for no request"));
+            }
+            if self.goaway.replace(*id).is_some_and(|before| before < *id) {
+                return Err(error(ErrorCode::Id, "client sent GOAWAY frame with a larger id"));
+            }
+        } else if kind == frame::MAX_PUSH_ID
+            && let Some((id, _)) = varint(payload)
+            && std::mem::replace(&mut self.push_max, id) > id
+        {
+            return Err(error(ErrorCode::Id, "client sent MAX_PUSH_ID frame with a smaller id"));
+        }
+        Ok(())
     }
 
     fn begin(&mut self, kind: u64, left: u64) -> Result<ControlState, ConnectionError> {
@@ -416,6 +447,8 @@ mod tests {
             (&[settings, (frame::PRIORITY_UPDATE_PUSH, &[1])], ErrorCode::Id),
             (&[settings, (frame::GOAWAY, &[0, 0])], ErrorCode::Frame),
             (&[settings, (frame::GOAWAY, b"")], ErrorCode::Frame),
+            (&[settings, (frame::GOAWAY, &[4]), (frame::GOAWAY, &[4]), (frame::GOAWAY, &[5])], ErrorCode::Id),
+            (&[settings, (frame::MAX_PUSH_ID, &[7]), (frame::MAX_PUSH_ID, &[6])], ErrorCode::Id),
             (&[settings, (frame::PRIORITY_UPDATE, &[0; 5000])], ErrorCode::ExcessiveLoad),
         ] {
             assert_eq!(control(&frames(all), 1).map_err(|e| e.code), Err(code), "{all:?}");
@@ -424,5 +457,9 @@ mod tests {
         let mut input = Bytes::from(frames(&[settings, (frame::MAX_PUSH_ID, &[1])]));
         let read: Result<Vec<_>, _> = std::iter::from_fn(|| of_server.next(&mut input).transpose()).collect();
         assert_eq!(read.map_err(|e| e.code), Err(ErrorCode::FrameUnexpected));
+        let mut of_server = ControlReader::new(false);
+        let mut input = Bytes::from(frames(&[settings, (frame::GOAWAY, &[6])]));
+        let read: Result<Vec<_>, _> = std::iter::from_fn(|| of_server.next(&mut input).transpose()).collect();
+        assert_eq!(read.map_err(|e| e.code), Err(ErrorCode::Id), "servers name streams of requests");
     }
 }

@@ -1,5 +1,5 @@
 //! Padding of received packets. `quinn-proto` parses PADDING (RFC 9000, 19.1) octet by octet, about a thousand of them in each Initial datagram and path MTU
-//! probe, which took a tenth of a handshake's CPU time. The packet keys remove it first.
+//! probe, which took a tenth of a handshake's CPU time. The packet keys remove it first, behind all frames that say where they end.
 
 use super::path::varint;
 use bytes::BytesMut;
@@ -10,6 +10,23 @@ const PING: u8 = 0x01;
 const ACK: u8 = 0x02;
 const ACK_ECN: u8 = 0x03;
 const CRYPTO: u8 = 0x06;
+const RESET_STREAM: u8 = 0x04;
+const STOP_SENDING: u8 = 0x05;
+/// STREAM frames with a length: without and with an offset, each without and with the stream's end.
+const STREAM: u8 = 0x0a;
+const STREAM_FIN: u8 = 0x0b;
+const STREAM_AT: u8 = 0x0e;
+const STREAM_AT_FIN: u8 = 0x0f;
+const MAX_STREAM_DATA: u8 = 0x11;
+const STREAM_DATA_BLOCKED: u8 = 0x15;
+const NEW_CONNECTION_ID: u8 = 0x18;
+const RETIRE_CONNECTION_ID: u8 = 0x19;
+const PATH_CHALLENGE: u8 = 0x1a;
+const PATH_RESPONSE: u8 = 0x1b;
+/// From MAX_DATA to STREAMS_BLOCKED: limits of the connection and of streams, one number each unless named above.
+const LIMITS: std::ops::RangeInclusive<u8> = 0x10..=0x17;
+const RESET_TOKEN_BYTES: usize = 16;
+const CHALLENGE_BYTES: usize = 8;
 /// Shorter padding is left to the parser.
 const PADDING_MIN: usize = 64;
 
@@ -38,10 +55,11 @@ impl PacketKey for Trimmed {
     }
 }
 
-/// Shortens the padding at the end of a payload to one octet: a packet without frames is an error.
+/// Shortens the padding at the end of a payload to one octet: a packet without frames is an error. The rest is copied: `quinn-proto` bounds
+/// the memory behind frames that wait for others by the length of their packet, and a mere slice would keep the whole datagram.
 pub fn trim(payload: &mut BytesMut) {
     if let Some(end) = frames_end(payload) {
-        payload.truncate(end + 1);
+        *payload = BytesMut::from(payload.get(..=end).unwrap_or_default());
     }
 }
 
@@ -80,6 +98,30 @@ fn frames_end(payload: &[u8]) -> Option<usize> {
                 let length = usize::try_from(varint(&mut rest)?).ok()?;
                 rest = rest.get(length..)?;
             }
+            STREAM | STREAM_FIN | STREAM_AT | STREAM_AT_FIN => {
+                let _id = varint(&mut rest)?;
+                if matches!(*kind, STREAM_AT | STREAM_AT_FIN) {
+                    varint(&mut rest)?;
+                }
+                let length = usize::try_from(varint(&mut rest)?).ok()?;
+                rest = rest.get(length..)?;
+            }
+            RESET_STREAM => {
+                let (_id, _code, _size) = (varint(&mut rest)?, varint(&mut rest)?, varint(&mut rest)?);
+            }
+            STOP_SENDING | MAX_STREAM_DATA | STREAM_DATA_BLOCKED => {
+                let (_id, _number) = (varint(&mut rest)?, varint(&mut rest)?);
+            }
+            NEW_CONNECTION_ID => {
+                let (_number, _retired) = (varint(&mut rest)?, varint(&mut rest)?);
+                let (length, after) = rest.split_first()?;
+                rest = after.get(usize::from(*length) + RESET_TOKEN_BYTES..)?;
+            }
+            PATH_CHALLENGE | PATH_RESPONSE => rest = rest.get(CHALLENGE_BYTES..)?,
+            kind if kind == RETIRE_CONNECTION_ID || LIMITS.contains(&kind) => {
+                varint(&mut rest)?;
+            }
+            // A STREAM frame without a length has no padding behind it.
             _ => return None,
         }
     }
@@ -101,6 +143,9 @@ mod tests {
         let mut payload = BytesMut::from(frames);
         payload.resize(frames.len() + padding, 0);
         trim(&mut payload);
+        if payload.len() < frames.len() + padding {
+            assert!(payload.capacity() <= payload.len().max(64), "the padding's memory is kept");
+        }
         payload.to_vec()
     }
 
@@ -111,7 +156,24 @@ mod tests {
         let crypto = [CRYPTO, 0, 4, b'a', 0, 0, 0];
         // The last range is 0, and so is the last count.
         let zeros = [ACK, 0, 0, 0, 0];
-        for frames in [&[][..], &[PING], &ack, &ecn, &crypto, &zeros, &[&ack[..], &[0, 0], &crypto].concat()] {
+        let known: &[&[u8]] = &[
+            &[STREAM, 2, 2, b'a', 0],
+            &[STREAM_AT_FIN, 0, 0x40, 0, 2, 0, 0],
+            &[RESET_STREAM, 0, 0, 0],
+            &[STOP_SENDING, 0, 0],
+            &[0x10, 0],
+            &[MAX_STREAM_DATA, 0, 0],
+            &[0x12, 0],
+            &[STREAM_DATA_BLOCKED, 4, 0],
+            &[0x17, 0],
+            &[RETIRE_CONNECTION_ID, 0],
+            &[PATH_CHALLENGE, 1, 2, 3, 4, 5, 6, 0, 0],
+        ];
+        let id = [&[NEW_CONNECTION_ID, 1, 0, 4][..], &[0; 4 + RESET_TOKEN_BYTES]].concat();
+        let all = [&known.concat()[..], &id, &ack].concat();
+        let known = known.iter().copied().chain([&id[..], &all]);
+        let others = [&[][..], &[PING], &ack, &ecn, &crypto, &zeros, &[&ack[..], &[0, 0], &crypto].concat()];
+        for frames in known.chain(others) {
             let expected = [frames, &[0]].concat();
             for padding in [PADDING_MIN, 100, 1000, 1337] {
                 assert_eq!(trimmed(frames, padding), expected, "{frames:?} and {padding}");
@@ -121,8 +183,16 @@ mod tests {
 
     #[test]
     fn content_that_ends_in_zeros_stays() {
-        // A STREAM frame up to the packet's end, one with a length, and frames that are cut.
-        for frames in [&[0x08, 0, b'a'][..], &[0x0a, 0, 3, b'a', 0, 0], &[CRYPTO, 0, 0x44, 0], &[ACK, 9, 0, 0x44]] {
+        // STREAM frames up to the packet's end, frames that are cut, an unknown type, and a datagram (RFC 9221).
+        for frames in [
+            &[0x08, 0, b'a'][..],
+            &[0x0c, 0, 1, b'a'],
+            &[STREAM, 0, 0x44, 0],
+            &[CRYPTO, 0, 0x44, 0],
+            &[ACK, 9, 0, 0x44],
+            &[0x1e],
+            &[0x30, b'a'],
+        ] {
             assert_eq!(trimmed(frames, 300).len(), frames.len() + 300, "{frames:?}");
         }
         // A CRYPTO frame of zeros, and little behind it.
