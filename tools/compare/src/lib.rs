@@ -3,7 +3,7 @@
 //! log, error log and what `-t` says. What differs is reduced to the directives that make it differ.
 //!
 //! With `--mutate` one of the directives is written as people get it wrong (`mutate.rs`); `--sni` has several servers on one TLS
-//! listener instead (`sni.rs`).
+//! listener instead (`sni.rs`). With `--gateways` the locations use FastCGI, SCGI, uwsgi and memcached (`gateways.rs`, `gateway.rs`).
 //!
 //! `cargo xtask compare --seed N --count N` runs it by hand without bound; `cargo xtask ci` runs a few with a fixed seed.
 

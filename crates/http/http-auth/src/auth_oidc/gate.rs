@@ -70,11 +70,13 @@ impl Handler for Ask {
             let is_over = session.is_over(now);
             let (mut done, refresh) = provider.state.refresh(&key);
             if let Some(turn) = refresh {
-                let (provider, session, key, resolving) =
-                    (provider.clone(), session.clone(), key.clone(), resolving(r));
+                let (provider, key, resolving) = (provider.clone(), key.clone(), resolving(r));
                 let log = r.loc().core.error_log.clone();
                 // Detached from the request: a refresh that a leaving client cuts could lose the new refresh token.
                 drop(runtime::task::spawn_local(async move {
+                    // Another thread may have refreshed it since it was read: its refresh token is valid once.
+                    let due = provider.find(&key).filter(|session| session.is_due(now));
+                    let Some(session) = due else { return drop(turn) };
                     if let Err(why) = provider.refresh(&key, session, resolving).await {
                         let name = &provider.name;
                         log.log(
