@@ -22,7 +22,7 @@ impl Call {
     }
 }
 
-/// What is sent back: the CGI response, and text for the error log (FastCGI).
+/// The response: CGI's head and body, and text for the error log (FastCGI).
 struct Reply {
     head: String,
     body: Vec<u8>,

@@ -3,6 +3,7 @@
 #![allow(clippy::indexing_slicing, reason = "only a configuration comes here; the builder made the indices itself")]
 
 use crate::answering::{Answering, Passing};
+use crate::block_rules::{allowed_methods, misplaced};
 use crate::core_table::{CoreConf, CoreInput};
 use crate::engine::sort_filters;
 use crate::order::{HandlerOrder, Phase, PlanOrder};
@@ -737,59 +738,6 @@ fn plain_listen(address: Address, at: At) -> crate::listen::Listen {
 /// nginx listens on port 80 if started by the superuser, otherwise on 8000.
 fn default_address(superuser: bool) -> Address {
     Address::Ip(std::net::SocketAddr::from(([0, 0, 0, 0], if superuser { 80 } else { 8000 })))
-}
-
-/// Error of a forbidden nesting of locations.
-fn misplaced(outer: &LocationKind, inner: &LocationKind) -> Option<Problem> {
-    let name = |k: &LocationKind| String::from_utf8_lossy(k.name()).into_owned();
-    let says = |text: String| Some(Problem::says(text));
-    match (outer, inner) {
-        (LocationKind::Exact(_), _) => {
-            says(format!("location \"{}\" cannot be inside the exact location \"{}\"", name(inner), name(outer)))
-        }
-        (LocationKind::Named(_), _) => {
-            says(format!("location \"{}\" cannot be inside the named location \"{}\"", name(inner), name(outer)))
-        }
-        (_, LocationKind::Named(_)) => {
-            says(format!("named location \"{}\" can be on the server level only", name(inner)))
-        }
-        (LocationKind::Prefix(p, _), LocationKind::Exact(n) | LocationKind::Prefix(n, _)) if !n.starts_with(p) => {
-            says(format!("location \"{}\" is outside location \"{}\"", name(inner), name(outer)))
-        }
-        _ => None,
-    }
-}
-
-fn allowed_methods(d: &conf_schema::Directive) -> Result<u32, Problem> {
-    use http_types::Method as M;
-    const METHODS: &[(&str, M)] = &[
-        ("GET", M::Get),
-        ("HEAD", M::Head),
-        ("POST", M::Post),
-        ("PUT", M::Put),
-        ("DELETE", M::Delete),
-        ("MKCOL", M::Mkcol),
-        ("COPY", M::Copy),
-        ("MOVE", M::Move),
-        ("OPTIONS", M::Options),
-        ("PROPFIND", M::Propfind),
-        ("PROPPATCH", M::Proppatch),
-        ("LOCK", M::Lock),
-        ("UNLOCK", M::Unlock),
-        ("PATCH", M::Patch),
-    ];
-    let mut allowed = 0;
-    for (index, word) in d.args.iter().enumerate() {
-        let text = word.text();
-        let Some((_, method)) = METHODS.iter().find(|(name, _)| name.eq_ignore_ascii_case(&text)) else {
-            return Err(Problem::says(format!("invalid method \"{text}\"")).at(index));
-        };
-        allowed |= 1 << (*method as u32);
-        if *method == M::Get {
-            allowed |= 1 << (M::Head as u32);
-        }
-    }
-    Ok(allowed)
 }
 
 pub fn server_for(listener: &Listener, r: &mut Request) -> usize {

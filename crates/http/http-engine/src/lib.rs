@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 pub mod answering;
+mod block_rules;
 pub mod build;
 pub mod clean;
 pub mod connection;
