@@ -1,6 +1,7 @@
 //! The server behind the proxies: fixed responses, and an echo of the request. Tells the gateway protocols by the first byte.
 
 use crate::gateway;
+use crate::peers::Peer;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -10,6 +11,8 @@ use std::time::Duration;
 pub struct Backend {
     pub port: u16,
     seen: Arc<Mutex<Vec<String>>>,
+    /// For HTTP/2, gRPC and TLS.
+    pub peer: Option<Peer>,
 }
 
 impl Backend {
@@ -26,7 +29,7 @@ impl Backend {
                 std::thread::spawn(move || serve(stream, port, &notes));
             }
         });
-        Ok(Backend { port, seen })
+        Ok(Backend { port, seen, peer: None })
     }
     /// Drops recorded requests.
     pub fn forget(&self) {

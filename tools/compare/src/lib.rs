@@ -3,7 +3,9 @@
 //! log, error log and what `-t` says. What differs is reduced to the directives that make it differ.
 //!
 //! With `--mutate` one of the directives is written as people get it wrong (`mutate.rs`); `--sni` has several servers on one TLS
-//! listener instead (`sni.rs`). With `--gateways` the locations use FastCGI, SCGI, uwsgi and memcached (`gateways.rs`, `gateway.rs`).
+//! listener instead (`sni.rs`). With `--gateways` the locations use FastCGI, SCGI, uwsgi and memcached (`gateways.rs`, `gateway.rs`),
+//! with `--peers` HTTP/2, gRPC and TLS (`peers.rs`).
+//! `--check` compares `-t` alone (`check.rs`).
 //!
 //! `cargo xtask compare --seed N --count N` runs it by hand without bound; `cargo xtask ci` runs a few with a fixed seed.
 
@@ -11,10 +13,12 @@
 
 mod backend;
 mod broken;
+mod check;
 mod gateway;
 mod gateways;
 mod mutate;
 mod normal;
+mod peers;
 mod place;
 mod pool;
 mod server;
@@ -48,8 +52,23 @@ pub struct Plan {
     pub sni: bool,
     /// FastCGI, SCGI, uwsgi and memcached instead of the proxy.
     pub gateways: bool,
+    /// Upstream servers that speak HTTP/2, gRPC and TLS.
+    pub peers: bool,
+    /// What `-t` says about examples of all directives with a wrong word.
+    pub check: bool,
     /// Stops after this many differences.
     pub differences_max: usize,
+}
+
+impl Plan {
+    /// Returns the lines of a plan whose locations pass requests to other servers than the proxied ones.
+    fn own_lines(&self) -> Option<Vec<&'static str>> {
+        match (self.gateways, self.peers) {
+            (true, _) => Some(gateways::lines()),
+            (_, true) => Some(peers::lines()),
+            _ => None,
+        }
+    }
 }
 
 /// Deterministic for a seed (xorshift64*).
@@ -119,29 +138,36 @@ fn is_of_http1(put: &Put) -> bool {
 /// # Errors
 /// Differences, with the directives that cause them; or the reason why the run failed.
 pub fn run(plan: &Plan) -> Result<String, String> {
+    if plan.check {
+        return check::run(plan);
+    }
     if plan.sni {
         return sni::run(plan);
     }
     if plan.stream {
         return stream::run(plan);
     }
-    let backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;
+    let mut backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;
+    if plan.peers {
+        backend.peer = Some(peers::Peer::start(&plan.nginx)?);
+    }
+    let own_lines = plan.own_lines();
     let mut differences = Vec::new();
-    let broken = if plan.h2c || plan.mutate || plan.gateways { (0, Vec::new()) } else { broken::compare(plan)? };
+    let broken = if plan.h2c || plan.mutate || own_lines.is_some() { (0, Vec::new()) } else { broken::compare(plan)? };
     differences.extend(broken.1.into_iter().map(|words| format!("broken request: {words}")));
     let all = |text: Option<&str>| {
         let mut all = pool::all(plan.nginx.version, text);
-        if plan.gateways {
+        if let Some(lines) = &own_lines {
             // The proxied locations are left out.
             all.retain(|fragment| !fragment.text.contains(" /p/"));
-            all.extend(pool::of(&gateways::lines(), plan.nginx.version, text));
+            all.extend(pool::of(lines, plan.nginx.version, text));
         }
         all
     };
     let pool = all(plan.only.as_deref());
-    let with = match plan.with.as_deref() {
-        None if plan.gateways => pool::of(&gateways::lines(), plan.nginx.version, plan.only.as_deref()),
-        with => all(with),
+    let with = match (plan.with.as_deref(), &own_lines) {
+        (None, Some(lines)) => pool::of(lines, plan.nginx.version, plan.only.as_deref()),
+        (with, _) => all(with),
     };
     if pool.is_empty() || with.is_empty() {
         return Err("no directive holds that text".into());
@@ -152,7 +178,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
             break;
         }
         let mut dice = Dice::new(plan.seed.wrapping_add(index));
-        let first = if plan.with.is_some() || plan.gateways { &with } else { &pool };
+        let first = if plan.with.is_some() || own_lines.is_some() { &with } else { &pool };
         let mut puts = draw(&mut dice, &pool, first);
         if plan.mutate {
             mutate::mutate(&mut dice, &mut puts);
@@ -200,18 +226,28 @@ struct Outcome {
 }
 
 fn one(plan: &Plan, backend: &Backend, puts: &[Put]) -> Result<Outcome, String> {
-    let requests = if plan.gateways { gateways::REQUESTS.iter().collect() } else { pool::requests(plan.nginx.version) };
+    let requests = match (plan.gateways, plan.peers) {
+        (true, _) => gateways::REQUESTS.iter().collect(),
+        (_, true) => peers::REQUESTS.iter().collect(),
+        _ => pool::requests(plan.nginx.version),
+    };
     let run = |binary: &Binary| {
         backend.forget();
         Run::of(
             binary,
-            &|dirs, port| site::text(puts, dirs, port, backend.port, binary, plan),
+            &|dirs, port| site::text(puts, dirs, port, backend, binary, plan),
             &requests,
             plan.h2c,
             Some(backend.port),
         )
     };
-    let (theirs, ours) = (run(&plan.nginx)?, run(&plan.ours)?);
+    let (mut theirs, mut ours) = (run(&plan.nginx)?, run(&plan.ours)?);
+    if plan.peers {
+        theirs.answers.iter_mut().chain(&mut ours.answers).for_each(normal::lower_names);
+        for line in theirs.errors.iter_mut().chain(&mut ours.errors) {
+            *line = normal::without_upstream_path(line);
+        }
+    }
     let refused = theirs.refused.is_some() && ours.refused.is_some();
     let of_a_whole_block =
         refused && theirs.refused.as_ref().is_some_and(|words| normal::line_of(words) == Some(theirs.last_line));

@@ -97,6 +97,27 @@ pub fn answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
     out
 }
 
+/// Writes the names of fields in lower case: nginx passes on those of HTTP/2 as they came, Tidegate as HTTP/1 writes them.
+pub fn lower_names(answer: &mut Vec<u8>) {
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap_or(answer.len());
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    let lower = |line: &str| match line.split_once(": ") {
+        Some((name, value)) => format!("{}: {value}", name.to_ascii_lowercase()),
+        None => line.to_string(),
+    };
+    let lines: Vec<String> = head.split("\r\n").map(lower).collect();
+    answer.splice(..end, lines.join("\r\n").into_bytes());
+}
+
+/// Removes the path of the `upstream: "..."` in a log line, which nginx does not write for HTTP/2.
+pub fn without_upstream_path(line: &str) -> String {
+    let Some((before, rest)) = line.split_once("upstream: \"") else { return line.to_string() };
+    let Some((url, after)) = rest.split_once('"') else { return line.to_string() };
+    let host = url.find("://").map_or(0, |at| at + 3);
+    let end = url[host..].find('/').map_or(url.len(), |at| host + at);
+    format!("{before}upstream: \"{}\"{after}", &url[..end])
+}
+
 /// `nginx/1.31.4` without its version.
 fn unversioned(text: &str) -> String {
     let mut parts = text.split("nginx/");
@@ -141,7 +162,7 @@ pub fn difference(requests: &[impl std::fmt::Display], theirs: &Run, ours: &Run)
             return None;
         }
         if let (Some(theirs), Some(ours)) = (&theirs.refused, &ours.refused)
-            && named_earlier(theirs, ours, last_line)
+            && (named_earlier(theirs, ours, last_line) || named_more(theirs, ours))
         {
             return None;
         }
@@ -190,6 +211,13 @@ fn named_earlier(theirs: &str, ours: &str, last_line: u32) -> bool {
         Some((before.to_string(), line_of(words)?))
     };
     matches!((split(theirs), split(ours)), (Some((a, at)), Some((b, line))) if a == b && at == last_line && line < at)
+}
+
+/// Tidegate names the line of an error that nginx finds without one.
+fn named_more(theirs: &str, ours: &str) -> bool {
+    ours.trim_end()
+        .strip_prefix(theirs.trim_end())
+        .is_some_and(|rest| rest.starts_with(" in ") && line_of(rest).is_some())
 }
 
 /// The line of the configuration that an error names.

@@ -1,7 +1,7 @@
 //! One server with one configuration: start, requests, stop; with its responses and logs.
 
 use crate::pool::Ask;
-use crate::{normal, site};
+use crate::{normal, peers, site};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -102,6 +102,7 @@ fn run(
     let say = |e: std::io::Error| format!("{}: {e}", dirs.folder.display());
     fs::create_dir_all(dirs.folder.join("logs")).map_err(say)?;
     site::files(dirs).map_err(say)?;
+    peers::identity(&dirs.folder)?;
     let port = cases::free_port();
     let path = dirs.folder.join("compare.conf");
     let text = conf(dirs, port);

@@ -1,8 +1,9 @@
 //! The configuration with all kinds of blocks, and the files it serves.
 
+use crate::backend::Backend;
 use crate::place::Place;
 use crate::server::{Binary, Dirs};
-use crate::{Plan, Put, gateways, pool};
+use crate::{Plan, Put, gateways, peers, pool};
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -51,7 +52,7 @@ pub fn files(dirs: &Dirs) -> std::io::Result<()> {
 }
 
 /// The configuration with the directives in their places.
-pub fn text(puts: &[Put], dirs: &Dirs, port: u16, backend: u16, binary: &Binary, plan: &Plan) -> String {
+pub fn text(puts: &[Put], dirs: &Dirs, port: u16, backend: &Backend, binary: &Binary, plan: &Plan) -> String {
     let put = |place: Place| -> String {
         let lines: Vec<&str> = puts.iter().filter(|put| put.place == place).map(|put| put.text).collect();
         lines.join("\n        ")
@@ -60,8 +61,12 @@ pub fn text(puts: &[Put], dirs: &Dirs, port: u16, backend: u16, binary: &Binary,
         (put(Place::Http), put(Place::Server), put(Place::Location), put(Place::Nested));
     let (if_, server_if, limit, named) =
         (put(Place::If), put(Place::IfInServer), put(Place::LimitExcept), put(Place::Named));
-    let gateways = |text: &dyn Fn() -> String| if plan.gateways { text() } else { String::new() };
-    let proxied = if plan.gateways {
+    let (params, others) = match (plan.gateways, plan.peers) {
+        (true, _) => (gateways::params(), gateways::locations(&location, &nested, &if_)),
+        (_, true) => (peers::groups(), peers::locations(&location, &nested, &if_)),
+        _ => Default::default(),
+    };
+    let proxied = if plan.gateways || plan.peers {
         String::new()
     } else if pool::requests(binary.version).iter().any(|ask| ask.target.starts_with("/p")) {
         format!(
@@ -109,18 +114,18 @@ http {{
         location /auth/yes {{ return 204; }}
         location /auth/no {{ return 403; }}
         {proxied}
-        {gateways}
+        {others}
     }}
 }}
 ",
         head = head(),
-        params = gateways(&gateways::params),
-        gateways = gateways(&|| gateways::locations(&location, &nested, &if_)),
         own = [if binary.nginx { "" } else { "server_identity nginx;" }, if plan.h2c { "http2 on;" } else { "" }]
             .concat(),
     )
     .replace("@dir", &dirs.folder.display().to_string())
-    .replace("@backend", &backend.to_string())
+    .replace("@backend", &backend.port.to_string())
+    .replace("@plain", &backend.peer.as_ref().map_or(0, |peer| peer.plain).to_string())
+    .replace("@secure", &backend.peer.as_ref().map_or(0, |peer| peer.secure).to_string())
     .replace("@port", &port.to_string())
 }
 

@@ -16,7 +16,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let (mut seed, mut count, mut only, mut with, mut ours) = (1, 500, None, None, None);
     let (mut source, mut nginx, mut differences_max, mut in_ci, mut h2c, mut stream) =
         (None, None, 20, false, false, false);
-    let (mut mutate, mut sni, mut gateways) = (false, false, false);
+    let (mut mutate, mut sni, mut gateways, mut peers, mut check) = (false, false, false, false, false);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().cloned().ok_or(format!("{word} wants a value"));
@@ -35,10 +35,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--mutate" => mutate = true,
             "--sni" => sni = true,
             "--gateways" => gateways = true,
+            "--peers" => peers = true,
+            "--check" => check = true,
             "--in-ci" => in_ci = true,
             other => {
                 return Err(format!(
-                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --stream, --mutate, --sni, --gateways, --source DIR, --nginx FILE, \
+                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --stream, --mutate, --sni, --gateways, --peers, --check, --source DIR, --nginx FILE, \
                      --ours FILE"
                 ));
             }
@@ -81,6 +83,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         mutate,
         sni,
         gateways,
+        peers,
+        check,
     };
     println!("{}", compare::run(&plan)?);
     Ok(())

@@ -7,7 +7,7 @@ use crate::values::{
     Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
     Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
 };
-use conf_schema::value::{Between, Buffers, Flag, List, Msec, Number, Offset, Sec, Size, Text};
+use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Sec, Size, Text};
 use conf_schema::{Cx, Directive, Problem, Value, directives};
 use observe::ErrorLogLines;
 
@@ -99,7 +99,7 @@ directives! {
         /// Merges adjacent slashes of a URI.
         merge_slashes: Flag = "on",
         /// Maximum number of fields in a request.
-        max_headers: Between<1, { u64::MAX }> = "1000",
+        max_headers: Number = "1000",
         /// Maximum time between two writes of a response.
         send_timeout: Msec = "60s",
         /// Sets SO_SNDLOWAT. Linux does not support it: no effect.
@@ -169,9 +169,9 @@ directives! {
         /// Bytes of a file, from its start, for which the kernel is advised to read ahead; 0 gives no advice.
         read_ahead: Size = "0",
         /// Size of nginx's memory pool per request. The value is checked and has no effect.
-        request_pool_size: Size = "4k",
+        request_pool_size: PoolSize = "4k",
         /// As `request_pool_size`.
-        connection_pool_size: Size = "512",
+        connection_pool_size: PoolSize = "512",
         /// Size of nginx's table of server names. The value is checked and has no effect.
         server_names_hash_max_size: Number = "512",
         /// As `server_names_hash_max_size`.
@@ -369,24 +369,52 @@ pub enum SymlinkMode {
     IfNotOwner,
 }
 
+/// Size of a memory pool of nginx, whose bounds it has.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolSize(pub u64);
+
+const POOL_BYTES_MIN: u64 = 112;
+const POOL_ALIGNMENT: u64 = 16;
+
+impl Value for PoolSize {
+    const SYNTAX: &'static str = Size::SYNTAX;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let Size(bytes) = Size::parse(cx, d)?;
+        if bytes < POOL_BYTES_MIN {
+            return Err(Problem::says(format!("the pool size must be no less than {POOL_BYTES_MIN}")).at(0));
+        }
+        if bytes % POOL_ALIGNMENT != 0 {
+            return Err(Problem::says(format!("the pool size must be a multiple of {POOL_ALIGNMENT}")).at(0));
+        }
+        Ok(PoolSize(bytes))
+    }
+}
+
 impl Value for Symlinks {
     const SYNTAX: &'static str = "off | on | if_not_owner [from=part]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let mut symlinks = Symlinks { mode: SymlinkMode::Allowed, from: None };
+        let (mut mode, mut from) = (None, None);
         for (index, word) in d.args.iter().enumerate() {
             match word.bytes.as_slice() {
-                b"off" => symlinks.mode = SymlinkMode::Allowed,
-                b"on" => symlinks.mode = SymlinkMode::Refused,
-                b"if_not_owner" => symlinks.mode = SymlinkMode::IfNotOwner,
+                b"off" => mode = Some(SymlinkMode::Allowed),
+                b"on" => mode = Some(SymlinkMode::Refused),
+                b"if_not_owner" => mode = Some(SymlinkMode::IfNotOwner),
                 [b'f', b'r', b'o', b'm', b'=', rest @ ..] => {
-                    symlinks.from = Some(Template::compile(cx, d, rest).map_err(|p| p.at(index))?);
+                    from = Some(Template::compile(cx, d, rest).map_err(|p| p.at(index))?);
                 }
                 _ => return Err(Problem::says(format!("invalid parameter \"{}\"", word.text())).at(index)),
             }
         }
-        if symlinks.mode == SymlinkMode::Allowed && symlinks.from.is_some() {
-            return Err(Problem::says("\"on\" or \"if_not_owner\" must be specified before \"from\""));
+        let Some(mode) = mode else {
+            return Err(Problem::directive("must have \"off\", \"on\" or \"if_not_owner\" parameter"));
+        };
+        if let ([first, second, ..], None) = (d.args.as_slice(), &from) {
+            let words = format!("duplicate parameters \"{} {}\"", first.text(), second.text());
+            return Err(Problem::says(words).at(1));
         }
-        Ok(symlinks)
+        if mode == SymlinkMode::Allowed && from.is_some() {
+            return Err(Problem::says("\"from=\" cannot be used with \"off\" parameter"));
+        }
+        Ok(Symlinks { mode, from })
     }
 }

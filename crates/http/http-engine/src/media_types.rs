@@ -33,6 +33,15 @@ impl MediaTypes {
         types.extend(later.types.iter().cloned());
         self.types = Arc::new(types);
     }
+    /// Warns of types that an earlier line of the block has. `text/html` is in every list.
+    pub fn warn_of_duplicates(&self, later: &MediaTypes, cx: &mut Cx, d: &Directive) {
+        for word in &d.args {
+            let lower = word.bytes.to_ascii_lowercase();
+            if lower != b"text/html" && self.types.contains(&lower) && later.types.contains(&lower) {
+                cx.warn(d, format!("duplicate MIME type \"{}\"", word.text()));
+            }
+        }
+    }
     /// Ignores parameters of the `Content-Type`.
     pub fn has(&self, content_type: &[u8]) -> bool {
         if self.any {

@@ -174,13 +174,14 @@ impl Value for ErrorPages {
         for (index, code) in codes.iter().enumerate() {
             let shown = code.text().into_owned();
             let status =
-                shown.parse::<u16>().map_err(|_| Problem::says(format!("invalid value \"{shown}\"")).at(index))?;
+                shown.parse::<u64>().map_err(|_| Problem::says(format!("invalid value \"{shown}\"")).at(index))?;
             if status == 499 {
                 return Err(Problem::says("value \"499\" is not supported").at(index));
             }
             if !(300..=599).contains(&status) {
                 return Err(Problem::says(format!("value \"{shown}\" must be between 300 and 599")).at(index));
             }
+            let status = status as u16;
             let overwrite = overwrite.or(match status {
                 // nginx responds to these variants of 400 with 400.
                 494..=497 => Some(400),

@@ -321,7 +321,8 @@ impl Value for ThreadPools {
                 ("max_queue", Ok(n)) => pool.queue_max = n,
                 ("threads", _) => return Err(Problem::says(format!("invalid threads value \"{word}\"")).at(index)),
                 ("max_queue", _) => return Err(Problem::says(format!("invalid max_queue value \"{word}\"")).at(index)),
-                _ => return Err(Problem::says(format!("invalid parameter \"{word}\"")).at(index)),
+                // (nginx ignores other words silently.)
+                _ => cx.warn(d, format!("\"thread_pool\" has no parameter \"{word}\", ignored")),
             }
         }
         if pool.threads == 0 {

@@ -269,10 +269,12 @@ pub fn addresses(text: &str, default_port: u16) -> Result<Vec<Address>, String> 
         };
         let ip: Ipv6Addr = host.parse().map_err(|_| "invalid IPv6 address")?;
         return ports_of(ports, default_port).map(|range| range.map(|p| at(IpAddr::V6(ip), p)).collect());
+    } else if text.contains(['/', '?']) {
+        return Err("invalid host".into());
     } else {
         match text.rsplit_once(':') {
             Some((host, ports)) => (host, Some(ports)),
-            None if text.bytes().all(|c| c.is_ascii_digit() || c == b'-') && !text.is_empty() => ("*", Some(text)),
+            None if is_ports(text) => ("*", Some(text)),
             None => (text, None),
         }
     };
@@ -294,6 +296,13 @@ pub fn addresses(text: &str, default_port: u16) -> Result<Vec<Address>, String> 
 
 fn at(ip: IpAddr, port: u16) -> Address {
     Address::Ip(SocketAddr::new(ip, port))
+}
+
+/// Tells a port or range of ports from a host name. A number of more than 18 digits is a name, as in nginx.
+fn is_ports(text: &str) -> bool {
+    const DIGITS_MAX: usize = 18;
+    let is_number = |s: &str| (1..=DIGITS_MAX).contains(&s.len()) && s.bytes().all(|c| c.is_ascii_digit());
+    text.split_once('-').map_or(is_number(text), |(first, last)| is_number(first) && is_number(last))
 }
 
 fn ports_of(text: Option<&str>, default_port: u16) -> Result<std::ops::RangeInclusive<u16>, String> {
@@ -336,6 +345,9 @@ mod tests {
             ("unix:", "no path in the unix domain socket"),
             ("127.0.0.1:", "invalid port"),
             ("127.0.0.1:99999", "invalid port"),
+            ("99999", "invalid port"),
+            ("http://", "invalid host"),
+            ("/", "invalid host"),
             ("127.0.0.1:9-8", "invalid port range"),
             (":80", "no host"),
             ("[::1", "invalid host"),

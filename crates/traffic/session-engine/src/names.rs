@@ -82,7 +82,7 @@ impl<S: Session> Value for ServerNames<S> {
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut names = Vec::new();
         for (index, word) in d.args.iter().enumerate() {
-            names.push(server_name(cx, &word.bytes).map_err(|p| p.at(index))?);
+            names.push(server_name(cx, d, &word.bytes).map_err(|p| p.at(index))?);
         }
         Ok(ServerNames(names))
     }
@@ -91,7 +91,7 @@ impl<S: Session> Value for ServerNames<S> {
     }
 }
 
-fn server_name<S: Session>(cx: &mut Cx, text: &[u8]) -> Result<ServerName<S>, Problem> {
+fn server_name<S: Session>(cx: &mut Cx, d: &Directive, text: &[u8]) -> Result<ServerName<S>, Problem> {
     let shown = String::from_utf8_lossy(text).into_owned();
     let invalid = || Problem::says(format!("server name \"{shown}\" is invalid"));
     if let Some(pattern) = text.strip_prefix(b"~") {
@@ -107,9 +107,7 @@ fn server_name<S: Session>(cx: &mut Cx, text: &[u8]) -> Result<ServerName<S>, Pr
     }
     let lower = text.to_ascii_lowercase();
     if lower.contains(&b'/') {
-        let mut d = Directive::default();
-        d.name.bytes = b"server_name".to_vec();
-        cx.warn(&d, format!("server name \"{shown}\" has suspicious symbols"));
+        cx.warn(d, format!("server name \"{shown}\" has suspicious symbols"));
     }
     if lower.windows(2).any(|w| w == b"..") {
         return Err(Problem::says(format!("invalid server name or wildcard \"{shown}\"")));

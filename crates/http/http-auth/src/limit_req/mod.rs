@@ -74,6 +74,9 @@ impl Value for Limit {
         }
         Ok(limit)
     }
+    fn meets(&self, later: &Self, _: &mut Cx, _: &Directive) -> Result<(), Problem> {
+        if self.zone == later.zone { Err(Problem::duplicate()) } else { Ok(()) }
+    }
 }
 
 #[derive(Clone)]
@@ -153,9 +156,6 @@ impl Feature for LimitReq {
         for limit in &lines.0 {
             let zone: Arc<Declared<Limited>> =
                 zones::find(block.cx, KIND, &limit.zone).map_err(|problem| problem.of("limit_req"))?;
-            if limits.iter().any(|(known, _)| known.name == zone.name) {
-                return Err(Problem::says("\"limit_req\" directive is duplicate"));
-            }
             limits.push((zone, limit.clone()));
         }
         let (refused, delayed) = match conf.limit_req_log_level {

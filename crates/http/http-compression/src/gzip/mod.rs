@@ -22,9 +22,9 @@ directives! {
         /// Media types to compress, besides text/html.
         gzip_types: GzipTypes = "text/html",
         /// Window size of nginx's compressor. The value is checked and has no effect.
-        gzip_window: Size = "32k",
+        gzip_window: PowerOfTwo<32> = "32k",
         /// Hash table size of nginx's compressor. The value is checked and has no effect.
-        gzip_hash: Size = "64k",
+        gzip_hash: PowerOfTwo<128> = "64k",
         /// Flushes compressed output immediately.
         gzip_no_buffer: Flag = "off",
         /// Amount of input that nginx collects before it compresses. The value is checked and has no effect.
@@ -42,6 +42,22 @@ directives! {
     }
 }
 
+/// A power of two from 512 bytes to `KILO` KB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PowerOfTwo<const KILO: u64>(pub u64);
+
+impl<const KILO: u64> Value for PowerOfTwo<KILO> {
+    const SYNTAX: &'static str = "size";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let Size(bytes) = Size::parse(cx, d)?;
+        if bytes.is_power_of_two() && (512..=KILO * 1024).contains(&bytes) {
+            return Ok(PowerOfTwo(bytes));
+        }
+        let sizes: Vec<String> = (0..KILO.ilog2()).map(|n| format!("{}k", 1 << n)).collect();
+        Err(Problem::directive(format!("must be 512, {}, or {KILO}k", sizes.join(", "))).at(0))
+    }
+}
+
 #[derive(Clone)]
 pub struct GzipTypes(MediaTypes);
 
@@ -53,6 +69,10 @@ impl Value for GzipTypes {
     }
     fn append(&mut self, later: Self) {
         self.0.join(&later.0);
+    }
+    fn meets(&self, later: &Self, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
+        self.0.warn_of_duplicates(&later.0, cx, d);
+        Ok(())
     }
 }
 

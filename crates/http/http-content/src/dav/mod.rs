@@ -118,6 +118,13 @@ impl<N: Names> Value for Methods<N> {
     fn append(&mut self, later: Self) {
         self.bits |= later.bits;
     }
+    fn meets(&self, later: &Self, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
+        let both = |method: &Method| self.bits & later.bits & method_bit(*method) != 0;
+        for (name, _) in N::NAMES.iter().filter(|(_, method)| both(method)) {
+            cx.warn(d, format!("duplicate value \"{}\"", name.to_ascii_uppercase()));
+        }
+        Ok(())
+    }
 }
 
 const KIND: &str = "dav_ext_lock";

@@ -11,7 +11,7 @@ mod tests;
 
 use bytes::{Bytes, BytesMut};
 use change::ResizeOptions;
-use conf_schema::value::{Flag, Size};
+use conf_schema::value::{Flag, Latest, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use head::{ImageFormat, Measure};
 use http_engine::{
@@ -38,7 +38,7 @@ directives! {
         /// Quality of JPEG, from 1 to 100.
         image_filter_jpeg_quality: Quality = "75",
         /// Sharpening, in percent.
-        image_filter_sharpen: Amount = "0",
+        image_filter_sharpen: Latest<Amount> = "0",
         /// Preserves transparency of images with a palette.
         image_filter_transparency: Flag = "on",
         /// Quality of WebP, from 1 to 100.
@@ -300,7 +300,7 @@ impl Pictures {
     /// Returns the requested changes; `None` if the image is small enough.
     fn wish(&self, r: &mut Request, measure: Option<Measure>) -> Result<Option<ResizeOptions>, Failed> {
         let angle = self.asked.angle.as_ref().map_or(0, |angle| angle.get(r));
-        let sharpen = self.conf.image_filter_sharpen.0.get(r);
+        let sharpen = self.conf.image_filter_sharpen.0.0.get(r);
         if self.asked.mode == Mode::Rotate {
             if !matches!(angle, 90 | 180 | 270) {
                 return Err(Failed::NoPicture);

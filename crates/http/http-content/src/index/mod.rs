@@ -29,10 +29,7 @@ impl Value for Names {
                 return Err(Problem::says("index \"\" in \"index\" directive is invalid").at(index));
             }
             if word.bytes.starts_with(b"/") && index + 1 != d.args.len() {
-                cx.warn(
-                    d,
-                    format!("only the last index in \"index\" directive should be absolute, \"{}\"", word.text()),
-                );
+                cx.warn(d, "only the last index in \"index\" directive should be absolute");
             }
             names.push(Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?);
         }

@@ -32,6 +32,10 @@ impl Value for AdditionTypes {
     fn append(&mut self, later: Self) {
         self.0.join(&later.0);
     }
+    fn meets(&self, later: &Self, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
+        self.0.warn_of_duplicates(&later.0, cx, d);
+        Ok(())
+    }
 }
 
 pub struct Addition;

@@ -1,6 +1,6 @@
 //! degradation (nginx: `ngx_http_degradation_module`): refuses requests while much memory is in use.
 
-use conf_schema::value::parse_size;
+use conf_schema::value::{Latest, parse_size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
 use observe::Level;
@@ -17,7 +17,7 @@ directives! {
         /// Amount of memory from which `degrade` applies.
         /// Differs: compares the resident memory of the process instead of the end of its heap (`sbrk`), which modern
         /// allocators hardly move.
-        degradation: Limit,
+        degradation: Latest<Limit>,
         /// Rejects requests while `degradation` applies: with status 204, or by closing the connection (444). Without
         /// it they are served.
         degrade: DegradeAnswer,
@@ -51,7 +51,7 @@ impl Feature for DegradationFeature {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<DegradationConf>() else { return Ok(()) };
-        if let (Some(Limit(bytes)), Some(answer)) = (conf.degradation, conf.degrade)
+        if let (Some(Latest(Limit(bytes))), Some(answer)) = (conf.degradation, conf.degrade)
             && bytes > 0
         {
             block.handle(HandlerOrder::Degradation, Arc::new(Degrade { bytes, answer }));

@@ -62,6 +62,12 @@ pub struct PassTo {
 impl Value for PassTo {
     const SYNTAX: &'static str = "address";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let address = d.args.first().map(|w| w.text()).unwrap_or_default();
+        if address.contains('$') {
+            let why = if address.contains(':') { "host not found" } else { "no port" };
+            let problem = Problem::says(format!("{why} in upstream \"{address}\"")).at(0);
+            return Err(problem.hint("memcached_pass takes no variables"));
+        }
         let target = Arc::new(Target::parse(&SCHEME, cx, d)?);
         let key = Template::compile(cx, d, b"$memcached_key")?;
         Ok(PassTo { target, key })

@@ -46,6 +46,10 @@ impl Value for SsiTypes {
     fn append(&mut self, later: Self) {
         self.0.join(&later.0);
     }
+    fn meets(&self, later: &Self, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
+        self.0.warn_of_duplicates(&later.0, cx, d);
+        Ok(())
+    }
 }
 
 struct TimeForm(String);

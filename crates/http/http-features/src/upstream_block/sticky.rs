@@ -47,7 +47,7 @@ fn variable(cx: &mut Cx, d: &Directive, index: usize, text: &[u8]) -> Result<Tem
 fn cookie(cx: &mut Cx, d: &Directive) -> Result<Cookie, Problem> {
     let name = d.args.get(1).map(|w| w.text().into_owned()).unwrap_or_default();
     if name.is_empty() {
-        return Err(Problem::says("empty cookie name").at(1));
+        return Err(Problem::directive("empty cookie name").at(1));
     }
     let (domain, path, expires, same_site) = (None, None, None, None);
     let mut cookie = Cookie { name, domain, path, expires, same_site, http_only: false, secure: false };
@@ -55,11 +55,11 @@ fn cookie(cx: &mut Cx, d: &Directive) -> Result<Cookie, Problem> {
         let text = word.text().into_owned();
         let (name, value) = text.split_once('=').map_or((text.as_str(), None), |(n, v)| (n, Some(v)));
         let twice = |is: bool| match is {
-            true => Err(Problem::says(format!("parameter \"{name}\" is duplicate")).at(index)),
+            true => Err(Problem::directive(format!("parameter \"{name}\" is duplicate")).at(index)),
             false => Ok(()),
         };
         let empty = |value: &str| match value.is_empty() {
-            true => Err(Problem::says(format!("no value for \"{name}\"")).at(index)),
+            true => Err(Problem::directive(format!("no value for \"{name}\"")).at(index)),
             false => Ok(()),
         };
         match (name, value) {
@@ -77,7 +77,7 @@ fn cookie(cx: &mut Cx, d: &Directive) -> Result<Cookie, Problem> {
                 twice(cookie.expires.is_some())?;
                 let seconds = parse_sec(v.as_bytes()).and_then(|s| i64::try_from(s).ok()).map(Expires::Seconds);
                 let expires = if v == "max" { Some(Expires::Max) } else { seconds };
-                let invalid = || Problem::says("invalid \"expires\" parameter value").at(index);
+                let invalid = || Problem::directive("invalid \"expires\" parameter value").at(index);
                 cookie.expires = Some(expires.ok_or_else(invalid)?);
             }
             ("httponly", None) => {
@@ -92,7 +92,7 @@ fn cookie(cx: &mut Cx, d: &Directive) -> Result<Cookie, Problem> {
                 twice(cookie.same_site.is_some())?;
                 let template = Template::compile(cx, d, v.as_bytes()).map_err(|p| p.at(index))?;
                 if template.as_literal().is_some_and(|text| !is_same_site(text)) {
-                    return Err(Problem::says("invalid \"samesite\" parameter value").at(index));
+                    return Err(Problem::directive("invalid \"samesite\" parameter value").at(index));
                 }
                 cookie.same_site = Some(template);
             }

@@ -185,13 +185,13 @@ impl Value for PathLine {
         };
         let family = name.trim_end_matches("_cache_path").to_string();
         let declared = cx.get::<Declared>();
-        if declared.all().any(|known| known.zone.name == zone_name) {
-            return Err(Problem::says(format!("duplicate zone \"{zone_name}\"")));
-        }
         if declared.all().any(|known| known.zone.place.root == root) {
             return Err(
                 Problem::says(format!("the same path name \"{}\" is used by another cache", root.display())).at(0)
             );
+        }
+        if declared.all().any(|known| known.zone.name == zone_name) {
+            return Err(Problem::says(format!("duplicate zone \"{zone_name}\"")));
         }
         let place = CacheRoot { root, levels: read.levels };
         let id = [place.root.as_os_str().as_encoded_bytes(), b"\0", &place.levels].concat();
@@ -309,6 +309,9 @@ impl Parameters {
 
 /// `1:2:2`: up to three levels, of one or two digits each.
 fn levels(text: &str) -> Option<Vec<u8>> {
+    if text.is_empty() {
+        return Some(Vec::new());
+    }
     let levels: Vec<u8> =
         text.split(':').map(|n| n.parse().ok().filter(|n| matches!(n, 1 | 2))).collect::<Option<_>>()?;
     (levels.len() <= 3).then_some(levels)

@@ -242,7 +242,7 @@ impl Handler for Pass {
             return Flow::Status(status);
         }
         if let Some(caching) = &self.plan.caching {
-            let give = |r: &mut Request, head: &_, buf: &_| response::take(&self.plan, r, head, buf);
+            let give = |r: &mut Request, head: &_, buf: &_| response::take_stored(&self.plan, r, head, buf);
             if let Some(flow) = caching::at_once(caching, r, &give, |r| self.plan.target.key(r)) {
                 return flow;
             }

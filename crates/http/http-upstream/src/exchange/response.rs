@@ -2,6 +2,7 @@
 
 use super::PassPlan;
 use super::conf::IgnoreHeaders;
+use super::storage;
 use crate::upstream_state::UpstreamState;
 use http_engine::order::FilterOrder;
 use http_engine::response::Slot;
@@ -11,8 +12,20 @@ use observe::Level;
 use observe::clock::parse_http_time;
 use std::rc::Rc;
 
-/// Fills `Request::out`. `Some`: replaced by this answer (X-Accel-Redirect, intercepted errors).
+/// Fills `Request::out` with the head of an upstream response. `Some`: replaced by this answer (X-Accel-Redirect, intercepted
+/// errors).
 pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
+    let is_stored = plan.caching.is_some() && storage::is_storing(r);
+    fill(plan, r, head, buf, is_stored)
+}
+
+/// [`take`] for a response from the cache.
+pub fn take_stored(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
+    fill(plan, r, head, buf, true)
+}
+
+/// `is_stored`: the server's own range filter adds `Accept-Ranges` at the end of the head.
+fn fill(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], is_stored: bool) -> Option<Flow> {
     let conf = &plan.conf;
     let ignored = conf.ignore_headers;
     if conf.intercept_404 && head.status == 404 {
@@ -59,7 +72,7 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
             continue;
         }
         pass(plan, r, field, buf, &text);
-        if let Some(slot) = slot(field.known) {
+        if let Some(slot) = slot(field.known).filter(|slot| !(is_stored && *slot == Slot::AcceptRanges)) {
             r.out.settle_slot(slot);
         }
     }

@@ -555,6 +555,14 @@ fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Received
     }
 }
 
+/// Returns the connection to its pool if the replaced response has no body, as nginx does (`u->keepalive` of
+/// `process_header`).
+fn keep_if_bodiless(r: &mut Request, mut io: Box<Io>, length: BodyLength, active: &PeerLease) {
+    if matches!(length, BodyLength::None | BodyLength::Exact(0)) && at_once(r, &mut io.stream).is_ok() {
+        io.stream.finish(&active.group().keepalive);
+    }
+}
+
 /// Accepts a head as the response, or returns the lease for a try at the next server.
 pub fn accept(
     on: &GoOn<'_>,
@@ -590,6 +598,7 @@ pub fn accept(
         // nginx does not count 403 and 404 as failures of a server.
         if matches!(head.status, 403 | 404) {
             active.passed_on();
+            keep_if_bodiless(r, io, length, &active);
         } else {
             balancing::failed(r, &mut active, target.uri());
         }
@@ -597,6 +606,7 @@ pub fn accept(
         return Err(Failure::Status(head.status));
     }
     if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {
+        keep_if_bodiless(r, io, length, &active);
         return Ok(flow);
     }
     selection.answered(r, &mut active);
@@ -609,6 +619,7 @@ pub fn accept(
     storage::judged(plan, r, head, buf);
     if let Some(flow) = response::take(plan, r, head, buf) {
         storage::intercepted(r, &flow);
+        keep_if_bodiless(r, io, length, &active);
         return Ok(flow);
     }
     storage::dress(r, head, buf);
@@ -688,7 +699,9 @@ pub fn accept(
         body.send_on();
     }
     if trailers {
-        r.reply.expect_trailers = true;
+        // Over HTTP/1 a declared length stays, as in nginx: trailers are lost then, unless `add_trailer` expects some.
+        let is_declared = r.out.content_length.is_some() && r.target.version <= http_types::Version::Http11;
+        r.reply.expect_trailers |= !is_declared;
         body.pass_trailers(plan.clone());
     }
     if let Some(recipe) = recipe

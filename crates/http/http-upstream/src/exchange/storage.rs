@@ -40,7 +40,7 @@ pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &OriginUri, alo
     } else {
         target::key(&place.origin, place.uri.as_deref().unwrap_or_default())
     };
-    let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
+    let give = |r: &mut Request, head: &_, buf: &_| response::take_stored(plan, r, head, buf);
     match Box::pin(caching::begin(caching, r, &give, key)).await {
         CacheStart::Off => None,
         CacheStart::Answer(flow) => Some(flow),
@@ -53,7 +53,7 @@ pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &OriginUri, alo
 
 pub fn failed(plan: &Arc<PassPlan>, r: &mut Request, bit: u32, status: u16) -> Flow {
     let Some(mut session) = Session::take(r) else { return Flow::Status(status) };
-    let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
+    let give = |r: &mut Request, head: &_, buf: &_| response::take_stored(plan, r, head, buf);
     if let Some(flow) = session.instead(r, bit, true, &give) {
         return flow;
     }
@@ -66,7 +66,7 @@ pub fn instead(plan: &Arc<PassPlan>, r: &mut Request, bit: u32) -> Option<Flow> 
         return None;
     }
     let mut session = Session::take(r)?;
-    let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
+    let give = |r: &mut Request, head: &_, buf: &_| response::take_stored(plan, r, head, buf);
     let flow = session.instead(r, bit, false, &give);
     if flow.is_none() {
         session.put(r);
@@ -80,7 +80,7 @@ pub fn revalidated(plan: &Arc<PassPlan>, r: &mut Request, head: &ResponseHead, b
         return None;
     }
     let mut session = Session::take(r)?;
-    let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
+    let give = |r: &mut Request, head: &_, buf: &_| response::take_stored(plan, r, head, buf);
     let flow = session.revalidated(r, head, buf, ignored(plan), &give);
     if flow.is_none() {
         session.put(r);
@@ -109,6 +109,10 @@ fn invalidate(plan: &PassPlan, r: &mut Request, session: &Session, head: &Respon
         }
     }
     session.invalidate(r, &keys);
+}
+
+pub fn is_storing(r: &Request) -> bool {
+    r.ext::<Session>().is_some_and(Session::goes_on_alone)
 }
 
 pub fn intercepted(r: &mut Request, flow: &Flow) {

@@ -53,6 +53,9 @@ impl Value for Limit {
         }
         Ok(Limit { zone: zone.text().into_owned(), most })
     }
+    fn meets(&self, later: &Self, _: &mut Cx, _: &Directive) -> Result<(), Problem> {
+        if self.zone == later.zone { Err(Problem::duplicate()) } else { Ok(()) }
+    }
 }
 
 /// `limit_conn_zone`; zones are found by name.
@@ -158,15 +161,12 @@ pub enum Verdict {
 }
 
 impl<S: Session> Check<S> {
-    /// Finds the zones of a block's limits. Fails on an unknown or repeated zone.
+    /// Finds the zones of a block's limits. Fails on an unknown zone.
     pub fn new(cx: &mut Cx, limits: &List<Limit>, dry_run: bool, level: LogLevel) -> Result<Self, Problem> {
         let mut resolved: Vec<(Arc<Declared<S, Counts>>, u32)> = Vec::new();
         for limit in &limits.0 {
             let zone: Arc<Declared<S, Counts>> =
                 zones::find(cx, KIND, &limit.zone).map_err(|problem| problem.of("limit_conn"))?;
-            if resolved.iter().any(|(known, _)| known.name == zone.name) {
-                return Err(Problem::says("\"limit_conn\" directive is duplicate"));
-            }
             resolved.push((zone, limit.most));
         }
         Ok(Check { limits: resolved, dry_run, level: level.level() })

@@ -27,7 +27,11 @@ pub fn pem(word: &str, read: impl FnOnce(&str) -> io::Result<Arc<[u8]>>) -> Resu
     if let Some(text) = word.strip_prefix("data:") {
         return Ok(Arc::from(text.as_bytes()));
     }
-    read(word).map_err(|why| format!("BIO_new_file() failed {}", unopened(word, "r", &why)))
+    match read(word) {
+        // Opening a directory succeeds; OpenSSL finds no PEM text in it.
+        Err(why) if why.kind() == io::ErrorKind::IsADirectory => Ok(Arc::from([])),
+        read => read.map_err(|why| format!("BIO_new_file() failed {}", unopened(word, "r", &why))),
+    }
 }
 
 /// OpenSSL's message about an unopened file.

@@ -307,7 +307,11 @@ fn sessions<S: Session>(
         let path = cx.conf_full_name(&file.str());
         let shown = path.display();
         let bytes = cx.store.read(&path);
-        let bytes = bytes.map_err(|why| Problem::says(format!("open() \"{shown}\" failed {}", observe::os(&why))))?;
+        let bytes = match bytes {
+            // Opening a directory succeeds; it has no bytes.
+            Err(why) if why.kind() == std::io::ErrorKind::IsADirectory => std::sync::Arc::from([]),
+            read => read.map_err(|why| Problem::says(format!("open() \"{shown}\" failed {}", observe::os(&why))))?,
+        };
         if !TICKET_KEY_SIZES.contains(&bytes.len()) {
             return Err(Problem::says(format!("\"{shown}\" must be 48 or 80 bytes")));
         }

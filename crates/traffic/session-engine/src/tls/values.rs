@@ -94,7 +94,10 @@ impl Value for Passwords {
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let path = cx.conf_full_name(&arg(d, 0)?.text());
         let shown = path.display();
-        let unopened = |why| Problem::says(format!("open() \"{shown}\" failed {}", super::files::os(&why))).at(0);
+        let unopened = |why: std::io::Error| {
+            let call = if why.kind() == std::io::ErrorKind::IsADirectory { "read" } else { "open" };
+            Problem::says(format!("{call}() \"{shown}\" failed {}", super::files::os(&why))).at(0)
+        };
         if cx.store.has_stand_ins() {
             if !cx.store.replay {
                 std::fs::File::open(&path).map_err(unopened)?;

@@ -154,6 +154,9 @@ impl<P: Send + Sync + 'static> Background<P> for Names {
 
 /// Splits a host and optional port; fails with nginx's message.
 pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
+    if text.contains(['/', '?']) {
+        return Err("invalid host");
+    }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, _)) if host.starts_with('[') && !host.ends_with(']') => (text, None),
         Some((host, port)) => (host, Some(port)),
@@ -202,6 +205,8 @@ mod tests {
             ("a:", Err("invalid port")),
             ("a:99999", Err("invalid port")),
             (":80", Err("no host")),
+            ("http://", Err("invalid host")),
+            ("a?b:80", Err("invalid host")),
         ] {
             assert_eq!(host_and_port(text), want, "{text}");
         }

@@ -53,8 +53,8 @@ impl Value for ResolverLine {
                 Some(("ipv4", value)) => ipv4 = switch(value)?,
                 Some(("ipv6", value)) => ipv6 = switch(value)?,
                 Some(("status_zone", name)) if !name.is_empty() => zone = Some(name.to_string()),
-                Some(_) => return Err(invalid()),
-                None => {
+                // (nginx looks up words with other parameters as names, too.)
+                _ => {
                     let found = nameserver(&text)
                         .map_err(|why| Problem::says(format!("{why} in resolver \"{text}\"")).at(index))?;
                     // As nginx, asks the system while reading the configuration; a worker uses the master's result.
@@ -97,6 +97,9 @@ const NOT_HOSTS: [(&str, &str); 4] = [
 
 /// A name server: an address, or a name for the system.
 fn nameserver(text: &str) -> Result<NameServer, &'static str> {
+    if text == "unix:" {
+        return Err("no path in the unix domain socket");
+    }
     let (host, port) = host_and_port(text)?;
     let port = port.unwrap_or(53);
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
