@@ -338,7 +338,7 @@ impl Zone {
         drop(left);
         Swept::Removed
     }
-    /// `false`: absent. A fetch in progress is not stored.
+    /// Returns `false` for an absent entry. A fetch in progress will not be stored.
     pub fn remove(&self, hash: &Hash) -> bool {
         self.take_away(hash, true)
     }
@@ -381,7 +381,7 @@ impl Zone {
         drop(shard);
         known || left.is_ok()
     }
-    /// Of a shard's nodes, for the purger.
+    /// Returns the key hashes of a shard, for the purger.
     pub fn keys(&self, shard: usize) -> Option<Vec<Hash>> {
         let shard = self.shards.get(shard)?;
         Some(shard.lock().unwrap_or_else(PoisonError::into_inner).keys(false))

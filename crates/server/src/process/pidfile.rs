@@ -23,7 +23,7 @@ fn created() -> std::fs::OpenOptions {
     options
 }
 
-/// `false`: failed and logged.
+/// Returns `false` after a logged failure.
 pub fn write(path: &Path) -> bool {
     let write = || {
         let mut file = created().truncate(true).write(true).open(path)?;
