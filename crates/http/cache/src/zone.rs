@@ -269,7 +269,7 @@ impl Zone {
     pub fn evict_oldest(&self) -> Evicted {
         self.evict(i64::MAX)
     }
-    /// Of entries unused since `limit`.
+    /// Evicts the entry whose `inactive` time ends first, unless it ends after `limit` (Unix seconds).
     pub fn evict(&self, limit: i64) -> Evicted {
         // Times are in seconds: rotates the shards, for equal ones.
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -294,7 +294,7 @@ impl Zone {
             Some((hash, _)) => {
                 let mut shard = self.shard(&hash);
                 if shard.get(&hash).is_some_and(|node| node.count > 0) {
-                    // A request started to use it between the two looks.
+                    // A request has started to use the entry in the meantime.
                     return Evicted::Busy;
                 }
                 let out = self.take_out(&mut shard, &hash);

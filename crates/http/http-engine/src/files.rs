@@ -561,7 +561,7 @@ thread_local! {
     static CACHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// To be called together with [`enable`].
+/// Enables or disables the cache of contents. Must be called together with [`enable`].
 pub fn keep_contents(on: bool) {
     CACHED.set(on);
 }

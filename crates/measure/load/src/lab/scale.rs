@@ -24,7 +24,7 @@ pub struct Scale {
     pub utilisation: String,
     #[serde(default = "default_nodes")]
     pub nodes_min: usize,
-    /// Per hour and machine.
+    /// Price in dollars per machine and hour.
     #[serde(default)]
     pub price: f64,
 }
