@@ -9,8 +9,8 @@ directives! {
     pub struct CoreConf from CoreInput {
         /// Address and port, or path of a UNIX-domain socket, on which the server accepts connections.
         listen: List<Listens>,
-        /// Protocol of the server. By default it follows from the port: 143 and 993 IMAP, 110 and 995 POP3, 25, 465 and
-        /// 587 SMTP.
+        /// Protocol of the server. By default, it is derived from the port: 143 and 993 IMAP, 110 and 995 POP3, 25, 465
+        /// and 587 SMTP.
         protocol: ProtocolOf,
         /// Name in greetings, in the salt of digests, and in commands to SMTP servers; by default the machine's name.
         server_name: Text = "\"\"",

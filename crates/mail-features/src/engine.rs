@@ -21,7 +21,7 @@ use upstream::resolver::Failed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
-/// Of premature input, in the error log.
+/// Maximum bytes of premature input in the error log.
 const EARLY_BYTES: usize = 512;
 
 struct Active;

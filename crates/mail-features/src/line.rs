@@ -9,7 +9,7 @@ pub struct Line<'a> {
     pub length: usize,
 }
 
-/// `None`: incomplete.
+/// Returns `None` for an incomplete line.
 pub fn first(input: &[u8]) -> Option<Line<'_>> {
     let end = memchr::memchr(b'\n', input)?;
     let text = input.get(..end).unwrap_or_default();

@@ -88,7 +88,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// `None`: a feature has reported an error.
+    /// Returns `None` if a feature has reported an error.
     pub fn finish(self) -> Option<Server> {
         Some(Server {
             name: self.name,

@@ -59,7 +59,7 @@ pub fn arguments(schema: &Schema) -> Vec<String> {
     out
 }
 
-/// By default in nginx.
+/// Modules that nginx contains only with an option `--with-...`.
 const OPTIONAL: &[(&str, &str)] = &[
     ("http_ssl_module", "ngx_http_ssl_module"),
     ("http_v2_module", "ngx_http_v2_module"),
@@ -90,7 +90,7 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("stream_geoip_module", "ngx_stream_geoip_module"),
 ];
 
-/// By default in nginx.
+/// Modules that nginx contains unless an option `--without-...` excludes them.
 const DEFAULT: &[(&str, &str)] = &[
     ("http_charset_module", "ngx_http_charset_filter_module"),
     ("http_gzip_module", "ngx_http_gzip_filter_module"),

@@ -1,4 +1,5 @@
-//! Private keys in a process of their own: handshakes of all kinds, ends and replacements of the key process, and the memory of workers.
+//! Private keys in a process of their own: handshakes of all kinds, ends and replacements of the key process, and the
+//! memory of workers.
 
 mod support;
 
@@ -189,7 +190,7 @@ fn forms(key: &KeyPair) -> Vec<Vec<u8>> {
 
 const PAGE: u64 = 4096;
 
-/// Searches all memory of a process. `None`: it may not be read.
+/// Searches all memory of a process. Returns `None` if the test may not read it.
 fn memory_has(pid: u32, forms: &[Vec<u8>]) -> Option<Vec<usize>> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let memory = std::fs::File::open(format!("/proc/{pid}/mem")).ok()?;
@@ -421,7 +422,8 @@ fn reloads_hand_over_keys_and_let_go_of_old_ones() {
     assert_eq!((key_process(running.pid()), worker(running.pid())), (holder, process), "both stay: {}", site.log());
     let last = last.expect("a key");
     assert_isolated(&running, &[("last", &last)]);
-    // The first key is gone from its process: its memory may keep traces, its table does not. A new process has the last key only.
+    // The first key is gone from its process: its memory may keep traces, its table does not. A new process has the
+    // last key only.
     signal(holder, "KILL");
     wait("another key process", || {
         child(running.pid(), "key process").filter(|pid| *pid != holder).ok_or("the old one")
@@ -641,7 +643,8 @@ fn the_test_of_a_configuration_tells_what_cannot_be_isolated() {
     }
 }
 
-/// A site that serves the folder of its keys by mistake, with workers that stay root: the kernel keeps them from the keys alone.
+/// A site that serves the folder of its keys by mistake, with workers that stay root: the kernel keeps them from the
+/// keys alone.
 #[test]
 fn workers_cannot_read_the_files() {
     if sandbox::landlock_version() < sandbox::LANDLOCK_FILES {

@@ -92,7 +92,7 @@ fn finish(s: &mut StreamSession, status: u16) {
     }
 }
 
-/// `Some`: the session ends.
+/// Returns `Some` if the session ends.
 fn phase<'h>(s: &mut StreamSession, handlers: impl Iterator<Item = &'h Arc<dyn Handler>>) -> Option<ContentResult> {
     for handler in handlers {
         match handler.run(s) {

@@ -81,7 +81,7 @@ pub struct StreamSession {
     pub passes: u8,
     pub(crate) captures: Captures,
     slots: Vec<Slot>,
-    /// By type.
+    /// State of features, by type.
     extensions: SmallVec<[Box<dyn Any>; 1]>,
 }
 

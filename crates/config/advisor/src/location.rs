@@ -16,7 +16,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// `None`: invalid words.
+    /// Returns `None` for invalid arguments.
     pub fn of(d: &Directive) -> Option<Name> {
         let first = d.args.first()?.text().into_owned();
         if let Some(second) = d.args.get(1) {

@@ -23,7 +23,7 @@ pub struct Scopes<'t> {
     pub all: Vec<Scope<'t>>,
     pub files: &'t Files,
     pub schema: &'t Schema,
-    /// Per file.
+    /// Offsets of line ends, per file.
     line_ends: Vec<Vec<u32>>,
 }
 

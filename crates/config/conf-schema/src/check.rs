@@ -43,7 +43,7 @@ impl Schema {
     pub fn table_index(&self, feature: &str, area: Area) -> Option<usize> {
         self.tables.iter().position(|t| t.feature == feature && t.area == area)
     }
-    /// `None`: this version lacks the directive.
+    /// Returns `None` for a directive that this version lacks.
     pub fn row(&self, known: &Known) -> Option<&'static Row> {
         self.rows.get(&(known.name, known.area())).map(|(_, row)| *row)
     }

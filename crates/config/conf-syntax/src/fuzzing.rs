@@ -1,15 +1,15 @@
-//! Bodies of the fuzz targets: arbitrary text in, a panic when an invariant fails. Run under libFuzzer from `fuzz/`,
-//! and with a seeded generator in `cargo test`.
+//! Bodies of the fuzz targets: each takes arbitrary text and panics if an invariant fails. They run under libFuzzer
+//! (`fuzz/`), and with a seeded generator in `cargo test`.
 
 use crate::{
     BLOCK_DEPTH_MAX, Directive, FileId, Files, Item, Lexer, SourceFile, Span, TokenKind, WORD_BYTES_MAX, parse,
 };
 
-/// Tokens are in order, cover the text together with blanks and comments, and end at its end.
+/// Checks that tokens are in order, cover the text together with white space and comments, and end where the text ends.
 pub fn tokens(text: &[u8]) {
     let mut lexer = Lexer::new(text);
     let (mut at, mut line) = (if text.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 }, 1);
-    // Every token but the last takes at least a byte.
+    // Every token except the last contains at least one byte.
     for _ in 0..=text.len() {
         let token = lexer.next_token();
         assert!(at <= token.start && token.start <= token.end && token.end <= text.len(), "a token out of order");
@@ -30,7 +30,7 @@ pub fn tokens(text: &[u8]) {
     panic!("more tokens than bytes");
 }
 
-/// Spans cover the text and nest; printing and parsing again gives an equal tree.
+/// Checks that spans cover the text and nest, and that a printed tree parses to an equal tree.
 pub fn tree(text: &[u8]) {
     let items = parse(FileId(0), text);
     let file = SourceFile { path: "fuzz.conf".into(), text: text.to_vec() };
@@ -82,7 +82,7 @@ fn check(items: &[Item], files: &Files, within: Span, depth: usize) {
     }
 }
 
-/// Writes directives as text; false on an error in the tree, or a word that becomes too long when escaped.
+/// Writes directives as text. Returns `false` if the tree contains an error, or if a word is too long when escaped.
 fn print(items: &[Item], out: &mut Vec<u8>) -> bool {
     items.iter().all(|item| match item {
         Item::Comment(_) => true,

@@ -8,7 +8,7 @@ use crate::syntax::raw_words;
 
 /// In bytes.
 pub const PATH_BYTES_MAX: usize = 16_384;
-/// Of `[N]`.
+/// Maximum number of repetitions by `[N]`.
 pub const ROUNDS_MAX: u32 = 1_000;
 /// Rules and conditions that a run may evaluate, over all rounds.
 pub const STEPS_MAX: u32 = 100_000;

@@ -2,7 +2,7 @@
 
 /// In bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
-/// Per file.
+/// Maximum number of lines per file.
 pub const LINES_MAX: usize = 20_000;
 /// Nested sections at most.
 pub const DEPTH_MAX: usize = 32;
@@ -15,7 +15,7 @@ pub struct ParseError {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// From 1; the first of a continued line.
+    /// Line number, from 1; the first line of a continued one.
     pub number: u32,
     /// As written; Apache ignores case.
     pub name: String,

@@ -92,9 +92,9 @@ pub struct Shard {
     nodes: Vec<Option<Node>>,
     free: Vec<u32>,
     ends: [Ends; LISTS],
-    /// Of this shard's hot entries.
+    /// Bytes of this shard's entries in memory.
     pub hot_bytes: u64,
-    /// Of this shard's hot entries.
+    /// Open files of this shard's entries.
     pub hot_files: u64,
 }
 

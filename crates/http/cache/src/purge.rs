@@ -79,7 +79,7 @@ impl Drop for Fetch {
 }
 
 impl Purges {
-    /// Of an earlier process.
+    /// Loads the purges that an earlier process has stored.
     pub fn new(root: &Path) -> Purges {
         let file = root.join(FILE);
         let mut records = Vec::new();
@@ -151,8 +151,8 @@ impl Purges {
     pub fn newest(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
-    /// Number of the newest purge that no fetch in progress began before. A later one must stay listed: such a fetch may
-    /// store an outdated response after the purger's pass.
+    /// Number of the newest purge that no fetch in progress began before. A later one must stay listed: such a fetch
+    /// may store an outdated response after the purger's pass.
     pub fn settled(&self) -> u64 {
         // Under the lock: numbered purges are in the list.
         let _records = self.lock();

@@ -48,7 +48,7 @@ impl Stored {
         let body = if let Content::Memory(b) = &self.content { b.len() as u64 } else { 0 };
         ENTRY_COST + body + 2 * self.head.len() as u64 + self.key.len() as u64
     }
-    /// Of the file that was read.
+    /// Tells whether the file that was read is still at this path.
     pub fn still_there(&self, path: &Path) -> bool {
         let length = self.body_start + self.body_len;
         fs::symlink_metadata(path).is_ok_and(|m| m.ino() == self.inode && m.len() == length)

@@ -269,7 +269,7 @@ impl Zone {
     pub fn evict_oldest(&self) -> Evicted {
         self.evict(i64::MAX)
     }
-    /// Of entries unused since `limit`.
+    /// Evicts the entry whose `inactive` time ends first, unless it ends after `limit` (Unix seconds).
     pub fn evict(&self, limit: i64) -> Evicted {
         // Times are in seconds: rotates the shards, for equal ones.
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -294,7 +294,7 @@ impl Zone {
             Some((hash, _)) => {
                 let mut shard = self.shard(&hash);
                 if shard.get(&hash).is_some_and(|node| node.count > 0) {
-                    // A request started to use it between the two looks.
+                    // A request has started to use the entry in the meantime.
                     return Evicted::Busy;
                 }
                 let out = self.take_out(&mut shard, &hash);
@@ -338,7 +338,7 @@ impl Zone {
         drop(left);
         Swept::Removed
     }
-    /// `false`: absent. A fetch in progress is not stored.
+    /// Returns `false` for an absent entry. A fetch in progress will not be stored.
     pub fn remove(&self, hash: &Hash) -> bool {
         self.take_away(hash, true)
     }
@@ -381,7 +381,7 @@ impl Zone {
         drop(shard);
         known || left.is_ok()
     }
-    /// Of a shard's nodes, for the purger.
+    /// Returns the key hashes of a shard, for the purger.
     pub fn keys(&self, shard: usize) -> Option<Vec<Hash>> {
         let shard = self.shards.get(shard)?;
         Some(shard.lock().unwrap_or_else(PoisonError::into_inner).keys(false))

@@ -1,5 +1,5 @@
-//! Features that show and change the server: API, dashboard, metrics, traces, certificates by ACME.
-//! One directory per feature; `http-features` has the registry of all.
+//! Features that report on the server and change it: API, dashboard, metrics, traces, ACME certificates. Each feature
+//! has a directory; `http-features` registers all features.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]

@@ -37,7 +37,7 @@ const PASSING: usize = 7;
 pub struct Answering {
     place: Option<usize>,
     before: Option<Arc<dyn Handler>>,
-    /// Of several handlers that pass requests on, the first in the order of nginx's modules.
+    /// Handler that passes requests on; of several, the first in the order of nginx's modules.
     pub passing: Passing,
     rank: Option<usize>,
     pub by: Option<(&'static str, At)>,

@@ -33,8 +33,8 @@ pub trait Feature: Sync {
     fn plan_order(&self) -> PlanOrder {
         PlanOrder::Usual
     }
-    /// Tells whether [`Feature::plan`] does anything for a block if none of the table's directives is set, neither there
-    /// nor in an enclosing block. `false`: it is not called for such blocks.
+    /// Tells whether [`Feature::plan`] does anything for a block if none of the table's directives is set, neither
+    /// there nor in an enclosing block. `false`: it is not called for such blocks.
     fn acts_by_default(&self) -> bool {
         true
     }
@@ -120,7 +120,7 @@ struct Builder<'a> {
     datagrams: Vec<Datagrams>,
     sockets: Vec<OwnSocket>,
     complaints: Vec<Complaint>,
-    /// By the address of the core's plan and the kind of root. The plan is kept, so that the address stays unique.
+    /// Cores by the address of their plan and the kind of root. Keeping the plan keeps the address unique.
     cores: HashMap<(usize, Alias), (Arc<dyn Any + Send + Sync>, Arc<Core>)>,
     server_names: Vec<ServerName>,
     listens: Vec<Address>,
@@ -498,7 +498,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Own or inherited `root` or `alias`, with the length of the replaced prefix.
+    /// Returns the `root` or `alias` of a block or of its outer blocks, with the length of the replaced prefix.
     fn root_of(&self, levels: &[Rc<Level>], said: (bool, bool), kind: &LocationKind, outer: &Root) -> Root {
         let conf = self.core_conf(levels);
         match (said, &conf.alias) {

@@ -52,7 +52,7 @@ directives! {
         /// Forbids symbolic links in paths: `on` all of them, `if_not_owner` those whose owner differs from the
         /// target's.
         disable_symlinks: Symlinks = "off",
-        /// Caches metadata and descriptors of files. Tidegate always does, by `tidegate_cache`, and applies changes at
+        /// Caches metadata and descriptors of files. Tidegate always does (`tidegate_cache`), and applies changes at
         /// once.
         open_file_cache: OpenFileCache = "off",
         /// Interval at which nginx revalidates entries. Tidegate is notified by the kernel, or checks each time.
@@ -65,7 +65,7 @@ directives! {
         open_file_cache_events: Flag = "off",
         /// Maximum idle time of a connection; the second value is sent in the `Keep-Alive` field.
         keepalive_timeout: KeepaliveTimeout = "75s",
-        /// Minimum time before the server closes an idle connection on its own account, as at a reload.
+        /// Minimum time before the server closes an idle connection of its own accord, for example at a reload.
         keepalive_min_timeout: Msec = "0",
         /// Maximum number of requests per connection.
         keepalive_requests: Number = "1000",
@@ -81,7 +81,7 @@ directives! {
         client_body_timeout: Msec = "60s",
         /// Saves request bodies to files.
         client_body_in_file_only: BodyInFile = "off",
-        /// Bodies are kept in one piece of memory (ours always are).
+        /// Stores a request body in a single buffer; Tidegate always does.
         client_body_in_single_buffer: Flag = "off",
         /// Directory of temporary files for request bodies, with up to three levels of subdirectories.
         client_body_temp_path: TempPath = "client_body_temp",
@@ -134,7 +134,7 @@ directives! {
         port_in_redirect: Flag = "on",
         /// Pads error pages with status above 400 to 512 bytes, for MSIE.
         msie_padding: Flag = "on",
-        /// Sends MSIE a page with a refresh instead of a redirect.
+        /// Sends a page with a refresh instead of a redirect to MSIE.
         msie_refresh: Flag = "off",
         /// Logs missing files in the error log.
         log_not_found: Flag = "on",
@@ -184,12 +184,13 @@ directives! {
         error_log: ErrorLogLines,
         /// Delay of responses with status 401.
         auth_delay: Msec = "0",
-        /// Passes 103 responses of servers if one of the strings is neither empty nor `0`.
-        /// Differs: other interim responses except 100 and 101 pass, too; nginx takes those for the final response.
+        /// Passes 103 responses from upstream servers to the client if one of the strings is neither empty nor `0`.
+        /// Differs: interim responses other than 100, 101 and 103 are also passed; nginx treats them as the final
+        /// response.
         early_hints: Conditions,
         /// URI or named location of a subrequest after the response was sent; its response is discarded.
         post_action: Text,
-        /// The most of a subrequest's response that is kept in memory.
+        /// Maximum size of a subrequest's response in memory.
         subrequest_output_buffer_size: Size = "4k",
     }
 }
@@ -222,7 +223,7 @@ fn folder(cx: &mut Cx, d: &Directive, alias: bool) -> Result<Root, Problem> {
     if let Some(earlier) = cx.get::<Folders>().0.insert(block, alias).filter(|earlier| *earlier != alias) {
         let (name, earlier) = (d.name.text(), if earlier { "alias" } else { "root" });
         let words = format!("\"{name}\" directive is duplicate, \"{earlier}\" directive was specified earlier");
-        return Err(Problem::says(words).hint("a location has one folder: remove one of them"));
+        return Err(Problem::says(words).hint("a location has either \"root\" or \"alias\": remove one of them"));
     }
     let Some(word) = d.args.first() else { return Err(Problem::invalid()) };
     let text = word.text();

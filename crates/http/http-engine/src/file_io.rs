@@ -6,7 +6,7 @@ use net::pool::{DEFAULT, Pool, named};
 use observe::Level;
 use std::sync::Arc;
 
-/// `None`: the current thread reads.
+/// Returns `None` if the current thread reads files itself.
 pub fn pool(r: &mut Request) -> Option<Arc<Pool>> {
     let name = match &r.loc().core.conf.aio {
         Aio::Off => return None,

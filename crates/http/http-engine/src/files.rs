@@ -30,7 +30,7 @@ pub const OBJECT_BYTES_MAX: u64 = 256 * 1024;
 /// In bytes, besides the content.
 const ENTRY_BYTES: u64 = 512;
 const OPEN_FILES_MAX: usize = 256;
-/// Per thread; further entries are revalidated with stat().
+/// Maximum number of watches per thread; further entries are revalidated with stat().
 const WATCHES_MAX: usize = 8192;
 /// Cacheable errors. Others are transient; EACCES may change by policy without an event.
 const ABOUT_THE_PATH: &[i32] = &[libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::ENAMETOOLONG];
@@ -142,8 +142,8 @@ pub fn usage() -> (u64, usize) {
     CACHE.with_borrow(|cache| (cache.bytes, cache.entries.len()))
 }
 
-/// Reads pending events and drops the entries of changed paths; all entries, with their watches, after [`EVENTS_MAX`] events: a program
-/// that writes next to served files without pause must not hold up requests.
+/// Reads pending events and drops the entries of changed paths; all entries, with their watches, after [`EVENTS_MAX`]
+/// events: a program that writes next to served files without pause must not hold up requests.
 pub fn changed() {
     CACHE.with_borrow_mut(Cache::changed);
 }
@@ -561,7 +561,7 @@ thread_local! {
     static CACHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// To be called together with [`enable`].
+/// Enables or disables the cache of contents. Must be called together with [`enable`].
 pub fn keep_contents(on: bool) {
     CACHED.set(on);
 }

@@ -1,10 +1,10 @@
-//! Bodies of the fuzz targets: arbitrary bytes in, a panic when an invariant fails. Run under libFuzzer from `fuzz/`,
-//! and with a seeded generator in `cargo test`.
+//! Bodies of the fuzz targets: each takes arbitrary bytes and panics if an invariant fails. They run under libFuzzer
+//! (`fuzz/`), and with a seeded generator in `cargo test`.
 
 use crate::path::{BadPath, canonical, escape_uri, host, unescape, unsafe_uri};
 
-/// An accepted path is canonical (leading slash, no dot segment, no NUL, no empty segment if merged); any escaped form
-/// of it parses to an equal path.
+/// Checks that an accepted path is canonical (leading slash, no dot segment, no NUL, no empty segment if merged), and
+/// that every escaped form of it parses to an equal path.
 pub fn path(data: &[u8]) {
     let mut raw = vec![b'/'];
     raw.extend(data.iter().filter(|c| !matches!(c, b'?' | b'#')));
@@ -40,7 +40,7 @@ fn check_path(raw: &[u8], out: &[u8], merge: bool) {
     assert_eq!(again, out, "an escaped slash or dot has another meaning");
 }
 
-/// An accepted host is lower-case, without delimiters, and its own canonical form.
+/// Checks that an accepted host is in lower case, contains no delimiter, and equals its own canonical form.
 pub fn authority(data: &[u8]) {
     let mut out = Vec::new();
     let Some(port) = host(data, &mut out) else { return };

@@ -73,12 +73,12 @@ impl HttpPlan {
     pub fn specs(&self) -> impl Iterator<Item = &ListenSpec> {
         self.listeners.iter().map(|l| &l.spec)
     }
-    /// `None`: this plan does not listen there.
+    /// Returns `None` for an address that this plan does not listen on.
     #[inline]
     pub fn listener_of(&self, connection: &crate::Connection) -> Option<&Listener> {
         self.listener(&connection.listener)
     }
-    /// `None`: this plan does not listen there.
+    /// Returns `None` for an address that this plan does not listen on.
     #[inline]
     pub fn listener(&self, listener: &crate::ListenerRef) -> Option<&Listener> {
         let find = |address: &Address, datagrams: bool| {

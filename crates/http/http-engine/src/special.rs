@@ -11,7 +11,7 @@ use http_types::{Known, Method, Version};
 
 const PADDING: &str = "<!-- a padding to disable MSIE and Chrome friendly error page -->\r\n";
 
-/// `None`: the status has no page.
+/// Returns `None` for a status without a page.
 fn words(status: u16) -> Option<(&'static str, Option<&'static str>)> {
     Some(match status {
         301 => ("301 Moved Permanently", None),

@@ -188,7 +188,7 @@ impl Request {
     }
 }
 
-/// `None`: the connection is to be closed (444, say).
+/// Returns `None` if the connection must be closed (status 444).
 pub async fn head(child: Box<Request>) -> Option<(Box<Request>, Body)> {
     let (child, body) = engine::finish(engine::resume(child)).await;
     body.map(|body| (child, body))

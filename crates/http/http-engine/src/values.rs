@@ -196,7 +196,7 @@ impl Value for ErrorPages {
     }
 }
 
-/// By extension.
+/// Media types by file name extension, in lower case.
 #[derive(Clone, Debug, Default)]
 pub struct Types(pub Arc<HashMap<Vec<u8>, Arc<[u8]>>>);
 
@@ -313,7 +313,7 @@ impl Value for Aio {
             }
             b"sendfile" => Err(Problem::says("\"aio sendfile\" is unsupported on this platform")
                 .at(0)
-                .hint("it is an option of FreeBSD; \"aio threads\" keeps slow disks from holding up others here")),
+                .hint("FreeBSD only; on Linux, \"aio threads\" prevents slow disks from delaying other requests")),
             _ => Err(Problem::directive("invalid value").at(0)),
         }
     }

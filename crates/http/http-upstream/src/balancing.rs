@@ -48,14 +48,14 @@ impl<'a> PeerSelection<'a> {
         self.state.attempts.tries()
     }
 
-    /// `None`: none is left.
+    /// Returns `None` if no server is left.
     pub async fn next(&mut self) -> Option<PeerLease> {
         let random = self.random();
         let SelectionState { attempts, key, bound } = &mut self.state;
         let choice = Choice { now: clock::now(), random, key, bound: bound.as_deref() };
         self.named.group.next(&choice, attempts).await
     }
-    /// For a group without a queue. `None`: none is available.
+    /// Selects a server of a group without a queue; `None` if no server is available.
     pub fn first(&mut self) -> Option<PeerLease> {
         let random = self.random();
         let SelectionState { attempts, key, bound } = &mut self.state;

@@ -28,7 +28,7 @@ impl Value for Proxies {
     }
 }
 
-/// `None`: a UNIX-domain socket.
+/// Returns `None` for a client of a UNIX-domain socket.
 pub fn client(r: &Request, proxies: &[Trusted], recursive: bool) -> Option<IpAddr> {
     let peer = r.connection().peer;
     if proxies.is_empty() {

@@ -1,4 +1,4 @@
-//! Facts about a request's upstream servers (`$upstream_addr` and others), with one entry per try.
+//! Records a request's attempts on upstream servers, for `$upstream_addr` and its relatives, logs, metrics and spans.
 
 use crate::exchange::target::Origin;
 use base::clock::{self, Instant};
@@ -16,22 +16,23 @@ pub struct Try {
     pub address: Arc<str>,
     pub status: u16,
     pub started: Instant,
-    /// Id of the try's span; 0 without one.
+    /// Id of the attempt's span; 0 without a span.
     pub span: u64,
-    /// Milliseconds since the start of the try; `None`: not reached.
+    /// Milliseconds from the start of the attempt until the connection; `None` if this point was not reached, as below.
     pub connect_ms: Option<u64>,
     pub header_ms: Option<u64>,
     pub response_ms: Option<u64>,
-    /// `response_ms` of a response complete before its head was sent; shown afterwards, as in nginx.
+    /// `response_ms` of a response that was complete before its head was sent. The variables show it only afterwards,
+    /// as in nginx.
     pub whole_ms: Option<u64>,
     pub response_length: u64,
-    /// The first try in another group, after an internal redirect.
+    /// Marks the first attempt in another group, after an internal redirect.
     pub apart: bool,
-    /// A connection existed, and the request was at least partly sent.
+    /// Set once a part of the request was sent over an established connection.
     pub sent: bool,
     pub bytes_sent: u64,
     pub bytes_received: u64,
-    /// `None`: no `zone`.
+    /// `None` for a group without `zone`.
     pub zone: Option<metrics::Zone<metrics::peer::Of>>,
 }
 
@@ -54,7 +55,7 @@ impl Try {
             zone: None,
         }
     }
-    /// Creates a try of a server, for whose counters its bytes count.
+    /// Creates an attempt whose bytes are added to the counters of `peer`.
     pub fn of(peer: &upstream::Peer, started: Instant) -> Try {
         Try { zone: peer.zone().cloned(), ..Try::new(peer.text.clone(), started) }
     }
@@ -74,9 +75,9 @@ pub struct UpstreamState {
     pub tries: SmallVec<[Try; 1]>,
     pub answer: Option<Rc<ReceivedHead>>,
     pub origin: Option<Arc<Origin>>,
-    /// Request target of the last try, for the error log; set by its response or failure.
+    /// Request target of the last attempt, for the error log; set by its response or failure.
     pub uri: Option<Rc<[u8]>>,
-    /// The next try is the first one in another group.
+    /// Marks the next attempt as the first one in another group.
     pub apart: bool,
 }
 
@@ -114,7 +115,7 @@ impl UpstreamState {
         }
         Some(state)
     }
-    /// Starts tries in a group, separated from earlier ones (internal redirect, other group).
+    /// Starts attempts in a group, separated from those in an earlier group (internal redirect).
     pub fn begin(&mut self) {
         self.apart = !self.tries.is_empty();
     }
@@ -126,7 +127,7 @@ impl UpstreamState {
     pub fn scheme(&self) -> &'static str {
         self.origin.as_ref().map_or("", |origin| origin.scheme())
     }
-    /// Of the last server, for the error log.
+    /// Returns the URL of the last attempt, for the error log.
     pub fn url(r: &Request) -> Option<String> {
         let state = r.upstream.get::<UpstreamState>()?;
         Some(shown_url(state.scheme(), &state.tries.last()?.address, state.uri.as_deref().unwrap_or_default()))
@@ -144,7 +145,7 @@ pub fn shown_url(scheme: &str, server: &str, uri: &[u8]) -> String {
 /// Action for error log messages after the response.
 pub const OVER: &str = "sending to client";
 
-/// Writes bytes of each try, including those of a tunnel: sent to the server, or received from it.
+/// Writes the bytes of each attempt, sent or received, including those of a tunnel.
 pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) -> bool {
     let (from_client, to_client) = std::mem::take(&mut r.accounting.tunnelled);
     if let Some(one) = UpstreamState::last(r) {
@@ -153,7 +154,7 @@ pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) ->
     each(r, out, |one, out| number(which(one), out))
 }
 
-/// Writes one value per try, separated as in nginx.
+/// Writes one value per attempt, separated as in nginx.
 pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8>)) -> bool {
     let Some(state) = r.upstream.get::<UpstreamState>() else { return false };
     for (index, one) in state.tries.iter().enumerate() {
@@ -165,7 +166,7 @@ pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8
     !state.tries.is_empty()
 }
 
-/// Writes the response times; `-` while in progress. Ends at the log line, even for an unread response.
+/// Writes the response times; `-` during the response. In the log line, the time of an unread response ends now.
 pub fn response_times(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let logging = r.accounting.header_size > 0 || r.out.status == 499;
     each(r, out, |one, out| {

@@ -24,7 +24,7 @@ directives! {
         auth_http_header: List<Field>,
         /// Sends the client's certificate to the authentication server (`Auth-SSL-Cert`).
         auth_http_pass_client_cert: Flag = "off",
-        /// Maximum time for an answer of the authentication server.
+        /// Maximum time for a response of the authentication server.
         auth_http_timeout: Msec = "60s",
     }
 }

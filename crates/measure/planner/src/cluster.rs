@@ -49,7 +49,7 @@ impl Rule {
     }
 }
 
-/// Per type.
+/// Maximum number of machines of one type.
 pub const NODES_MAX: u32 = 1000;
 
 /// Additional cost per hour, and bytes per request.

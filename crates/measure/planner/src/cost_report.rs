@@ -1,4 +1,5 @@
-//! The cost table as terminal text, CSV, JSON and an HTML heat map.
+//! Formats the result of `plan cost` as terminal text, CSV, JSON and an HTML page. Costs are computed in
+//! [`crate::cluster`].
 
 use std::fmt::Write as _;
 
@@ -19,7 +20,7 @@ pub struct Question {
     pub loads: Vec<f64>,
     pub rule: Rule,
     pub extras: Extras,
-    /// Sentences on the origin of the capacities (source, projection, link ceilings).
+    /// Sentences on the origin of the capacities (source, projection, link limits).
     pub remarks: Vec<String>,
 }
 
@@ -28,7 +29,7 @@ pub struct CostAnswer {
     pub families: Vec<String>,
     pub rows: Vec<Row>,
     pub warnings: Vec<Warning>,
-    /// Contradicting cells of the table to check; `None` without one.
+    /// Cells of the checked table that contradict its data; `None` without a table to check.
     pub disagreements: Option<Vec<Disagreement>>,
 }
 
@@ -37,7 +38,7 @@ pub struct Row {
     pub load: f64,
     /// Cheapest offer of each family, in the order of [`CostAnswer::families`].
     pub cells: Vec<Option<Offer>>,
-    /// Cheapest offer of all and up to three next ones, of differing types.
+    /// Cheapest offer of all families and up to three next ones, each of another machine type.
     pub best: Vec<Offer>,
 }
 
@@ -98,7 +99,7 @@ fn no_offer(rule: &Rule) -> String {
     }
 }
 
-/// Dollars per hour: one row per load, one column per family.
+/// Creates the price table in dollars per hour: one row per load, one column per family.
 pub fn price_table(q: &Question, a: &CostAnswer) -> Table {
     let heads: Vec<String> =
         std::iter::once("requests/s".to_string()).chain(a.families.iter().map(|f| format!("{f} $/h"))).collect();

@@ -17,7 +17,7 @@ pub struct Scenario {
     /// In seconds.
     #[serde(default = "default_duration")]
     pub duration_s: u32,
-    /// Of all users.
+    /// Request rate of all users, in requests per second.
     pub rate: f64,
     #[serde(default)]
     pub routing: Routing,
@@ -61,7 +61,7 @@ pub struct Scenario {
 pub struct Region {
     pub name: String,
     pub nodes: u32,
-    /// Of one machine.
+    /// Capacity of one machine, in requests per second.
     pub node_rps: f64,
     #[serde(default = "one")]
     pub vcpu: u32,
@@ -74,7 +74,7 @@ pub struct Region {
 #[serde(deny_unknown_fields)]
 pub struct Group {
     pub name: String,
-    /// Of all requests.
+    /// Share of all requests.
     pub share: f64,
     /// Round-trip time in milliseconds to each region by name.
     pub rtt_ms: BTreeMap<String, f64>,

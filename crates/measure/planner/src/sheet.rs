@@ -91,12 +91,12 @@ impl Sheet {
 }
 
 impl Row<'_> {
-    /// `None`: empty or missing.
+    /// Returns `None` for an empty or missing cell.
     pub fn at(&self, column: usize) -> Option<&str> {
         self.cells.get(column).map(|c| c.text.as_str()).filter(|t| !t.is_empty())
     }
 
-    /// `None`: empty.
+    /// Returns `None` for an empty cell.
     pub fn text(&self, names: &[&str]) -> Option<&str> {
         self.at(self.sheet.column(names)?)
     }

@@ -1,6 +1,6 @@
-//! Universal scalability law: X(N) = γN / (1 + α(N−1) + βN(N−1)) with throughput γ of one, serial share α, and
-//! coherency cost β (Gunther, "USL Scalability Modeling with Three Parameters", 2018).
-//! Every set of points has a curve; [`Fit::refusals`] decides whether it may be used.
+//! Fits the universal scalability law, X(N) = γN / (1 + α(N−1) + βN(N−1)), to measured levels: γ is the throughput at
+//! N = 1, α the serial share, β the coherency cost (Gunther, "USL Scalability Modeling with Three Parameters", 2018).
+//! Every set of points has a curve; [`Fit::refusals`] lists the reasons not to use it.
 
 use figures::rng::Rng;
 use figures::stats::{Interval, mean, quantile_sorted, t_quantile};
@@ -28,7 +28,7 @@ impl Usl {
     pub fn response(&self, n: f64) -> f64 {
         n / self.throughput(n)
     }
-    /// Concurrency of the greatest throughput, √((1−α)/β); infinite unless β is positive.
+    /// Concurrency with the highest throughput, √((1−α)/β); infinite unless β is positive.
     pub fn peak(&self) -> f64 {
         if self.beta <= 0.0 { f64::INFINITY } else { ((1.0 - self.alpha).max(0.0) / self.beta).sqrt() }
     }
@@ -45,11 +45,11 @@ pub struct Fit {
     pub gamma: Interval,
     pub alpha: Interval,
     pub beta: Interval,
-    /// Peak concurrency; an end is infinite when resamples had no peak.
+    /// Concurrency at the peak; a bound is infinite if resamples had no peak.
     pub peak: Interval,
-    /// Throughput at the peak, or at the highest measured level without one.
+    /// Throughput at the peak or, without a peak, at the highest measured level, in requests per second.
     pub peak_throughput: Interval,
-    /// Greatest relative difference between a level's mean and the curve (0.1 = 10 %).
+    /// Largest relative difference between a level's mean and the curve (0.1 = 10 %).
     pub worst_residual: f64,
     /// Reasons against extrapolation; empty when it is allowed.
     pub refusals: Vec<String>,
@@ -57,15 +57,18 @@ pub struct Fit {
     pub runs_fewest: usize,
 }
 
-/// Greatest residual at which a curve is accepted.
+/// Largest residual of an accepted curve.
 pub const RESIDUAL_MAX: f64 = 0.10;
 pub const LEVELS_MIN: usize = 6;
 /// Bootstrap resamples; several hundred are needed for smooth 95 % limits.
 pub const RESAMPLES: usize = 1000;
 
-/// Fits the law and judges the result. Fails with fewer than three levels or a value that is not positive and finite.
-/// Intervals are 95 % bootstrap percentiles over runs, or over relative residuals with one run per level, widened for
-/// few data (Student's t). Three single runs leave nothing to judge by: NaN.
+/// Fits the law and checks the result. Intervals are 95 % bootstrap percentiles over runs or, with one run per level,
+/// over relative residuals, widened for few data (Student's t). With three single runs their bounds are NaN, because
+/// no residual remains.
+///
+/// # Errors
+/// There are fewer than three levels, or a value is not positive and finite.
 pub fn fit(levels: &[Level], seed: u64) -> Result<Fit, String> {
     if levels.len() < 3 {
         return Err(format!("{} levels of concurrency: three parameters need at least three", levels.len()));
@@ -84,7 +87,7 @@ pub fn fit(levels: &[Level], seed: u64) -> Result<Fit, String> {
     let runs_fewest = levels.iter().map(|l| l.runs.len()).min().unwrap_or(0);
     let free = levels.iter().map(|l| l.runs.len()).sum::<usize>().saturating_sub(3);
     let repeated = runs_fewest > 1;
-    // Residuals are smaller than the errors by the fitted parameters.
+    // Corrects residuals, which are smaller than the errors by the degrees of freedom of the fit.
     let widen = (levels.len() as f64 / (levels.len() as f64 - 3.0)).sqrt();
     let residuals: Vec<f64> = means.iter().map(|(n, x)| (x / usl.throughput(*n) - 1.0) * widen).collect();
     if free > 0 {
@@ -99,7 +102,7 @@ pub fn fit(levels: &[Level], seed: u64) -> Result<Fit, String> {
                     let (runs, own) = (l.runs.len() as f64, mean(&l.runs));
                     let pick = |_| l.runs[rng.below(l.runs.len() as u64) as usize];
                     let drawn = (0..l.runs.len()).map(pick).sum::<f64>() / runs;
-                    // Means of resamples scatter less than means of runs.
+                    // Corrects the spread: means of resamples scatter less than means of runs.
                     (l.n, (own + (drawn - own) * (runs / (runs - 1.0)).sqrt()).max(f64::MIN_POSITIVE))
                 })
                 .collect();
@@ -134,14 +137,14 @@ fn top(usl: &Usl, levels: &[Level]) -> f64 {
     usl.throughput(if usl.peak().is_finite() { usl.peak().max(1.0) } else { highest })
 }
 
-/// Middle 95 % of the resamples, widened around `mid` by the factor `few`.
+/// Returns the middle 95 % of the resamples, widened around `mid` by the factor `few`.
 fn percentiles(samples: &mut [f64], mid: f64, few: f64) -> Interval {
     if samples.is_empty() {
         return Interval { low: f64::NAN, mid, high: f64::NAN };
     }
     samples.sort_by(f64::total_cmp);
     let at = |q: f64| {
-        // Interpolation between infinities gives NaN; falls back to the order statistic.
+        // Falls back to the order statistic: interpolation between infinities gives NaN.
         let v = quantile_sorted(samples, q);
         if v.is_nan() { samples[(q * (samples.len() - 1) as f64) as usize] } else { v }
     };
@@ -152,14 +155,14 @@ fn percentiles(samples: &mut [f64], mid: f64, few: f64) -> Interval {
 fn refusals(fit: &Fit, levels: &[Level]) -> Vec<String> {
     let mut reasons = Vec::new();
     let (u, highest) = (&fit.usl, levels.iter().map(|l| l.n).fold(0.0, f64::max));
-    // Ignores rounding in a perfect fit (about 1e-12) and values whose interval holds 0.
+    // Ignores rounding errors of a perfect fit (about 1e-12), and values whose interval contains 0.
     let negative = |i: &Interval| i.mid < -1e-6 && (i.high.is_nan() || i.high < 0.0);
-    // Few runs support neither statement.
+    // Reports an undetermined sign only for few runs.
     let few = levels.iter().map(|l| l.runs.len()).sum::<usize>() < 9;
     for (name, i) in [("α", &fit.alpha), ("β", &fit.beta)] {
         if few && i.mid < -1e-6 && !negative(i) {
             reasons.push(format!(
-                "{name} = {:.6} is negative, but its interval holds 0: there are too few runs to determine it",
+                "{name} = {:.6} is negative, but its interval contains 0: there are too few runs to determine it",
                 i.mid
             ));
         }
@@ -194,7 +197,7 @@ fn refusals(fit: &Fit, levels: &[Level]) -> Vec<String> {
     reasons
 }
 
-/// Least squares on relative errors: linear start on N/X, then Levenberg–Marquardt on X.
+/// Minimizes the squares of relative errors: a linear start on N/X, then Levenberg–Marquardt on X.
 fn solve(points: &[(f64, f64)]) -> Option<Usl> {
     // N/X = (1/γ) + (α/γ)(N−1) + (β/γ)N(N−1) is linear; dividing by N/X makes the errors relative.
     let mut normal = Normal::default();
@@ -206,7 +209,7 @@ fn solve(points: &[(f64, f64)]) -> Option<Usl> {
     let mut usl = if a > 0.0 {
         Usl { gamma: 1.0 / a, alpha: b / a, beta: c / a }
     } else {
-        // A meaningless start (noise at N = 1): uses the lowest level as γ.
+        // Replaces a meaningless start (noise at N = 1): γ follows from the lowest level.
         let (n, x) = points.iter().copied().min_by(|p, q| p.0.total_cmp(&q.0))?;
         Usl { gamma: x / n, alpha: 0.01, beta: 1e-5 }
     };
@@ -256,7 +259,8 @@ impl Normal {
         }
     }
 
-    /// Gaussian elimination with scaling (columns differ by orders of magnitude) and Marquardt's damping.
+    /// Solves the equations by Gaussian elimination, with scaling (columns differ by orders of magnitude) and
+    /// Marquardt's damping. Returns `None` for a singular matrix.
     fn solve(&self, damping: f64) -> Option<[f64; 3]> {
         let scale: [f64; 3] = std::array::from_fn(|i| self.matrix[i][i].sqrt());
         if scale.iter().any(|s| *s <= 0.0 || !s.is_finite()) {
@@ -353,7 +357,11 @@ mod tests {
             assert!(held.iter().all(|n| (90..=100).contains(n)), "{runs} runs: {held:?}");
         }
         let single = fit(&measured(&Usl { gamma: 1000.0, alpha: 0.03, beta: 0.0002 }, 0.02, 1, 3), 3).unwrap();
-        assert!(single.alpha.high - single.alpha.low > 1e-4, "one run a level has an interval too: {:?}", single.alpha);
+        assert!(
+            single.alpha.high - single.alpha.low > 1e-4,
+            "one run per level has an interval, too: {:?}",
+            single.alpha
+        );
         let three: Vec<Level> = [1.0, 2.0, 4.0].iter().map(|n| Level { n: *n, runs: vec![100.0 * n.sqrt()] }).collect();
         assert!(fit(&three, 1).unwrap().alpha.low.is_nan(), "and three of them have none");
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 /// In bytes.
 pub const KEY_SET_BYTES_MAX: usize = 1 << 20;
-/// Per set.
+/// Maximum number of keys per set.
 pub const KEYS_MAX: usize = 1_000;
 
 /// Lengths of an RSA key's modulus in bytes (RFC 7518, 3.3, and aws-lc-rs).

@@ -49,7 +49,7 @@ impl<S: Tabled> Reading<S> {
     pub fn count(&self, counter: Counter<S>) -> u64 {
         (counter.at..counter.at + counter.width).map(|at| self.since(at)).sum()
     }
-    /// By its index.
+    /// Returns the count of a counter's label value, by its index.
     pub fn count_at(&self, counter: Counter<S>, index: usize) -> u64 {
         if index < counter.width { self.since(counter.at + index) } else { 0 }
     }

@@ -79,7 +79,7 @@ fn samples(out: &mut String, family: &Family, details: bool) {
     }
 }
 
-/// From milliseconds since 1970.
+/// Formats milliseconds since 1970 as seconds.
 fn instant(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// Cells per line: two cache lines, which are fetched as a pair.
 const LINE_CELLS: usize = 16;
-/// Per group.
+/// Number of threads per group of cells.
 const GROUP_THREADS: usize = 16;
 /// Maximum number of groups; further threads share cells.
 const GROUPS_MAX: usize = 64;
@@ -180,7 +180,7 @@ impl Values<'_> {
     }
 }
 
-/// By set, labels and scope.
+/// Zones by set, labels and scope.
 type Zones = BTreeMap<(&'static str, Box<[String]>, u64), Weak<Cells>>;
 static ZONES: Mutex<Zones> = Mutex::new(BTreeMap::new());
 
@@ -300,7 +300,7 @@ impl<S: Tabled> Zone<S> {
 #[derive(Clone, Copy)]
 pub struct Here<'a, S> {
     lines: &'a Lines,
-    /// By other threads, too.
+    /// Set if other threads write the cells, too.
     is_shared: bool,
     set: &'static Set,
     of: PhantomData<fn() -> S>,

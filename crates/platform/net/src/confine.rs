@@ -1,5 +1,5 @@
-//! Restrictions of the process itself: seccomp filters, the count of refused calls, privileges that `execve` cannot regain.
-//! The lists of allowed calls are in `sandbox`.
+//! Restrictions of the process itself: seccomp filters, the count of refused calls, privileges that `execve` cannot
+//! regain. The lists of allowed calls are in `sandbox`.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -76,8 +76,9 @@ pub fn filter(program: &[Instruction]) -> io::Result<()> {
     Ok(())
 }
 
-/// Has calls that a filter traps fail with EPERM and counts them; calls that are newer than this program fail with ENOSYS, uncounted. With `fatal`, the process reports the call on its standard error
-/// stream and aborts. The descriptor, new in each process, becomes readable after a refused call.
+/// Has calls that a filter traps fail with EPERM and counts them; calls that are newer than this program fail with
+/// ENOSYS, uncounted. With `fatal`, the process reports the call on its standard error stream and aborts. The
+/// descriptor, new in each process, becomes readable after a refused call.
 pub fn count_refused(fatal: bool) -> io::Result<OwnedFd> {
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     // A copy that is never closed: a handler may use its number at any time.
@@ -116,7 +117,7 @@ pub enum Escape {
     ReadProcess,
     UserNamespace,
     MountNamespace,
-    /// By clone, for a new process.
+    /// New namespaces by clone(), for a new process.
     CloneNamespace,
     JoinNamespace,
     Mount,
@@ -159,8 +160,8 @@ impl Escape {
     /// The kernel's, as expected.
     pub fn attempt(self) -> io::Result<()> {
         let none = std::ptr::null::<libc::c_void>();
-        // SAFETY: the calls get numbers, null pointers and constant strings; those that would succeed change this process only, and
-        // the child of a fork ends without running further code.
+        // SAFETY: the calls get numbers, null pointers and constant strings; those that would succeed change this
+        // process only, and the child of a fork ends without running further code.
         let result = unsafe {
             match self {
                 // Fails after the filter at the latest: there is no such file.
@@ -203,8 +204,8 @@ impl Escape {
 
 /// Handles SIGSYS. Only async-signal-safe: it touches atomics, the interrupted context, and `write`.
 extern "C" fn refused(_signal: libc::c_int, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: with SA_SIGINFO the kernel passes the interrupted thread's context, which lives until the handler returns, and
-    // restores the registers from it. `__errno_location` belongs to this thread.
+    // SAFETY: with SA_SIGINFO the kernel passes the interrupted thread's context, which lives until the handler
+    // returns, and restores the registers from it. `__errno_location` belongs to this thread.
     unsafe {
         let context = &mut *context.cast::<libc::ucontext_t>();
         #[cfg(target_arch = "x86_64")]

@@ -13,8 +13,8 @@ pub const RECEIVE_BUFFER: usize = 2 * 1024 * 1024;
 /// Messages per `recvmmsg`; with GRO each may hold several datagrams of a peer.
 const MESSAGES: usize = 8;
 const MESSAGE_BYTES: usize = 65_536;
-/// Datagrams per GSO send: with 1,500 octets each, all of them fit into the 65,507 that IPv4 and UDP have lengths for. The kernel
-/// refuses a longer message whole, whatever `UDP_MAX_SEGMENTS` is.
+/// Datagrams per GSO send: with 1,500 octets each, all of them fit into the 65,507 that IPv4 and UDP have lengths for.
+/// The kernel refuses a longer message whole, whatever `UDP_MAX_SEGMENTS` is.
 const SEGMENTS_MAX: usize = 43;
 
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl PacketSocket {
         Ok(PacketSocket { fd, state })
     }
 
-    /// Per call.
+    /// Returns the maximum number of datagrams per call.
     pub fn segments_max(&self) -> usize {
         self.state.max_gso_segments().min(SEGMENTS_MAX)
     }

@@ -24,8 +24,8 @@ impl Default for PoolSpec {
 }
 
 impl PoolSpec {
-    /// One thread for work of the control plane, which must not delay requests: a page of metrics with 1,000 zones takes
-    /// 20 ms, and a worker on the same processor would wait for some of them.
+    /// One thread for work of the control plane, which must not delay requests: a page of metrics with 1,000 zones
+    /// takes 20 ms, and a worker on the same processor would wait for some of them.
     pub fn control(name: &str, queue_max: usize) -> PoolSpec {
         PoolSpec { name: name.into(), threads: 1, queue_max, nice: 10 }
     }
@@ -142,7 +142,7 @@ pub fn configure(specs: &[PoolSpec]) {
     }
 }
 
-/// `None`: not configured.
+/// Returns `None` for a pool that is not configured.
 pub fn named(name: &str) -> Option<Arc<Pool>> {
     let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(pool) = pools.get(name) {

@@ -50,7 +50,7 @@ pub(crate) fn peek_spare(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<us
     }
 }
 
-/// `None`: no address.
+/// Returns `None` as the address of a sender without one.
 pub(crate) fn recv_from(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<(usize, Option<SocketAddr>)> {
     #[cfg(debug_assertions)]
     if let Some(met) = crate::faults::meet(buf.len(), |octet, n| buf[..n].fill(octet)) {
@@ -181,8 +181,8 @@ pub(crate) fn shutdown_write(fd: BorrowedFd<'_>) {
 /// Lets `connect` choose the port of a socket bound to port 0, so that one port serves connections to different peers.
 pub fn set_bind_address_no_port(fd: &impl AsFd) {
     let on: libc::c_int = 1;
-    // SAFETY: the pointer is to a live integer of the length that is given. A kernel that does not know the option chooses
-    // the port at `bind`, as without it.
+    // SAFETY: the pointer is to a live integer of the length that is given. A kernel that does not know the option
+    // chooses the port at `bind`, as without it.
     unsafe {
         libc::setsockopt(
             fd.as_fd().as_raw_fd(),

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 pub const SEVERE_LINES_MAX: usize = 120;
 /// Lines kept of other levels, which must not push the worse ones out.
 pub const OTHER_LINES_MAX: usize = 60;
-/// Per line.
+/// Maximum bytes of a kept line.
 pub const LINE_BYTES_MAX: usize = 512;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

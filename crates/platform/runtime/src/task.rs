@@ -154,7 +154,7 @@ pub fn any_ready() -> bool {
     WOKEN.with_borrow(|woken| !woken.is_empty()) || wake::any() || budget::any_gave_way()
 }
 
-/// Of this thread's tasks.
+/// Returns the number of panics of this thread's tasks.
 pub fn panics() -> u64 {
     PANICS.get()
 }

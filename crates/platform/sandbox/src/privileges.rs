@@ -6,11 +6,12 @@ use std::io;
 /// Which capabilities a process keeps, of those that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privileges {
-    /// Of a master: binding ports, reading and making files of all users, changing to other users, signals to workers, limits.
+    /// Capabilities of a master: binding ports, accessing files of all users, switching users, signalling workers,
+    /// limits.
     Master,
-    /// Of a worker that is another user.
+    /// Capabilities of a worker that runs as another user.
     Worker { transparent: bool },
-    /// Of a worker that stays root because the configuration says so: files of all users.
+    /// Capabilities of a worker with `user root`: accessing files of all users.
     RootWorker { transparent: bool },
 }
 

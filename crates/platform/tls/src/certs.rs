@@ -11,7 +11,7 @@ use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::{SignatureAlgorithm, SignatureScheme, SupportedCipherSuite};
 use std::sync::Arc;
 
-/// Per chain.
+/// Maximum number of certificates per chain.
 const CHAIN_MAX: usize = 64;
 
 /// Reason of a failure, after `cannot load certificate "..."`.

@@ -63,7 +63,7 @@ impl Channel {
     pub fn hello(&self) -> Option<&ClientHello> {
         self.0.hello()
     }
-    /// Of an idle connection.
+    /// Frees the buffers of an idle connection.
     pub fn shrink(&mut self) {
         self.0.shrink();
     }
@@ -96,8 +96,8 @@ impl Channel {
         self.0.choose(choice, h2, plain)
     }
 
-    /// Encrypts and sends; returns the accepted plaintext's length. Ciphertext that the socket does not take leaves with
-    /// the next write or [`Channel::flush`].
+    /// Encrypts and sends; returns the accepted plaintext's length. Ciphertext that the socket does not take leaves
+    /// with the next write or [`Channel::flush`].
     pub fn send(&mut self, socket: &impl Socket, pieces: &[IoSlice<'_>]) -> Result<usize, ChannelError> {
         if self.0.output().len() >= UNSENT_BYTES_MAX {
             self.flush(socket).map_err(ChannelError::Io)?;

@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
         self.rest.first().copied()
     }
 
-    /// `None`: truncated or not DER.
+    /// Returns `None` for an element that is truncated or not DER.
     pub fn next(&mut self) -> Option<Element<'a>> {
         let (&tag, after) = self.rest.split_first()?;
         if tag & 0x1f == 0x1f {

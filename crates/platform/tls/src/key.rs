@@ -201,7 +201,7 @@ fn is_key(plain: &[u8]) -> bool {
 #[derive(Clone, Copy)]
 enum Cipher {
     Aes(&'static Algorithm),
-    /// Of `openssl genrsa -des3`.
+    /// Cipher of `openssl genrsa -des3`.
     TripleDes,
 }
 

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Per file.
+/// Maximum number of PEM blocks per file.
 const BLOCKS_MAX: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

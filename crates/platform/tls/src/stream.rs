@@ -270,7 +270,7 @@ impl TlsStream {
         result.map(|_| ())
     }
 
-    /// `false`: incomplete.
+    /// Returns `false` for an incomplete ClientHello.
     fn look(&mut self) -> Result<bool, TlsError> {
         if self.pending.len() < self.hello_at && !self.hello_is_broken() {
             return Ok(false);

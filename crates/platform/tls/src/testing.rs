@@ -85,7 +85,7 @@ impl Authority {
     }
 }
 
-/// `None`: not installed.
+/// Returns `None` if openssl is not installed.
 pub(crate) fn openssl(args: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let child =
         Command::new("openssl").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();

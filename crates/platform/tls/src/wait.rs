@@ -15,7 +15,7 @@ impl Wait {
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
-    /// From any thread.
+    /// Ends the wait; callable from any thread.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();

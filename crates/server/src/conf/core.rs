@@ -56,10 +56,10 @@ directives! {
         /// No effect: supported modules are built in; -t warns and names the module.
         load_module: Modules,
         /// Compiles regular expressions to machine code.
-        /// No effect: they always are, if the library supports it.
+        /// No effect: expressions are always compiled if the library supports it.
         pcre_jit: Flag = "off",
         /// Lets the kernel route QUIC packets to the worker of their connection.
-        /// No effect: packets reach their connection without it, and without its privileges.
+        /// No effect: Tidegate routes packets to their connection without BPF, which would need privileges.
         quic_bpf: Flag = "off",
         /// Reuses unchanged certificates and keys after a reload.
         /// No effect: a reload always reads the files.

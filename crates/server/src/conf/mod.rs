@@ -67,7 +67,7 @@ impl Config {
     pub fn transparent(&self) -> bool {
         self.areas().iter().any(|area| area.transparent())
     }
-    /// Of all areas.
+    /// Returns the listening sockets of all areas.
     pub fn specs(&self) -> Vec<net::listen::ListenSpec> {
         let mut all: Vec<_> = self.areas().iter().flat_map(|area| area.specs().cloned().collect::<Vec<_>>()).collect();
         // Sockets of features, where no session of the stream area has one.

@@ -40,7 +40,7 @@ impl Value for User {
         let account = match user(&name) {
             Ok(Some(account)) => account,
             Ok(None) => {
-                return Err(failed("getpwnam", &name, 0, None).hint(format!("there is no user \"{name}\" here")));
+                return Err(failed("getpwnam", &name, 0, None).hint(format!("this machine has no user \"{name}\"")));
             }
             Err(e) => return Err(failed("getpwnam", &name, 0, Some(e))),
         };
@@ -120,7 +120,7 @@ impl Affinity {
         (!self.auto).then_some(self.masks.len())
     }
 
-    /// `None`: no affinity.
+    /// Returns `None` without an affinity.
     pub fn cpus(&self, thread: usize) -> Option<Vec<usize>> {
         let mask = if self.auto { self.masks.last() } else { self.masks.get(thread).or(self.masks.last()) }?;
         if mask.is_empty() {
@@ -207,7 +207,7 @@ impl Value for Environment {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Modules(pub Vec<String>);
 
-/// Of nginx and its distributors.
+/// Dynamic modules that nginx and its distributors ship.
 const KNOWN_MODULES: [&str; 23] = [
     "ndk_http_module",
     "ngx_http_echo_module",

@@ -20,8 +20,8 @@ use std::sync::OnceLock;
 
 /// Variable for tests. `kill`: refused calls abort the process. `probe` (debug builds): each process tries to escape.
 const VARIABLE: &str = "TIDEGATE_SANDBOX";
-/// Variable for a new binary (USR2): fingerprint of the master's filters, which it inherits. Without it each new binary would add a
-/// copy, and the kernel bounds their total length (16 copies).
+/// Variable for a new binary (USR2): fingerprint of the master's filters, which it inherits. Without it each new binary
+/// would add a copy, and the kernel bounds their total length (16 copies).
 const INHERITED: &str = "TIDEGATE_FILTERS";
 /// Fingerprint of the filters of this master.
 static FILTERS: OnceLock<String> = OnceLock::new();
@@ -242,7 +242,7 @@ impl KeyConfinement {
         KeyConfinement { user, mode: config.core.sandbox.mode(), rules: Rules::of_keys(&config.needs), opens }
     }
 
-    /// `false`: the process must exit.
+    /// Returns `false` if the process must exit.
     pub fn enter(&self) -> bool {
         let none = Rlimit { current: Some(0), maximum: Some(0) };
         let _ = rustix::process::setrlimit(Resource::Core, none);

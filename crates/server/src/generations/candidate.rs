@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Per configuration.
+/// Maximum number of files of a configuration.
 pub const FILES_MAX: usize = 1000;
 /// In bytes, of all files.
 pub const BYTES_MAX: usize = 16 << 20;
@@ -23,7 +23,7 @@ pub struct Candidate {
     pub layout: Layout,
     pub generation: u64,
     pub main: Vec<u8>,
-    /// By name.
+    /// Texts by file name.
     pub files: Texts,
 }
 

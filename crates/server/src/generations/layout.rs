@@ -1,20 +1,21 @@
-//! Paths of kept configurations, and rewriting of `include` lines to one and back. Reads no files.
+//! Maps paths of stored configurations (generations), and rewrites `include` lines to a generation and back. Reads no
+//! files.
 //!
-//! A configuration of several files becomes active by renaming its main file, whose `include` lines then name the
-//! directory of the generation, `.tidegate/N/conf/`, instead of the main file's directory.
+//! A configuration with several files becomes active when its main file is renamed. The `include` lines of that file
+//! name the generation's directory, `.tidegate/N/conf/`, instead of the main file's directory.
 
 use conf_syntax::{FileId, Item, directives};
 use std::path::{Path, PathBuf};
 
-/// Beside the main file.
+/// Directory beside the main file, for all generations.
 pub const FOLDER: &str = ".tidegate";
-/// In the folder of a generation.
+/// Directory of the configuration files in a generation's directory.
 pub const FILES: &str = "conf";
 
 /// Paths of a configuration that the API may replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// As given by `-c`.
+    /// Main file, as given by `-c`.
     pub main: PathBuf,
     /// The main file's directory, the base of `include`.
     pub folder: PathBuf,
@@ -22,7 +23,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// `None` for a path without a file name that is text.
+    /// Returns `None` unless the path is UTF-8 and ends with a file name.
     pub fn of(main: &Path) -> Option<Layout> {
         let name = main.file_name()?.to_str()?.to_string();
         let folder = main.parent()?.to_path_buf();
@@ -35,8 +36,8 @@ impl Layout {
     pub fn files_of(&self, generation: u64) -> PathBuf {
         self.kept().join(generation.to_string()).join(FILES)
     }
-    /// Returns a file's name relative to the main file's directory, and the generation that contains the file. `None`:
-    /// outside.
+    /// Returns the generation that contains a file, and the file's name relative to the main file's directory. Returns
+    /// `None` for a file outside that directory.
     pub fn natural(&self, path: &Path) -> Option<(Option<u64>, String)> {
         let name = path.strip_prefix(&self.folder).ok()?.to_str()?;
         match split_generation(name) {
@@ -51,8 +52,8 @@ impl Layout {
             _ => path.display().to_string(),
         }
     }
-    /// Returns the argument of an `include` line relative to the main file's directory. `None`: outside, or not
-    /// comparable.
+    /// Returns the argument of an `include` line relative to the main file's directory. Returns `None` for a path
+    /// outside that directory, or with empty or dot segments.
     pub fn relative<'a>(&self, argument: &'a str) -> Option<&'a str> {
         let name = match argument.strip_prefix(self.folder.to_str()?) {
             Some(rest) => rest.strip_prefix('/')?,
@@ -66,12 +67,12 @@ impl Layout {
     /// Rewrites the `include` lines for which `moves` returns a value to the files of a generation.
     ///
     /// # Errors
-    /// The line of an argument that is written in a way that cannot be moved.
+    /// Returns the line of an argument that contains an escape and therefore cannot be rewritten.
     pub fn moved(&self, text: &[u8], generation: u64, moves: impl Fn(&str) -> bool) -> Result<Vec<u8>, u32> {
         let mut edits = Vec::new();
         for include in includes(text) {
             let Some(name) = self.relative(&include.argument).filter(|name| moves(name)) else { continue };
-            // (Written with an escape, the argument is not the text.)
+            // An argument with an escape differs from its source text.
             let raw = text.get(include.start..include.end).unwrap_or_default();
             let at = raw.len().checked_sub(name.len() + usize::from(include.quoted)).ok_or(include.line)?;
             if raw.get(at..at + name.len()) != Some(name.as_bytes()) {
@@ -142,7 +143,7 @@ pub fn includes(text: &[u8]) -> Vec<Include> {
     found
 }
 
-/// Replaces ranges, which are in order, by texts.
+/// Replaces sorted ranges with texts.
 fn edited(text: &[u8], edits: &[(usize, usize, String)]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + edits.len() * 32);
     let mut at = 0;

@@ -75,7 +75,7 @@ impl Request {
         writer
     }
 
-    /// `None`: the bytes are no request.
+    /// Returns `None` for bytes that are not a request.
     pub fn read(bytes: &[u8]) -> Option<Request> {
         let mut reader = Reader::new(bytes);
         let ticket = reader.number()? as u64;
@@ -141,7 +141,7 @@ impl Outcome {
         writer
     }
 
-    /// `None`: the bytes are no outcome.
+    /// Returns `None` for bytes that are not an outcome.
     pub fn read(bytes: &[u8]) -> Option<Outcome> {
         let mut reader = Reader::new(bytes);
         let ticket = reader.number()? as u64;

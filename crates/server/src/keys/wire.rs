@@ -11,13 +11,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tls::isolation::KeyId;
 
-/// Octets of a packet. The longest messages are transcripts with chains of certificates (client certificates under TLS 1.2).
+/// Octets of a packet. The longest messages are transcripts with chains of certificates (client certificates under TLS
+/// 1.2).
 pub const PACKET_MAX: usize = 128 << 10;
 /// In octets: keys, certificates or passwords.
 pub const FILE_MAX: u64 = 1 << 20;
 /// In octets.
 const PATH_MAX: usize = 4096;
-/// Per packet.
+/// Maximum number of descriptors per packet.
 const DESCRIPTORS_MAX: usize = 2;
 
 /// Requests of the master: takes over a file with keys (descriptors: the file, its passwords), and forgets keys.

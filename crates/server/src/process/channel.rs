@@ -57,7 +57,7 @@ pub enum Order {
     Refused(String),
     /// Number of key processes that were replaced, for the metrics.
     KeysRespawned(u64),
-    /// To a request about configurations.
+    /// Reply to a request about configurations.
     Outcome(Box<Outcome>),
 }
 

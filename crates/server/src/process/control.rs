@@ -26,10 +26,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Maximum time that threads may take to end after TERM.
 const TERMINATE_PATIENCE: Duration = Duration::from_millis(500);
-/// Maximum time for work after the last connection: the export of spans.
+/// Maximum time for the export of spans after the last connection has ended, on QUIT and on TERM.
 const QUIT_FLUSH_MAX: Duration = Duration::from_secs(5);
 const TERMINATE_FLUSH_MAX: Duration = Duration::from_millis(700);
-/// Intervals between checks of a replaced plan, increasing.
+/// Interval between checks whether a replaced plan is still in use: first, and after doublings.
 const RETIRED_FIRST: Duration = Duration::from_millis(20);
 const RETIRED_LAST: Duration = Duration::from_secs(1);
 
@@ -37,9 +37,9 @@ const RETIRED_LAST: Duration = Duration::from_secs(1);
 pub const FATAL: i32 = 2;
 
 pub enum Orders {
-    /// Over a socket pair.
+    /// Orders of the master, over a socket pair.
     Master(OwnedFd),
-    /// Signals only (`master_process off`).
+    /// No master: signals only (`master_process off`).
     Signals(Single),
 }
 
@@ -95,7 +95,7 @@ struct Loop {
     config: Config,
     listeners: Listeners,
     superior: Superior,
-    /// The master was killed. The worker continues to serve.
+    /// Set after the master was killed; the worker continues to serve.
     orphan: bool,
     signals: Watched<Signals>,
     threads: Threads,
@@ -110,7 +110,7 @@ struct Loop {
 impl Loop {
     fn start(control: Control, signals: Signals) -> std::io::Result<Loop> {
         let Control { invocation, config, mut listeners, orders, refusals } = control;
-        // Opens this thread's descriptors before any connection exists.
+        // Opens this thread's descriptors before connections can use up the limit.
         let signals = Watched::new(signals)?;
         let refusals = refusals.map(Watched::new).transpose()?;
         let superior = match orders {
@@ -209,11 +209,11 @@ impl Loop {
         0
     }
 
-    /// `false`: the process cannot continue.
+    /// Returns `false` if the process cannot continue without the thread.
     fn thread_ended(&mut self, ended: Ended) -> bool {
         if !self.threads.ended(ended) {
             say!(Alert, "a worker thread failed");
-            // Ends like a crash, after which the master starts a new process.
+            // Aborts, so that the master starts a new process as after a crash.
             if matches!(self.superior, Superior::Master(_)) {
                 std::process::abort();
             }
@@ -234,7 +234,7 @@ impl Loop {
         }
     }
 
-    /// No earlier plan is in use, so its keys can be dropped.
+    /// Reports that no earlier plan is in use, so that its keys can be dropped.
     fn tell_settled(&self) {
         match &self.superior {
             Superior::Master(channel) => channel.settled(),
@@ -272,7 +272,7 @@ impl Loop {
         }
     }
 
-    /// Only with `master_process off`; otherwise the master opens the files.
+    /// Reopens logs on USR1 with `master_process off`; otherwise the master opens the files.
     async fn reopen(&mut self) {
         // Pending log lines belong to the old files.
         self.threads.flush().await;
@@ -282,7 +282,7 @@ impl Loop {
         }
     }
 
-    /// HUP with `master_process off`.
+    /// Reloads on HUP with `master_process off`.
     async fn reload(&mut self) {
         let Superior::Nobody(single) = &self.superior else { return };
         say!(Notice, "reconfiguring");
@@ -300,7 +300,7 @@ impl Loop {
         background::prepare(&config, background::RELOAD_PATIENCE).await;
         voice::set_log(config.error_log.clone());
         report::debug_points(config.core.debug_points);
-        // Before the threads, whose first request may use the API.
+        // Precedes the threads, whose first request may use the API.
         self.requests.show(&self.invocation, &config);
         self.threads.serve(&config, &listeners, assignments);
         if matches!(self.superior, Superior::Nobody(_)) {
@@ -366,7 +366,7 @@ async fn refused(refusals: Option<&Watched<Refusals>>) {
     }
 }
 
-/// Returns the master's next order; `None` once, when the master has ended.
+/// Returns the master's next order, or `None` when the master has ended.
 async fn next_order(superior: &Superior, orphan: bool) -> Option<Order> {
     match superior {
         Superior::Master(channel) if !orphan => channel.next_order().await,

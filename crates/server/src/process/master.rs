@@ -87,7 +87,7 @@ struct Master {
     change: Option<Change>,
     /// HUP arrived during another reload.
     again: bool,
-    /// By a new process.
+    /// Replaces the worker with a new process.
     replace: bool,
     back_off: Duration,
     restart_at: Option<Instant>,
@@ -404,7 +404,8 @@ impl Master {
         }
     }
 
-    /// Tells the workers, which have the metrics, how many key processes were replaced. A worker that is started later inherits the number.
+    /// Tells the workers, which have the metrics, how many key processes were replaced. A worker that is started later
+    /// inherits the number.
     fn tell_keys_respawned(&mut self) {
         let number = metrics::Lifecycle::now().key_processes_respawned;
         if number != self.keys_respawned_told {

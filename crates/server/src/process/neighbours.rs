@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Names the descriptor of the pair for the next program's first worker.
 pub const VARIABLE: &str = "TIDEGATE_QUIC";
-/// Generations that this program's next worker is ahead of the one that a new binary starts with: both may live at the same time.
+/// Generations that this program's next worker is ahead of the one that a new binary starts with: both may live at the
+/// same time.
 const AHEAD: u8 = 64;
 const KEY_BYTES: usize = 16;
 
@@ -17,7 +18,7 @@ const KEY_BYTES: usize = 16;
 pub struct Neighbours {
     generation: u8,
     key: [u8; KEY_BYTES],
-    /// To the worker before. Its first message is the generation and the key, for a new binary.
+    /// Socket to the predecessor. With a new binary, its first message contains the generation and the key.
     older: Option<OwnedFd>,
 }
 

@@ -23,7 +23,7 @@ fn created() -> std::fs::OpenOptions {
     options
 }
 
-/// `false`: failed and logged.
+/// Returns `false` after a logged failure.
 pub fn write(path: &Path) -> bool {
     let write = || {
         let mut file = created().truncate(true).write(true).open(path)?;
@@ -49,7 +49,7 @@ pub fn test(path: &Path) -> bool {
     }
 }
 
-/// Not a regular file: with `pid /dev/null`, root would otherwise remove or rename the device.
+/// Tells whether a path is not a regular file: with `pid /dev/null`, root would otherwise remove or rename the device.
 pub fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| !found.is_file())
 }

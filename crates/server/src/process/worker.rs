@@ -38,7 +38,7 @@ pub fn run(
     control::run(Control { invocation, config, listeners, orders: Orders::Master(channel), refusals })
 }
 
-/// `false`: the process must exit; the error has been logged.
+/// Returns `false` after a logged error, after which the process must exit.
 fn become_worker(core: &CorePlan, transparent: bool) -> bool {
     if let Err(e) = net::process::set_environment(&environment(core)) {
         say!(Emerg, "setting the environment failed {}", os(&e));

@@ -108,8 +108,8 @@ const GENERATED: &str = "<!-- Generated from the directive tables by `cargo xtas
 
 pub fn manual(schema: &Schema) -> String {
     let mut out = format!(
-        "{GENERATED}\n# Directives\n\nEvery directive that this version does, by nginx's module. `tidegate explain NAME` prints \
-         the same on the command line; [compatibility.md](compatibility.md) lists those that are missing, too.\n"
+        "{GENERATED}\n# Directives\n\nAll directives that Tidegate reads, by nginx module. `tidegate explain NAME` prints an entry on \
+         the command line. [compatibility.md](compatibility.md) also lists missing directives.\n"
     );
     for ((_, module), entries) in modules(schema) {
         let done: Vec<&Entry> = entries.iter().filter(|entry| entry.support != Support::NotYet).collect();
@@ -152,7 +152,7 @@ pub struct VariableEntry {
     pub is_settable: bool,
 }
 
-/// By name.
+/// Returns the variables of all areas, sorted by name.
 pub fn variables() -> Vec<VariableEntry> {
     let http = http_features::variables().map(|v| (v.name, "http", v.doc, v.set.is_some()));
     let stream = stream_features::variables().map(|v| (v.name, "stream", v.doc, v.set.is_some()));
@@ -172,8 +172,8 @@ pub fn compatibility(schema: &Schema) -> String {
     let all = || modules.values().flatten();
     let count = |test: fn(&Support) -> bool| all().filter(|entry| test(&entry.support)).count();
     let mut out = format!(
-        "{GENERATED}\n# Compatibility\n\nEvery directive of {} and ours. Nothing is silently ignored: what is refused or not \
-         done yet is an error of `tidegate -t`, which names the line.\n\n",
+        "{GENERATED}\n# Compatibility\n\nAll directives of {}, of third-party modules that Tidegate supports, and of Tidegate. No directive \
+         is silently ignored: `tidegate -t` rejects refused and missing directives, and names the line.\n\n",
         crate::version::NGINX
     );
     let _ = writeln!(out, "| | Directives |\n|---|---:|");
@@ -183,7 +183,7 @@ pub fn compatibility(schema: &Schema) -> String {
     let _ = writeln!(out, "| refused | {} |", count(|s| matches!(s, Support::Refused(_))));
     let _ = writeln!(out, "| not yet | {} |", count(|s| *s == Support::NotYet));
     for ((_, module), entries) in &modules {
-        let _ = write!(out, "\n## {module}\n\n| Directive | Context | Here |\n|---|---|---|\n");
+        let _ = write!(out, "\n## {module}\n\n| Directive | Context | Support |\n|---|---|---|\n");
         for entry in entries {
             let here = match &entry.support {
                 Support::Full => "supported".to_string(),

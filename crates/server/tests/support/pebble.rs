@@ -118,7 +118,7 @@ impl Drop for Names {
 }
 
 impl Names {
-    /// `None`: not installed. Versions differ in the name of an option.
+    /// Returns `None` if the program is not installed. The name of an option depends on its version.
     pub fn start(dns: u16) -> Option<Names> {
         let management = free_port();
         for option in ["-dns01", "-dnsserver"] {

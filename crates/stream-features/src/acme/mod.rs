@@ -12,8 +12,9 @@ use std::sync::Arc;
 directives! {
     pub struct AcmeConf from AcmeInput {
         /// Adds the server's names to the certificate of an `acme_client` of the http block. `$acme_cert_NAME` and
-        /// `$acme_cert_key_NAME` are its values for `ssl_certificate` and `ssl_certificate_key`. Servers with `listen ... ssl`
-        /// answer its challenges by TLS (`challenge=alpn`); the http area answers those by HTTP.
+        /// `$acme_cert_key_NAME` are its values for `ssl_certificate` and `ssl_certificate_key`. Servers with `listen
+        /// ... ssl` answer its challenges by TLS (`challenge=alpn`); the http block answers HTTP challenges
+        /// (`challenge=http`).
         acme: List<ClientName>,
     }
 }

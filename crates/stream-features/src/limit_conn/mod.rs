@@ -27,7 +27,7 @@ directives! {
 }
 
 static VARIABLES: &[Builtin] =
-    &[Builtin::one("limit_conn_status", status, "PASSED, REJECTED or REJECTED_DRY_RUN, if a limit was checked.")];
+    &[Builtin::one("limit_conn_status", status, "`PASSED`, `REJECTED` or `REJECTED_DRY_RUN`, if a limit was checked.")];
 
 fn status(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
     s.ext::<Counted>().map(|counted| out.extend_from_slice(counted.status.as_bytes())).is_some()

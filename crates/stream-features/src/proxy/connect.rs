@@ -208,7 +208,7 @@ pub fn end_try(s: &mut StreamSession) {
     }
 }
 
-/// `None`: the header cannot be written.
+/// Returns `None` if version and addresses allow no header.
 pub fn proxy_header(version: ProxyProtocol, s: &StreamSession) -> Option<Vec<u8>> {
     let addresses: Option<(SocketAddr, SocketAddr)> = match (s.peer, &*s.local) {
         (Some(peer), Address::Ip(local)) => Some((peer, *local)),

@@ -8,32 +8,32 @@ pub static ROWS: &[Builtin] = &[
     Builtin::one(
         "upstream_addr",
         |s, o| each(s, o, |one, o| o.extend_from_slice(one.address.as_bytes())),
-        "The addresses of the upstream servers that were tried.",
+        "The addresses of the upstream servers that were tried; one per attempt.",
     ),
     Builtin::one(
         "upstream_bytes_received",
         |s, o| each(s, o, |one, o| _ = number(o, one.bytes_received)),
-        "Bytes received from each server.",
+        "Bytes received from upstream servers; one number per attempt.",
     ),
     Builtin::one(
         "upstream_bytes_sent",
         |s, o| each(s, o, |one, o| _ = number(o, one.bytes_sent)),
-        "Bytes sent to each server.",
+        "Bytes sent to upstream servers; one number per attempt.",
     ),
     Builtin::one(
         "upstream_connect_time",
         |s, o| each(s, o, |one, o| time(one.connect_ms, o)),
-        "Seconds until each server was connected to, with milliseconds.",
+        "Times to connect to upstream servers, in seconds with milliseconds; one per attempt.",
     ),
     Builtin::one(
         "upstream_first_byte_time",
         |s, o| each(s, o, |one, o| time(one.first_byte_ms, o)),
-        "Seconds until each server said something, with milliseconds.",
+        "Times to the first byte from upstream servers, in seconds with milliseconds; one per attempt.",
     ),
     Builtin::one(
         "upstream_session_time",
         |s, o| each(s, o, |one, o| time(one.session_ms, o)),
-        "Seconds until each server's part ended, with milliseconds.",
+        "Times to the end of the session with each upstream server, in seconds with milliseconds; one per attempt.",
     ),
 ];
 

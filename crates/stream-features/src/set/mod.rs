@@ -30,7 +30,9 @@ impl Value for Assignment {
         let (Some(name), Some(value)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
         let shown = name.text().into_owned();
         let Some(name) = shown.strip_prefix('$').filter(|n| !n.is_empty()) else {
-            return Err(Problem::says(format!("invalid variable name \"{shown}\"")).at(0).hint("it begins with \"$\""));
+            return Err(Problem::says(format!("invalid variable name \"{shown}\""))
+                .at(0)
+                .hint("a variable name begins with \"$\""));
         };
         let variable = cx.get::<Variables>().script(name).map_err(|p| p.at(0))?;
         Ok(Assignment { variable, value: Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))? })

@@ -25,8 +25,8 @@ type HashKey = methods::HashKey<StreamSession>;
 directives! {
     pub struct UpstreamConf from UpstreamInput {
         /// Adds a server to the group, with parameters.
-        /// Differs: a name that does not resolve is a warning of -t and at start, and the server is unused until it
-        /// resolves; nginx rejects the configuration.
+        /// Differs: a name that does not resolve causes a warning, and the server is not used until it resolves; nginx
+        /// rejects the configuration.
         server: StreamServers,
         /// Selects the server with the fewest connections, relative to its weight.
         least_conn: Marker,

@@ -1,8 +1,8 @@
-//! Decides which certificate is ordered next, from which of its issuers, and when a failed order is repeated. Knows no network
-//! and reads no clock, so that years and thousands of names can be simulated.
+//! Decides which certificate is ordered next, from which of its issuers, and when a failed order is repeated. Knows no
+//! network and reads no clock, so that years and thousands of names can be simulated.
 //!
-//! A certificate has at most one order at a time. It tries its issuers in their order; an issuer that is down or limits its
-//! clients is paused for all certificates, and then gets a single order until one succeeds.
+//! A certificate has at most one order at a time. It tries its issuers in their order; an issuer that is down or limits
+//! its clients is paused for all certificates, and then gets a single order until one succeeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -174,7 +174,8 @@ impl Agenda {
         }
     }
 
-    /// Adds a certificate. `issuers`: in their order. `at`: the time of its next order, by the wall clock. `urgent`: a client waits.
+    /// Adds a certificate. `issuers`: in their order. `at`: the time of its next order, by the wall clock. `urgent`: a
+    /// client waits.
     pub fn add(&mut self, issuers: &[usize], at: i64, urgent: bool) -> TaskId {
         let id = TaskId(self.next);
         self.next += 1;
@@ -184,7 +185,7 @@ impl Agenda {
         id
     }
 
-    /// Removes a certificate without an order under way. `false`: it has one.
+    /// Removes a certificate, unless it has an order under way; returns `false` then.
     pub fn remove(&mut self, id: TaskId) -> bool {
         if matches!(self.tasks.get(&id), Some(Task { state: State::UnderWay(_), .. })) {
             return false;
@@ -377,8 +378,8 @@ impl Agenda {
         }
     }
 
-    /// Moves the renewal to a time that the issuer suggests, by the wall clock; failed orders keep their own. Renewals in a row that
-    /// are suggested soon after their issue are made in growing steps.
+    /// Moves the renewal to a time that the issuer suggests, by the wall clock; failed orders keep their own. Renewals
+    /// in a row that are suggested soon after their issue are made in growing steps.
     pub fn suggest(&mut self, id: TaskId, now: Now, at: i64, life: i64) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Waiting(_) = task.state else { return };

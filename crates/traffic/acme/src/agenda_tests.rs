@@ -31,7 +31,7 @@ impl Authority {
     fn new(limit: usize, window: i64) -> Authority {
         Authority { limit, window, accepted: std::collections::VecDeque::new(), refused: 0, down: false }
     }
-    /// `Err`: the seconds to wait.
+    /// Returns the seconds to wait as an error.
     fn ask(&mut self, at: i64) -> Result<(), i64> {
         while self.accepted.front().is_some_and(|first| first + self.window <= at) {
             self.accepted.pop_front();
@@ -123,7 +123,8 @@ fn jitter_spreads_renewals() {
     assert!(hours.len() > 40 && hours.values().all(|orders| *orders < 350), "{hours:?}");
 }
 
-/// Any mixture of failures: never two orders at a time (asserted by `run`), and all are issued once the authorities recover.
+/// Any mixture of failures: never two orders at a time (asserted by `run`), and all are issued once the authorities
+/// recover.
 #[test]
 fn random_failures_of_several_issuers() {
     for seed in 1..200 {

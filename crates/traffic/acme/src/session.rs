@@ -296,7 +296,7 @@ impl Session {
         }
     }
 
-    /// Finds the account of the key, or makes it. `true`: it is new.
+    /// Finds the account of the key, or creates it. Returns `true` for a new account.
     ///
     /// # Errors
     /// [`Error`].
@@ -326,8 +326,8 @@ impl Session {
         Ok(response.status() == 201)
     }
 
-    /// Returns the window in which a certificate should be renewed, and the time until the next question. `None`: the server does not
-    /// tell.
+    /// Returns the window in which a certificate should be renewed, and the time until the next question. Returns
+    /// `None` if the server does not tell.
     ///
     /// # Errors
     /// [`Error`].

@@ -243,7 +243,7 @@ fn text(name: &[u8]) -> Option<String> {
     Some(labels.join("."))
 }
 
-/// Reads the name of the zone from the response to [`zone_question`]. `None`: the message is no such response.
+/// Reads the name of the zone from the response to [`zone_question`]. Returns `None` for any other message.
 ///
 /// # Errors
 /// The server refuses, or does not know the zone.
@@ -258,7 +258,8 @@ pub fn zone_of(response: &[u8], id: u16, name: &str) -> Option<Result<String, St
     })
 }
 
-/// Judges the response to an update; the signature of a signed one is verified. `None`: the message is none that can be trusted.
+/// Judges the response to an update; the signature of a signed one is verified. Returns `None` for a message that
+/// cannot be trusted.
 ///
 /// # Errors
 /// The server refuses.

@@ -29,7 +29,7 @@ impl StreamArea {
     pub fn plan(&self) -> Option<StreamPlanRef> {
         self.plan.borrow().clone()
     }
-    /// `None`: another area's.
+    /// Returns `None` for a socket of another area.
     #[inline]
     pub fn place(&self, listen_socket: &ListenSocket) -> Option<(StreamPlanRef, usize)> {
         let plan = self.plan.borrow();
@@ -54,7 +54,7 @@ impl MailArea {
     pub fn plan(&self) -> Option<MailPlanRef> {
         self.plan.borrow().clone()
     }
-    /// `None`: another area's.
+    /// Returns `None` for a socket of another area.
     #[inline]
     pub fn place(&self, listen_socket: &ListenSocket) -> Option<(MailPlanRef, usize)> {
         let plan = self.plan.borrow();
@@ -64,7 +64,7 @@ impl MailArea {
     }
 }
 
-/// Per plan.
+/// Finds a listener's place in a plan, cached per plan.
 fn cached(cache: &ListenPlace, generation: u32, find: impl FnOnce() -> Option<usize>) -> Option<usize> {
     let (known, place) = cache.get();
     if known == generation {

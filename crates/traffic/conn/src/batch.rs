@@ -18,7 +18,7 @@ use std::rc::Rc;
 const COPY_BYTES_MAX: usize = 1024;
 /// Largest body sent without a task.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// Per write.
+/// Maximum number of requests whose responses share a write.
 const REQUESTS_MAX: usize = 64;
 
 pub struct Batch<'a> {

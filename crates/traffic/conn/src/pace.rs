@@ -12,7 +12,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// `None`: unlimited.
+    /// Returns `None` without a limit.
     pub fn new(r: &mut Request) -> Option<Pace> {
         let core = r.loc().core.clone();
         let rate = match r.reply.limit_rate {

@@ -1,5 +1,5 @@
-//! Steps a worker's loop in tests, with simulated time.
-//! Connections are socket pairs, which the kernel transfers at once: equal steps have equal results.
+//! Runs a worker's event loop step by step in tests, with simulated time. Connections are socket pairs, whose data the
+//! kernel transfers at once, so that equal steps have equal results.
 
 use crate::byte_carrier::ByteCarrier;
 use crate::command::{Command, ThreadInit};
@@ -17,14 +17,14 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// Turns after which the loop counts as restless.
+/// Number of turns after which [`Sim::settle`] fails, because the loop never becomes idle.
 const TURNS_MAX: usize = 100_000;
 
 pub struct Sim {
     turns: Turns,
     commands: UnboundedSender<Command>,
     ended: bool,
-    /// Step at which the planned event happens.
+    /// Step of the planned event.
     step: u64,
 }
 
@@ -63,7 +63,7 @@ impl Sim {
         let _ = self.commands.send(command);
     }
 
-    /// Turns until nothing is left to do now; returns the turns. Fails when the loop does not rest.
+    /// Runs turns until the loop is idle, and returns their number. Fails after [`TURNS_MAX`] turns.
     pub fn settle(&mut self) -> io::Result<usize> {
         for turns in 0..TURNS_MAX {
             if self.ended {
@@ -83,7 +83,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Advances time by deadlines, settling at each.
+    /// Advances time from deadline to deadline, and settles at each.
     pub fn pass(&mut self, millis: u64) -> io::Result<()> {
         let end = clock::now().plus_millis(millis);
         loop {
@@ -92,7 +92,7 @@ impl Sim {
                 clock::set_frozen(end);
                 return Ok(());
             }
-            // A moved deadline is visited in vain, then again.
+            // A deadline that has been postponed is visited at its old time first.
             let next = self.turns.next_due().map_or(end, |due| due.max(Instant(clock::now().0 + 1000)).min(end));
             clock::set_frozen(next);
             self.settle()?;
@@ -108,11 +108,11 @@ impl Sim {
     pub fn tasks(&self) -> usize {
         self.turns.worker.tasks.get()
     }
-    /// Poller entries except outbound connections.
+    /// Returns the number of poller entries, without outbound connections.
     pub fn owned(&self) -> usize {
         self.turns.worker.poller.registered()
     }
-    /// Ends the thread as TERM; tells whether its state was freed, which tasks and connections might hold.
+    /// Ends the thread as TERM does. Returns `false` if a task or a connection still holds the worker's state.
     #[must_use]
     pub fn end(self) -> bool {
         let worker = Rc::downgrade(&self.turns.worker);
@@ -128,7 +128,7 @@ impl Sim {
             .filter(|key| worker.poller.registration(*key).is_some_and(|carrier| carrier.client().is_some()))
             .count()
     }
-    /// Panics at this step, see [`Worker::step`](crate::worker::Worker::step). 0: never.
+    /// Makes this step panic, see [`Worker::step`](crate::worker::Worker::step); 0 cancels the plan.
     pub fn panic_at(&mut self, step: u64) {
         self.at_step(step, || panic!("a test's panic"));
     }
@@ -153,7 +153,7 @@ impl Sim {
     pub fn steps_made(&self) -> u64 {
         self.step - self.turns.worker.at_step.get()
     }
-    /// Advances time while the thread is busy and looks at nothing.
+    /// Advances time without a turn, as if the thread were busy.
     pub fn stall(&mut self, millis: u64) {
         clock::set_frozen(clock::now().plus_millis(millis));
     }

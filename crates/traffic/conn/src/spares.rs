@@ -4,7 +4,7 @@ use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Per type.
+/// Maximum number of spare objects per type.
 const SPARE_MAX: usize = 64;
 
 #[derive(Default)]

@@ -14,7 +14,7 @@ use wire_h2::{ClientEvent, ClientLimits, Encoder};
 
 /// Time for which a connection stays idle. Frames that arrive meanwhile are read before its next request.
 const IDLE_MS: u64 = 60_000;
-/// Per read.
+/// Maximum bytes per read.
 const READ_BYTES: usize = 16 * 1024;
 
 /// With the whole body.
@@ -60,8 +60,8 @@ impl H2Client {
         H2Client { client: Client::new(settings.clone()), settings, kept: RefCell::default() }
     }
 
-    /// Makes a request, with prior knowledge in cleartext and by ALPN over TLS. It is sent again, once, if a kept connection
-    /// ended without a response.
+    /// Makes a request, with prior knowledge in cleartext and by ALPN over TLS. It is sent again, once, if a kept
+    /// connection ended without a response.
     ///
     /// # Errors
     /// [`Failure`].

@@ -9,7 +9,7 @@ use wire_h1::{ChunkedDecoder, HeadLimits, Progress, ResponseParser, Role};
 
 /// Interim responses (1xx) before the final one.
 const INTERIM_MAX: usize = 100;
-/// Per read.
+/// Maximum bytes per read.
 const READ_BYTES: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug)]

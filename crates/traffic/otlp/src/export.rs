@@ -19,7 +19,7 @@ use std::time::Duration;
 use tls::ClientRules;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// Per batch.
+/// Maximum number of export attempts per batch.
 const ATTEMPTS_MAX: u32 = 6;
 /// Wait before the second attempt; it doubles, up to the maximum, with a random part of a half.
 const WAIT_FIRST: Duration = Duration::from_millis(250);

@@ -1,4 +1,5 @@
-//! `listen`: an address and its options (nginx: `ngx_http_core_listen`, `ngx_stream_core_listen`, `ngx_mail_core_listen`, `ngx_parse_url`).
+//! `listen`: an address and its options (nginx: `ngx_http_core_listen`, `ngx_stream_core_listen`,
+//! `ngx_mail_core_listen`, `ngx_parse_url`).
 
 use conf_schema::value::{parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value, suggest};
@@ -186,7 +187,7 @@ impl Listen {
             }
             ("setfib" | "accept_filter", Some(_)) => {
                 return Err(Problem::says(format!("{name} is not supported on this platform, ignored"))
-                    .hint("it is an option of FreeBSD; remove it"));
+                    .hint("FreeBSD only: remove the parameter"));
             }
             ("multipath", None) => {
                 return Err(Problem::says("multipath is not supported by this version"));

@@ -24,7 +24,9 @@ impl<S: Session> Value for Splits<S> {
         let source = Template::compile(cx, d, &source.bytes).map_err(|p| p.at(0))?;
         let name = target.text().into_owned();
         let Some(name) = name.strip_prefix('$').filter(|n| !n.is_empty()) else {
-            return Err(Problem::says(format!("invalid variable name \"{name}\"")).at(1).hint("it begins with \"$\""));
+            return Err(Problem::says(format!("invalid variable name \"{name}\""))
+                .at(1)
+                .hint("a variable name begins with \"$\""));
         };
         let shares = shares(d)?;
         cx.get::<Variables<S>>().computed(name, Arc::new(Split { source, shares }), false).map_err(|p| p.at(1))?;

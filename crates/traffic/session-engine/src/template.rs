@@ -105,7 +105,7 @@ impl<S: Session> Template<S> {
                 word(after)
             };
             if name.is_empty() {
-                return Err(Problem::says("invalid variable name").hint("a \"$\" starts a variable's name here"));
+                return Err(Problem::says("invalid variable name").hint("here, \"$\" begins a variable name"));
             }
             flush(&mut literal, &mut parts);
             if let [digit @ b'1'..=b'9'] = name {

@@ -1,12 +1,13 @@
-//! Interface of upstream protocols: bytes in, events out. [`SerialCodec`] is for one request at a time (HTTP/1,
-//! FastCGI, uwsgi, SCGI, memcached), driven by [`crate::client`]; HTTP/2 is [`crate::mux`].
+//! Interface of upstream protocols with one request at a time (HTTP/1, FastCGI, uwsgi, SCGI, memcached): a
+//! [`SerialCodec`] turns bytes into events, and [`crate::client`] drives it. [`crate::mux`] has the protocols with
+//! concurrent requests (HTTP/2, HTTP/3).
 
 use bytes::Bytes;
 use http_types::{BodyLength, Method, ResponseHead};
 use std::any::Any;
 use std::rc::Rc;
 
-/// Response head with its bytes. Protocols without an HTTP/1 head create one, for caches.
+/// A response head and its bytes. Protocols without an HTTP/1 head create the bytes, because caches store them.
 #[derive(Debug, Default)]
 pub struct ReceivedHead {
     pub head: ResponseHead,
@@ -16,18 +17,18 @@ pub struct ReceivedHead {
 #[derive(Debug)]
 pub struct ResponseStart {
     pub answer: Rc<ReceivedHead>,
-    /// Bytes of the head within the answer's.
+    /// Length of the head, in bytes of [`ReceivedHead::buf`].
     pub head_bytes: usize,
     pub length: BodyLength,
-    /// Received bytes behind the head, as framed.
+    /// Bytes already received after the head, including the protocol's framing.
     pub behind: usize,
 }
 
 #[derive(Debug, Default)]
 pub struct ResponseEnd {
-    /// With line ends.
+    /// Trailer fields, with line breaks.
     pub trailers: Vec<u8>,
-    /// Message about unexpected bytes.
+    /// Error log message about unexpected bytes after the response.
     pub excess: Option<&'static str>,
 }
 
@@ -42,7 +43,7 @@ pub enum Event {
     Said(Vec<u8>),
 }
 
-/// Malformed response, with an error log message.
+/// Error for a malformed response, with the error log message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedResponse(pub String);
 
@@ -55,29 +56,32 @@ impl<T: Into<String>> From<T> for MalformedResponse {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestFacts {
     pub method: Method,
-    /// In bytes.
+    /// Maximum size of the response head in bytes.
     pub head_max: usize,
     pub chunked: bool,
 }
 
-/// Client side of a protocol with one request at a time; no I/O. Lives as long as the connection.
+/// Client side of a protocol with one request at a time, without I/O. One codec serves all requests of a connection.
 pub trait SerialCodec: Any {
     fn begin(&mut self, asked: &RequestFacts, head: &[u8]);
     fn frames_body(&self) -> bool {
         true
     }
-    /// The piece may be empty; `end`: the last.
+    /// Encodes a piece of the request body, which may be empty. `end` marks the last piece.
     fn encode_body(&mut self, piece: &[u8], end: bool, out: &mut Vec<u8>);
-    /// Consumes the front of `input`; `None`: needs more. Appends replies to `out`. After an error the connection is
-    /// unusable.
+    /// Consumes the next event from the front of `input`; returns `None` if more bytes are needed. Appends protocol
+    /// replies to `out`.
+    ///
+    /// # Errors
+    /// The response is malformed; the connection must not be reused.
     fn decode(&mut self, input: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse>;
-    /// Handles the server's close; `Some`: the response ended thereby.
+    /// Handles the server's close. Returns `Some` if the close ends the response.
     fn closed(&mut self) -> Result<Option<ResponseEnd>, MalformedResponse> {
         Ok(None)
     }
-    /// After a response: tells whether the connection is reusable.
+    /// Tells, after a response, whether the connection can be reused.
     fn is_reusable(&self) -> bool;
-    /// Bytes behind the head of a 101 response.
+    /// Takes the bytes that followed the head of a 101 response.
     fn take_rest(&mut self) -> Bytes {
         Bytes::new()
     }

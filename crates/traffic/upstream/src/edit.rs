@@ -6,7 +6,7 @@ use crate::roster::Roster;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Per group, once an API changes it.
+/// Maximum number of lines of a group that the API changes.
 pub const LINES_MAX: usize = 10_000;
 
 pub struct Draft<'a> {
@@ -15,14 +15,14 @@ pub struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// From before the change.
+    /// Returns the generation before the change.
     pub fn generation(&self) -> u64 {
         self.roster.generation()
     }
     pub fn get(&mut self, number: u64) -> Option<&mut Entry> {
         self.entries.iter_mut().find(|entry| entry.number == number)
     }
-    /// Adds a line; returns its number. `None`: there are [`LINES_MAX`].
+    /// Adds a line and returns its number; `None` if the group has [`LINES_MAX`] lines.
     pub fn add(&mut self, line: Line) -> Option<u64> {
         if self.entries.len() >= LINES_MAX {
             return None;
@@ -35,7 +35,8 @@ impl Draft<'_> {
 
 impl Group {
     /// Changes the lines: `change` edits a copy, `persist` makes the lines of the API durable if they differ, then all
-    /// threads use the result. A rehearsal ends after `change`. Blocks while another change is made. Without `zone` there is nothing to change: `None`.
+    /// threads use the result. A rehearsal ends after `change`. Blocks while another change is made. Without `zone`
+    /// there is nothing to change: `None`.
     ///
     /// # Errors
     /// Those of `change` and `persist`: nothing has changed.

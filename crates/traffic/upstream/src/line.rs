@@ -4,7 +4,7 @@ use crate::peer::PeerSpec;
 use net::Address;
 use std::net::{IpAddr, SocketAddr};
 
-/// Per line.
+/// Maximum number of servers per `server` line.
 pub(crate) const SERVERS_OF_LINE_MAX: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

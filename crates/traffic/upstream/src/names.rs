@@ -94,7 +94,7 @@ impl Naming {
         }
     }
 
-    /// By its number, if lines may come and go.
+    /// Updates the servers of a line. Lines that can be removed are found by number.
     fn update(&self, index: usize, entry: &Entry, now: Vec<ResolvedAddress>) -> bool {
         match self.group.extras.roster {
             Some(_) => self.group.update_numbered(entry.number, &entry.line.source, now),

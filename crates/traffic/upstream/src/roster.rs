@@ -96,7 +96,7 @@ impl Roster {
     pub(crate) fn added(&self) -> Vec<Entry> {
         self.state().added.clone()
     }
-    /// Of all configurations that have the group.
+    /// Returns the servers of all configurations that contain the group.
     pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
         let groups = self.state().groups();
         groups.iter().flat_map(|group| group.peers()).collect()

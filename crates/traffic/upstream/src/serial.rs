@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes};
 use std::io;
 use std::task::{Context, Poll};
 
-/// Of the first read, for a head.
+/// Size of the first read, for a head.
 const HEAD_BYTES: usize = 4096;
 const BODY_BYTES: usize = 32 * 1024;
 
@@ -22,7 +22,7 @@ pub struct Serial {
     at: usize,
     tail: Bytes,
     input: Vec<u8>,
-    /// Of further reads.
+    /// Size of further reads in bytes.
     piece: usize,
     wrote: bool,
     /// The whole request was sent, with correct lengths.

@@ -1,6 +1,6 @@
 //! nginx's status lines (`ngx_http_status_lines`), which partly differ from the RFC's.
 
-/// `None`: nginx sends none.
+/// Returns `None` for a status that nginx sends without a reason phrase.
 pub fn status_line(status: u16) -> Option<&'static str> {
     Some(match status {
         200 => "200 OK",

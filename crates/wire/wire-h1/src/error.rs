@@ -18,7 +18,7 @@ pub enum HeadError {
     FieldTooLong(Span),
     HeadTooLarge,
     TooManyFields,
-    /// From the start of the line to the invalid byte.
+    /// A field with an invalid byte; the span extends from the start of the line to this byte.
     InvalidField(Span),
     /// Repeated field that must be unique.
     DuplicateField {

@@ -10,7 +10,7 @@ pub(crate) enum Line {
     /// Name with a byte that nginx rejects: callers ignore or keep it.
     InvalidName(Field),
     End,
-    /// From the start of the line to the invalid byte.
+    /// A line with an invalid byte; the span extends from the start of the line to this byte.
     Bad(Span),
     /// Repeated status line of a response, which some servers send.
     Ignored,

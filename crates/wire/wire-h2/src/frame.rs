@@ -64,7 +64,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// `None`: incomplete.
+    /// Returns `None` for an incomplete head.
     pub fn read(bytes: &[u8]) -> Option<Head> {
         let [a, b, c, kind, flags, s, t, u, v, ..] = *bytes else { return None };
         Some(Head {
@@ -94,7 +94,7 @@ pub fn number(payload: &[u8]) -> Option<u32> {
     payload.first_chunk().copied().map(u32::from_be_bytes)
 }
 
-/// Payload without padding. `None`: more padding than payload.
+/// Returns the payload without padding; `None` if there is more padding than payload.
 pub fn unpadded(head: Head, payload: &[u8]) -> Option<&[u8]> {
     if !head.has(PADDED) {
         return Some(payload);

@@ -9,7 +9,7 @@ pub const SETTINGS: u64 = 0x4;
 pub const PUSH_PROMISE: u64 = 0x5;
 pub const GOAWAY: u64 = 0x7;
 pub const MAX_PUSH_ID: u64 = 0xd;
-/// RFC 9218, 7.2: requests and pushes.
+/// PRIORITY_UPDATE frames for requests and for pushes (RFC 9218, 7.2).
 pub const PRIORITY_UPDATE: u64 = 0xf_0700;
 pub const PRIORITY_UPDATE_PUSH: u64 = 0xf_0701;
 
@@ -75,10 +75,10 @@ pub const fn error(code: ErrorCode, words: &'static str) -> ConnectionError {
     ConnectionError { code, words }
 }
 
-/// The largest number that a variable-length integer holds (RFC 9000, 16).
+/// Largest value of a variable-length integer (RFC 9000, 16).
 pub const VARINT_MAX: u64 = (1 << 62) - 1;
 
-/// Reads a variable-length integer and returns it with its length; `None`: octets are missing.
+/// Reads a variable-length integer and returns it with its length, or `None` if octets are missing.
 pub fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let first = *bytes.first()?;
     let length = 1usize << (first >> 6);
@@ -87,7 +87,7 @@ pub fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     Some((value, length))
 }
 
-/// Appends a variable-length integer; larger numbers than [`VARINT_MAX`] are cut to it.
+/// Appends a variable-length integer; values are limited to [`VARINT_MAX`].
 pub fn put_varint(value: u64, out: &mut Vec<u8>) {
     let value = value.min(VARINT_MAX);
     match value {
@@ -98,13 +98,13 @@ pub fn put_varint(value: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends type and length of a frame.
+/// Appends the type and the length of a frame.
 pub fn put_head(kind: u64, length: usize, out: &mut Vec<u8>) {
     put_varint(kind, out);
     put_varint(length as u64, out);
 }
 
-/// Settings of a peer, with the defaults of absent ones.
+/// A peer's settings, with defaults for absent ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     pub table_capacity: u64,
@@ -113,7 +113,7 @@ pub struct Settings {
     pub extended_connect: bool,
 }
 
-/// Settings of one frame: repeated ones are counted up to this number (RFC 9114, 7.2.4: each comes once).
+/// Maximum number of settings in one frame. Each setting may occur once (RFC 9114, 7.2.4).
 const SETTINGS_MAX: usize = 64;
 
 impl Settings {

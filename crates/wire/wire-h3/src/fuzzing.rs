@@ -1,4 +1,5 @@
-//! Bodies of the fuzz targets; each also runs with a seed in `cargo test`.
+//! Bodies of the fuzz targets: each takes arbitrary octets and panics if an invariant fails. Each also runs with a seed
+//! in `cargo test`.
 
 use crate::frame::ConnectionError;
 use crate::qpack::{Broken, Decoded, Decoder, Encoder, TABLE_CAPACITY_MAX};
@@ -6,10 +7,11 @@ use crate::reader::{ControlReader, MessageReader, Part};
 use bytes::Bytes;
 use http_types::ListLimits;
 
-/// Octets of an encoded section in these targets.
+/// Maximum octets of an encoded section in these targets.
 const SECTION_MAX: u64 = 1 << 16;
 
-/// Octets as encoder streams and field sections, in turn: decoded lists are encoded again and mean the same.
+/// Uses octets as encoder streams and field sections in turn. Checks that decoded lists, encoded again, decode to equal
+/// lists.
 pub fn qpack(bytes: &[u8]) {
     let limits = ListLimits { bytes_max: 8192, fields_max: 100, field_max: 4096 };
     let mut decoder = Decoder::new(TABLE_CAPACITY_MAX, 4096);
@@ -51,7 +53,7 @@ pub fn qpack(bytes: &[u8]) {
     let _ = encoder.receive(bytes);
 }
 
-/// A field section that is cut is told from one that is wrong: nothing is read beyond the end.
+/// Checks that a truncated field section is distinguished from an invalid one, so that no octet beyond the end is read.
 pub fn section(bytes: &[u8]) {
     let limits = ListLimits { bytes_max: 8192, fields_max: 100, field_max: 4096 };
     let decoder = Decoder::new(TABLE_CAPACITY_MAX, 4096);
@@ -64,7 +66,8 @@ pub fn section(bytes: &[u8]) {
     }
 }
 
-/// Octets of a request stream and of a control stream: their meaning does not depend on how they are cut.
+/// Uses octets as a request stream and as a control stream. Checks that the result does not depend on their division
+/// into pieces.
 pub fn frames(bytes: &[u8]) {
     let whole = (message(bytes, bytes.len().max(1)), control(bytes, bytes.len().max(1)));
     for size in [1, 7, 64] {

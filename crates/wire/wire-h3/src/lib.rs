@@ -1,9 +1,9 @@
-//! HTTP/3 as a sans-io core: streams of a QUIC connection to events and back (RFC 9114), with QPACK (RFC 9204).
-//!
-//! No socket, no clock, no randomness: `quinn-proto` is the transport, sans-io like this crate. [`Server`] is one connection, and so is
-//! [`client::Client`]: an endpoint feeds datagrams to the QUIC connection inside, [`Server::drive`] takes in what came, events are pulled out in the
-//! words of `http-types`, and answers are queued for QUIC. Frames, the header tables, priorities and the bounds on what a peer may ask for are
-//! decided here; loss, congestion and the windows of streams are QUIC's.
+//! HTTP/3 (RFC 9114) with QPACK (RFC 9204) as a sans-I/O core, between the streams of a QUIC connection and events.
+//! Uses no socket, clock or random numbers; the transport is `quinn-proto`, which is sans-I/O, too. [`Server`] and
+//! [`client::Client`] are one connection each. An endpoint passes datagrams to the QUIC connection inside,
+//! [`Server::drive`] processes them, the caller pulls events (types of `http-types`), and responses are queued for
+//! QUIC. Responsible for frames, header tables, priorities and limits of peers; not for loss recovery, congestion
+//! control and flow control, which are QUIC's.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]

@@ -1,14 +1,14 @@
-//! Frames from octets: [`MessageReader`] for request streams, [`ControlReader`] for the control stream.
+//! Parsers of frames: [`MessageReader`] for request streams, [`ControlReader`] for the control stream.
 
 use crate::frame::{self, ConnectionError, ErrorCode, Settings, error, varint};
 use bytes::Bytes;
 
-/// Octets of a type and a length.
+/// Maximum octets of a type and a length.
 const HEAD_MAX: usize = 16;
-/// Octets of a frame of the control stream that has a meaning.
+/// Maximum octets of a known frame of the control stream.
 const CONTROL_FRAME_MAX: u64 = 4096;
 
-/// Type and length of a frame, as far as they have come.
+/// The received octets of a frame's type and length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
     bytes: [u8; HEAD_MAX],
@@ -16,7 +16,7 @@ struct Head {
 }
 
 impl Head {
-    /// Takes octets of `input` until type and length are whole, and returns both.
+    /// Consumes octets of `input` until type and length are complete, and returns both.
     fn take(&mut self, input: &mut Bytes) -> Option<(u64, u64)> {
         loop {
             let so_far = self.bytes.get(..self.len).unwrap_or_default();
@@ -45,7 +45,7 @@ fn part(input: &mut Bytes, left: &mut u64) -> Bytes {
 /// A part of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A whole encoded field section.
+    /// A complete encoded field section.
     Section(Vec<u8>),
     /// Octets of a DATA frame.
     Data(Bytes),
@@ -64,7 +64,7 @@ enum MessageState {
 pub struct MessageReader {
     head: Head,
     state: MessageState,
-    /// Sections that have begun: the first opens the message, the second is its trailers.
+    /// Number of sections that have begun: the first is the head, the second the trailers.
     sections: u32,
     /// Octets of an encoded section.
     section_max: u64,
@@ -76,22 +76,22 @@ impl MessageReader {
         MessageReader { head: Head::default(), state: MessageState::Head, sections: 0, section_max, has_data: false }
     }
 
-    /// A response's reader: interim responses precede the last head, so that one more section may follow.
+    /// Resets the count of sections after an interim response, so that another head may follow.
     pub fn interim_seen(&mut self) {
         self.sections = self.sections.saturating_sub(1);
     }
 
-    /// The stream may end here: no frame is cut.
+    /// Tells whether the stream may end here, outside a frame.
     pub fn is_between_frames(&self) -> bool {
         matches!(self.state, MessageState::Head) && self.head.len == 0
     }
 
-    /// The message has a body, if only an empty one.
+    /// Tells whether the message has a body, which may be empty.
     pub fn has_data(&self) -> bool {
         self.has_data
     }
 
-    /// Octets that the reader holds.
+    /// Returns the number of buffered octets.
     #[cfg(test)]
     pub fn held(&self) -> usize {
         match &self.state {
@@ -100,11 +100,11 @@ impl MessageReader {
         }
     }
 
-    /// Returns the next part of what `input` holds; `None`: all of it was used.
+    /// Returns the next part of `input`, or `None` when all of it was consumed.
     ///
     /// # Errors
-    /// Frames that may not stand here end the connection with H3_FRAME_UNEXPECTED, sections of more than `section_max`
-    /// octets with H3_EXCESSIVE_LOAD.
+    /// A frame that is not allowed at its position is H3_FRAME_UNEXPECTED, a section of more than `section_max` octets
+    /// H3_EXCESSIVE_LOAD. Both end the connection.
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Part>, ConnectionError> {
         loop {
             match &mut self.state {
@@ -170,7 +170,7 @@ impl MessageReader {
             | frame::PRIORITY_UPDATE
             | frame::PRIORITY_UPDATE_PUSH => Err(UNEXPECTED),
             kind if frame::is_of_http2(kind) => Err(UNEXPECTED),
-            // 9: unknown types are ignored.
+            // Ignores unknown types (RFC 9114, 9).
             _ => Ok(MessageState::Skip { left }),
         }
     }
@@ -181,7 +181,7 @@ impl MessageReader {
 pub enum Control {
     Settings(Settings),
     Goaway(u64),
-    /// RFC 9218, 7.2: the request stream and its new priority field.
+    /// PRIORITY_UPDATE: the request stream and its new priority field (RFC 9218, 7.2).
     Priority {
         stream: u64,
         field: Vec<u8>,
@@ -200,7 +200,7 @@ enum ControlState {
 pub struct ControlReader {
     head: Head,
     state: ControlState,
-    /// The peer is a client: it may send MAX_PUSH_ID and priorities.
+    /// The peer is a client, which may send MAX_PUSH_ID and PRIORITY_UPDATE.
     of_client: bool,
     settled: bool,
     /// Id of the last GOAWAY frame.
@@ -221,7 +221,7 @@ impl ControlReader {
         }
     }
 
-    /// Returns the next frame of what `input` holds; `None`: all of it was used.
+    /// Returns the next frame of `input`, or `None` when all of it was consumed.
     ///
     /// # Errors
     /// A violation ends the connection.
@@ -256,7 +256,8 @@ impl ControlReader {
         }
     }
 
-    /// RFC 9114, 5.2 and 7.2.7: ids of GOAWAY frames do not grow, those of MAX_PUSH_ID frames do not shrink.
+    /// Checks that ids of GOAWAY frames do not increase and those of MAX_PUSH_ID frames do not decrease (RFC 9114, 5.2
+    /// and 7.2.7).
     fn check_order(&mut self, kind: u64, control: Option<&Control>, payload: &[u8]) -> Result<(), ConnectionError> {
         if let Some(Control::Goaway(id)) = control {
             if !self.of_client && id % 4 != 0 {
@@ -304,7 +305,7 @@ impl ControlReader {
     }
 }
 
-/// Reads the payload of a whole frame.
+/// Reads the payload of a complete frame.
 fn whole(kind: u64, payload: &[u8]) -> Result<Option<Control>, ConnectionError> {
     const LENGTH: ConnectionError = error(ErrorCode::Frame, "client sent control frame with incorrect length");
     if kind == frame::SETTINGS {
@@ -337,7 +338,7 @@ mod tests {
         out
     }
 
-    /// Reads a message in pieces; data is joined.
+    /// Reads a message in pieces, and joins its data.
     fn message(bytes: &[u8], size: usize) -> Result<(Vec<Vec<u8>>, Vec<u8>, bool), ConnectionError> {
         let mut reader = MessageReader::new(1000);
         let (mut sections, mut data) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! One connection's share that servers and clients have in common: unidirectional streams, settings, QPACK.
+//! Parts of a connection that servers and clients share: unidirectional streams, settings, QPACK.
 
 use crate::frame::{self, ConnectionError, ErrorCode, Settings, error, put_varint, varint};
 use crate::qpack::{Decoder, Encoder, TABLE_CAPACITY_MAX};
@@ -6,12 +6,12 @@ use crate::reader::{Control, ControlReader};
 use bytes::{Buf, Bytes};
 use quinn_proto::{Connection, Dir, ReadError, Side, StreamId, VarInt};
 
-/// Octets that wait for one of our unidirectional streams.
+/// Maximum octets queued for one of this side's unidirectional streams.
 const WAITING_MAX: usize = 64 * 1024;
-/// Octets of frames for each octet of fields and bodies, and how many may come on credit (nginx: `ngx_http_v3_check_flood`).
+/// Maximum octets of frames per octet of fields and bodies, beyond a credit (nginx: `ngx_http_v3_check_flood`).
 const OCTETS_PER_PAYLOAD: u64 = 8;
 const PAYLOAD_CREDIT: u64 = 1024 * 1024;
-/// Unidirectional streams of unknown types that are open at a time.
+/// Maximum number of open unidirectional streams of unknown types.
 const UNKNOWN_MAX: usize = 8;
 
 const CLOSED: ConnectionError = error(ErrorCode::ClosedCriticalStream, "client closed critical stream");
@@ -20,17 +20,17 @@ pub fn code(code: ErrorCode) -> VarInt {
     VarInt::from_u32(code as u32)
 }
 
-/// Octets of a stream, or why there are none.
+/// Result of reading a stream.
 #[derive(Debug)]
 pub enum Read {
     Bytes(Bytes),
     Blocked,
     End,
-    /// With the code of the peer's reset, or 0 where the stream is gone already.
+    /// The stream has ended: the code of the peer's reset, or 0 if the stream does not exist any more.
     Reset(u64),
 }
 
-/// One of our unidirectional streams.
+/// A unidirectional stream that this side has opened.
 #[derive(Debug, Default)]
 struct Outgoing {
     id: Option<StreamId>,
@@ -39,7 +39,7 @@ struct Outgoing {
 
 #[derive(Debug)]
 enum Kind {
-    /// The type has not come whole.
+    /// The stream's type is incomplete.
     Unknown(Vec<u8>),
     Control(ControlReader),
     Encoder,
@@ -54,21 +54,21 @@ struct Incoming {
 
 pub struct Session {
     pub quic: Connection,
-    /// HTTP/0.9: request streams alone.
+    /// HTTP/0.9: only request streams.
     pub hq: bool,
-    /// The handshake has not selected the protocol: no stream of ours is opened.
+    /// The handshake has not selected the protocol yet, so no stream is opened.
     pub undecided: bool,
     pub encoder: Encoder,
     pub decoder: Decoder,
-    /// The peer's settings, once they have come.
+    /// The peer's settings, after their arrival.
     pub peer: Option<Settings>,
     control: Outgoing,
     encoder_out: Outgoing,
     decoder_out: Outgoing,
     incoming: Vec<Incoming>,
-    /// Types of critical streams that the peer has opened, as bits.
+    /// Types of critical streams that the peer has opened, one bit each.
     created: u8,
-    /// Octets of all streams that were read, and those of fields and bodies among them.
+    /// Octets read from all streams; below, those of fields and bodies among them.
     received: u64,
     pub payload: u64,
 }
@@ -113,21 +113,21 @@ impl Session {
     pub fn control(&mut self) -> &mut Vec<u8> {
         &mut self.control.waiting
     }
-    /// Tells the peer that a section was read.
+    /// Acknowledges a section to the peer.
     pub fn acknowledge(&mut self, stream: u64, required: u64) {
         if required > 0 {
             self.decoder.acknowledge(stream, required, &mut self.decoder_out.waiting);
         }
     }
-    /// Tells the peer that a stream's sections are not read.
+    /// Cancels a stream's sections at the peer.
     pub fn cancel(&mut self, stream: u64) {
         self.decoder.cancel(stream, &mut self.decoder_out.waiting);
     }
 
-    /// Reads from a stream; reading opens its window.
+    /// Reads from a stream, which opens the stream's window.
     ///
     /// # Errors
-    /// Too many octets have come for what they brought.
+    /// The peer has sent too many octets of frames for the octets of fields and bodies.
     pub fn read(&mut self, id: StreamId) -> Result<Read, ConnectionError> {
         let mut stream = self.quic.recv_stream(id);
         let Ok(mut chunks) = stream.read(true) else { return Ok(Read::Reset(0)) };
@@ -147,7 +147,7 @@ impl Session {
         Ok(read)
     }
 
-    /// The peer has opened unidirectional streams.
+    /// Accepts unidirectional streams that the peer has opened.
     ///
     /// # Errors
     /// As [`Session::read_uni`].
@@ -165,7 +165,7 @@ impl Session {
         Ok(())
     }
 
-    /// Reads a unidirectional stream as far as it has come; frames of the control stream are appended.
+    /// Reads the available octets of a unidirectional stream, and appends frames of the control stream.
     ///
     /// # Errors
     /// A violation ends the connection.
@@ -193,7 +193,7 @@ impl Session {
                         }
                     }
                     None => {
-                        // RFC 9114, 6.2: reserved and unknown types are not read.
+                        // Does not read reserved and unknown types (RFC 9114, 6.2).
                         let _ = self.quic.recv_stream(id).stop(code(ErrorCode::StreamCreation));
                         self.incoming.swap_remove(at);
                         return Ok(());
@@ -222,14 +222,14 @@ impl Session {
         }
     }
 
-    /// A stream's type has come; `None`: its octets have no meaning here.
+    /// Registers a stream's type. Returns `None` for a type whose octets are ignored.
     fn kind(&mut self, kind: u64) -> Result<Option<Kind>, ConnectionError> {
         let of_client = self.quic.side() == Side::Server;
         let found = match kind {
             frame::STREAM_CONTROL => Kind::Control(ControlReader::new(of_client)),
             frame::STREAM_ENCODER => Kind::Encoder,
             frame::STREAM_DECODER => Kind::Decoder,
-            // Clients push nothing, and servers are not allowed to by MAX_PUSH_ID.
+            // Clients cannot push, and without MAX_PUSH_ID servers may not.
             frame::STREAM_PUSH if of_client => {
                 return Err(error(ErrorCode::StreamCreation, "client opened a push stream"));
             }
@@ -243,12 +243,12 @@ impl Session {
         Ok(Some(found))
     }
 
-    /// Tells if a stream is one of ours that must stay open.
+    /// Tells whether a stream is a critical stream of this side, which must stay open.
     pub fn is_critical(&self, id: StreamId) -> bool {
         [&self.control, &self.encoder_out, &self.decoder_out].iter().any(|stream| stream.id == Some(id))
     }
 
-    /// Opens our streams and sends what waits for them.
+    /// Opens this side's streams and sends their queued octets.
     ///
     /// # Errors
     /// The peer rejects a required stream or frame.
@@ -288,12 +288,12 @@ impl Session {
         Ok(())
     }
 
-    /// Streams of ours that stay open.
+    /// Returns the number of this side's streams that stay open.
     pub fn own_streams(&self) -> usize {
         [&self.control, &self.encoder_out, &self.decoder_out].iter().filter(|stream| stream.id.is_some()).count()
     }
 
-    /// Gives back buffers that an idle connection does not need.
+    /// Frees buffers that an idle connection does not need.
     pub fn shrink(&mut self) {
         for stream in [&mut self.control, &mut self.decoder_out, &mut self.encoder_out] {
             stream.waiting.shrink_to(0);
@@ -302,7 +302,7 @@ impl Session {
         self.encoder.shrink();
     }
 
-    /// Our control stream could be opened.
+    /// Tells whether the control stream could be opened.
     pub fn is_open(&self) -> bool {
         self.hq || self.undecided || self.control.id.is_some()
     }

@@ -333,7 +333,7 @@ pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Answer, String
     }
 }
 
-/// `None`: incomplete.
+/// Returns `None` for an incomplete body.
 fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     loop {

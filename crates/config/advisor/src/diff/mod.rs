@@ -210,7 +210,7 @@ fn same(old: &[Line], new: &[Line]) -> bool {
     old.len() == new.len() && old.iter().zip(new).all(|(a, b)| a.key == b.key)
 }
 
-/// `None`: the lines are equal.
+/// Returns `None` for equal lines.
 fn differ(name: &str, old: &[Line], new: &[Line]) -> Option<(Vec<Line>, Vec<Line>)> {
     if same(old, new) {
         return None;
@@ -282,7 +282,7 @@ fn normal(d: &Directive) -> String {
     out
 }
 
-/// Of the `given` directives.
+/// Returns the effective values of the `given` directives in a block.
 fn in_force(scopes: &Scopes<'_>, id: ScopeId, given: &BTreeSet<&[u8]>) -> InForce {
     let context = scopes.get(id).context;
     let mut out = InForce::new();

@@ -113,7 +113,7 @@ impl Quiet {
     }
 }
 
-/// From a directive's first byte to the end of its block.
+/// Returns the bytes from a directive's start to the end of its block.
 fn extent(d: &Directive) -> (u32, u32) {
     let inner = d.block.iter().flatten().map(|item| match item {
         Item::Directive(inner) => extent(inner).1,

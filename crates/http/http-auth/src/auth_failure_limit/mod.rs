@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 directives! {
     pub struct FailureConf from FailureInput {
-        /// Limits failed logins by a zone: wrong passwords of `auth_basic`, refused tokens of `auth_jwt`, and 401 or 403 of
-        /// `auth_request` for a request with an `Authorization` field. Beyond rate and burst, requests with the same
-        /// key get 429 with `Retry-After`. Requests without credentials and expired tokens are not counted.
+        /// Limits failed logins by a zone: wrong passwords of `auth_basic`, refused tokens of `auth_jwt`, and 401 or
+        /// 403 of `auth_request` for a request with an `Authorization` field. Beyond rate and burst, requests with the
+        /// same key get 429 with `Retry-After`. Requests without credentials and expired tokens are not counted.
         auth_failure_limit: Limit = "off",
         /// Defines a zone for failed logins: the key to count by, the size of its memory, and the rate that is allowed.
         /// A full zone forgets the least recently used keys.
@@ -74,7 +74,8 @@ impl Value for Zone {
             if text.starts_with("zone=") && zone.is_none() {
                 zone = Some(zones::name_and_size(d, index)?);
             } else if let Some(value) = text.strip_prefix("rate=").filter(|_| rate.is_none()) {
-                let wrong = || Problem::says(format!("invalid rate \"{text}\"")).at(index).hint("write 5r/m, say");
+                let wrong =
+                    || Problem::says(format!("invalid rate \"{text}\"")).at(index).hint("write a rate such as 5r/m");
                 rate = Some(Rate::parse(value).filter(|rate| rate.0 > 0).ok_or_else(wrong)?);
             } else {
                 return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));

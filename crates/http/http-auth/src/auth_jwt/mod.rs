@@ -1,4 +1,5 @@
-//! auth_jwt (nginx: `ngx_http_auth_jwt_module`): JSON Web Tokens, signed or encrypted, with keys from files and subrequests.
+//! auth_jwt (nginx: `ngx_http_auth_jwt_module`): JSON Web Tokens, signed or encrypted, with keys from files and
+//! subrequests.
 //!
 //! The crate `jose` verifies tokens; here are the directives, the sources of keys, and the caches.
 
@@ -24,8 +25,8 @@ words! {
 
 directives! {
     pub struct JwtConf from JwtInput {
-        /// Requires a JSON Web Token for this realm, from the `Authorization` header (Bearer) or a variable; `off` disables
-        /// the check. Without keys all requests get 500.
+        /// Requires a JSON Web Token for this realm, from the `Authorization` header (Bearer) or a variable; `off`
+        /// disables the check. Without keys all requests get 500.
         auth_jwt: Realm = "off",
         /// Defines a variable: the claim found by these names, from the outermost object on. Elements of an array are
         /// separated by commas; numbers and booleans are as in JSON.
@@ -37,11 +38,11 @@ directives! {
         /// File with a JWK set, or with a single JWK. Several files and subrequests may be given; a level with any of
         /// them inherits none.
         auth_jwt_key_file: List<KeyFile>,
-        /// URI of a subrequest whose answer, with status 200, is a JWK set.
+        /// URI of a subrequest that returns a JWK set with status 200.
         auth_jwt_key_request: List<KeyRequest>,
         /// Tolerance for the times in `exp` and `nbf`.
         auth_jwt_leeway: Sec = "0s",
-        /// Further conditions: every value must be neither empty nor `0`; otherwise the answer is 401, or 403 with
+        /// Further conditions: every value must be neither empty nor `0`; otherwise the response is 401, or 403 with
         /// `error=403`.
         auth_jwt_require: List<Require>,
         /// Structure of tokens: signed (JWS), encrypted (JWE), or a signed token in an encrypted one.
@@ -89,7 +90,7 @@ impl Value for Require {
                 b"error=401" if status.is_none() => status = Some(401),
                 b"error=403" if status.is_none() => status = Some(403),
                 [b'$', _, ..] => values.push(Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?),
-                _ => return Err(wrong().hint("values begin with a variable; \"error\" is 401 or 403")),
+                _ => return Err(wrong().hint("each value must begin with a variable; \"error\" is 401 or 403")),
             }
         }
         if values.is_empty() {

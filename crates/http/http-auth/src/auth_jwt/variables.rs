@@ -89,7 +89,9 @@ fn define(cx: &mut Cx, d: &Directive, of_header: bool) -> Result<(), Problem> {
     };
     let text = target.text().into_owned();
     let Some(name) = text.strip_prefix('$').filter(|name| !name.is_empty()) else {
-        return Err(Problem::says(format!("invalid variable name \"{text}\"")).at(0).hint("it begins with \"$\""));
+        return Err(Problem::says(format!("invalid variable name \"{text}\""))
+            .at(0)
+            .hint("a variable name begins with \"$\""));
     };
     let path = path.iter().map(|word| word.text().into_owned()).collect();
     // Not kept with the request: an encrypted token's claims are known only after its check.

@@ -89,7 +89,7 @@ impl Providers {
                 let text = format!(
                     "sessions that keyval_zone \"{name}\" reads from its state file have no time of expiry there"
                 );
-                let hint = Some("write timeout=8h, say".into());
+                let hint = Some("write a time such as timeout=8h".into());
                 cx.warnings.push(Complaint { level: Level::Warn, text, span: None, line: 0, hint });
             }
             let _ = provider.store.set(found.zone.clone());

@@ -36,7 +36,9 @@ impl Value for Assignments {
         let [name, value] = d.args.as_slice() else { return Err(Problem::invalid()) };
         let text = name.text().into_owned();
         let Some(name) = text.strip_prefix('$').filter(|n| !n.is_empty()) else {
-            return Err(Problem::says(format!("invalid variable name \"{text}\"")).at(0).hint("it begins with \"$\""));
+            return Err(Problem::says(format!("invalid variable name \"{text}\""))
+                .at(0)
+                .hint("a variable name begins with \"$\""));
         };
         let id = cx.get::<Variables>().writable(name).map_err(|p| p.at(0))?;
         let value = Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;

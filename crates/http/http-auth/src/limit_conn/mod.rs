@@ -28,7 +28,7 @@ directives! {
 }
 
 static VARIABLES: &[Builtin] =
-    &[Builtin::one("limit_conn_status", status, "PASSED, REJECTED or REJECTED_DRY_RUN, where a limit was looked at.")];
+    &[Builtin::one("limit_conn_status", status, "`PASSED`, `REJECTED` or `REJECTED_DRY_RUN`, if a limit was checked.")];
 
 fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {
     r.shared::<Counted>().map(|counted| out.extend_from_slice(counted.status.as_bytes())).is_some()

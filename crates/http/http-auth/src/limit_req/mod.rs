@@ -130,7 +130,7 @@ struct Judged(&'static str);
 static VARIABLES: &[Builtin] = &[Builtin::one(
     "limit_req_status",
     status,
-    "PASSED, DELAYED, REJECTED, DELAYED_DRY_RUN or REJECTED_DRY_RUN, where a limit was looked at.",
+    "`PASSED`, `DELAYED`, `REJECTED`, `DELAYED_DRY_RUN` or `REJECTED_DRY_RUN`, if a limit was checked.",
 )];
 
 fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {

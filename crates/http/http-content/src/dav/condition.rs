@@ -2,7 +2,7 @@
 
 use super::locks::Token;
 
-/// Per field.
+/// Maximum number of conditions per `If` field.
 const CONDITIONS_MAX: usize = 128;
 const SCHEME: &[u8] = b"urn:uuid:";
 
@@ -28,7 +28,7 @@ pub struct List {
     pub conditions: Vec<Condition>,
 }
 
-/// `None`: invalid or too long.
+/// Returns `None` for a list that is invalid or too long.
 pub fn parse(text: &[u8]) -> Option<Vec<List>> {
     let (mut lists, mut resource) = (Vec::<List>::new(), None);
     let mut count = 0;

@@ -221,7 +221,7 @@ impl DavPlan {
     fn allows(&self, method: Method) -> bool {
         self.methods & method_bit(method) != 0
     }
-    /// Of a deleted tree.
+    /// Removes the locks of a deleted tree.
     fn forget_locks(&self, path: &[u8]) {
         if let Some(locks) = &self.locks {
             locks.forget(path);

@@ -1,4 +1,5 @@
-//! Properties of files and directories for PROPFIND.
+//! Responses to PROPFIND and PROPPATCH: properties of files and directories as XML, with their locks. Stored properties
+//! come from [`dead`].
 
 use super::condition::token_text;
 use super::dead::{self, Property};
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Directory entries processed before other connections get a turn.
+/// Directory entries per piece of the body, after which other connections get a turn.
 const NAMES_A_PIECE: usize = 64;
 const HEAD: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<D:multistatus xmlns:D=\"DAV:\">\n";
 const TAIL: &[u8] = b"</D:multistatus>\n";
@@ -35,7 +36,7 @@ const KNOWN: [&str; 8] = [
 struct Resource<'a> {
     uri: &'a [u8],
     found: &'a Metadata,
-    /// Its locks; `None`: locks are disabled.
+    /// Locks that cover the resource; `None` if locks are disabled.
     locks: Option<Vec<Lock>>,
     media: Option<Arc<[u8]>>,
     dead: Vec<Property>,
@@ -72,7 +73,7 @@ impl Listing {
         let dead = if self.dead { dead::read(path) } else { Vec::new() };
         Resource { uri, found, locks, media, dead, now }.write(&self.wanted, out);
     }
-    /// `false` at the end.
+    /// Writes the next entries of the directory. Returns `false` at its end.
     fn names(&mut self, r: &Request, out: &mut Vec<u8>) -> Result<bool, BodyError> {
         let Some(mut inside) = self.inside.take() else { return Ok(false) };
         for _ in 0..NAMES_A_PIECE {
@@ -173,7 +174,7 @@ impl Resource<'_> {
         out.extend_from_slice(b"</D:response>\n");
     }
 
-    /// `false`: the resource lacks the property.
+    /// Returns `false` if the resource lacks the property.
     fn property(&self, name: &str, out: &mut Vec<u8>) -> bool {
         let mut text = |value: &[u8]| {
             out.extend_from_slice(format!("<D:{name}>").as_bytes());
@@ -215,7 +216,7 @@ impl Resource<'_> {
     }
 }
 
-/// With the status of each property.
+/// Formats the response to PROPPATCH, with the status of each property.
 pub fn patched(uri: &[u8], statuses: &[(&Name, &str)]) -> Vec<u8> {
     let mut out = HEAD.to_vec();
     out.extend_from_slice(b"<D:response>\n<D:href>");

@@ -1,4 +1,5 @@
-//! Unit tests of WebDAV's parts.
+//! Unit tests of file operations, methods and stored properties of WebDAV. Requests are tested in
+//! `crates/server/tests`.
 
 use super::files::{DavWork, Renaming};
 use super::*;

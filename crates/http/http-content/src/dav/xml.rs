@@ -9,7 +9,7 @@ const NODES_MAX: u32 = 4096;
 const PROPERTIES_MAX: usize = 256;
 const OWNER_BYTES_MAX: usize = 2048;
 const VALUE_BYTES_MAX: usize = 16_384;
-/// Of an owner or value.
+/// Maximum depth of the elements of an owner or a value.
 const DEPTH_MAX: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-/// Per thread; the next file empties the cache.
+/// Maximum number of cached files per thread; the next file empties the cache.
 const FILES_MAX: usize = 4_096;
 
 pub enum FileAnswer {

@@ -27,8 +27,8 @@ use walk::Walk;
 directives! {
     pub struct HtaccessConf from HtaccessInput {
         /// Applies the .htaccess files from the root to the requested file, as Apache does with `AllowOverride All`:
-        /// rewriting, redirects, access by address, fields, media types, error documents. A file with an unsupported
-        /// directive gets 500. Changes apply immediately.
+        /// rewriting, redirects, access by address, fields, media types, error documents. An unsupported directive in a
+        /// file results in status 500. Changes apply immediately.
         htaccess: Flag = "off",
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Key of a rule's type (`[T=]`) among the variables; no file can set it.
 pub const MEDIA: &str = "\0type";
-/// Per request.
+/// Maximum number of variables per request.
 const ENV_MAX: usize = 1_000;
 
 type Env = Vec<(String, Option<Vec<u8>>)>;

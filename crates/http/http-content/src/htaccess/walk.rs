@@ -22,7 +22,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// `None`: the location has no directory with files. Fails on a path that is too deep.
+    /// Returns `None` for a location without a directory of files. Fails on a path that is too deep.
     pub fn of(r: &mut Request) -> Result<Option<Walk>, String> {
         let alias = r.loc().core.root.alias;
         let named = match alias {

@@ -14,7 +14,7 @@ pub struct ResizeOptions {
     pub crop: bool,
     /// Degrees counter-clockwise.
     pub angle: u64,
-    /// Per cent.
+    /// Strength of sharpening, in percent.
     pub sharpen: u64,
     pub force: bool,
 }

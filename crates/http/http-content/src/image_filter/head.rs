@@ -12,7 +12,7 @@ pub enum ImageFormat {
 }
 
 impl ImageFormat {
-    /// `None`: not an image.
+    /// Returns `None` for bytes that are not an image.
     pub fn of(bytes: &[u8]) -> Option<ImageFormat> {
         match bytes.get(..BYTES)? {
             [0xff, 0xd8, ..] => Some(ImageFormat::Jpeg),

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 const TYPE_BYTES_MAX: u64 = 1024;
-/// Per file.
+/// Maximum number of boxes per file.
 const BOXES_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -264,7 +264,7 @@ fn once<T>(slot: &mut Option<T>, value: T, name: &str, file: &str) -> Result<(),
 }
 
 impl Track {
-    /// `None`: ends before the requested start.
+    /// Returns `None` for a track that ends before the requested start.
     fn read(data: &[u8], scale: u32, cut: &Cut, file: &str) -> Result<Option<Track>, Wrong> {
         let mut track = Track::default();
         for (name, data) in inside(data, file)? {

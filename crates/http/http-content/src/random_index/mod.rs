@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 directives! {
     pub struct RandomConf from RandomInput {
-        /// Responds to requests for a directory with a random file of it.
+        /// Responds to requests for a directory with a random file from it.
         random_index: Flag = "off",
     }
 }

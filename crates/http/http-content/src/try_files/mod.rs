@@ -14,7 +14,7 @@ directives! {
     pub struct TryConf from TryInput {
         /// Uses the first existing file, else the last argument: a URI, `=code` or a named location.
         /// Differs: dot segments are resolved; a file above the root does not exist, a URI above it gets 400.
-        /// Where the last argument is a word without a slash, `$uri` stays as it was; nginx sets it to the word.
+        /// If the last argument is a word without a slash, `$uri` is unchanged; nginx sets it to the word.
         try_files: Own<Candidates>,
     }
 }

@@ -1,7 +1,7 @@
 //! `acme_on_demand`: certificates for names that clients send (SNI) and the configuration does not have.
 //!
-//! A handshake looks its name up in a table. An unknown name enters a bounded queue, and the handshake waits in its connection's entry;
-//! the control thread asks the operator's URL about the name, orders, and ends the wait.
+//! A handshake looks its name up in a table. An unknown name enters a bounded queue, and the handshake waits in its
+//! connection's entry; the control thread asks the operator's URL about the name, orders, and ends the wait.
 
 use super::certificates::Certificate;
 use super::issuer::Issuer;
@@ -69,7 +69,7 @@ impl Value for Line {
                 ("ask", url) => {
                     ask = Some(Url::parse(url).map_err(|why| Problem::says(format!("{why} in \"{url}\"")).at(index))?);
                 }
-                ("rate", text) => rate = Rate::parse(text).ok_or_else(|| wrong().hint("write 10r/m, say"))?,
+                ("rate", text) => rate = Rate::parse(text).ok_or_else(|| wrong().hint("write a rate such as 10r/m"))?,
                 ("max", text) => {
                     let number = text.parse().ok().filter(|number| (1..=NAMES_MAX).contains(number));
                     max = number.ok_or_else(wrong)?;
@@ -254,8 +254,9 @@ pub struct Kept {
     pub name: Arc<Name>,
 }
 
-/// Forgets the names that no configuration has, and those whose question was interrupted by a reload. Returns the others, all
-/// of which have certificates. A name that a handshake enters afterwards is not among them: its URL has to permit it first.
+/// Forgets the names that no configuration has, and those whose question was interrupted by a reload. Returns the
+/// others, all of which have certificates. A name that a handshake enters afterwards is not among them: its URL has to
+/// permit it first.
 pub fn forget_unused(demands: &[Arc<OnDemand>]) -> Vec<Kept> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let mut kept = Vec::new();

@@ -53,7 +53,7 @@ pub enum Outcome {
     Told,
 }
 
-/// Takes a certificate over that another process has stored. `true`: it is newer than the present one.
+/// Adopts a certificate that another process has stored. Returns `true` if it is newer than the present one.
 async fn adopt(job: &Job, folder: &Folder) -> bool {
     let (folder, stem) = (folder.clone(), job.stem.clone());
     let Ok(Some(stored)) = blocking(move || Ok(folder.certificate(&stem))).await else { return false };

@@ -45,34 +45,35 @@ directives! {
     pub struct AcmeConf from AcmeInput {
         /// Defines an ACME server and an account there: `uri`, `account_key`, `challenge`, `contact`, `dns_hook`,
         /// `dns_propagation`, `dns_update`, `external_account_key`, `preferred_chain`, `profile`, `common_name_in_csr`,
-        /// `ssl_trusted_certificate`, `ssl_verify`, `state_path`, `accept_terms_of_service`. `fallback`: the issuers that are
-        /// tried, in their order, when this one fails. `local_authority`, instead of `uri`: an authority of this machine for
+        /// `ssl_trusted_certificate`, `ssl_verify`, `state_path`, `accept_terms_of_service`. `fallback`: issuers to
+        /// try, in this order, if this one fails. `local_authority`, instead of `uri`: an authority of this machine for
         /// local names, whose certificate is `local-authority.crt` in `state_path`.
         acme_issuer: IssuerBlocks,
         /// Size of a zone for certificates, keys and challenges.
-        /// No effect: they are kept in the memory of the process.
+        /// No effect: Tidegate stores certificates, keys and challenges in process memory.
         acme_shared_zone: ZoneLine,
         /// Orders and renews a certificate for the server's names, or for these identifiers. `$acme_certificate` and
         /// `$acme_certificate_key` are its values for `ssl_certificate` and `ssl_certificate_key`.
         acme_certificate: order::Line,
         /// Orders certificates on demand, for names that clients send (SNI) and the configuration does not list. `ask`:
-        /// URL that decides about a name, requested with the parameter `domain`; a status of 200 to 299 permits the
+        /// URL that permits or refuses a name, requested with the argument `domain`; a status of 200 to 299 permits the
         /// name. `rate`: maximum rate of orders (default: `10r/m`). `max`: names in memory (default: 1000). The
         /// handshake waits for the certificate.
         acme_on_demand: demand::Line,
         /// Defines a client of an ACME server, with one certificate for the names of all servers with `acme NAME`:
-        /// `$acme_cert_NAME` and `$acme_cert_key_NAME`. Keys and certificates are in `acme_client_path/NAME`; a file of
-        /// `account_key` that does not exist is created.
-        /// Ours: `ssl_trusted_certificate=`, in place of the system's authorities.
-        /// Differs: `max_cert_size` and `max_key_auth_size` have no effect, as certificates have no shared zone.
+        /// `$acme_cert_NAME` and `$acme_cert_key_NAME`. Keys and certificates are in `acme_client_path/NAME`; the file
+        /// of `account_key` is created if it does not exist. `ssl_trusted_certificate=` (an extension of Tidegate)
+        /// replaces the system's authorities. Differs: `max_cert_size` and `max_key_auth_size` have no effect, as
+        /// certificates have no shared zone.
         acme_client: List<angie::Line>,
         /// Adds the server's names to the certificate of an `acme_client`. Names that it cannot have are skipped with a
         /// warning: regular expressions, and wildcards without `challenge=dns`.
         acme: List<ClientName>,
-        /// Folder with a folder for each `acme_client`.
+        /// Directory that contains one directory per `acme_client`.
         acme_client_path: ClientPath,
-        /// UDP socket for DNS queries about `_acme-challenge` names, for clients with `challenge=dns` and no `acme_hook`.
-        /// A socket of the stream area with this port is used, if there is one: other datagrams remain its.
+        /// UDP socket for DNS queries about `_acme-challenge` names, for clients with `challenge=dns` and no
+        /// `acme_hook`. If a server of the stream block listens on this port, its socket is shared, and other datagrams
+        /// go to that server.
         acme_dns_port: angie::SocketLine<53>,
         /// Time to live of the DNS responses, in seconds.
         acme_dns_ttl: angie::Ttl = "1",
@@ -172,7 +173,8 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Returns the certificate's file; `None` with `state_path off`. Of a client of Angie whose folder was Angie's, that one's file.
+    /// Returns the certificate's file; `None` with `state_path off`. Of a client of Angie whose folder was Angie's,
+    /// that one's file.
     pub fn file(&self) -> Option<PathBuf> {
         let folder = self.folder.as_ref()?;
         let own = folder.0.join(format!("{}.crt", self.stem));
@@ -234,7 +236,8 @@ pub fn local_roots(plan: &HttpPlan) -> Vec<(String, Option<PathBuf>)> {
     plan.ext::<LocalRoots>().map(|roots| roots.0.clone()).unwrap_or_default()
 }
 
-/// Loads or creates a local authority in a folder, and returns the file of its certificate. `Ok(Err)`: it cannot be stored.
+/// Loads or creates a local authority in a folder, and returns the file of its certificate. `Ok(Err)`: it cannot be
+/// stored.
 ///
 /// # Errors
 /// The reason why the stored authority is unusable, with a remedy.

@@ -1,5 +1,5 @@
-//! dns-01 without a foreign name server (Angie: `acme_dns_port`): answers queries for `_acme-challenge` names over UDP, to which
-//! the zones of the names delegate.
+//! dns-01 without a foreign name server (Angie: `acme_dns_port`): answers queries for `_acme-challenge` names over UDP,
+//! to which the zones of the names delegate.
 //!
 //! Known names are those of clients with `challenge=dns`. Malformed packets are dropped.
 
@@ -97,7 +97,7 @@ fn name(packet: &[u8], mut at: usize, out: &mut String) -> Option<usize> {
 }
 
 impl Query<'_> {
-    /// `None`: a response, or a malformed packet.
+    /// Returns `None` for a DNS response and for a malformed packet.
     fn parse(packet: &[u8]) -> Option<Query<'_>> {
         let (flags, questions) = (*packet.get(2)?, number(packet, 4)?);
         let (answers, authorities, additional) = (number(packet, 6)?, number(packet, 8)?, number(packet, 10)?);

@@ -203,7 +203,7 @@ fn is_local(address: &Address) -> bool {
     }
 }
 
-/// By address or credentials.
+/// Tells whether a block restricts access by address or credentials.
 fn is_restricted(block: &BlockPlan<'_>) -> bool {
     let checks = [HandlerOrder::Access, HandlerOrder::AuthBasic, HandlerOrder::AuthJwt, HandlerOrder::AuthRequest];
     block.location.drafts.iter().any(|(order, _)| checks.contains(order))

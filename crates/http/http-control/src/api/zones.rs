@@ -1,4 +1,4 @@
-//! Zones: servers, locations, caches, limits, resolvers, memory.
+//! API end points of zones: servers, locations, caches, limits, resolvers and shared memory.
 
 use super::answer::{ApiError, ApiResponse, collection, selected};
 use super::ask::{Ask, Verb};
@@ -7,10 +7,10 @@ use crate::shared::status_tree::{Side, zones as tree};
 use metrics::{Reading, Tabled};
 use serde_json::Value;
 
-/// A kind of zones that the metrics have.
+/// A kind of zone with metrics of type `S`.
 struct Kind<'a, S> {
     show: fn(&Reading<S>, u32) -> Value,
-    /// The zones that belong to the end-point.
+    /// Tells whether a zone belongs to the end point.
     has: &'a dyn Fn(&str) -> bool,
     missing: ApiError,
 }
@@ -85,7 +85,7 @@ fn slabs(ask: &Ask, name: Option<&str>) -> Result<ApiResponse, ApiError> {
         (Some(name), verb) => {
             let missing = || ApiError::new(404, "SlabNotFound", "slab not found");
             let zone = all.get(name).ok_or_else(missing)?;
-            // Only slots have counts that a reset would clear.
+            // A reset would clear only the counts of slots, which Tidegate does not have.
             Ok(if verb == Verb::Get { ApiResponse::json(&selected(zone.clone(), fields)) } else { ApiResponse::done() })
         }
     }

@@ -2,7 +2,7 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Own names, as Prometheus text or OpenMetrics, as the client prefers.
+    /// Tidegate's names, as Prometheus text or OpenMetrics according to the client's preference.
     Tidegate,
     Prometheus,
     OpenMetrics,

@@ -23,9 +23,9 @@ directives! {
         /// Responds with the metrics of the process and of all zones. `tidegate` (default) has Tidegate's names, as
         /// OpenMetrics if the client prefers it, else as Prometheus text; `prometheus`, `openmetrics` and `json` fix
         /// the format. `nginx` and `nginxplus` have the names of nginx's exporter for `stub_status` and for the API of
-        /// the commercial edition, and `all` has all names, as Prometheus text. A request chooses another format by its
-        /// argument `format`, or by the rest of its path below a location with a prefix. Restrict access with `allow`
-        /// and `deny`.
+        /// the commercial edition, and `all` has all names, as Prometheus text. A request selects another format with
+        /// the argument `format` or, in a prefix location, with the rest of its path. Restrict access with `allow` and
+        /// `deny`.
         metrics: Own<PageFormat>,
     }
 }

@@ -1,5 +1,6 @@
 //! The state of the server under the names of nginx's exporter for the commercial edition's API. Names, labels and the
-//! values of absent fields (0) are those of its program, whose own documentation has other ones for TLS and `zone_sync`.
+//! values of absent fields (0) are those of its program, whose own documentation has other ones for TLS and
+//! `zone_sync`.
 
 use crate::shared::status_tree::{Side, groups, process, zones};
 use metrics::MetricKind::{self, Counter, Gauge};
@@ -34,7 +35,7 @@ const SERVER: &[Field] = &[
     ("processing", "/processing", Gauge, "Requests being processed."),
     ("requests", "/requests", Counter, "Requests received."),
 ];
-/// Of servers and locations.
+/// Metrics of servers and locations.
 const TRAFFIC: &[Field] = &[
     ("discarded", "/discarded", Counter, "Requests that ended without a response."),
     ("received", "/received", Counter, "Bytes received from clients."),
@@ -47,7 +48,7 @@ const STREAM_SERVER: &[Field] = &[
     ("received", "/received", Counter, "Bytes received from clients."),
     ("sent", "/sent", Counter, "Bytes sent to clients."),
 ];
-/// Of servers of groups, http and stream.
+/// Metrics of upstream servers, http and stream.
 const PEER: &[Field] = &[
     ("active", "/active", Gauge, "Active requests or connections."),
     ("limit", "/max_conns", Gauge, "Maximum number of connections (max_conns); 0: none."),
@@ -57,7 +58,7 @@ const PEER: &[Field] = &[
     ("unavail", "/unavail", Counter, "Times the server became unavailable because of failures."),
     ("response_time", "/response_time", Gauge, "Average time to the end of the response in milliseconds."),
 ];
-/// Of servers that have been checked.
+/// Metrics of upstream servers with health checks.
 const CHECKS: &[Field] = &[
     ("health_checks_checks", "/health_checks/checks", Counter, "Health checks."),
     ("health_checks_fails", "/health_checks/fails", Counter, "Failed health checks."),
@@ -97,7 +98,7 @@ const LIMIT_REQ: &[Field] = &[
     ("delayed_dry_run", "/delayed_dry_run", Counter, "Would have been delayed."),
     ("rejected_dry_run", "/rejected_dry_run", Counter, "Would have been rejected."),
 ];
-/// Of later versions of the exporter.
+/// Metrics that later versions of the exporter have added.
 const CACHE: &[Field] = &[
     ("size", "/size", Gauge, "Size of the cache in bytes."),
     ("max_size", "/max_size", Gauge, "Maximum size of the cache in bytes; 0: none."),

@@ -1,7 +1,7 @@
 //! otel: OpenTelemetry traces (nginx: `ngx_otel_module`).
 //!
-//! `exporter.rs` reads `otel_exporter`; `context.rs` makes a request's trace context and its variables; `span.rs` makes the spans
-//! at the request's end, which crate `otlp` exports on the control thread (`background.rs`).
+//! `exporter.rs` reads `otel_exporter`; `context.rs` makes a request's trace context and its variables; `span.rs` makes
+//! the spans at the request's end, which crate `otlp` exports on the control thread (`background.rs`).
 
 mod background;
 mod context;
@@ -28,24 +28,26 @@ directives! {
         /// `protocol` (`grpc` or `http/protobuf`), `trusted_certificate`, `header`, `interval` (5s), `batch_size` (512)
         /// and `batch_count` (4). Spans beyond `batch_size` times `batch_count` are dropped. See docs/tracing.md.
         otel_exporter: ExporterBlock,
-        /// The attribute `service.name` of the resource.
+        /// Sets the attribute `service.name` of the resource.
         otel_service_name: Name = "unknown_service:nginx",
-        /// An attribute of the resource.
+        /// Adds an attribute to the resource.
         otel_resource_attr: Resources,
-        /// Traces requests: `on`, `off` or a value with variables, of which `on` and `1` trace.
+        /// Enables tracing: `on`, `off`, or a value with variables, which enables tracing if it is `on` or `1`.
         otel_trace: Template = "off",
-        /// The fields `traceparent` and `tracestate` of requests: `extract` makes the client's context the parent,
-        /// `inject` passes the own context to servers, `propagate` does both, `ignore` passes the client's unchanged.
+        /// Controls the request fields `traceparent` and `tracestate`: `extract` makes the client's context the parent,
+        /// `inject` sends Tidegate's context to upstream servers, `propagate` does both, `ignore` passes the client's
+        /// fields unchanged.
         otel_trace_context: Propagation = "ignore",
-        /// The name of the span, instead of the location's name.
+        /// Sets the span's name; by default, it is the location's name.
         otel_span_name: Template,
-        /// An attribute of the span. Names that begin with `http.request.header.` or `http.response.header.` get a list.
+        /// Adds an attribute to the span. Names that begin with `http.request.header.` or `http.response.header.` have
+        /// a list as their value.
         otel_span_attr: SpanAttributes,
-        /// The names of the automatic attributes: nginx's (version 1.16.0 of the semantic conventions), the stable ones
-        /// (since 1.23.0), or both.
+        /// Selects the names of automatic attributes: nginx's (version 1.16.0 of the semantic conventions), the stable
+        /// ones (since 1.23.0), or both.
         otel_semconv: Semconv = "old",
-        /// Makes a child span of kind client for every try of an upstream server, those of subrequests included. The
-        /// injected `traceparent` then names the span of the try, otherwise that of the request.
+        /// Records a child span of kind `client` for every attempt on an upstream server, including those of
+        /// subrequests. The injected `traceparent` then names the attempt's span instead of the request's.
         otel_upstream_spans: bool = "off",
     }
 }

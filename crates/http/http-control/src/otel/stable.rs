@@ -31,7 +31,7 @@ fn method(name: &[u8], span: &mut Span) {
     }
 }
 
-/// Of a query.
+/// Replaces the values of signatures in a query.
 fn redacted(query: &[u8]) -> Vec<u8> {
     let pairs = query.split(|c| *c == b'&').map(|pair| match pair.iter().position(|c| *c == b'=') {
         Some(at) if SECRETS.contains(&pair.get(..at).unwrap_or_default()) => {

@@ -25,9 +25,9 @@ directives! {
         /// `deny`.
         prometheus: Own<Named>,
         /// Defines metrics over Angie's tree of statistics. A line has a name with labels, a variable with the value,
-        /// and `path=`, `type=` and `help=`: each value whose path matches makes a sample, for which `$p8s_value` is
-        /// the value and `$1` to `$9` are captures. A line without `path=` makes one sample. Empty values make none.
-        /// Differs: paths without a value here are refused.
+        /// and `path=`, `type=` and `help=`: each value whose path matches produces a sample, with the value in
+        /// `$p8s_value` and captures in `$1` to `$9`. A line without `path=` produces one sample. Empty values produce
+        /// none. Differs: paths whose values Tidegate does not count are refused.
         prometheus_template: TemplateBlocks,
     }
 }

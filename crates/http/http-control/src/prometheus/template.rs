@@ -145,7 +145,7 @@ impl Metric {
 fn paths(cx: &mut Cx, text: &str) -> Result<Paths, Problem> {
     let lacking = |path: &str| {
         let words = format!("the statistics have no \"{path}\"");
-        Problem::says(words).hint("remove the metric: Angie counts it, or has counted it, and Tidegate does not")
+        Problem::says(words).hint("remove the metric: Tidegate does not count this value")
     };
     let Some(expression) = text.strip_prefix('~') else {
         let path = text.to_ascii_lowercase();

@@ -21,10 +21,10 @@ directives! {
 pub struct StubStatus;
 
 static VARIABLES: &[Builtin] = &[
-    Builtin::one("connections_active", active, "Connections with clients, those that wait included."),
-    Builtin::one("connections_reading", reading, "Connections whose request is being read."),
-    Builtin::one("connections_writing", writing, "Connections whose response is being made or sent."),
-    Builtin::one("connections_waiting", waiting, "Connections that wait for a request."),
+    Builtin::one("connections_active", active, "Client connections, including idle ones."),
+    Builtin::one("connections_reading", reading, "Client connections with a request being read."),
+    Builtin::one("connections_writing", writing, "Client connections with a response being produced or sent."),
+    Builtin::one("connections_waiting", waiting, "Idle client connections waiting for a request."),
 ];
 
 impl Feature for StubStatus {

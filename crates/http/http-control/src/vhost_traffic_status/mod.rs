@@ -59,16 +59,16 @@ directives! {
         /// Excludes the requests of a location from the counters.
         vhost_traffic_status_bypass_stats: Flag = "off",
         /// Exempts a location from the limits of the module.
-        /// No effect: the limits are refused.
+        /// No effect: the limits of the module are not supported.
         vhost_traffic_status_bypass_limit: Flag = "off",
         /// Method for averages.
-        /// Differs: averages are over all requests since the start; only the words are checked.
+        /// Differs: averages cover all requests since the start; the value is checked and has no effect.
         vhost_traffic_status_average_method: Average,
         /// File that preserves the counters over a restart.
         /// No effect: counters survive reloads; a restart resets them, which Prometheus handles. -t warns.
         vhost_traffic_status_dump: Dump,
         /// Enforces the limits of the module.
-        /// No effect: the limits are refused.
+        /// No effect: the limits of the module are not supported.
         vhost_traffic_status_limit: Flag = "on",
         /// Rejects requests of a server above a total.
         /// Refused: a total since the start is not a rate; use `limit_req` or `limit_conn`.
@@ -77,7 +77,7 @@ directives! {
         /// Refused: as `vhost_traffic_status_limit_traffic`.
         vhost_traffic_status_limit_traffic_by_set_key: Refused,
         /// Applies a limit of the module once for the same key.
-        /// No effect: the limits are refused.
+        /// No effect: the limits of the module are not supported.
         vhost_traffic_status_limit_check_duplicate: Flag = "on",
         /// Variable with a counter's value.
         /// Refused: read the counters with `metrics` or the display.
@@ -106,7 +106,7 @@ impl Value for ZoneLine {
             }
             None => Err(Problem::says(format!("invalid shared size \"{word}\""))
                 .at(0)
-                .hint("shared:NAME:SIZE, 32k at least")),
+                .hint("write shared:NAME:SIZE, with a size of at least 32k")),
         }
     }
 }

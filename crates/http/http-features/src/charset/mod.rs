@@ -21,7 +21,7 @@ directives! {
         charset: Name = "off",
         /// Defines a table that recodes between two charsets, in both directions.
         charset_map: CharsetMap,
-        /// The media types that are text.
+        /// Media types to which `charset` applies, besides text/html.
         charset_types: TextTypes = "text/html text/xml text/plain text/vnd.wap.wml application/javascript \
             application/rss+xml",
         /// Also recodes responses of upstream servers that name their own charset.

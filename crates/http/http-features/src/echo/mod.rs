@@ -49,7 +49,7 @@ directives! {
         /// Ends the block of `echo_foreach_split`.
         echo_end: Lines,
         /// Redirects the request internally to another location.
-        /// Differs: applies if only lines that read or wait precede it.
+        /// Differs: applies only if the lines before it only read or wait.
         echo_exec: Lines,
         /// Status of the response.
         echo_status: Number = "200",

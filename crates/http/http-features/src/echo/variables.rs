@@ -23,7 +23,7 @@ pub static ALL: &[Builtin] = &[
     Builtin::one(
         "echo_request_method",
         |r, out| put(out, r.method_name()),
-        "The method of the request; of a subrequest, its own.",
+        "The method of the request or, in a subrequest, of the subrequest.",
     ),
     Builtin::one(
         "echo_client_request_method",
@@ -40,7 +40,7 @@ pub static ALL: &[Builtin] = &[
             }
             true
         },
-        "The path of the request and its arguments; of a subrequest, its own.",
+        "The path and arguments of the request or, in a subrequest, of the subrequest.",
     ),
     Builtin::one(
         "echo_request_body",
@@ -48,7 +48,7 @@ pub static ALL: &[Builtin] = &[
             Some(body) => put(out, body),
             None => false,
         },
-        "The body of the request, where `echo_read_request_body` has read it and it is in memory.",
+        "The request body, if `echo_read_request_body` has read it into memory.",
     ),
     Builtin::one(
         "echo_client_request_headers",

@@ -25,7 +25,7 @@ http_upstream::pass_directives! {
     fastcgi_read_timeout fastcgi_request_buffering fastcgi_send_timeout fastcgi_socket_keepalive
     fastcgi_socket_rcvbuf fastcgi_socket_sndbuf fastcgi_temp_file_write_size fastcgi_temp_path = "fastcgi_temp"
     own {
-        /// Sets SO_SNDLOWAT where the system has it (Linux has not: no effect).
+        /// Sets SO_SNDLOWAT. Linux does not support it: no effect.
         fastcgi_send_lowat: conf_schema::value::SendLowat = "0",
         /// Passes requests to a FastCGI server at this address.
         fastcgi_pass: Own<PassTo>,

@@ -101,7 +101,7 @@ impl Value for Expires {
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (modified, index) = match d.args.as_slice() {
             [first, _] if first.bytes == b"modified" => (true, 1),
-            [_, _] => return Err(Problem::invalid().at(0).hint("the first of two words can only be \"modified\"")),
+            [_, _] => return Err(Problem::invalid().at(0).hint("of two arguments, the first must be \"modified\"")),
             _ => (false, 0),
         };
         let text = d.args.get(index).map(|w| w.bytes.clone()).unwrap_or_default();

@@ -22,7 +22,7 @@ words! {
     pub enum Inherit {
         /// Inherits nothing, even into blocks without lines.
         Off = "off",
-        /// Own lines replace the outer ones.
+        /// Lines of a block replace those of the outer block.
         On = "on",
         /// The outer lines follow the own ones.
         Merge = "merge",

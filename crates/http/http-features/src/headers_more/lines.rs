@@ -180,7 +180,7 @@ fn statuses<'a>(directive: &str, list: impl Iterator<Item = &'a [u8]>) -> Result
         let wrong = || {
             let shown = String::from_utf8_lossy(text);
             Problem::says(format!("{directive}: invalid status code \"{shown}\""))
-                .hint("statuses, with spaces between them")
+                .hint("write status codes, separated by spaces")
         };
         std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or_else(wrong)
     })

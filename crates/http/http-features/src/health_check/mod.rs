@@ -17,7 +17,7 @@ use upstream::{Checked, Group, Peer};
 
 directives! {
     pub struct HealthConf from HealthInput {
-        /// Sends periodic requests to the servers of the location's group, and leaves out those that fail them.
+        /// Sends periodic requests to the servers of the location's group, and excludes servers that fail them.
         health_check: Own<Checks>,
         /// Defines conditions on status, fields and body of a response to a health check.
         r#match: MatchBlocks,

@@ -122,5 +122,5 @@ static ROWS: &[Builtin] = &[Builtin::one(
         out.extend_from_slice(if is_it { name } else { b"" });
         is_it
     },
-    "The protocol as it was agreed on: `h2` over TLS, `h2c` without; empty for HTTP/1.",
+    "The negotiated protocol: `h2` over TLS, `h2c` in cleartext; otherwise empty.",
 )];

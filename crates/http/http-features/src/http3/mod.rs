@@ -17,30 +17,31 @@ directives! {
     pub struct Http3Conf from Http3Input {
         /// Enables HTTP/3 on listeners with the `quic` parameter.
         http3: Flag = "on",
-        /// Enables HTTP/0.9 over QUIC (`hq-interop`), the protocol of interoperability tests: a stream carries `GET` and a path, and is answered
-        /// by the response's body alone. Clients select it in the handshake, beside HTTP/3 or, with `http3 off`, instead of it.
-        /// Differs: requests with a version (`GET / HTTP/1.1`) are answered 400.
+        /// Enables HTTP/0.9 over QUIC (`hq-interop`), the protocol of interoperability tests: a stream carries `GET`
+        /// and a path, and is answered by the response's body alone. Clients select it in the handshake, beside HTTP/3
+        /// or, with `http3 off`, instead of it. Differs: requests with a version (`GET / HTTP/1.1`) get 400.
         http3_hq: Flag = "off",
-        /// Requests that a client may have at a time.
+        /// Maximum number of concurrent requests per connection.
         http3_max_concurrent_streams: Number = "128",
-        /// Octets of a request's body that a client may send before the body is read.
+        /// Maximum bytes of a request body that a client may send before a handler reads it.
         http3_stream_buffer_size: Size = "64k",
-        /// Connection ids that a client may have the server keep: with each, the client can move to another address.
-        /// Differs: 2 to 5 are told to clients; smaller numbers count as 2, greater ones as 5.
+        /// Maximum number of connection ids that the server stores per client; each lets the client migrate to another
+        /// address. Differs: values below 2 count as 2, values above 5 as 5.
         quic_active_connection_id_limit: Number = "2",
-        /// Congestion control of connections. `cubic` halves its rate at losses, like most TCP servers; `bbr` follows the measured bandwidth and
-        /// round-trip time instead, and is several times faster on paths that lose packets at random (mobile and wireless networks), at some
-        /// cost to other traffic there; `reno` is RFC 9002's. A listener has the value of its default server.
+        /// Congestion control of connections. `cubic` halves its rate at losses, like most TCP servers; `bbr` follows
+        /// the measured bandwidth and round-trip time instead, and is several times faster on paths that lose packets
+        /// at random (mobile and wireless networks), at some cost to other traffic there; `reno` is RFC 9002's. A
+        /// listener has the value of its default server.
         quic_congestion_control: Control = "cubic",
         /// Sends several datagrams with one system call (generic segmentation offload); the network card or the kernel
         /// splits them. Tidegate sends single datagrams if the system does not support this.
         /// Differs: the default is "on".
         quic_gso: Flag = "on",
-        /// File with a secret for address validation tokens and stateless resets, so that they stay valid over restarts. Without it, a random
-        /// key is made when the program starts.
+        /// File with a secret for address validation tokens and stateless resets, so that they remain valid across
+        /// restarts. Without it, every start generates a random key.
         quic_host_key: Text,
-        /// Has clients prove their address before a handshake (a Retry packet). Each connection gives its client a token that proves the
-        /// address at the next one within 10 minutes, once.
+        /// Validates the client's address with a Retry packet before a handshake. Each connection issues a token, valid
+        /// once within 10 minutes, that validates the address for the next connection.
         quic_retry: Flag = "off",
     }
 }
@@ -108,5 +109,5 @@ static ROWS: &[Builtin] = &[Builtin::one(
         out.extend_from_slice(protocol);
         !protocol.is_empty()
     },
-    "The protocol as it was agreed on: `h3` for HTTP/3 connections, `hq` for HTTP/0.9 over QUIC (`http3_hq`); empty for others.",
+    "The negotiated protocol: `h3` for HTTP/3, `hq` for HTTP/0.9 over QUIC (`http3_hq`); otherwise empty.",
 )];

@@ -65,7 +65,7 @@ http_upstream::pass_directives! {
         proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth
     }
     own {
-        /// Sets SO_SNDLOWAT where the system has it (Linux has not: no effect).
+        /// Sets SO_SNDLOWAT. Linux does not support it: no effect.
         proxy_send_lowat: conf_schema::value::SendLowat = "0",
         /// Passes requests to an HTTP server: protocol, address, and the URI that replaces the location's prefix.
         /// Differs: line breaks and NUL from variables in the URI are percent-encoded.

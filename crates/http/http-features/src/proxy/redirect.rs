@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub enum RedirectRule {
     Off,
-    /// From the location's name and the URL of `proxy_pass`.
+    /// `proxy_redirect default`: derived from the location's name and the URL of `proxy_pass`.
     Default,
     Prefix(Template, Template),
     Regex(Arc<Pattern>, Template),

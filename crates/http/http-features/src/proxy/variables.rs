@@ -13,7 +13,7 @@ pub static ROWS: &[Builtin] = &[
     Builtin::one(
         "proxy_host",
         |r, o| of(r, o, |s| &s.host) || origin(r, o, |s| &s.host),
-        "Host and port of the proxied server; the default port is left out.",
+        "Host and port of the proxied server, without the protocol's default port.",
     )
     .changeable(),
     Builtin::one(
@@ -26,7 +26,7 @@ pub static ROWS: &[Builtin] = &[
     Builtin::one(
         "upstream_addr",
         |r, o| each(r, o, |t, o| o.extend_from_slice(t.address.as_bytes())),
-        "Servers asked.",
+        "The addresses of the upstream servers that were tried; one per attempt.",
     ),
     Builtin::one(
         "upstream_status",
@@ -63,9 +63,9 @@ pub static ROWS: &[Builtin] = &[
         |r, o| bytes(r, o, |t| t.bytes_received),
         "Bytes received from upstream servers; one number per attempt.",
     ),
-    Builtin::one("request_body_file", body_file, "The temporary file with the request's body."),
-    Builtin::family("upstream_http_", field, "The server's response header NAME."),
-    Builtin::family("upstream_cookie_", cookie, "The cookie NAME that the server set."),
+    Builtin::one("request_body_file", body_file, "The path of the temporary file with the request body."),
+    Builtin::family("upstream_http_", field, "The field NAME of the upstream server's response."),
+    Builtin::family("upstream_cookie_", cookie, "The cookie NAME that the upstream server set."),
 ];
 
 fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<str>) -> bool {

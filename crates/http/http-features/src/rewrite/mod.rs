@@ -29,7 +29,7 @@ directives! {
         r#if: Line,
         /// Ends the rewrite directives of this block.
         r#break: Line,
-        /// Logs the work of the rewrite directives, at level notice.
+        /// Logs the processing of rewrite directives at level `notice`.
         rewrite_log: Flag = "off",
         /// Logs the use of variables without a value.
         uninitialized_variable_warn: Flag = "on",

@@ -65,7 +65,9 @@ fn set(cx: &mut Cx, d: &Directive) -> Result<OpKind, Problem> {
     let (Some(name), Some(value)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
     let text = name.text().into_owned();
     let Some(variable) = text.strip_prefix('$').filter(|n| !n.is_empty()) else {
-        return Err(Problem::says(format!("invalid variable name \"{text}\"")).at(0).hint("it begins with \"$\""));
+        return Err(Problem::says(format!("invalid variable name \"{text}\""))
+            .at(0)
+            .hint("a variable name begins with \"$\""));
     };
     let variable = cx.get::<Variables>().script(variable).map_err(|p| p.at(0))?;
     let value = Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;

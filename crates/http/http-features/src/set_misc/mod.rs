@@ -31,7 +31,7 @@ directives! {
         set_quote_pgsql_str: Lines,
         /// Quotes a value as a JSON string; an empty value becomes `null`.
         set_quote_json_str: Lines,
-        /// Sets a variable that is empty.
+        /// Sets a variable if it is empty.
         set_if_empty: Lines,
         /// MD5 digest of a value, in hexadecimal.
         set_md5: Lines,
@@ -61,7 +61,7 @@ directives! {
         set_base32_alphabet: Alphabet,
         /// Encodes a value in hexadecimal.
         set_encode_hex: Lines,
-        /// Decodes a hexadecimal string. Invalid input is answered with 500.
+        /// Decodes a hexadecimal string. Invalid input results in status 500.
         set_decode_hex: Lines,
         /// Random number in a range, bounds included. Not suitable for secrets.
         set_random: Lines,
@@ -177,7 +177,9 @@ impl Value for Lines {
         };
         let text = name.text().into_owned();
         let Some(variable) = text.strip_prefix('$').filter(|n| !n.is_empty()) else {
-            return Err(Problem::says(format!("invalid variable name \"{text}\"")).at(0).hint("it begins with \"$\""));
+            return Err(Problem::says(format!("invalid variable name \"{text}\""))
+                .at(0)
+                .hint("a variable name begins with \"$\""));
         };
         let variable = cx.get::<Variables>().script(variable).map_err(|p| p.at(0))?;
         // With one argument, the variable itself is the first operand.

@@ -1,4 +1,4 @@
-//! Runs the commands of a page.
+//! Runs SSI commands: checks their parameters and context, and queues their output. [`super::parse`] finds them.
 
 use super::TimeForm;
 use super::page::{Page, Part};
@@ -22,7 +22,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("endblock", &[]),
 ];
 
-/// As in nginx.
+/// Maximum number of parameters of a command (`NGX_HTTP_SSI_MAX_PARAMS`).
 const PARAMS_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -244,7 +244,7 @@ impl Page {
     }
 }
 
-/// Escapes for `echo` with `url` (nginx: `NGX_ESCAPE_HTML`).
+/// Escapes the value of `echo` with `encoding="url"` (nginx: `NGX_ESCAPE_HTML`).
 fn escape_url(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for &c in text {

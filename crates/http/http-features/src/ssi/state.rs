@@ -6,9 +6,9 @@ use observe::Level;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Per request.
+/// Maximum number of variables per request.
 const VARIABLES_MAX: usize = 10_000;
-/// Per request.
+/// Maximum bytes of all blocks of a request.
 const BLOCK_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A command failed; it has been logged, and the page shows its error message.
@@ -34,7 +34,7 @@ impl Shared {
             }
         }
     }
-    /// By lower-case name.
+    /// Returns the value of the variable with this lower-case name.
     pub fn get(&self, name: &[u8]) -> Option<Vec<u8>> {
         if let [digit @ b'0'..=b'9'] = name {
             let captures = self.captures.borrow();

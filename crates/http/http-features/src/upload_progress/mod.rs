@@ -24,7 +24,7 @@ directives! {
         /// Defines a zone for the state of uploads, with its size.
         upload_progress: ZoneLine,
         /// Tracks POST requests of a location in a zone, by their identifier, until this time after their end.
-        /// Differs: may stand anywhere in its location.
+        /// Differs: its position in the location has no effect.
         track_uploads: Track,
         /// Responds with the state of the upload that the request identifies.
         report_uploads: Own<Text>,

@@ -107,7 +107,7 @@ impl Tracker {
     pub fn new(bytes_max: u64) -> Tracker {
         Tracker { bytes_max, uploads: Mutex::default() }
     }
-    /// `None`: the zone is full.
+    /// Returns `None` if the zone is full.
     pub fn begin(&self, id: &[u8], length: u64, now: i64) -> Option<Arc<Upload>> {
         let mut uploads = self.uploads.lock().unwrap_or_else(PoisonError::into_inner);
         uploads.sweep(now);

@@ -28,8 +28,8 @@ type HashKey = methods::HashKey<http_engine::Request>;
 directives! {
     pub struct UpstreamConf from UpstreamInput {
         /// Adds a server to the group, with parameters.
-        /// Differs: a name that does not resolve is a warning of -t and at start, and the server is unused until it
-        /// resolves; nginx rejects the configuration.
+        /// Differs: a name that does not resolve causes a warning, and the server is not used until it resolves; nginx
+        /// rejects the configuration.
         server: Servers,
         /// Selects the server with the fewest active connections, relative to its weight.
         least_conn: Marker,
@@ -53,8 +53,8 @@ directives! {
         keepalive_time: Msec,
         /// Maximum idle time of a connection.
         keepalive_timeout: Msec,
-        /// Counts every server of the group in `metrics`. The state of a group is always shared by all threads; name
-        /// and size are checked.
+        /// Counts every server of the group in `metrics`. All threads always share the state of a group; name and size
+        /// are checked and have no further effect.
         zone: Zone,
         /// File that stores the servers of the group. `api` writes it, and every start reads it. Requires `zone`, and
         /// cannot be combined with `server` lines.
@@ -63,7 +63,7 @@ directives! {
         resolver: ResolverLine,
         /// Maximum time to resolve a name.
         resolver_timeout: Msec,
-        /// Temporarily leaves out a server whose responses fail (500, 502, 503, 504, or none).
+        /// Temporarily excludes a server whose responses fail (500, 502, 503, 504, or no response).
         outlier_ejection: EjectionValue,
         /// Maximum share of the group's requests that may be retried with another server.
         retry_budget: RetryBudget,

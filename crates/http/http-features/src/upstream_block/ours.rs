@@ -1,4 +1,5 @@
-//! Upstream features that nginx lacks: outlier ejection and a retry budget.
+//! Directives of the upstream block that nginx lacks: `outlier_ejection` and `retry_budget`. The `upstream` crate
+//! implements them.
 
 use conf_schema::value::parse_msec;
 use conf_schema::{Cx, Directive, Problem, Value};

@@ -355,10 +355,10 @@ macro_rules! cache_directives {
             pub struct $Plan from $Input {
                 /// Defines a cache: directory, size of its index, maximum size and lifetime of unused entries.
                 $path: $crate::caching::conf::PathLine,
-                /// Cache for responses, by the name of its zone. It follows nginx, which passes 99 of the 160 tests of
-                /// cache-tests; with `proxy_cache_rfc9111 on;` (or that of the protocol) it follows RFC 9111 and passes
-                /// 152.
-                /// Differs: a stored response that came without a length is sent with one.
+                /// Cache for responses, by the name of its zone. By default, it behaves as in nginx and passes 99 of
+                /// the 160 required tests of cache-tests; with `proxy_cache_rfc9111 on;` (or the directive of the
+                /// protocol), it follows RFC 9111 and passes 152. Differs: a stored response that came without a length
+                /// is sent with one.
                 $cache: $crate::caching::conf::CacheName = "off",
                 /// Cache key. Requests with equal keys get the same response.
                 $key: http_engine::Template,

@@ -78,7 +78,7 @@ impl Caching {
                         let other = cx.get::<conf::Declared>().all().any(|path| path.zone.name == *name);
                         let problem = match zones::find::<CachePath>(cx, "cache", name) {
                             _ if other => zones::taken(name)
-                                .hint(format!("the zone is that of another directive than \"{family}_cache_path\"")),
+                                .hint(format!("this zone belongs to a directive other than \"{family}_cache_path\"")),
                             Err(problem) if !format!("{:?}", problem.words).contains("zero size") => problem,
                             _ => Problem::says(format!("\"{family}_cache\" zone \"{name}\" is unknown"))
                                 .hint(format!("no \"{family}_cache_path\" declares a zone of this name")),
@@ -93,7 +93,7 @@ impl Caching {
             let family = settings.family;
             let text = format!("\"{family}_cache_purge\" with a constant would purge with every request");
             return Err(Problem::says(text)
-                .hint("it takes values of which one is neither empty nor \"0\" when an entry is to go"));
+                .hint("write conditions: a request removes the entry if one of them is neither empty nor \"0\""));
         }
         let mut use_stale = settings.use_stale;
         if use_stale.has(UseStale::OFF) {
@@ -130,7 +130,7 @@ impl Caching {
             _ => false,
         }
     }
-    /// `Err`: the name is unknown; logged.
+    /// Fails, with a log line, for an unknown name.
     fn path(&self, r: &mut Request) -> Result<Option<Arc<CachePath>>, ()> {
         match &self.which {
             Which::Fixed(path) => Ok(Some(path.clone())),

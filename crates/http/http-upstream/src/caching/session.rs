@@ -177,7 +177,7 @@ impl Session {
         self.storing
     }
 
-    /// `Some`: the response from the cache.
+    /// Returns `Some` if the cache has the response.
     async fn decide(&mut self, r: &mut Request, give: Respond<'_>) -> Option<Flow> {
         let stored = match self.look(r).await {
             Found::Error(status) => {
@@ -579,7 +579,7 @@ impl Session {
     pub fn invalidates(&self, status: u16) -> bool {
         self.invalidates && (200..400).contains(&status)
     }
-    /// `None`: no key is configured.
+    /// Returns `None` if no key is configured.
     pub fn key_for(&self, r: &mut Request) -> Option<Vec<u8>> {
         self.caching.key.as_ref().map(|key| key.eval(r))
     }

@@ -133,7 +133,7 @@ fn wrong(e: &HeadError, text: &[u8]) -> MalformedResponse {
         .into()
 }
 
-/// `None`: 200.
+/// Returns `None` for status 200.
 fn status(head: &ResponseHead, text: &[u8]) -> Result<Option<Vec<u8>>, MalformedResponse> {
     let said = head.fields.all.iter().find(|field| field.name.of(text).eq_ignore_ascii_case(b"status"));
     let Some(value) = said.map(|field| field.value.of(text)) else {

@@ -21,7 +21,7 @@ use upstream::{
     Stop,
 };
 
-/// Per write.
+/// Maximum bytes of a streamed body per write.
 const STREAM_BYTES: usize = 64 * 1024;
 
 /// Maximum size in bytes of a request whose buffer is reused.

@@ -106,7 +106,7 @@ pub trait Protocol: Send + Sync {
         let _ = (r, url);
         None
     }
-    /// `None`: unchanged.
+    /// Returns `None` for an unchanged cookie.
     fn cookie(&self, r: &mut Request, value: &[u8]) -> Option<Vec<u8>> {
         let _ = (r, value);
         None

@@ -1,7 +1,8 @@
-//! Body of a fuzz target: a request of HTTP/1 that is passed on over HTTP/2 and again over HTTP/1 is the same request for each receiver.
+//! Body of a fuzz target: a request of HTTP/1 that is passed on over HTTP/2 and again over HTTP/1 is the same request
+//! for each receiver.
 //!
-//! The octets choose parts of a request (method, target, fields, framing, pieces), so that most inputs are requests, and some of their octets are
-//! put in as they are.
+//! The octets choose parts of a request (method, target, fields, framing, pieces), so that most inputs are requests,
+//! and some of their octets are put in as they are.
 
 use super::block::{Coding, HeaderBlock};
 use http_types::{BodyLength, Event, Known, RequestHead, Taken};
@@ -53,7 +54,7 @@ pub fn round_trip(data: &[u8]) {
     assert_eq!(third, second, "over HTTP/1 again: {}", text.escape_ascii());
 }
 
-/// Reads a request as the server does. `None`: it is refused or incomplete.
+/// Reads a request as the server does. Returns `None` for a refused or incomplete request.
 fn of_http1(text: &[u8]) -> Option<Request> {
     let (mut parser, mut head) = (HeadParser::default(), RequestHead::default());
     let Ok(Progress::Done { consumed }) = parser.parse(text, &HeadLimits::default(), &mut head) else { return None };
@@ -93,7 +94,8 @@ fn dechunked(mut rest: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Sends a request as the exchange does, and reads it as the server does. `None`: HTTP/2 cannot carry it, and the server says so.
+/// Sends a request as the exchange does, and reads it as the server does. Returns `None` if the server rejects a
+/// request that HTTP/2 cannot carry.
 fn over_http2(request: &Request) -> Option<Request> {
     let (mut client, mut server) = (Client::new(ClientLimits::default()), Server::new(LIMITS));
     let mut block = Vec::new();

@@ -174,7 +174,7 @@ impl Bound {
         let Bound::Fixed { origin, .. } = self else { return None };
         Some(origin.clone())
     }
-    /// `None`: the group depends on the request.
+    /// Returns `None` if the group depends on the request.
     pub fn fixed(&self) -> Option<(&UpstreamRef, &Arc<Origin>)> {
         let Bound::Fixed { named, origin, .. } = self else { return None };
         Some((named, origin))

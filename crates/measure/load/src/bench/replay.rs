@@ -1,4 +1,4 @@
-//! Access logs as load: requests with their timing, from nginx's `combined` format or any `log_format`.
+//! Reads access logs as load: requests with their timing, in nginx's `combined` format or any `log_format`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,19 +7,21 @@ use crate::engine::request::RequestSpec;
 
 /// nginx's predefined format.
 const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
-/// Log lines at most, to bound memory.
+/// Maximum number of log lines, to bound memory.
 const REQUESTS_MAX: usize = 20_000_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log {
-    /// Seconds from the start, and index into `requests`.
+    /// Start of each request in seconds from the beginning, and its index in `requests`.
     pub at: Vec<(f64, u32)>,
     /// Distinct requests.
     pub requests: Vec<RequestSpec>,
     pub seconds: f64,
-    /// Omitted lines: by method other than GET and HEAD; of another format; beyond the maximum.
+    /// Omitted lines by method, other than GET and HEAD.
     pub methods: BTreeMap<String, usize>,
+    /// Omitted lines in another format.
     pub broken: usize,
+    /// Omitted lines beyond [`REQUESTS_MAX`].
     pub beyond: usize,
 }
 
@@ -43,8 +45,11 @@ impl Log {
     }
 }
 
-/// Reads a log. Repeats only GET and HEAD: logs hold no bodies, and other methods could change the server's data.
-/// Expects the logged status. Fails on an unreadable file, a format without time or request, or no matching line.
+/// Reads a log. Includes only GET and HEAD requests, because logs contain no bodies and other methods could change the
+/// server's data. Each request expects the logged status.
+///
+/// # Errors
+/// The file is unreadable, the format lacks the time or the request, or no line matches the format.
 pub fn read(path: &Path, format: Option<&str>, speed: f64) -> Result<Log, String> {
     let text = super::requests::read(path)?;
     if !(speed > 0.0 && speed.is_finite()) {
@@ -53,7 +58,7 @@ pub fn read(path: &Path, format: Option<&str>, speed: f64) -> Result<Log, String
     parse(&text, format.unwrap_or(COMBINED), speed).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// [`read`] from text.
+/// Reads a log from its text; see [`read`].
 pub fn parse(text: &str, format: &str, speed: f64) -> Result<Log, String> {
     let format = Format::compile(format)?;
     let mut numbers: BTreeMap<(String, String, u16), u32> = BTreeMap::new();
@@ -72,7 +77,7 @@ pub fn parse(text: &str, format: &str, speed: f64) -> Result<Log, String> {
             continue;
         };
         if !matches!(entry.method.as_str(), "GET" | "HEAD") {
-            // Clients choose the methods in a log: keeps only a few names.
+            // Clients choose the methods in a log: limits the number of counted names.
             let known = log.methods.len() < 12 || log.methods.contains_key(&entry.method);
             *log.methods.entry(if known { entry.method } else { "other".into() }).or_default() += 1;
             continue;
@@ -98,13 +103,13 @@ pub fn parse(text: &str, format: &str, speed: f64) -> Result<Log, String> {
         slot.0 = (time - first).max(0.0) / speed;
     }
     log.at.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // Gives the last request the average gap.
+    // Extends the replay by the average interval after the last request.
     let last = log.at.last().map_or(0.0, |l| l.0);
     log.seconds = last + (last / (log.at.len() - 1).max(1) as f64).max(0.001);
     Ok(log)
 }
 
-/// Spreads the requests of each whole second evenly over it.
+/// Distributes the requests of each second evenly over that second, if the log has whole seconds.
 fn spread(times: &mut [f64]) {
     if times.iter().any(|t| t.fract() != 0.0) {
         return;
@@ -212,7 +217,7 @@ fn seconds(year: i64, month: i64, day: i64, clock: &str, zone: &str) -> Option<f
             if zone.starts_with('-') { -minutes } else { minutes }
         }
     };
-    // Days since 1970 of a Gregorian date (algorithm days_from_civil).
+    // Computes the days from 1970 to a Gregorian date (algorithm days_from_civil).
     let y = if month <= 2 { year - 1 } else { year };
     let era = y.div_euclid(400);
     let of_era = y - era * 400;

@@ -8,12 +8,12 @@ use super::transport::Cost;
 
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// From the plan to the last byte: the users' wait.
+    /// Times from the schedule to the last byte, which is the wait of a user.
     pub corrected: Latency,
-    /// From the send to the last byte, where it differs from `corrected`; see [`Record::raw`].
+    /// Times from the send to the last byte that differ from `corrected`; see [`Record::raw`].
     raw_apart: Latency,
     same: Latency,
-    /// From the plan until the engine takes the request up: the generator's lateness.
+    /// Times from the schedule until the engine takes up the request: the generator's lateness.
     pub lag: Latency,
     pub first_byte: Latency,
     /// TCP connecting, then the TLS handshake.
@@ -74,7 +74,7 @@ impl Record {
         self.handshake = empty.handshake;
     }
 
-    /// From the send to the last byte; complete after [`Record::settle`].
+    /// Returns the times from the send to the last byte; complete after [`Record::settle`].
     pub fn raw(&self) -> &Latency {
         &self.raw_apart
     }

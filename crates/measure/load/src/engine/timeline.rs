@@ -73,7 +73,7 @@ impl Coarse {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestCounts {
-    /// From the plan to the last byte, right or wrong.
+    /// Times from the schedule to the last byte, of correct and incorrect responses.
     pub latency: Coarse,
     /// Requests without a right answer.
     pub failed: u64,

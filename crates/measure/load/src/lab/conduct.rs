@@ -152,7 +152,7 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
     Ok(Some(assemble(lab, &ground, &present, &seen, rounds, missing, machine, server_cpus, client_cpus)))
 }
 
-/// By workload, server and level.
+/// Rounds by workload, server and level.
 type Rounds = Vec<Vec<Vec<(f64, Vec<Round>)>>>;
 
 struct Bench<'a> {

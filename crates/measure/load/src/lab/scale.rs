@@ -1,7 +1,7 @@
 //! Plays an autoscaler: adds and removes upstream servers through the API as the load changes.
 //!
-//! At the start of each point, under load, the list of servers of a group is read, and servers are added and removed one by
-//! one, as clients of clouds do. The report has the machines of each level and their price per hour.
+//! At the start of each point, under load, the list of servers of a group is read, and servers are added and removed
+//! one by one, as clients of clouds do. The report has the machines of each level and their price per hour.
 
 use super::probe::ProbeResponse;
 use crate::engine::request::RequestSpec;
@@ -24,7 +24,7 @@ pub struct Scale {
     pub utilisation: String,
     #[serde(default = "default_nodes")]
     pub nodes_min: usize,
-    /// Per hour and machine.
+    /// Price in dollars per machine and hour.
     #[serde(default)]
     pub price: f64,
 }
@@ -37,7 +37,7 @@ fn default_nodes() -> usize {
     1
 }
 
-/// Of a level.
+/// Scaling result of one level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scaled {
     pub value: f64,

@@ -1,4 +1,4 @@
-//! Description of the measuring machine.
+//! Describes the machine that runs the measurement, for reports and for checks of pinned CPUs.
 
 use std::fs;
 
@@ -9,9 +9,11 @@ pub struct Machine {
     pub kernel: String,
     pub processor: String,
     pub cpus: usize,
-    /// Processors that share a core, as the system lists them.
+    /// CPUs that share a core, one list per core in the kernel's format (`0,4` or `0-1`).
     pub siblings: Vec<String>,
+    /// In bytes.
     pub memory: f64,
+    /// Number of local ports for outgoing connections.
     pub ports: usize,
 }
 
@@ -58,7 +60,7 @@ impl Machine {
         )
     }
 
-    /// Tells whether two processors are threads of one core, where pinned sides of a test would compete.
+    /// Tells whether two CPUs are threads of one core, for which a pinned client and server would compete.
     pub fn share_a_core(&self, a: usize, b: usize) -> bool {
         a != b && self.siblings.iter().any(|s| in_list(s, a) && in_list(s, b))
     }

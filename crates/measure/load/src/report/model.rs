@@ -92,7 +92,7 @@ pub struct Round {
     pub answers: u64,
     pub good: u64,
     pub connections: u64,
-    /// Per second: due, answers, right answers, new connections, received bytes.
+    /// Rates per second: scheduled requests, responses, correct responses, new connections, received bytes.
     pub offered: f64,
     pub rps: f64,
     pub good_rps: f64,
@@ -106,11 +106,11 @@ pub struct Round {
     pub resets: BTreeMap<u16, u64>,
     #[serde(default)]
     pub again: u64,
-    /// From the plan to the last byte; in an open loop the users' wait.
+    /// Times from the schedule to the last byte; in an open loop, the wait of a user.
     pub latency: Option<Times>,
-    /// From the send to the last byte.
+    /// Times from the send to the last byte.
     pub service: Option<Times>,
-    /// From the plan until the generator takes the request up.
+    /// Times from the schedule until the generator takes up the request.
     pub lag: Option<Times>,
     pub first_byte: Option<Times>,
     pub connect: Option<Times>,
@@ -286,7 +286,7 @@ pub struct RequestUse {
 /// Differences of the status page over a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatusUse {
-    /// By the server's count, including others' requests.
+    /// Rate by the server's counter, which includes requests of other clients.
     pub requests_per_second: Option<f64>,
     pub connections_per_second: Option<f64>,
     /// Connections at most, and accepted but unhandled ones.

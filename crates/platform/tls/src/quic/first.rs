@@ -1,5 +1,5 @@
-//! The ClientHello of a client that has no connection yet: its Initial packets are decrypted with their public keys (RFC 9001, 5.2) beside
-//! `quinn-proto`, which shows no content before a connection exists.
+//! Reads the ClientHello of a client without a connection. Decrypts Initial packets with their public keys (RFC 9001,
+//! 5.2), because `quinn-proto` exposes no content before a connection exists.
 
 use super::path::varint;
 use crate::hello::{Peek, peek_message};
@@ -8,12 +8,13 @@ use rustls::quic::{Keys, Version};
 
 const LONG_HEADER: u8 = 0x80;
 const TYPE: u8 = 0x30;
-/// Octets between the start of the packet number and the sample of header protection (RFC 9001, 5.4.2), and the sample's.
+/// Octets from the start of the packet number to the sample of header protection, and octets of the sample (RFC 9001,
+/// 5.4.2).
 const SAMPLE_AT: usize = 4;
 const SAMPLE_BYTES: usize = 16;
-/// Pieces of a ClientHello that arrive before the octets in front of them. Browsers shuffle a dozen.
+/// Maximum number of out-of-order pieces of a ClientHello. Browsers shuffle about a dozen.
 const PIECES_MAX: usize = 64;
-/// Octets that are kept of a flight. Browsers' ClientHellos have about 2,000.
+/// Maximum stored octets of a flight. Browsers' ClientHellos have about 2,000.
 const FLIGHT_MAX: usize = 16 * 1024;
 
 const PADDING: u64 = 0x00;
@@ -22,13 +23,13 @@ const ACK: u64 = 0x02;
 const ACK_ECN: u64 = 0x03;
 const CRYPTO: u64 = 0x06;
 
-/// The first flight of a client, from its first datagram on.
+/// The first flight of a client.
 pub struct FirstFlight {
     keys: Keys,
     id: Vec<u8>,
-    /// The message up to the first gap.
+    /// Octets of the message up to the first gap.
     message: Vec<u8>,
-    /// Offsets and octets behind a gap.
+    /// Offsets and octets of pieces after a gap.
     pieces: Vec<(usize, Vec<u8>)>,
 }
 
@@ -50,7 +51,7 @@ fn take<'a>(r: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
     Some(head)
 }
 
-/// Reads the header of a packet with a long header; `None` for those that are no Initial packets.
+/// Reads a long header. Returns `None` unless the packet is an Initial packet.
 fn initial(packet: &[u8]) -> Option<Initial<'_>> {
     let mut r = packet;
     let first = *take(&mut r, 1)?.first()?;
@@ -70,10 +71,10 @@ fn initial(packet: &[u8]) -> Option<Initial<'_>> {
 }
 
 impl FirstFlight {
-    /// Begins with a client's first datagram; `None` if it holds no Initial packet.
+    /// Starts with a client's first datagram. Returns `None` if it contains no Initial packet.
     pub fn new(datagram: &[u8]) -> Option<FirstFlight> {
         let head = initial(datagram)?;
-        // As in `start_session`.
+        // Derives the keys as `start_session` does.
         let version = if (0xff00_001d..=0xff00_0020).contains(&head.version) { Version::V1Draft } else { Version::V1 };
         let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
         let keys = suite.tls13()?.quic_suite()?.keys(head.id, Side::Server, version);
@@ -87,7 +88,7 @@ impl FirstFlight {
         initial(datagram).is_some_and(|head| head.id == self.id)
     }
 
-    /// Takes a datagram in. Packets that cannot be decrypted are ignored, as the connection will ignore them.
+    /// Processes a datagram. Ignores packets that cannot be decrypted, as the connection will.
     pub fn take_in(&mut self, datagram: &[u8]) {
         let mut rest = datagram;
         while let Some(head) = initial(rest) {
@@ -115,7 +116,7 @@ impl FirstFlight {
         Some(clear.to_vec())
     }
 
-    /// Reads the frames of a packet up to one that no Initial packet of a client needs.
+    /// Reads the frames of a packet, up to a frame that clients do not send in Initial packets.
     fn read(&mut self, mut r: &[u8]) -> Option<()> {
         while !r.is_empty() {
             match varint(&mut r)? {
@@ -169,13 +170,13 @@ impl FirstFlight {
         self.message.extend_from_slice(bytes.get(new..).unwrap_or_default());
     }
 
-    /// Returns the ClientHello, as far as it has come.
+    /// Returns the received part of the ClientHello.
     pub fn hello(&self) -> Peek {
         peek_message(&self.message)
     }
 }
 
-/// Body of the fuzz target: datagrams, and frames as if a packet had held them.
+/// Body of the fuzz target: uses octets as datagrams, and as the frames of a packet.
 pub(crate) fn fuzz(data: &[u8]) {
     let is_bounded = |flight: &FirstFlight| {
         let kept = flight.message.len() + flight.pieces.iter().map(|(_, piece)| piece.len()).sum::<usize>();

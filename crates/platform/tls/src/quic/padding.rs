@@ -1,5 +1,6 @@
-//! Padding of received packets. `quinn-proto` parses PADDING (RFC 9000, 19.1) octet by octet, about a thousand of them in each Initial datagram and path MTU
-//! probe, which took a tenth of a handshake's CPU time. The packet keys remove it first, behind all frames that say where they end.
+//! Removes the padding of received packets before `quinn-proto` sees it. `quinn-proto` parses PADDING (RFC 9000, 19.1)
+//! octet by octet, about a thousand octets in each Initial datagram and path MTU probe, which took a tenth of a
+//! handshake's CPU time.
 
 use super::path::varint;
 use bytes::BytesMut;
@@ -23,14 +24,14 @@ const NEW_CONNECTION_ID: u8 = 0x18;
 const RETIRE_CONNECTION_ID: u8 = 0x19;
 const PATH_CHALLENGE: u8 = 0x1a;
 const PATH_RESPONSE: u8 = 0x1b;
-/// From MAX_DATA to STREAMS_BLOCKED: limits of the connection and of streams, one number each unless named above.
+/// From MAX_DATA to STREAMS_BLOCKED: limits of the connection and of streams, with one number each unless listed above.
 const LIMITS: std::ops::RangeInclusive<u8> = 0x10..=0x17;
 const RESET_TOKEN_BYTES: usize = 16;
 const CHALLENGE_BYTES: usize = 8;
-/// Shorter padding is left to the parser.
+/// Minimum length of padding to remove, in octets.
 const PADDING_MIN: usize = 64;
 
-/// A packet key whose received packets lose their padding.
+/// A packet key that removes the padding of the packets that it decrypts.
 pub struct Trimmed {
     pub key: Box<dyn PacketKey>,
 }
@@ -55,16 +56,17 @@ impl PacketKey for Trimmed {
     }
 }
 
-/// Shortens the padding at the end of a payload to one octet: a packet without frames is an error. The rest is copied: `quinn-proto` bounds
-/// the memory behind frames that wait for others by the length of their packet, and a mere slice would keep the whole datagram.
+/// Shortens the padding at the end of a payload to one octet, because a packet without frames is an error. Copies the
+/// rest: `quinn-proto` limits the memory of out-of-order frames by the length of their packet, and a slice would keep
+/// the whole datagram.
 pub fn trim(payload: &mut BytesMut) {
     if let Some(end) = frames_end(payload) {
         *payload = BytesMut::from(payload.get(..=end).unwrap_or_default());
     }
 }
 
-/// Returns the end of the frames before the padding. `None`: there is little of it, or frames of other kinds come first, whose content may
-/// end in zeros.
+/// Returns the end of the frames before the padding. Returns `None` if the padding is short, or if a frame before it
+/// has no known length, so that its content may end in zeros.
 fn frames_end(payload: &[u8]) -> Option<usize> {
     let zeros = trailing_zeros(payload);
     if zeros < PADDING_MIN {
@@ -75,7 +77,7 @@ fn frames_end(payload: &[u8]) -> Option<usize> {
     loop {
         let at = payload.len() - rest.len();
         if at >= padding {
-            // A frame may itself have ended in zeros.
+            // The content of a frame may end in zeros.
             return (payload.len() - at >= PADDING_MIN).then_some(at);
         }
         let (kind, after) = rest.split_first()?;
@@ -121,13 +123,13 @@ fn frames_end(payload: &[u8]) -> Option<usize> {
             kind if kind == RETIRE_CONNECTION_ID || LIMITS.contains(&kind) => {
                 varint(&mut rest)?;
             }
-            // A STREAM frame without a length has no padding behind it.
+            // A STREAM frame without a length extends to the end of the packet.
             _ => return None,
         }
     }
 }
 
-/// Counts the zeros at the end, 32 octets at a time.
+/// Counts the zeros at the end of a payload, 32 octets at a time.
 fn trailing_zeros(payload: &[u8]) -> usize {
     let whole = payload.rchunks_exact(32).take_while(|chunk| chunk.iter().fold(0, |all, octet| all | octet) == 0);
     let whole = whole.count() * 32;

@@ -1,5 +1,5 @@
-//! Proof that a client receives packets at the address it has moved to. `quinn-proto` validates paths and tells nothing of it; the frames that
-//! prove it pass the keys of its packets.
+//! Detects when a client has proven that it receives packets at a new address. `quinn-proto` validates paths but does
+//! not report the result, so the packet keys watch for the frames of the proof.
 
 use super::padding::trim;
 use bytes::BytesMut;
@@ -16,21 +16,21 @@ const PATH_RESPONSE: u8 = 0x1b;
 const HANDSHAKE_DONE: u8 = 0x1e;
 const CHALLENGE_BYTES: usize = 8;
 
-/// Watches the packets of one connection for a path's challenge and its response (RFC 9000, 8.2). Costs one load a packet while
-/// nothing is watched.
+/// Watches the packets of one connection for a path challenge and its response (RFC 9000, 8.2). Costs one load per
+/// packet while it is inactive.
 #[derive(Debug, Default)]
 pub struct PathWatch {
-    /// Challenges that are sent are noted.
+    /// Records sent challenges while set.
     notes: AtomicBool,
-    /// The noted challenge; 0: none. (A challenge of 0 has a probability of 2^-64, and is not noted.)
+    /// Recorded challenge, or 0. (A challenge of 0 has a probability of 2^-64 and is not recorded.)
     sent: AtomicU64,
-    /// The challenge that the client is to repeat; 0: none.
+    /// Challenge that the client must repeat, or 0.
     awaited: AtomicU64,
     proven: AtomicBool,
 }
 
 impl PathWatch {
-    /// The client has moved: forgets older challenges, and notes those that are sent.
+    /// Starts watching after the client has moved: forgets older challenges, and records those that are sent.
     pub fn begin(&self) {
         self.notes.store(true, Ordering::Relaxed);
         self.sent.store(0, Ordering::Relaxed);
@@ -41,15 +41,15 @@ impl PathWatch {
         self.begin();
         self.notes.store(false, Ordering::Relaxed);
     }
-    /// The packets of the last transmit went to the address in question (`true`) or to another one. A response proves only the
-    /// address that its challenge was sent to.
+    /// Reports whether the packets of the last transmit went to the new address. A response proves only the address
+    /// that its challenge was sent to.
     pub fn sent_to_it(&self, is_it: bool) {
         let sent = self.sent.swap(0, Ordering::Relaxed);
         if is_it && sent != 0 {
             self.awaited.store(sent, Ordering::Relaxed);
         }
     }
-    /// The client has repeated the challenge.
+    /// Tells whether the client has repeated the challenge.
     pub fn is_proven(&self) -> bool {
         self.proven.load(Ordering::Relaxed)
     }
@@ -61,7 +61,8 @@ impl PathWatch {
             self.sent.store(challenge, Ordering::Relaxed);
         }
     }
-    /// The challenge is random and was sent to one address: octets that hold it are its response.
+    /// Looks for the challenge in a payload. The challenge is random and was sent to one address, so that these octets
+    /// are its response.
     fn note_received(&self, payload: &[u8]) {
         let awaited = self.awaited.load(Ordering::Relaxed);
         if awaited == 0 {
@@ -78,7 +79,8 @@ impl PathWatch {
     }
 }
 
-/// The challenge of a packet that `quinn-proto` writes: acknowledgments and frames without content may stand before it.
+/// Returns the challenge of a packet that `quinn-proto` has written. Acknowledgments and frames without content may
+/// precede it.
 fn challenge(mut payload: &[u8]) -> Option<u64> {
     loop {
         let (kind, rest) = payload.split_first()?;
@@ -113,7 +115,7 @@ pub fn varint(bytes: &mut &[u8]) -> Option<u64> {
 
 pub type TlsPacketKey = Box<dyn rustls::quic::PacketKey>;
 
-/// A packet key whose packets are watched, and lose their padding.
+/// A packet key that watches its packets, and removes the padding of the packets that it decrypts.
 pub struct Watched {
     pub key: TlsPacketKey,
     pub watch: Arc<PathWatch>,

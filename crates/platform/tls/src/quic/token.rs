@@ -5,14 +5,15 @@ use quinn_proto::{TokenLog, TokenReuseError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// First octet of a token's content in `quinn-proto`: the token was sent with a Retry packet.
+/// First octet of a token's content in `quinn-proto` that marks tokens of Retry packets.
 const RETRY: u8 = 0;
-/// Content of a Retry token that no client can have: it names the address 0.0.0.0:0, an empty connection id and the time 0.
+/// Content of an impossible Retry token, with the address 0.0.0.0:0, an empty connection id and the time 0.
 const INVALID_RETRY: [u8; 17] = [0; 17];
 
-/// Marks tokens with their kind in clear, which tells what a token was that this key cannot open. A client that was sent a Retry accepts
-/// no other one: its connection is closed with INVALID_TOKEN, as in nginx. A token of an earlier connection may be another server's, or from
-/// before a restart: its client is asked again (8.1.3).
+/// Adds the kind of each token in cleartext, so that the kind of a token with an unknown key is known, too. A client
+/// with an invalid Retry token accepts no further Retry: its connection is closed with INVALID_TOKEN, as in nginx. A
+/// token from an earlier connection may come from another server, or from before a restart: its client gets a Retry
+/// (8.1.3).
 pub struct TokenKey(pub aws_lc_rs::hkdf::Prk);
 
 impl HandshakeTokenKey for TokenKey {
@@ -33,7 +34,7 @@ impl AeadKey for Marked {
     fn open<'a>(&self, data: &'a mut [u8], additional_data: &[u8]) -> Result<&'a mut [u8], CryptoError> {
         let (kind, sealed) = data.split_last_mut().ok_or(CryptoError)?;
         let kind = *kind;
-        // A failure overwrites the octets: the sealed ones are opened in a copy.
+        // Decrypts a copy, because a failure overwrites the octets.
         let mut copy = sealed.to_vec();
         match self.0.open(&mut copy, additional_data) {
             Ok(opened) => {
@@ -55,25 +56,25 @@ impl AeadKey for Marked {
 const BITS: usize = 1 << 20;
 const WORDS: usize = BITS / 64;
 
-/// Tokens of NEW_TOKEN frames that have been used, as two Bloom filters of two bits a token: tokens issued in the present span of
-/// their lifetime, and in the one before. A token is refused with a probability of 3 % once 100,000 others were used in its span; its
-/// client is sent a Retry. The memory is allocated with the first token.
+/// Used tokens of NEW_TOKEN frames, in two Bloom filters with two bits per token: one for tokens issued in the current
+/// period (one token lifetime), one for the period before. After 100,000 used tokens in a period, an unused token is
+/// refused with a probability of 3 %; its client gets a Retry. The memory is allocated with the first token.
 #[derive(Default)]
 pub struct UsedTokens(Mutex<[Generation; 2]>);
 
 #[derive(Default)]
 struct Generation {
-    /// Lifetimes between 1970 and the issue of its tokens.
+    /// Number of the period: token lifetimes from 1970 to the issue of its tokens.
     number: u64,
     bits: Vec<u64>,
 }
 
 impl Generation {
-    /// Marks a token; `false`: it may have been marked before.
+    /// Marks a token as used. Returns `false` if it may have been marked before.
     fn mark(&mut self, nonce: u128) -> bool {
         self.bits.resize(WORDS, 0);
         let mut is_new = false;
-        // The nonce is random: its halves are hashes already.
+        // Uses the halves of the random nonce as hashes.
         for place in [nonce as usize % BITS, (nonce >> 64) as usize % BITS] {
             if let Some(word) = self.bits.get_mut(place / 64) {
                 is_new |= *word & 1 << (place % 64) == 0;
@@ -92,7 +93,7 @@ impl TokenLog for UsedTokens {
         let [present, before] = &mut *generations;
         if number > present.number {
             std::mem::swap(present, before);
-            // Behind a pause of two lifetimes, no token of the older filter is valid.
+            // After a pause of two lifetimes, no token of the older filter is valid.
             *present = Generation { number, bits: Vec::new() };
         }
         let generation = [present, before].into_iter().find(|generation| generation.number == number);
@@ -135,10 +136,10 @@ mod tests {
         let use_it = |nonce: u128, seconds| used.check_and_insert(nonce, at(seconds), LIFETIME).is_ok();
         let nonce = |n: u128| n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         assert!(use_it(nonce(1), 6000) && !use_it(nonce(1), 6000));
-        // The next span: tokens of the one before stay known.
+        // The next period: tokens of the period before stay known.
         assert!(use_it(nonce(2), 6600) && !use_it(nonce(1), 6000) && use_it(nonce(3), 6599));
         assert!(use_it(nonce(4), 7200) && !use_it(nonce(2), 6600));
-        // Tokens of the span before that one are refused: their use may be forgotten.
+        // Older tokens are refused, because their use may be forgotten.
         assert!(!use_it(nonce(5), 6000));
         let refused = (10..50_000).filter(|n| !use_it(nonce(*n), 7200)).count();
         assert!(refused < 1000, "{refused}");

@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use std::net::IpAddr;
 use std::ops::Range;
 
-/// Per certificate.
+/// Maximum number of extensions per certificate.
 const EXTENSIONS_MAX: usize = 64;
 /// Names per certificate that are examined.
 const NAMES_MAX: usize = 4096;

@@ -1,12 +1,13 @@
-//! Distinguished names: compared as in OpenSSL, printed as `$ssl_client_s_dn` and its `_legacy` form.
+//! Distinguished names of certificates: compares them as OpenSSL does, and formats them for `$ssl_client_s_dn` and its
+//! `_legacy` form.
 
 use crate::der::{OID, Reader, SEQUENCE, SET, dotted};
 use std::fmt::Write;
 
-/// Per name.
+/// Maximum number of attributes that are read from one name.
 const ATTRIBUTES_MAX: usize = 256;
 
-/// An attribute, and whether it belongs to the previous one's set.
+/// An attribute of a name. `joined`: it belongs to the same set as the attribute before it.
 struct Attribute<'a> {
     oid: &'a [u8],
     tag: u8,
@@ -56,7 +57,7 @@ fn canonical(text: &str) -> String {
     words.join(" ").to_ascii_lowercase()
 }
 
-/// Text of a string type; `None` for others and invalid bytes.
+/// Decodes a value of a string type. Returns `None` for other types and for invalid bytes.
 fn text(tag: u8, value: &[u8]) -> Option<String> {
     match tag {
         0x0c => std::str::from_utf8(value).ok().map(str::to_string),
@@ -130,7 +131,7 @@ fn short(oid: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// RFC 2253: last attribute first, escaped (`XN_FLAG_RFC2253`).
+/// Formats a name as in RFC 2253: last attribute first, with escapes (`XN_FLAG_RFC2253`).
 pub fn rfc2253(name: &[u8]) -> String {
     let all = attributes(name);
     let mut out = String::new();
@@ -157,7 +158,7 @@ pub fn rfc2253(name: &[u8]) -> String {
             out.push('=');
             match (short(attribute.oid), text(attribute.tag, attribute.value)) {
                 (Some(_), Some(text)) => escape(&text, &mut out),
-                // Types without a name and non-text values are shown encoded (RFC 2253, 2.4).
+                // Prints the encoding of types without a name and of values that are not text (RFC 2253, 2.4).
                 _ => {
                     out.push('#');
                     out.push_str(&crate::hex_upper(attribute.whole));
@@ -186,7 +187,7 @@ fn escape(text: &str, out: &mut String) {
     }
 }
 
-/// `/C=US/O=Example/CN=name`, first attribute first (`X509_NAME_oneline`).
+/// Formats a name as `/C=US/O=Example/CN=name`, first attribute first (`X509_NAME_oneline`).
 pub fn oneline(name: &[u8]) -> String {
     let mut out = String::new();
     for attribute in attributes(name) {
@@ -196,7 +197,7 @@ pub fn oneline(name: &[u8]) -> String {
             None => out.push_str(&dotted(attribute.oid)),
         }
         out.push('=');
-        // Drops octets that are zero in every character of a wide string.
+        // Keeps only the low octet of each character of a wide string, as OpenSSL does for ASCII.
         let wide = match attribute.tag {
             0x1e => attribute.value.iter().skip(1).step_by(2).copied().collect(),
             0x1c => attribute.value.iter().skip(3).step_by(4).copied().collect(),

@@ -33,7 +33,7 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Of all threads.
+    /// Returns the maximum number of connections of all threads.
     pub fn connections(&self) -> u64 {
         self.workers.saturating_mul(self.connections_each)
     }

@@ -74,7 +74,7 @@ fn finding(name: &'static str, here: String, needed: String, connections: Option
     Finding { name, here, needed, verdict, connections, why: String::new(), remedy: String::new() }
 }
 
-/// `None`: unknown.
+/// Returns `None` if the hard limit is unknown.
 pub fn descriptors_allowed(machine: &Machine, demand: &Demand) -> Option<u64> {
     let hard = machine.descriptors_hard?;
     Some(match demand.descriptors_each {

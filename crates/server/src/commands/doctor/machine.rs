@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// `None`: the machine does not report a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Per process.
+    /// Soft limit of open files per process.
     pub descriptors_soft: Option<u64>,
     pub descriptors_hard: Option<u64>,
     /// fs.file-max, of all processes.

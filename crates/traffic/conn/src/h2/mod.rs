@@ -10,7 +10,7 @@ use net::poller::Key;
 use std::rc::Rc;
 use wire_h2::{Limits, Server};
 
-/// `None`: incomplete.
+/// Returns `None` for an incomplete preface.
 pub fn is_preface(bytes: &[u8]) -> Option<bool> {
     let n = bytes.len().min(wire_h2::PREFACE.len());
     if bytes.get(..n) != wire_h2::PREFACE.get(..n) {

@@ -1,4 +1,4 @@
-//! One client's connection over QUIC: its protocol core, its requests and its deadlines. The socket is the listener's.
+//! Driver of one client's QUIC connection: its protocol core, requests and deadlines. The listener owns the socket.
 
 use super::QuicListener;
 use crate::streams::{StreamLink, Streams};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tls::quic::{Chooser, Chosen, Known, PathWatch};
 use wire_h3::Server;
 
-/// Transmits of one connection in a turn; the rest has the next turn.
+/// Maximum number of transmits of one connection per turn; the rest waits for the next turn.
 const TRANSMITS_MAX: usize = 64;
 
 /// See the module's documentation.
@@ -25,28 +25,28 @@ pub struct QuicClient {
     listener: Weak<QuicListener>,
     pub handle: ConnectionHandle,
     pub core: Rc<RefCell<Server>>,
-    /// Replaced when the handshake has told its facts.
+    /// Facts of the connection, replaced at the end of the handshake.
     connection: RefCell<Rc<Connection>>,
-    /// Requests, once the handshake allows some.
+    /// Streams with requests, once the handshake permits them.
     streams: RefCell<Option<Rc<Streams>>>,
     own: Weak<QuicClient>,
-    /// The listener looks after it at the end of the turn.
+    /// Set while the listener flushes this client at the end of the turn.
     pub dirty: Cell<bool>,
-    /// Its place among the listener's deadlines.
+    /// Key of this client in the listener's deadlines.
     pub timer: Cell<Option<Instant>>,
-    /// The deadline of the handshake, of a head, of an idle connection or of a client that does not read.
+    /// Deadline of the handshake, of a head, of an idle connection, or of a client that does not read.
     deadline: Cell<Option<Instant>>,
-    /// A head has begun to come, and its deadline is armed.
+    /// Set while a head is incomplete and its deadline is armed.
     heading: Cell<bool>,
-    /// Octets that QUIC had taken when the deadline of a client that does not read was armed.
+    /// Octets that QUIC had accepted when the deadline of a client that does not read was armed.
     passed: Cell<u64>,
-    /// The end of the handshake is counted.
+    /// Set after the end of the handshake was counted.
     counted: Cell<bool>,
-    /// Requests are over; QUIC may still tell the client so.
+    /// Set after the last request; QUIC may still have to send the close.
     over: Cell<bool>,
-    /// QUIC has nothing more to do with the connection.
+    /// Set when QUIC has finished with the connection.
     drained: Cell<bool>,
-    /// The address that QUIC sends to. It may have to be validated; requests have that of `connection`.
+    /// Address that QUIC sends to, which may not be validated yet. Requests use the address in `connection`.
     remote: Cell<SocketAddr>,
     path: RefCell<Option<Arc<PathWatch>>>,
 }
@@ -55,13 +55,14 @@ impl StreamLink for QuicClient {
     fn touch(self: Rc<Self>) {
         self.mark();
     }
-    /// Streams have bounds of their own (`wire_h3`): one that its client does not read must not stop the others.
+    /// Has no common limit: each stream has its own (`wire_h3`), so that a stream that its client does not read cannot
+    /// stop the others.
     fn unsent(&self) -> usize {
         0
     }
 }
 
-/// Decides about a connection's ClientHello by the plan of the moment.
+/// Selects the rules for a connection's ClientHello from the current plan.
 pub fn chooser(plan: &Arc<HttpPlan>, connection: &Rc<Connection>) -> Chooser {
     let (plan, connection) = (plan.clone(), connection.clone());
     Rc::new(move |hello| match plan.quic_choice(&connection, hello) {
@@ -102,7 +103,7 @@ impl QuicClient {
     pub fn connection(&self) -> Rc<Connection> {
         self.connection.borrow().clone()
     }
-    /// No request is under way.
+    /// Tells whether no request is active.
     pub fn is_idle(&self) -> bool {
         self.streams.borrow().as_ref().is_some_and(|streams| streams.is_empty()) && self.core.borrow().is_idle()
     }
@@ -115,7 +116,7 @@ impl QuicClient {
         }
     }
 
-    /// Takes in what datagrams or timers have told the QUIC connection.
+    /// Processes events of the QUIC connection after datagrams or timers.
     pub fn act(&self, listener: &QuicListener) {
         // The handshake selects the protocol of the streams.
         self.learn(listener);
@@ -130,7 +131,7 @@ impl QuicClient {
         let failure = self.core.borrow().failure();
         if let Some(error) = failure.filter(|_| !self.over.get()) {
             self.say(listener, Level::Info, &format!("{} while processing HTTP/3 connection", error.words));
-            // The last words on the streams; nothing follows the close.
+            // Sends the last octets of the streams; nothing follows the close.
             self.transmit(listener);
             self.close();
         }
@@ -153,7 +154,8 @@ impl QuicClient {
         self.mark();
     }
 
-    /// Takes the facts of the handshake over, as soon as requests may come. Returns `true` if the protocol has become known.
+    /// Copies the facts of the handshake as soon as requests can arrive. Returns `true` if the protocol has become
+    /// known.
     fn learn(&self, listener: &QuicListener) -> bool {
         if self.counted.get() {
             return false;
@@ -195,8 +197,8 @@ impl QuicClient {
         is_new
     }
 
-    /// Follows the client to another address. QUIC sends to it at once; requests see it when the client has proven that it receives
-    /// there.
+    /// Follows the client to another address. QUIC sends to the address at once; requests use it after the client has
+    /// proven that it receives packets there.
     pub fn follow(&self, listener: &QuicListener) {
         let remote = self.core.borrow().quic_ref().remote_address();
         if self.path.borrow().is_none() {
@@ -208,11 +210,11 @@ impl QuicClient {
         let connection = self.connection();
         if self.remote.replace(remote) != remote {
             if connection.peer == Some(remote) {
-                // QUIC has gone back to it: the other address was not validated.
+                // QUIC has returned to the old address, because the new one was not validated.
                 return path.end();
             }
             path.begin();
-            // The challenge leaves before answers do, which may exhaust what an unproven address is sent.
+            // Sends the challenge before responses, which may use up the limit for an unvalidated address.
             self.transmit(listener);
         } else if path.is_proven() {
             path.end();
@@ -225,7 +227,7 @@ impl QuicClient {
         }
     }
 
-    /// Logs how the connection fared.
+    /// Logs the result of the connection.
     fn say(&self, listener: &QuicListener, level: Level, words: &str) {
         let connection = self.connection();
         listener.worker().log_client(level, &connection, format_args!("{words}"));
@@ -239,7 +241,7 @@ impl QuicClient {
             plan.count_handshake(connection, None, done);
         }
     }
-    /// Ends all requests, and counts the connection as gone.
+    /// Ends all requests, and counts the connection as ended.
     pub fn end(&self) {
         if self.over.replace(true) {
             return;
@@ -258,24 +260,24 @@ impl QuicClient {
             count.set(count.get() - 1);
         }
     }
-    /// Ends the connection, and tells the client why.
+    /// Closes the connection with an error code.
     pub fn close(&self) {
         self.core.borrow_mut().close(now());
         self.end();
         self.mark();
     }
-    /// QUIT: no more requests; those under way go on.
+    /// Handles QUIT: accepts no more requests, and finishes active ones.
     pub fn begin_quit(&self) {
         let streams = self.streams.borrow().clone();
         match streams {
             Some(streams) => streams.begin_quit(),
-            // The handshake goes on; its first requests are refused.
+            // The handshake continues; the first requests are refused.
             None => self.core.borrow_mut().shutdown(),
         }
         self.mark();
     }
 
-    /// A deadline has come: QUIC's, or ours.
+    /// Handles a deadline of QUIC or of this driver.
     pub fn timed_out(&self, listener: &QuicListener) {
         let now = now();
         {
@@ -304,8 +306,8 @@ impl QuicClient {
         self.close();
     }
 
-    /// Sends what QUIC has to send, within its share of the turn, and arms the deadlines. `false`: the socket has no room, or the
-    /// share is used up; the connection has its turn again.
+    /// Sends QUIC's packets within this connection's share of the turn, and arms the deadlines. Returns `false` if the
+    /// socket is full or the share is used up; the connection then gets another turn.
     pub fn flush(&self, listener: &QuicListener) -> bool {
         let is_done = self.transmit(listener);
         if self.drained.get() {
@@ -323,7 +325,7 @@ impl QuicClient {
         is_done
     }
 
-    /// Sends within a share of the turn; tells if that was all.
+    /// Sends packets within a share of the turn. Returns `true` if all packets were sent.
     fn transmit(&self, listener: &QuicListener) -> bool {
         let now = now();
         let path = self.path.borrow().clone();
@@ -355,7 +357,7 @@ impl QuicClient {
         false
     }
 
-    /// Arms the deadline that holds now, or closes the connection that is done.
+    /// Arms the current deadline, or closes a connection whose work is done.
     fn arm(&self, listener: &QuicListener, now: Instant) {
         let worker = listener.worker();
         let (is_connected, is_idle, within, going, has_begun, passed) = {
@@ -375,20 +377,20 @@ impl QuicClient {
             streams.as_ref().map_or((false, false), |streams| (!streams.is_empty(), streams.peer_goes()))
         };
         if !is_connected && !has_requests {
-            // nginx: the handshake has the time of a head.
+            // Limits the handshake by the timeout of a head, as in nginx.
             if self.deadline.get().is_none() {
                 self.deadline.set(Some(now + head()));
             }
             return;
         }
         if has_requests {
-            // Requests have deadlines of their own.
+            // Requests have their own deadlines.
             self.heading.set(false);
             return self.deadline.set(None);
         }
         let ends = (going || peer_goes || worker.quitting.get()) && !within;
         if !is_idle || (ends && self.core.borrow_mut().has_unacknowledged()) {
-            // Answers are whole, and the client takes its time.
+            // Responses are complete, and the client has not received all of them.
             self.heading.set(false);
             if self.passed.replace(passed) != passed || self.deadline.get().is_none() {
                 self.deadline
@@ -412,7 +414,7 @@ impl QuicClient {
     }
 }
 
-/// The time of this turn.
+/// Returns the time of this turn.
 pub fn now() -> Instant {
     clock::as_std(clock::now())
 }

@@ -1,6 +1,6 @@
-//! Clients without a connection yet, whose certificate is being ordered (`acme_on_demand`). `quinn-proto` cannot suspend a handshake,
-//! but it can leave a client unaccepted: nothing was sent, the client repeats its first flight by its own timers, and the endpoint
-//! collects it. Empty unless a server of the plan gets certificates on demand.
+//! Clients without a connection yet, whose certificate is being ordered (`acme_on_demand`). `quinn-proto` cannot
+//! suspend a handshake, but it can leave a client unaccepted: nothing was sent, the client repeats its first flight by
+//! its own timers, and the endpoint collects it. Empty unless a server of the plan gets certificates on demand.
 
 use super::client::now;
 use http_engine::Connection;
@@ -12,18 +12,19 @@ use std::time::{Duration, Instant};
 use tls::quic::{Chosen, FirstFlight};
 use tls::{Choice, ClientHello, Peek, Wait};
 
-/// Clients that one socket holds. Further ones take the place of one whose ClientHello is incomplete, or are not held.
+/// Maximum number of held clients per socket. Further clients replace one whose ClientHello is incomplete, or are not
+/// held.
 pub const HELD_MAX: usize = 256;
-/// Octets of repeated datagrams for each of them.
+/// Maximum octets of repeated datagrams per held client.
 pub const HELD_BYTES_MAX: u64 = 16 * 1024;
-/// Time for the rest of a ClientHello: clients repeat a lost datagram after a second.
+/// Maximum wait for the rest of a ClientHello; clients repeat a lost datagram after a second.
 const HELLO_TIME: Duration = Duration::from_secs(3);
-/// Time for a certificate. Browsers give up after about ten seconds.
+/// Maximum wait for a certificate. Browsers give up after about ten seconds.
 const WAIT_TIME: Duration = Duration::from_secs(30);
 
-/// Progress of a client that is held.
+/// Progress of a held client.
 enum Stage {
-    /// The rest of its ClientHello is missing.
+    /// The ClientHello is incomplete.
     Hello(Box<FirstFlight>),
     Certificate(Box<ClientHello>, Arc<Wait>),
 }
@@ -45,13 +46,13 @@ pub struct Held {
 
 /// Decision about a held client.
 pub enum Decision {
-    /// It stays; the wait is new.
+    /// The client stays held, with a new wait.
     Keep(Option<Arc<Wait>>),
-    /// It must prove its address before it may wait.
+    /// The client must prove its address before it may wait.
     Retry(Box<Incoming>),
-    /// Its handshake can begin.
+    /// The handshake can begin.
     Accept(Box<Incoming>),
-    /// It is no longer held.
+    /// The client is no longer held.
     Unknown,
 }
 
@@ -69,10 +70,10 @@ impl Held {
         Some(self.clients.remove(at).incoming)
     }
 
-    /// Holds a client whose first datagram has come.
+    /// Holds a client whose first datagram has arrived.
     ///
     /// # Errors
-    /// The client, which is to be accepted: no more can be held.
+    /// Returns the client, which must be accepted, because no further client can be held.
     pub fn hold(
         &mut self,
         incoming: Incoming,
@@ -89,7 +90,8 @@ impl Held {
         Ok(id)
     }
 
-    /// Takes in a further datagram, which the endpoint has kept; returns a client whose ClientHello became complete.
+    /// Processes a further datagram, which the endpoint has kept. Returns a client whose ClientHello has become
+    /// complete.
     pub fn take_in(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<u64> {
         for client in &mut self.clients {
             if let Stage::Hello(flight) = &mut client.stage
@@ -103,7 +105,7 @@ impl Held {
         None
     }
 
-    /// Decides about a client by its ClientHello.
+    /// Decides whether a client waits, from its ClientHello.
     pub fn decide(
         &mut self,
         id: u64,
@@ -141,7 +143,7 @@ impl Held {
         self.clients.iter().filter(is_over).map(|client| client.id).collect()
     }
 
-    /// Takes the clients whose time is over.
+    /// Removes and returns the clients whose maximum wait has passed.
     pub fn late(&mut self, now: Instant) -> Vec<Incoming> {
         self.clients.extract_if(.., |client| client.deadline <= now).map(|client| client.incoming).collect()
     }

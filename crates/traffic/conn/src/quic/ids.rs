@@ -1,9 +1,9 @@
-//! Connection ids that name the process and the socket which has the connection. A datagram that reaches another socket of the address,
-//! because the client's address or the number of sockets has changed, is handed over (the purpose of nginx's `quic_bpf`); `relay.rs` hands it
-//! to other processes.
-//!
-//! An id is a nonce of six octets, the process's generation, the socket's slot of two octets and an octet that tells ids of ours from
-//! others, masked by a keyed hash of the nonce: observers cannot tell two ids of one connection from others.
+//! Connection ids that name the process and the socket which has the connection. A datagram that reaches another socket
+//! of the address, because the client's address or the number of sockets has changed, is handed over (the purpose of
+//! nginx's `quic_bpf`); `relay.rs` hands it to other processes.
+//! An id consists of a nonce of six octets, the process's generation, the socket's slot of two octets, and an octet
+//! that distinguishes Tidegate's ids from others. A keyed hash of the nonce masks all octets after it, so that
+//! observers cannot relate two ids of a connection.
 
 use super::relay;
 use quinn_proto::{ConnectionId, ConnectionIdGenerator};
@@ -15,21 +15,21 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Octets of an id.
+/// Length of an id in octets.
 const ID_BYTES: usize = 10;
 const NONCE_BYTES: usize = 6;
-/// Datagrams that wait for another thread; more are lost, as the network may lose them.
+/// Maximum number of datagrams that wait for another thread; further ones are dropped, as a network may drop them.
 const WAITING_MAX: usize = 256;
 
 const LONG: u8 = 0x80;
 const TYPE: u8 = 0x30;
 
 static NEXT: AtomicU16 = AtomicU16::new(1);
-/// Sockets of this process that take no new clients.
+/// Number of this process's sockets that accept no new clients.
 static LEAVING: AtomicUsize = AtomicUsize::new(0);
 static INBOXES: RwLock<BTreeMap<u16, Inbox>> = RwLock::new(BTreeMap::new());
 
-/// A datagram that has reached another socket than its connection's.
+/// A datagram that arrived at a socket other than its connection's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Strayed {
     pub bytes: Vec<u8>,
@@ -45,7 +45,7 @@ struct Inbox {
     leaving: Arc<AtomicBool>,
 }
 
-/// A socket's number within the process. Dropped, it receives no more.
+/// A socket's number within the process. Dropping it ends the delivery of datagrams.
 #[derive(Debug)]
 pub struct Slot {
     number: u16,
@@ -54,12 +54,12 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Takes a number that no other socket has, with the inbox of its datagrams.
+    /// Reserves an unused number, with an inbox for datagrams.
     pub fn take(listener: SocketAddr) -> (Slot, Receiver<Strayed>) {
         let (sender, receiver) = channel(WAITING_MAX);
         let leaving = Arc::<AtomicBool>::default();
         let mut inboxes = INBOXES.write().unwrap_or_else(PoisonError::into_inner);
-        // Numbers come again after 65,535 sockets; those in use are passed over.
+        // Numbers repeat after 65,535 sockets; skips those in use.
         let mut number = NEXT.fetch_add(1, Ordering::Relaxed);
         while inboxes.contains_key(&number) && inboxes.len() < usize::from(u16::MAX) {
             number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -76,10 +76,12 @@ impl Slot {
             LEAVING.fetch_add(1, Ordering::Relaxed);
         }
     }
-    /// Hands a datagram over to the socket that has its connection, or that takes new clients. `false`: it is this socket's.
+    /// Hands a datagram over to the socket that has its connection, or that takes new clients. Returns `false` for a
+    /// datagram of this socket.
     ///
-    /// While sockets have two readers (threads or processes that leave, and their successors), first datagrams of a client may reach either. A
-    /// ClientHello with post-quantum keys takes two of them: all go to one socket, which the client's address chooses.
+    /// While sockets have two readers (threads or processes that leave, and their successors), first datagrams of a
+    /// client may reach either. A ClientHello with post-quantum keys takes two of them: all go to one socket, which the
+    /// client's address chooses.
     pub fn pass_on(&self, bytes: &[u8], strayed: impl FnOnce() -> Strayed) -> bool {
         match name_of(bytes) {
             Some(name) if name.generation == relay::this().generation => {
@@ -112,7 +114,7 @@ fn has_inbox(slot: u16) -> bool {
     INBOXES.read().unwrap_or_else(PoisonError::into_inner).contains_key(&slot)
 }
 
-/// Puts a datagram into a slot's inbox, where a full one loses it; `false`: there is none.
+/// Puts a datagram into a slot's inbox; drops it if the inbox is full. Returns `false` if the slot has no inbox.
 pub fn put(slot: u16, strayed: Strayed) -> bool {
     let inboxes = INBOXES.read().unwrap_or_else(PoisonError::into_inner);
     let Some(inbox) = inboxes.get(&slot) else { return false };
@@ -120,19 +122,19 @@ pub fn put(slot: u16, strayed: Strayed) -> bool {
     true
 }
 
-/// The socket of a client's first datagram.
+/// Socket that processes a client's first datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
-    /// The one that received it.
+    /// The socket that received the datagram.
     Own,
-    /// Another one, which has it in its inbox.
+    /// Another socket, whose inbox has the datagram.
     Put,
-    /// No socket takes new clients.
+    /// No socket accepts new clients.
     Nowhere,
 }
 
-/// Puts a client's first datagram into the inbox of a socket of the listener that takes new clients, which is the same for all
-/// datagrams of the client. `own`: the socket that received it.
+/// Puts a client's first datagram into the inbox of a socket of the listener that takes new clients, which is the same
+/// for all datagrams of the client. `own`: the socket that received it.
 pub fn put_first(listener: SocketAddr, own: Option<u16>, strayed: Strayed) -> First {
     let inboxes = INBOXES.read().unwrap_or_else(PoisonError::into_inner);
     let takes = |inbox: &Inbox| inbox.listener == listener && !inbox.leaving.load(Ordering::Relaxed);
@@ -148,7 +150,7 @@ pub fn put_first(listener: SocketAddr, own: Option<u16>, strayed: Strayed) -> Fi
     }
 }
 
-/// Makes ids that name a slot.
+/// Generates ids that name a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
     pub generation: u8,
@@ -185,13 +187,13 @@ fn mask(nonce: &[u8]) -> [u8; 8] {
     hasher.finish().to_be_bytes()
 }
 
-/// A client begins a connection with such a packet: a long header of the type Initial.
+/// Tells whether a packet is an Initial packet (long header), with which clients begin connections.
 pub fn is_first(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first & (LONG | TYPE) == LONG)
 }
 
-/// The process and the slot in a datagram's destination id, if it is one of ours. Ids of a client's own choice pass for one of ours
-/// with a probability of 1 in 256; their first datagrams begin the connection at another socket then.
+/// Returns the process and the slot that a datagram's destination id names. An id that the client has chosen looks like
+/// a Tidegate id with a probability of 1 in 256; another socket then processes the client's first datagrams.
 fn name_of(datagram: &[u8]) -> Option<Ids> {
     let first = *datagram.first()?;
     let id = match first & LONG {

@@ -1,7 +1,7 @@
-//! The carrier of HTTP/3: one endpoint of QUIC for each `listen ... quic` and thread. Datagrams are received in batches and given to
-//! their connections (`client.rs`); what those have to send leaves at the end of the turn. Connections outlive reloads: the plan of the
-//! moment answers their requests. `held.rs` keeps clients whose certificate is being ordered. `ids.rs` brings datagrams of clients that
-//! have moved to the thread that knows them, `relay.rs` to the process.
+//! Carrier of HTTP/3: one QUIC endpoint per `listen ... quic` and thread. Receives datagrams in batches, passes them to
+//! their connections (`client.rs`), and sends the connections' packets at the end of the turn. Connections outlive
+//! reloads; requests use the current plan. `held.rs` keeps clients whose certificate is being ordered. `ids.rs`
+//! forwards datagrams of clients that have moved to the right thread, `relay.rs` to the right process.
 
 mod client;
 mod held;
@@ -41,9 +41,10 @@ use std::time::{Duration, Instant};
 use tls::quic::{EndpointKeys, QuicServer, UsedTokens, with_chooser};
 use wire_h3::{Limits, Server};
 
-/// When sending is tried again to a socket without room.
+/// Delay before the next attempt to send to a full socket.
 const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
-/// A handshake's arithmetic, of a turn's share (a signature and a key exchange: a good half of a millisecond).
+/// Part of a turn's share that a handshake's computations use (a signature and a key exchange: more than half a
+/// millisecond).
 const HANDSHAKE_COST: usize = budget::BYTES as usize / 2;
 
 /// Validity of a token for a later connection (nginx: `NGX_QUIC_NEW_TOKEN_LIFETIME`).
@@ -51,7 +52,7 @@ const TOKEN_LIFETIME: Duration = Duration::from_secs(600);
 
 /// Settings of this listener in a plan.
 struct Settings {
-    /// The plan's generation; 0: none was asked.
+    /// Generation of the plan; 0 before the first plan.
     generation: u32,
     limits: Limits,
     retry: bool,
@@ -59,7 +60,7 @@ struct Settings {
     segments: usize,
 }
 
-/// A datagram, or several for one GSO send, that the socket did not take.
+/// A datagram, or several for one GSO send, that did not fit into the socket.
 struct Blocked {
     transmit: Transmit,
     bytes: Vec<u8>,
@@ -77,26 +78,26 @@ pub struct QuicListener {
     settings: RefCell<Settings>,
     clients: RefCell<HashMap<ConnectionHandle, Rc<QuicClient>>>,
     timers: RefCell<BTreeSet<(Instant, ConnectionHandle)>>,
-    /// Clients that datagrams have come for, in the batch that is being read.
+    /// Clients with datagrams in the current batch.
     heard: RefCell<Vec<Rc<QuicClient>>>,
     /// Clients with something to send at the end of the turn.
     touched: RefCell<Vec<Rc<QuicClient>>>,
-    /// [`Carrier::end_of_turn`] follows.
+    /// Set if [`Carrier::end_of_turn`] will be called.
     dirty: Cell<bool>,
     blocked: RefCell<Option<Blocked>>,
     transmit_buf: RefCell<Vec<u8>>,
     /// Clients whose certificate is being ordered.
     held: RefCell<Held>,
-    /// No new clients: QUIT, or the address was given up.
+    /// Refuses new clients, after QUIT or when the address was removed.
     leaving: Cell<bool>,
     own: Weak<QuicListener>,
 }
 
 impl QuicListener {
-    /// Opens the endpoint of a socket, and has the poller watch it.
+    /// Opens the endpoint of a socket, and registers the socket with the poller.
     ///
     /// # Errors
-    /// As the system gives them.
+    /// The system's errors.
     pub fn open(worker: &Rc<Worker>, fd: OwnedFd, spec: &ListenSpec) -> io::Result<Key> {
         let socket = PacketSocket::new(fd.try_clone()?, spec.receive_buffer.is_some())?;
         let address = Rc::new(spec.address.clone());
@@ -151,7 +152,7 @@ impl QuicListener {
         &self.worker
     }
 
-    /// Reads the plan again, if there is another.
+    /// Updates the settings if the plan has changed.
     fn configure(&self) {
         let plan = self.worker.plan.borrow().clone();
         let Some(plan) = plan else { return };
@@ -165,13 +166,13 @@ impl QuicListener {
             let mut config = ServerConfig::new(crypto, keys(&plan, &self.listener).token);
             config.transport_config(Arc::new(settings.limits.transport()));
             let mut tokens = ValidationTokenConfig::default();
-            // nginx: tokens for later connections spare their clients a Retry.
+            // Issues tokens, which spare clients a Retry at later connections, as in nginx.
             tokens.lifetime(TOKEN_LIFETIME).sent(settings.retry.into()).log(USED_TOKENS.clone());
             config.validation_token_config(tokens);
             config.incoming_buffer_size(HELD_BYTES_MAX).incoming_buffer_size_total(HELD_BYTES_MAX * HELD_MAX as u64);
             Some(Arc::new(config))
         });
-        // Without one, the endpoint refuses new clients.
+        // Without a configuration, the endpoint refuses new clients.
         self.endpoint.borrow_mut().set_server_config(config);
         let mut own = self.settings.borrow_mut();
         match settings {
@@ -187,9 +188,9 @@ impl QuicListener {
             self.handle(packet.bytes, packet.from, packet.to, packet.ecn);
         }
     }
-    /// Takes in a datagram that another thread has received.
+    /// Processes a datagram that another thread has received.
     fn take_strayed(&self, packet: &Strayed) {
-        // It may be the first that this socket hears of.
+        // The datagram may be the first one for this socket.
         self.configure();
         self.handle(&packet.bytes, packet.from, packet.to, packet.ecn);
         self.act_on_heard();
@@ -230,7 +231,7 @@ impl QuicListener {
         }
     }
 
-    /// A client's first datagram.
+    /// Handles a client's first datagram.
     fn meet(&self, incoming: Incoming, datagram: &[u8]) {
         let plan = self.worker.plan.borrow().clone();
         let Some(plan) = plan.filter(|_| !self.leaving.get()) else { return self.refuse(incoming) };
@@ -257,7 +258,7 @@ impl QuicListener {
         let transmit = self.endpoint.borrow_mut().refuse(incoming, &mut reply);
         self.send_now(transmit, reply);
     }
-    /// Lets a client prove its address.
+    /// Sends a Retry, so that the client proves its address.
     fn retry(&self, incoming: Incoming) {
         let mut reply = Vec::new();
         let retried = self.endpoint.borrow_mut().retry(incoming, &mut reply);
@@ -279,7 +280,7 @@ impl QuicListener {
                 if let Some(wait) = wait {
                     wait.wake(&KeyWaker::new(key).waker());
                 }
-                // Its deadline is armed.
+                // The client's deadline is already armed.
                 self.mark();
             }
             Decision::Retry(incoming) => self.retry(*incoming),
@@ -287,7 +288,8 @@ impl QuicListener {
             Decision::Unknown => {}
         }
     }
-    /// Decides about held clients whose wait has ended, and accepts those that have waited too long: their handshakes fail.
+    /// Decides about held clients whose wait has ended, and accepts those that have waited too long: their handshakes
+    /// fail.
     fn decide_held(&self) {
         let over = self.held.borrow().over();
         over.into_iter().for_each(|id| self.decide(id));
@@ -375,7 +377,7 @@ impl QuicListener {
         }
     }
 
-    /// Calls a client's driver. A panic ends that client, and no other.
+    /// Calls a client's driver. A panic ends only that client.
     fn guarded(&self, client: &Rc<QuicClient>, act: impl FnOnce(&QuicClient)) {
         if std::panic::catch_unwind(AssertUnwindSafe(|| act(client))).is_ok() {
             return;
@@ -386,7 +388,7 @@ impl QuicListener {
         self.forget(client);
     }
 
-    /// Has a client flushed at the end of the turn.
+    /// Registers a client to be flushed at the end of the turn.
     pub fn touch(&self, client: Rc<QuicClient>) {
         if !client.dirty.replace(true) {
             self.touched.borrow_mut().push(client);
@@ -401,11 +403,11 @@ impl QuicListener {
         }
     }
 
-    /// Tells the endpoint of a connection's event; its answer is for the connection.
+    /// Passes a connection's event to the endpoint, and the endpoint's reply to the connection.
     pub fn tell_endpoint(&self, handle: ConnectionHandle, event: EndpointEvent) -> Option<ConnectionEvent> {
         self.endpoint.borrow_mut().handle_event(handle, event)
     }
-    /// Forgets a client whose connection is drained.
+    /// Removes a client whose connection is drained.
     pub fn forget(&self, client: &QuicClient) {
         self.set_timer(client, None);
         self.clients.borrow_mut().remove(&client.handle);
@@ -425,10 +427,10 @@ impl QuicListener {
         }
     }
 
-    /// Sends what `poll` has; `false`: nothing.
+    /// Sends the next transmit of `poll`. Returns `false` if there is none.
     ///
     /// # Errors
-    /// `WouldBlock`: it is kept, and leaves first.
+    /// `WouldBlock`: the transmit is kept, and is sent first at the next attempt.
     pub fn transmit(&self, poll: impl FnOnce(usize, &mut Vec<u8>) -> Option<Transmit>) -> io::Result<bool> {
         if self.blocked.borrow().is_some() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -452,12 +454,12 @@ impl QuicListener {
             segment: transmit.segment_size,
         })
     }
-    /// Answers of the endpoint itself; a socket without room loses them.
+    /// Sends replies of the endpoint itself; drops them if the socket is full.
     fn send_now(&self, transmit: Transmit, mut bytes: Vec<u8>) {
         bytes.truncate(transmit.size);
         let _ = self.send(&transmit, &bytes);
     }
-    /// Sends what the socket had no room for; `false`: it still has none.
+    /// Sends the transmit that did not fit into the socket. Returns `false` if the socket is still full.
     fn unblock(&self) -> bool {
         let blocked = self.blocked.take();
         let Some(blocked) = blocked else { return true };
@@ -472,7 +474,7 @@ impl QuicListener {
         self.clients.borrow().values().cloned().collect()
     }
 
-    /// Arms the poller's deadline: the nearest of all clients.
+    /// Arms the poller for the earliest deadline of all clients.
     fn arm(&self, key: Key) {
         let nearest = self.timers.borrow().first().map(|(at, _)| *at);
         let pause = self.blocked.borrow().is_some().then(|| now() + BLOCKED_PAUSE);
@@ -487,7 +489,7 @@ impl QuicListener {
         held.into_incoming().for_each(|incoming| self.refuse(incoming));
     }
 
-    /// Takes no more clients, and leaves when the last one has.
+    /// Accepts no more clients, and ends with the last client.
     fn leave(&self) {
         self.leaving.set(true);
         self.slot.leave();
@@ -500,7 +502,7 @@ impl QuicListener {
 }
 
 impl Carrier for QuicListener {
-    /// Ends of waits for certificates.
+    /// Handles ends of waits for certificates.
     fn has_wakeups(&self) -> bool {
         !self.held.borrow().is_empty()
     }
@@ -584,7 +586,7 @@ impl Carrier for QuicListener {
     }
 }
 
-/// The secrets that the listener's default server names.
+/// Returns the secrets of the listener's default server.
 fn keys(plan: &HttpPlan, listener: &ListenerRef) -> EndpointKeys {
     let server = plan.listener(listener).and_then(|listener| plan.servers.get(listener.default_server));
     match server.and_then(|server| server.http3.host_key.as_ref()) {
@@ -593,7 +595,7 @@ fn keys(plan: &HttpPlan, listener: &ListenerRef) -> EndpointKeys {
     }
 }
 
-/// The settings of a listener: those of its default server, because no other is known before the handshake.
+/// Returns the settings of a listener's default server, because no other server is known before the handshake.
 fn settings(plan: &HttpPlan, listener: &ListenerRef, segments_max: usize) -> Option<Settings> {
     let found = plan.listener(listener)?;
     let server = plan.servers.get(found.default_server)?;

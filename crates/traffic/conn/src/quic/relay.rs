@@ -1,6 +1,7 @@
-//! Datagrams that another process has received: while a worker process is replaced (a new binary, or a setting of the process), both read
-//! the same sockets. Connection ids tell the generation of the process that has the connection; its datagrams go there through a socket
-//! pair between each process and the next. First datagrams that a process receives while it ends go to the next process.
+//! Datagrams that another process has received: while a worker process is replaced (a new binary, or a setting of the
+//! process), both read the same sockets. Connection ids tell the generation of the process that has the connection; its
+//! datagrams go there through a socket pair between each process and the next. First datagrams that a process receives
+//! while it ends go to the next process.
 
 use super::ids::{self, First, Strayed};
 use base::bug;
@@ -10,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Octets in front of a datagram: kind, generation, slot, ECN, the sender's address, our address, the listener's address.
+/// Octets before a datagram: kind, generation, slot, ECN, and the addresses of sender, receiver and listener.
 const HEAD: usize = 1 + 1 + 2 + 1 + ADDRESS + ADDRESS + ADDRESS;
 /// Octets of an address: family, IP address, port.
 const ADDRESS: usize = 1 + 16 + 2;
@@ -18,32 +19,32 @@ const DATAGRAM_MAX: usize = 65_536;
 
 /// The next process has begun to read.
 const HELLO: u8 = 0;
-/// A datagram of a connection of a generation.
+/// Datagram of a connection of another process.
 const KNOWN: u8 = 1;
-/// A client's first datagram.
+/// First datagram of a client.
 const FIRST: u8 = 2;
 
-/// A worker process among those before and after it.
+/// This worker process, and its predecessor and successor.
 #[derive(Debug)]
 pub struct Relay {
-    /// Distinguishes processes that live at the same time; that of the next process is greater by less than 128, modulo 256.
+    /// Distinguishes concurrent processes. The successor's number is greater by less than 128, modulo 256.
     pub generation: u8,
-    /// Masks connection ids; all processes have it.
+    /// Key that masks connection ids, equal in all processes.
     pub key: [u8; 16],
-    /// Sockets to the process before and to the one that may follow.
+    /// Sockets to the predecessor and to a possible successor.
     pub older: Option<OwnedFd>,
     pub newer: Option<OwnedFd>,
 }
 
 static RELAY: OnceLock<Relay> = OnceLock::new();
-/// The next process reads the sockets, too.
+/// Set when the successor reads the sockets, too.
 static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
-/// A next process starts, and may not read yet.
+/// Set when a successor starts, which may not read yet.
 static WILL_BE_FOLLOWED: AtomicBool = AtomicBool::new(false);
-/// The process before still reads the sockets.
+/// Set while the predecessor still reads the sockets.
 static HAS_OLDER: AtomicBool = AtomicBool::new(false);
 
-/// Names this process's place, before its threads begin. Without it, the process has no neighbours.
+/// Sets this process's neighbours. Must be called before threads start.
 pub fn set(relay: Relay) {
     if RELAY.set(relay).is_err() {
         bug!("the process has a place already");
@@ -54,7 +55,7 @@ pub fn this() -> &'static Relay {
     RELAY.get_or_init(|| Relay { generation: 0, key: net::random::bytes16(), older: None, newer: None })
 }
 
-/// Reads what the neighbours send, from the first socket for QUIC on.
+/// Reads the neighbours' datagrams, once this process has a QUIC socket.
 pub fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::Relaxed) {
@@ -64,7 +65,7 @@ pub fn start() {
     HAS_OLDER.store(relay.older.is_some(), Ordering::Relaxed);
     for (socket, is_older) in [(&relay.older, true), (&relay.newer, false)] {
         let Some(socket) = socket else { continue };
-        // Lives as long as the neighbour, or the process.
+        // Runs until the neighbour or this process ends.
         let reader = move || {
             read(socket);
             if is_older {
@@ -104,19 +105,19 @@ fn take(message: &[u8]) {
         KNOWN => to_generation(generation, slot, listener, &strayed),
         _ => false,
     };
-    // Ids of a client's own choice may have looked like ours.
+    // An id that the client has chosen may look like a Tidegate id.
     let is_first = !is_delivered && ids::is_first(&strayed.bytes);
     if is_first && ids::put_first(listener, None, strayed.clone()) == First::Nowhere {
         to_newer(listener, &strayed);
     }
 }
 
-/// Tells whether the process before reads the sockets, too.
+/// Tells whether the predecessor still reads the sockets.
 pub fn has_older() -> bool {
     HAS_OLDER.load(Ordering::Relaxed)
 }
 
-/// Sends a datagram towards the process of a generation; `false`: there is none.
+/// Sends a datagram in the direction of a generation's process. Returns `false` if there is no such neighbour.
 pub fn to_generation(generation: u8, slot: u16, listener: SocketAddr, strayed: &Strayed) -> bool {
     let relay = this();
     let is_newer = generation.wrapping_sub(relay.generation) < 128;
@@ -127,19 +128,21 @@ pub fn to_generation(generation: u8, slot: u16, listener: SocketAddr, strayed: &
     send(socket, &encode(KNOWN, generation, slot, listener, strayed))
 }
 
-/// Notes that a next process starts while this one ends.
+/// Records that a successor starts while this process ends.
 pub fn expect_next() {
     WILL_BE_FOLLOWED.store(true, Ordering::Relaxed);
 }
 
-/// Sends a client's first datagram to the next process; `false`: there is none. For a process that does not read yet it waits in the socket.
+/// Sends a client's first datagram to the successor; until the successor reads, the datagram waits in the socket.
+/// Returns `false` without a successor.
 pub fn to_newer(listener: SocketAddr, strayed: &Strayed) -> bool {
     let is_next = || IS_FOLLOWED.load(Ordering::Relaxed) || WILL_BE_FOLLOWED.load(Ordering::Relaxed);
     let Some(newer) = this().newer.as_ref().filter(|_| is_next()) else { return false };
     send(newer, &encode(FIRST, 0, 0, listener, strayed))
 }
 
-/// A neighbour that does not read loses the datagram, as the network may. `false`: it has ended.
+/// Sends a datagram; drops it if the neighbour's socket is full, as a network may. Returns `false` if the neighbour has
+/// ended.
 fn send(socket: impl AsFd, message: &[u8]) -> bool {
     match rustix::net::send(socket, message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
         Ok(_) => true,

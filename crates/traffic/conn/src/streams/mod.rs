@@ -205,7 +205,7 @@ impl Streams {
         self.touch();
     }
 
-    /// Octets that may be sent; pending without a window. `None`: stream gone.
+    /// Returns the octets that may be sent; pending without a window, `None` after the stream has ended.
     fn poll_capacity(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<Option<usize>> {
         let shared = self.open.borrow().get(&id).filter(|shared| !shared.gone.get()).cloned();
         let Some(shared) = shared else { return Poll::Ready(None) };
@@ -218,7 +218,7 @@ impl Streams {
         }
     }
 
-    /// Waits for room for output without a window, such as heads. `false`: stream gone.
+    /// Waits for room for output without a window, such as heads. Returns `false` after the stream has ended.
     fn poll_room(self: &Rc<Self>, id: StreamId, cx: &mut Context<'_>) -> Poll<bool> {
         std::task::ready!(budget::poll_proceed(cx));
         if self.open.borrow().get(&id).is_none_or(|shared| shared.gone.get()) {

@@ -65,7 +65,7 @@ fn number(bytes: &[u8]) -> u32 {
 }
 
 impl Database {
-    /// `None`: invalid.
+    /// Returns `None` for an invalid database.
     pub fn new(bytes: Vec<u8>, utf8: bool) -> Option<Database> {
         let start = bytes.len().saturating_sub(INFO_BYTES_MAX + 3);
         let tail = bytes.get(start..)?;

@@ -96,7 +96,7 @@ impl Databases {
 pub trait Located: 'static {
     type Of: Session;
     fn databases(s: &Self::Of) -> Option<&Databases>;
-    /// `None`: a UNIX-domain socket.
+    /// Returns `None` for a client of a UNIX-domain socket.
     fn address(s: &Self::Of) -> Option<IpAddr>;
 }
 

@@ -39,7 +39,7 @@ enum Item<'a> {
 }
 
 impl Mmdb {
-    /// `None`: invalid.
+    /// Returns `None` for an invalid database.
     pub fn new(bytes: Vec<u8>) -> Option<Mmdb> {
         let start = bytes.len().saturating_sub(MARK_WITHIN);
         let mark = memchr::memmem::rfind(bytes.get(start..)?, MARK)? + start + MARK.len();

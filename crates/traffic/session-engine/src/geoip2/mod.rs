@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub trait GeoipClient: 'static {
     type Of: Session;
-    /// `None`: a UNIX-domain socket.
+    /// Returns `None` for a client of a UNIX-domain socket.
     fn address(s: &Self::Of) -> Option<IpAddr>;
 }
 

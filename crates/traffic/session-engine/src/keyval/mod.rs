@@ -1,5 +1,5 @@
-//! keyval (nginx: `ngx_http_keyval_module`, `ngx_stream_keyval_module`): variables by lookup of a key in a zone of pairs
-//! that change at run time; the zones themselves are the crate `keyval`.
+//! keyval (nginx: `ngx_http_keyval_module`, `ngx_stream_keyval_module`): variables by lookup of a key in a zone of
+//! pairs that change at run time; the zones themselves are the crate `keyval`.
 //!
 //! Zones outlive reloads. Only a zone that is new to the process reads its state file.
 
@@ -165,7 +165,7 @@ impl<S: Session> Value for Zones<S> {
         if let Some(index) = sync {
             if timeout.is_none() {
                 let problem = Problem::says("\"sync\" requires the \"timeout\" parameter").at(index);
-                return Err(problem.hint("other servers remove pairs upon their timeout"));
+                return Err(problem.hint("set \"timeout\": pairs on other servers are removed only by their timeout"));
             }
             cx.warn(
                 d,
@@ -261,7 +261,9 @@ impl<S: Session> Value for Lookups<S> {
         let key = Template::<S>::compile(cx, d, &key.bytes).map_err(|p| p.at(0))?;
         let name = target.text().into_owned();
         let Some(name) = name.strip_prefix('$').filter(|n| !n.is_empty()) else {
-            return Err(Problem::says(format!("invalid variable name \"{name}\"")).at(1).hint("it begins with \"$\""));
+            return Err(Problem::says(format!("invalid variable name \"{name}\""))
+                .at(1)
+                .hint("a variable name begins with \"$\""));
         };
         let text = zone.text();
         let Some(zone_name) = text.strip_prefix("zone=").filter(|zone| !zone.is_empty()) else {

@@ -31,7 +31,9 @@ impl<S: Session> Value for Maps<S> {
         let source = Template::compile(cx, d, &source.bytes).map_err(|p| p.at(0))?;
         let name = target.text().into_owned();
         let Some(name) = name.strip_prefix('$').filter(|n| !n.is_empty()) else {
-            return Err(Problem::says(format!("invalid variable name \"{name}\"")).at(1).hint("it begins with \"$\""));
+            return Err(Problem::says(format!("invalid variable name \"{name}\""))
+                .at(1)
+                .hint("a variable name begins with \"$\""));
         };
         let (lookup, volatile) = Lookup::parse(cx, d, source)?;
         cx.get::<Variables<S>>().computed(name, Arc::new(lookup), volatile).map_err(|p| p.at(1))?;

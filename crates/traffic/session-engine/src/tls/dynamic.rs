@@ -29,7 +29,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
 #[derive(Debug)]
 struct Kept {
     pair: KeyPair,
-    /// Of certificate and key file; `None` for `data:`.
+    /// Stamps of the certificate file and the key file; `None` for `data:`.
     stamps: [Option<Stamp>; 2],
     checked: i64,
     used: i64,

@@ -122,8 +122,8 @@ macro_rules! server_tls_directives {
                     ssl_ocsp_responder: conf_schema::value::Text,
                     /// Cache for OCSP responses about client certificates.
                     ssl_ocsp_cache: $crate::tls::OcspCache = "off",
-                    /// Staples an OCSP response to the certificate. Certificates by variables, which nginx shows without one, have theirs
-                    /// from the second handshake on.
+                    /// Staples an OCSP response to the certificate. Certificates selected by variables, to which nginx
+                    /// staples no response, have one from the second handshake on.
                     ssl_stapling: conf_schema::value::Flag = "off",
                     /// File with the OCSP response to staple, in DER.
                     ssl_stapling_file: conf_schema::value::Text,

@@ -57,7 +57,7 @@ impl<S: Session> Rows<S> {
         Builtin::one(
             "ssl_sigalgs",
             |r, out| with(r, out, |f| Some(f.signature_schemes())),
-            "The algorithms of signatures that the client offers.",
+            "The signature algorithms that the client offers.",
         )
         .changeable(),
         Builtin::one(
@@ -69,7 +69,7 @@ impl<S: Session> Rows<S> {
         Builtin::one(
             "ssl_session_reused",
             |r, out| facts(r).is_some_and(|f| put(out, if f.resumed { "r" } else { "." })),
-            "`r` for a session that was resumed, `.` for a new one.",
+            "`r` if the session was resumed, otherwise `.`.",
         )
         .changeable(),
         Builtin::one(
@@ -87,13 +87,13 @@ impl<S: Session> Rows<S> {
         Builtin::one(
             "ssl_alpn_protocol",
             |r, out| facts(r).and_then(|f| f.alpn.as_deref()).is_some_and(|name| put(out, name)),
-            "The protocol that was agreed on in the handshake (ALPN).",
+            "The protocol that the handshake selected (ALPN).",
         )
         .changeable(),
         Builtin::one(
             "ssl_ech_status",
             |r, out| facts(r).is_some() && put(out, "NOT_TRIED"),
-            "Encrypted ClientHello: not available, always `NOT_TRIED`.",
+            "The status of Encrypted ClientHello: always `NOT_TRIED`, because it is not available.",
         )
         .changeable(),
         Builtin::one(
@@ -135,13 +135,13 @@ impl<S: Session> Rows<S> {
         Builtin::one(
             "ssl_client_s_dn_legacy",
             |r, out| peer(r, out, PeerCertificate::subject_legacy),
-            "The subject in the form of OpenSSL before 1.0.",
+            "The subject of the client's certificate, in the format of OpenSSL before 1.0.",
         )
         .changeable(),
         Builtin::one(
             "ssl_client_i_dn_legacy",
             |r, out| peer(r, out, PeerCertificate::issuer_legacy),
-            "The issuer in the form of OpenSSL before 1.0.",
+            "The issuer of the client's certificate, in the format of OpenSSL before 1.0.",
         )
         .changeable(),
         Builtin::one(
@@ -177,7 +177,7 @@ impl<S: Session> Rows<S> {
         Builtin::one(
             "ssl_client_v_remain",
             |r, out| peer(r, out, |p| p.days_left(base::clock::unix_seconds()).to_string()),
-            "Days until the client's certificate ends.",
+            "Days until the client's certificate expires.",
         )
         .changeable(),
         Builtin::one(

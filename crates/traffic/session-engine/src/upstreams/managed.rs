@@ -17,7 +17,7 @@ pub fn check(state: Option<&StateValue>, zone: Option<&Zone>, has_servers: bool)
     let problem = |words: &str| Problem::says(words.to_string()).of("state");
     match (state, zone) {
         (Some(_), _) if has_servers => Err(problem("\"server\" and \"state\" directives cannot stand in one upstream")
-            .hint("write the servers to the state file, or leave it out")),
+            .hint("move the servers to the state file, or remove the \"state\" directive")),
         (Some(_), None) => {
             Err(problem("\"state\" requires the upstream to be in shared memory").hint("add a \"zone\" directive"))
         }

@@ -89,7 +89,7 @@ impl Value for ResolverLine {
 
 /// Words mistaken for host names, and their meaning.
 const NOT_HOSTS: [(&str, &str); 4] = [
-    ("off", "without a \"resolver\" line names are not resolved: leave it out"),
+    ("off", "remove the line: without a \"resolver\" directive, names are not resolved"),
     ("valid", "did you mean \"valid=TIME\"?"),
     ("ipv4", "did you mean \"ipv4=on\" or \"ipv4=off\"?"),
     ("ipv6", "did you mean \"ipv6=on\" or \"ipv6=off\"?"),

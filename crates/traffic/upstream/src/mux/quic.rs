@@ -27,9 +27,9 @@ const UNI_STREAMS_MAX: u32 = 16;
 const IDLE_MAX: Duration = Duration::from_secs(600);
 /// Pings keep a connection through a slow response; the pool closes idle ones.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
-/// Per GSO send.
+/// Maximum number of datagrams per GSO send.
 const SEGMENTS_MAX: usize = 16;
-/// Per turn.
+/// Maximum number of sends per turn.
 const SENDS_MAX: usize = 16;
 
 pub struct Link {
@@ -45,7 +45,7 @@ pub struct Link {
     segments: usize,
 }
 
-/// Of this turn.
+/// Returns the time of this turn.
 pub fn now() -> Instant {
     clock::as_std(clock::now())
 }
@@ -70,7 +70,8 @@ fn transport(streams_max: usize) -> Arc<TransportConfig> {
 }
 
 impl Link {
-    /// Opens a socket and begins the handshake. Fails as socket(), bind() and connect(), and with rules that QUIC cannot follow.
+    /// Opens a socket and begins the handshake. Fails as socket(), bind() and connect(), and with rules that QUIC
+    /// cannot follow.
     pub fn open(
         to: SocketAddr,
         options: &Options,

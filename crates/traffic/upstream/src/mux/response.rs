@@ -24,7 +24,7 @@ impl Response {
     pub fn is_ended(&self) -> bool {
         self.ended
     }
-    /// `None`: it has not arrived.
+    /// Returns `None` before the end has arrived.
     pub fn take_end(&mut self) -> Option<Came> {
         let trailers = self.end.take()?;
         self.ended = true;

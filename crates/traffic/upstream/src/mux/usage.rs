@@ -14,7 +14,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Per connection.
+/// Maximum number of streams per connection.
 pub const STREAMS_MAX: usize = 100;
 
 pub struct Usage {

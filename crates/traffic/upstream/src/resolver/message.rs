@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 /// In bytes.
 pub const NAME_MAX: usize = 1024;
-/// Per name (nginx: 128).
+/// Maximum number of compression pointers per name, as in nginx.
 const POINTERS_MAX: usize = 128;
 /// Records read per answer; 64 KB could hold some 5,000.
 pub const RECORDS_MAX: usize = 1024;
@@ -42,7 +42,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// `None`: not a valid name.
+    /// Returns `None` for an invalid name.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(HEADER + self.name.len() + 6);
         out.extend_from_slice(&self.id.to_be_bytes());
@@ -105,7 +105,7 @@ pub enum Data {
 }
 
 impl Message {
-    /// `None`: invalid.
+    /// Returns `None` for an invalid message.
     pub fn read(bytes: &[u8]) -> Option<Message> {
         let mut reader = Reader { bytes, at: 0 };
         let id = reader.u16()?;

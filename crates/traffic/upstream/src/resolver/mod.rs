@@ -27,9 +27,9 @@ const RESEND: Duration = Duration::from_secs(5);
 /// Longest time of a question, even without a waiting request.
 const QUESTION_MAX: Duration = Duration::from_secs(60);
 const ALIASES_MAX: usize = 50;
-/// Per thread.
+/// Maximum number of cached names per thread.
 const NAMES_MAX: usize = 10_000;
-/// Per name.
+/// Maximum number of addresses per name.
 const ADDRESSES_MAX: usize = 256;
 
 /// In nginx's words.

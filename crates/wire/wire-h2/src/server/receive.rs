@@ -1,4 +1,5 @@
-//! Frames from a client.
+//! Receiving side of a server connection: parses the client's frames, enforces limits, and queues events. The sending
+//! side is in [`super`].
 
 use super::{Block, ConnectionError, FRAME_MAX, PREFACE, RESET_KEPT, Server};
 use crate::frame::{self, ErrorCode, Head};
@@ -6,28 +7,29 @@ use crate::hpack::Broken;
 use crate::stream::{Stream, append};
 use http_types::{Event, List, ListLimits, Priority, request};
 
-/// Octets of an encoded header block, over all frames.
+/// Maximum octets of an encoded header block, over all its frames.
 const BLOCK_MAX: usize = 128 * 1024;
-/// `:method`, `:scheme`, `:authority`, `:path`, `:protocol`.
+/// Number of pseudo-header fields of a request: `:method`, `:scheme`, `:authority`, `:path`, `:protocol`.
 const PSEUDO_MAX: usize = 5;
-/// CONTINUATION frames per block.
+/// Maximum number of CONTINUATION frames per header block.
 const CONTINUATIONS_MAX: u32 = 64;
-/// Frames without content that a client may send on credit.
+/// Frames without content that a client may send before the flood limit counts answered requests and sent octets.
 const IDLE_FRAMES_MAX: u64 = 2000;
-/// Further such frames per answered request, and per so many octets sent.
+/// Further frames without content that each answered request permits.
 const IDLE_FRAMES_PER_REQUEST: u64 = 20;
+/// Sent octets that permit one further frame without content.
 const OCTETS_PER_IDLE_FRAME: u64 = 256;
-/// Octets of frames per octet of content, beyond a credit (as `ngx_http_v2_read_handler`): stops bodies in one-octet
-/// frames.
+/// Maximum octets of frames per octet of content, beyond [`PAYLOAD_CREDIT`] (`ngx_http_v2_read_handler`). Limits bodies
+/// in one-octet frames.
 const OCTETS_PER_PAYLOAD: u64 = 8;
 const PAYLOAD_CREDIT: u64 = 1024 * 1024;
-/// Settings that count as one frame.
+/// Number of settings that count as one frame without content.
 const SETTINGS_PER_IDLE_FRAME: usize = 8;
-/// Resets by or because of the client on credit; one more per answered request.
+/// Maximum number of streams that are reset by or because of the client; each answered request permits one more.
 const RESETS_MAX: u64 = 200;
 
 impl Server {
-    /// Takes all octets in. On [`ConnectionError`] the output should still be sent.
+    /// Processes received octets. After an error the output contains a GOAWAY, which should still be sent.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
         if self.failed {
             return Ok(());
@@ -91,7 +93,7 @@ impl Server {
                     words: "client sent a frame that is too large",
                 });
             }
-            // Passes parts of large DATA frames on at once.
+            // Passes on parts of a large DATA frame as they arrive, instead of buffering the frame.
             if head.kind == frame::DATA
                 && head.length > frame::FRAME_SIZE
                 && !head.has(frame::PADDED)
@@ -164,7 +166,8 @@ impl Server {
                 words: "client violated connection flow control",
             });
         }
-        // Reopened on receipt, so that no stream can stall the connection; streams have their own windows.
+        // Reopens the connection's window on receipt, so that no stream can stall the others; streams have their own
+        // windows.
         if self.recv_window < frame::WINDOW_MAX / 4 {
             let more = frame::WINDOW_MAX - self.recv_window;
             self.recv_window = frame::WINDOW_MAX;
@@ -181,7 +184,7 @@ impl Server {
         if stream.recv_window < 0 {
             return self.stream_error(head.stream, ErrorCode::FlowControl);
         }
-        // Padding counts as read.
+        // Counts padding as read.
         stream.credit += (payload.len() - content.len()) as i64;
         stream.received += content.len() as u64;
         let mut tells = stream.promised.is_some_and(|promised| stream.received > promised);
@@ -189,7 +192,7 @@ impl Server {
             stream.credit += content.len() as i64;
         } else if !content.is_empty() {
             stream.buffered += content.len();
-            // The reader waits only if no body was buffered.
+            // Signals only the first piece: a reader waits only while no body is buffered.
             tells |= append(&mut stream.body, content) && stream.body.len() == 1;
         }
         if head.has(frame::END_STREAM) {
@@ -209,7 +212,7 @@ impl Server {
         if head.stream > self.last || head.stream.is_multiple_of(2) {
             return Err(protocol("client sent a frame for an idle stream"));
         }
-        // Frames in transit at the reset are no error.
+        // Ignores frames that were in transit when the stream was reset.
         if head.kind != frame::DATA || self.reset.contains(&head.stream) || self.going {
             return Ok(());
         }
@@ -237,7 +240,7 @@ impl Server {
         if head.stream <= self.last && !self.streams.contains_key(&head.stream) && !self.reset.contains(&head.stream) {
             return Err(protocol("client sent HEADERS frame with incorrect identifier"));
         }
-        // Trailers may be in transit for a reset stream.
+        // Accepts trailers that were in transit when the stream was reset.
         let is_late = head.stream <= self.last && !self.streams.contains_key(&head.stream);
         if is_late && !head.has(frame::END_STREAM) && self.given_up != Some(head.stream) {
             return Err(protocol("client sent HEADERS frame without END_STREAM behind a request"));
@@ -255,8 +258,8 @@ impl Server {
         Ok(())
     }
 
-    /// Resets a stream whose header block takes too long; its remainder is still decoded, for the tables. `false`: none
-    /// is incomplete.
+    /// Resets the stream of a header block that takes too long; the rest of the block is still decoded, to keep the
+    /// HPACK table in step. Returns `false` if no block is incomplete.
     pub fn give_up_block(&mut self) -> bool {
         let stream = match (&self.block, Head::read(&self.pending)) {
             (Some(block), _) => block.stream,
@@ -294,14 +297,14 @@ impl Server {
     fn block_done(&mut self, block: Block) -> Result<(), ConnectionError> {
         let limits = ListLimits {
             bytes_max: self.limits.list_max,
-            // Pseudo-header fields do not count.
+            // Does not count pseudo-header fields.
             fields_max: self.limits.fields_max + PSEUDO_MAX,
             field_max: self.limits.field_max,
         };
         self.payload += block.bytes.len() as u64;
         let is_new = block.stream > self.last;
         self.last = self.last.max(block.stream);
-        // Decodes every block in order: the tables must stay in step.
+        // Decodes every block, even of reset streams, to keep the HPACK table in step.
         let list = self.decoder.decode(&block.bytes, &limits).map_err(|why| ConnectionError {
             code: if why == Broken::Cut { ErrorCode::FrameSize } else { ErrorCode::Compression },
             words: "client sent a header block that cannot be decoded",
@@ -326,7 +329,7 @@ impl Server {
             self.remember(block.stream);
             return Ok(());
         }
-        // Before it has read the settings, the client may send more than the window allows.
+        // Refuses the stream: before it has read the settings, the client may send more than the window allows.
         if !self.settings_acked && !block.end_stream && i64::from(self.limits.stream_window) < frame::WINDOW {
             frame::put_number(frame::RST_STREAM, block.stream, ErrorCode::RefusedStream as u32, &mut self.out);
             self.remember(block.stream);
@@ -337,7 +340,7 @@ impl Server {
         let request = request(&list, self.limits.underscores, self.limits.ignore_invalid);
         stream.deaf = request.is_err();
         self.streams.insert(block.stream, stream);
-        // An update overrides the field, even if it came first (RFC 9218, 7).
+        // Prefers a PRIORITY_UPDATE to the `priority` field, even if the update arrived first (RFC 9218, 7).
         let update = self.priorities.as_mut().and_then(|priorities| priorities.take_update(block.stream));
         if let (Some(priority), Some(stream)) = (update, self.streams.get_mut(&block.stream)) {
             stream.priority = priority;
@@ -383,14 +386,14 @@ impl Server {
                 words: "client sent PRIORITY frame with incorrect length",
             });
         }
-        // A connection error, as in nginx.
+        // Fails the connection, as nginx does.
         if self.depends(head.stream, payload) {
             return Err(protocol("client sent PRIORITY frame with incorrect dependency"));
         }
         Ok(())
     }
 
-    /// Applies a dependency; true if a stream would depend on itself.
+    /// Applies a dependency. Returns `true`, without a change, if the stream would depend on itself.
     fn depends(&mut self, stream: u32, said: &[u8]) -> bool {
         let (Some(on), Some(weight)) = (frame::number(said), said.get(4)) else { return false };
         if on & 0x7fff_ffff == stream {
@@ -437,7 +440,7 @@ impl Server {
             return Err(protocol("client sent RST_STREAM frame with incorrect identifier"));
         }
         if self.streams.remove(&head.stream).is_none() {
-            // Reset by both sides: nothing is in transit.
+            // Both sides have reset the stream: no further frame is in transit.
             self.reset.retain(|stream| *stream != head.stream);
             return self.late(head);
         }
@@ -591,7 +594,7 @@ impl Server {
             self.unblock();
             return Ok(());
         }
-        // Invalid even for an answered stream.
+        // Rejects increment 0 even after the response has ended.
         if more == 0 && (self.streams.contains_key(&head.stream) || self.reset.contains(&head.stream)) {
             return self.stream_error(head.stream, ErrorCode::Protocol);
         }
@@ -713,7 +716,7 @@ mod tests {
         let mut server = with_upload();
         server.receive(&octets(50_000)).expect("within the window");
         assert!(matches!(server.poll_event(), Some(Event::Body(1))));
-        assert!(server.poll_event().is_none(), "who waits was told once");
+        assert!(server.poll_event().is_none(), "one event for a waiting reader");
         let mut pieces = Vec::new();
         while let Taken::Bytes(piece) = server.take_body(1) {
             pieces.push(piece.len());

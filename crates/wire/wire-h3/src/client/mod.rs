@@ -1,4 +1,4 @@
-//! The client's side of one connection: for tests, for measuring, and for requests to servers of HTTP/3.
+//! Client side of one HTTP/3 connection, for requests to upstream servers, the load generator, and tests.
 
 use crate::frame::{self, ConnectionError, ErrorCode, Settings, error};
 use crate::qpack::{Broken, Decoded};
@@ -11,15 +11,15 @@ use quinn_proto::{Connection, Dir, Event as QuicEvent, StreamEvent, StreamId, Va
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Interim responses of one request.
+/// Maximum number of interim responses to one request.
 const INTERIM_MAX: u32 = 1000;
-/// Sections that may wait for entries of the dynamic table at a time.
+/// Maximum number of sections that wait for entries of the dynamic table.
 const BLOCKED_STREAMS_MAX: usize = 16;
 
-/// Bounds on what a server may send.
+/// Limits of the data that a server may send.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientLimits {
-    /// Octets of names and values of a response, of one name and value, and how many fields.
+    /// Maximum octets of all names and values of a response, octets of one name and value, and number of fields.
     pub list_max: usize,
     pub field_max: usize,
     pub fields_max: usize,
@@ -31,30 +31,30 @@ impl Default for ClientLimits {
     }
 }
 
-/// A server's doings.
+/// Events of a connection.
 #[derive(Debug)]
 pub enum ClientEvent {
-    /// The handshake has ended; 0-RTT requests before it may have been refused, and are gone then.
+    /// The handshake is complete. Refused 0-RTT requests have no further events.
     Connected { early_accepted: bool },
-    /// The server's settings have come.
+    /// The server's SETTINGS frame has arrived.
     Settings(Settings),
-    /// A response's head, `octets` encoded; `status` below 200 is an interim one.
+    /// Head of a response, of `octets` encoded octets; `status` below 200 marks an interim response.
     Head { stream: u64, status: u16, list: List, octets: usize },
-    /// Body has come, or its end; see [`Client::take_body`].
+    /// A part of a body, or its end, has arrived; see [`Client::take_body`].
     Body(u64),
-    /// The fields behind a body.
+    /// Trailer fields of a response.
     Trailers { stream: u64, list: List },
-    /// The server has ended a stream, or broken its rules.
+    /// The server has reset a stream, or violated the protocol on it.
     Reset { stream: u64, code: u64 },
-    /// More may be sent on a stream.
+    /// A stream accepts further octets.
     Capacity(u64),
-    /// The server takes no requests from this stream on.
+    /// The server processes no requests from this stream on (GOAWAY).
     Goaway(u64),
-    /// The connection is over.
+    /// The connection has ended.
     Lost(String),
 }
 
-/// One connection, as a client has it.
+/// Client side of one connection.
 pub struct Client {
     session: Session,
     limits: ClientLimits,
@@ -97,7 +97,7 @@ impl Client {
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()
     }
-    /// Ends the connection.
+    /// Closes the connection.
     pub fn close(&mut self, now: Instant) {
         if !self.closed {
             self.closed = true;
@@ -118,8 +118,8 @@ impl Client {
         self.events.extend(gone.into_iter().map(|stream| ClientEvent::Reset { stream, code: code.into() }));
     }
 
-    /// Begins a request; `fields` are in lower case, pseudo-header fields first. `None`: no stream is free, or the server takes no
-    /// more.
+    /// Starts a request. Names in `fields` are in lower case, and pseudo-header fields come first. Returns `None` if no
+    /// stream is available, or if the server accepts no more requests.
     pub fn open(&mut self, fields: FieldLines<'_, '_>, end: bool) -> Option<u64> {
         if self.failed.is_some() || self.goaway.is_some() {
             return None;
@@ -129,7 +129,7 @@ impl Client {
         Some(id)
     }
 
-    /// [`Client::open`] with a section of [`crate::encoded_section`].
+    /// Starts a request with a section from [`crate::encoded_section`], as [`Client::open`].
     pub fn open_encoded(&mut self, section: &[u8], end: bool) -> Option<u64> {
         if self.failed.is_some() || self.goaway.is_some() {
             return None;
@@ -139,7 +139,7 @@ impl Client {
         Some(id)
     }
 
-    /// Reserves a stream for the next request. False: the server allows no further one for now.
+    /// Reserves a stream for the next request. Returns `false` if the server allows no further stream at the moment.
     pub fn reserve(&mut self) -> bool {
         if self.reserved.is_none() {
             self.reserved = self.session.quic.streams().open(Dir::Bi);
@@ -171,8 +171,8 @@ impl Client {
         self.flush();
     }
 
-    /// Sends body, and returns how much was taken. `end`: it is the last, when all of it was taken. Behind less than all,
-    /// [`ClientEvent::Capacity`] follows.
+    /// Queues a part of a body and returns the number of accepted octets. `end` ends the body if all octets were
+    /// accepted; otherwise [`ClientEvent::Capacity`] follows.
     pub fn send_body(&mut self, id: u64, body: &[u8], end: bool) -> usize {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.fin) else { return 0 };
         let (now, later) = body.split_at(body.len().min(stream.room()));
@@ -188,17 +188,17 @@ impl Client {
         now.len()
     }
 
-    /// Tells whether a request's body can go on: the server has not stopped it, nor has it ended.
+    /// Tells whether the server still accepts a request's body.
     pub fn takes_body(&self, id: u64) -> bool {
         self.streams.get(&id).is_some_and(|stream| !stream.fin)
     }
 
-    /// Sends the fields behind a body.
+    /// Sends trailer fields.
     pub fn send_trailers(&mut self, id: u64, fields: FieldLines<'_, '_>) {
         self.section(id, fields, true);
     }
 
-    /// Takes a request back.
+    /// Cancels a request.
     pub fn cancel(&mut self, id: u64) {
         if self.streams.contains_key(&id) {
             self.end_in_quic(id, ErrorCode::RequestCancelled);
@@ -254,7 +254,7 @@ impl Client {
         }
     }
 
-    /// Takes in what the QUIC connection has learnt, and sends what waited for it.
+    /// Processes events of the QUIC connection, and sends queued octets.
     pub fn drive(&mut self) {
         let mut control = Vec::new();
         while let Some(event) = self.session.quic.poll() {
@@ -305,7 +305,7 @@ impl Client {
         self.flush();
     }
 
-    /// The server wants no more of a request: its response may still come (RFC 9114, 4.1).
+    /// Handles STOP_SENDING for a request; the response may still arrive (RFC 9114, 4.1).
     fn stopped(&mut self, id: StreamId) -> Result<(), ConnectionError> {
         if self.session.is_critical(id) {
             return Err(error(ErrorCode::ClosedCriticalStream, "server closed critical stream"));
@@ -460,7 +460,8 @@ impl Client {
         }
     }
 
-    /// The next part of a response's body; behind [`Taken::End`] and [`Taken::Broken`] the stream is gone.
+    /// Returns the next part of a response's body. After [`Taken::End`] and [`Taken::Broken`] the stream does not exist
+    /// any more.
     pub fn take_body(&mut self, id: u64) -> Taken {
         if let Err(error) = self.fill(id) {
             self.fail(error);
@@ -512,7 +513,7 @@ fn stream_id(id: u64) -> StreamId {
     StreamId::from(VarInt::from_u64(id).unwrap_or(VarInt::MAX))
 }
 
-/// The status of a response's head (RFC 9114, 4.3.2); `None`: it is malformed.
+/// Returns the status of a response's head (RFC 9114, 4.3.2), or `None` for a malformed head.
 fn status(list: &List) -> Option<u16> {
     let mut fields = list.iter();
     let (name, value) = fields.next()?;

@@ -1,9 +1,9 @@
-//! Reads the peer's encoder stream and field sections.
+//! QPACK decoder: reads the peer's encoder stream and field sections.
 
 use super::{Broken, ENTRY_OVERHEAD, Entry, Table, fixed, integer, put_integer, string};
 use http_types::{List, ListLimits, Place};
 
-/// A field section, or why there is none yet.
+/// Result of decoding a field section.
 #[derive(Clone, Debug)]
 pub enum Decoded {
     List {
@@ -11,7 +11,7 @@ pub enum Decoded {
         /// The section's Required Insert Count. Above 0, the peer waits for [`Decoder::acknowledge`].
         required: u64,
     },
-    /// Entries are missing: decode again when [`Decoder::inserted`] has reached this number.
+    /// Entries are missing. The section can be decoded once [`Decoder::inserted`] has reached this number.
     Blocked(u64),
 }
 
@@ -19,19 +19,19 @@ pub enum Decoded {
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     table: Table,
-    /// The capacity that the peer's encoder may use (SETTINGS_QPACK_MAX_TABLE_CAPACITY).
+    /// Maximum capacity that the peer's encoder may use, in octets (SETTINGS_QPACK_MAX_TABLE_CAPACITY).
     allowed: u64,
-    /// Octets of one name and of one value, as they are sent.
+    /// Maximum encoded octets of one name and of one value.
     field_max: usize,
-    /// The beginning of an instruction whose rest has not come.
+    /// Beginning of an incomplete instruction.
     pending: Vec<u8>,
-    /// Insertions that the peer knows we have.
+    /// Insertions that were acknowledged to the peer.
     told: u64,
 }
 
-/// nginx's words for a name or a value of more octets than one buffer of `large_client_header_buffers`.
+/// nginx's message for a name or a value that is larger than one buffer of `large_client_header_buffers`.
 const TOO_LARGE: &str = "client sent too large field line";
-/// Octets of one instruction beside its strings: two lengths.
+/// Maximum octets of an instruction without its strings: two lengths.
 const INSTRUCTION_OVERHEAD: usize = 32;
 
 impl Decoder {
@@ -51,7 +51,7 @@ impl Decoder {
         self.pending.len()
     }
 
-    /// Takes octets of the peer's encoder stream.
+    /// Processes octets of the peer's encoder stream.
     ///
     /// # Errors
     /// QPACK_ENCODER_STREAM_ERROR, with words for the log.
@@ -85,7 +85,7 @@ impl Decoder {
         }
     }
 
-    /// Executes one instruction (RFC 9204, 4.3); `rest` stays as it is where the instruction is cut.
+    /// Executes one instruction (RFC 9204, 4.3); leaves `rest` unchanged if the instruction is incomplete.
     fn instruction(&mut self, rest: &mut &[u8]) -> Result<(), Broken> {
         const CAPACITY: Broken = Broken::Code("not enough dynamic table capacity");
         const REFERENCE: Broken = Broken::Code("client sent invalid dynamic table reference");
@@ -129,7 +129,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The entry of a relative index of the encoder stream: 0 is the newest.
+    /// Returns the entry of a relative index of the encoder stream; 0 is the newest entry.
     fn relative(&self, index: u64) -> Option<&Entry> {
         self.table.get(self.table.inserted.checked_sub(index.checked_add(1)?)?)
     }
@@ -138,7 +138,7 @@ impl Decoder {
         self.table.insert(entry).then_some(())
     }
 
-    /// Appends to the decoder stream how many insertions the peer does not know of yet (RFC 9204, 4.4.3).
+    /// Appends an Insert Count Increment with the insertions that were not acknowledged yet (RFC 9204, 4.4.3).
     pub fn tell_insertions(&mut self, out: &mut Vec<u8>) {
         let more = self.table.inserted - self.told;
         if more > 0 {
@@ -147,21 +147,21 @@ impl Decoder {
         }
     }
 
-    /// Appends the acknowledgment of a section that has referred to the table (RFC 9204, 4.4.1). It tells of the section's
-    /// insertions, too.
+    /// Appends the acknowledgment of a section that refers to the table (RFC 9204, 4.4.1), which also acknowledges the
+    /// section's insertions.
     pub fn acknowledge(&mut self, stream: u64, required: u64, out: &mut Vec<u8>) {
         put_integer(stream, 7, 0x80, out);
         self.told = self.told.max(required);
     }
 
-    /// Appends that a stream's sections are not read any more (RFC 9204, 4.4.2).
+    /// Appends a Stream Cancellation: the stream's sections are not read any more (RFC 9204, 4.4.2).
     pub fn cancel(&self, stream: u64, out: &mut Vec<u8>) {
         if self.allowed > 0 {
             put_integer(stream, 6, 0x40, out);
         }
     }
 
-    /// Decodes a whole section.
+    /// Decodes a complete section.
     ///
     /// # Errors
     /// [`Broken`]: QPACK_DECOMPRESSION_FAILED.
@@ -230,7 +230,7 @@ impl Decoder {
     }
 }
 
-/// A section while it is read.
+/// State of a section during decoding.
 struct Section<'a> {
     table: &'a Table,
     required: u64,
@@ -265,7 +265,7 @@ impl<'a> Section<'a> {
             list.fields.push((name, value));
         }
     }
-    /// Reads a literal field; `name`: of a table, or the literal's own.
+    /// Reads a literal field; `name` comes from a table or from the literal itself.
     fn literal(&self, name: Option<&[u8]>, rest: &mut &[u8], list: &mut List) -> Result<(), Broken> {
         let start = list.arena.len();
         let max = self.limits.field_max;
@@ -282,7 +282,7 @@ impl<'a> Section<'a> {
             return Err(Broken::Large(TOO_LARGE));
         }
         let end = list.arena.len();
-        // The text stands at the end of the arena already: it is counted without it.
+        // The text is already at the end of the arena, so the total excludes it.
         let text = list.arena.split_off(start);
         if list.fits(middle - start, end - middle, self.limits) {
             list.arena.extend_from_slice(&text);

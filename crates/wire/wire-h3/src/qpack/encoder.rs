@@ -1,38 +1,38 @@
-//! Writes field sections, and the encoder stream that fills the peer's table.
+//! QPACK encoder: writes field sections, and the encoder stream that fills the peer's table.
 
 use super::{Broken, ENTRY_OVERHEAD, Entry, TABLE_CAPACITY_MAX, Table, fixed, integer, put_integer, put_string};
 use http_types::FieldLines;
 use std::collections::VecDeque;
 
-/// Sections that the peer has not acknowledged; beyond it sections refer to no dynamic entry.
+/// Maximum number of unacknowledged sections; further sections use no dynamic entry.
 const OUTSTANDING_MAX: usize = 256;
-/// Octets of instructions that wait for the encoder stream; beyond it nothing is inserted.
+/// Octets of queued instructions above which no entry is inserted.
 const INSTRUCTIONS_MAX: usize = 8 * 1024;
-/// Octets of an unfinished instruction of the decoder stream: an integer.
+/// Maximum octets of an incomplete instruction of the decoder stream (an integer).
 const PENDING_MAX: usize = 16;
 
-/// A section that refers to the dynamic table and is not acknowledged.
+/// An unacknowledged section that refers to the dynamic table.
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
     stream: u64,
-    /// The Required Insert Count.
+    /// Required Insert Count of the section.
     required: u64,
-    /// The oldest entry that the section refers to: it must stay.
+    /// Oldest entry that the section refers to, which must not be evicted.
     oldest: u64,
 }
 
-/// Writes field sections. Fields that come again and again are put into the peer's table.
+/// Writes field sections. Inserts repeated fields into the peer's table.
 #[derive(Clone, Debug, Default)]
 pub struct Encoder {
     table: Table,
-    /// Entries of the peer's table at its largest, for the Required Insert Count (RFC 9204, 4.5.1.1).
+    /// Maximum number of entries of the peer's table, for the Required Insert Count (RFC 9204, 4.5.1.1).
     entries_max: u64,
-    /// Insertions that the peer is known to have.
+    /// Insertions that the peer has acknowledged.
     known: u64,
-    /// Sections that may wait for insertions (SETTINGS_QPACK_BLOCKED_STREAMS).
+    /// Maximum number of sections that may wait for insertions (SETTINGS_QPACK_BLOCKED_STREAMS).
     blocked_max: u64,
-    /// Insertions before the last section. Peers that send no Insert Count Increment acknowledge by sections alone: an entry that old
-    /// has mostly arrived, and is referred to so that it becomes known.
+    /// Insertions before the last section. Some peers send no Insert Count Increment and acknowledge only sections.
+    /// Entries of this age have probably arrived; a reference to them lets the peer acknowledge them.
     earlier: u64,
     outstanding: VecDeque<Outstanding>,
     /// Instructions for the encoder stream.
@@ -40,7 +40,7 @@ pub struct Encoder {
     pending: Vec<u8>,
 }
 
-/// Values that differ between responses, or whose knowledge is worth an attack, stay out of the table.
+/// Fields that are never inserted: their values differ between responses, or are worth guessing for an attacker.
 fn is_kept(name: &[u8]) -> bool {
     !matches!(
         name,
@@ -61,7 +61,7 @@ fn is_kept(name: &[u8]) -> bool {
 }
 
 impl Encoder {
-    /// Gives back buffers that an idle connection does not need.
+    /// Frees buffers that an idle connection does not need.
     pub fn shrink(&mut self) {
         self.outstanding.shrink_to(0);
         self.instructions.shrink_to(0);
@@ -82,12 +82,12 @@ impl Encoder {
     pub fn instructions(&mut self) -> &mut Vec<u8> {
         &mut self.instructions
     }
-    /// Sections that the peer has not acknowledged.
+    /// Returns the number of unacknowledged sections.
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// Appends a section of `stream`: `first` comes before all others, names are in lower case.
+    /// Appends a section of `stream`. `first` precedes all other fields; names are in lower case.
     pub fn section(
         &mut self,
         stream: u64,
@@ -103,7 +103,7 @@ impl Encoder {
         self.earlier = base;
         let mut refers: Option<(u64, u64)> = None;
         let start = out.len();
-        // Insert Count and Base of a section that refers to nothing; others are written over them.
+        // Insert Count and Base of a section without references; overwritten for other sections.
         out.extend_from_slice(&[0, 0]);
         if let Some((name, value)) = first {
             self.field(name, value, base, usable, &mut refers, out);
@@ -120,12 +120,12 @@ impl Encoder {
         out.splice(start..start + 2, prefix);
     }
 
-    /// Appends a field of a section that refers to no dynamic entry.
+    /// Appends a field without a reference to the dynamic table.
     pub fn plain(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         self.field(name, value, 0, None, &mut None, out);
     }
 
-    /// `usable`: insertions that the field may refer to; `None`: the dynamic table is out of use.
+    /// Appends a field. It may refer to the first `usable` insertions; `None` disables the dynamic table.
     fn field(
         &mut self,
         name: &[u8],
@@ -148,7 +148,7 @@ impl Encoder {
                     });
                     return put_integer(base - 1 - absolute, 6, 0x80, out);
                 }
-                // On its way: the sections behind its acknowledgment will refer to it.
+                // The entry is in transit: sections after its acknowledgment will refer to it.
                 Some(_) => {}
                 None => self.insert(name, value, named, *refers),
             }
@@ -160,14 +160,14 @@ impl Encoder {
         put_string(value, 7, 0, out);
     }
 
-    /// The newest entry of a field.
+    /// Returns the newest entry of a field.
     fn lookup(&self, name: &[u8], value: &[u8]) -> Option<u64> {
         let is_it = |entry: &Entry| entry.name() == name && entry.value() == value;
         let at = self.table.entries.iter().rposition(is_it)?;
         Some(self.table.oldest() + at as u64)
     }
 
-    /// Inserts a field where only entries must go that nothing refers to (RFC 9204, 2.1.1).
+    /// Inserts a field, unless a referenced entry would have to be evicted (RFC 9204, 2.1.1).
     fn insert(&mut self, name: &[u8], value: &[u8], named: Option<usize>, refers: Option<(u64, u64)>) {
         let size = (name.len() + value.len()) as u64 + ENTRY_OVERHEAD;
         if size > self.table.capacity / 2 || self.instructions.len() > INSTRUCTIONS_MAX {
@@ -192,12 +192,12 @@ impl Encoder {
         self.table.insert(Entry::new(name, value));
     }
 
-    /// Forgets the sections of a stream that the peer does not read any more (RFC 9204, 2.2.2.2).
+    /// Forgets the sections of a stream that the peer has cancelled (RFC 9204, 2.2.2.2).
     fn forget(&mut self, stream: u64) {
         self.outstanding.retain(|section| section.stream != stream);
     }
 
-    /// Takes octets of the peer's decoder stream.
+    /// Processes octets of the peer's decoder stream.
     ///
     /// # Errors
     /// QPACK_DECODER_STREAM_ERROR, with words for the log.

@@ -102,10 +102,10 @@ pub const TABLE: [(&str, &str); 99] = [
     ("x-frame-options", "sameorigin"),
 ];
 
-/// Octets of the longest name.
+/// Length of the longest name in octets.
 const NAME_MAX: usize = 32;
 
-/// The table's indexes by length of name, and where each length begins among them.
+/// Indices of the table sorted by the length of the name, and the start of each length in that list.
 const BY_LENGTH: ([u8; TABLE.len()], [u8; NAME_MAX + 2]) = by_length();
 
 #[allow(clippy::indexing_slicing, reason = "it runs when this is compiled")]
@@ -129,7 +129,7 @@ const fn by_length() -> ([u8; TABLE.len()], [u8; NAME_MAX + 2]) {
     (order, starts)
 }
 
-/// Returns the index of a field in the static table and its name's: an exact match, or the first entry of that name.
+/// Returns the index of the entry with this name and value, and the index of the first entry with this name.
 pub fn find(name: &[u8], value: &[u8]) -> (Option<usize>, Option<usize>) {
     let (order, starts) = &BY_LENGTH;
     let start = |length: usize| starts.get(length).map_or(TABLE.len(), |start| usize::from(*start));

@@ -1,7 +1,6 @@
-//! QPACK (RFC 9204): field sections to octets and back, with a dynamic table on both sides.
-//!
-//! The encoder refers only to entries that the peer has acknowledged: no section of ours ever blocks. The decoder takes sections
-//! whose entries are still on their way; [`Decoder::decode`] says so, and the caller keeps them.
+//! QPACK (RFC 9204): encodes and decodes field sections, with a dynamic table on both sides.
+//! The encoder refers only to acknowledged entries, so that its sections never block the peer. The decoder reports
+//! sections whose entries are still in transit ([`Decoder::decode`]); the caller keeps them.
 
 mod decoder;
 mod encoder;
@@ -14,23 +13,23 @@ use http_types::huffman;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Costs of an entry beside its text (RFC 9204, 3.2.1).
+/// Size of an entry in addition to its text, in octets (RFC 9204, 3.2.1).
 const ENTRY_OVERHEAD: u64 = 32;
-/// Octets of a dynamic table, ours and the peer's (nginx: `NGX_HTTP_V3_MAX_TABLE_CAPACITY`).
+/// Maximum octets of a dynamic table, on both sides (nginx: `NGX_HTTP_V3_MAX_TABLE_CAPACITY`).
 pub const TABLE_CAPACITY_MAX: u64 = 4096;
 
-/// Why octets are no QPACK.
+/// Reasons why octets cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     /// Octets are missing.
     Cut,
-    /// Octets have no meaning, or a wrong one; for the error log.
+    /// The octets are invalid; the text is for the error log.
     Code(&'static str),
     /// A name or a value is longer than allowed.
     Large(&'static str),
 }
 
-/// An entry of a dynamic table: name and value in one allocation, which duplicates share.
+/// An entry of a dynamic table. Name and value are one allocation, which duplicates share.
 #[derive(Clone, Debug)]
 struct Entry {
     text: Arc<[u8]>,
@@ -58,12 +57,12 @@ struct Table {
     entries: VecDeque<Entry>,
     size: u64,
     capacity: u64,
-    /// Insertions so far: the absolute index of the next entry.
+    /// Returns the number of insertions, which is the absolute index of the next entry.
     inserted: u64,
 }
 
 impl Table {
-    /// The absolute index of the oldest entry.
+    /// Returns the absolute index of the oldest entry.
     fn oldest(&self) -> u64 {
         self.inserted - self.entries.len() as u64
     }
@@ -82,7 +81,7 @@ impl Table {
             self.evict();
         }
     }
-    /// Inserts an entry; `false`: it is larger than the table, which stays as it is.
+    /// Inserts an entry. Returns `false`, without a change, if the entry is larger than the table.
     fn insert(&mut self, entry: Entry) -> bool {
         let size = entry.size();
         if size > self.capacity {
@@ -98,10 +97,10 @@ impl Table {
     }
 }
 
-/// Octets of an integer: 62 bits and the prefix.
+/// Maximum octets of an integer: 62 bits and the prefix.
 const INTEGER_OCTETS_MAX: u32 = 10;
 
-/// Reads an integer behind a prefix (RFC 7541, 5.1).
+/// Reads an integer with a prefix (RFC 7541, 5.1).
 fn integer(rest: &mut &[u8], prefix_bits: u32) -> Result<u64, Broken> {
     const LARGE: Broken = Broken::Code("client exceeded integer size limit");
     let (first, mut tail) = rest.split_first().ok_or(Broken::Cut)?;
@@ -141,8 +140,8 @@ fn put_integer(mut value: u64, prefix_bits: u32, first: u8, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Reads a string whose length has a prefix of `prefix_bits` below the Huffman flag, to the end of `arena`, and returns its
-/// coded length. A string of more than `max` coded octets is skipped: `None`.
+/// Reads a string whose length has a prefix of `prefix_bits` below the Huffman flag, to the end of `arena`, and returns
+/// its coded length. A string of more than `max` coded octets is skipped: `None`.
 fn string(rest: &mut &[u8], prefix_bits: u32, max: usize, arena: &mut Vec<u8>) -> Result<Option<usize>, Broken> {
     let coded = rest.first().ok_or(Broken::Cut)? & (1 << prefix_bits) != 0;
     let length = usize::try_from(integer(rest, prefix_bits)?).unwrap_or(usize::MAX);
@@ -152,7 +151,7 @@ fn string(rest: &mut &[u8], prefix_bits: u32, max: usize, arena: &mut Vec<u8>) -
         return Ok(None);
     }
     if coded {
-        // The shortest code has 5 bits: the text cannot be longer than this.
+        // The shortest code has 5 bits, which bounds the length of the text.
         huffman::decode(text, text.len().saturating_mul(8) / 5, arena)
             .map_err(|_| Broken::Code("client sent invalid encoded field line"))?;
     } else {
@@ -161,7 +160,7 @@ fn string(rest: &mut &[u8], prefix_bits: u32, max: usize, arena: &mut Vec<u8>) -
     Ok(Some(length))
 }
 
-/// Appends a string whose length has a prefix of `prefix_bits`, behind the Huffman flag.
+/// Appends a string whose length has a prefix of `prefix_bits`, after the Huffman flag.
 fn put_string(text: &[u8], prefix_bits: u32, first: u8, out: &mut Vec<u8>) {
     let coded = huffman::encoded_len(text);
     if coded < text.len() {

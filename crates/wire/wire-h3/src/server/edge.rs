@@ -1,4 +1,4 @@
-//! The server as drivers of any protocol see it.
+//! Implements the protocol-independent interface of `http-types` for [`Server`].
 
 use super::Server;
 use crate::frame::ErrorCode;
@@ -32,7 +32,7 @@ impl StreamMux for Server {
     fn send_interim(&mut self, stream: StreamId, status: u16, fields: FieldLines<'_, '_>) {
         Server::send_interim(self, stream, status, fields);
     }
-    /// One frame: its size is limited by what a stream takes. (`http2_chunk_size` is HTTP/2's.)
+    /// Sends one frame, whose size is limited by the stream's capacity. (`http2_chunk_size` applies only to HTTP/2.)
     fn send_body(&mut self, stream: StreamId, body: &[u8], _frame_max: usize, end: bool) -> SentBody {
         Server::send_body(self, stream, body, end)
     }

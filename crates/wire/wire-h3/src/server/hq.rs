@@ -1,4 +1,5 @@
-//! HTTP/0.9 over QUIC (ALPN `hq-interop`): a request line per stream, answered by the octets of the body. No control streams, no QPACK.
+//! HTTP/0.9 over QUIC (ALPN `hq-interop`): each stream carries a request line, and the response consists of the body.
+//! There are no control streams and no QPACK.
 
 use super::{Server, stream_id};
 use crate::frame::{ConnectionError, ErrorCode};
@@ -13,13 +14,13 @@ impl Server {
         self.session.undecided = true;
     }
 
-    /// Tells the protocol: HTTP/3, or HTTP/0.9. Returns `true` the first time.
+    /// Sets the protocol, HTTP/3 or HTTP/0.9. Returns `true` at the first call.
     pub fn speak(&mut self, hq: bool) -> bool {
         self.session.hq = hq;
         std::mem::take(&mut self.session.undecided)
     }
 
-    /// Reads a stream until its request line is complete. Octets behind the line are ignored, as in nginx.
+    /// Reads a stream until its request line is complete. Ignores octets after the line, as nginx does.
     pub(super) fn read_line(&mut self, id: u64) -> Result<(), ConnectionError> {
         loop {
             let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
@@ -72,7 +73,7 @@ impl Server {
     }
 }
 
-/// A request line as a list of pseudo-header fields.
+/// Converts a request line to a list of pseudo-header fields.
 fn line_of(method: &[u8], path: &[u8]) -> List {
     let mut list = List::default();
     for (name, value) in [(&b":method"[..], method), (b":scheme", b"https"), (b":path", path)] {

@@ -1,5 +1,5 @@
-//! The server's side of one connection: its state and its bounds. Octets that come are in `receive.rs`, answers in `send.rs`; `edge.rs` is
-//! the view of drivers of any protocol.
+//! Server side of one connection: state and limits. `receive.rs` processes received octets, `send.rs` sends responses,
+//! and `edge.rs` is the interface to the drivers of all protocols.
 
 mod edge;
 mod hq;
@@ -18,24 +18,26 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Sections that may wait for entries of the dynamic table at a time; nginx allows as many as streams.
+/// Maximum number of sections that wait for entries of the dynamic table; nginx allows as many as streams.
 const BLOCKED_STREAMS_MAX: u64 = 16;
-/// Unidirectional streams that a client may have open (nginx: `NGX_HTTP_V3_MAX_UNI_STREAMS`), and as many of reserved types.
+/// Maximum number of open unidirectional streams of a client: nginx's `NGX_HTTP_V3_MAX_UNI_STREAMS`, and as many of
+/// reserved types.
 const UNI_STREAMS_MAX: u32 = 6;
-/// Streams that a client may open before it has shown that it uses them (RFC 9114, 6.1: at least 100). QUIC allocates them: with the
-/// unidirectional ones they fit into tables of half the size that nginx's default of 128 takes.
+/// Number of request streams that a client may open at first (RFC 9114, 6.1: at least 100). QUIC allocates all
+/// permitted streams: with the unidirectional ones, this number needs tables of half the size that nginx's default of
+/// 128 would need.
 const FIRST_STREAMS: u32 = 100;
-/// Open streams at which the rest of the limit is allowed.
+/// Number of open streams at which the full limit is granted.
 const MANY_STREAMS: usize = FIRST_STREAMS as usize / 4;
-/// Octets that QUIC keeps until they are acknowledged, at the beginning, at least and at most; see [`Server::drive`].
+/// Send window (unacknowledged octets): minimum, which is also the initial value, and maximum; see [`Server::drive`].
 const SEND_WINDOW_MIN: u64 = 128 * 1024;
 const SEND_WINDOW_MAX: u64 = 8 * 1024 * 1024;
-/// Octets of TLS messages that come out of order.
+/// Maximum octets of TLS messages that arrive out of order.
 const CRYPTO_BUFFER: usize = 64 * 1024;
-/// PRIORITY_UPDATE frames of streams that have not begun.
+/// Maximum number of stored PRIORITY_UPDATE frames for streams that have not begun.
 const UPDATES_MAX: usize = 64;
 
-/// How fast a connection sends, and how it takes losses.
+/// Congestion control algorithm of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
     /// RFC 9438.
@@ -57,30 +59,30 @@ impl Congestion {
     }
 }
 
-/// Bounds on what a client may ask for.
+/// Limits of a client's requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Streams at a time (`http3_max_concurrent_streams`).
+    /// Maximum number of concurrent request streams (`http3_max_concurrent_streams`).
     pub streams_max: u32,
-    /// Octets of a stream that may come before they are read (`http3_stream_buffer_size`).
+    /// Maximum unread octets of a stream (`http3_stream_buffer_size`).
     pub stream_window: u32,
-    /// Octets of names and values of a request (nginx: all of `large_client_header_buffers`).
+    /// Maximum octets of all names and values of a request (nginx: all of `large_client_header_buffers`).
     pub list_max: usize,
-    /// Octets of one name and value (nginx: one of `large_client_header_buffers`).
+    /// Maximum octets of one name and value (nginx: one of `large_client_header_buffers`).
     pub field_max: usize,
     /// `max_headers`
     pub fields_max: usize,
     pub underscores: bool,
     pub ignore_invalid: bool,
-    /// Clients may ask for other protocols in streams (RFC 9220).
+    /// Permits extended CONNECT, for other protocols in streams (RFC 9220).
     pub extended_connect: bool,
-    /// A connection without packets ends after this time.
+    /// Time without packets after which a connection ends.
     pub idle_timeout: Duration,
     pub congestion: Congestion,
 }
 
 impl Default for Limits {
-    /// nginx's defaults.
+    /// Returns nginx's defaults.
     fn default() -> Self {
         Limits {
             streams_max: 128,
@@ -98,7 +100,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The transport's share of these bounds: what `quinn-proto` is to be configured with.
+    /// Returns the `quinn-proto` configuration that enforces the transport's part of these limits.
     pub fn transport(&self) -> TransportConfig {
         let mut transport = TransportConfig::default();
         let connection_window = u64::from(self.stream_window) * u64::from(self.streams_max.max(1));
@@ -114,19 +116,20 @@ impl Limits {
             .datagram_receive_buffer_size(None);
         transport
     }
-    /// Octets of an encoded section: literals have two lengths each, and Huffman's code is longer than odd texts.
+    /// Returns the maximum octets of an encoded section: each literal adds two lengths, and Huffman coding can lengthen
+    /// a text.
     fn section_max(&self) -> u64 {
         2 * self.list_max as u64 + 4096
     }
 }
 
-/// One connection, as a server has it.
+/// Server side of one connection.
 pub struct Server {
     session: Session,
     limits: Limits,
     streams: ByStream<Stream>,
     events: VecDeque<Event>,
-    /// The first stream that was not accepted.
+    /// First stream that was not accepted.
     next: u64,
     going: bool,
     failed: Option<ConnectionError>,
@@ -136,18 +139,18 @@ pub struct Server {
     closed: bool,
     resets: u64,
     answered: u64,
-    /// Octets that QUIC has taken.
+    /// Octets that QUIC has accepted.
     passed: u64,
-    /// The client has spoken of urgency.
+    /// The client has sent a priority.
     urgency: bool,
     updates: VecDeque<(u64, Priority)>,
-    /// Insertions into the decoder's table when blocked sections were last looked at.
+    /// Insertions into the decoder's table at the last check of blocked sections.
     decoded_with: u64,
     blocked_sections: u64,
 }
 
 impl Server {
-    /// `quic` is configured with [`Limits::transport`].
+    /// Creates the server side of `quic`, which must be configured with [`Limits::transport`].
     pub fn new(quic: Connection, limits: Limits) -> Server {
         let blocked = BLOCKED_STREAMS_MAX.min(u64::from(limits.streams_max));
         let session = Session::new(quic, blocked, limits.list_max as u64, limits.field_max, limits.extended_connect);
@@ -172,7 +175,8 @@ impl Server {
         }
     }
 
-    /// The QUIC connection, for the endpoint that carries it. After events and timeouts, call [`Server::drive`].
+    /// Returns the QUIC connection, for the endpoint that carries it. The endpoint calls [`Server::drive`] after events
+    /// and timeouts.
     pub fn quic(&mut self) -> &mut Connection {
         &mut self.session.quic
     }
@@ -180,59 +184,60 @@ impl Server {
         &self.session.quic
     }
 
-    /// The handshake has ended.
+    /// Tells whether the handshake is complete.
     pub fn is_connected(&self) -> bool {
         self.connected
     }
-    /// Requests that come now may be replays: the handshake has not ended (RFC 8470).
+    /// Tells whether requests may be replays, because the handshake is not complete (RFC 8470).
     pub fn is_early(&self) -> bool {
         self.session.quic.is_handshaking()
     }
-    /// Why the connection cannot go on; [`Server::close`] tells the client.
+    /// Returns the error that ends the connection; [`Server::close`] sends it to the client.
     pub fn failure(&self) -> Option<ConnectionError> {
         self.failed
     }
-    /// Why the connection is over, as QUIC has it.
+    /// Returns QUIC's reason for the end of the connection.
     pub fn lost(&self) -> Option<&quinn_proto::ConnectionError> {
         self.lost.as_ref()
     }
-    /// Streams that are open.
+    /// Returns the number of open streams.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
-    /// Requests that were answered to their end.
+    /// Returns the number of requests with a complete response.
     pub fn answered(&self) -> u64 {
         self.answered
     }
-    /// Octets of all streams that QUIC has not taken.
+    /// Returns the queued octets of all streams, which QUIC has not accepted yet.
     pub fn unsent(&self) -> usize {
         self.streams.values().map(|stream| stream.queued).sum()
     }
-    /// True while answers are on their way that the client has not acknowledged: closing would lose them.
+    /// Tells whether responses are unacknowledged, which a close would lose.
     pub fn has_unacknowledged(&mut self) -> bool {
         self.session.quic.streams().send_streams() > self.session.own_streams()
     }
-    /// Octets of all streams that QUIC has taken: while [`Server::unsent`] is not 0, it grows with a client that reads.
+    /// Returns the octets of all streams that QUIC has accepted. While [`Server::unsent`] is not 0, this number grows
+    /// only if the client reads.
     pub fn passed(&self) -> u64 {
         self.passed
     }
 
-    /// Ends the connection: for its failure, or because nothing is left to be done.
+    /// Closes the connection, after a failure or at the end of its work.
     pub fn close(&mut self, now: Instant) {
         if !self.closed {
             self.closed = true;
-            // nginx's phrase; the log has more to say.
+            // Sends nginx's phrase; the log has the details.
             let (why, words) = self.failed.map_or((ErrorCode::NoError, ""), |error| (error.code, "stream error"));
             self.session.quic.close(now, code(why), Bytes::from_static(words.as_bytes()));
         }
     }
 
-    /// The connection cannot go on: its streams end.
+    /// Records a connection error and ends all streams.
     fn fail(&mut self, error: ConnectionError) {
         if self.failed.is_none() {
             self.failed = Some(error);
             self.drop_streams();
-            // The client learns which of its streams are not read.
+            // Cancels the streams' sections, so that the client knows which are not read.
             let _ = self.session.flush();
         }
     }
@@ -246,16 +251,16 @@ impl Server {
         self.events.extend(gone.into_iter().map(Event::Reset));
     }
 
-    /// No request is under way, and no answer waits for QUIC. Heads that are coming do not count.
+    /// Tells whether no request is active and no response is queued. Incomplete heads do not count.
     pub fn is_idle(&self) -> bool {
         self.streams.values().all(|stream| stream.phase == Phase::Head)
     }
-    /// A request's head has begun to come.
+    /// Tells whether a request's head is incomplete.
     pub fn is_within_head(&self) -> bool {
         self.streams.values().any(|stream| stream.phase == Phase::Head)
     }
 
-    /// Takes no more streams; those that are there go on.
+    /// Accepts no more streams; existing ones continue.
     pub fn shutdown(&mut self) {
         if self.going || self.failed.is_some() {
             return;
@@ -276,7 +281,7 @@ impl Server {
         }
     }
 
-    /// A stream's place among those that wait for room; `None`: the client has said nothing of any.
+    /// Returns a stream's rank among those that wait for capacity; `None` if the client has sent no priority.
     pub fn rank(&self, id: u64) -> Option<Rank> {
         if !self.urgency {
             return None;
@@ -286,7 +291,7 @@ impl Server {
         Some((priority.urgency, 0, Reverse(0), order))
     }
 
-    /// A field or a frame has said something of a stream's priority.
+    /// Sets a stream's priority, from a field or a frame.
     fn set_priority(&mut self, id: u64, priority: Priority) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.priority = priority;
@@ -296,9 +301,10 @@ impl Server {
             self.rank_in_quic(id);
         }
     }
-    /// QUIC sends first the streams of greater numbers, and takes turns among equal ones.
+    /// Passes a stream's priority to QUIC, which sends streams with higher numbers first, and alternates between equal
+    /// ones.
     fn rank_in_quic(&mut self, id: u64) {
-        /// Streams of one urgency: those that share come last (RFC 9218, 10).
+        /// Within an urgency, incremental streams come last (RFC 9218, 10).
         const SHARED: u32 = (1 << 24) - 1;
         if let Some((urgency, _, _, order)) = self.rank(id) {
             let place = -(i32::from(urgency) << 24) - order.min(SHARED) as i32;
@@ -311,8 +317,8 @@ fn stream_id(id: u64) -> StreamId {
     StreamId::from(VarInt::from_u64(id).unwrap_or(VarInt::MAX))
 }
 
-/// The send window that a path needs: twice its congestion window, within bounds. A client on a slow path does not have
-/// us keep more than that path holds.
+/// Returns the send window of a path: twice the congestion window, within limits. A client on a slow path thus occupies
+/// no more memory than the path can use.
 fn send_window(congestion_window: u64) -> u64 {
     congestion_window.saturating_mul(2).clamp(SEND_WINDOW_MIN, SEND_WINDOW_MAX)
 }
@@ -321,7 +327,7 @@ fn send_window(congestion_window: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// An idle connection keeps this beside QUIC's state (decision 0113).
+    /// Size of an idle connection, in addition to QUIC's state (decision 0113).
     #[test]
     fn a_connection_takes_little_beside_quic() {
         let own = size_of::<Server>() - size_of::<Connection>();

@@ -1,4 +1,4 @@
-//! Octets that a client sends, and what becomes of them.
+//! Receiving side of a server connection: turns a client's octets into events.
 
 use super::{MANY_STREAMS, Server, UPDATES_MAX, send_window, stream_id};
 use crate::frame::{ConnectionError, ErrorCode, error};
@@ -9,14 +9,14 @@ use crate::stream::{Phase, Stream};
 use http_types::{Event, List, ListLimits, Malformed, Priority, Taken, request};
 use quinn_proto::{Dir, Event as QuicEvent, StreamEvent, StreamId};
 
-/// `:method`, `:scheme`, `:authority`, `:path`, `:protocol`.
+/// Number of pseudo-header fields of a request: `:method`, `:scheme`, `:authority`, `:path`, `:protocol`.
 const PSEUDO_MAX: usize = 5;
-/// Streams that a client may take back, or have us take back, on credit; one more for each request that was answered.
+/// Maximum number of streams that are reset by or because of the client; each answered request permits one more.
 const RESETS_MAX: u64 = 200;
 
 impl Server {
-    /// Takes in what the QUIC connection has learnt, and sends what waited for it. To be called after each of its events and
-    /// timeouts; [`Server::failure`] and [`Server::lost`] say how it has ended.
+    /// Processes events of the QUIC connection, and sends queued octets. Must be called after each event and timeout;
+    /// [`Server::failure`] and [`Server::lost`] return the reason of an end.
     pub fn drive(&mut self) {
         let window = send_window(self.session.quic.congestion_state().window());
         self.session.quic.set_send_window(window);
@@ -85,7 +85,7 @@ impl Server {
         while let Some(id) = self.session.quic.streams().accept(Dir::Bi) {
             let id: u64 = id.into();
             if self.going {
-                // The client knows from our GOAWAY that nothing was done about it.
+                // The GOAWAY has told the client that this stream is not processed.
                 self.end_in_quic(id, ErrorCode::RequestRejected);
                 self.session.cancel(id);
                 continue;
@@ -114,7 +114,7 @@ impl Server {
         Ok(())
     }
 
-    /// The client wants no more of a stream of ours.
+    /// Handles STOP_SENDING: the client reads no more of a response.
     fn stopped(&mut self, id: StreamId) -> Result<(), ConnectionError> {
         if self.session.is_critical(id) {
             return Err(error(ErrorCode::ClosedCriticalStream, "client closed critical stream"));
@@ -127,9 +127,9 @@ impl Server {
         Ok(())
     }
 
-    /// A stream ends before its time, by the client or for a fault of it.
+    /// Ends a stream early, because of a reset or a violation by the client.
     pub(super) fn gone(&mut self, id: u64, why: ErrorCode) {
-        // Two frames may say so of one stream.
+        // Both RESET_STREAM and STOP_SENDING can arrive for one stream.
         self.resets += u64::from(self.streams.get(&id).is_none_or(|stream| !stream.cut));
         self.end_in_quic(id, why);
         if self.forget(id).is_some_and(|stream| stream.phase == Phase::Body && !stream.released) {
@@ -146,14 +146,14 @@ impl Server {
         Some(stream)
     }
 
-    /// Both directions of a stream end.
+    /// Ends both directions of a stream in QUIC.
     pub(super) fn end_in_quic(&mut self, id: u64, why: ErrorCode) {
         let id = stream_id(id);
         let _ = self.session.quic.recv_stream(id).stop(code(why));
         let _ = self.session.quic.send_stream(id).reset(code(why));
     }
 
-    /// Reads a stream until its head is whole, or all that has come was read.
+    /// Reads a stream until its head is complete or the available octets are used up.
     fn read_head(&mut self, id: u64) -> Result<(), ConnectionError> {
         if self.session.hq {
             return self.read_line(id);
@@ -161,7 +161,7 @@ impl Server {
         loop {
             let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
             if stream.blocked_section.is_some() {
-                // The head waits for the dynamic table; the octets behind it may be its stream's reset.
+                // The head waits for the dynamic table; meanwhile the stream may be reset.
                 if matches!(self.session.quic.recv_stream(stream_id(id)).received_reset(), Ok(Some(_))) {
                     self.cut_head(id);
                 }
@@ -169,7 +169,7 @@ impl Server {
             }
             match stream.reader.next(&mut stream.input)? {
                 Some(Part::Section(section)) => return self.head(id, section),
-                // The reader refuses data in front of a head.
+                // The reader rejects data before a head.
                 Some(Part::Data(_)) => return Ok(()),
                 None => {}
             }
@@ -189,7 +189,7 @@ impl Server {
         }
     }
 
-    /// The client has reset a stream within its head; it may still read the answer, which is 400, as in nginx.
+    /// Handles a reset within a request's head. The client may still read the response, which is 400, as in nginx.
     fn cut_head(&mut self, id: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         self.blocked_sections -= u64::from(stream.blocked_section.take().is_some());
@@ -201,11 +201,11 @@ impl Server {
         self.events.push_back(Event::Head { stream: id, list: List::default(), message, end: true, octets: 0 });
     }
 
-    /// Decodes a section; `None`: it waits for entries.
+    /// Decodes a section. Returns `None` if the section waits for entries.
     fn decode(&mut self, id: u64, section: &[u8]) -> Result<Option<List>, ConnectionError> {
         let limits = ListLimits {
             bytes_max: self.limits.list_max,
-            // The fields of the request line are not counted.
+            // Does not count pseudo-header fields.
             fields_max: self.limits.fields_max + PSEUDO_MAX,
             field_max: self.limits.field_max,
         };
@@ -241,7 +241,7 @@ impl Server {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.phase = Phase::Body;
         }
-        // RFC 9218, 7: an update holds before the field, also where it comes first.
+        // Prefers a PRIORITY_UPDATE to the field, even if the update arrived first (RFC 9218, 7).
         let update = self.updates.iter().position(|(of, _)| *of == id).and_then(|at| self.updates.remove(at));
         if let Some((_, priority)) = update {
             self.set_priority(id, priority);
@@ -258,7 +258,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reads a body on until octets of it are at hand, or all that has come was read.
+    /// Reads on until octets of the body are available or all received octets are used up.
     fn fill(&mut self, id: u64) -> Result<(), ConnectionError> {
         loop {
             let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
@@ -292,7 +292,7 @@ impl Server {
         }
     }
 
-    /// Trailers are read for the tables' sake; requests do not take them over, as in nginx.
+    /// Decodes trailers only to keep the QPACK tables in step; requests do not contain them, as in nginx.
     fn trailers(&mut self, id: u64, list: &List) {
         let is_broken = list.iter().any(|(name, _)| name.starts_with(b":") || name.iter().any(u8::is_ascii_uppercase));
         if is_broken {
@@ -300,7 +300,7 @@ impl Server {
         }
     }
 
-    /// Sections that waited for entries are read, where those have come.
+    /// Decodes blocked sections whose entries have arrived.
     fn unblock(&mut self) -> Result<(), ConnectionError> {
         let inserted = self.session.decoder.inserted();
         if std::mem::replace(&mut self.decoded_with, inserted) == inserted || self.blocked_sections == 0 {
@@ -349,7 +349,7 @@ impl Server {
         }
     }
 
-    /// The next part of a request's body. Octets that are read open the client's windows.
+    /// Returns the next part of a request's body. Reading opens the client's windows.
     pub fn take_body(&mut self, id: u64) -> Taken {
         if self.streams.get(&id).is_some_and(Stream::is_broken) {
             return Taken::Broken;
@@ -373,7 +373,7 @@ impl Server {
         Taken::Later
     }
 
-    /// A head takes too long: its stream is ended. `false`: none is coming.
+    /// Resets the stream of a head that takes too long. Returns `false` if no head is incomplete.
     pub fn give_up_head(&mut self) -> bool {
         let late = self.streams.iter().filter(|(_, stream)| stream.phase == Phase::Head).map(|(id, _)| *id).min();
         if let Some(id) = late {

@@ -1,4 +1,4 @@
-//! Answers: from heads and bodies to octets that QUIC takes.
+//! Sending side of a server connection: turns heads and bodies of responses into octets for QUIC.
 
 use super::{Server, stream_id};
 use crate::frame::{self, ErrorCode};
@@ -9,7 +9,8 @@ use http_types::{Event, FieldLines, SentBody};
 use quinn_proto::WriteError;
 
 impl Server {
-    /// Octets that a stream takes now; `None`: it is gone. At 0, [`Event::Capacity`] follows when half of them have left.
+    /// Returns the octets that a stream accepts, or `None` for a stream that has ended. After 0, [`Event::Capacity`]
+    /// follows once half of the queue was sent.
     pub fn capacity(&mut self, id: u64) -> Option<usize> {
         let stream = self.streams.get_mut(&id)?;
         let room = stream.room();
@@ -39,9 +40,10 @@ impl Server {
         octets
     }
 
-    /// Sends a response's head; names are in lower case. `end`: nothing follows. Returns the octets of the frame.
+    /// Sends a response's head, whose names are in lower case. `end` ends the response. Returns the octets of the
+    /// frame.
     pub fn send_head(&mut self, id: u64, status: u16, fields: FieldLines<'_, '_>, end: bool) -> usize {
-        // RFC 9218, 8: a response's field holds before its request's.
+        // Prefers the response's field to the request's (RFC 9218, 8).
         let mut priority = None;
         let before = self.streams.get(&id).map(|stream| stream.priority);
         let mut fields = fields.inspect(|(name, value)| {
@@ -56,26 +58,27 @@ impl Server {
         octets
     }
 
-    /// Sends a response that comes before the answer (RFC 9110, 15.2).
+    /// Sends an interim response (RFC 9110, 15.2).
     pub fn send_interim(&mut self, id: u64, status: u16, fields: FieldLines<'_, '_>) {
         if (100..200).contains(&status) && status != 101 {
             self.send_section(id, Some(&digits(status)), fields, false);
         }
     }
 
-    /// Sends the fields behind a body. Returns the octets of the frame.
+    /// Sends trailer fields. Returns the octets of the frame.
     pub fn send_trailers(&mut self, id: u64, fields: FieldLines<'_, '_>) -> usize {
         self.send_section(id, None, fields, true)
     }
 
-    /// Sends body in one frame, as much as the stream takes. `end`: the stream ends when all of it was taken.
+    /// Sends as much of a body as the stream accepts, in one frame. `end` ends the stream if all of it was accepted.
     pub fn send_body(&mut self, id: u64, body: &[u8], end: bool) -> SentBody {
         let now = body.len().min(self.room_for(id));
         let now = Bytes::copy_from_slice(body.get(..now).unwrap_or_default());
         self.send_data(id, now, body.len(), end)
     }
 
-    /// [`Server::send_body`] without a copy: the buffer is kept until the client has acknowledged it.
+    /// Sends a body as [`Server::send_body`], but without a copy: QUIC keeps the buffer until the client has
+    /// acknowledged it.
     pub fn send_shared(&mut self, id: u64, body: &Bytes, end: bool) -> SentBody {
         let now = body.slice(..body.len().min(self.room_for(id)));
         self.send_data(id, now, body.len(), end)
@@ -103,7 +106,7 @@ impl Server {
         self.push(id);
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.starved = !is_all || (stream.room() == 0 && !stream.fin);
-            // QUIC may have taken all of it meanwhile.
+            // QUIC may have accepted all octets in the meantime.
             if stream.starved && stream.queued <= QUEUED_MAX / 2 {
                 stream.starved = false;
                 self.events.push_back(Event::Capacity(id));
@@ -112,7 +115,7 @@ impl Server {
         sent
     }
 
-    /// Gives QUIC as much of a stream as it takes.
+    /// Passes to QUIC as many queued octets of a stream as it accepts.
     pub(super) fn push(&mut self, id: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let mut quic = self.session.quic.send_stream(stream_id(id));
@@ -120,7 +123,7 @@ impl Server {
             let before = front.len();
             match quic.write_chunks(std::slice::from_mut(front)) {
                 Ok(written) => {
-                    // A chunk that was taken whole is left empty.
+                    // QUIC leaves a completely accepted chunk empty.
                     self.passed += written.bytes as u64;
                     stream.queued -= written.bytes;
                     if written.bytes == before {
@@ -128,7 +131,7 @@ impl Server {
                     }
                 }
                 Err(WriteError::Blocked) => break,
-                // Stopped, or closed: an event tells of it.
+                // The stream was stopped or closed, for which QUIC has an event.
                 Err(_) => {
                     stream.queued -= front.remaining();
                     stream.out.pop_front();
@@ -147,8 +150,8 @@ impl Server {
         }
     }
 
-    /// The caller has no more to do with a stream. One whose answer is not whole is reset; an unread rest of its request is
-    /// not wanted (RFC 9114, 4.1.1).
+    /// Releases a stream. Resets it if its response is incomplete, and stops the unread rest of its request (RFC 9114,
+    /// 4.1.1).
     pub fn finish(&mut self, id: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.released = true;
@@ -166,13 +169,13 @@ impl Server {
         if !self.streams.get(&id).is_some_and(is_done) {
             return;
         }
-        // The end may have come behind the octets that were taken.
+        // The end of the request may have arrived after the last octets that were read.
         if self.forget(id).is_some_and(|stream| !stream.ended) {
             let _ = self.session.quic.recv_stream(stream_id(id)).stop(code(ErrorCode::NoError));
         }
     }
 
-    /// Ends a stream for a reason of ours.
+    /// Resets a stream with this error code.
     pub fn reset(&mut self, id: u64, why: ErrorCode) {
         if self.streams.contains_key(&id) {
             self.end_in_quic(id, why);

@@ -1,5 +1,5 @@
-//! The last hour in numbers: 5 minutes by the second, an hour by 10 seconds. The control thread samples the metrics while
-//! a configuration has a dashboard.
+//! The last hour in numbers: 5 minutes by the second, an hour by 10 seconds. The control thread samples the metrics
+//! while a configuration has a dashboard.
 
 use base::clock::{self, Instant};
 use http_engine::HttpPlan;
@@ -302,7 +302,7 @@ pub struct View {
 }
 
 impl View {
-    /// `None`: unknown.
+    /// Returns `None` for an unknown value.
     pub fn now(&self, series: Series) -> Option<f64> {
         self.present.get(series as usize).copied().filter(|value| value.is_finite()).map(f64::from)
     }

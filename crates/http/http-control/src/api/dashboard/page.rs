@@ -40,7 +40,7 @@ pub struct PageSection {
     pub id: &'static str,
     pub title: &'static str,
     pub html: String,
-    /// Of `html`.
+    /// Hash of `html`.
     pub hash: u64,
 }
 

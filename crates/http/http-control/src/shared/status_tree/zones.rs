@@ -17,13 +17,13 @@ pub fn all<S: Tabled>(
     metrics::readings::<S>().into_iter().map(named).filter(|(name, _)| has(name)).collect()
 }
 
-/// By name of the label's values.
+/// Returns a counter's counts by the names of its label values.
 fn by_name<S: Tabled>(zone: &Reading<S>, counter: Counter<S>, names: &[&str]) -> Map<String, Value> {
     let count = |(index, name): (usize, &&str)| ((*name).to_string(), json!(zone.count_at(counter, index)));
     names.iter().enumerate().map(count).collect()
 }
 
-/// By class, by code, and all.
+/// Returns the responses by class and by code, and their total.
 pub fn responses<S: Tabled>(zone: &Reading<S>, counter: Counter<S>, version: u32) -> Value {
     let mut all = by_name(zone, counter, &["1xx", "2xx", "3xx", "4xx", "5xx"]);
     if version >= 7 {

@@ -1,4 +1,4 @@
-//! The newest lines of the error logs, newest first.
+//! Dashboard section with the latest lines of all error logs, newest first.
 
 use super::super::data::Data;
 use super::super::html::{Cell, Column, Markup, Row, Table, Tone, badge, words};
@@ -18,16 +18,16 @@ fn tone(level: Level) -> Tone {
 
 pub fn section(_: &mut Data<'_>) -> Option<Section> {
     let rows = lines().iter().rev().map(row).collect();
-    let caption = Markup::new().raw("Newest lines of the error logs");
+    let caption = Markup::new().raw("Latest lines of the error logs");
     let table = Table { id: "log".into(), caption, columns: COLUMNS, rows };
-    let empty = "<p class=\"note\">Lines since the start of this process or of its first dashboard, down to the level of each \
-                 <code>error_log</code>; lines below <code>warn</code> are fewer.</p>";
+    let empty = "<p class=\"note\">Lines since this process first served a dashboard, down to the level of each \
+                 <code>error_log</code>. Fewer lines below <code>warn</code> are kept.</p>";
     Some(Section { id: "log", title: "Error log", body: table.show().raw(empty) })
 }
 
 fn row(line: &TailLine) -> Row {
     let text = String::from_utf8_lossy(&line.text);
-    // "2026/01/02 03:04:05 [warn] 1#2: words"
+    // Splits "2026/01/02 03:04:05 [warn] 1#2: message".
     let (time, rest) = text.split_at_checked(19).unwrap_or(("", &text));
     let head = format!(" [{}] ", line.level.name());
     let words = rest.strip_prefix(head.as_str()).unwrap_or(rest);

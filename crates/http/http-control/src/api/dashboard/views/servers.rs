@@ -58,7 +58,7 @@ fn ordered(mut all: Vec<Ranked>) -> Vec<Row> {
     all.into_iter().map(|Ranked(row, _)| row).collect()
 }
 
-/// `None`: there is no zone.
+/// Creates empty cells without a zone.
 fn counts(zone: Option<&Value>, names: &[&str]) -> Vec<Cell> {
     let cell = |name: &&str| {
         let Some(zone) = zone else { return Cell::none() };
