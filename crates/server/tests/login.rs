@@ -367,6 +367,34 @@ fn providers_end_sessions_in_the_front_channel() {
     site.assert_no_alerts();
 }
 
+/// The provider replaces its keys while users log in: all of them wait for the one fetch.
+#[test]
+fn logins_wait_for_keys_that_are_being_fetched() {
+    let (provider, port) = (Provider::start(), free_port());
+    let site = site(port, &provider, "", "");
+    let running = site.start();
+    drop(Browser::logged_in(port, &provider));
+    provider.inner().rotate();
+    provider.inner().held = Some("/jwks".into());
+    let log_in = || {
+        let mut browser = Browser::new(port);
+        let back = provider.agree(&browser.get("/").location());
+        std::thread::spawn(move || browser.get(&back).status)
+    };
+    let first = log_in();
+    wait("the fetch", || if provider.asked("/jwks") == 2 { Ok(()) } else { Err("not yet") });
+    let others: Vec<_> = (0..3).map(|_| log_in()).collect();
+    wait("the tokens", || if provider.asked("/token") == 5 { Ok(()) } else { Err("not yet") });
+    provider.inner().held = None;
+    assert_eq!(first.join().expect("no panic"), 302, "{}", site.log());
+    for other in others {
+        assert_eq!(other.join().expect("no panic"), 302, "{}", site.log());
+    }
+    assert_eq!(provider.asked("/jwks"), 2);
+    running.quit();
+    site.assert_no_alerts();
+}
+
 #[test]
 fn a_provider_that_is_not_there_stops_new_logins_only() {
     let port = free_port();
