@@ -518,11 +518,13 @@ fn configurations_that_cannot_work_are_refused() {
     }
 }
 
+/// A token, and the keys that it was signed with.
+const JWT: &str = "eyJhbGciOiJIUzI1NiIsImtpZCI6Im9uZSJ9.eyJzdWIiOiJqb2UiLCJuIjo3LCJhZG1pbiI6ZmFsc2UsImdyb3VwcyI6WyJhIiwiYiJdLCJpbmZvIjp7ImUtbWFpbCI6ImpvZUBleGFtcGxlLmNvbSIsImpvYiB0aXRsZSI6IngifSwidXNlcklkIjoiVTEifQ.lmJNxIZzD2QCFjnigjt9mLYaT3rKjqmbl86uO4VM6VE";
+const JWT_KEYS: &str = r#"{"keys":[{"k":"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY","kid":"one","kty":"oct"}]}"#;
+
 /// Every combination of passed and failed checks: with `satisfy any` one is enough, with `satisfy all` none may fail.
 #[test]
 fn satisfy_counts_all_checks_alike() {
-    // Signed with the key of the file.
-    const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsImtpZCI6Im9uZSJ9.eyJzdWIiOiJqb2UiLCJuIjo3LCJhZG1pbiI6ZmFsc2UsImdyb3VwcyI6WyJhIiwiYiJdLCJpbmZvIjp7ImUtbWFpbCI6ImpvZUBleGFtcGxlLmNvbSIsImpvYiB0aXRsZSI6IngifSwidXNlcklkIjoiVTEifQ.lmJNxIZzD2QCFjnigjt9mLYaT3rKjqmbl86uO4VM6VE";
     let (provider, port) = (Provider::start(), free_port());
     let mut locations =
         String::from("location = /yes { internal; return 204; } location = /no { internal; return 403; }\n");
@@ -539,7 +541,7 @@ fn satisfy_counts_all_checks_alike() {
     }
     let site = site(port, &provider, "", &locations);
     site.write("conf/passwords", "joe:{PLAIN}secret\n");
-    site.write("keys", r#"{"keys":[{"k":"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY","kid":"one","kty":"oct"}]}"#);
+    site.write("keys", JWT_KEYS);
     let running = site.start();
     let user = Browser::logged_in(port, &provider);
     for passed in 0..32_u32 {
@@ -548,12 +550,93 @@ fn satisfy_counts_all_checks_alike() {
         let mut browser = if is(2) { user.clone() } else { Browser::new(port) };
         let password = if is(3) { "am9lOnNlY3JldA==" } else { "am9lOndyb25n" };
         browser.fields = format!("Authorization: Basic {password}\r\n");
-        let token = if is(4) { TOKEN.to_string() } else { TOKEN.replace(".lmJ", ".lmK") };
+        let token = if is(4) { JWT.to_string() } else { JWT.replace(".lmJ", ".lmK") };
         for (satisfy, wanted) in [("any", passed != 0), ("all", passed == 31)] {
             let path = format!("/{satisfy}/{}/{}/?token={token}", word(0), word(1));
             let status = browser.get(&path).status;
             assert_eq!(status == 200, wanted, "{satisfy} {passed:05b}: {status}");
             assert!([200, 302, 401, 403].contains(&status), "{satisfy} {passed:05b}: {status}");
+        }
+    }
+    running.quit();
+    site.assert_no_alerts();
+}
+
+/// The checks, each with its directives and with the options of curl that pass it.
+const CHECKS: [(&str, &str, &[&str]); 6] = [
+    ("address", "allow 127.0.0.2; deny all;", &["--interface", "127.0.0.2"]),
+    ("basic", "auth_basic b; auth_basic_user_file passwords;", &["-u", "joe:secret"]),
+    ("token", "auth_jwt j token=$http_token; auth_jwt_key_file keys;", &["-H", "Token: TOKEN"]),
+    ("session", "auth_oidc idp;", &["-b", "JAR"]),
+    ("request", "auth_request /yes;", &["-H", "Yes: 1"]),
+    ("certificate", "auth_request /certificate;", &["--cert", "CERTIFICATE", "--key", "KEY"]),
+];
+
+/// Each pair of checks: with `satisfy any` either is enough, with `satisfy all` both are needed.
+#[test]
+fn satisfy_combines_each_pair_of_checks() {
+    let (provider, port) = (Provider::start(), free_port());
+    let pairs = || {
+        let all = (0..CHECKS.len()).flat_map(|one| (one + 1..CHECKS.len()).map(move |other| (one, other)));
+        // A location has one `auth_request`.
+        all.filter(|pair| *pair != (4, 5))
+    };
+    let mut locations = String::from(
+        "location = /yes { internal; if ($http_yes) { return 204; } return 403; }
+        location = /certificate { internal; if ($ssl_client_verify = SUCCESS) { return 204; } return 403; }\n",
+    );
+    for (one, other) in pairs() {
+        for satisfy in ["any", "all"] {
+            let ((a, first, _), (b, second, _)) = (CHECKS[one], CHECKS[other]);
+            locations.push_str(&format!(
+                "location = /{satisfy}/{a}/{b} {{ satisfy {satisfy}; {first} {second} try_files /page =404; }}\n"
+            ));
+        }
+    }
+    let tls = "ssl_verify_client optional; ssl_client_certificate own.crt; ssl_certificate own.crt; ssl_certificate_key own.key;";
+    let conf = conf(port, &provider, "", &format!("{tls} {locations}"));
+    let site = Site::new(MAIN, &conf.replace(&format!("127.0.0.1:{port};"), &format!("127.0.0.1:{port} ssl;")));
+    let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_string()]).expect("a name");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    site.write("conf/own.crt", &params.self_signed(&key).expect("a certificate").pem());
+    site.write("conf/own.key", &key.serialize_pem());
+    site.write("html/page", "page");
+    site.write("conf/passwords", "joe:{PLAIN}secret\n");
+    site.write("keys", JWT_KEYS);
+    let running = site.start();
+    let file = |name: &str| site.path(name).display().to_string();
+    let curl = |path: &str, options: &[String]| {
+        let url = format!("https://127.0.0.1:{port}{path}");
+        let output = Command::new("curl").args(["-sk", "-D-", "-o", "/dev/null"]).args(options).arg(&url).output();
+        text(&output.expect("curl").stdout)
+    };
+    let jar: Vec<String> = ["-b", &file("jar"), "-c", &file("jar")].map(String::from).to_vec();
+    let sent = curl("/", &jar);
+    let location = sent.lines().find_map(|line| line.strip_prefix("Location: ")).expect("a redirect");
+    assert!(curl(&provider.agree(location), &jar).contains("Set-Cookie: NGX_OIDC_SESSION="));
+    let options = |check: usize| {
+        let place = |word: &&str| match *word {
+            "JAR" => file("jar"),
+            "CERTIFICATE" => file("conf/own.crt"),
+            "KEY" => file("conf/own.key"),
+            other => other.replace("TOKEN", JWT),
+        };
+        CHECKS[check].2.iter().map(place).collect::<Vec<String>>()
+    };
+    for (one, other) in pairs() {
+        for satisfy in ["any", "all"] {
+            for passed in [[false, false], [true, false], [false, true], [true, true]] {
+                let given =
+                    [one, other].into_iter().zip(passed).filter(|(_, is)| *is).flat_map(|(check, _)| options(check));
+                let given: Vec<String> = given.collect();
+                let path = format!("/{satisfy}/{}/{}", CHECKS[one].0, CHECKS[other].0);
+                let head = curl(&path, &given);
+                let status = head.split(' ').nth(1).unwrap_or_default().to_string();
+                let wanted = if satisfy == "any" { passed.contains(&true) } else { passed == [true, true] };
+                assert_eq!(status == "200", wanted, "{path} {passed:?}: {head}");
+                assert!(["200", "302", "401", "403"].contains(&status.as_str()), "{path} {passed:?}: {head}");
+            }
         }
     }
     running.quit();

@@ -495,7 +495,7 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
         HandlerOrder::LimitConn => &["limit_conn"],
         HandlerOrder::Access => &["allow", "deny", "satisfy"],
         HandlerOrder::AuthBasic => &["auth_basic", "auth_basic_user_file", "satisfy"],
-        HandlerOrder::AuthFailureLimit => &["auth_failure_limit"],
+        HandlerOrder::AuthFailureLimit | HandlerOrder::AuthFailureCount => &["auth_failure_limit"],
         HandlerOrder::AuthJwt => {
             &["auth_jwt", "auth_jwt_key_file", "auth_jwt_key_request", "auth_jwt_require", "satisfy"]
         }
