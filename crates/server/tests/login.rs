@@ -15,6 +15,7 @@ struct Browser {
     port: u16,
     cookies: HashMap<String, String>,
     fields: String,
+    body: String,
 }
 
 struct Answer {
@@ -42,12 +43,22 @@ impl Browser {
     fn get(&mut self, path: &str) -> Answer {
         self.ask("GET", path)
     }
+    /// Sends a form, as a provider does in the back channel.
+    fn post(&mut self, path: &str, form: &str) -> Answer {
+        let kind = "Content-Type: application/x-www-form-urlencoded";
+        let length = form.len();
+        let fields = std::mem::replace(&mut self.fields, format!("{kind}\r\nContent-Length: {length}\r\n"));
+        self.body = form.to_string();
+        let answer = self.ask("POST", path);
+        (self.fields, self.body) = (fields, String::new());
+        answer
+    }
     fn ask(&mut self, method: &str, path: &str) -> Answer {
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let cookies = if cookies.is_empty() { String::new() } else { format!("Cookie: {}\r\n", cookies.join("; ")) };
-        let (port, fields) = (self.port, &self.fields);
-        let request =
-            format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{cookies}{fields}Connection: close\r\n\r\n");
+        let (port, fields, body) = (self.port, &self.fields, &self.body);
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{cookies}{fields}");
+        let request = format!("{head}Connection: close\r\n\r\n{body}");
         let answered = Client::connect(port).and_then(|mut client| client.ask_for_all(&request));
         let (status, head, body) = answered.unwrap_or_else(|e| panic!("{method} {path}: {e}"));
         for line in head.lines().filter_map(|line| line.strip_prefix("Set-Cookie: ")) {
@@ -363,6 +374,102 @@ fn providers_end_sessions_in_the_front_channel() {
     assert_eq!([one.get("/").status, two.get("/").status, other.get("/").status], [302, 302, 200]);
     assert_eq!(other.get("/front").status, 200, "by the cookie");
     assert_eq!(other.get("/").status, 302);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+/// Claims of a logout token.
+fn logout(issuer: &str, more: serde_json::Value) -> serde_json::Value {
+    let now = support::provider::now();
+    let mut claims = serde_json::json!({"iss": issuer, "aud": "client", "iat": now, "exp": now + 120, "jti": "one",
+        "events": {"http://schemas.openid.net/event/backchannel-logout": {}}});
+    more.as_object().expect("an object").iter().for_each(|(name, value)| claims[name] = value.clone());
+    claims
+}
+
+#[test]
+fn providers_end_sessions_in_the_back_channel() {
+    let (provider, port) = (Provider::start(), free_port());
+    let conf = conf(port, &provider, "backchannel_logout_uri /back; session_store sessions;", "").replacen(
+        "http {",
+        "http { keyval_zone zone=sessions:1m;",
+        1,
+    );
+    let site = Site::new(MAIN, &conf.replace("location = /open", "location /api { api; } location = /open"));
+    site.write("html/page", "page");
+    let running = site.start();
+    let issuer = provider.inner().issuer.clone();
+    let send = |kind: &str, claims: &serde_json::Value| {
+        let token = provider.inner().sign_as(kind, claims);
+        let answer = Browser::new(port).post("/back", &format!("logout_token={token}"));
+        assert!(!answer.head.contains("Set-Cookie"), "{}", answer.head);
+        answer
+    };
+    let keys = || {
+        let body = Browser::new(port).get("/api/9/http/keyvals/sessions").body;
+        serde_json::from_str::<serde_json::Value>(&body).expect("JSON").as_object().expect("an object").len()
+    };
+    let (mut one, mut two) = (Browser::logged_in(port, &provider), Browser::logged_in(port, &provider));
+    provider.inner().claims = |claims| claims["sid"] = "sid-2".into();
+    let mut other = Browser::logged_in(port, &provider);
+    // Two lists of sessions.
+    assert_eq!(keys(), 3 + 2);
+    // Refused: nothing ends.
+    let refused = [
+        ("JWT", serde_json::json!({"aud": "other", "sid": "sid-1"})),
+        ("JWT", serde_json::json!({"iss": "http://127.0.0.1:1", "sid": "sid-1"})),
+        ("JWT", serde_json::json!({"nonce": "n", "sid": "sid-1"})),
+        ("JWT", serde_json::json!({"events": {}, "sid": "sid-1"})),
+        ("JWT", serde_json::json!({"exp": 1_000_000_000, "sid": "sid-1"})),
+        ("at+jwt", serde_json::json!({"sid": "sid-1"})),
+        ("JWT", serde_json::json!({})),
+    ];
+    for (kind, more) in refused {
+        let answer = send(kind, &logout(&issuer, more.clone()));
+        assert_eq!(answer.status, 400, "{more}");
+        assert!(answer.head.contains("Cache-Control: no-store"), "{}", answer.head);
+        assert_eq!(answer.body, "{\"error\":\"invalid_request\"}\n");
+    }
+    let good = provider.inner().sign_as("logout+jwt", &logout(&issuer, serde_json::json!({"sid": "sid-1"})));
+    let unsigned = good.rsplit_once('.').map(|(head, _)| format!("{head}.")).expect("three parts");
+    for form in [
+        String::new(),
+        "logout_token=".into(),
+        "logout_token=x".into(),
+        format!("token={good}"),
+        format!("logout_token={good}&logout_token={good}"),
+        format!("logout_token={unsigned}"),
+    ] {
+        assert_eq!(Browser::new(port).post("/back", &form).status, 400, "{form}");
+    }
+    assert_eq!(Browser::new(port).get(&format!("/back?logout_token={good}")).status, 405);
+    assert_eq!([one.get("/").status, two.get("/").status, other.get("/").status], [200, 200, 200]);
+    // One session of the provider.
+    let done = Browser::new(port).post("/back", &format!("logout_token={good}"));
+    assert_eq!((done.status, done.body.as_str()), (200, ""));
+    assert!(done.head.contains("Cache-Control: no-store"), "{}", done.head);
+    assert_eq!([one.get("/").status, two.get("/").status, other.get("/").status], [302, 302, 200]);
+    // The session and the list of the other one; the time of the logout.
+    assert_eq!(keys(), 3);
+    // All sessions of the user, which were begun before.
+    let issued = |at: u64| serde_json::json!({"sub": "joe", "iat": at});
+    let now = support::provider::now();
+    assert_eq!(send("logout+jwt", &logout(&issuer, issued(now - 1000))).status, 200);
+    assert_eq!(other.get("/").status, 200, "a login after the logout");
+    assert_eq!(send("logout+jwt", &logout(&issuer, issued(now + 30))).status, 200);
+    assert_eq!(other.get("/").status, 302);
+    assert_eq!(send("logout+jwt", &logout(&issuer, issued(now - 1000))).status, 200, "repeated");
+    provider.inner().claims = |claims| claims["iat"] = (support::provider::now() + 20).into();
+    let mut early = Browser::logged_in(port, &provider);
+    assert_eq!(early.get("/").status, 302, "the first logout token is not forgotten");
+    provider.inner().claims = |claims| claims["iat"] = (support::provider::now() + 50).into();
+    let mut late = Browser::logged_in(port, &provider);
+    assert_eq!(late.get("/").status, 200);
+    // The provider is out of order, and its keys are known.
+    let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n".to_vec();
+    provider.inner().instead.insert("/jwks".into(), answer);
+    assert_eq!(send("logout+jwt", &logout(&issuer, issued(now + 55))).status, 200);
+    assert_eq!(late.get("/").status, 302);
     running.quit();
     site.assert_no_alerts();
 }
