@@ -48,7 +48,8 @@ pub fn main(arguments: &[OsString]) -> i32 {
         return 0;
     }
     let invocation = options.invocation();
-    if let Some(signal) = &options.signal {
+    // As in nginx, a test sends no signal.
+    if let Some(signal) = options.signal.as_ref().filter(|_| !options.test) {
         return send(&invocation, signal);
     }
     if options.plan {
@@ -110,7 +111,35 @@ pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
             _ => return Err(format!("invalid option: \"{argument}\"")),
         }
     }
+    let is_signal = options.signal.is_some();
+    commands::exclusive(&[("--plan", options.plan), ("--explain", options.explain), ("-s", is_signal)])?;
+    commands::exclusive(&[("--plan", options.plan), ("-T", options.dump)])?;
     Ok(options)
+}
+
+/// Parses the options that name the configuration of a subcommand: `-c`, `-p` and `-g`.
+///
+/// # Errors
+/// An option of the server, which a subcommand would ignore; everything that [`parse`] refuses.
+pub fn place(arguments: &[OsString]) -> Result<Invocation, String> {
+    let options = parse(arguments)?;
+    // Options that imply others come before those.
+    let of_server = [
+        ("-h", options.help),
+        ("-V", options.configure),
+        ("-v", options.version),
+        ("--explain", options.explain),
+        ("--plan", options.plan),
+        ("-T", options.dump),
+        ("-t", options.test),
+        ("-q", options.quiet),
+        ("-s", options.signal.is_some()),
+        ("-e", options.error_log.is_some()),
+    ];
+    match of_server.iter().find(|(_, is_given)| *is_given) {
+        Some((name, _)) => Err(format!("option \"{name}\" has no meaning for this command")),
+        None => Ok(options.invocation()),
+    }
 }
 
 impl Options {
@@ -178,6 +207,17 @@ mod tests {
     }
 
     #[test]
+    fn options_of_the_server_are_none_of_commands() {
+        let place = |words: &str| place(&words.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(place("-p /tmp/x -c a -g b").map(|found| found.conf_file), Ok(PathBuf::from("/tmp/x/a")));
+        for words in ["-t", "-T", "-q", "-V", "-v", "-h", "-s stop", "-e log", "--explain", "--plan"] {
+            let option = words.split(' ').next().expect("a word");
+            let wanted = format!("option \"{option}\" has no meaning for this command");
+            assert_eq!(place(words).map(|found| found.conf_file), Err(wanted));
+        }
+    }
+
+    #[test]
     fn complaints_as_nginx_words_them() {
         for (words, want) in [
             ("-x", "invalid option: \"x\""),
@@ -186,6 +226,10 @@ mod tests {
             ("-p", "option \"-p\" requires directory name"),
             ("-c", "option \"-c\" requires file name"),
             ("-g", "option \"-g\" requires parameter"),
+            ("--plan --explain", "options \"--plan\" and \"--explain\" exclude each other"),
+            ("--plan -T", "options \"--plan\" and \"-T\" exclude each other"),
+            ("-s stop --plan", "options \"--plan\" and \"-s\" exclude each other"),
+            ("--explain -s stop", "options \"--explain\" and \"-s\" exclude each other"),
         ] {
             assert_eq!(read(words).expect_err(words), want);
         }

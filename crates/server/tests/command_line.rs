@@ -56,6 +56,81 @@ fn wrong_flags() {
     }
 }
 
+/// Options that contradict each other, or that a command would ignore, are refused before anything is read or written.
+#[test]
+fn options_without_an_effect_are_refused() {
+    let both = |one: &str, other: &str| format!("options \"{one}\" and \"{other}\" exclude each other");
+    let clap = |one: &str, other: &str| format!("the argument '{one}' cannot be used with '{other}'");
+    let cases: Vec<(&str, String)> = vec![
+        ("--plan -s stop", both("--plan", "-s")),
+        ("--plan --explain", both("--plan", "--explain")),
+        ("certificates --renew a.test --renew-all", both("--renew", "--renew-all")),
+        ("certificates --renew-all --renew a.test", both("--renew", "--renew-all")),
+        ("certificates --renew a.test --local-root -", both("--renew", "--local-root")),
+        ("certificates --local-root - --renew-all", both("--renew-all", "--local-root")),
+        ("certificates --renew a.test --json", both("--renew", "--json")),
+        ("certificates --renew-all --within 3", both("--renew-all", "--within")),
+        ("certificates --local-root - --json", both("--local-root", "--json")),
+        ("certificates -s stop", "option \"-s\" has no meaning".into()),
+        ("certificates -t", "option \"-t\" has no meaning".into()),
+        ("lint -T", "option \"-T\" has no meaning".into()),
+        ("lint --list --format json", both("--list", "--format")),
+        ("lint --explain alias-traversal --off alias-traversal", both("--explain", "--off")),
+        ("lint --list --explain alias-traversal", both("--list", "--explain")),
+        ("diff a b -q", "option \"-q\" has no meaning".into()),
+        ("doctor --plan", "option \"--plan\" has no meaning".into()),
+        ("doctor -e log", "option \"-e\" has no meaning".into()),
+        ("explain /a /b", "a second URL: \"/b\"".into()),
+        ("explain /a -t", "option \"-t\" has no meaning".into()),
+        ("explain proxy_pass --json", "option \"--json\" is for URLs".into()),
+        ("convert apache CONF/nginx.conf --root /a", "option \"--root\" is for .htaccess files".into()),
+        ("completions bash zsh", "Usage: tidegate completions".into()),
+        ("reference json lint", "Usage: tidegate reference".into()),
+        ("serve --tls --domain a.test", "choose one".into()),
+        ("serve --email a@a.test", "belong to --domain".into()),
+        ("serve a b", "only one directory can be served".into()),
+        ("bench http://h/ -r 5 --users 5", clap("--rate <RATE>", "--users <N>")),
+        ("bench http://h/ --ramp 1s --warmup 1s", clap("--ramp <TIME>", "--warmup <TIME>")),
+        ("bench http://h/ --show --html a", clap("--show", "--html <FILE>")),
+        ("bench http://h/ --secret a", "--workers <LIST>".into()),
+        ("bench http://127.0.0.1:1/ --calls 2 --pipeline 3", "--pipeline is above the number of requests".into()),
+        ("bench compare a --names b,c", "more --names than files".into()),
+        ("lab a.toml --quick --rounds 5", clap("--quick", "--rounds <N>")),
+        ("top http://127.0.0.1:1/ --probe /a --probes 0", "--probe needs --probes above 0".into()),
+        ("plan cost a.csv --loads 1k --server b", "--measured <REPORT>".into()),
+        ("plan cost a.csv --loads 1k --traffic 0.1", "--traffic needs --response-bytes".into()),
+        ("plan cost a.csv --loads 1k --sibling-yield 0.5", "--measured <REPORT>".into()),
+    ];
+    let site = Site::new("", "");
+    let conf = site.path("conf").display().to_string();
+    for (line, want) in cases {
+        let words: Vec<String> = line.split(' ').map(|word| word.replace("CONF", &conf)).collect();
+        let output = Command::new(BINARY).args(words).current_dir(site.path("conf")).output().expect("it runs");
+        let said = text(&output.stderr);
+        assert!(
+            matches!(output.status.code(), Some(1 | 2)) && said.contains(&want),
+            "{line}: {:?} {said}",
+            output.status
+        );
+        assert!(output.stdout.is_empty(), "{line}: {}", text(&output.stdout));
+    }
+}
+
+/// As in nginx, `-t` goes before `-s`: nothing is signalled.
+#[test]
+fn a_test_sends_no_signal() {
+    let site = Site::new("daemon off;", "");
+    let running = site.start();
+    for signal in ["stop", "quit"] {
+        let output = site.run(&["-t", "-s", signal]);
+        assert!(output.status.success() && text(&output.stderr).contains("test is successful"), "{signal}");
+    }
+    site.run(&["-s", "reopen"]);
+    site.wait_for_log("reopening logs", 1);
+    assert!(!site.log().contains("shutting down"), "{}", site.log());
+    running.quit();
+}
+
 #[test]
 fn a_test_that_succeeds() {
     let site = Site::new("worker_processes 2;", "");

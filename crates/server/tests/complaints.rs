@@ -33,9 +33,19 @@ fn what_nginx_takes_twice_or_empty() {
         "access_log ''; server { error_log '' info; access_log \"\"; }",
         "server { location / { proxy_cookie_flags a bogus httponly ''; } }",
         "server { ssl_certificate_cache off; }",
+        "image_filter_sharpen 5; image_filter_sharpen 6; degradation sbrk=1m; degradation sbrk=2m; max_headers 0;",
+        "proxy_cache_path c levels= keys_zone=z:1m;",
     ] {
         let (accepted, words) = explained(http);
         assert!(accepted, "{http}: {words}");
+    }
+    for (http, want) in [
+        ("gzip_types a/b; gzip_types text/html a/b c/d;", "[warn] duplicate MIME type \"a/b\" in "),
+        ("dav_methods PUT; dav_methods PUT DELETE;", "[warn] duplicate value \"PUT\" in "),
+        ("server { server_name a/b; }", "[warn] server name \"a/b\" has suspicious symbols in "),
+    ] {
+        let (accepted, words) = explained(http);
+        assert!(accepted && words.contains(want) && words.matches("[warn]").count() == 1, "{http}: {words}");
     }
     let output = Site::new("error_log ''; pid '';", "").run(&["-t"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -75,6 +85,24 @@ fn what_nginx_refuses() {
         ("aio maybe;", "[emerg] \"aio\" directive invalid value"),
         ("proxy_http_version 4;", "[emerg] invalid value \"4\""),
         ("client_body_temp_path t 9;", "[emerg] \"client_body_temp_path\" directive invalid value"),
+        ("disable_symlinks on off;", "[emerg] duplicate parameters \"on off\" in "),
+        ("disable_symlinks off from=$uri;", "[emerg] \"from=\" cannot be used with \"off\" parameter in "),
+        ("disable_symlinks from=$uri;", "[emerg] \"disable_symlinks\" directive must have \"off\", \"on\" or"),
+        ("request_pool_size 64;", "[emerg] the pool size must be no less than 112 in "),
+        ("connection_pool_size 113;", "[emerg] the pool size must be a multiple of 16 in "),
+        ("gzip_window 3k;", "[emerg] \"gzip_window\" directive must be 512, 1k, 2k, 4k, 8k, 16k, or 32k in "),
+        ("resolver http://;", "[emerg] invalid host in resolver \"http://\" in "),
+        ("resolver unix:;", "[emerg] no path in the unix domain socket in resolver \"unix:\" in "),
+        ("server { listen http://; }", "[emerg] invalid host in \"http://\" of the \"listen\" directive in "),
+        ("server { location / { fastcgi_pass /; } }", "[emerg] invalid host in upstream \"/\" in "),
+        ("server { location / { memcached_pass $uri; } }", "[emerg] no port in upstream \"$uri\" in "),
+        (
+            "limit_conn_zone $uri zone=z:1m; limit_conn z 1; limit_conn z 2;",
+            "[emerg] \"limit_conn\" directive is duplicate in ",
+        ),
+        ("proxy_cache_path c keys_zone=z:1m; proxy_cache_path c keys_zone=z:1m;", "[emerg] the same path name "),
+        ("upstream u { sticky cookie ''; server 127.0.0.1:1; }", "[emerg] \"sticky\" directive empty cookie name in "),
+        ("error_page 4294967296 /x;", "[emerg] value \"4294967296\" must be between 300 and 599 in "),
     ] {
         let (accepted, words) = explained(http);
         assert!(!accepted && words.contains(want), "{http}: {words}");

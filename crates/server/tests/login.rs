@@ -15,6 +15,7 @@ struct Browser {
     port: u16,
     cookies: HashMap<String, String>,
     fields: String,
+    body: String,
 }
 
 struct Answer {
@@ -42,12 +43,22 @@ impl Browser {
     fn get(&mut self, path: &str) -> Answer {
         self.ask("GET", path)
     }
+    /// Sends a form, as a provider does in the back channel.
+    fn post(&mut self, path: &str, form: &str) -> Answer {
+        let kind = "Content-Type: application/x-www-form-urlencoded";
+        let length = form.len();
+        let fields = std::mem::replace(&mut self.fields, format!("{kind}\r\nContent-Length: {length}\r\n"));
+        self.body = form.to_string();
+        let answer = self.ask("POST", path);
+        (self.fields, self.body) = (fields, String::new());
+        answer
+    }
     fn ask(&mut self, method: &str, path: &str) -> Answer {
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let cookies = if cookies.is_empty() { String::new() } else { format!("Cookie: {}\r\n", cookies.join("; ")) };
-        let (port, fields) = (self.port, &self.fields);
-        let request =
-            format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{cookies}{fields}Connection: close\r\n\r\n");
+        let (port, fields, body) = (self.port, &self.fields, &self.body);
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{cookies}{fields}");
+        let request = format!("{head}Connection: close\r\n\r\n{body}");
         let answered = Client::connect(port).and_then(|mut client| client.ask_for_all(&request));
         let (status, head, body) = answered.unwrap_or_else(|e| panic!("{method} {path}: {e}"));
         for line in head.lines().filter_map(|line| line.strip_prefix("Set-Cookie: ")) {
@@ -367,6 +378,130 @@ fn providers_end_sessions_in_the_front_channel() {
     site.assert_no_alerts();
 }
 
+/// Claims of a logout token.
+fn logout(issuer: &str, more: serde_json::Value) -> serde_json::Value {
+    let now = support::provider::now();
+    let mut claims = serde_json::json!({"iss": issuer, "aud": "client", "iat": now, "exp": now + 120, "jti": "one",
+        "events": {"http://schemas.openid.net/event/backchannel-logout": {}}});
+    more.as_object().expect("an object").iter().for_each(|(name, value)| claims[name] = value.clone());
+    claims
+}
+
+#[test]
+fn providers_end_sessions_in_the_back_channel() {
+    let (provider, port) = (Provider::start(), free_port());
+    let conf = conf(port, &provider, "backchannel_logout_uri /back; session_store sessions;", "").replacen(
+        "http {",
+        "http { keyval_zone zone=sessions:1m;",
+        1,
+    );
+    let site = Site::new(MAIN, &conf.replace("location = /open", "location /api { api; } location = /open"));
+    site.write("html/page", "page");
+    let running = site.start();
+    let issuer = provider.inner().issuer.clone();
+    let send = |kind: &str, claims: &serde_json::Value| {
+        let token = provider.inner().sign_as(kind, claims);
+        let answer = Browser::new(port).post("/back", &format!("logout_token={token}"));
+        assert!(!answer.head.contains("Set-Cookie"), "{}", answer.head);
+        answer
+    };
+    let keys = || {
+        let body = Browser::new(port).get("/api/9/http/keyvals/sessions").body;
+        serde_json::from_str::<serde_json::Value>(&body).expect("JSON").as_object().expect("an object").len()
+    };
+    let (mut one, mut two) = (Browser::logged_in(port, &provider), Browser::logged_in(port, &provider));
+    provider.inner().claims = |claims| claims["sid"] = "sid-2".into();
+    let mut other = Browser::logged_in(port, &provider);
+    // Two lists of sessions.
+    assert_eq!(keys(), 3 + 2);
+    // Refused: nothing ends.
+    let refused = [
+        ("JWT", serde_json::json!({"aud": "other", "sid": "sid-1"})),
+        ("JWT", serde_json::json!({"iss": "http://127.0.0.1:1", "sid": "sid-1"})),
+        ("JWT", serde_json::json!({"nonce": "n", "sid": "sid-1"})),
+        ("JWT", serde_json::json!({"events": {}, "sid": "sid-1"})),
+        ("JWT", serde_json::json!({"exp": 1_000_000_000, "sid": "sid-1"})),
+        ("at+jwt", serde_json::json!({"sid": "sid-1"})),
+        ("JWT", serde_json::json!({})),
+    ];
+    for (kind, more) in refused {
+        let answer = send(kind, &logout(&issuer, more.clone()));
+        assert_eq!(answer.status, 400, "{more}");
+        assert!(answer.head.contains("Cache-Control: no-store"), "{}", answer.head);
+        assert_eq!(answer.body, "{\"error\":\"invalid_request\"}\n");
+    }
+    let good = provider.inner().sign_as("logout+jwt", &logout(&issuer, serde_json::json!({"sid": "sid-1"})));
+    let unsigned = good.rsplit_once('.').map(|(head, _)| format!("{head}.")).expect("three parts");
+    for form in [
+        String::new(),
+        "logout_token=".into(),
+        "logout_token=x".into(),
+        format!("token={good}"),
+        format!("logout_token={good}&logout_token={good}"),
+        format!("logout_token={unsigned}"),
+    ] {
+        assert_eq!(Browser::new(port).post("/back", &form).status, 400, "{form}");
+    }
+    assert_eq!(Browser::new(port).get(&format!("/back?logout_token={good}")).status, 405);
+    assert_eq!([one.get("/").status, two.get("/").status, other.get("/").status], [200, 200, 200]);
+    // One session of the provider.
+    let done = Browser::new(port).post("/back", &format!("logout_token={good}"));
+    assert_eq!((done.status, done.body.as_str()), (200, ""));
+    assert!(done.head.contains("Cache-Control: no-store"), "{}", done.head);
+    assert_eq!([one.get("/").status, two.get("/").status, other.get("/").status], [302, 302, 200]);
+    // The session and the list of the other one; the time of the logout.
+    assert_eq!(keys(), 3);
+    // All sessions of the user, which were begun before.
+    let issued = |at: u64| serde_json::json!({"sub": "joe", "iat": at});
+    let now = support::provider::now();
+    assert_eq!(send("logout+jwt", &logout(&issuer, issued(now - 1000))).status, 200);
+    assert_eq!(other.get("/").status, 200, "a login after the logout");
+    assert_eq!(send("logout+jwt", &logout(&issuer, issued(now + 30))).status, 200);
+    assert_eq!(other.get("/").status, 302);
+    assert_eq!(send("logout+jwt", &logout(&issuer, issued(now - 1000))).status, 200, "repeated");
+    provider.inner().claims = |claims| claims["iat"] = (support::provider::now() + 20).into();
+    let mut early = Browser::logged_in(port, &provider);
+    assert_eq!(early.get("/").status, 302, "the first logout token is not forgotten");
+    provider.inner().claims = |claims| claims["iat"] = (support::provider::now() + 50).into();
+    let mut late = Browser::logged_in(port, &provider);
+    assert_eq!(late.get("/").status, 200);
+    // The provider is out of order, and its keys are known.
+    let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n".to_vec();
+    provider.inner().instead.insert("/jwks".into(), answer);
+    assert_eq!(send("logout+jwt", &logout(&issuer, issued(now + 55))).status, 200);
+    assert_eq!(late.get("/").status, 302);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+/// The provider replaces its keys while users log in: all of them wait for the one fetch.
+#[test]
+fn logins_wait_for_keys_that_are_being_fetched() {
+    let (provider, port) = (Provider::start(), free_port());
+    let site = site(port, &provider, "", "");
+    let running = site.start();
+    drop(Browser::logged_in(port, &provider));
+    provider.inner().rotate();
+    provider.inner().held = Some("/jwks".into());
+    let log_in = || {
+        let mut browser = Browser::new(port);
+        let back = provider.agree(&browser.get("/").location());
+        std::thread::spawn(move || browser.get(&back).status)
+    };
+    let first = log_in();
+    wait("the fetch", || if provider.asked("/jwks") == 2 { Ok(()) } else { Err("not yet") });
+    let others: Vec<_> = (0..3).map(|_| log_in()).collect();
+    wait("the tokens", || if provider.asked("/token") == 5 { Ok(()) } else { Err("not yet") });
+    provider.inner().held = None;
+    assert_eq!(first.join().expect("no panic"), 302, "{}", site.log());
+    for other in others {
+        assert_eq!(other.join().expect("no panic"), 302, "{}", site.log());
+    }
+    assert_eq!(provider.asked("/jwks"), 2);
+    running.quit();
+    site.assert_no_alerts();
+}
+
 #[test]
 fn a_provider_that_is_not_there_stops_new_logins_only() {
     let port = free_port();
@@ -490,11 +625,13 @@ fn configurations_that_cannot_work_are_refused() {
     }
 }
 
+/// A token, and the keys that it was signed with.
+const JWT: &str = "eyJhbGciOiJIUzI1NiIsImtpZCI6Im9uZSJ9.eyJzdWIiOiJqb2UiLCJuIjo3LCJhZG1pbiI6ZmFsc2UsImdyb3VwcyI6WyJhIiwiYiJdLCJpbmZvIjp7ImUtbWFpbCI6ImpvZUBleGFtcGxlLmNvbSIsImpvYiB0aXRsZSI6IngifSwidXNlcklkIjoiVTEifQ.lmJNxIZzD2QCFjnigjt9mLYaT3rKjqmbl86uO4VM6VE";
+const JWT_KEYS: &str = r#"{"keys":[{"k":"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY","kid":"one","kty":"oct"}]}"#;
+
 /// Every combination of passed and failed checks: with `satisfy any` one is enough, with `satisfy all` none may fail.
 #[test]
 fn satisfy_counts_all_checks_alike() {
-    // Signed with the key of the file.
-    const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsImtpZCI6Im9uZSJ9.eyJzdWIiOiJqb2UiLCJuIjo3LCJhZG1pbiI6ZmFsc2UsImdyb3VwcyI6WyJhIiwiYiJdLCJpbmZvIjp7ImUtbWFpbCI6ImpvZUBleGFtcGxlLmNvbSIsImpvYiB0aXRsZSI6IngifSwidXNlcklkIjoiVTEifQ.lmJNxIZzD2QCFjnigjt9mLYaT3rKjqmbl86uO4VM6VE";
     let (provider, port) = (Provider::start(), free_port());
     let mut locations =
         String::from("location = /yes { internal; return 204; } location = /no { internal; return 403; }\n");
@@ -511,7 +648,7 @@ fn satisfy_counts_all_checks_alike() {
     }
     let site = site(port, &provider, "", &locations);
     site.write("conf/passwords", "joe:{PLAIN}secret\n");
-    site.write("keys", r#"{"keys":[{"k":"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY","kid":"one","kty":"oct"}]}"#);
+    site.write("keys", JWT_KEYS);
     let running = site.start();
     let user = Browser::logged_in(port, &provider);
     for passed in 0..32_u32 {
@@ -520,12 +657,93 @@ fn satisfy_counts_all_checks_alike() {
         let mut browser = if is(2) { user.clone() } else { Browser::new(port) };
         let password = if is(3) { "am9lOnNlY3JldA==" } else { "am9lOndyb25n" };
         browser.fields = format!("Authorization: Basic {password}\r\n");
-        let token = if is(4) { TOKEN.to_string() } else { TOKEN.replace(".lmJ", ".lmK") };
+        let token = if is(4) { JWT.to_string() } else { JWT.replace(".lmJ", ".lmK") };
         for (satisfy, wanted) in [("any", passed != 0), ("all", passed == 31)] {
             let path = format!("/{satisfy}/{}/{}/?token={token}", word(0), word(1));
             let status = browser.get(&path).status;
             assert_eq!(status == 200, wanted, "{satisfy} {passed:05b}: {status}");
             assert!([200, 302, 401, 403].contains(&status), "{satisfy} {passed:05b}: {status}");
+        }
+    }
+    running.quit();
+    site.assert_no_alerts();
+}
+
+/// The checks, each with its directives and with the options of curl that pass it.
+const CHECKS: [(&str, &str, &[&str]); 6] = [
+    ("address", "allow 127.0.0.2; deny all;", &["--interface", "127.0.0.2"]),
+    ("basic", "auth_basic b; auth_basic_user_file passwords;", &["-u", "joe:secret"]),
+    ("token", "auth_jwt j token=$http_token; auth_jwt_key_file keys;", &["-H", "Token: TOKEN"]),
+    ("session", "auth_oidc idp;", &["-b", "JAR"]),
+    ("request", "auth_request /yes;", &["-H", "Yes: 1"]),
+    ("certificate", "auth_request /certificate;", &["--cert", "CERTIFICATE", "--key", "KEY"]),
+];
+
+/// Each pair of checks: with `satisfy any` either is enough, with `satisfy all` both are needed.
+#[test]
+fn satisfy_combines_each_pair_of_checks() {
+    let (provider, port) = (Provider::start(), free_port());
+    let pairs = || {
+        let all = (0..CHECKS.len()).flat_map(|one| (one + 1..CHECKS.len()).map(move |other| (one, other)));
+        // A location has one `auth_request`.
+        all.filter(|pair| *pair != (4, 5))
+    };
+    let mut locations = String::from(
+        "location = /yes { internal; if ($http_yes) { return 204; } return 403; }
+        location = /certificate { internal; if ($ssl_client_verify = SUCCESS) { return 204; } return 403; }\n",
+    );
+    for (one, other) in pairs() {
+        for satisfy in ["any", "all"] {
+            let ((a, first, _), (b, second, _)) = (CHECKS[one], CHECKS[other]);
+            locations.push_str(&format!(
+                "location = /{satisfy}/{a}/{b} {{ satisfy {satisfy}; {first} {second} try_files /page =404; }}\n"
+            ));
+        }
+    }
+    let tls = "ssl_verify_client optional; ssl_client_certificate own.crt; ssl_certificate own.crt; ssl_certificate_key own.key;";
+    let conf = conf(port, &provider, "", &format!("{tls} {locations}"));
+    let site = Site::new(MAIN, &conf.replace(&format!("127.0.0.1:{port};"), &format!("127.0.0.1:{port} ssl;")));
+    let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_string()]).expect("a name");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    site.write("conf/own.crt", &params.self_signed(&key).expect("a certificate").pem());
+    site.write("conf/own.key", &key.serialize_pem());
+    site.write("html/page", "page");
+    site.write("conf/passwords", "joe:{PLAIN}secret\n");
+    site.write("keys", JWT_KEYS);
+    let running = site.start();
+    let file = |name: &str| site.path(name).display().to_string();
+    let curl = |path: &str, options: &[String]| {
+        let url = format!("https://127.0.0.1:{port}{path}");
+        let output = Command::new("curl").args(["-sk", "-D-", "-o", "/dev/null"]).args(options).arg(&url).output();
+        text(&output.expect("curl").stdout)
+    };
+    let jar: Vec<String> = ["-b", &file("jar"), "-c", &file("jar")].map(String::from).to_vec();
+    let sent = curl("/", &jar);
+    let location = sent.lines().find_map(|line| line.strip_prefix("Location: ")).expect("a redirect");
+    assert!(curl(&provider.agree(location), &jar).contains("Set-Cookie: NGX_OIDC_SESSION="));
+    let options = |check: usize| {
+        let place = |word: &&str| match *word {
+            "JAR" => file("jar"),
+            "CERTIFICATE" => file("conf/own.crt"),
+            "KEY" => file("conf/own.key"),
+            other => other.replace("TOKEN", JWT),
+        };
+        CHECKS[check].2.iter().map(place).collect::<Vec<String>>()
+    };
+    for (one, other) in pairs() {
+        for satisfy in ["any", "all"] {
+            for passed in [[false, false], [true, false], [false, true], [true, true]] {
+                let given =
+                    [one, other].into_iter().zip(passed).filter(|(_, is)| *is).flat_map(|(check, _)| options(check));
+                let given: Vec<String> = given.collect();
+                let path = format!("/{satisfy}/{}/{}", CHECKS[one].0, CHECKS[other].0);
+                let head = curl(&path, &given);
+                let status = head.split(' ').nth(1).unwrap_or_default().to_string();
+                let wanted = if satisfy == "any" { passed.contains(&true) } else { passed == [true, true] };
+                assert_eq!(status == "200", wanted, "{path} {passed:?}: {head}");
+                assert!(["200", "302", "401", "403"].contains(&status.as_str()), "{path} {passed:?}: {head}");
+            }
         }
     }
     running.quit();

@@ -85,7 +85,8 @@ impl Setting {
             blocks.push_str(&format!(
                 "oidc_provider {name} {{ issuer http://127.0.0.1:{provider}; client_id {name}; {secret}
                     redirect_uri /back/{name}; cookie_name S_{name}; scope openid email; userinfo on;
-                    logout_uri /logout/{name}; post_logout_uri /left; logout_token_hint on; }}\n"
+                    logout_uri /logout/{name}; post_logout_uri /left; logout_token_hint on;
+                    backchannel_logout_uri /by-provider/{name}; }}\n"
             ));
             locations.push_str(&format!(
                 "location /{name} {{ auth_oidc {name}; try_files /page =404;
@@ -115,6 +116,12 @@ impl Setting {
         let said = text(&output.stdout);
         let mut lines = said.lines().map(str::to_string);
         [(); 3].map(|()| lines.next().unwrap_or_else(|| panic!("{url}: {}", text(&output.stderr))))
+    }
+    /// Returns the page that a browser sees.
+    fn page(&self, jar: &str, url: &str) -> String {
+        let jar = self.site.path(jar);
+        let output = Command::new("curl").arg("-sSL").arg("-b").arg(&jar).arg("-c").arg(&jar).arg(url).output();
+        text(&output.expect("curl").stdout)
     }
     /// Logs in. Returns the result of the last redirect.
     fn log_in(&self, jar: &str, name: &str) -> [String; 3] {
@@ -163,6 +170,35 @@ fn users_log_in_at_a_provider_of_others() {
     let page = format!("http://127.0.0.1:{}/rs256", setting.port);
     assert_eq!(setting.browse("jar-rs256", &page, None)[1..], ["200", "joe|joe@example.com"]);
     assert_eq!(setting.log_in("jar-again", "rs256")[1], "200");
+    running.quit();
+    setting.site.assert_no_alerts();
+}
+
+/// The user logs out at the provider, which ends the sessions here: by their `sid`, and by the user for a client without one.
+#[test]
+fn a_provider_of_others_ends_sessions_in_the_back_channel() {
+    let Some(setting) = Setting::new() else { return };
+    let running = setting.site.start();
+    for name in ["rs256", "es256"] {
+        let page = format!("http://127.0.0.1:{}/{name}", setting.port);
+        let (own, other) = (format!("own-{name}"), format!("other-{name}"));
+        assert_eq!(setting.log_in(&own, name)[1..], ["200", "joe|joe@example.com"]);
+        assert_eq!(setting.log_in(&other, name)[1..], ["200", "joe|joe@example.com"]);
+        let confirm = setting.page(&own, &format!("http://127.0.0.1:{}/session/end", setting.provider));
+        let xsrf = confirm.split("name=\"xsrf\" value=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let form = format!("xsrf={}&logout=yes", xsrf.unwrap_or_else(|| panic!("{confirm}")));
+        let end = format!("http://127.0.0.1:{}/session/end/confirm", setting.provider);
+        let [_, status, _] = setting.browse(&own, &end, Some(&form));
+        assert_eq!(status, "200");
+        setting.site.wait_for_log(&format!("oidc_provider \"{name}\": logged out"), 1);
+        assert!(setting.browse(&own, &page, None)[0].contains("/interaction/"), "{}", setting.site.log());
+        let [at, ..] = setting.browse(&other, &page, None);
+        // The session of the other browser has a `sid` of its own; without one, all sessions of the user end, and the provider,
+        // where this browser is still logged in, admits it again.
+        assert_eq!(at, page, "{}", setting.site.log());
+        let again = setting.site.log().matches(&format!("logged in by oidc_provider \"{name}\"")).count();
+        assert_eq!(again, if name == "rs256" { 2 } else { 3 }, "{}", setting.site.log());
+    }
     running.quit();
     setting.site.assert_no_alerts();
 }

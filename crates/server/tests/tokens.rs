@@ -156,14 +156,17 @@ fn a_client_that_leaves_does_not_hold_up_the_others() {
     site.assert_no_alerts();
 }
 
+/// An unknown key fetches the keys once, for all tokens that need it; tokens of known keys do not wait. Kept keys outlive their source.
 #[test]
 fn kept_keys_are_fetched_again_for_an_unknown_key() {
     let port = free_port();
     let (answer, asked) = (Arc::new(Mutex::new(ok(KEYS_ONE))), Arc::new(AtomicUsize::new(0)));
+    let held = Arc::new(AtomicBool::new(false));
     let origin = Origin::answering({
-        let (answer, asked) = (answer.clone(), asked.clone());
+        let (answer, asked, held) = (answer.clone(), asked.clone(), held.clone());
         move |_| {
             asked.fetch_add(1, Ordering::SeqCst);
+            wait("the release", || if held.load(Ordering::SeqCst) { Err("held") } else { Ok(()) });
             answer.lock().expect("not poisoned").clone()
         }
     });
@@ -171,13 +174,66 @@ fn kept_keys_are_fetched_again_for_an_unknown_key() {
     let site = site(port, origin.port, locations);
     let running = site.start();
     assert_eq!((ask(port, "/", ONE), ask(port, "/", TWO)), (200, 401));
+    // Within ten seconds of the last fetch no other one follows.
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
     *answer.lock().expect("not poisoned") = ok(KEYS_TWO);
-    wait("the new key", || match ask(port, "/", TWO) {
-        200 => Ok(()),
-        other => Err(other),
+    held.store(true, Ordering::SeqCst);
+    let first = std::thread::spawn(move || {
+        wait("the new key", || match ask(port, "/", TWO) {
+            200 => Ok(()),
+            other => Err(other),
+        });
     });
-    assert!(asked.load(Ordering::SeqCst) >= 2);
+    wait("the fetch", || if asked.load(Ordering::SeqCst) == 2 { Ok(()) } else { Err("not yet") });
+    let others: Vec<_> = (0..4).map(|_| std::thread::spawn(move || ask(port, "/", TWO))).collect();
+    for _ in 0..8 {
+        assert_eq!(ask(port, "/", ONE), 200, "a token of a known key does not wait");
+    }
+    held.store(false, Ordering::SeqCst);
+    first.join().expect("no panic");
+    for other in others {
+        assert_eq!(other.join().expect("no panic"), 200, "a token whose key is being fetched");
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
     assert_eq!(ask(port, "/", ONE), 401);
+    // The source vanishes: its keys serve, and a token of an unknown key asks for others without an effect on them.
+    *answer.lock().expect("not poisoned") = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n".to_vec();
+    wait("a fetch in vain", || {
+        assert_eq!((ask(port, "/", ONE), ask(port, "/", TWO)), (401, 200));
+        if asked.load(Ordering::SeqCst) == 3 { Ok(()) } else { Err("not yet") }
+    });
+    assert_eq!((ask(port, "/", ONE), ask(port, "/", TWO)), (401, 200));
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+/// Keys whose source has vanished serve until the end of `auth_jwt_key_cache`, and not longer.
+#[test]
+fn kept_keys_end_with_their_time() {
+    let port = free_port();
+    let answer = Arc::new(Mutex::new(ok(KEYS_ONE)));
+    let origin = Origin::answering({
+        let answer = answer.clone();
+        move |_| answer.lock().expect("not poisoned").clone()
+    });
+    let locations = "location / { auth_jwt r; auth_jwt_key_request /jwks; auth_jwt_key_cache 1s; }";
+    let site = site(port, origin.port, locations);
+    let running = site.start();
+    let becomes = |wanted: u16, not: u16| {
+        wait("the status", || match ask(port, "/", ONE) {
+            status if status == wanted => Ok(()),
+            status => {
+                assert_eq!(status, not);
+                Err(status)
+            }
+        });
+    };
+    becomes(200, 200);
+    *answer.lock().expect("not poisoned") = Vec::new();
+    becomes(500, 200);
+    *answer.lock().expect("not poisoned") = ok(KEYS_ONE);
+    becomes(200, 500);
     running.quit();
     site.assert_no_alerts();
 }

@@ -65,6 +65,8 @@ pub enum HandlerOrder {
     AuthOidc,
     AuthJwt,
     AuthRequest,
+    /// With `satisfy any`, a failed login counts when no check has admitted the request.
+    AuthFailureCount,
     /// With `satisfy any`, a login begins when no check has admitted the request.
     OidcLogin,
     /// Folder settings precede handlers that look up files.
@@ -97,6 +99,7 @@ impl HandlerOrder {
                 | HandlerOrder::LimitConn
                 | HandlerOrder::Degradation
                 | HandlerOrder::AuthFailureLimit
+                | HandlerOrder::AuthFailureCount
                 | HandlerOrder::OidcAnswer
                 | HandlerOrder::AuthOidc
                 | HandlerOrder::AuthJwt
@@ -127,6 +130,7 @@ impl HandlerOrder {
             | HandlerOrder::AuthOidc
             | HandlerOrder::AuthJwt
             | HandlerOrder::AuthRequest
+            | HandlerOrder::AuthFailureCount
             | HandlerOrder::OidcLogin => Phase::Access,
             HandlerOrder::Htaccess
             | HandlerOrder::TrackUploads

@@ -149,6 +149,10 @@ pub fn main(args: Vec<OsString>) -> i32 {
         }
     };
     let page = match Page::new(&options.page) {
+        Ok(_) if options.probe.is_some() && options.probes == 0 => {
+            eprintln!("tidegate top: --probe needs --probes above 0");
+            return USAGE;
+        }
         Ok(page) if options.interval >= 0.05 => page,
         Ok(_) => {
             eprintln!("tidegate top: --interval is 50 ms or more");

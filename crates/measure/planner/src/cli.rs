@@ -86,10 +86,10 @@ struct CostArgs {
     #[arg(long, value_name = "REPORT", requires = "prices", conflicts_with = "capacity")]
     measured: Option<PathBuf>,
     /// Server to use from a lab report.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "measured")]
     server: Option<String>,
     /// Cores per hardware thread: 0.65 makes two threads 1.3 cores.
-    #[arg(long, value_name = "SHARE", default_value = "0.65", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value = "0.65", requires = "measured", value_parser = share)]
     sibling_yield: f64,
     /// Loads in requests per second.
     #[arg(long, value_name = "LIST", value_delimiter = ',', required = true, value_parser = count)]
@@ -196,6 +196,9 @@ fn pretty(value: &serde_json::Value) -> String {
 }
 
 fn cost(args: &CostArgs) -> Result<i32, String> {
+    if args.traffic > 0.0 && args.response_bytes.is_none() && args.measured.is_none() {
+        return Err("--traffic needs --response-bytes or --measured".into());
+    }
     let prices = match &args.prices {
         Some(path) => in_file(path, capacity::read_prices(&read(path)?))?,
         None => Vec::new(),

@@ -28,6 +28,7 @@ trait Watcher {
     fn blocked(&self, key: Key);
     fn set_idle(&self, key: Key);
     fn note_readable(&self, key: Key);
+    fn outbound(&self) -> usize;
 }
 
 impl<T: Clone> Watcher for Poller<T> {
@@ -73,6 +74,9 @@ impl<T: Clone> Watcher for Poller<T> {
     fn note_readable(&self, key: Key) {
         Poller::note_readable(self, key);
     }
+    fn outbound(&self) -> usize {
+        self.len() - self.registered()
+    }
 }
 
 thread_local! {
@@ -93,6 +97,11 @@ pub fn watch_again(before: Before) {
 
 pub fn is_watched() -> bool {
     LOT.with_borrow(Option::is_some)
+}
+
+/// Returns the number of this thread's outbound connections, for tests in virtual time.
+pub fn count() -> usize {
+    LOT.with_borrow(|lot| lot.as_ref().map_or(0, |lot| lot.outbound()))
 }
 
 /// Kernel's TCP data of a client of this thread: see [`Poller::tcp_info`].

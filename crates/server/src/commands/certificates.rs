@@ -1,5 +1,6 @@
 //! `tidegate certificates`: lists the certificates of a configuration, from files and from ACME.
 
+use super::exclusive;
 use crate::{conf, options, report};
 use conf_schema::Store;
 use conf_syntax::{Disk, Files, Item, directives};
@@ -14,7 +15,8 @@ use tls::x509::{Certificate, name, time};
 
 pub const HELP: &str = "\
 Usage: tidegate certificates [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--json] [--within DAYS]
-                             [--renew NAME | --renew-all | --local-root FILE]
+       tidegate certificates [-c FILE] [-p PREFIX] [-g DIRECTIVES]
+                             --renew NAME ... | --renew-all | --local-root FILE
 
 Lists the certificates of a configuration: names, issuer, expiry, and file and line in the
 configuration. For ACME certificates also the state of the order, the last error and the time of the
@@ -28,8 +30,8 @@ next order, which the running server stores in \"state_path\".
 
   -c, -p, -g   as for the server
   --within     exit with 1 if a certificate expires within this number of days (default: 0)
-  --renew      make the running server order the ACME certificates with this name. It starts within
-               seconds, and uses the old certificate until the new one is available
+  --renew      make the running server order the ACME certificates with this name; may be repeated.
+               It starts within seconds, and uses the old certificate until the new one is available
   --renew-all  make it order all ACME certificates
   --local-root write the certificates of the configuration's local authorities to a file (-: standard output)
 
@@ -45,8 +47,8 @@ const DAY: i64 = 86_400;
 #[derive(Default)]
 struct Arguments {
     json: bool,
-    within: i64,
-    renew: Option<String>,
+    within: Option<i64>,
+    renew: Vec<String>,
     renew_all: bool,
     local_root: Option<String>,
     rest: Vec<OsString>,
@@ -63,18 +65,25 @@ fn parse(arguments: &[OsString]) -> Result<Arguments, String> {
         match argument.to_str() {
             Some("--json") => asked.json = true,
             Some("--renew-all") => asked.renew_all = true,
-            Some("--renew") => asked.renew = Some(value()?),
+            Some("--renew") => asked.renew.push(value()?),
             Some("--local-root") => asked.local_root = Some(value()?),
             Some("--within") => {
                 let days = value()?;
-                asked.within = days
-                    .parse()
-                    .ok()
-                    .filter(|days| (0..=36_500).contains(days))
-                    .ok_or(format!("invalid number of days: \"{days}\""))?;
+                let number = days.parse().ok().filter(|days| (0..=36_500).contains(days));
+                asked.within = Some(number.ok_or(format!("invalid number of days: \"{days}\""))?);
             }
             _ => asked.rest.push(argument.clone()),
         }
+    }
+    let tasks = [
+        ("--renew", !asked.renew.is_empty()),
+        ("--renew-all", asked.renew_all),
+        ("--local-root", asked.local_root.is_some()),
+    ];
+    exclusive(&tasks)?;
+    for task in tasks {
+        exclusive(&[task, ("--json", asked.json)])?;
+        exclusive(&[task, ("--within", asked.within.is_some())])?;
     }
     Ok(asked)
 }
@@ -88,7 +97,7 @@ struct Row {
 }
 
 pub fn run(arguments: &[OsString]) -> i32 {
-    let parsed = parse(arguments).and_then(|asked| Ok((options::parse(&asked.rest)?.invocation(), asked)));
+    let parsed = parse(arguments).and_then(|asked| Ok((options::place(&asked.rest)?, asked)));
     let (invocation, asked) = match parsed {
         Ok(parsed) => parsed,
         Err(words) => {
@@ -109,8 +118,11 @@ pub fn run(arguments: &[OsString]) -> i32 {
         return export(&roots, file);
     }
     let acme = config.http.as_deref().map(http_features::acme_certificates).unwrap_or_default();
-    if asked.renew.is_some() || asked.renew_all {
-        return renew(&acme, asked.renew.as_deref());
+    if asked.renew_all {
+        return renew(&acme, None);
+    }
+    if !asked.renew.is_empty() {
+        return asked.renew.iter().fold(0, |code, name| code.max(renew(&acme, Some(name))));
     }
     let Ok((files, items)) = conf::load(&Disk, &invocation) else { return 2 };
     let folder = invocation.conf_file.parent().unwrap_or(Path::new("/"));
@@ -122,7 +134,8 @@ pub fn run(arguments: &[OsString]) -> i32 {
         false if rows.is_empty() => println!("The configuration has no certificates."),
         false => rows.iter().for_each(|row| print!("{}", row.text(now))),
     }
-    let soon = |row: &Row| row.leaf.as_ref().map_or(true, |leaf| leaf.not_after - now <= asked.within * DAY);
+    let soon =
+        |row: &Row| row.leaf.as_ref().map_or(true, |leaf| leaf.not_after - now <= asked.within.unwrap_or(0) * DAY);
     i32::from(rows.iter().any(soon))
 }
 
@@ -308,9 +321,10 @@ mod tests {
     fn options_are_read() {
         let parse = |words: &[&str]| parse(&words.iter().map(OsString::from).collect::<Vec<_>>());
         let asked = parse(&["-c", "a", "--within", "14", "--json"]).expect("valid");
-        assert!(asked.json && asked.within == 14 && asked.rest == ["-c", "a"]);
+        assert!(asked.json && asked.within == Some(14) && asked.rest == ["-c", "a"]);
         for wrong in [&["--within"][..], &["--local-root"], &["--within", "-1"], &["--within", "x"], &["--renew"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
+        assert_eq!(parse(&["--renew", "a", "--renew", "b"]).map(|asked| asked.renew), Ok(vec!["a".into(), "b".into()]));
     }
 }

@@ -42,10 +42,11 @@ enum Follows {
 }
 
 pub fn run(arguments: &[OsString]) -> i32 {
-    let script = match arguments.first().and_then(|a| a.to_str()) {
-        Some("bash") => bash(),
-        Some("zsh") => zsh(),
-        Some("fish") => fish(),
+    let words: Vec<_> = arguments.iter().map(|a| a.to_str()).collect();
+    let script = match words.as_slice() {
+        [Some("bash")] => bash(),
+        [Some("zsh")] => zsh(),
+        [Some("fish")] => fish(),
         _ => {
             eprint!("{HELP}");
             return 1;

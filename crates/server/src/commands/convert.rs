@@ -75,8 +75,9 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         inputs.push(Input { name, text, folder: is_folder.then_some(folder) });
     }
-    if let (Some(root), Some(first)) = (root, inputs.iter_mut().find(|input| input.folder.is_some())) {
-        first.folder = Some(root);
+    if let Some(root) = root {
+        let first = inputs.iter_mut().find(|input| input.folder.is_some());
+        first.ok_or("option \"--root\" is for .htaccess files, and none is given")?.folder = Some(root);
     }
     let converted = convert::apache(&inputs, &options).map_err(|(file, e)| format!("{file}:{}: {}", e.line, e.text))?;
     match out {

@@ -51,8 +51,8 @@ pub fn run(arguments: &[OsString]) -> i32 {
         // Resolves relative paths against the current directory, unlike `-c`.
         let path = std::path::absolute(file).unwrap_or_else(|_| file.into());
         let words: Vec<OsString> = rest.iter().cloned().chain(["-c".into(), path.into()]).collect();
-        let invocation = match options::parse(&words) {
-            Ok(options) => options.invocation(),
+        let invocation = match options::place(&words) {
+            Ok(invocation) => invocation,
             Err(words) => {
                 eprintln!("tidegate: {words}\n  = \"tidegate diff --help\" lists the options");
                 return 2;

@@ -13,7 +13,8 @@ use std::io::IsTerminal;
 
 pub const HELP: &str = "\
 Usage: tidegate lint [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--format text|json|sarif]
-                     [--level note|warning|error] [--off ID[,ID]] [--list] [--explain ID]
+                     [--level note|warning|error] [--off ID[,ID]]
+       tidegate lint --list | --explain ID
 
 Reports valid configuration that is rarely intended: an alias that allows path traversal, headers
 that an inner block drops, access rules that a regular expression bypasses. Each finding has its
@@ -39,28 +40,28 @@ struct Arguments {
     format: String,
     level: Level,
     off: Vec<String>,
+    list: bool,
+    explain: Option<String>,
     rest: Vec<OsString>,
 }
 
 pub fn run(arguments: &[OsString]) -> i32 {
-    let texts: Vec<String> = arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    if texts.iter().any(|a| a == "--list") {
+    let (asked, invocation) = match parse(arguments).and_then(|asked| Ok((options::place(&asked.rest)?, asked))) {
+        Ok((invocation, asked)) => (asked, invocation),
+        Err(words) => {
+            eprintln!("tidegate: {words}\n  = \"tidegate lint --help\" lists the options");
+            return 2;
+        }
+    };
+    if asked.list {
         for check in lint::checks() {
             println!("{:<26} {:<8} {}", check.id, check.level.word(), check.title);
         }
         return 0;
     }
-    if let Some(at) = texts.iter().position(|a| a == "--explain") {
-        return explain(texts.get(at + 1).map_or("", String::as_str));
+    if let Some(id) = &asked.explain {
+        return explain(id);
     }
-    let (asked, invocation) =
-        match parse(arguments).and_then(|asked| Ok((options::parse(&asked.rest)?.invocation(), asked))) {
-            Ok((invocation, asked)) => (asked, invocation),
-            Err(words) => {
-                eprintln!("tidegate: {words}\n  = \"tidegate lint --help\" lists the options");
-                return 2;
-            }
-        };
     let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
     let style = report::Style::new(true);
     let loaded = conf::load(&Disk, &invocation);
@@ -91,7 +92,15 @@ pub fn run(arguments: &[OsString]) -> i32 {
 }
 
 fn parse(arguments: &[OsString]) -> Result<Arguments, String> {
-    let mut asked = Arguments { format: "text".into(), level: Level::Warning, off: Vec::new(), rest: Vec::new() };
+    let mut asked = Arguments {
+        format: "text".into(),
+        level: Level::Warning,
+        off: Vec::new(),
+        list: false,
+        explain: None,
+        rest: Vec::new(),
+    };
+    let mut names = Vec::new();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let text = argument.to_string_lossy();
@@ -103,7 +112,10 @@ fn parse(arguments: &[OsString]) -> Result<Arguments, String> {
             let next = || arguments.next().map(|a| a.to_string_lossy().into_owned());
             given.clone().or_else(next).ok_or_else(|| format!("option \"{name}\" requires a value"))
         };
+        names.push(name.clone());
         match name.as_str() {
+            "--list" if given.is_none() => asked.list = true,
+            "--explain" => asked.explain = Some(value()?),
             "--format" => {
                 let format = value()?;
                 if !["text", "json", "sarif"].contains(&format.as_str()) {
@@ -125,6 +137,12 @@ fn parse(arguments: &[OsString]) -> Result<Arguments, String> {
                 }
             }
             _ => asked.rest.push(argument.clone()),
+        }
+    }
+    // Both print parts of the manual, whatever the configuration.
+    for alone in ["--list", "--explain"] {
+        if let Some(other) = names.iter().find(|name| *name != alone).filter(|_| names.iter().any(|n| n == alone)) {
+            return Err(format!("options \"{alone}\" and \"{other}\" exclude each other"));
         }
     }
     Ok(asked)

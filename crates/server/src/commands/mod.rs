@@ -128,6 +128,18 @@ pub fn main(name: &str, arguments: &[OsString]) -> i32 {
     (command.run)(arguments)
 }
 
+/// Refuses a second option of a list of which only one can have an effect.
+///
+/// # Errors
+/// Names the first two that were given.
+pub fn exclusive(options: &[(&str, bool)]) -> Result<(), String> {
+    let mut given = options.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name);
+    match (given.next(), given.next()) {
+        (Some(one), Some(other)) => Err(format!("options \"{one}\" and \"{other}\" exclude each other")),
+        _ => Ok(()),
+    }
+}
+
 fn help(name: &str) -> i32 {
     match COMMANDS.iter().find(|c| c.name == name) {
         Some(Command { help: Help::Text(text), .. }) => {

@@ -12,6 +12,10 @@ of metrics. With json: all directives with their examples, and all variables, as
 ";
 
 pub fn run(arguments: &[OsString]) -> i32 {
+    if arguments.len() > 1 {
+        eprint!("{HELP}");
+        return 1;
+    }
     let schema = conf::schema();
     match arguments.first().and_then(|a| a.to_str()) {
         None | Some("directives") => print!("{}", reference::manual(&schema)),

@@ -18,12 +18,12 @@ const keys = [
 const client = (name, more) => ({
   client_id: name, client_secret: 'secret of a client', redirect_uris: [`${site}/back/${name}`],
   post_logout_redirect_uris: [`${site}/left`], grant_types: ['authorization_code', 'refresh_token'],
-  response_types: ['code'], ...more,
+  response_types: ['code'], backchannel_logout_uri: `${site}/by-provider/${name}`, ...more,
 });
 
 const provider = new Provider(issuer, {
   clients: [
-    client('rs256', {}),
+    client('rs256', { backchannel_logout_session_required: true }),
     client('ps256', { id_token_signed_response_alg: 'PS256' }),
     client('es256', { id_token_signed_response_alg: 'ES256' }),
     client('eddsa', { id_token_signed_response_alg: 'EdDSA' }),
@@ -36,11 +36,14 @@ const provider = new Provider(issuer, {
   scopes: ['openid', 'offline_access', 'email'],
   enabledJWA: { idTokenSigningAlgValues: ['RS256', 'PS256', 'ES256', 'EdDSA'], userinfoSigningAlgValues: ['RS256'] },
   features: {
+    backchannelLogout: { enabled: true },
     devInteractions: { enabled: true },
     jwtUserinfo: { enabled: true },
     rpInitiatedLogout: { enabled: true },
   },
   cookies: { keys: ['a secret of the provider'] },
+  // Without the package's guard against addresses of this machine.
+  fetch: (url, options) => fetch(url, { ...options, dispatcher: undefined }),
   findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, email: `${id}@example.com` }) }),
 });
 

@@ -41,6 +41,8 @@ pub struct Inner {
     pub userinfo: Option<fn(&mut Value)>,
     /// Requests by path, without the query.
     pub asked: Vec<String>,
+    /// Requests of a path wait.
+    pub held: Option<String>,
 }
 
 /// See the module's documentation.
@@ -90,7 +92,10 @@ fn error(status: &str, error: &str) -> Vec<u8> {
 
 impl Inner {
     fn sign(&self, claims: &Value) -> String {
-        let header = json!({"alg": "EdDSA", "kid": self.kid, "typ": "JWT"});
+        self.sign_as("JWT", claims)
+    }
+    pub fn sign_as(&self, kind: &str, claims: &Value) -> String {
+        let header = json!({"alg": "EdDSA", "kid": self.kid, "typ": kind});
         let message = format!("{}.{}", base64url(header.to_string()), base64url(claims.to_string()));
         format!("{message}.{}", base64url(self.key.sign(message.as_bytes())))
     }
@@ -213,6 +218,7 @@ impl Provider {
             metadata: |_| {},
             userinfo: None,
             asked: Vec::new(),
+            held: None,
         }));
         let its = inner.clone();
         let origin = Origin::on(listener, move |mut talk| {
@@ -220,6 +226,11 @@ impl Provider {
                 let whole = String::from_utf8_lossy(&whole).into_owned();
                 let (head, form) = whole.split_once("\r\n\r\n").unwrap_or((&whole, ""));
                 let answer = its.lock().expect("not poisoned").respond(head, form);
+                let path = head.split([' ', '?']).nth(1).unwrap_or_default();
+                super::wait("the release", || {
+                    let held = its.lock().expect("not poisoned").held.clone();
+                    if held.as_deref() == Some(path) { Err("held") } else { Ok(()) }
+                });
                 if answer.is_empty() {
                     return talk.hang();
                 }

@@ -396,6 +396,15 @@ impl Agenda {
         self.enter(id, State::Waiting(at));
     }
 
+    /// Moves the renewal to this time, by the wall clock, if it is later: the issuer's suggestion is none any more.
+    pub fn renew_by(&mut self, id: TaskId, at: i64) {
+        if let Some(Task { state: State::Waiting(now), .. }) = self.tasks.get(&id)
+            && *now > at
+        {
+            self.enter(id, State::Waiting(at));
+        }
+    }
+
     /// Sets the time of the renewal, by the wall clock, for a certificate from elsewhere.
     pub fn renew_at(&mut self, id: TaskId, at: i64) {
         if let Some(task) = self.tasks.get_mut(&id) {

@@ -10,8 +10,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub enum Error {
     Http(Failure),
-    /// A status without a problem document.
-    Status(u16),
+    /// A status without a problem document, and its `Retry-After`.
+    Status(u16, Option<Duration>),
     /// The server's refusal (RFC 7807), and its `Retry-After`.
     Refused {
         problem: Problem,
@@ -45,9 +45,11 @@ impl Error {
     /// Tells which pause a failed order deserves: of the certificate, of the server, or by its rate limits.
     pub fn blame(&self) -> Blame {
         match self {
-            Error::Http(_) | Error::Status(500..) | Error::ExternalAccount | Error::Account(_) | Error::Profile(_) => {
-                Blame::Issuer
-            }
+            Error::Http(_)
+            | Error::Status(500.., _)
+            | Error::ExternalAccount
+            | Error::Account(_)
+            | Error::Profile(_) => Blame::Issuer,
             Error::Refused { problem, .. } if problem.is("rateLimited") => Blame::Limits,
             Error::Refused { problem, .. } if problem.is("serverInternal") || problem.is("accountDoesNotExist") => {
                 Blame::Issuer
@@ -58,8 +60,16 @@ impl Error {
     /// Returns the delay that the server requests.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Error::Refused { after, .. } => *after,
+            Error::Refused { after, .. } | Error::Status(_, after) => *after,
             _ => None,
+        }
+    }
+    /// Tells whether another try may succeed soon: the network failed, or the server for reasons of its own.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Error::Http(_) | Error::Status(429 | 500.., _) | Error::TimedOut(_) => true,
+            Error::Refused { problem, .. } => problem.is("rateLimited") || problem.is("serverInternal"),
+            _ => false,
         }
     }
 }
@@ -68,7 +78,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Http(failure) => failure.fmt(f),
-            Error::Status(status) => write!(f, "unexpected status {status}"),
+            Error::Status(status, after) => {
+                write!(f, "unexpected status {status}")?;
+                after.map_or(Ok(()), |after| write!(f, ", retry after {} s", after.as_secs()))
+            }
             Error::Refused { problem, after } => {
                 problem.fmt(f)?;
                 after.map_or(Ok(()), |after| write!(f, ", retry after {} s", after.as_secs()))

@@ -24,5 +24,5 @@ pub use error::Error;
 pub use identifier::Identifier;
 pub use key::{AccountKey, Algorithm};
 pub use local::LocalAuthority;
-pub use renewal::{Schedule, certificate_id};
+pub use renewal::{RenewalWindow, Schedule, certificate_id};
 pub use session::{Account, Binding, BindingDigest, ChallengeKind, Doing, Order, Profile, Session, Solver};

@@ -103,6 +103,8 @@ impl fmt::Display for Problem {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RenewalInfo {
     pub suggested_window: Window,
+    #[serde(rename = "explanationURL")]
+    pub explanation: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -3,10 +3,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::time::Duration;
 use tls::x509::Certificate;
 
 /// Certificates with shorter lives are renewed at half of them, in seconds.
 const SHORT_LIFE: i64 = 10 * 86_400;
+/// The part of a certificate's life, a twentieth, that no window of the authority can take from its renewal: tries may fail.
+const RESERVE_PART: i64 = 20;
 
 /// Returns the identifier of a certificate in renewal information (RFC 9773, section 4.1).
 pub fn certificate_id(leaf: &Certificate) -> Option<String> {
@@ -28,11 +31,30 @@ impl Schedule {
         Schedule { at: not_before.saturating_add((life as f64 * (share - 0.02 * random)) as i64) }
     }
 
-    /// By a window that the authority suggests: a random time in it, now if it is past.
-    pub fn within(start: i64, end: i64, now: i64, random: f64) -> Schedule {
-        let span = end.saturating_sub(start).max(0);
-        Schedule { at: start.saturating_add((span as f64 * random) as i64).max(now) }
+    /// By a window that the authority suggests: a random time in it, but not in the last part of the certificate's life; now
+    /// if that time is past. `None`: the window begins after the certificate's end.
+    pub fn within(window: &RenewalWindow, not_before: i64, not_after: i64, now: i64, random: f64) -> Option<Schedule> {
+        if window.start >= not_after {
+            return None;
+        }
+        let reserve = not_after.saturating_sub(not_before).max(0) / RESERVE_PART;
+        let latest = not_after.saturating_sub(reserve);
+        let span = window.end.min(latest).saturating_sub(window.start).max(0);
+        let at = window.start.saturating_add((span as f64 * random) as i64);
+        Some(Schedule { at: at.min(latest).max(now) })
     }
+}
+
+/// Renewal information of a certificate (RFC 9773, section 4.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenewalWindow {
+    /// Seconds since 1970; `start` is before `end`.
+    pub start: i64,
+    pub end: i64,
+    /// Time until the next question, as the server requests it.
+    pub again: Option<Duration>,
+    /// URL of a page for operators, fit for a line of a log.
+    pub explanation: Option<String>,
 }
 
 /// Seconds since 1970 of a time of RFC 3339.
@@ -50,8 +72,26 @@ mod tests {
         assert_eq!(Schedule::of(0, 60, 0.0).at, 30);
         assert!(Schedule::of(100, 90 * 86_400, 1.0).at < 60 * 86_400);
         assert_eq!(Schedule::of(10, 5, 0.5).at, 10);
-        assert_eq!(Schedule::within(100, 200, 0, 0.5).at, 150);
-        assert_eq!(Schedule::within(100, 200, 1000, 0.5).at, 1000);
+    }
+
+    #[test]
+    fn windows_are_followed_within_the_life_of_the_certificate() {
+        // Of a certificate from 0 to 1000: the last twentieth begins at 950.
+        for (start, end, now, random, want) in [
+            (100, 200, 0, 0.5, Some(150)),
+            (100, 200, 160, 0.5, Some(160)),
+            (-500, -400, 10, 0.5, Some(10)),
+            (900, 1000, 0, 1.0, Some(950)),
+            (990, 2000, 0, 0.0, Some(950)),
+            (990, 2000, 970, 0.0, Some(970)),
+            (i64::MIN, i64::MAX, 0, 1.0, Some(0)),
+            (1000, 1001, 0, 0.0, None),
+            (i64::MAX - 1, i64::MAX, 0, 0.0, None),
+        ] {
+            let window = RenewalWindow { start, end, again: None, explanation: None };
+            let at = Schedule::within(&window, 0, 1000, now, random).map(|schedule| schedule.at);
+            assert_eq!(at, want, "{start} {end} {now}");
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@ use crate::error::Error;
 use crate::identifier::Identifier;
 use crate::jws;
 use crate::key::{AccountKey, Algorithm};
-use crate::messages::{AccountState, Authorization, Challenge, Directory, OrderState, Problem, RenewalInfo};
-use crate::renewal;
+use crate::messages::{AccountState, Authorization, Challenge, Directory, OrderState, Problem, RenewalInfo, shown};
+use crate::renewal::{self, RenewalWindow};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http_client::{Client, Request, Response, Url};
@@ -25,10 +25,11 @@ const TRIES_MAX: usize = 4;
 const NONCE_TRIES_MAX: usize = 10;
 /// Longer delays requested by a server end the order.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Intervals between polls of a state: the first, and the longest.
+/// Intervals between polls of a state: the first, and the longest that the server does not request.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
-/// Looks at an authorization or an order; with their pauses about a minute and a half.
+/// Looks at an authorization or an order; with their pauses about a minute and a half, or a quarter of an hour if the server requests
+/// long ones.
 const LOOKS_MAX: usize = 15;
 /// Unused nonces that are kept.
 const NONCES_MAX: usize = 8;
@@ -168,15 +169,30 @@ fn url(text: &str) -> Result<Url, Error> {
     Url::parse(text).map_err(|why| Error::Protocol(format!("invalid URL of the server: {why}")))
 }
 
-/// `Retry-After` in seconds; dates are not evaluated.
+/// `Retry-After` in seconds, or as a date, which is compared with the server's own clock (RFC 9110, section 10.2.3).
 fn retry_after(response: &Response) -> Option<Duration> {
-    response.text("retry-after")?.trim().parse().ok().map(Duration::from_secs)
+    waiting_time(response.text("retry-after")?, response.text("date"))
+}
+
+fn waiting_time(after: &str, date: Option<&str>) -> Option<Duration> {
+    if let Ok(seconds) = after.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let seconds = |text: &str| chrono::DateTime::parse_from_rfc2822(text.trim()).ok().map(|time| time.timestamp());
+    let wait = seconds(after)?.saturating_sub(seconds(date?)?);
+    Some(Duration::from_secs(u64::try_from(wait).unwrap_or(0)))
+}
+
+/// Returns the pause before the next look at a state: the server's, or a longer one than the last.
+fn next_pause(response: &Response, last: Duration) -> Duration {
+    let own = (last * 2).clamp(PAUSE, PAUSE_MAX);
+    retry_after(response).map_or(own, |asked| asked.clamp(PAUSE, WAIT_MAX))
 }
 
 fn refusal(response: &Response) -> Error {
     match serde_json::from_slice::<Problem>(&response.body) {
         Ok(problem) if !problem.kind.is_empty() => Error::Refused { problem, after: retry_after(response) },
-        _ => Error::Status(response.status()),
+        _ => Error::Status(response.status(), retry_after(response)),
     }
 }
 
@@ -326,19 +342,21 @@ impl Session {
         Ok(response.status() == 201)
     }
 
-    /// Returns the window in which a certificate should be renewed, and the time until the next question. Returns
-    /// `None` if the server does not tell.
+    /// Returns the window in which a certificate should be renewed, or `None` if the server does not tell.
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn renewal_window(&mut self, id: &str) -> Result<Option<(i64, i64, Option<Duration>)>, Error> {
+    pub async fn renewal_window(&mut self, id: &str) -> Result<Option<RenewalWindow>, Error> {
         let Some(from) = self.directory().await?.renewal_info else { return Ok(None) };
         let from = url(&format!("{}/{id}", from.trim_end_matches('/')))?;
         let response = self.get(&from).await?;
         let info: RenewalInfo = json_of(&response)?;
         let window = (renewal::seconds(&info.suggested_window.start), renewal::seconds(&info.suggested_window.end));
         match window {
-            (Some(start), Some(end)) if start <= end => Ok(Some((start, end, retry_after(&response)))),
+            (Some(start), Some(end)) if start < end => {
+                let explanation = info.explanation.as_deref().map(shown);
+                Ok(Some(RenewalWindow { start, end, again: retry_after(&response), explanation }))
+            }
             _ => Err(Error::Protocol("an invalid renewal window".into())),
         }
     }
@@ -415,7 +433,7 @@ impl Session {
             }
             sleep(pause).await;
             let response = self.post(place, "").await?;
-            pause = retry_after(&response).unwrap_or(pause * 2).clamp(PAUSE, PAUSE_MAX);
+            pause = next_pause(&response, pause);
             state = json_of(&response)?;
         }
         Err(Error::TimedOut("the order"))
@@ -474,7 +492,7 @@ impl Session {
                     return Err(Error::Authorization(format!("authorization of \"{name}\" is {other}{why}")));
                 }
             }
-            pause = retry_after(&response).unwrap_or(pause * 2).clamp(PAUSE, PAUSE_MAX);
+            pause = next_pause(&response, pause);
         }
         Err(Error::TimedOut("the authorization"))
     }
@@ -537,6 +555,23 @@ mod tests {
         assert_eq!(alternate(b" </1> ; title=x; rel=alternate"), Some("/1"));
         assert_eq!(alternate(b"<https://a/1>;rel=\"up\""), None);
         assert_eq!(alternate(b"https://a/1;rel=alternate"), None);
+    }
+
+    #[test]
+    fn delays_are_seconds_or_dates() {
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        for (after, date, want) in [
+            ("120", None, Some(120)),
+            (" 0 ", Some(date), Some(0)),
+            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(date), Some(30)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(date), Some(0)),
+            ("Sun, 06 Nov 1994 08:50:07 GMT", None, None),
+            ("soon", Some(date), None),
+            ("-1", Some(date), None),
+            ("", None, None),
+        ] {
+            assert_eq!(waiting_time(after, date), want.map(Duration::from_secs), "{after}");
+        }
     }
 
     #[test]

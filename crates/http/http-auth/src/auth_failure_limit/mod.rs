@@ -1,7 +1,7 @@
 //! auth_failure_limit (Tidegate only): after too many failed logins with an equal key, requests get 429 before their
 //! credentials are checked. `shared/failed_logins.rs` counts.
 
-use crate::shared::failed_logins::FailureLimit;
+use crate::shared::failed_logins::{self, FailureLimit};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use http_upstream::zones::{self, Declared};
@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 directives! {
     pub struct FailureConf from FailureInput {
-        /// Limits failed logins by a zone: wrong passwords of `auth_basic`, refused tokens of `auth_jwt`, and 401 or
-        /// 403 of `auth_request` for a request with an `Authorization` field. Beyond rate and burst, requests with the
-        /// same key get 429 with `Retry-After`. Requests without credentials and expired tokens are not counted.
+        /// Limits failed logins by a zone: wrong passwords of `auth_basic`, refused tokens of `auth_jwt`, and 401 or 403 of
+        /// `auth_request` for a request with an `Authorization` field. Beyond rate and burst, requests with the same
+        /// key get 429 with `Retry-After`. Requests without credentials, expired tokens, and requests that another check admits
+        /// (`satisfy any`) are not counted.
         auth_failure_limit: Limit = "off",
         /// Defines a zone for failed logins: the key to count by, the size of its memory, and the rate that is allowed.
         /// A full zone forgets the least recently used keys.
@@ -114,7 +115,18 @@ impl Feature for AuthFailureLimit {
         };
         block.location.extensions.push(Arc::new(limit));
         block.handle(HandlerOrder::AuthFailureLimit, Arc::new(Check));
+        block.handle(HandlerOrder::AuthFailureCount, Arc::new(Count));
         Ok(())
+    }
+}
+
+/// Counts a failed login of `satisfy any` after all checks.
+struct Count;
+
+impl Handler for Count {
+    fn run(&self, r: &mut Request) -> Flow {
+        failed_logins::count_pending(r);
+        Flow::Declined
     }
 }
 

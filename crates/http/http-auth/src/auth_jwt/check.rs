@@ -63,7 +63,7 @@ impl Check {
             match source {
                 Source::File(file) => sets.push(file.keys(r, self.key_cache)?),
                 Source::Request(request) => match request.kept(self.key_cache) {
-                    Some((set, _)) => sets.push(set),
+                    Some(set) => sets.push(set),
                     None => return Ok(None),
                 },
             }
@@ -78,7 +78,7 @@ impl Check {
             sets.push(match source {
                 Source::File(file) => file.keys(r, self.key_cache)?,
                 Source::Request(request) => match request.kept(self.key_cache) {
-                    Some((set, old)) if !anew || !old => set,
+                    Some(set) if !anew || !request.may_fetch_again(self.key_cache) => set,
                     kept => request.fetch(r, self.key_cache, anew && kept.is_some()).await?,
                 },
             });
@@ -89,7 +89,7 @@ impl Check {
     /// Tells whether kept keys may be fetched again for a token whose key is unknown.
     fn may_fetch_again(&self) -> bool {
         self.sources.iter().any(|source| match source {
-            Source::Request(request) => request.kept(self.key_cache).is_some_and(|(_, old)| old),
+            Source::Request(request) => request.may_fetch_again(self.key_cache),
             Source::File(_) => false,
         })
     }
@@ -239,8 +239,8 @@ async fn later(check: &Check, r: &mut Request, realm: &[u8], token: Vec<u8>, set
         },
     };
     let mut result = check.verify_slowly(token.clone(), sets).await;
-    if matches!(result, Err(Failure::NoKey)) && check.may_fetch_again() {
-        // The keys may have been replaced before their time.
+    if matches!(result, Err(Failure::NoKey)) {
+        // The keys may have been replaced before their time, or just now for another request.
         if let Ok(sets) = check.all_keys(r, true).await {
             result = check.verify_slowly(token, sets).await;
         }

@@ -144,8 +144,10 @@ pub struct KeyRequest {
 #[derive(Default)]
 struct KeptAnswer {
     last: ArcSwap<Last>,
-    /// Last time that keys were fetched for an unknown key, in milliseconds of the clock.
+    /// Last time that keys were fetched for an unknown key, and the end of the last such fetch that failed, in milliseconds of the
+    /// clock.
     doubted: AtomicU64,
+    in_vain: AtomicU64,
     /// Held by the request that fetches; others wait for its result.
     turn: tokio::sync::Mutex<()>,
 }
@@ -184,16 +186,24 @@ impl Value for KeyRequest {
 }
 
 impl KeyRequest {
-    /// Returns valid cached keys; `true`: old enough to be fetched again for an unknown key.
-    pub fn kept(&self, keep: u64) -> Option<(Arc<KeySet>, bool)> {
+    /// Returns valid cached keys.
+    pub fn kept(&self, keep: u64) -> Option<Arc<KeySet>> {
         let now = base::clock::now().0 / 1000;
-        let kept = self.kept.as_ref()?;
-        match &**kept.last.load() {
-            Last::Keys(set, at) if now < at.saturating_add(keep) => {
-                let last = kept.doubted.load(Ordering::Relaxed).max(*at);
-                Some((set.clone(), now >= last.saturating_add(REFETCH_MILLIS)))
-            }
+        match &**self.kept.as_ref()?.last.load() {
+            Last::Keys(set, at) if now < at.saturating_add(keep) => Some(set.clone()),
             _ => None,
+        }
+    }
+    /// Tells whether a token whose key is unknown may wait for new keys: a fetch is under way, or the cached ones are old enough.
+    pub fn may_fetch_again(&self, keep: u64) -> bool {
+        let now = base::clock::now().0 / 1000;
+        let Some(kept) = &self.kept else { return false };
+        match &**kept.last.load() {
+            Last::Keys(_, at) if now < at.saturating_add(keep) => {
+                let last = kept.doubted.load(Ordering::Relaxed).max(*at);
+                now >= last.saturating_add(REFETCH_MILLIS) || kept.turn.try_lock().is_err()
+            }
+            _ => false,
         }
     }
     /// Fetches the keys. With `keep`, concurrent requests wait for the result. `anew` replaces cached keys that lack a
@@ -203,17 +213,24 @@ impl KeyRequest {
             return self.ask(r).await;
         };
         let began = base::clock::now().0 / 1000;
-        if anew {
-            // Before the fetch, which may fail: clients can name unknown keys without end.
-            kept.doubted.store(began, Ordering::Relaxed);
-        }
-        let _turn = kept.turn.lock().await;
+        let _turn = match kept.turn.try_lock() {
+            Ok(turn) => {
+                if anew {
+                    // Before the fetch, which may fail: clients can name unknown keys without end.
+                    kept.doubted.store(began, Ordering::Relaxed);
+                }
+                turn
+            }
+            // Another request fetches.
+            Err(_) => kept.turn.lock().await,
+        };
         base::clock::update();
         let now = base::clock::now().0 / 1000;
         match &**kept.last.load() {
             Last::Keys(set, at) if now < at.saturating_add(keep) && (!anew || *at >= began) => {
                 return Ok(set.clone());
             }
+            Last::Keys(..) if anew && kept.in_vain.load(Ordering::Relaxed) >= began => return Err(NoKeys),
             Last::Failure(at) if now < at.saturating_add(FAILURE_MILLIS) => {
                 let uri = String::from_utf8_lossy(self.uri.as_literal().unwrap_or_default());
                 let wait = at.saturating_add(FAILURE_MILLIS).saturating_sub(now);
@@ -230,9 +247,10 @@ impl KeyRequest {
         let now = base::clock::now().0 / 1000;
         match (&answer, anew) {
             (Ok(set), _) => kept.set(Last::Keys(set.clone(), now)),
-            // Kept keys stay valid for the tokens that they serve; the next request fetches for a client that has left.
-            (Err(NoKeys), true) => {}
-            (Err(NoKeys), false) if has_left(r) => {}
+            // The next request fetches for a client that has left.
+            (Err(NoKeys), _) if has_left(r) => {}
+            // Kept keys stay valid for the tokens that they serve.
+            (Err(NoKeys), true) => kept.in_vain.store(now, Ordering::Relaxed),
             (Err(NoKeys), false) => kept.set(Last::Failure(now)),
         }
         answer
@@ -297,7 +315,7 @@ mod tests {
         kept.set(Last::Keys(set, start.0 / 1000));
         let at = |millis: u64| {
             base::clock::set_frozen(start.plus_millis(millis));
-            request.kept(60_000).map(|(_, doubtful)| doubtful)
+            request.kept(60_000).map(|_| request.may_fetch_again(60_000))
         };
         assert_eq!(
             [at(0), at(9_000), at(10_001), at(59_000), at(60_001)],
@@ -311,6 +329,12 @@ mod tests {
             "one fetch in a while"
         );
         assert!(request.kept(0).is_none(), "without auth_jwt_key_cache nothing is kept");
+        let turn = kept.turn.try_lock().expect("free");
+        assert_eq!(at(85_002), Some(true));
+        kept.doubted.store(start.0 / 1000 + 85_002, Ordering::Relaxed);
+        assert_eq!(at(85_003), Some(true), "a fetch under way serves everyone");
+        drop(turn);
+        assert_eq!(at(85_004), Some(false));
         base::clock::thaw();
         for wrong in ["jwks", "?a", "/../x", "https://idp.example/keys"] {
             assert!(parse(wrong).is_err(), "{wrong}");

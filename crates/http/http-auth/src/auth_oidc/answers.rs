@@ -1,16 +1,19 @@
-//! The paths of a provider on this server: the return from a login, logout, and front-channel logout. They are answered in every
-//! server with an `auth_oidc` of the provider, after the limits of the location and whatever its access rules.
+//! The paths of a provider on this server: the return from a login, logout, front-channel and back-channel logout. They are answered in
+//! every server with an `auth_oidc` of the provider, after the limits of the location and whatever its access rules.
 
 use super::discovery::Metadata;
 use super::gate::Gate;
 use super::login::{Return, argument, complain, origin, redirect, resolving, set_cookie, with_arguments};
 use super::provider::Provider;
-use super::session::Session;
-use super::tokens::form;
+use super::session::{Session, Whose};
+use super::tokens::{Talk, form, is_for};
 use bytes::Bytes;
 use http_engine::{Body, Flow, Handler, Request};
 use http_types::Method;
+use http_upstream::body_store;
+use jose::Unverified;
 use observe::Level;
+use session_engine::upstreams::Resolving;
 use std::sync::Arc;
 
 /// See the module's documentation.
@@ -32,6 +35,9 @@ impl Handler for ProviderPaths {
         }
         if mine.iter().any(|provider| provider.redirect.path == path) {
             return come_back(&mine, r);
+        }
+        if mine.iter().any(|provider| provider.backchannel_path.as_deref() == Some(path)) {
+            return log_out_in_back(mine, r);
         }
         let is_logout = mine.iter().any(|provider| provider.logout_path.as_deref() == Some(path));
         if is_logout { log_out(&mine, r) } else { log_out_in_front(&mine, r) }
@@ -147,6 +153,72 @@ fn log_out_in_front(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
             Flow::Status(400)
         }
     }
+}
+
+/// Ends the sessions that a logout token names (OpenID Connect Back-Channel Logout 1.0).
+fn log_out_in_back(providers: Vec<Arc<Provider>>, r: &mut Request) -> Flow {
+    if r.target.method != Method::Post {
+        return Flow::Status(405);
+    }
+    let path = r.target.path.to_vec();
+    Flow::Later(Box::new(move |mut r| {
+        Box::pin(async move {
+            let body = match body_store::read_small(&mut r).await {
+                Ok(body) => body,
+                Err(status) => return (r, Flow::Status(status)),
+            };
+            let here = providers.iter().filter(|provider| provider.backchannel_path.as_ref() == Some(&path));
+            let resolving = resolving(&r);
+            let flow = match end_by_token(here, &body, resolving).await {
+                Ok((provider, words)) => {
+                    r.log(Level::Info, format_args!("oidc_provider \"{provider}\": {words}"));
+                    acknowledge(&mut r, 200, "")
+                }
+                // As the specification demands, whatever the reason.
+                Err(why) => {
+                    r.log(Level::Error, format_args!("back-channel logout failed: {why}"));
+                    acknowledge(&mut r, 400, "{\"error\":\"invalid_request\"}\n")
+                }
+            };
+            (r, flow)
+        })
+    }))
+}
+
+/// Returns the provider's name and the sessions that have ended, in words.
+async fn end_by_token(
+    providers: impl Iterator<Item = &Arc<Provider>>,
+    body: &[u8],
+    resolving: Option<Resolving>,
+) -> Result<(String, String), String> {
+    let token = argument(body, b"logout_token").ok().flatten().ok_or("the body has no single \"logout_token\"")?;
+    let claims = Unverified::parse(token.as_bytes()).and_then(|token| token.claims).ok_or("malformed logout token")?;
+    let named = |provider: &&Arc<Provider>| {
+        claims.get("iss").is_some_and(|issuer| *issuer == provider.issuer)
+            && is_for(claims.get("aud"), &provider.client_id)
+    };
+    let mut found = Err("logout token of another issuer or for another audience".to_string());
+    // Several blocks may be one client of one issuer; each has sessions of its own.
+    for provider in providers.filter(named) {
+        let metadata = provider.metadata(resolving.clone()).await.map_err(|why| why.to_string())?;
+        let talk = Talk::new(provider, resolving.clone(), metadata);
+        let (whose, at) = talk.logout(&token).await.map_err(|why| why.to_string())?;
+        provider.end_by_provider(&whose, at).map_err(|refusal| format!("the logout is not stored: {refusal}"))?;
+        let words = match whose {
+            Whose::Sid(sid) => format!("logged out, session {sid:?}"),
+            Whose::Subject(subject) => format!("logged out, all sessions of {subject:?}"),
+        };
+        found = Ok((provider.name.clone(), words));
+    }
+    found
+}
+
+fn acknowledge(r: &mut Request, status: u16, body: &'static str) -> Flow {
+    r.out.add("Cache-Control", "no-store");
+    r.out.status = status;
+    r.out.content_type = "application/json".into();
+    r.out.content_length = Some(body.len() as u64);
+    Flow::Content(Body::Bytes(Bytes::from_static(body.as_bytes())))
 }
 
 fn show(r: &mut Request, text: &str) -> Flow {

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// Milliseconds after which metadata and keys are fetched again, while the present ones serve.
 const OLD_MILLIS: u64 = 3_600_000;
+/// Milliseconds after which keys that cannot be fetched again do not serve any more.
+const KEYS_LIFE_MILLIS: u64 = 24 * OLD_MILLIS;
 /// Milliseconds after a failed fetch in which others fail without a try.
 const FAILURE_MILLIS: u64 = 3_000;
 /// Keys are fetched again for an unknown key, at most once in this time.
@@ -193,7 +195,8 @@ impl Provider {
         Ok(metadata)
     }
 
-    /// Returns the key set. `anew`: for a token whose key is not in the present set; `Ok(None)` if it was fetched within [`REFETCH_MILLIS`].
+    /// Returns the key set; an old one serves while a new one is fetched. `anew`: for a token whose key is not in the present set;
+    /// `Ok(None)` if it was fetched within [`REFETCH_MILLIS`].
     ///
     /// # Errors
     /// See [`Trouble`].
@@ -204,18 +207,25 @@ impl Provider {
         anew: bool,
     ) -> Result<Option<Arc<KeySet>>, Trouble> {
         let now = millis();
-        let known = self.state.keys.load_full();
+        let known = self.state.keys.load_full().filter(|known| now.saturating_sub(known.at) <= KEYS_LIFE_MILLIS);
         if anew {
             let last = self.state.doubted.load(Ordering::Relaxed);
-            if last > 0 && now < last.saturating_add(REFETCH_MILLIS) {
-                return Ok(None);
+            let is_recent = last > 0 && now < last.saturating_add(REFETCH_MILLIS);
+            // A fetch under way serves all tokens that need it.
+            match self.state.turn.try_lock() {
+                Ok(_) if is_recent => return Ok(None),
+                Ok(_) => self.state.doubted.store(now, Ordering::Relaxed),
+                Err(_) => {}
             }
-            self.state.doubted.store(now, Ordering::Relaxed);
-        } else if let Some(known) = known.filter(|known| now.saturating_sub(known.at) <= OLD_MILLIS) {
-            return Ok(Some(known.thing.clone()));
         }
         let (provider, url) = (self.clone(), metadata.keys.clone());
         let fetch = async move { provider.fetch_keys(resolving, &url, now).await };
+        if let (Some(known), false) = (known, anew) {
+            if now.saturating_sub(known.at) > OLD_MILLIS {
+                drop(runtime::task::spawn_local(fetch));
+            }
+            return Ok(Some(known.thing.clone()));
+        }
         match runtime::task::spawn_local(fetch).await {
             Ok(done) => done.map(Some),
             Err(_) => Err(Trouble::Unavailable("the fetch was interrupted".into())),

@@ -26,7 +26,7 @@ directives! {
         /// Requires a login at this provider; `off` disables the check. The value may have variables.
         auth_oidc: Template = "off",
         /// Defines an OpenID Provider and this server as its client: `issuer`, `client_id`, `client_secret`, `config_url`,
-        /// `cookie_name`, `extra_auth_args`, `frontchannel_logout_uri`, `pkce`, `redirect_uri`, `logout_uri`, `post_logout_uri`,
+        /// `cookie_name`, `extra_auth_args`, `frontchannel_logout_uri`, `backchannel_logout_uri` (ours), `pkce`, `redirect_uri`, `logout_uri`, `post_logout_uri`,
         /// `logout_token_hint`, `scope`, `session_store`, `session_timeout`, `ssl_crl`, `ssl_trusted_certificate`, `userinfo`.
         oidc_provider: ProviderBlocks,
     }

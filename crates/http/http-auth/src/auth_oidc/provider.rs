@@ -36,6 +36,7 @@ pub struct Provider {
     pub logout_path: Option<Vec<u8>>,
     pub post_logout: Option<String>,
     pub frontchannel_path: Option<Vec<u8>>,
+    pub backchannel_path: Option<Vec<u8>>,
     pub logout_token_hint: bool,
     pub scope: String,
     /// Milliseconds.
@@ -63,7 +64,8 @@ impl Provider {
     /// Tells whether a path is one of the provider's answers.
     pub fn answers(&self, path: &[u8]) -> bool {
         let is = |own: &Option<Vec<u8>>| own.as_deref() == Some(path);
-        self.redirect.path == path || is(&self.logout_path) || is(&self.frontchannel_path)
+        let by_provider = is(&self.frontchannel_path) || is(&self.backchannel_path);
+        self.redirect.path == path || is(&self.logout_path) || by_provider
     }
 }
 
@@ -139,6 +141,7 @@ struct Draft {
     logout_path: Option<Vec<u8>>,
     post_logout: Option<String>,
     frontchannel_path: Option<Vec<u8>>,
+    backchannel_path: Option<Vec<u8>>,
     logout_token_hint: bool,
     scope: Option<String>,
     store: Option<String>,
@@ -226,6 +229,7 @@ impl Draft {
                 self.post_logout = Some(text.to_string());
             }
             (b"frontchannel_logout_uri", [text]) => self.frontchannel_path = Some(path(text)?),
+            (b"backchannel_logout_uri", [text]) => self.backchannel_path = Some(path(text)?),
             (b"logout_token_hint", [word]) => self.logout_token_hint = switch(word)?,
             (b"scope", [_, ..]) => {
                 for (index, word) in words.iter().enumerate() {
@@ -256,6 +260,7 @@ impl Draft {
                 | b"logout_uri"
                 | b"post_logout_uri"
                 | b"frontchannel_logout_uri"
+                | b"backchannel_logout_uri"
                 | b"logout_token_hint"
                 | b"scope"
                 | b"session_store"
@@ -318,6 +323,7 @@ impl Draft {
             logout_path: self.logout_path,
             post_logout: self.post_logout,
             frontchannel_path: self.frontchannel_path,
+            backchannel_path: self.backchannel_path,
             logout_token_hint: self.logout_token_hint,
             scope: self.scope.unwrap_or_else(|| "openid".into()),
             session_timeout: self.timeout.unwrap_or(8 * 3600 * 1000),

@@ -19,6 +19,8 @@ const AHEAD_PART: u64 = 5;
 const RETRY_SECONDS: u64 = 30;
 /// Sessions of one `sid` that a front-channel logout ends: the latest ones.
 const SESSIONS_OF_SID_MAX: usize = 16;
+/// Milliseconds for which a back-channel logout is remembered beyond `session_timeout`: a refresh under way may prolong a session.
+const LOGOUT_EXTRA_MILLIS: u64 = 120_000;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,8 +35,39 @@ pub struct Session {
     /// Seconds since 1970: the access token is to be refreshed, and has ended; 0: never.
     pub refresh_at: u64,
     pub ends_at: u64,
+    /// The time of the first ID token.
+    pub began: Moment,
     /// Milliseconds since 1970: the end of the session.
     pub until: u64,
+}
+
+/// The time of a token: of its issue, in seconds since 1970 by the provider's clock, and of its arrival, in milliseconds by the clock of
+/// this machine, which orders tokens of a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    pub issued: u64,
+    pub arrived: u64,
+}
+
+impl Moment {
+    /// The time of a token that arrives now.
+    pub fn now(issued: u64) -> Moment {
+        Moment { issued, arrived: base::clock::unix_millis() }
+    }
+    fn text(self) -> String {
+        format!("{} {}", self.issued, self.arrived)
+    }
+    fn parse(text: &str) -> Option<Moment> {
+        let (issued, arrived) = text.split_once(' ')?;
+        Some(Moment { issued: issued.parse().ok()?, arrived: arrived.parse().ok()? })
+    }
+}
+
+/// Sessions that a provider ends in the back channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    Sid(String),
+    Subject(String),
 }
 
 pub fn cookie(r: &Request, name: &str) -> Option<Vec<u8>> {
@@ -55,6 +88,9 @@ impl Session {
             self.id_token = token;
             self.subject = member(&claims, "sub").unwrap_or_default();
             self.sid = member(&claims, "sid").or(self.sid.take());
+            if self.began == Moment::default() {
+                self.began = Moment::now(claims.get("iat").and_then(Value::as_f64).map_or(0, |iat| iat as u64));
+            }
         }
         self.access_token = tokens.access_token.or(self.access_token.take());
         self.refresh_token = tokens.refresh_token.or(self.refresh_token.take());
@@ -80,7 +116,7 @@ impl Session {
         json!({
             "id_token": self.id_token, "sub": self.subject, "sid": self.sid, "access_token": self.access_token,
             "refresh_token": self.refresh_token, "userinfo": self.userinfo, "refresh_at": self.refresh_at,
-            "ends_at": self.ends_at, "until": self.until,
+            "ends_at": self.ends_at, "began": self.began.text(), "until": self.until,
         })
         .to_string()
     }
@@ -97,6 +133,8 @@ impl Session {
             userinfo: text("userinfo"),
             refresh_at: number("refresh_at")?,
             ends_at: number("ends_at")?,
+            // Of a version that did not store it: before any logout.
+            began: text("began").and_then(|text| Moment::parse(&text)).unwrap_or_default(),
             until: number("until")?,
         })
     }
@@ -115,6 +153,14 @@ impl Provider {
     pub fn key_of(&self, cookie: &[u8]) -> String {
         state::digest(&[b"session", self.name.as_bytes(), self.issuer.as_bytes(), self.client_id.as_bytes(), cookie])
     }
+    /// Returns the key of the time of a back-channel logout.
+    fn logout_key(&self, whose: &Whose) -> String {
+        let (kind, value): (&[u8], _) = match whose {
+            Whose::Sid(sid) => (b"logout of sid", sid),
+            Whose::Subject(subject) => (b"logout of sub", subject),
+        };
+        state::digest(&[kind, self.name.as_bytes(), self.issuer.as_bytes(), value.as_bytes()])
+    }
     fn list_key(&self, sid: &str) -> String {
         state::digest(&[b"sid", self.name.as_bytes(), self.issuer.as_bytes(), sid.as_bytes()])
     }
@@ -122,7 +168,21 @@ impl Provider {
     pub fn find(&self, key: &str) -> Option<Session> {
         let now = base::clock::unix_millis();
         let session = self.store()?.find(key.as_bytes(), now, Session::parse)??;
+        if self.has_ended(&session, now) {
+            self.end(key);
+            return None;
+        }
         (now < session.until).then_some(session)
+    }
+    /// Tells whether the provider has ended a session in the back channel.
+    fn has_ended(&self, session: &Session, now: u64) -> bool {
+        let (Some(store), Some(_)) = (self.store(), &self.backchannel_path) else { return false };
+        let ended = |whose: &Whose| {
+            let key = self.logout_key(whose);
+            store.find(key.as_bytes(), now, Moment::parse).flatten().is_some_and(|at| session.began <= at)
+        };
+        session.sid.as_ref().is_some_and(|sid| ended(&Whose::Sid(sid.clone())))
+            || ended(&Whose::Subject(session.subject.clone()))
     }
     /// Finds the request's session, and its key.
     pub fn session_of(&self, r: &Request) -> Option<(String, Session)> {
@@ -140,7 +200,7 @@ impl Provider {
         let cookie = state::random::<32>();
         let (key, now) = (self.key_of(cookie.as_bytes()), base::clock::unix_millis());
         store.add(Pair::new(&key, &session.text(), Some(session.until)), now)?;
-        if let (Some(sid), Some(_)) = (&session.sid, &self.frontchannel_path) {
+        if let (Some(sid), true) = (&session.sid, self.lists_sessions()) {
             let list = self.list_key(sid);
             let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
             let earlier = store.get(&list, now).map(|pair| pair.value.to_string()).unwrap_or_default();
@@ -159,7 +219,7 @@ impl Provider {
     fn replace(&self, key: &str, session: &Session) -> Result<(), Refusal> {
         let Some(store) = self.store() else { return Ok(()) };
         let now = base::clock::unix_millis();
-        if let (Some(sid), Some(_)) = (&session.sid, &self.frontchannel_path) {
+        if let (Some(sid), true) = (&session.sid, self.lists_sessions()) {
             let change = Change { value: None, expires: Some(session.until) };
             let _ = store.change(&self.list_key(sid), change, now);
         }
@@ -168,6 +228,32 @@ impl Provider {
             Err(Refusal::Missing) => Ok(()),
             done => done,
         }
+    }
+    fn lists_sessions(&self) -> bool {
+        self.frontchannel_path.is_some() || self.backchannel_path.is_some()
+    }
+    /// Ends sessions that began before a logout token. Those that no list has leave the store when they are used next.
+    ///
+    /// # Errors
+    /// The store is full.
+    pub fn end_by_provider(&self, whose: &Whose, at: Moment) -> Result<(), Refusal> {
+        let store = self.store().ok_or(Refusal::Missing)?;
+        let (key, now) = (self.logout_key(whose), base::clock::unix_millis());
+        let expires = Some(now.saturating_add(self.session_timeout).saturating_add(LOGOUT_EXTRA_MILLIS));
+        {
+            let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
+            // A token that is repeated has no effect on later logins, and does not undo a later one.
+            let known = store.find(key.as_bytes(), now, Moment::parse).flatten();
+            let text = known.filter(|known| known.issued >= at.issued).unwrap_or(at).text();
+            match store.change(&key, Change { value: Some(&text), expires }, now) {
+                Err(Refusal::Missing) => store.add(Pair::new(&key, &text, expires), now)?,
+                changed => changed?,
+            }
+        }
+        if let Whose::Sid(sid) = whose {
+            self.end_all_of(sid);
+        }
+        Ok(())
     }
     /// Ends a session.
     pub fn end(&self, key: &str) {
@@ -240,7 +326,7 @@ mod tests {
     fn tokens(expires_in: Option<u64>, refresh: Option<&str>) -> Tokens {
         Tokens {
             id_token: Some("a.b.c".into()),
-            claims: json!({"sub": "u", "sid": "s"}).as_object().cloned(),
+            claims: json!({"sub": "u", "sid": "s", "iat": 1000}).as_object().cloned(),
             access_token: Some("access".into()),
             refresh_token: refresh.map(String::from),
             expires_in,
@@ -252,7 +338,14 @@ mod tests {
         let mut session = Session::default();
         session.renew(tokens(Some(3600), Some("r")), 1000);
         session.userinfo = Some("{}".into());
-        assert_eq!(Session::parse(&session.text()), Some(session));
+        assert_eq!((Session::parse(&session.text()), session.began.issued), (Some(session.clone()), 1000));
+        // The session begins with its first ID token.
+        let mut later = tokens(None, None);
+        later.claims = json!({"sub": "u", "iat": 2000}).as_object().cloned();
+        session.renew(later, 1000);
+        assert_eq!(session.began.issued, 1000);
+        assert!(session.began.arrived > 0 && Moment::parse(&session.began.text()) == Some(session.began));
+        assert!([" ", "1", "1 x", "1 2 3"].iter().all(|text| Moment::parse(text).is_none()));
         for text in ["", "[]", "{}", r#"{"id_token":"a","sub":"b","until":1}"#] {
             assert_eq!(Session::parse(text), None, "{text}");
         }

@@ -2,6 +2,7 @@
 
 use super::discovery::{ANSWER_BYTES_MAX, Metadata, Trouble, invalid};
 use super::provider::Provider;
+use super::session::{Moment, Whose};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http_client::{Client, Request};
@@ -189,6 +190,19 @@ impl Talk {
         Ok(token.claims)
     }
 
+    /// Validates a logout token (OpenID Connect Back-Channel Logout 1.0, section 2.6). Returns the sessions that end, and the token's
+    /// time.
+    ///
+    /// # Errors
+    /// See [`Trouble`].
+    pub async fn logout(&self, token: &str) -> Result<(Whose, Moment), Trouble> {
+        let (_, token) = self.verify(token, "logout token").await?;
+        let Provider { issuer, client_id, .. } = &*self.provider;
+        let now = base::clock::unix_millis() as f64 / 1000.0;
+        let checked = check_logout(&token, issuer, client_id, now);
+        checked.map(|(whose, issued)| (whose, Moment::now(issued))).map_err(|why| Trouble::Invalid(why.into()))
+    }
+
     /// Fetches the user information of a subject, as JSON.
     ///
     /// # Errors
@@ -238,11 +252,7 @@ fn check_signed_info(claims: &Map<String, Value>, issuer: &str, client: &str) ->
     if claims.get("iss").is_some_and(|own| own != issuer) {
         return Err("user information of another issuer");
     }
-    let own = match claims.get("aud") {
-        None => true,
-        Some(Value::Array(all)) => all.iter().any(|one| one == client),
-        Some(one) => one == client,
-    };
+    let own = !claims.contains_key("aud") || is_for(claims.get("aud"), client);
     if own { Ok(()) } else { Err("user information for another audience") }
 }
 
@@ -272,6 +282,60 @@ fn check_claims(claims: &Map<String, Value>, issuer: &str, client: &str) -> Resu
         return Err("ID token without \"sub\"".into());
     }
     Ok(())
+}
+
+/// The member of `events` that makes a token a logout token.
+const LOGOUT_EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
+/// Seconds after which a logout token without `exp` is refused.
+const LOGOUT_SECONDS: f64 = 600.0;
+
+/// Tells whether an audience is, or has, this client.
+pub fn is_for(audience: Option<&Value>, client: &str) -> bool {
+    match audience {
+        Some(Value::Array(all)) => all.iter().any(|one| one == client),
+        Some(one) => one == client,
+        None => false,
+    }
+}
+
+/// Checks the header and the claims of a logout token. No other token of the provider passes as one.
+fn check_logout(token: &Token, issuer: &str, client: &str, now: f64) -> Result<(Whose, u64), &'static str> {
+    let claims = &token.claims;
+    let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    if let Some(kind) = token.header.get("typ")
+        && !kind.as_str().is_some_and(|kind| ["jwt", "logout+jwt"].contains(&kind.to_ascii_lowercase().as_str()))
+    {
+        return Err("logout token of another type");
+    }
+    if text("iss") != Some(issuer) {
+        return Err("logout token of another issuer");
+    }
+    if !is_for(claims.get("aud"), client) {
+        return Err("logout token for another audience");
+    }
+    if !claims.get("events").and_then(|events| events.get(LOGOUT_EVENT)).is_some_and(Value::is_object) {
+        return Err("logout token without the event of a logout");
+    }
+    if claims.contains_key("nonce") {
+        return Err("logout token with a nonce");
+    }
+    if text("jti").is_none() {
+        return Err("logout token without \"jti\"");
+    }
+    let Some(issued) = claims.get("iat").and_then(Value::as_f64) else { return Err("logout token without \"iat\"") };
+    if issued > now + LEEWAY || issued < 0.0 {
+        return Err("logout token of the future");
+    }
+    if token.times.exp.is_none() && now > issued + LOGOUT_SECONDS + LEEWAY {
+        return Err("logout token is too old");
+    }
+    let named = |name: &str| claims.get(name).is_none_or(Value::is_string);
+    match (text("sid"), text("sub")) {
+        _ if !named("sid") || !named("sub") => Err("logout token with a \"sid\" or \"sub\" that is no string"),
+        (Some(sid), _) => Ok((Whose::Sid(sid.into()), issued as u64)),
+        (None, Some(subject)) => Ok((Whose::Subject(subject.into()), issued as u64)),
+        (None, None) => Err("logout token without \"sid\" and \"sub\""),
+    }
 }
 
 /// Returns the value of `at_hash` for an access token; `None` for algorithms whose hash is not defined.
@@ -328,6 +392,68 @@ mod tests {
         ] {
             assert!(with(name, value.clone()).is_err(), "{name} {value}");
         }
+    }
+
+    #[test]
+    fn logout_tokens_are_no_other_tokens() {
+        let check = |header: Value, claims: Value| {
+            let of = |value: Value| value.as_object().cloned().expect("an object");
+            let exp = claims.get("exp").and_then(Value::as_f64);
+            let times = jose::Times { exp, nbf: None };
+            let token = Token { header: of(header), claims: of(claims), payload: None, times };
+            check_logout(&token, "https://a", "me", 10_000.0)
+        };
+        let right = json!({"iss": "https://a", "aud": "me", "iat": 9_990, "exp": 10_100, "jti": "j", "sub": "u", "sid": "s",
+            "events": {LOGOUT_EVENT: {}}});
+        let with = |name: &str, value: Value| {
+            let mut claims = right.clone();
+            match value {
+                Value::Null => drop(claims.as_object_mut().and_then(|claims| claims.remove(name))),
+                value => claims[name] = value,
+            }
+            check(json!({"alg": "RS256", "typ": "logout+jwt"}), claims)
+        };
+        let sid = Ok((Whose::Sid("s".into()), 9_990));
+        assert_eq!(with("x", json!(1)), sid);
+        assert_eq!(with("sub", json!(null)), sid);
+        assert_eq!(with("exp", json!(null)), sid);
+        assert_eq!(with("aud", json!(["you", "me"])), sid);
+        assert_eq!(with("sid", json!(null)), Ok((Whose::Subject("u".into()), 9_990)));
+        assert_eq!(check(json!({"alg": "RS256"}), right.clone()), sid);
+        assert_eq!(check(json!({"alg": "RS256", "typ": "JWT"}), right.clone()), sid);
+        for kind in [json!("at+jwt"), json!(1), json!("")] {
+            assert!(check(json!({"typ": kind}), right.clone()).is_err(), "{kind}");
+        }
+        for (name, value) in [
+            ("iss", json!("https://b")),
+            ("iss", json!(null)),
+            ("aud", json!("you")),
+            ("aud", json!([])),
+            ("aud", json!(null)),
+            ("events", json!(null)),
+            ("events", json!({})),
+            ("events", json!([LOGOUT_EVENT])),
+            ("events", json!({LOGOUT_EVENT: true})),
+            ("nonce", json!("n")),
+            ("nonce", json!("")),
+            ("jti", json!(null)),
+            ("jti", json!("")),
+            ("iat", json!(null)),
+            ("iat", json!("9990")),
+            ("iat", json!(10_061)),
+            ("iat", json!(-1)),
+            ("sid", json!(7)),
+            ("sub", json!({})),
+        ] {
+            assert!(with(name, value.clone()).is_err(), "{name} {value}");
+        }
+        let mut nobody = right.clone();
+        nobody.as_object_mut().expect("an object").retain(|name, _| name != "sid" && name != "sub");
+        assert!(check(json!({}), nobody).is_err());
+        let mut old = right;
+        old.as_object_mut().expect("an object").remove("exp");
+        old["iat"] = json!(9_000);
+        assert_eq!(check(json!({}), old), Err("logout token is too old"));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Counts of failed logins, which `auth_basic`, `auth_jwt` and `auth_request` note and `auth_failure_limit` limits.
 
+use http_engine::values::Satisfy;
 use http_engine::{Request, Template};
 use session_engine::bucket::{Buckets, Rate};
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Longest key in bytes, as for `limit_req`.
@@ -24,8 +27,27 @@ impl FailureLimit {
     }
 }
 
-/// Notes that credentials of the request were wrong. Requests without credentials are no failures.
+/// The location where credentials of the request were wrong, while another check may admit it (`satisfy any`).
+struct Pending(Cell<Option<usize>>);
+
+/// Notes that credentials of the request were wrong. Requests without credentials are no failures. With `satisfy any` the failure counts
+/// when no check has admitted the request.
 pub fn note(r: &mut Request) {
+    match r.loc().core.conf.satisfy {
+        Satisfy::Any => r.share(Rc::new(Pending(Cell::new(Some(r.scope.location))))),
+        Satisfy::All => count(r),
+    }
+}
+
+/// Counts the failure of a request that no check has admitted.
+pub fn count_pending(r: &mut Request) {
+    let pending: Option<Rc<Pending>> = r.shared();
+    if pending.is_some_and(|pending| pending.0.take() == Some(r.scope.location)) {
+        count(r);
+    }
+}
+
+fn count(r: &mut Request) {
     let plan = r.plan_rc();
     let Some(limit) = plan.loc(r.scope.location).ext::<FailureLimit>() else { return };
     if let Some(key) = limit.key(r) {

@@ -4,6 +4,7 @@ use super::challenges::Board;
 use super::client;
 use super::demand::steady;
 use super::issuer::{Issuer, KeySource, Source};
+use super::renewal_info::Answer;
 use super::state::Folder;
 use acme::{AccountKey, Algorithm, Blame, Error, Issued, LocalAuthority, Order, Session};
 use base::clock;
@@ -126,7 +127,7 @@ impl Desk {
     }
 
     /// Asks when the authority wants a certificate to be renewed.
-    pub async fn window(&self, id: &str) -> Result<Option<(i64, i64, Option<Duration>)>, Error> {
+    pub async fn window(&self, id: &str) -> Answer {
         let Source::Server(url) = &self.issuer.source else { return Ok(None) };
         let (since, mut session) = self.session(url.clone()).await.map_err(|failed| failed.error)?;
         let asked = session.renewal_window(id).await;

@@ -3,18 +3,18 @@
 use super::demand::{Asked, OnDemand};
 use super::desk::{Desk, Failed, blocking};
 use super::job::{Job, NoLock, order as order_of};
+use super::renewal_info::Answer;
 use super::state::{Folder, stem};
 use acme::{Blame, Error, Identifier, Issued, TaskId};
 use base::clock;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A task, for the office when it ends.
 pub enum Work {
     Order(acme::Errand),
-    /// The question when a certificate should be renewed.
-    Window(TaskId),
+    /// The question when a certificate should be renewed, with its identifier.
+    Window(TaskId, String),
     /// The question whether a name may have a certificate.
     Question(Asked),
     /// Storing a state.
@@ -23,7 +23,7 @@ pub enum Work {
 
 impl Work {
     pub fn is_window(&self) -> bool {
-        matches!(self, Work::Window(_))
+        matches!(self, Work::Window(..))
     }
     pub fn is_question(&self) -> bool {
         matches!(self, Work::Question(_))
@@ -45,7 +45,7 @@ pub enum Outcome {
     /// A name on demand that is not used, or may not have a certificate any more.
     Unwanted(&'static str),
     Failed(Failed),
-    Window(Result<Option<(i64, i64, Option<Duration>)>, Error>),
+    Window(Answer),
     Allowed(Option<Issued>),
     Denied,
     /// No answer, with the reason.

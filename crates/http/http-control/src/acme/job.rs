@@ -88,6 +88,12 @@ pub struct Job {
     pub state: Cell<&'static str>,
     /// The last failure and its time, until an order succeeds.
     pub error: RefCell<Option<(String, i64)>>,
+    /// Failed questions about the renewal window since the last answer.
+    pub questions_failed: Cell<u32>,
+    /// The authority has suggested the planned time of the renewal.
+    pub is_suggested: Cell<bool>,
+    /// URL of the authority's explanation, which was logged.
+    pub explanation: RefCell<Option<String>>,
     /// An operator requested an order.
     pub wanted: Cell<bool>,
     pub on_demand: Option<(Arc<OnDemand>, Arc<Name>)>,

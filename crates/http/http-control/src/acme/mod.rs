@@ -17,6 +17,7 @@ mod issuer;
 mod job;
 mod office;
 mod order;
+mod renewal_info;
 mod responder;
 mod state;
 

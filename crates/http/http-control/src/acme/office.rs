@@ -7,8 +7,9 @@ use super::errand::{self, Outcome, Work};
 use super::issuer::Issuer;
 use super::job::{Job, Store, now, random};
 use super::order::Ordered;
+use super::renewal_info::{self, Advice, Answer, Renewal};
 use super::state::{Folder, stem};
-use acme::{Agenda, Blame, Identifier, Limits, Schedule, TaskId, certificate_id};
+use acme::{Agenda, Blame, Identifier, Limits, TaskId, certificate_id};
 use http_engine::HttpPlan;
 use observe::{ErrorLog, Level};
 use runtime::task::JoinHandle;
@@ -20,10 +21,6 @@ use std::sync::{self, Arc};
 use std::task::Poll;
 use std::time::Duration;
 
-/// Seconds between two questions for the renewal window: by default, least and most (nginx-acme has the same limits).
-const WINDOW_DEFAULT: i64 = 12 * 3600;
-const WINDOW_LEAST: i64 = 60;
-const WINDOW_MOST: i64 = 24 * 3600;
 /// Questions for renewal windows at a time.
 const WINDOWS_MAX: usize = 4;
 /// Questions about names on demand at a time.
@@ -156,6 +153,9 @@ impl Office {
                 served_by: Cell::new(None),
                 state: Cell::new("waiting"),
                 error: RefCell::default(),
+                questions_failed: Cell::default(),
+                is_suggested: Cell::default(),
+                explanation: RefCell::default(),
                 wanted: Cell::new(false),
                 on_demand: None,
             };
@@ -303,7 +303,8 @@ impl Office {
             let desk = job.served_by.get().and_then(|by| self.desks.get(by)).cloned();
             let certificate = job.certificate.leaf().and_then(|leaf| certificate_id(&leaf));
             if let (Some(desk), Some(certificate)) = (desk.filter(|desk| !desk.issuer.is_local()), certificate) {
-                self.spawn(Work::Window(id), async move { Outcome::Window(desk.window(&certificate).await) });
+                let work = Work::Window(id, certificate.clone());
+                self.spawn(work, async move { Outcome::Window(desk.window(&certificate).await) });
             }
         }
     }
@@ -333,8 +334,8 @@ impl Office {
             (Work::Order(order), _) => {
                 self.agenda.failed(order, at, Blame::Task, None, random());
             }
-            (Work::Window(id), Some(Outcome::Window(asked))) => self.window(id, asked),
-            (Work::Window(id), _) => drop(self.windows.insert((at.steady + WINDOW_DEFAULT, id))),
+            (Work::Window(id, of), Some(Outcome::Window(answer))) => self.window(id, &of, &answer),
+            (Work::Window(id, _), _) => drop(self.windows.insert((at.steady + renewal_info::DEFAULT_SECONDS, id))),
             (Work::Question(asked), Some(Outcome::Allowed(stored))) => self.allowed(asked, stored),
             (Work::Question(asked), Some(Outcome::Denied)) => {
                 self.log.log(Level::Info, 0, format_args!("no certificate on demand for \"{}\": refused", asked.text));
@@ -360,6 +361,8 @@ impl Office {
     fn renewed(&mut self, id: TaskId) {
         let Some(job) = self.jobs.get(&id).cloned() else { return };
         job.error.take();
+        job.is_suggested.set(false);
+        job.questions_failed.set(0);
         self.agenda.renew_at(id, job.renewal());
         self.windows.retain(|(_, other)| *other != id);
         self.windows.insert((now().steady, id));
@@ -375,6 +378,8 @@ impl Office {
         job.served_by.set(Some(order.issuer));
         self.agenda.succeeded(order, at, job.renewal());
         job.error.take();
+        job.is_suggested.set(false);
+        job.questions_failed.set(0);
         self.windows.retain(|(_, other)| *other != order.task);
         self.windows.insert((at.steady, order.task));
         let name = job.name();
@@ -420,35 +425,44 @@ impl Office {
         }
     }
 
-    /// Follows the window in which the authority wants the renewal.
-    fn window(&mut self, id: TaskId, asked: Result<Option<(i64, i64, Option<Duration>)>, acme::Error>) {
+    /// Follows an answer about the renewal window. `of`: the certificate that the question was about.
+    fn window(&mut self, id: TaskId, of: &str, answer: &Answer) {
         let at = now();
         let Some(job) = self.jobs.get(&id).cloned() else { return };
-        let Some(leaf) = job.certificate.leaf() else { return };
-        let wait = |after: Option<Duration>| {
-            let seconds = after.and_then(|after| i64::try_from(after.as_secs()).ok()).unwrap_or(WINDOW_DEFAULT);
-            at.steady.saturating_add(seconds.clamp(WINDOW_LEAST, WINDOW_MOST))
+        // A certificate that was replaced meanwhile has a question of its own.
+        let Some(leaf) = job.certificate.leaf().filter(|leaf| certificate_id(leaf).as_deref() == Some(of)) else {
+            return;
         };
-        let next = match asked {
-            Ok(Some((start, end, after))) => {
-                let suggested = Schedule::within(start, end, at.wall, random()).at;
+        let (name, by) = (job.name(), job.served_by.get().unwrap_or(job.home));
+        let failures = job.questions_failed.get();
+        let advice = Advice::of(answer, (leaf.not_before, leaf.not_after), at.wall, failures, random());
+        job.questions_failed.set(if answer.is_err() { failures.saturating_add(1) } else { 0 });
+        if let Some(why) = &advice.complaint {
+            self.say(by, Level::Warn, format_args!("renewal information of \"{name}\" failed: {why}"));
+        }
+        match advice.renewal {
+            Renewal::At(suggested) => {
                 let life = leaf.not_after.saturating_sub(leaf.not_before);
-                // Never later than the certificate allows.
-                self.agenda.suggest(id, at, suggested.min(leaf.not_after.saturating_sub(1)), life);
+                self.agenda.suggest(id, at, suggested, life);
+                job.is_suggested.set(true);
                 self.tell(id, job.state.get());
-                wait(after)
             }
-            // The server does not tell; it may learn to.
-            Ok(None) => wait(Some(Duration::from_secs(WINDOW_MOST as u64))),
-            Err(why) => {
-                let by = job.served_by.get().unwrap_or(job.home);
-                let name = job.name();
-                self.say(by, Level::Warn, format_args!("renewal information of \"{name}\" failed: {why}"));
-                wait(None)
+            Renewal::ByCertificate if job.is_suggested.replace(false) => {
+                self.agenda.renew_by(id, job.renewal());
+                self.tell(id, job.state.get());
             }
-        };
+            Renewal::ByCertificate | Renewal::Unchanged => {}
+        }
+        let explanation = answer.as_ref().ok().and_then(|window| window.as_ref()?.explanation.clone());
+        if let Some(url) = &explanation
+            && *job.explanation.borrow() != explanation
+        {
+            let words = format_args!("the renewal window of \"{name}\" is explained at {url}");
+            self.say(by, Level::Notice, words);
+        }
+        job.explanation.replace(explanation);
         self.windows.retain(|(_, other)| *other != id);
-        self.windows.insert((next, id));
+        self.windows.insert((at.steady.saturating_add(advice.again), id));
     }
 
     /// Describes the orders of a certificate. Orders that the configuration has disabled have no next one.
@@ -640,6 +654,9 @@ impl Office {
             served_by: Cell::new(None),
             state: Cell::new("waiting"),
             error: RefCell::default(),
+            questions_failed: Cell::default(),
+            is_suggested: Cell::default(),
+            explanation: RefCell::default(),
             wanted: Cell::new(false),
             on_demand: Some((Arc::clone(&demand), name)),
         };

@@ -69,7 +69,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", help_heading = "Load")]
     pub think: Option<String>,
     /// Time to increase the load from zero before the measurement.
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "warmup", help_heading = "Load")]
     pub ramp: Option<f64>,
     /// Load over time, instead of --duration: `100@10s,100..500@30s` (connections, users or requests per second).
     #[arg(long, value_name = "LIST", conflicts_with_all = ["sweep", "find", "ramp", "duration"], help_heading = "Load")]
@@ -147,7 +147,8 @@ pub struct Options {
     pub paths: Option<PathBuf>,
     /// Replay an access log with its original timing.
     #[arg(long, value_name = "LOG", conflicts_with_all =
-        ["rate", "conn_rate", "users", "sweep", "find", "stages", "duration", "method", "body", "ramp", "expect_status"], help_heading = "Request")]
+        ["rate", "arrivals", "conn_rate", "users", "sweep", "find", "stages", "duration", "method", "body", "ramp", "expect_status",
+         "expect_length", "expect_contains", "expect_hash"], help_heading = "Request")]
     pub replay: Option<PathBuf>,
     /// Format of the log (nginx's log_format) [default: combined].
     #[arg(long, value_name = "FORMAT", requires = "replay", help_heading = "Request")]
@@ -169,7 +170,8 @@ pub struct Options {
     #[arg(long, value_name = "HASH", help_heading = "Expectation")]
     pub expect_hash: Option<String>,
     /// Send one request, print status, length and hash of the response, and exit.
-    #[arg(long, help_heading = "Expectation")]
+    #[arg(long, conflicts_with_all = ["find", "sweep", "json", "csv", "html", "metrics", "spectrum", "require", "abort_on", "baseline"],
+        help_heading = "Expectation")]
     pub show: bool,
     /// Request timeout.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, help_heading = "Expectation")]
@@ -222,7 +224,7 @@ pub struct Options {
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "secret", help_heading = "Client")]
     pub workers: Vec<String>,
     /// File with the secret shared with the workers.
-    #[arg(long, value_name = "FILE", help_heading = "Client")]
+    #[arg(long, value_name = "FILE", requires = "workers", help_heading = "Client")]
     pub secret: Option<PathBuf>,
 
     /// Title of the report.
@@ -344,6 +346,12 @@ mod tests {
             "http://h/ --request-file a --paths b",
             "http://h/ --request-file a -X POST",
             "http://h/ --by 3%",
+            "http://h/ --secret a",
+            "http://h/ --ramp 1s --warmup 1s",
+            "http://h/ --replay a --arrivals fixed",
+            "http://h/ --replay a --expect-length 5",
+            "http://h/ --show --json a",
+            "http://h/ --show --require p99<5ms",
         ] {
             assert_eq!(parse(wrong).unwrap_err(), USAGE, "{wrong}");
         }

@@ -39,6 +39,10 @@ pub fn main(args: Vec<OsString>) -> i32 {
             return if e.use_stderr() { USAGE } else { OK };
         }
     };
+    if args.names.len() > args.files.len() {
+        eprintln!("tidegate bench compare: more --names than files");
+        return USAGE;
+    }
     let reports: Result<Vec<(String, Report)>, String> = args
         .files
         .iter()

@@ -322,6 +322,11 @@ fn refuse(o: &Options, base: &Job) -> Result<(), String> {
             "above 1 is not for users who --think: a user waits for an answer before the next request",
         );
     }
+    let ahead = [("--pipeline", (o.pipeline > 1).then_some(o.pipeline)), ("--streams", o.streams)];
+    if let Some((option, _)) = ahead.iter().find(|(_, n)| base.calls > 0 && n.is_some_and(|n| n > base.calls as usize))
+    {
+        return words(option, "is above the number of requests per connection (--calls, --no-keepalive)");
+    }
     if open && o.pipeline > 1 {
         return words("--pipeline", "applies to closed loops only: an open loop uses any free connection");
     }
@@ -483,6 +488,8 @@ mod tests {
             ("--require p99<5", "unit"),
             ("--http2 -m 4 --conn-rate 10", "--streams"),
             ("--http2 -m 4 --think 1s", "--streams"),
+            ("--calls 2 --pipeline 3", "--calls"),
+            ("--no-keepalive --http2 -m 4", "--no-keepalive"),
         ] {
             let why = plan(&format!("http://127.0.0.1:1/ {options}")).unwrap_err();
             assert!(why.contains(word), "{options}: {why}");

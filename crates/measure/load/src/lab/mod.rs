@@ -63,7 +63,7 @@ pub struct Options {
     #[arg(long)]
     pub dry_run: bool,
     /// Run one short round, to test the lab file.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["rounds", "duration"])]
     pub quick: bool,
     /// Random seed for the order of turns.
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -37,8 +37,8 @@ Exit code: 0 if all limits suffice, 1 if a limit is too low, 2 if the configurat
 pub fn run(arguments: &[OsString]) -> i32 {
     let json = arguments.iter().any(|a| a == "--json");
     let rest: Vec<OsString> = arguments.iter().filter(|a| *a != "--json").cloned().collect();
-    let invocation = match options::parse(&rest) {
-        Ok(options) => options.invocation(),
+    let invocation = match options::place(&rest) {
+        Ok(invocation) => invocation,
         Err(words) => {
             eprintln!("tidegate: {words}\n  = \"tidegate doctor --help\" lists the options");
             return 2;

@@ -56,6 +56,10 @@ pub fn run(arguments: &[OsString]) -> i32 {
     if arguments.iter().any(|a| request::is_request(&a.to_string_lossy())) {
         return request::run(arguments);
     }
+    if let Some(option) = arguments.iter().map(|a| a.to_string_lossy()).find(|name| name.starts_with('-')) {
+        eprintln!("tidegate: option \"{option}\" is for URLs\n  = \"tidegate explain --help\" lists the options");
+        return 2;
+    }
     let schema = conf::schema();
     let mut code = 0;
     for name in arguments {

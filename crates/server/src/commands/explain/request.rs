@@ -93,8 +93,8 @@ pub fn run(arguments: &[OsString]) -> i32 {
             return 2;
         }
     };
-    let invocation = match options::parse(&asked.rest) {
-        Ok(options) => options.invocation(),
+    let invocation = match options::place(&asked.rest) {
+        Ok(invocation) => invocation,
         Err(words) => {
             eprintln!("tidegate: {words}\n  = \"tidegate explain --help\" lists the options");
             return 2;
@@ -129,7 +129,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
 }
 
 fn parse(arguments: &[OsString]) -> Result<RequestArguments, String> {
-    let mut asked = RequestArguments::default();
+    let (mut asked, mut has_url) = (RequestArguments::default(), false);
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let text = argument.to_string_lossy().into_owned();
@@ -152,11 +152,12 @@ fn parse(arguments: &[OsString]) -> Result<RequestArguments, String> {
             "--to" => asked.to = Some(address(&value()?)?),
             "--json" => asked.json = true,
             "--http3" => asked.http3 = true,
-            "-c" | "-p" | "-g" | "-e" => {
+            "-c" | "-p" | "-g" => {
                 let given = value()?;
                 asked.rest.extend([argument.clone(), given.into()]);
             }
-            url if is_request(url) => asked.url = Url::parse(url)?,
+            url if is_request(url) && has_url => return Err(format!("a second URL: \"{url}\"")),
+            url if is_request(url) => (asked.url, has_url) = (Url::parse(url)?, true),
             _ => asked.rest.push(argument.clone()),
         }
     }
@@ -178,6 +179,11 @@ fn listener(plan: &HttpPlan, asked: &RequestArguments) -> Result<usize, String> 
     };
     let reached = |index: &usize| plan.listeners.get(*index).is_some_and(|listener| listener.quic == asked.http3);
     let all: Vec<usize> = (0..plan.listeners.len()).filter(reached).collect();
+    if let (None, Some(to)) = (&asked.url.host, asked.to) {
+        let reaches = |ip: IpAddr| ip == to || ip.is_unspecified() && ip.is_ipv4() == to.is_ipv4();
+        let found = all.iter().find(|index| ip(**index).is_some_and(|address| reaches(address.ip())));
+        return found.copied().ok_or_else(|| format!("nothing listens on {to}"));
+    }
     if asked.url.host.is_none() {
         let found = all.iter().find(|index| !plan.listeners.get(**index).is_some_and(|listener| listener.ssl));
         let words = if asked.http3 { "no server listens for QUIC" } else { "no http server listens anywhere" };
@@ -489,7 +495,7 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
         HandlerOrder::LimitConn => &["limit_conn"],
         HandlerOrder::Access => &["allow", "deny", "satisfy"],
         HandlerOrder::AuthBasic => &["auth_basic", "auth_basic_user_file", "satisfy"],
-        HandlerOrder::AuthFailureLimit => &["auth_failure_limit"],
+        HandlerOrder::AuthFailureLimit | HandlerOrder::AuthFailureCount => &["auth_failure_limit"],
         HandlerOrder::AuthJwt => {
             &["auth_jwt", "auth_jwt_key_file", "auth_jwt_key_request", "auth_jwt_require", "satisfy"]
         }
