@@ -344,11 +344,11 @@ fn a_directive_that_is_left_out_for_a_reason() {
 }
 
 #[test]
-fn a_variable_that_nginx_has_and_we_have_not() {
-    let site = Site::new("", "http { server { listen 127.0.0.1:1; return 200 $upstream_trailer_x; } }");
+fn a_variable_of_another_block() {
+    let site = Site::new("", "stream { server { listen 127.0.0.1:1; return $upstream_trailer_x; } }");
     let words = text(&site.run(&["-t", "--explain"]).stderr);
     assert!(words.contains("unknown \"upstream_trailer_x\" variable"), "{words}");
-    assert!(words.contains("  = nginx has it, but it is not supported by this version\n"), "{words}");
+    assert!(words.contains("  = this variable exists in the http block only\n"), "{words}");
 }
 
 #[test]

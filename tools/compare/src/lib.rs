@@ -245,7 +245,7 @@ fn one(plan: &Plan, backend: &Backend, puts: &[Put]) -> Result<Outcome, String> 
     if plan.peers {
         theirs.answers.iter_mut().chain(&mut ours.answers).for_each(normal::lower_names);
         for line in theirs.errors.iter_mut().chain(&mut ours.errors) {
-            *line = normal::without_upstream_path(line);
+            *line = normal::without_http2_details(line);
         }
     }
     let refused = theirs.refused.is_some() && ours.refused.is_some();

@@ -109,8 +109,15 @@ pub fn lower_names(answer: &mut Vec<u8>) {
     answer.splice(..end, lines.join("\r\n").into_bytes());
 }
 
-/// Removes the path of the `upstream: "..."` in a log line, which nginx does not write for HTTP/2.
-pub fn without_upstream_path(line: &str) -> String {
+/// Removes from a log line the path of `upstream: "..."`, which nginx does not write for HTTP/2, and a frame's length, which
+/// Tidegate does not write.
+pub fn without_http2_details(line: &str) -> String {
+    const FRAME: &str = "upstream sent too large http2 frame";
+    let shortened = line.split_once(FRAME).map(|(before, rest)| {
+        let rest = rest.strip_prefix(": ").map_or(rest, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+        format!("{before}{FRAME}{rest}")
+    });
+    let line = shortened.as_deref().unwrap_or(line);
     let Some((before, rest)) = line.split_once("upstream: \"") else { return line.to_string() };
     let Some((url, after)) = rest.split_once('"') else { return line.to_string() };
     let host = url.find("://").map_or(0, |at| at + 3);

@@ -1,5 +1,8 @@
 //! Directives and requests of upstream servers that speak HTTP/2, gRPC and TLS (`--peers`). The server behind them is the nginx that
 //! is compared with.
+//!
+//! Left out: what nginx sends over HTTP/2 although the protocol forbids it (`Connection`, a second `:authority`, a `Content-Length`
+//! without the body).
 
 use crate::pool::{Ask, ask};
 use crate::server::Binary;
@@ -22,11 +25,9 @@ const OF_EACH: &[&str] = &[
     "@g_set_header Host '';",
     "@g_set_header TE trailers;",
     "@g_set_header TE '';",
-    "@g_set_header Connection close;",
     "@g_set_header Content-Type application/own;",
     "@g_set_header Accept-Encoding '';",
     "@g_set_header X-Real-IP $remote_addr;",
-    "@g_set_header :authority own;",
     "@g_hide_header X-Powered-By;",
     "@g_hide_header Set-Cookie;",
     "@g_pass_header Server;",
@@ -81,7 +82,6 @@ const LINES: &[&str] = &[
     "proxy_http_version 2; proxy_request_buffering off;",
     "proxy_http_version 2; proxy_set_body 'body of $uri';",
     "proxy_http_version 2; proxy_method PUT;",
-    "proxy_http_version 2; proxy_pass_request_body off;",
     "proxy_http_version 2; proxy_pass_request_headers off;",
     "proxy_http_version 2; proxy_pass_trailers on;",
     "proxy_http_version 2; proxy_redirect http://127.0.0.1:@plain/ /mapped/;",
@@ -110,7 +110,7 @@ const LINES: &[&str] = &[
     "rewrite ^/h/(.*)$ /g/$1 last;",
     "rewrite ^/g/(.*)$ /own/$1 break;",
     "mirror /h/mirror;",
-    "auth_request /h/status204;",
+    "auth_request /s/status204;",
     "post_action /g/after;",
     "ssi on; ssi_types *;",
     "sub_filter hello goodbye; sub_filter_types *;",

@@ -77,6 +77,8 @@ pub struct UpstreamState {
     pub origin: Option<Arc<Origin>>,
     /// Request target of the last attempt, for the error log; set by its response or failure.
     pub uri: Option<Rc<[u8]>>,
+    /// Trailers of the response, as lines with their ends; only if they may be passed on (`proxy_pass_trailers`).
+    pub trailers: Vec<u8>,
     /// Marks the next attempt as the first one in another group.
     pub apart: bool,
 }
@@ -84,6 +86,7 @@ pub struct UpstreamState {
 impl UpstreamFacts for UpstreamState {
     fn reset(&mut self) {
         self.tries.clear();
+        self.trailers.clear();
         (self.answer, self.origin, self.uri, self.apart) = (None, None, None, false);
     }
     fn tries(&self) -> Vec<TrySpan> {

@@ -225,8 +225,8 @@ impl<S: Session> Variables<S> {
                     text: format!("unknown \"{name}\" variable"),
                     span: self.first_use[index].map(|at| at.span),
                     line: 0,
-                    hint: match conf_schema::vocabulary::variables::nginx_has(&name) {
-                        true => Some("nginx has it, but it is not supported by this version".into()),
+                    hint: match conf_schema::vocabulary::variables::is_of_http(&name) {
+                        true => Some("this variable exists in the http block only".into()),
                         false => conf_schema::suggest::nearest(&name, self.builtins.keys().copied())
                             .map(|near| format!("did you mean \"${near}\"?")),
                     },

@@ -1,4 +1,4 @@
-//! Variables of nginx's http modules, for messages about unsupported ones.
+//! Variables of nginx's http modules, for messages about their use in other blocks.
 
 /// Names; a final `_` marks a prefix.
 #[rustfmt::skip]
@@ -33,16 +33,16 @@ const NAMES: &[&str] = &[
     "upstream_response_length", "upstream_response_time", "upstream_status", "upstream_trailer_", "uri",
 ];
 
-pub fn nginx_has(name: &str) -> bool {
+pub fn is_of_http(name: &str) -> bool {
     NAMES.iter().any(|known| *known == name || (known.ends_with('_') && name.starts_with(known)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::nginx_has;
+    use super::is_of_http;
 
     #[test]
     fn names_and_families() {
-        assert!(nginx_has("ssl_early_data") && nginx_has("upstream_trailer_x") && !nginx_has("ssl_early_date"));
+        assert!(is_of_http("ssl_early_data") && is_of_http("upstream_trailer_x") && !is_of_http("ssl_early_date"));
     }
 }

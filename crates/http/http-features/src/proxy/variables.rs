@@ -65,6 +65,11 @@ pub static ROWS: &[Builtin] = &[
     ),
     Builtin::one("request_body_file", body_file, "The path of the temporary file with the request body."),
     Builtin::family("upstream_http_", field, "The field NAME of the upstream server's response."),
+    Builtin::family(
+        "upstream_trailer_",
+        trailer,
+        "The trailer field NAME of the upstream server's response, if trailers are passed on.",
+    ),
     Builtin::family("upstream_cookie_", cookie, "The cookie NAME that the upstream server set."),
 ];
 
@@ -129,6 +134,19 @@ fn join(fields: &[(&[u8], &[u8])], name: &str, out: &mut Vec<u8>) -> bool {
         }
     }
     found
+}
+
+fn trailer(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
+    let Some(state) = r.upstream.get::<UpstreamState>() else { return false };
+    let fields: Vec<(&[u8], &[u8])> = state
+        .trailers
+        .split(|c| *c == b'\n')
+        .filter_map(|line| {
+            let at = line.iter().position(|c| *c == b':')?;
+            Some((line[..at].trim_ascii(), line[at + 1..].trim_ascii()))
+        })
+        .collect();
+    join(&fields, name, out)
 }
 
 fn cookie(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {

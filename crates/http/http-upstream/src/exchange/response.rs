@@ -237,6 +237,9 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
 
 /// Adds trailers of a chunked body (`proxy_pass_trailers`); `lines`: as received, with line ends.
 pub fn trailers(plan: &PassPlan, r: &mut Request, lines: &[u8]) {
+    if let Some(state) = UpstreamState::of(r).filter(|_| !lines.is_empty()) {
+        state.trailers = lines.to_vec();
+    }
     for line in lines.split(|c| *c == b'\n') {
         let mut sides = line.splitn(2, |c| *c == b':');
         let (Some(name), Some(value)) = (sides.next(), sides.next().map(<[u8]>::trim_ascii)) else { continue };
