@@ -332,7 +332,7 @@ mod tests {
         let turn = kept.turn.try_lock().expect("free");
         assert_eq!(at(85_002), Some(true));
         kept.doubted.store(start.0 / 1000 + 85_002, Ordering::Relaxed);
-        assert_eq!(at(85_003), Some(true), "a fetch under way serves everyone");
+        assert_eq!(at(85_003), Some(true), "a fetch under way serves all requests");
         drop(turn);
         assert_eq!(at(85_004), Some(false));
         base::clock::thaw();
