@@ -40,7 +40,8 @@ directives! {
         /// key is made when the program starts.
         quic_host_key: Text,
         /// Has clients prove their address before a handshake (a Retry packet). Each connection gives its client a token that proves the
-        /// address at the next one within 10 minutes, once.
+        /// address at the next one within 10 minutes, once. With "off", they prove it only while unfinished handshakes of others hold a
+        /// quarter of `worker_connections`, or all connections are in use.
         quic_retry: Flag = "off",
     }
 }
