@@ -257,6 +257,120 @@ fn frames_with_impossible_numbers_end_their_connection_alone() {
     running.signal("TERM");
 }
 
+/// Frames repeated up to the size of a packet, behind a PING frame: packets with acknowledgments alone are not acknowledged.
+fn packet_of(frame: impl Fn(u32) -> Vec<u8>, packet: u32) -> Vec<u8> {
+    let each = (1000 / frame(0).len()) as u32;
+    let frames = (0..each).flat_map(|n| frame(packet * each + n));
+    std::iter::once(0x01).chain(frames).collect()
+}
+
+#[test]
+fn floods_of_frames_that_change_nothing_hold_little() {
+    type Frame = fn(u32) -> Vec<u8>;
+    const CLIENT_STREAM: u32 = 4;
+    let floods: [(&str, Frame, bool); 13] = [
+        ("PING", |_| vec![0x01], false),
+        ("acknowledgments of the first packet", |_| vec![0x02, 0, 0, 0, 0], false),
+        ("MAX_DATA", |n| [&[0x10][..], &long(n.into())].concat(), false),
+        ("MAX_STREAM_DATA of the server's stream", |n| [&[0x11, 3][..], &long(n.into())].concat(), false),
+        ("MAX_STREAM_DATA of streams to come", |n| [&[0x11][..], &number(4 * (n % 100)), &[0]].concat(), false),
+        ("MAX_STREAMS", |n| [&[0x12][..], &number(n)].concat(), false),
+        ("STREAM_DATA_BLOCKED", |n| [&[0x15][..], &number(CLIENT_STREAM), &number(n)].concat(), false),
+        ("PATH_CHALLENGE", |n| [&[0x1a][..], &long(n.into())].concat(), false),
+        ("PATH_RESPONSE", |n| [&[0x1b][..], &long(n.into())].concat(), false),
+        ("STREAM of one octet, the same one", |_| stream(CLIENT_STREAM, 0, b"\x01", false), false),
+        ("empty STREAM", |n| stream(CLIENT_STREAM, u64::from(n % 1000), b"", false), false),
+        ("RETIRE_CONNECTION_ID of ids that were not issued", |n| [&[0x19][..], &number(n + 1)].concat(), true),
+        ("CRYPTO with gaps", |n| [&[0x06][..], &number(2 * n), &[1, 0]].concat(), true),
+    ];
+    let port = free_port();
+    let site = site(port, 4096, "");
+    let running = site.start();
+    for (name, frame, ends) in floods {
+        let (held, mut client) = flood(port, &running, (0..300).map(|packet| packet_of(frame, packet)));
+        println!("{name}: {held} KB, {:?}", client.lost);
+        assert!(held < 2048, "{name}: {held} KB");
+        if ends {
+            client.until("the connection's end", |client| client.lost.is_some());
+        } else {
+            assert_eq!(client.lost, None, "{name}");
+            client.close();
+        }
+    }
+    running.signal("TERM");
+}
+
+/// HEADERS of `GET https://a` and entry 100 of the dynamic table, which is never inserted.
+const WAITING: &[u8] = &[1, 8, 101, 0, 0xd1, 0xd7, 0x50, 1, b'a', 0x80];
+
+#[test]
+fn streams_that_break_rules_end_alone_or_with_their_connection() {
+    use quinn_proto::Dir::{Bi, Uni};
+    const H3_FRAME_UNEXPECTED: u64 = 0x105;
+    const H3_EXCESSIVE_LOAD: u64 = 0x107;
+    const H3_ID_ERROR: u64 = 0x108;
+    const H3_STREAM_CREATION_ERROR: u64 = 0x103;
+    const QPACK_DECOMPRESSION_FAILED: u64 = 0x200;
+    let port = free_port();
+    let site = site(port, 4096, "");
+    let running = site.start();
+    let lies = |kind: u8, length: u64| [&[kind][..], &long(length), b"0123456789"].concat();
+    let data = |length: u64| [GET, &lies(0, length)].concat();
+    for (name, streams, code) in [
+        ("a FIN alone", vec![(Bi, vec![], true); 50], None),
+        ("a FIN within a head", vec![(Bi, GET[..5].to_vec(), true); 50], None),
+        ("HEADERS shorter than they say", vec![(Bi, lies(1, 1000), true)], None),
+        ("HEADERS of 2^62 octets", vec![(Bi, lies(1, (1 << 62) - 1), false)], Some(H3_EXCESSIVE_LOAD)),
+        ("DATA shorter than it says", vec![(Bi, data(1000), true)], None),
+        ("DATA of 2^62 octets", vec![(Bi, data((1 << 62) - 1), false)], None),
+        ("a reserved frame of 2^62 octets", vec![(Bi, lies(0x21, (1 << 62) - 1), false)], None),
+        ("DATA before HEADERS", vec![(Bi, b"\x00\x01x".to_vec(), true)], Some(H3_FRAME_UNEXPECTED)),
+        ("empty DATA before HEADERS", vec![(Bi, b"\x00\x00".to_vec(), false)], Some(H3_FRAME_UNEXPECTED)),
+        ("references to an entry that never comes", vec![(Bi, WAITING.to_vec(), true); 16], None),
+        ("too many of them", vec![(Bi, WAITING.to_vec(), true); 17], Some(QPACK_DECOMPRESSION_FAILED)),
+        ("a push stream", vec![(Uni, vec![1, 0], false)], Some(H3_STREAM_CREATION_ERROR)),
+        ("streams of reserved types", vec![(Uni, vec![0x21, 0], false); 3], None),
+    ] {
+        let mut client = Client::connect(port, "localhost", &config());
+        client.until("the handshake", |client| client.connected.is_some());
+        for (dir, octets, end) in &streams {
+            client.open(*dir, octets, *end);
+        }
+        match code {
+            Some(code) => {
+                client.until("the connection's end", |client| client.lost.is_some());
+                let lost = client.lost.clone().unwrap_or_default();
+                assert!(lost.contains(&format!("(code {code})")), "{name}: {lost}");
+            }
+            None => {
+                let stream = client.get("localhost", "/");
+                assert_eq!(client.answer(stream).text(), "ok", "{name}");
+                client.close();
+            }
+        }
+    }
+    // Push ids on the control stream, which the client opens first.
+    for (name, frames, code) in [
+        ("MAX_PUSH_ID that grows", [0x0d, 1, 5, 0x0d, 1, 6], None),
+        ("MAX_PUSH_ID that shrinks", [0x0d, 1, 6, 0x0d, 1, 5], Some(H3_ID_ERROR)),
+        ("CANCEL_PUSH", [0x03, 1, 0, 0x03, 1, 0], Some(H3_ID_ERROR)),
+    ] {
+        let mut client = Client::connect(port, "localhost", &config());
+        client.until("the handshake", |client| client.connected.is_some());
+        assert_eq!(client.write(2, &frames, false), frames.len());
+        let Some(code) = code else {
+            let stream = client.get("localhost", "/");
+            assert_eq!(client.answer(stream).text(), "ok", "{name}");
+            continue;
+        };
+        client.until("the connection's end", |client| client.lost.is_some());
+        let lost = client.lost.clone().unwrap_or_default();
+        assert!(lost.contains(&format!("(code {code})")), "{name}: {lost}");
+    }
+    answers(port, &running, running.worker());
+    running.signal("TERM");
+}
+
 #[test]
 fn ten_thousand_streams_that_are_taken_back_hold_little() {
     let port = free_port();

@@ -50,7 +50,7 @@ metrics! {
         GOAWAYS: Counter None "tidegate_multiplexed_goaways" by "version" ["2", "3"];
         /// UDP datagrams received by HTTP/3 listeners.
         QUIC_DATAGRAMS: Counter None "tidegate_quic_datagrams_received";
-        /// HTTP/3 clients whose address was validated with a Retry packet (`quic_retry`).
+        /// HTTP/3 clients whose address was validated with a Retry packet (`quic_retry`, or a flood).
         QUIC_RETRIES: Counter None "tidegate_quic_retries";
         /// Client requests with a cache lookup, by result (`$upstream_cache_status`).
         CACHE_RESPONSES: Counter None "tidegate_cache_responses"

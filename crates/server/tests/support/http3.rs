@@ -71,6 +71,11 @@ pub fn crypto() -> Arc<QuicClientConfig> {
 
 /// A handshake that offers these protocols.
 pub fn crypto_of(protocols: Vec<Vec<u8>>) -> Arc<QuicClientConfig> {
+    Arc::new(QuicClientConfig::try_from(tls_of(protocols)).expect("AES-128-GCM"))
+}
+
+/// TLS 1.3 without verification.
+pub fn tls_of(protocols: Vec<Vec<u8>>) -> rustls::ClientConfig {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut crypto = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -80,7 +85,7 @@ pub fn crypto_of(protocols: Vec<Vec<u8>>) -> Arc<QuicClientConfig> {
         .with_no_client_auth();
     crypto.alpn_protocols = protocols;
     crypto.enable_early_data = true;
-    Arc::new(QuicClientConfig::try_from(crypto).expect("AES-128-GCM"))
+    crypto
 }
 
 fn bind(ip: &str) -> UdpSocket {
@@ -149,6 +154,26 @@ impl Client {
             left -= quic.send_stream(id).write(&vec![0; left.min(60_000)]).unwrap_or(0);
             self.step();
         }
+    }
+    /// Opens a stream and writes octets of the test's own to it.
+    pub fn open(&mut self, dir: quinn_proto::Dir, octets: &[u8], end: bool) -> u64 {
+        let id = self.core.quic().streams().open(dir).expect("a free stream");
+        self.write(id.into(), octets, end);
+        id.into()
+    }
+    /// Writes octets of the test's own to a stream, as far as the server takes them. Returns their number.
+    pub fn write(&mut self, stream: u64, octets: &[u8], end: bool) -> usize {
+        let id = quinn_proto::VarInt::from_u64(stream).expect("a stream").into();
+        let mut quic = self.core.quic().send_stream(id);
+        let written = quic.write(octets).unwrap_or(0);
+        if end && written == octets.len() {
+            quic.finish().expect("an open stream");
+        }
+        written
+    }
+    /// Sends a datagram of the test's own from the connection's address.
+    pub fn send_datagram(&self, port: u16, octets: &[u8]) {
+        self.socket.send_to(octets, ("127.0.0.1", port)).expect("sent");
     }
     pub fn cancel(&mut self, stream: u64) {
         self.core.cancel(stream);

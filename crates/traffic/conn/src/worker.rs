@@ -91,6 +91,8 @@ pub struct Worker {
     pub tasks: Cell<usize>,
     /// Clients of datagram listeners, which have no entries.
     pub datagram_clients: Cell<usize>,
+    /// Unfinished QUIC handshakes of clients that have not proven their address.
+    pub unproven_handshakes: Cell<usize>,
     pub paused_until: Cell<Option<Instant>>,
     /// Last log message about closing idle connections.
     pub reuse_logged: Cell<Option<Instant>>,
@@ -123,6 +125,7 @@ impl Worker {
             quitting: Cell::new(false),
             tasks: Cell::new(0),
             datagram_clients: Cell::new(0),
+            unproven_handshakes: Cell::new(0),
             paused_until: Cell::new(None),
             reuse_logged: Cell::new(None),
             handshakes_wait: Cell::new(false),

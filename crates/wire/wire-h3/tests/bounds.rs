@@ -217,11 +217,12 @@ fn floods_of_resets_end_the_connection() {
 
 #[test]
 fn octets_that_bring_nothing_end_the_connection() {
-    // Empty DATA frames, reserved frames of a control stream, one setting of capacity after the other.
+    // Empty DATA frames, reserved frames of a control stream, priorities, push ids, one setting of capacity after the other.
     for (dir, begin, again) in [
         (Dir::Bi, POST, &[0u8, 0][..]),
         (Dir::Uni, CONTROL, &[0x21, 0]),
         (Dir::Uni, CONTROL, b"\x80\x0f\x07\x00\x02\x00\x00"),
+        (Dir::Uni, CONTROL, b"\x0d\x01\x05"),
         (Dir::Uni, b"\x02", &[0x20]),
     ] {
         let mut pair = connected(Limits::default());

@@ -41,7 +41,9 @@ directives! {
         /// restarts. Without it, every start generates a random key.
         quic_host_key: Text,
         /// Validates the client's address with a Retry packet before a handshake. Each connection issues a token, valid
-        /// once within 10 minutes, that validates the address for the next connection.
+        /// once within 10 minutes, that validates the address for the next connection. With "off", clients are validated
+        /// only while unfinished handshakes of unvalidated addresses hold a quarter of `worker_connections`, or all
+        /// connections are in use.
         quic_retry: Flag = "off",
     }
 }

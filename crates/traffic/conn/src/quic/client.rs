@@ -2,6 +2,7 @@
 
 use super::QuicListener;
 use crate::streams::{StreamLink, Streams};
+use crate::worker::Worker;
 use base::clock;
 use http_engine::plan::Core;
 use http_engine::{Connection, HttpPlan};
@@ -42,6 +43,8 @@ pub struct QuicClient {
     passed: Cell<u64>,
     /// Set after the end of the handshake was counted.
     counted: Cell<bool>,
+    /// Set while [`Worker::unproven_handshakes`] counts the handshake.
+    unproven: Cell<bool>,
     /// Set after the last request; QUIC may still have to send the close.
     over: Cell<bool>,
     /// Set when QUIC has finished with the connection.
@@ -93,6 +96,7 @@ impl QuicClient {
             heading: Cell::new(false),
             passed: Cell::new(0),
             counted: Cell::new(false),
+            unproven: Cell::new(false),
             over: Cell::new(false),
             drained: Cell::new(false),
             remote: Cell::new(remote),
@@ -109,6 +113,16 @@ impl QuicClient {
     }
     pub fn is_over(&self) -> bool {
         self.over.get()
+    }
+    /// Counts the handshake until its end: the client's address may be forged.
+    pub fn begin_unproven(&self, worker: &Worker) {
+        self.unproven.set(true);
+        worker.unproven_handshakes.set(worker.unproven_handshakes.get() + 1);
+    }
+    fn end_unproven(&self, worker: &Worker) {
+        if self.unproven.replace(false) {
+            worker.unproven_handshakes.set(worker.unproven_handshakes.get() - 1);
+        }
     }
     fn mark(&self) {
         if let (Some(listener), Some(own)) = (self.listener.upgrade(), self.own.upgrade()) {
@@ -191,6 +205,7 @@ impl QuicClient {
                 facts.early.store(false, Ordering::Relaxed);
             }
             self.counted.set(true);
+            self.end_unproven(listener.worker());
             metrics::count_tls_version("TLSv1.3");
             self.count_handshake(&connection, Ok(facts.is_some_and(|facts| facts.resumed)));
         }
@@ -256,6 +271,7 @@ impl QuicClient {
             self.count_handshake(&self.connection(), Err(metrics::TlsFailure::Other));
         }
         if let Some(listener) = self.listener.upgrade() {
+            self.end_unproven(listener.worker());
             let count = &listener.worker().datagram_clients;
             count.set(count.get() - 1);
         }

@@ -41,11 +41,16 @@ use std::time::{Duration, Instant};
 use tls::quic::{EndpointKeys, QuicServer, UsedTokens, with_chooser};
 use wire_h3::{Limits, Server};
 
+/// RFC 9000. As in nginx, drafts of it are unknown versions.
+const VERSION_1: u32 = 1;
 /// Delay before the next attempt to send to a full socket.
 const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
 /// Part of a turn's share that a handshake's computations use (a signature and a key exchange: more than half a
 /// millisecond).
 const HANDSHAKE_COST: usize = budget::BYTES as usize / 2;
+
+/// Divisor of `worker_connections`: this part of them may be unfinished handshakes of unproven addresses.
+const UNPROVEN_PART: usize = 4;
 
 /// Validity of a token for a later connection (nginx: `NGX_QUIC_NEW_TOKEN_LIFETIME`).
 const TOKEN_LIFETIME: Duration = Duration::from_secs(600);
@@ -107,6 +112,7 @@ impl QuicListener {
         let (slot, mut strayed) = Slot::take(own);
         let keys = worker.plan.borrow().as_ref().map_or_else(EndpointKeys::of_process, |plan| keys(plan, &listener));
         let mut config = EndpointConfig::new(keys.reset);
+        config.supported_versions(vec![VERSION_1]);
         let ids = slot.ids();
         config.cid_generator(move || Box::new(ids));
         let endpoint = Endpoint::new(Arc::new(config), None, true, None);
@@ -235,8 +241,7 @@ impl QuicListener {
     fn meet(&self, incoming: Incoming, datagram: &[u8]) {
         let plan = self.worker.plan.borrow().clone();
         let Some(plan) = plan.filter(|_| !self.leaving.get()) else { return self.refuse(incoming) };
-        let retry = self.settings.borrow().retry;
-        if retry && !incoming.remote_address_validated() {
+        if !incoming.remote_address_validated() && (self.settings.borrow().retry || self.is_crowded()) {
             return self.retry(incoming);
         }
         if plan.ext::<CertificateHook>().is_none() {
@@ -252,6 +257,12 @@ impl QuicListener {
             Ok(id) => self.decide(id),
             Err(incoming) => self.accept(&plan, *incoming),
         }
+    }
+    /// Tells whether a forged address would take room from clients: handshakes of unproven addresses hold their part, or an idle
+    /// connection would have to be closed.
+    fn is_crowded(&self) -> bool {
+        let limit = self.worker.serving.borrow().connections_max;
+        self.worker.unproven_handshakes.get() >= limit.div_ceil(UNPROVEN_PART) || self.worker.connections() >= limit
     }
     fn refuse(&self, incoming: Incoming) {
         let mut reply = Vec::new();
@@ -337,6 +348,7 @@ impl QuicListener {
         }
         budget::spend(HANDSHAKE_COST);
         let connection = self.connection_of(&incoming);
+        let is_proven = incoming.remote_address_validated();
         #[allow(clippy::result_large_err, reason = "quinn-proto's")]
         let accept = || self.endpoint.borrow_mut().accept(incoming, now(), &mut reply, None);
         match with_chooser(chooser(plan, &connection), accept) {
@@ -345,6 +357,9 @@ impl QuicListener {
                 process::CONNECTIONS_ACTIVE.up();
                 self.worker.datagram_clients.set(self.worker.datagram_clients.get() + 1);
                 let client = QuicClient::new(&self.own, handle, Server::new(quic, limits), connection);
+                if !is_proven {
+                    client.begin_unproven(&self.worker);
+                }
                 self.clients.borrow_mut().insert(handle, client.clone());
                 self.heard.borrow_mut().push(client);
             }
