@@ -69,13 +69,21 @@ fn is_member(member: &[u8]) -> bool {
         && value.iter().all(in_value)
 }
 
+/// Removes spaces and tabs around a text (OWS of RFC 9110). A form feed is no white space there.
+fn trimmed(text: &[u8]) -> &[u8] {
+    let is_text = |c: &u8| !matches!(c, b' ' | b'\t');
+    let from = text.iter().position(is_text).unwrap_or(text.len());
+    let to = text.iter().rposition(is_text).map_or(from, |last| last + 1);
+    text.get(from..to).unwrap_or_default()
+}
+
 /// Joins the values of `tracestate` fields; empty if one of them is malformed.
 pub fn state<'a>(values: impl Iterator<Item = &'a [u8]>) -> Box<[u8]> {
     let mut out = Vec::new();
     let mut members = 0;
     for value in values {
-        let value = value.trim_ascii();
-        for member in value.split(|c| *c == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty()) {
+        let value = trimmed(value);
+        for member in value.split(|c| *c == b',').map(trimmed).filter(|member| !member.is_empty()) {
             members += 1;
             if !is_member(member) || members > MEMBERS_MAX {
                 return Box::default();

@@ -25,6 +25,7 @@ mod tests {
             b"a=b,c=d\ne@f=g",
             b"a=b,\t c=d",
             b"\xff\n\0",
+            b"\x0c,\x0c,",
             b"",
         ] {
             super::trace_context(seed);
