@@ -54,7 +54,7 @@ pub struct Plan {
     pub gateways: bool,
     /// Upstream servers that speak HTTP/2, gRPC and TLS.
     pub peers: bool,
-    /// What `-t` says about examples of all directives with a wrong word.
+    /// Results of `-t` for examples of all directives with a wrong word.
     pub check: bool,
     /// Stops after this many differences.
     pub differences_max: usize,
