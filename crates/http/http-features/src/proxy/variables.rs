@@ -142,8 +142,8 @@ fn trailer(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
         .trailers
         .split(|c| *c == b'\n')
         .filter_map(|line| {
-            let at = line.iter().position(|c| *c == b':')?;
-            Some((line[..at].trim_ascii(), line[at + 1..].trim_ascii()))
+            let mut sides = line.splitn(2, |c| *c == b':');
+            Some((sides.next()?.trim_ascii(), sides.next()?.trim_ascii()))
         })
         .collect();
     join(&fields, name, out)
