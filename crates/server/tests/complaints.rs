@@ -89,6 +89,12 @@ fn what_nginx_refuses() {
         ("disable_symlinks off from=$uri;", "[emerg] \"from=\" cannot be used with \"off\" parameter in "),
         ("disable_symlinks from=$uri;", "[emerg] \"disable_symlinks\" directive must have \"off\", \"on\" or"),
         ("request_pool_size 64;", "[emerg] the pool size must be no less than 112 in "),
+        ("http2_pool_size 1;", "[emerg] the pool size must be no less than 112 in "),
+        (
+            "connection_pool_size 16k; server { listen 127.0.0.1:1; }",
+            "[emerg] the \"large_client_header_buffers\" size must be equal to or greater than \"connection_pool_size\" in ",
+        ),
+        ("limit_conn_zone $uri zone=z:1m; limit_conn z 65536;", "[emerg] connection limit must be less 65536 in "),
         ("connection_pool_size 113;", "[emerg] the pool size must be a multiple of 16 in "),
         ("gzip_window 3k;", "[emerg] \"gzip_window\" directive must be 512, 1k, 2k, 4k, 8k, 16k, or 32k in "),
         ("resolver http://;", "[emerg] invalid host in resolver \"http://\" in "),

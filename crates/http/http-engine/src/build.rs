@@ -336,6 +336,11 @@ impl Builder<'_> {
         let levels = outer.of(&self.tables, block);
         let conf = self.core_conf(&levels);
         let large = conf.large_client_header_buffers;
+        if large.size < conf.connection_pool_size.0 {
+            let at = block.directive.map(|d| At { span: d.span, line: d.block_end_line.max(d.line) });
+            let words = "the \"large_client_header_buffers\" size must be equal to or greater than \"connection_pool_size\"";
+            self.complain(at, Problem::says(words));
+        }
         let name = names.first().map(ServerName::written).unwrap_or_default();
         self.servers.push(Server {
             name,

@@ -2,6 +2,7 @@
 
 use conf_schema::value::{Flag, Number, Size, Text};
 use conf_schema::{Area, Complaint, Contexts, Cx, Level, Problem, Table, directives};
+use http_engine::core_table::PoolSize;
 use http_engine::plan::Http2;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature};
@@ -28,7 +29,7 @@ directives! {
         /// Size of nginx's shared receive buffer. The value is checked and has no effect.
         http2_recv_buffer_size: Size = "256k",
         /// Memory per connection in nginx. The value is checked and has no effect.
-        http2_pool_size: Size = "4k",
+        http2_pool_size: PoolSize = "4k",
         /// Size of nginx's table of streams. The value is checked and has no effect.
         http2_streams_index_size: Number = "32",
         /// Obsolete: see `keepalive_timeout`.

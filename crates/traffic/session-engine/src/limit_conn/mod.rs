@@ -44,14 +44,14 @@ impl Value for Limit {
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (Some(zone), Some(number)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
         let text = number.text();
-        let most = text.parse::<u32>().ok().filter(|n| *n > 0);
+        let most = text.parse::<u64>().ok().filter(|n| *n > 0);
         let Some(most) = most else {
             return Err(Problem::says(format!("invalid number of connections \"{text}\"")).at(1));
         };
         if most > 65_535 {
             return Err(Problem::says("connection limit must be less 65536").at(1));
         }
-        Ok(Limit { zone: zone.text().into_owned(), most })
+        Ok(Limit { zone: zone.text().into_owned(), most: most as u32 })
     }
     fn meets(&self, later: &Self, _: &mut Cx, _: &Directive) -> Result<(), Problem> {
         if self.zone == later.zone { Err(Problem::duplicate()) } else { Ok(()) }
