@@ -338,7 +338,8 @@ impl Builder<'_> {
         let large = conf.large_client_header_buffers;
         if large.size < conf.connection_pool_size.0 {
             let at = block.directive.map(|d| At { span: d.span, line: d.block_end_line.max(d.line) });
-            let words = "the \"large_client_header_buffers\" size must be equal to or greater than \"connection_pool_size\"";
+            let words =
+                "the \"large_client_header_buffers\" size must be equal to or greater than \"connection_pool_size\"";
             self.complain(at, Problem::says(words));
         }
         let name = names.first().map(ServerName::written).unwrap_or_default();
