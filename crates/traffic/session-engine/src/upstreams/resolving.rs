@@ -53,6 +53,7 @@ impl Value for ResolverLine {
                 Some(("ipv4", value)) => ipv4 = switch(value)?,
                 Some(("ipv6", value)) => ipv6 = switch(value)?,
                 Some(("status_zone", name)) if !name.is_empty() => zone = Some(name.to_string()),
+                Some(("status_zone", _)) => return Err(invalid()),
                 // (nginx looks up words with other parameters as names, too.)
                 _ => {
                     let found = nameserver(&text)
