@@ -447,9 +447,9 @@ mod tests {
         ] {
             assert!(with(name, value.clone()).is_err(), "{name} {value}");
         }
-        let mut nobody = right.clone();
-        nobody.as_object_mut().expect("an object").retain(|name, _| name != "sid" && name != "sub");
-        assert!(check(json!({}), nobody).is_err());
+        let mut without_subject = right.clone();
+        without_subject.as_object_mut().expect("an object").retain(|name, _| name != "sid" && name != "sub");
+        assert!(check(json!({}), without_subject).is_err());
         let mut old = right;
         old.as_object_mut().expect("an object").remove("exp");
         old["iat"] = json!(9_000);
