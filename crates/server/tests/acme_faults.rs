@@ -75,6 +75,15 @@ fn responses_of_authorities_are_bounded_and_checked() {
             ),
             "",
         ),
+        (
+            "stale",
+            format!(
+                "{} location = /stale/account {{
+                    return 400 '{{\"type\":\"urn:ietf:params:acme:error:badNonce\",\"detail\":\"once more\"}}'; }}",
+                directory("stale")
+            ),
+            "once more",
+        ),
     ];
     let issuers: Vec<String> = cases
         .iter()

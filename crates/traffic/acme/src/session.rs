@@ -19,10 +19,10 @@ use std::time::Duration;
 
 /// Redirects that a request without a signature follows.
 const REDIRECTS_MAX: usize = 10;
-/// Tries of a signed request, after network errors, used nonces and rate limits.
+/// Network errors and rate limits after which a signed request fails.
 const TRIES_MAX: usize = 4;
-/// Tries with another nonce: refusals give a new one at once.
-const NONCE_TRIES_MAX: usize = 10;
+/// Refused nonces after which a signed request fails. Each refusal carries a new nonce, which is tried at once.
+const NONCE_TRIES_MAX: usize = 16;
 /// Longer delays requested by a server end the order.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Intervals between polls of a state: the first, and the longest that the server does not request.
@@ -273,9 +273,8 @@ impl Session {
     async fn post(&mut self, to: &str, payload: &str) -> Result<Response, Error> {
         let target = url(to)?;
         let mut pause = PAUSE;
-        let (mut left, mut nonces) = (TRIES_MAX, NONCE_TRIES_MAX);
+        let mut tries = Tries::default();
         loop {
-            left -= 1;
             let nonce = self.nonce().await?;
             let body = jws::sign(&self.key, self.account.as_deref(), &nonce, to, payload).map_err(Error::Local)?;
             let request = Request::new("POST", target.clone()).field("User-Agent", AGENT).map_err(bad_field)?;
@@ -288,24 +287,17 @@ impl Session {
                     }
                     let refused = refusal(&response);
                     let Error::Refused { problem, after } = &refused else { return Err(refused) };
-                    let again = match () {
-                        () if problem.is("badNonce") => {
-                            nonces -= 1;
-                            left += usize::from(nonces > 0);
-                            Some(Duration::ZERO)
-                        }
-                        () if problem.is("rateLimited") => {
-                            Some(after.unwrap_or(pause)).filter(|wait| *wait <= WAIT_MAX)
-                        }
-                        () => None,
-                    };
-                    match again.filter(|_| left > 0) {
-                        Some(wait) => wait,
-                        None => return Err(refused),
+                    match () {
+                        () if problem.is("badNonce") && tries.another_nonce() => continue,
+                        () if problem.is("rateLimited") => match after.unwrap_or(pause) {
+                            wait if wait <= WAIT_MAX && tries.another() => wait,
+                            _ => return Err(refused),
+                        },
+                        () => return Err(refused),
                     }
                 }
-                Err(failure) if left == 0 => return Err(failure.into()),
-                Err(_) => pause,
+                Err(_) if tries.another() => pause,
+                Err(failure) => return Err(failure.into()),
             };
             sleep(wait).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -545,6 +537,27 @@ async fn generated(algorithm: Algorithm) -> Result<rcgen::KeyPair, Error> {
     job.await.map_err(|_| Error::Local("key generation failed".into()))?.map_err(Error::Local)
 }
 
+/// Failed tries of one signed request.
+#[derive(Default)]
+struct Tries {
+    failed: usize,
+    refused_nonces: usize,
+}
+
+impl Tries {
+    /// Counts a network error or a rate limit. Returns `false` after [`TRIES_MAX`] of them.
+    fn another(&mut self) -> bool {
+        self.failed += 1;
+        self.failed < TRIES_MAX
+    }
+
+    /// Counts a refused nonce. Returns `false` after [`NONCE_TRIES_MAX`] of them.
+    fn another_nonce(&mut self) -> bool {
+        self.refused_nonces += 1;
+        self.refused_nonces < NONCE_TRIES_MAX
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -572,6 +585,14 @@ mod tests {
         ] {
             assert_eq!(waiting_time(after, date), want.map(Duration::from_secs), "{after}");
         }
+    }
+
+    #[test]
+    fn tries_end_after_network_errors_and_refused_nonces_in_any_order() {
+        let mut tries = Tries::default();
+        assert_eq!((0..).take_while(|_| tries.another_nonce()).count(), NONCE_TRIES_MAX - 1);
+        assert!(!tries.another_nonce());
+        assert_eq!((0..).take_while(|_| tries.another()).count(), TRIES_MAX - 1);
     }
 
     #[test]
