@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use support::client::{Client, get};
 use support::{Site, free_port, resident_kb, wait};
 
@@ -227,6 +227,77 @@ fn clients_that_never_spoke_do_not_keep_others_out() {
     running.quit();
 }
 
+/// Stops a worker process, so that its sockets collect events for one turn of the loop.
+fn stop(worker: u32) {
+    support::signal(worker, "STOP");
+    wait("the stop", || {
+        let stat = std::fs::read_to_string(format!("/proc/{worker}/stat")).unwrap_or_default();
+        if stat.contains(") T ") { Ok(()) } else { Err(stat) }
+    });
+}
+
+/// A client closes its connection and opens the next one: `limit_conn` has freed its place by then, even if the loop
+/// accepts other connections first.
+#[test]
+fn closed_connections_make_room_for_the_next_ones() {
+    let port = free_port();
+    let origin = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    origin.set_nonblocking(true).expect("a listener that does not wait");
+    let accept = |site: &Site| {
+        let held = wait("a connection", || origin.accept().map_err(|e| format!("{e}: {}", site.log()))).0;
+        held.set_nonblocking(false).expect("a connection that waits");
+        held
+    };
+    let to = origin.local_addr().expect("an address");
+    for conf in [
+        format!(
+            "http {{ limit_conn_zone $server_port zone=one:32k;
+             server {{ listen 127.0.0.1:{port}; location / {{ return 200 free; }}
+             location /limited {{ limit_conn one 2; proxy_pass http://{to}; }} }} }}"
+        ),
+        format!(
+            "stream {{ limit_conn_zone $server_port zone=one:32k;
+             server {{ listen 127.0.0.1:{port}; limit_conn one 2; proxy_pass {to}; }} }}"
+        ),
+    ] {
+        let site = Site::new("daemon off; worker_processes 1;", &conf);
+        let running = site.start();
+        let ask = |path: &str| {
+            let mut client = connect(port);
+            // A refused session of stream may be over.
+            let _ = write!(client, "GET {path} HTTP/1.0\r\n\r\n");
+            client
+        };
+        let first = [ask("/limited"), ask("/limited")];
+        let held = [accept(&site), accept(&site)];
+        let mut refused = String::new();
+        let _ = ask("/limited").read_to_string(&mut refused);
+        assert!(refused.is_empty() || refused.contains(" 503 "), "{refused}");
+        site.wait_for_log("limiting connections by zone \"one\"", 1);
+        stop(running.worker());
+        // The next one of stream finds a place beside this one.
+        let other = ask("/");
+        drop(first);
+        let mut next = ask("/limited");
+        support::signal(running.worker(), "CONT");
+        drop(held);
+        let mut others = Vec::new();
+        loop {
+            let mut held = accept(&site);
+            let mut head = [0; 1024];
+            let size = held.read(&mut head).expect("a head");
+            if head[..size].starts_with(b"GET /limited") {
+                write!(held, "HTTP/1.0 200 OK\r\n\r\nserved").expect("sent");
+                break;
+            }
+            others.push(held);
+        }
+        assert_eq!(answer(&mut next), (200, "served".into()), "{}", site.log());
+        drop(other);
+        running.quit();
+    }
+}
+
 /// Connections are served in order of arrival, over all listeners.
 #[test]
 fn connections_are_served_in_the_order_in_which_they_came() {
@@ -242,16 +313,9 @@ fn connections_are_served_in_the_order_in_which_they_came() {
     site.write("html/index.html", "a file");
     let running = site.start();
     let worker = running.worker();
-    let stopped = || {
-        support::signal(worker, "STOP");
-        wait("the stop", || {
-            let stat = std::fs::read_to_string(format!("/proc/{worker}/stat")).unwrap_or_default();
-            if stat.contains(") T ") { Ok(()) } else { Err(stat) }
-        });
-    };
     for order in [[one, other, one, other], [other, one, one, other]] {
         get(web).expect("an answer");
-        stopped();
+        stop(worker);
         // The thread hears of files and of listeners at the same time.
         site.write("html/index.html", "another file");
         let mut clients: Vec<TcpStream> = order.iter().map(|port| connect(*port)).collect();

@@ -56,7 +56,7 @@ struct Check(limit_conn::Check<StreamSession>);
 impl Handler for Check {
     fn run(&self, s: &mut StreamSession) -> Flow {
         match self.0.count(s) {
-            Verdict::NotCounted => Flow::Declined,
+            Verdict::NotCounted | Verdict::Crowded => Flow::Declined,
             Verdict::Passed(counted) => {
                 s.keep(counted);
                 Flow::Declined

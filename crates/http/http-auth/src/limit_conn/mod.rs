@@ -50,23 +50,22 @@ impl Feature for LimitConn {
         let Some(conf) = conf.downcast_ref::<ConnConf>() else { return Ok(()) };
         let Some(limits) = &conf.limit_conn else { return Ok(()) };
         let check = limit_conn::Check::new(block.cx, limits, conf.limit_conn_dry_run, conf.limit_conn_log_level)?;
-        block.handle(HandlerOrder::LimitConn, Arc::new(Check { check, status: conf.limit_conn_status.0 as u16 }));
+        block.handle(HandlerOrder::LimitConn, Arc::new(Check(Arc::new(Limits { check, status: conf.limit_conn_status.0 as u16 }))));
         Ok(())
     }
 }
 
-struct Check {
+struct Check(Arc<Limits>);
+
+struct Limits {
     check: limit_conn::Check<Request>,
     status: u16,
 }
 
-impl Handler for Check {
-    fn run(&self, r: &mut Request) -> Flow {
-        if r.shared::<Counted>().is_some() {
-            return Flow::Declined;
-        }
-        match self.check.count(r) {
-            Verdict::NotCounted => Flow::Declined,
+impl Limits {
+    fn apply(&self, r: &mut Request, verdict: Verdict) -> Flow {
+        match verdict {
+            Verdict::NotCounted | Verdict::Crowded => Flow::Declined,
             Verdict::Passed(counted) => {
                 r.incoming.alone = true;
                 r.share(Rc::new(counted));
@@ -76,6 +75,33 @@ impl Handler for Check {
                 r.share(Rc::new(counted));
                 if self.check.dry_run() { Flow::Declined } else { Flow::Status(self.status) }
             }
+        }
+    }
+}
+
+impl Handler for Check {
+    fn run(&self, r: &mut Request) -> Flow {
+        if r.shared::<Counted>().is_some() {
+            return Flow::Declined;
+        }
+        let limits = &self.0;
+        match limits.check.try_count(r) {
+            // A client may close one connection and open the next before the loop has seen the close: looks at the
+            // sockets before a refusal, as nginx does between accepting and reading.
+            Verdict::Crowded => {
+                let limits = limits.clone();
+                Flow::Later(Box::new(move |mut r| {
+                    Box::pin(async move {
+                        // The first one may end in this turn, if it began among the events.
+                        runtime::task::yield_now().await;
+                        runtime::task::yield_now().await;
+                        let verdict = limits.check.count(&mut r);
+                        let flow = limits.apply(&mut r, verdict);
+                        (r, flow)
+                    })
+                }))
+            }
+            verdict => limits.apply(r, verdict),
         }
     }
 }

@@ -156,6 +156,9 @@ pub enum Verdict {
     /// No key had a value.
     NotCounted,
     Passed(Counted),
+    /// Above the limit, and [`Check::count`] will decide: the event loop may not have seen yet that a counted client
+    /// has left.
+    Crowded,
     /// Above the limit; with `dry_run` the session continues.
     Refused(Counted),
 }
@@ -174,9 +177,18 @@ impl<S: Session> Check<S> {
     pub fn dry_run(&self) -> bool {
         self.dry_run
     }
-    /// Counts a session by all its limits, or by none.
+    /// Counts a session by all its limits, or by none. Logs a refusal.
     pub fn count(&self, s: &mut S) -> Verdict {
-        let mut places = Vec::new();
+        self.decide(s, true)
+    }
+    /// As [`count`](Self::count), but returns [`Verdict::Crowded`] instead of a refusal, without a trace in logs and
+    /// metrics.
+    pub fn try_count(&self, s: &mut S) -> Verdict {
+        self.decide(s, false)
+    }
+    fn decide(&self, s: &mut S, is_final: bool) -> Verdict {
+        let mut places: Vec<CountGuard> = Vec::new();
+        let passed = |places: &[CountGuard]| places.iter().for_each(|place| place.counts.zone.up_at(row::REQUESTS, 0));
         let mut key = Vec::new();
         let mut looked = false;
         for (zone, most) in &self.limits {
@@ -195,11 +207,10 @@ impl<S: Session> Check<S> {
             }
             looked = true;
             match zone.state.take(&key, *most) {
-                Outcome::Taken(place) => {
-                    zone.state.zone.up_at(row::REQUESTS, 0);
-                    places.push(place);
-                }
+                Outcome::Taken(place) => places.push(place),
+                Outcome::Many if !is_final => return Verdict::Crowded,
                 outcome => {
+                    passed(&places);
                     if matches!(outcome, Outcome::Many) {
                         let dry = if self.dry_run { ", dry run," } else { "" };
                         s.log(self.level, format_args!("limiting connections{dry} by zone \"{}\"", zone.name));
@@ -214,6 +225,7 @@ impl<S: Session> Check<S> {
         if !looked {
             return Verdict::NotCounted;
         }
+        passed(&places);
         process::LIMIT_CONN.up_at(0);
         Verdict::Passed(Counted { status: "PASSED", places })
     }
