@@ -42,6 +42,11 @@ fn what_nginx_takes_twice_or_empty() {
     for (http, want) in [
         ("gzip_types a/b; gzip_types a/b c/d;", "[warn] duplicate MIME type \"a/b\" in "),
         ("dav_methods PUT; dav_methods PUT DELETE;", "[warn] duplicate value \"PUT\" in "),
+        (
+            "server { http2_idle_timeout 3s; }",
+            "[warn] the \"http2_idle_timeout\" directive is obsolete, use the \"keepalive_timeout\" directive instead in ",
+        ),
+        ("server { location / { http2_push /x; } }", "[warn] the \"http2_push\" directive is obsolete, ignored in "),
         ("server { server_name a/b; }", "[warn] server name \"a/b\" has suspicious symbols in "),
     ] {
         let (accepted, words) = explained(http);
@@ -56,6 +61,9 @@ fn what_nginx_refuses() {
     for (http, want) in [
         ("resolver 127.0.0.1 valid5s;", "[emerg] host not found in resolver \"valid5s\" in "),
         ("resolver off;", "[emerg] host not found in resolver \"off\" in "),
+        ("http2_streams_index_size 0;", "[emerg] \"http2_streams_index_size\" directive must be a power of two in "),
+        ("quic_host_key /none/such;", "[emerg] open() \"/none/such\" failed (2: No such file or directory) in "),
+        ("server { location / { limit_req zone=; } }", "[emerg] zero size shared memory zone \"\" in "),
         ("types { text/html { html; } }", "[emerg] unexpected \"{\" in "),
         ("map $uri $a { /x { y; } }", "[emerg] unexpected \"{\" in "),
         ("geo $b { default 1; 10.0.0.0/8 { } }", "[emerg] unexpected \"{\" in "),

@@ -50,7 +50,10 @@ impl Feature for LimitConn {
         let Some(conf) = conf.downcast_ref::<ConnConf>() else { return Ok(()) };
         let Some(limits) = &conf.limit_conn else { return Ok(()) };
         let check = limit_conn::Check::new(block.cx, limits, conf.limit_conn_dry_run, conf.limit_conn_log_level)?;
-        block.handle(HandlerOrder::LimitConn, Arc::new(Check(Arc::new(Limits { check, status: conf.limit_conn_status.0 as u16 }))));
+        block.handle(
+            HandlerOrder::LimitConn,
+            Arc::new(Check(Arc::new(Limits { check, status: conf.limit_conn_status.0 as u16 }))),
+        );
         Ok(())
     }
 }

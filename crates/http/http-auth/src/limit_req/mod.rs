@@ -52,11 +52,13 @@ impl Value for Limit {
     const SYNTAX: &'static str = "zone=name [burst=number] [nodelay | delay=number]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut limit = Limit { zone: String::new(), burst: 0, delay: 0 };
+        let mut has_zone = false;
         for (index, word) in d.args.iter().enumerate() {
             let text = word.text();
             let number = |value: &str| value.parse::<u32>().ok().filter(|n| *n > 0).map(|n| u64::from(n) * 1000);
             if let Some(name) = text.strip_prefix("zone=") {
                 limit.zone = name.to_string();
+                has_zone = true;
             } else if let Some(value) = text.strip_prefix("burst=") {
                 let wrong = || Problem::says(format!("invalid burst value \"{text}\"")).at(index);
                 limit.burst = number(value).ok_or_else(wrong)?;
@@ -69,7 +71,7 @@ impl Value for Limit {
                 return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));
             }
         }
-        if limit.zone.is_empty() {
+        if !has_zone {
             return Err(Problem::says("\"limit_req\" must have \"zone\" parameter"));
         }
         Ok(limit)

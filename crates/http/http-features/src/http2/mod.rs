@@ -1,7 +1,7 @@
 //! http2 (nginx: `ngx_http_v2_module`): limits of the protocol, which is in `wire-h2` and `conn`.
 
-use conf_schema::value::{Flag, Number, Size, Text};
-use conf_schema::{Area, Complaint, Contexts, Cx, Level, Problem, Table, directives};
+use conf_schema::value::{Flag, Number, Size};
+use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::core_table::PoolSize;
 use http_engine::plan::Http2;
 use http_engine::variable::Builtin;
@@ -31,23 +31,23 @@ directives! {
         /// Memory per connection in nginx. The value is checked and has no effect.
         http2_pool_size: PoolSize = "4k",
         /// Size of nginx's table of streams. The value is checked and has no effect.
-        http2_streams_index_size: Number = "32",
+        http2_streams_index_size: IndexSize = "32",
         /// Obsolete: see `keepalive_timeout`.
-        http2_idle_timeout: Text,
+        http2_idle_timeout: Obsolete,
         /// Obsolete: server push was removed.
-        http2_max_concurrent_pushes: Text,
+        http2_max_concurrent_pushes: Obsolete,
         /// Obsolete: see `large_client_header_buffers`.
-        http2_max_field_size: Text,
+        http2_max_field_size: Obsolete,
         /// Obsolete: see `large_client_header_buffers`.
-        http2_max_header_size: Text,
+        http2_max_header_size: Obsolete,
         /// Obsolete: see `keepalive_requests`.
-        http2_max_requests: Text,
+        http2_max_requests: Obsolete,
         /// Obsolete: server push was removed.
-        http2_push: Text,
+        http2_push: Obsolete,
         /// Obsolete: server push was removed.
-        http2_push_preload: Text,
+        http2_push_preload: Obsolete,
         /// Obsolete: see `client_header_timeout`.
-        http2_recv_timeout: Text,
+        http2_recv_timeout: Obsolete,
     }
 }
 
@@ -76,7 +76,6 @@ impl Feature for Http2Feature {
         if conf.http2_body_preread_size.0 > PREREAD_MAX {
             return Err(Problem::says(format!("the maximum body preread buffer size is {PREREAD_MAX}")));
         }
-        obsolete(conf, block.cx);
         block.location.extensions.push(Arc::new(Http2 {
             on: conf.http2,
             streams_max: u32::try_from(conf.http2_max_concurrent_streams.0).unwrap_or(u32::MAX).max(1),
@@ -88,30 +87,42 @@ impl Feature for Http2Feature {
     }
 }
 
-/// Warns about obsolete directives and their replacements.
-fn obsolete(conf: &Http2Conf, cx: &mut Cx) {
-    let all = [
-        ("http2_idle_timeout", &conf.http2_idle_timeout, Some("keepalive_timeout")),
-        ("http2_max_concurrent_pushes", &conf.http2_max_concurrent_pushes, None),
-        ("http2_max_field_size", &conf.http2_max_field_size, Some("large_client_header_buffers")),
-        ("http2_max_header_size", &conf.http2_max_header_size, Some("large_client_header_buffers")),
-        ("http2_max_requests", &conf.http2_max_requests, Some("keepalive_requests")),
-        ("http2_push", &conf.http2_push, None),
-        ("http2_push_preload", &conf.http2_push_preload, None),
-        ("http2_recv_timeout", &conf.http2_recv_timeout, Some("client_header_timeout")),
-    ];
-    for (name, value, instead) in all {
-        if value.is_none() {
-            continue;
+/// Size of nginx's table of streams: a power of two.
+#[derive(Clone, Copy, Debug)]
+struct IndexSize;
+
+impl Value for IndexSize {
+    const SYNTAX: &'static str = Number::SYNTAX;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        if Number::parse(cx, d)?.0.is_power_of_two() {
+            return Ok(IndexSize);
         }
+        Err(Problem::says(format!("\"{}\" directive must be a power of two", d.name.text())).at(0))
+    }
+}
+
+/// Value of an obsolete directive, without effect. Warns with its successor (nginx: `ngx_http_v2_obsolete`).
+#[derive(Clone, Copy, Debug)]
+struct Obsolete;
+
+impl Value for Obsolete {
+    const SYNTAX: &'static str = "value";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let name = d.name.text();
+        let instead = match name.as_ref() {
+            "http2_idle_timeout" => Some("keepalive_timeout"),
+            "http2_max_field_size" | "http2_max_header_size" => Some("large_client_header_buffers"),
+            "http2_max_requests" => Some("keepalive_requests"),
+            "http2_recv_timeout" => Some("client_header_timeout"),
+            _ => None,
+        };
         let text = match instead {
             Some(instead) => format!("the \"{name}\" directive is obsolete, use the \"{instead}\" directive instead"),
             None => format!("the \"{name}\" directive is obsolete, ignored"),
         };
-        let complaint = Complaint { level: Level::Warn, ..Complaint::emerg(text) };
-        if !cx.warnings.contains(&complaint) {
-            cx.warnings.push(complaint);
-        }
+        cx.warn(d, text);
+        Ok(Obsolete)
     }
 }
 

@@ -1,7 +1,7 @@
 //! http3 (nginx: `ngx_http_v3_module`): limits of HTTP/3 and QUIC, which are in `wire-h3` and `conn`.
 
-use conf_schema::value::{Flag, Number, Size, Text};
-use conf_schema::{Area, Contexts, Problem, Table, directives, words};
+use conf_schema::value::{Flag, Number, Size};
+use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives, words};
 use http_engine::plan::{Congestion, Http3};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request};
@@ -39,7 +39,7 @@ directives! {
         quic_gso: Flag = "on",
         /// File with a secret for address validation tokens and stateless resets, so that they remain valid across
         /// restarts. Without it, every start generates a random key.
-        quic_host_key: Text,
+        quic_host_key: HostKey,
         /// Validates the client's address with a Retry packet before a handshake. Each connection issues a token, valid
         /// once within 10 minutes, that validates the address for the next connection. With "off", clients are validated
         /// only while unfinished handshakes of unvalidated addresses hold a quarter of `worker_connections`, or all
@@ -65,7 +65,6 @@ impl Feature for Http3Feature {
         if block.context != Contexts::server {
             return Ok(());
         }
-        let host_key = conf.quic_host_key.as_ref().map(|name| host_key(name, block)).transpose()?;
         block.location.extensions.push(Arc::new(Http3 {
             on: conf.http3,
             hq: conf.http3_hq,
@@ -79,20 +78,28 @@ impl Feature for Http3Feature {
                 Control::Bbr => Congestion::Bbr,
                 Control::Reno => Congestion::NewReno,
             },
-            host_key,
+            host_key: conf.quic_host_key.as_ref().map(|key| key.0.clone()),
         }));
         Ok(())
     }
 }
 
-fn host_key(name: &Text, block: &mut BlockPlan<'_>) -> Result<Arc<[u8]>, Problem> {
-    let path = block.cx.conf_full_name(&name.str());
-    let shown = path.display();
-    let bytes = block.cx.store.read(&path).map_err(|e| Problem::says(format!("open() \"{shown}\" failed ({e})")))?;
-    if bytes.is_empty() {
-        return Err(Problem::says(format!("\"{shown}\" zero key size")));
+/// Content of a key file.
+#[derive(Clone, Debug)]
+struct HostKey(Arc<[u8]>);
+
+impl Value for HostKey {
+    const SYNTAX: &'static str = "file";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let path = cx.conf_full_name(&d.args.first().map(|word| word.text()).unwrap_or_default());
+        let shown = path.display();
+        let read = cx.store.read(&path);
+        let bytes = read.map_err(|e| Problem::says(format!("open() \"{shown}\" failed {}", observe::os(&e))).at(0))?;
+        if bytes.is_empty() {
+            return Err(Problem::says(format!("\"{shown}\" zero key size")).at(0));
+        }
+        Ok(HostKey(bytes))
     }
-    Ok(bytes)
 }
 
 /// Tells if a request of HTTP/0.9 came over QUIC.
