@@ -132,9 +132,10 @@ impl Trust {
             let issuer = match path.certificates.get(index + 1) {
                 Some(issuer) => issuer,
                 None if certificate.self_issued() => certificate,
+                // Checks the list with the last certificate all the same, as OpenSSL does for callbacks that continue.
                 None => {
                     verdict = Verdict::NO_CRL_ISSUER;
-                    continue;
+                    certificate
                 }
             };
             let found = list.check(certificate.serial(), issuer, now);
@@ -218,6 +219,7 @@ fn may_issue(certificate: &Certificate) -> bool {
     }
 }
 
+/// `X509_check_purpose`; an authority must be allowed to issue.
 fn suits(certificate: &Certificate, purpose: Purpose, authority: bool) -> bool {
     let e = &certificate.extensions;
     let (usage, keys) = match purpose {
@@ -229,7 +231,7 @@ fn suits(certificate: &Certificate, purpose: Purpose, authority: bool) -> bool {
         .extended_key_usage
         .as_ref()
         .is_none_or(|all| all.iter().any(|u| u == usage || (authority && u == x509::ANY_USAGE)));
-    extended && (authority || e.key_usage.is_none_or(|bits| bits & keys != 0))
+    extended && if authority { may_issue(certificate) } else { e.key_usage.is_none_or(|bits| bits & keys != 0) }
 }
 
 /// Verifies signatures and times from the anchor down (`internal_verify`).

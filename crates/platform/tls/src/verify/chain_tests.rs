@@ -78,13 +78,16 @@ fn a_leaf_signs_nothing() {
     params.is_ca = IsCa::ExplicitNoCa;
     let leaf = root.intermediate(params);
     let forged = read(&leaf.client("user"));
-    assert_eq!(client(&trust(&[&root], 5), &[forged, leaf.certificate()]), Verdict::INVALID_CA);
+    let chain = [forged, leaf.certificate()];
+    // OpenSSL's last error counts.
+    assert_eq!(client(&trust(&[&root], 5), &chain), Verdict::PURPOSE);
+    assert_eq!(trust(&[&root], 5).verify(&chain, now(), Purpose::Any), Verdict::INVALID_CA);
     let mut params = authority_params("plain");
     params.is_ca = IsCa::NoCa;
     params.key_usages.clear();
     let plain = root.intermediate(params);
     let forged = read(&plain.client("user"));
-    assert_eq!(client(&trust(&[&root], 5), &[forged, plain.certificate()]), Verdict::INVALID_CA);
+    assert_eq!(client(&trust(&[&root], 5), &[forged, plain.certificate()]), Verdict::PURPOSE);
 }
 
 #[test]
@@ -189,6 +192,10 @@ fn revocation_is_asked_for_the_whole_chain() {
     assert_eq!(client(&mine, &[user.clone(), int.certificate()]), Verdict::NO_CRL);
     let both = with(vec![list(&root, &[7]), list(&int, &[])]);
     assert_eq!(client(&both, &[user.clone(), int.certificate()]), Verdict::OK);
+    // Nothing in the path can have signed the list about its last certificate.
+    let of_int = |lists| Trust { revocations: lists, ..trust(&[&int], 3) };
+    let checked = of_int(vec![list(&root, &[]), list(&int, &[])]);
+    assert_eq!(client(&checked, std::slice::from_ref(&user)), Verdict::BAD_CRL_SIGNATURE);
     assert_eq!(both.verify(&[serial(6)], rcgen_year(2096), Purpose::Any), Verdict::CRL_EXPIRED);
 }
 

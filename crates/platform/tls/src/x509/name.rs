@@ -205,6 +205,10 @@ pub fn oneline(name: &[u8]) -> String {
         };
         for byte in wide {
             match byte {
+                b'/' | b'+' => {
+                    out.push('\\');
+                    out.push(char::from(byte));
+                }
                 b' '..=b'~' => out.push(char::from(byte)),
                 _ => {
                     let _ = write!(out, "\\x{byte:02X}");
@@ -241,9 +245,9 @@ mod tests {
     #[test]
     fn both_forms_are_openssls() {
         let name =
-            name(&[&[(C, 0x13, b"US")], &[(O, 0x0c, "Ac,me é".as_bytes())], &[(CN, 0x0c, b"#x "), (O, 0x13, b"y")]]);
-        assert_eq!(rfc2253(&name), "O=y+CN=\\#x\\ ,O=Ac\\,me \\C3\\A9,C=US");
-        assert_eq!(oneline(&name), "/C=US/O=Ac,me \\xC3\\xA9/CN=#x /O=y");
+            name(&[&[(C, 0x13, b"US")], &[(O, 0x0c, "Ac,me é".as_bytes())], &[(CN, 0x0c, b"#x "), (O, 0x13, b"y/+")]]);
+        assert_eq!(rfc2253(&name), "O=y/\\++CN=\\#x\\ ,O=Ac\\,me \\C3\\A9,C=US");
+        assert_eq!(oneline(&name), "/C=US/O=Ac,me \\xC3\\xA9/CN=#x /O=y\\/\\+");
     }
 
     #[test]
