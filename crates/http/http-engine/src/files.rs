@@ -35,6 +35,18 @@ const WATCHES_MAX: usize = 8192;
 /// Cacheable errors. Others are transient; EACCES may change by policy without an event.
 const ABOUT_THE_PATH: &[i32] = &[libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::ENAMETOOLONG];
 
+/// Formats the validator of a response with a file's time (`ngx_http_set_etag`).
+fn etag(modified: i64, length: u64) -> Arc<[u8]> {
+    format!("\"{modified:x}-{length:x}\"").into_bytes().into()
+}
+
+impl FileEntry {
+    /// Validator of a response with another length than the file.
+    pub fn etag_of_length(&self, length: u64) -> Arc<[u8]> {
+        if length == self.size { self.etag.clone() } else { etag(self.modified, length) }
+    }
+}
+
 #[derive(Debug)]
 pub struct FileEntry {
     pub kind: FileKind,
@@ -526,7 +538,7 @@ fn found(mut file: File, cached: bool) -> io::Result<FileEntry> {
         kind,
         size: meta.len(),
         modified: meta.mtime(),
-        etag: format!("\"{:x}-{:x}\"", meta.mtime(), meta.len()).into_bytes().into(),
+        etag: etag(meta.mtime(), meta.len()),
         content: None,
         file: None,
         identity: Identity::of(&meta),

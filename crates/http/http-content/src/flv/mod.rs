@@ -47,17 +47,18 @@ impl Handler for Flv {
         };
         let start = start(find_arg(&r.target.args, b"start"), found.size);
         let head = if start > 0 { Some(Piece::Bytes(Bytes::from_static(HEAD))) } else { None };
-        let length = found.size - start;
+        let left = found.size - start;
+        let length = left + head.as_ref().map_or(0, Piece::len);
         let rest = match (&found.content, &found.file) {
             (Some(content), _) => Piece::Bytes(content.slice(start as usize..)),
-            (None, Some(file)) => Piece::File(FilePart { file: file.clone(), start, length }),
+            (None, Some(file)) => Piece::File(FilePart { file: file.clone(), start, length: left }),
             (None, None) => Piece::Bytes(Bytes::new()),
         };
         r.out.status = 200;
-        r.out.content_length = Some(length + head.as_ref().map_or(0, Piece::len));
+        r.out.content_length = Some(length);
         r.out.last_modified = Some(found.modified);
         if r.loc().core.conf.etag {
-            r.out.etag = Str::Shared(found.etag.clone());
+            r.out.etag = Str::Shared(found.etag_of_length(length));
         }
         r.set_content_type();
         r.out.ranges_allowed = true;

@@ -125,10 +125,11 @@ fn answer(r: &mut Request, found: &Rc<FileEntry>, cut: Option<(Vec<u8>, u64, u64
     r.out.single_range = pieces.len() > 1;
     r.out.ranges_allowed = true;
     r.out.status = 200;
-    r.out.content_length = Some(pieces.iter().map(Piece::len).sum());
+    let length = pieces.iter().map(Piece::len).sum();
+    r.out.content_length = Some(length);
     r.out.last_modified = Some(found.modified);
     if r.loc().core.conf.etag {
-        r.out.etag = Str::Shared(found.etag.clone());
+        r.out.etag = Str::Shared(found.etag_of_length(length));
     }
     r.set_content_type();
     Flow::Content(Body::Pieces(pieces.into()))
