@@ -8,8 +8,8 @@ mod initial;
 
 use initial::{DATAGRAM_MIN, Initial, SOURCE, VERSION, hello, length};
 use std::net::UdpSocket;
-use support::http3::{Client, config, tls_of};
-use support::{Running, Site, free_port, resident_kb, wait};
+use support::http3::{Client, config, site, tls_of};
+use support::{Running, free_port, resident_kb, wait};
 
 /// Datagrams between two barriers: fewer than the kernel's smallest receive buffer holds.
 const BATCH: usize = 32;
@@ -34,23 +34,6 @@ impl Random {
     fn octets(&mut self, length: usize) -> Vec<u8> {
         (0..length).map(|_| self.next() as u8).collect()
     }
-}
-
-fn site(port: u16, connections: usize, more: &str) -> Site {
-    let site = Site::new("", "");
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).expect("a certificate");
-    site.write("conf/a.crt", &made.cert.pem());
-    site.write("conf/a.key", &made.signing_key.serialize_pem());
-    site.write(
-        "conf/nginx.conf",
-        &format!(
-            "error_log logs/error.log crit; daemon off; worker_processes 1; events {{ worker_connections {connections}; }}
-            http {{ ssl_certificate a.crt; ssl_certificate_key a.key; access_log off;
-                server {{ listen 127.0.0.1:{port} quic; {more}
-                    location / {{ return 200 ok; }} location /status {{ stub_status; }} }} }}"
-        ),
-    );
-    site
 }
 
 /// An address that sends hostile datagrams, and a client whose answers tell that the server has read them.
