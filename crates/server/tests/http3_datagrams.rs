@@ -468,6 +468,39 @@ fn twenty_thousand_first_packets_leave_room_for_clients() {
     scene.over();
 }
 
+/// With names on demand, clients are held until their ClientHello is complete, and admitted after three seconds.
+#[test]
+fn halves_of_first_flights_close_no_idle_connection() {
+    const CONNECTIONS: usize = 128;
+    let port = free_port();
+    let site = site(port, CONNECTIONS, "");
+    let state = site.path("state").display().to_string();
+    let conf = site.read("conf/nginx.conf");
+    let http = conf.strip_suffix('}').expect("the end of http");
+    site.write(
+        "conf/nginx.conf",
+        &format!(
+            "{http} resolver 127.0.0.1:1; acme_issuer local {{ local_authority; state_path {state}; }}
+            server {{ listen 127.0.0.1:{port} quic; server_name demand.test; acme_on_demand local ask=http://127.0.0.1:1/;
+                ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key; }} }}"
+        ),
+    );
+    let running = site.start();
+    let mut scene = Scene::new(&running, port);
+    let hello = client_hello();
+    let half = [&[0x06, 0][..], &length(100), &hello[4..104]].concat();
+    for id in 0..200u64 {
+        scene.send(&Initial::new(&id.to_be_bytes(), &half).datagram());
+    }
+    let mut retries = 0;
+    wait("Retry packets", || {
+        retries += scene.barrier().iter().filter(|reply| reply[0] & 0xf0 == 0xf0).count();
+        (retries >= 100).then_some(()).ok_or(retries)
+    });
+    scene.check("halves of first flights", CONNECTIONS / 4);
+    scene.over();
+}
+
 #[test]
 fn clients_that_move_with_each_datagram_hold_little() {
     let port = free_port();
