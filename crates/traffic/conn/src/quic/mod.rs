@@ -148,7 +148,10 @@ impl QuicListener {
         runtime::task::spawn_local(async move {
             while let Some(packet) = strayed.recv().await {
                 let Some(own) = weak.upgrade() else { return };
-                own.take_strayed(&packet);
+                // The task outlives a panic, as the carrier of the socket does.
+                if std::panic::catch_unwind(AssertUnwindSafe(|| own.take_strayed(&packet))).is_err() {
+                    process::PANICS.up();
+                }
             }
         });
         Ok(key)
@@ -502,13 +505,9 @@ impl QuicListener {
 
     /// Arms the poller for the earliest deadline of all clients.
     fn arm(&self, key: Key) {
-        let at = if self.blocked.borrow().is_some() {
-            // A deadline that has passed stays until its client can send.
-            Some(now() + BLOCKED_PAUSE)
-        } else {
-            let nearest = self.timers.borrow().first().map(|(at, _)| *at);
-            [nearest, self.held.borrow().deadline()].into_iter().flatten().min()
-        };
+        let nearest = self.timers.borrow().first().map(|(at, _)| *at);
+        let held = self.held.borrow().deadline();
+        let at = next_deadline(self.blocked.borrow().is_some(), nearest, held, now());
         let deadline = at.map_or(clock::Instant(u64::MAX), |at| clock::now().plus(at.saturating_duration_since(now())));
         self.worker.poller.set_deadline(key, deadline);
     }
@@ -615,6 +614,12 @@ impl Carrier for QuicListener {
     }
 }
 
+/// Returns the deadline of a socket. While it is full, deadlines of clients that have passed cannot be served: they must not wake the
+/// thread at once, again and again.
+fn next_deadline(is_full: bool, nearest: Option<Instant>, held: Option<Instant>, now: Instant) -> Option<Instant> {
+    if is_full { Some(now + BLOCKED_PAUSE) } else { [nearest, held].into_iter().flatten().min() }
+}
+
 /// Returns the secrets of the listener's default server.
 fn keys(plan: &HttpPlan, listener: &ListenerRef) -> EndpointKeys {
     let server = plan.listener(listener).and_then(|listener| plan.servers.get(listener.default_server));
@@ -649,4 +654,21 @@ fn settings(plan: &HttpPlan, listener: &ListenerRef, segments_max: usize) -> Opt
     let segments = if server.http3.gso { segments_max } else { 1 };
     let (retry, active_ids) = (server.http3.retry, server.http3.active_ids);
     Some(Settings { generation: plan.generation, limits, retry, active_ids, segments })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_socket_is_tried_after_a_pause() {
+        let now = Instant::now() + Duration::from_secs(10);
+        let (past, future) = (now - Duration::from_secs(1), now + Duration::from_secs(1));
+        assert_eq!(next_deadline(false, Some(future), Some(past), now), Some(past));
+        assert_eq!(next_deadline(false, Some(future), None, now), Some(future));
+        assert_eq!(next_deadline(false, None, None, now), None);
+        for nearest in [None, Some(past), Some(future)] {
+            assert_eq!(next_deadline(true, nearest, Some(past), now), Some(now + BLOCKED_PAUSE));
+        }
+    }
 }
