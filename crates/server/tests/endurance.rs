@@ -293,12 +293,6 @@ fn serves(site: &Site, ports: &Ports, number: usize) {
     });
 }
 
-fn new_key(site: &Site) {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).expect("a certificate");
-    site.write("conf/a.crt", &made.cert.pem());
-    site.write("conf/a.key", &made.signing_key.serialize_pem());
-}
-
 /// Master, key process and worker process, with their descriptors and memory.
 fn processes(master: u32) -> Vec<(usize, u64)> {
     let mut all = children(master);
@@ -318,7 +312,7 @@ fn reloads_and_upgrades_lose_nothing() {
     let ports = Ports { plain: free_port(), tls: free_port() };
     let site = Site::new("", "");
     std::fs::write(site.path("html/file"), vec![b'x'; FILE_BYTES]).expect("a file");
-    new_key(&site);
+    site.certify();
     configure(&site, &ports, 0);
     let started = site.run(&[]);
     assert!(started.status.success(), "{}", support::text(&started.stderr));
@@ -335,7 +329,7 @@ fn reloads_and_upgrades_lose_nothing() {
         let load = Load::start(scope, &ports, &counts);
         for number in 1..=reloads {
             if number % 10 == 0 {
-                new_key(&site);
+                site.certify();
             }
             configure(&site, &ports, number);
             signal(master, "HUP");

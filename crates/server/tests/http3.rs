@@ -8,9 +8,7 @@ use support::{Site, free_port, wait};
 
 fn site(main: &str, rest: &str) -> Site {
     let site = Site::new(main, rest);
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).expect("a certificate");
-    site.write("conf/a.crt", &made.cert.pem());
-    site.write("conf/a.key", &made.signing_key.serialize_pem());
+    site.certify();
     site
 }
 

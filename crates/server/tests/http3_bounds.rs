@@ -11,30 +11,13 @@ use quinn_proto::{Endpoint, EndpointConfig};
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Instant;
-use support::http3::{Client, config};
-use support::{Running, Site, free_port, resident_kb};
-
-const TLS: &str = "ssl_certificate a.crt; ssl_certificate_key a.key;";
+use support::http3::{Client, config, site};
+use support::{Running, free_port, resident_kb};
 
 /// Kilobytes of an idle connection and of an unfinished handshake, of which `quinn-proto` and TLS take most; a goal of 12 KB needs
 /// streams that are not allocated before they are opened.
 const IDLE_KB: f64 = 48.0;
 const UNFINISHED_KB: f64 = 56.0;
-
-fn site(port: u16, connections: u32, more: &str) -> Site {
-    let site = Site::new("", "");
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).expect("a certificate");
-    site.write("conf/a.crt", &made.cert.pem());
-    site.write("conf/a.key", &made.signing_key.serialize_pem());
-    site.write(
-        "conf/nginx.conf",
-        &format!(
-            "error_log logs/error.log crit; daemon off; worker_processes 1; events {{ worker_connections {connections}; }}
-            http {{ {TLS} access_log off; server {{ listen 127.0.0.1:{port} quic; {more} location / {{ return 200 ok; }} }} }}"
-        ),
-    );
-    site
-}
 
 /// Connections that are idle behind a request.
 fn idle(port: u16, count: usize) -> Vec<Client> {

@@ -8,8 +8,8 @@ mod initial;
 
 use initial::{DATAGRAM_MIN, Initial, SOURCE, VERSION, hello, length};
 use std::net::UdpSocket;
-use support::http3::{Client, config, tls_of};
-use support::{Running, Site, free_port, resident_kb, wait};
+use support::http3::{Client, config, site, tls_of};
+use support::{Running, free_port, resident_kb, wait};
 
 /// Datagrams between two barriers: fewer than the kernel's smallest receive buffer holds.
 const BATCH: usize = 32;
@@ -34,23 +34,6 @@ impl Random {
     fn octets(&mut self, length: usize) -> Vec<u8> {
         (0..length).map(|_| self.next() as u8).collect()
     }
-}
-
-fn site(port: u16, connections: usize, more: &str) -> Site {
-    let site = Site::new("", "");
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).expect("a certificate");
-    site.write("conf/a.crt", &made.cert.pem());
-    site.write("conf/a.key", &made.signing_key.serialize_pem());
-    site.write(
-        "conf/nginx.conf",
-        &format!(
-            "error_log logs/error.log crit; daemon off; worker_processes 1; events {{ worker_connections {connections}; }}
-            http {{ ssl_certificate a.crt; ssl_certificate_key a.key; access_log off;
-                server {{ listen 127.0.0.1:{port} quic; {more}
-                    location / {{ return 200 ok; }} location /status {{ stub_status; }} }} }}"
-        ),
-    );
-    site
 }
 
 /// An address that sends hostile datagrams, and a client whose answers tell that the server has read them.
@@ -482,6 +465,39 @@ fn twenty_thousand_first_packets_leave_room_for_clients() {
     // The witness, which is idle now and then, has kept its connection; others prove their address.
     scene.check("20,000 first packets", CONNECTIONS / 4);
     assert!(scene.another_client(), "by a Retry");
+    scene.over();
+}
+
+/// With names on demand, clients are held until their ClientHello is complete, and admitted after three seconds.
+#[test]
+fn halves_of_first_flights_close_no_idle_connection() {
+    const CONNECTIONS: usize = 128;
+    let port = free_port();
+    let site = site(port, CONNECTIONS, "");
+    let state = site.path("state").display().to_string();
+    let conf = site.read("conf/nginx.conf");
+    let http = conf.strip_suffix('}').expect("the end of http");
+    site.write(
+        "conf/nginx.conf",
+        &format!(
+            "{http} resolver 127.0.0.1:1; acme_issuer local {{ local_authority; state_path {state}; }}
+            server {{ listen 127.0.0.1:{port} quic; server_name demand.test; acme_on_demand local ask=http://127.0.0.1:1/;
+                ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key; }} }}"
+        ),
+    );
+    let running = site.start();
+    let mut scene = Scene::new(&running, port);
+    let hello = client_hello();
+    let half = [&[0x06, 0][..], &length(100), &hello[4..104]].concat();
+    for id in 0..200u64 {
+        scene.send(&Initial::new(&id.to_be_bytes(), &half).datagram());
+    }
+    let mut retries = 0;
+    wait("Retry packets", || {
+        retries += scene.barrier().iter().filter(|reply| reply[0] & 0xf0 == 0xf0).count();
+        (retries >= 100).then_some(()).ok_or(retries)
+    });
+    scene.check("halves of first flights", CONNECTIONS / 4);
     scene.over();
 }
 

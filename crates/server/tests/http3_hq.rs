@@ -133,9 +133,7 @@ impl Raw {
 
 fn site(http: &str) -> Site {
     let site = Site::new("", "");
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).expect("a certificate");
-    site.write("conf/a.crt", &made.cert.pem());
-    site.write("conf/a.key", &made.signing_key.serialize_pem());
+    site.certify();
     let tls = "ssl_certificate a.crt; ssl_certificate_key a.key;";
     site.configure("daemon off; error_log logs/error.log info;", &format!("http {{ {tls} {http} }}"));
     site

@@ -18,9 +18,7 @@ struct Pair {
 fn pair(behind: &str) -> Pair {
     let (quic, port) = (free_port(), free_port());
     let origin = Site::new("", "");
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).expect("a certificate");
-    origin.write("conf/a.crt", &made.cert.pem());
-    origin.write("conf/a.key", &made.signing_key.serialize_pem());
+    let certificate = origin.certify();
     let root = origin.path("html").display().to_string();
     origin.configure(
         "daemon off;",
@@ -30,7 +28,7 @@ fn pair(behind: &str) -> Pair {
         ),
     );
     let front = Site::new("", "");
-    front.write("conf/ca.crt", &made.cert.pem());
+    front.write("conf/ca.crt", &certificate);
     Pair { origin, front, quic, port }
 }
 

@@ -87,9 +87,7 @@ fn usual(port: u16, receiver: &Receiver) -> String {
 
 fn site(conf: &str) -> Site {
     let site = Site::new(MAIN, conf);
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).expect("a certificate");
-    site.write("conf/a.crt", &made.cert.pem());
-    site.write("conf/a.key", &made.signing_key.serialize_pem());
+    site.certify();
     site
 }
 

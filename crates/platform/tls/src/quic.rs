@@ -38,6 +38,9 @@ pub(crate) use first::fuzz as fuzz_first;
 pub use path::PathWatch;
 pub use token::UsedTokens;
 
+/// RFC 9000. As in nginx, its drafts are unknown versions.
+const VERSION: quic::Version = quic::Version::V1;
+
 const UNRECOGNIZED_NAME: u8 = 112;
 const INTERNAL_ERROR: u8 = 80;
 const DECODE_ERROR: u8 = 50;
@@ -160,15 +163,12 @@ impl crypto::ServerConfig for QuicServer {
     fn retry_tag(&self, version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
         self.public.retry_tag(version, orig_dst_cid, packet)
     }
-    fn start_session(self: Arc<Self>, version: u32, params: &TransportParameters) -> Box<dyn Session> {
-        // Drafts 29 to 32 share their keys.
-        let version =
-            if (0xff00_001d..=0xff00_0020).contains(&version) { quic::Version::V1Draft } else { quic::Version::V1 };
+    /// Endpoints support version 1 only.
+    fn start_session(self: Arc<Self>, _: u32, params: &TransportParameters) -> Box<dyn Session> {
         let mut parameters = Vec::new();
         params.write(&mut parameters);
         limit_active_ids(&mut parameters, self.active_ids);
         Box::new(Handshake {
-            version,
             parameters,
             initial: self.initial,
             hello: Vec::new(),
@@ -206,7 +206,6 @@ fn limit_active_ids(parameters: &mut [u8], active_ids: u8) {
 }
 
 struct Handshake {
-    version: quic::Version,
     parameters: Vec<u8>,
     initial: Suite,
     hello: Vec<u8>,
@@ -262,7 +261,7 @@ impl Handshake {
         if rules.reject {
             return Err(alert(UNRECOGNIZED_NAME, TlsError::Rejected.to_string()));
         }
-        let inner = ServerConnection::new(config, self.version, std::mem::take(&mut self.parameters))
+        let inner = ServerConnection::new(config, VERSION, std::mem::take(&mut self.parameters))
             .map_err(|why| alert(INTERNAL_ERROR, why.to_string()))?;
         self.inner = Some(Box::new(inner));
         self.rules = Some(rules);
@@ -319,7 +318,7 @@ impl Session for Handshake {
             Side::Client => rustls::Side::Client,
             Side::Server => rustls::Side::Server,
         };
-        trimmed(keys(self.initial.keys(dst_cid, side, self.version)))
+        trimmed(keys(self.initial.keys(dst_cid, side, VERSION)))
     }
     /// Returns [`Known`], once there are facts.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {

@@ -1,5 +1,6 @@
 //! A client of HTTP/3 over a real socket: `wire-h3`'s, driven step by step.
 
+use super::Site;
 use bytes::BytesMut;
 use http_types::Taken;
 use quinn_proto::crypto::rustls::QuicClientConfig;
@@ -12,6 +13,23 @@ use wire_h3::client::{Client as Core, ClientEvent, ClientLimits};
 
 /// Maximum wait of a test.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server over QUIC with one worker thread and `worker_connections`; `more` is part of its server block. `/` answers with "ok",
+/// `/status` with the number of connections.
+pub fn site(port: u16, connections: usize, more: &str) -> Site {
+    let site = Site::new("", "");
+    site.certify();
+    site.write(
+        "conf/nginx.conf",
+        &format!(
+            "error_log logs/error.log crit; daemon off; worker_processes 1; events {{ worker_connections {connections}; }}
+            http {{ ssl_certificate a.crt; ssl_certificate_key a.key; access_log off;
+                server {{ listen 127.0.0.1:{port} quic; {more}
+                    location / {{ return 200 ok; }} location /status {{ stub_status; }} }} }}"
+        ),
+    );
+    site
+}
 
 /// A response, possibly incomplete.
 #[derive(Clone, Debug, Default)]

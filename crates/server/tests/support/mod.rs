@@ -57,6 +57,13 @@ impl Site {
     pub fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).expect("a file");
     }
+    /// Writes a self-signed certificate for localhost, conf/a.crt, and its key, conf/a.key. Returns the certificate (PEM).
+    pub fn certify(&self) -> String {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).expect("a certificate");
+        self.write("conf/a.crt", &made.cert.pem());
+        self.write("conf/a.key", &made.signing_key.serialize_pem());
+        made.cert.pem()
+    }
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }

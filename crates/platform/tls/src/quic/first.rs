@@ -1,11 +1,14 @@
 //! Reads the ClientHello of a client without a connection. Decrypts Initial packets with their public keys (RFC 9001,
 //! 5.2), because `quinn-proto` exposes no content before a connection exists.
 
+use super::VERSION;
 use super::path::varint;
 use crate::hello::{Peek, peek_message};
 use rustls::Side;
-use rustls::quic::{Keys, Version};
+use rustls::quic::Keys;
 
+/// [`VERSION`] in long headers.
+const VERSION_1: [u8; 4] = [0, 0, 0, 1];
 const LONG_HEADER: u8 = 0x80;
 const TYPE: u8 = 0x30;
 /// Octets from the start of the packet number to the sample of header protection, and octets of the sample (RFC 9001,
@@ -35,7 +38,6 @@ pub struct FirstFlight {
 
 /// Header of an Initial packet; `number_at` and `end` are the offsets of the packet number and of the packet's end.
 struct Initial<'a> {
-    version: u32,
     id: &'a [u8],
     number_at: usize,
     end: usize,
@@ -51,12 +53,11 @@ fn take<'a>(r: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
     Some(head)
 }
 
-/// Reads a long header. Returns `None` unless the packet is an Initial packet.
+/// Reads a long header. Returns `None` unless the packet is an Initial packet of QUIC version 1.
 fn initial(packet: &[u8]) -> Option<Initial<'_>> {
     let mut r = packet;
     let first = *take(&mut r, 1)?.first()?;
-    let version = take(&mut r, 4)?.iter().fold(0_u32, |n, b| n << 8 | u32::from(*b));
-    if first & LONG_HEADER == 0 || first & TYPE != 0 || version == 0 {
+    if first & LONG_HEADER == 0 || first & TYPE != 0 || take(&mut r, VERSION_1.len())? != VERSION_1 {
         return None;
     }
     let length = usize::from(*take(&mut r, 1)?.first()?);
@@ -67,17 +68,15 @@ fn initial(packet: &[u8]) -> Option<Initial<'_>> {
     take(&mut r, token)?;
     let length = number(&mut r)?;
     let number_at = packet.len() - r.len();
-    (length <= r.len()).then_some(Initial { version, id, number_at, end: number_at + length })
+    (length <= r.len()).then_some(Initial { id, number_at, end: number_at + length })
 }
 
 impl FirstFlight {
     /// Starts with a client's first datagram. Returns `None` if it contains no Initial packet.
     pub fn new(datagram: &[u8]) -> Option<FirstFlight> {
         let head = initial(datagram)?;
-        // Derives the keys as `start_session` does.
-        let version = if (0xff00_001d..=0xff00_0020).contains(&head.version) { Version::V1Draft } else { Version::V1 };
         let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
-        let keys = suite.tls13()?.quic_suite()?.keys(head.id, Side::Server, version);
+        let keys = suite.tls13()?.quic_suite()?.keys(head.id, Side::Server, VERSION);
         let mut flight = FirstFlight { keys, id: head.id.to_vec(), message: Vec::new(), pieces: Vec::new() };
         flight.take_in(datagram);
         Some(flight)
@@ -208,7 +207,7 @@ mod tests {
     /// Encrypts an Initial packet of a client.
     fn packet(id: &[u8], number: u8, frames: &[u8]) -> Vec<u8> {
         let suite = TLS13_AES_128_GCM_SHA256.tls13().expect("1.3").quic_suite().expect("QUIC");
-        let keys = suite.keys(id, Side::Client, Version::V1);
+        let keys = suite.keys(id, Side::Client, VERSION);
         let mut payload = frames.to_vec();
         payload.resize(payload.len().max(32), 0);
         let length = 1 + payload.len() + keys.local.packet.tag_len();
@@ -306,6 +305,10 @@ mod tests {
         assert_eq!(flight.pieces.len(), FLIGHT_MAX / 1000);
         assert!(FirstFlight::new(b"").is_none() && FirstFlight::new(&[0x40; 1200]).is_none());
         let whole = packet(ID, 0, &frame(0, &hello()));
+        for version in [[0; 4], [0xff, 0, 0, 29], [0x6b, 0x33, 0x43, 0xcf]] {
+            let other = [&whole[..1], &version, &whole[5..]].concat();
+            assert!(FirstFlight::new(&other).is_none(), "{version:?}");
+        }
         for cut in 0..whole.len() {
             assert!(FirstFlight::new(&whole[..cut]).is_none_or(|flight| matches!(flight.hello(), Peek::More(_))));
         }

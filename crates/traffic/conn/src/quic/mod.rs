@@ -148,7 +148,10 @@ impl QuicListener {
         runtime::task::spawn_local(async move {
             while let Some(packet) = strayed.recv().await {
                 let Some(own) = weak.upgrade() else { return };
-                own.take_strayed(&packet);
+                // The task outlives a panic, as the carrier of the socket does.
+                if std::panic::catch_unwind(AssertUnwindSafe(|| own.take_strayed(&packet))).is_err() {
+                    process::PANICS.up();
+                }
             }
         });
         Ok(key)
@@ -224,15 +227,17 @@ impl QuicListener {
         let client = self.clients.borrow().get(&handle).cloned();
         let Some(client) = client else { return };
         let plan = self.worker.plan.borrow().clone();
-        let is_handshaking = client.core.borrow().is_early();
-        let heard = || client.core.borrow_mut().quic().handle_event(event);
-        match plan.filter(|_| is_handshaking) {
-            Some(plan) => with_chooser(chooser(&plan, &client.connection()), heard),
-            None => heard(),
-        }
-        client.follow(self);
+        let is_heard = self.guarded(&client, |client| {
+            let is_handshaking = client.core.borrow().is_early();
+            let heard = || client.core.borrow_mut().quic().handle_event(event);
+            match plan.filter(|_| is_handshaking) {
+                Some(plan) => with_chooser(chooser(&plan, &client.connection()), heard),
+                None => heard(),
+            }
+            client.follow(self);
+        });
         let mut all = self.heard.borrow_mut();
-        if !all.iter().any(|known| Rc::ptr_eq(known, &client)) {
+        if is_heard && !all.iter().any(|known| Rc::ptr_eq(known, &client)) {
             all.push(client);
         }
     }
@@ -241,22 +246,30 @@ impl QuicListener {
     fn meet(&self, incoming: Incoming, datagram: &[u8]) {
         let plan = self.worker.plan.borrow().clone();
         let Some(plan) = plan.filter(|_| !self.leaving.get()) else { return self.refuse(incoming) };
-        if !incoming.remote_address_validated() && (self.settings.borrow().retry || self.is_crowded()) {
-            return self.retry(incoming);
-        }
-        if plan.ext::<CertificateHook>().is_none() {
-            return self.accept(&plan, incoming);
+        if plan.ext::<CertificateHook>().is_none() || self.must_prove(&incoming) {
+            return self.admit(&plan, incoming);
         }
         let connection = self.connection_of(&incoming);
         let other = self.held.borrow_mut().make_room();
         if let Some(other) = other {
-            self.accept(&plan, other);
+            self.admit(&plan, other);
         }
         let held = self.held.borrow_mut().hold(incoming, connection, datagram);
         match held {
             Ok(id) => self.decide(id),
-            Err(incoming) => self.accept(&plan, *incoming),
+            Err(incoming) => self.admit(&plan, *incoming),
         }
+    }
+    /// Accepts a client, or lets it prove its address first. A client that was held is checked again: others may have taken
+    /// connections in the meantime.
+    fn admit(&self, plan: &Arc<HttpPlan>, incoming: Incoming) {
+        match self.must_prove(&incoming) {
+            true => self.retry(incoming),
+            false => self.accept(plan, incoming),
+        }
+    }
+    fn must_prove(&self, incoming: &Incoming) -> bool {
+        !incoming.remote_address_validated() && (self.settings.borrow().retry || self.is_crowded())
     }
     /// Tells whether a forged address would take room from clients: handshakes of unproven addresses hold their part, or an idle
     /// connection would have to be closed.
@@ -295,11 +308,11 @@ impl QuicListener {
                 self.mark();
             }
             Decision::Retry(incoming) => self.retry(*incoming),
-            Decision::Accept(incoming) => self.accept(&plan, *incoming),
+            Decision::Accept(incoming) => self.admit(&plan, *incoming),
             Decision::Unknown => {}
         }
     }
-    /// Decides about held clients whose wait has ended, and accepts those that have waited too long: their handshakes
+    /// Decides about held clients whose wait has ended, and admits those that have waited too long: their handshakes
     /// fail.
     fn decide_held(&self) {
         let over = self.held.borrow().over();
@@ -308,7 +321,7 @@ impl QuicListener {
         for incoming in late {
             let plan = self.worker.plan.borrow().clone();
             match plan {
-                Some(plan) => self.accept(&plan, incoming),
+                Some(plan) => self.admit(&plan, incoming),
                 None => self.refuse(incoming),
             }
         }
@@ -392,15 +405,16 @@ impl QuicListener {
         }
     }
 
-    /// Calls a client's driver. A panic ends only that client.
-    fn guarded(&self, client: &Rc<QuicClient>, act: impl FnOnce(&QuicClient)) {
+    /// Calls a client's driver. A panic ends only that client; returns `false` then.
+    fn guarded(&self, client: &Rc<QuicClient>, act: impl FnOnce(&QuicClient)) -> bool {
         if std::panic::catch_unwind(AssertUnwindSafe(|| act(client))).is_ok() {
-            return;
+            return true;
         }
         process::PANICS.up();
         let _ = std::panic::catch_unwind(AssertUnwindSafe(|| client.end()));
         self.endpoint.borrow_mut().handle_event(client.handle, EndpointEvent::drained());
         self.forget(client);
+        false
     }
 
     /// Registers a client to be flushed at the end of the turn.
@@ -492,9 +506,8 @@ impl QuicListener {
     /// Arms the poller for the earliest deadline of all clients.
     fn arm(&self, key: Key) {
         let nearest = self.timers.borrow().first().map(|(at, _)| *at);
-        let pause = self.blocked.borrow().is_some().then(|| now() + BLOCKED_PAUSE);
         let held = self.held.borrow().deadline();
-        let at = [nearest, pause, held].into_iter().flatten().min();
+        let at = next_deadline(self.blocked.borrow().is_some(), nearest, held, now());
         let deadline = at.map_or(clock::Instant(u64::MAX), |at| clock::now().plus(at.saturating_duration_since(now())));
         self.worker.poller.set_deadline(key, deadline);
     }
@@ -601,6 +614,12 @@ impl Carrier for QuicListener {
     }
 }
 
+/// Returns the deadline of a socket. While it is full, deadlines of clients that have passed cannot be served: they must not wake the
+/// thread at once, again and again.
+fn next_deadline(is_full: bool, nearest: Option<Instant>, held: Option<Instant>, now: Instant) -> Option<Instant> {
+    if is_full { Some(now + BLOCKED_PAUSE) } else { [nearest, held].into_iter().flatten().min() }
+}
+
 /// Returns the secrets of the listener's default server.
 fn keys(plan: &HttpPlan, listener: &ListenerRef) -> EndpointKeys {
     let server = plan.listener(listener).and_then(|listener| plan.servers.get(listener.default_server));
@@ -635,4 +654,21 @@ fn settings(plan: &HttpPlan, listener: &ListenerRef, segments_max: usize) -> Opt
     let segments = if server.http3.gso { segments_max } else { 1 };
     let (retry, active_ids) = (server.http3.retry, server.http3.active_ids);
     Some(Settings { generation: plan.generation, limits, retry, active_ids, segments })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_socket_is_tried_after_a_pause() {
+        let now = Instant::now() + Duration::from_secs(10);
+        let (past, future) = (now - Duration::from_secs(1), now + Duration::from_secs(1));
+        assert_eq!(next_deadline(false, Some(future), Some(past), now), Some(past));
+        assert_eq!(next_deadline(false, Some(future), None, now), Some(future));
+        assert_eq!(next_deadline(false, None, None, now), None);
+        for nearest in [None, Some(past), Some(future)] {
+            assert_eq!(next_deadline(true, nearest, Some(past), now), Some(now + BLOCKED_PAUSE));
+        }
+    }
 }

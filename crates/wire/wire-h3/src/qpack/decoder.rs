@@ -1,7 +1,7 @@
 //! QPACK decoder: reads the peer's encoder stream and field sections.
 
-use super::{Broken, ENTRY_OVERHEAD, Entry, Table, fixed, integer, put_integer, string};
-use http_types::{List, ListLimits, Place};
+use super::{Broken, ENTRY_OVERHEAD, Entry, Table, fixed, integer, put_integer, skip_string, string};
+use http_types::{List, ListLimits};
 
 /// Result of decoding a field section.
 #[derive(Clone, Debug)]
@@ -63,7 +63,10 @@ impl Decoder {
             let mut pending = std::mem::take(&mut self.pending);
             pending.extend_from_slice(bytes);
             let used = self.instructions(&pending)?;
-            self.pending = pending.get(used..).unwrap_or_default().to_vec();
+            if used > 0 {
+                pending = pending.get(used..).unwrap_or_default().to_vec();
+            }
+            self.pending = pending;
         }
         // A string that fits into the table has at most 30 bits per octet.
         if self.pending.len() > self.allowed as usize * 4 + INSTRUCTION_OVERHEAD {
@@ -96,6 +99,7 @@ impl Decoder {
         match first {
             0x80.. => {
                 let index = integer(&mut after, 6)?;
+                skip_string(&mut &*after, 7)?;
                 let mut text = if first & 0x40 != 0 {
                     fixed::entry(index).ok_or(REFERENCE)?.0.to_vec()
                 } else {
@@ -106,6 +110,10 @@ impl Decoder {
                 self.insert(Entry { text: text.into(), name }).ok_or(CAPACITY)?;
             }
             0x40..=0x7f => {
+                // Decodes nothing before both strings are complete: they may arrive octet by octet.
+                let mut ahead = after;
+                skip_string(&mut ahead, 5)?;
+                skip_string(&mut ahead, 7)?;
                 let mut text = Vec::new();
                 string(&mut after, 5, max, &mut text)?.ok_or(LARGE)?;
                 let name = text.len();
@@ -269,25 +277,17 @@ impl<'a> Section<'a> {
     fn literal(&self, name: Option<&[u8]>, rest: &mut &[u8], list: &mut List) -> Result<(), Broken> {
         let start = list.arena.len();
         let max = self.limits.field_max;
-        let name_fits = match name {
-            Some(name) => {
-                list.arena.extend_from_slice(name);
-                true
-            }
-            None => string(rest, 3, max, &mut list.arena)?.is_some(),
-        };
+        let name_fits = name.is_some() || string(rest, 3, max, &mut list.arena)?.is_some();
         let middle = list.arena.len();
         let value_fits = string(rest, 7, max, &mut list.arena)?.is_some();
         if !name_fits || !value_fits {
             return Err(Broken::Large(TOO_LARGE));
         }
-        let end = list.arena.len();
-        // The text is already at the end of the arena, so the total excludes it.
+        // The text is already at the end of the arena, so the total excludes it. Only a field that fits is worth a copy of a
+        // name in a table, to which two octets refer.
         let text = list.arena.split_off(start);
-        if list.fits(middle - start, end - middle, self.limits) {
-            list.arena.extend_from_slice(&text);
-            list.fields.push((Place { start, end: middle }, Place { start: middle, end }));
-        }
+        let (own_name, value) = text.split_at(middle - start);
+        self.keep(name.unwrap_or(own_name), value, list);
         Ok(())
     }
 }

@@ -160,6 +160,13 @@ fn string(rest: &mut &[u8], prefix_bits: u32, max: usize, arena: &mut Vec<u8>) -
     Ok(Some(length))
 }
 
+/// Skips a string whose length has a prefix of `prefix_bits`.
+fn skip_string(rest: &mut &[u8], prefix_bits: u32) -> Result<(), Broken> {
+    let length = usize::try_from(integer(rest, prefix_bits)?).unwrap_or(usize::MAX);
+    *rest = rest.get(length..).ok_or(Broken::Cut)?;
+    Ok(())
+}
+
 /// Appends a string whose length has a prefix of `prefix_bits`, after the Huffman flag.
 fn put_string(text: &[u8], prefix_bits: u32, first: u8, out: &mut Vec<u8>) {
     let coded = huffman::encoded_len(text);

@@ -279,6 +279,47 @@ fn references_to_a_large_entry_do_not_become_a_gigabyte() {
 }
 
 #[test]
+fn names_of_fields_that_do_not_fit_are_not_copied() {
+    let mut decoder = Decoder::new(4096, 4096);
+    let mut bytes = Vec::new();
+    put_integer(4096, 5, 0x20, &mut bytes);
+    put_integer(4000, 5, 0x40, &mut bytes);
+    bytes.extend_from_slice(&[b'n'; 4000]);
+    put_integer(0, 7, 0, &mut bytes);
+    decoder.receive(&bytes).unwrap();
+    // Literals of two octets, each with the name of the entry and an empty value.
+    let mut section = hex("0200");
+    (0..30_000).for_each(|_| section.extend_from_slice(&[0x40, 0]));
+    let list = list(&decoder, &section);
+    assert!(list.too_large && list.fields.len() == 2, "{}", list.fields.len());
+    assert!(list.arena.capacity() <= LIMITS.bytes_max, "{}", list.arena.capacity());
+}
+
+#[test]
+fn instructions_are_decoded_once_they_are_complete() {
+    for first in [0x60, 0xc0] {
+        let mut decoder = Decoder::new(4096, 4096);
+        decoder.receive(&hex("3fe11f")).unwrap();
+        // A name that is no text in Huffman's code, or a name of the static table; a value of this kind, octet by octet.
+        let mut bytes = Vec::new();
+        if first == 0x60 {
+            put_integer(1000, 5, first, &mut bytes);
+            bytes.extend_from_slice(&[0xff; 1000]);
+        } else {
+            bytes.push(first);
+        }
+        put_integer(1000, 7, 0x80, &mut bytes);
+        bytes.extend_from_slice(&[0xff; 1000]);
+        let (last, others) = bytes.split_last().unwrap();
+        for octet in others {
+            decoder.receive(&[*octet]).unwrap();
+        }
+        assert_eq!(decoder.held(), others.len());
+        assert_eq!(decoder.receive(&[*last]), Err("client sent invalid encoded field line"));
+    }
+}
+
+#[test]
 fn lengths_of_fields_are_those_that_were_sent() {
     let limits = ListLimits { field_max: 50, ..LIMITS };
     let too_large = |value: &[u8]| {
