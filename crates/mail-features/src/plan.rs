@@ -112,6 +112,7 @@ pub enum AuthResult {
     Refused {
         refusal: Refusal,
         wait: Duration,
+        user: Option<Vec<u8>>,
     },
     AskAgain {
         wait: Duration,
@@ -124,7 +125,6 @@ pub enum AuthResult {
         name: String,
         user: Option<Vec<u8>>,
         password: Option<Vec<u8>>,
-        authority: String,
     },
 }
 

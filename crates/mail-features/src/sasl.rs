@@ -1,6 +1,6 @@
 //! SASL for the three protocols (RFC 4422; nginx: `ngx_mail_auth_parse`): PLAIN, LOGIN, CRAM-MD5 and EXTERNAL.
 
-use crate::login::{Login, Method};
+use crate::login::{Login, Method, fits};
 use crate::protocol::{Starttls, Talk};
 use base64::Engine as _;
 use base64::alphabet;
@@ -145,7 +145,14 @@ pub fn answer(waiting: Waiting, word: &[u8], talk: &mut Talk<'_>) -> Option<Prog
                 Some((user, digest)) => {
                     done(talk.login, Method::CramMd5, user, Some(digest)).or_else(|| invalid("login", talk))
                 }
-                None => invalid("CRAM-MD5 hash", talk),
+                None => {
+                    // The message names the login.
+                    let user = bytes.split(|c| *c == b' ').next().unwrap_or_default();
+                    if fits(user) {
+                        talk.login.user = user.to_vec();
+                    }
+                    invalid("CRAM-MD5 hash", talk)
+                }
             }
         }
         Waiting::External => done(talk.login, Method::External, &bytes, None).or_else(|| invalid("login", talk)),
@@ -232,6 +239,13 @@ mod tests {
         for words in [vec!["GSSAPI"], vec!["LOGIN", "a", "b"], vec!["CRAM-MD5", "a"], vec![]] {
             assert_eq!(run(&words, &[]).0, None, "{words:?}");
         }
+    }
+
+    /// The session's log line names the login.
+    #[test]
+    fn an_invalid_digest_leaves_the_login() {
+        let (progress, login, _) = run(&["CRAM-MD5"], &[&encode(b"user short")]);
+        assert_eq!((progress, login.user.as_slice()), (None, &b"user"[..]));
     }
 
     /// Names and passwords become parts of command lines.

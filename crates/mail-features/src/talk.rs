@@ -5,7 +5,7 @@ use crate::engine::{Closed, send, timed_out};
 use crate::handshake;
 use crate::login::{failed, shown};
 use crate::plan::{AuthFault, AuthResult, PassEnd, Passing};
-use crate::protocol::{Dialogue, MailProtocol, Next, Reply, Starttls, Step, Talk, Then};
+use crate::protocol::{Dialogue, Next, Reply, Starttls, Step, Talk, Then};
 use crate::session::MailSession;
 use base::clock::Instant;
 use observe::Level;
@@ -27,9 +27,10 @@ pub async fn run(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -
     let (mut input, mut errors) = (Vec::new(), 0);
     s.doing = "in auth state";
     loop {
-        match step(s, stream, &mut *dialogue, &mut input) {
+        match step(s, stream, &mut *dialogue, &mut input, bytes_max) {
             Then::More if input.len() >= bytes_max => {
-                s.log(Level::Info, format_args!("client sent too long command \"{}\"", shown(&input)));
+                let command = input.get(..bytes_max).unwrap_or(&input);
+                s.log(Level::Info, format_args!("client sent too long command \"{}\"", shown(command)));
                 return send(s, stream, &dialogue.invalid()).await;
             }
             Then::More => read(s, stream, &mut input, bytes_max, until).await?,
@@ -63,10 +64,19 @@ pub async fn run(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -
     }
 }
 
-fn step(s: &mut MailSession, stream: &Stream, dialogue: &mut dyn Dialogue, input: &mut Vec<u8>) -> Then {
+/// Hands at most `bytes_max` bytes to the dialogue: a TLS record may contain more.
+fn step(
+    s: &mut MailSession,
+    stream: &Stream,
+    dialogue: &mut dyn Dialogue,
+    input: &mut Vec<u8>,
+    bytes_max: usize,
+) -> Then {
+    let command = input.get(..bytes_max).unwrap_or(input);
     let starttls = if stream.is_secure() { Starttls::Off } else { s.srv().starttls };
     let mut notes = Vec::new();
-    let Step { consumed, then } = dialogue.step(input, &mut Talk { login: &mut s.login, starttls, notes: &mut notes });
+    let Step { consumed, then } =
+        dialogue.step(command, &mut Talk { login: &mut s.login, starttls, notes: &mut notes });
     for note in notes {
         s.log(Level::Info, format_args!("{note}"));
     }
@@ -107,7 +117,8 @@ async fn authenticate(
     let internal_error = server.protocol.internal_error().as_bytes();
     loop {
         match server.authenticator.ask(s).await {
-            Ok(AuthResult::Refused { refusal, wait }) => {
+            Ok(AuthResult::Refused { refusal, wait, user }) => {
+                s.login.user = user.unwrap_or(std::mem::take(&mut s.login.user));
                 s.log(Level::Info, format_args!("client login failed: \"{}\"", shown(&refusal.message)));
                 let answer = dialogue.refused(&refusal);
                 if !wait.is_zero() {
@@ -121,16 +132,11 @@ async fn authenticate(
                 s.login.password = password.or(s.login.password.take());
                 sleep(wait.min(WAIT_MAX)).await;
             }
-            Ok(AuthResult::Pass { to, name, user, password, authority }) => {
+            Ok(AuthResult::Pass { to, name, user, password }) => {
                 s.login.user = user.unwrap_or(std::mem::take(&mut s.login.user));
                 // A digest cannot be used as a password.
                 let own = s.login.password.take().filter(|_| !s.login.method.is_digest());
                 s.login.password = password.or(own);
-                if s.login.password.is_none() && server.protocol.kind() != MailProtocol::Smtp {
-                    s.log(Level::Error, format_args!("auth http server {authority} did not send password"));
-                    send(s, stream, internal_error).await?;
-                    return Err(Closed);
-                }
                 s.upstream = Some(name);
                 let passing = Passing { to, login: dialogue.server_login(), pending: std::mem::take(input) };
                 if let PassEnd::Failed(answer) = server.passer.run(s, stream, passing).await {

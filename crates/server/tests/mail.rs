@@ -4,7 +4,7 @@
 mod support;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use support::mail::{Client, auth, imap_server, line, pass_to, pop3_server, server, smtp_server};
 use support::{Site, free_port, resident_kb, text, wait};
 
@@ -159,8 +159,10 @@ fn authentication_servers_that_do_not_do_their_part() {
             "huge" => format!("HTTP/1.0 200 OK\r\nX: {}", "x".repeat(1_000_000)),
             "endless" => "X: y\r\n".repeat(100_000),
             "silent" => "HTTP/1.0 200 OK\r\nAuth-Status: OK\r\n\r\n".into(),
-            "name" => "Auth-Status: OK\r\nAuth-Server: localhost\r\nAuth-Port: 25\r\n\r\n".into(),
-            "port" => "Auth-Status: OK\r\nAuth-Server: 127.0.0.1\r\nAuth-Port: 99999\r\n\r\n".into(),
+            "name" => "Auth-Status: OK\r\nAuth-Server: localhost\r\nAuth-Port: 25\r\nAuth-Pass: x\r\n\r\n".into(),
+            "port" => "Auth-Status: OK\r\nAuth-Server: 127.0.0.1\r\nAuth-Port: 99999\r\nAuth-Pass: x\r\n\r\n".into(),
+            "first" => "Auth-Status: OK\r\nAuth-Server: localhost\r\nAuth-Port: 99999\r\n\r\n".into(),
+            "status" => "HTTP/1.0 200 OK\rX\r\n\r\n".into(),
             "password" => pass_to(dead, ""),
             "dead" => pass_to(dead, "Auth-Pass: x\r\n"),
             "slow" => loop {
@@ -182,6 +184,9 @@ fn authentication_servers_that_do_not_do_their_part() {
         ("name", "sent invalid server address:\"localhost\""),
         ("port", "sent invalid server port:\"99999\""),
         ("password", "did not send password"),
+        // As in nginx, before server and port are read.
+        ("first", "did not send password"),
+        ("status", "sent invalid response while in http auth state"),
         ("dead", "connect() failed (111: Connection refused) while connecting to upstream"),
         ("slow", "timed out (110: Connection timed out)"),
         ("null", "sent invalid header in response"),
@@ -319,12 +324,12 @@ fn clients_that_drip_flood_and_never_end() {
     // A command without an end, and too many that are none.
     let mut client = Client::greeted(ports.imap);
     client.send(format!("a1 LOGIN {}", "x".repeat(1024 - 9)));
-    assert_eq!(client.rest(), "* BAD invalid command\r\n");
+    assert_eq!(client.rest(), "a1 BAD invalid command\r\n");
     let mut client = Client::greeted(ports.imap);
     client.send("a1 LOGIN {99999}\r\n");
     assert_eq!(client.line(), "+ OK");
     client.send("x".repeat(1024 - 18));
-    assert_eq!(client.rest(), "* BAD invalid command\r\n");
+    assert_eq!(client.rest(), "a1 BAD invalid command\r\n");
     let mut client = Client::greeted(ports.pop3);
     client.send("X\r\nX\r\nX\r\nNOOP\r\n");
     assert_eq!(client.rest(), "-ERR invalid command\r\n".repeat(3));
@@ -334,6 +339,57 @@ fn clients_that_drip_flood_and_never_end() {
     for words in ["client sent too long command \"a1 LOGIN xxx", "client sent too many invalid commands"] {
         assert!(log.contains(words), "{words} in {log}");
     }
+}
+
+/// A record of TLS arrives as a whole. The mail server's header has the facts of the client's connection.
+#[test]
+fn commands_in_tls_keep_their_limit_and_servers_get_its_facts() {
+    let (told, header) = std::sync::mpsc::channel();
+    let told = std::sync::Mutex::new(told);
+    let imap = server(move |mut reader| {
+        let mut fixed = [0; 16];
+        reader.read_exact(&mut fixed).expect("a header");
+        let mut rest = vec![0; usize::from(u16::from_be_bytes([fixed[14], fixed[15]]))];
+        reader.read_exact(&mut rest).expect("its fields");
+        let _ = told.lock().expect("not poisoned").send([&fixed[..], &rest].concat());
+        let _ = reader.get_mut().write_all(b"* BYE\r\n");
+    });
+    let (auth, _) = auth(move |_| pass_to(imap, ""));
+    let port = free_port();
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "mail {{ auth_http 127.0.0.1:{auth}; ssl_certificate own.crt; ssl_certificate_key own.key; proxy_protocol v2;
+             server {{ listen 127.0.0.1:{port} ssl; protocol imap; imap_client_buffer 1k; }} }}"
+        ),
+    );
+    let (certificate, key) = cases::identity().expect("made");
+    std::fs::write(site.path("conf/own.crt"), certificate).expect("a file");
+    std::fs::write(site.path("conf/own.key"), key).expect("a file");
+    let running = site.start();
+    let ask = |command: &str| {
+        let mut wire = cases::Wire::connect(port, Some("imap"), std::time::Duration::from_secs(20)).expect("connected");
+        let mut all = Vec::new();
+        while !all.ends_with(b"\r\n") {
+            assert!(wire.receive(&mut all).expect("a greeting"));
+        }
+        all.clear();
+        wire.send(command.as_bytes()).expect("sent");
+        while wire.receive(&mut all).expect("an answer") {}
+        text(&all)
+    };
+    assert_eq!(ask(&format!("a1 LOGIN {}\r\na2 LOGOUT\r\n", "x".repeat(1024))), "a1 BAD invalid command\r\n");
+    assert_eq!(ask("a1 LOGIN u p\r\n"), "* BAD internal server error\r\n");
+    let header = header.recv().expect("a header");
+    let (read, length) = wire_proxy::parse(&header).expect("valid").expect("whole");
+    assert_eq!(length, header.len());
+    assert_eq!(read.tlvs(&header).find(0x01), Ok(Some(&b"imap"[..])));
+    assert_eq!(read.tlvs(&header).find(0x02), Ok(Some(&b"localhost"[..])));
+    let info = read.ssl(&header).expect("valid").expect("an SSL field");
+    assert_eq!((info.client, info.tlvs().find(0x21)), (1, Ok(Some(&b"TLSv1.3"[..]))));
+    running.quit();
+    site.assert_no_alerts();
+    assert!(site.log().contains("client sent too long command \"a1 LOGIN xxx"), "{}", site.log());
 }
 
 #[test]

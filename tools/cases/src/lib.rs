@@ -59,4 +59,4 @@ pub use http2::{Came, Http2};
 pub use parse::{Case, Expect, Over, Request, Step, parse};
 pub use ports::free_port;
 pub use run::{Server, run};
-pub use wire::{Wire, identity};
+pub use wire::{IDENTITY, Identity, Wire, identity};

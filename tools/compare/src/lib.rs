@@ -5,7 +5,7 @@
 //! With `--mutate` one of the directives is written as people get it wrong (`mutate.rs`); `--sni` has several servers on one TLS
 //! listener instead (`sni.rs`). With `--gateways` the locations use FastCGI, SCGI, uwsgi and memcached (`gateways.rs`, `gateway.rs`),
 //! with `--peers` HTTP/2, gRPC and TLS (`peers.rs`).
-//! `--check` compares `-t` alone (`check.rs`).
+//! `--stream` and `--mail` compare the other areas. `--check` compares `-t` alone (`check.rs`).
 //!
 //! `cargo xtask compare --seed N --count N` runs it by hand without bound; `cargo xtask ci` runs a few with a fixed seed.
 
@@ -16,6 +16,7 @@ mod broken;
 mod check;
 mod gateway;
 mod gateways;
+mod mail;
 mod mutate;
 mod normal;
 mod peers;
@@ -44,6 +45,8 @@ pub struct Plan {
     pub with: Option<String>,
     /// The stream area instead of http.
     pub stream: bool,
+    /// The mail area instead of http.
+    pub mail: bool,
     /// Requests use cleartext HTTP/2.
     pub h2c: bool,
     /// Applies a typing mistake to one directive of each configuration.
@@ -146,6 +149,9 @@ pub fn run(plan: &Plan) -> Result<String, String> {
     }
     if plan.stream {
         return stream::run(plan);
+    }
+    if plan.mail {
+        return mail::run(plan);
     }
     let mut backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;
     if plan.peers {

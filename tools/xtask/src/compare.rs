@@ -16,7 +16,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let (mut seed, mut count, mut only, mut with, mut ours) = (1, 500, None, None, None);
     let (mut source, mut nginx, mut differences_max, mut in_ci, mut h2c, mut stream) =
         (None, None, 20, false, false, false);
-    let (mut mutate, mut sni, mut gateways, mut peers, mut check) = (false, false, false, false, false);
+    let (mut mutate, mut sni, mut gateways, mut peers, mut check, mut mail) =
+        (false, false, false, false, false, false);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().cloned().ok_or(format!("{word} wants a value"));
@@ -32,6 +33,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--nginx" => nginx = Some(PathBuf::from(value()?)),
             "--h2c" => h2c = true,
             "--stream" => stream = true,
+            "--mail" => mail = true,
             "--mutate" => mutate = true,
             "--sni" => sni = true,
             "--gateways" => gateways = true,
@@ -40,7 +42,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--in-ci" => in_ci = true,
             other => {
                 return Err(format!(
-                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --stream, --mutate, --sni, --gateways, --peers, --check, --source DIR, --nginx FILE, \
+                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --stream, --mail, --mutate, --sni, --gateways, --peers, --check, --source DIR, --nginx FILE, \
                      --ours FILE"
                 ));
             }
@@ -80,6 +82,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         differences_max,
         h2c,
         stream,
+        mail,
         mutate,
         sni,
         gateways,

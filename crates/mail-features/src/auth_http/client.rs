@@ -1,10 +1,10 @@
 //! One request to the authentication server, on its own connection.
 
 use super::request::request;
-use super::{AuthHttp, Response, read};
+use super::{AuthHttp, Malformed, Response, read};
 use crate::login::failed;
 use crate::plan::{AuthFault, AuthResult, Authenticate};
-use crate::protocol::Refusal;
+use crate::protocol::{MailProtocol, Refusal};
 use crate::session::MailSession;
 use net::Address;
 use std::future::Future;
@@ -23,7 +23,7 @@ impl Authenticate for AuthHttp {
             let response = asked.map_err(|_| {
                 AuthFault(Some(format!("auth http server {} timed out (110: Connection timed out)", self.name)))
             })??;
-            self.judge(response)
+            self.judge(response, s)
         })
     }
 }
@@ -47,7 +47,12 @@ impl AuthHttp {
             let got = got.map_err(|e| fault(format!("{}, auth http server: {name}", failed("recv", &e))))?;
             match read(&buf) {
                 Ok(Some(response)) => return Ok(response),
-                Err(_) => return Err(fault(format!("auth http server {name} sent invalid header in response"))),
+                Err(Malformed::StatusLine) => {
+                    return Err(fault(format!("auth http server {name} sent invalid response")));
+                }
+                Err(Malformed::Field) => {
+                    return Err(fault(format!("auth http server {name} sent invalid header in response")));
+                }
                 Ok(None) if got == 0 => {
                     return Err(fault(format!("auth http server {name} prematurely closed connection")));
                 }
@@ -59,10 +64,11 @@ impl AuthHttp {
         }
     }
 
-    fn judge(&self, response: Response) -> Result<AuthResult, AuthFault> {
+    fn judge(&self, response: Response, s: &MailSession) -> Result<AuthResult, AuthFault> {
         let wait = Duration::from_secs(response.wait_seconds);
         if let Some(message) = response.refused {
-            return Ok(AuthResult::Refused { refusal: Refusal { message, code: response.error_code }, wait });
+            let refusal = Refusal { message, code: response.error_code };
+            return Ok(AuthResult::Refused { refusal, wait, user: response.user });
         }
         if response.wait {
             return Ok(AuthResult::AskAgain { wait, user: response.user, password: response.password });
@@ -70,6 +76,11 @@ impl AuthHttp {
         let name = &self.name;
         if response.server.is_empty() || response.port.is_empty() {
             return Err(fault(format!("auth http server {name} did not send server or port")));
+        }
+        // A digest cannot be used as a password.
+        let own = s.login.password.is_some() && !s.login.method.is_digest();
+        if response.password.is_none() && !own && s.srv().protocol.kind() != MailProtocol::Smtp {
+            return Err(fault(format!("auth http server {name} did not send password")));
         }
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (server, port) = (text(&response.server), text(&response.port));
@@ -82,13 +93,7 @@ impl AuthHttp {
         };
         let to = Address::Ip(SocketAddr::new(address, number));
         let said = format!("{server}:{port}");
-        Ok(AuthResult::Pass {
-            to,
-            name: said,
-            user: response.user,
-            password: response.password,
-            authority: name.clone(),
-        })
+        Ok(AuthResult::Pass { to, name: said, user: response.user, password: response.password })
     }
 }
 

@@ -4,7 +4,7 @@ mod client;
 mod request;
 mod response;
 
-pub use response::{Response, read};
+pub use response::{Malformed, Response, read};
 
 use crate::build::{Feature, ServerBuild};
 use conf_schema::value::{Flag, List, Msec, arg};

@@ -15,9 +15,12 @@ pub struct Response {
     pub error_code: Option<Vec<u8>>,
 }
 
-/// A line without a colon.
+/// Invalid part of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
+pub enum Malformed {
+    StatusLine,
+    Field,
+}
 
 /// Reads a head; `None` if incomplete. Fails on a malformed one.
 pub fn read(bytes: &[u8]) -> Result<Option<Response>, Malformed> {
@@ -25,29 +28,40 @@ pub fn read(bytes: &[u8]) -> Result<Option<Response>, Malformed> {
     let mut rest = bytes;
     let mut is_first = true;
     loop {
-        let Some(end) = memchr::memchr(b'\n', rest) else { return Ok(None) };
-        let (line, after) = rest.split_at_checked(end + 1).ok_or(Malformed)?;
+        let Some(end) = memchr::memchr(b'\n', rest) else {
+            // Nothing that may follow makes this line valid.
+            let lone = memchr::memchr(b'\r', rest).is_some_and(|at| at + 1 < rest.len());
+            return if lone { Err(malformed(is_first, rest)) } else { Ok(None) };
+        };
+        let (line, after) = rest.split_at_checked(end + 1).ok_or(Malformed::Field)?;
         rest = after;
         let line = line.get(..end).unwrap_or_default();
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.contains(&b'\r') {
-            return Err(Malformed);
+            return Err(malformed(is_first, line));
         }
-        if std::mem::take(&mut is_first) && line.starts_with(b"HTTP/") {
+        if std::mem::take(&mut is_first) && line.starts_with(VERSION) {
             continue;
         }
         if line.is_empty() {
             return Ok(Some(response));
         }
         let colon = memchr::memchr(b':', line).unwrap_or(line.len());
-        let (name, value) = line.split_at_checked(colon).ok_or(Malformed)?;
+        let (name, value) = line.split_at_checked(colon).ok_or(Malformed::Field)?;
         let first = name.first().is_some_and(u8::is_ascii_alphanumeric);
         if !first || !name.iter().all(|c| c.is_ascii_alphanumeric() || *c == b'-') {
-            return Err(Malformed);
+            return Err(Malformed::Field);
         }
         let value = value.get(1..).unwrap_or_default();
         response.field(&name.to_ascii_lowercase(), trim(value))?;
     }
+}
+
+/// Start of a status line.
+const VERSION: &[u8] = b"HTTP/";
+
+fn malformed(is_first: bool, line: &[u8]) -> Malformed {
+    if is_first && line.starts_with(VERSION) { Malformed::StatusLine } else { Malformed::Field }
 }
 
 fn trim(value: &[u8]) -> &[u8] {
@@ -62,7 +76,7 @@ impl Response {
     fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
         // Values become parts of commands: they contain no line break, and NUL would separate.
         if value.contains(&0) {
-            return Err(Malformed);
+            return Err(Malformed::Field);
         }
         let some = || Some(value.to_vec());
         match name {
@@ -126,9 +140,14 @@ mod tests {
             "a b: c\r\n\r\n",
             ": x\r\n\r\n",
             "a: b\rc\r\n\r\n",
+            "a: b\rc",
+            "a: b\r\n\rX",
             "Auth-User: a\0b\r\n\r\n",
         ] {
-            assert_eq!(read(text.as_bytes()), Err(Malformed), "{text:?}");
+            assert_eq!(read(text.as_bytes()), Err(Malformed::Field), "{text:?}");
+        }
+        for text in ["HTTP/1.0 200\rX", "HTTP/1.0 200 OK\rX\r\n\r\n"] {
+            assert_eq!(read(text.as_bytes()), Err(Malformed::StatusLine), "{text:?}");
         }
     }
 }

@@ -36,6 +36,17 @@ enum Fault {
     Invalid,
 }
 
+/// Returns the tag with the following space at the start of an incomplete command; empty if there is none.
+pub fn tag(input: &[u8]) -> &[u8] {
+    let end = input.iter().take(TAG_MAX + 1).take_while(|c| is_of_tag(**c)).count();
+    let space = input.get(end) == Some(&b' ') && (1..=TAG_MAX).contains(&end);
+    input.get(..=end).filter(|_| space).unwrap_or_default()
+}
+
+fn is_of_tag(c: u8) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_')
+}
+
 /// Parses one command; also returns the number of literals that need a continuation request, sent or not.
 pub fn parse(input: &[u8]) -> (Parsed, usize) {
     let mut reader = Reader { input, at: 0, literals: 0 };
@@ -95,7 +106,7 @@ impl Reader<'_> {
     }
 
     fn command(&mut self, tag: &mut Vec<u8>) -> Result<(Vec<u8>, Vec<Vec<u8>>), Fault> {
-        let name = self.run(TAG_MAX, |c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_'))?.to_vec();
+        let name = self.run(TAG_MAX, is_of_tag)?.to_vec();
         if name.is_empty() || self.spaces()? == 0 {
             return Err(Fault::Invalid);
         }
@@ -241,6 +252,22 @@ mod tests {
         assert!(matches!(parse(long.as_bytes()).0, Parsed::Invalid { .. }));
         let fits = format!("{} NOOP\r\n", "a".repeat(32));
         assert!(matches!(parse(fits.as_bytes()).0, Parsed::Command { .. }));
+    }
+
+    #[test]
+    fn a_tag_is_known_before_the_end_of_its_line() {
+        let long = "a".repeat(33) + " ";
+        for (input, want) in [
+            ("a1 LOGIN x", "a1 "),
+            ("a1", ""),
+            (" a", ""),
+            ("a+ x", ""),
+            ("", ""),
+            (&long, ""),
+            (&long[1..], &long[1..]),
+        ] {
+            assert_eq!(tag(input.as_bytes()), want.as_bytes(), "{input:?}");
+        }
     }
 
     #[test]

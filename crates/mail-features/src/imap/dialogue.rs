@@ -1,7 +1,7 @@
 //! Dialogue with an IMAP client (nginx: `ngx_mail_imap_auth_state`).
 
 use super::Answers;
-use super::command::{Parsed, parse};
+use super::command::{Parsed, parse, tag};
 use super::server::ImapLogin;
 use crate::line;
 use crate::login::{Login, Method};
@@ -78,6 +78,7 @@ impl Dialogue for ImapDialogue {
         }
         let more = Step { consumed: 0, then: Then::More };
         if memchr::memchr(b'\n', input).is_none() {
+            self.tag = tag(input).to_vec();
             return more;
         }
         let (parsed, literals) = parse(input);
@@ -86,7 +87,10 @@ impl Dialogue for ImapDialogue {
             return Step { consumed: 0, then: Reply::go("+ OK\r\n") };
         }
         match parsed {
-            Parsed::More => more,
+            Parsed::More => {
+                self.tag = tag(input).to_vec();
+                more
+            }
             Parsed::Invalid { tag, length, lost } => {
                 self.tag = tag;
                 let next = if lost { Next::Quit } else { Next::Go };
@@ -123,7 +127,8 @@ impl Dialogue for ImapDialogue {
 #[cfg(test)]
 mod tests {
     use crate::imap::dialogue;
-    use crate::protocol::Starttls;
+    use crate::login::Login;
+    use crate::protocol::{Starttls, Then};
     use crate::sasl::Methods;
     use crate::testing::at_every_cut;
 
@@ -156,6 +161,22 @@ mod tests {
             ("a STARTTLS\r\n", "a BAD invalid command\r\n"),
         ] {
             assert_eq!(talk(Starttls::Off, input), want, "{input:?}");
+        }
+    }
+
+    /// `invalid` answers a command that exceeds the buffer.
+    #[test]
+    fn a_command_that_is_too_long_is_answered_with_its_tag() {
+        for (input, want) in [
+            ("a1 LOGIN xxx", "a1 BAD invalid command\r\n"),
+            ("a1 LOGIN {9+}\r\nxxx", "a1 BAD invalid command\r\n"),
+            ("xxx", "* BAD invalid command\r\n"),
+        ] {
+            let (mut dialogue, mut login, mut notes) = (dialogue(Methods(15)), Login::default(), Vec::new());
+            let step =
+                dialogue.step(input.as_bytes(), &mut crate::testing::talk(&mut login, Starttls::Off, &mut notes));
+            assert_eq!(step.then, Then::More);
+            assert_eq!(dialogue.invalid(), want.as_bytes(), "{input:?}");
         }
     }
 

@@ -60,10 +60,10 @@ impl ServerLogin for ImapLogin {
             }
             ImapLoginState::Password => {
                 let at = tagged(answer).unwrap_or(0);
-                let ok = answer.get(at..).and_then(|line| line.strip_prefix(self.tag.as_slice()));
-                match ok.is_some_and(|rest| rest.starts_with(b"OK")) {
-                    true => LoginStep::LoggedIn(None),
-                    false => LoginStep::Refused(at),
+                match answer.get(at..).and_then(|line| line.strip_prefix(self.tag.as_slice())) {
+                    Some(rest) if rest.starts_with(b"OK") => LoginStep::LoggedIn(None),
+                    Some(_) => LoginStep::Refused(at + self.tag.len()),
+                    None => LoginStep::Refused(at),
                 }
             }
             _ => LoginStep::Refused(0),
@@ -74,6 +74,19 @@ impl ServerLogin for ImapLogin {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The error log quotes the answer behind the tag, as in nginx.
+    #[test]
+    fn a_refusal_is_quoted_without_its_tag() {
+        let login = crate::login::Login::default();
+        let facts =
+            LoginFacts { login: &login, server_name: "us", client: None, host: "", xclient: false, smtp_auth: false };
+        for (answer, at) in [(&b"a1 NO bad\r\n"[..], 3), (b"* CAPABILITY X\r\na1 NO bad\r\n", 19), (b"a2 OK\r\n", 0)] {
+            let mut talk = ImapLogin::new(b"a1 ".to_vec());
+            talk.state = ImapLoginState::Password;
+            assert_eq!(talk.answer(answer, &facts), LoginStep::Refused(at), "{answer:?}");
+        }
+    }
 
     #[test]
     fn capabilities_may_go_before_the_answer() {

@@ -66,7 +66,7 @@ impl Pop3Dialogue {
                 _ => None,
             },
             (b"AUTH", true) if !in_clear => {
-                let words = line::words(rest, 3)?;
+                let words = line::words(rest, ARGUMENTS_MAX)?;
                 if words.is_empty() {
                     return Some(Reply::go(self.answers.methods_list.as_str()));
                 }
@@ -83,20 +83,28 @@ fn is_known(word: &[u8]) -> bool {
     matches!(word, b"USER" | b"PASS" | b"APOP" | b"QUIT" | b"CAPA" | b"AUTH" | b"NOOP" | b"STLS")
 }
 
+/// Maximum number of a command's arguments.
+const ARGUMENTS_MAX: usize = 3;
+
+/// Tells whether a command does not have too many arguments. Those of USER and PASS contain spaces.
+fn fits(word: &[u8], rest: &[u8]) -> bool {
+    matches!(word, b"USER" | b"PASS") || line::words(rest, ARGUMENTS_MAX).is_some()
+}
+
 impl Dialogue for Pop3Dialogue {
     fn step(&mut self, input: &[u8], talk: &mut Talk<'_>) -> Step {
         let Some(line) = line::first(input) else { return Step { consumed: 0, then: Then::More } };
         let mut invalid = false;
         let then = match self.state {
             Pop3DialogueState::Sasl(waiting) => {
-                let words = line::words(line.text, 3);
+                let words = line::words(line.text, ARGUMENTS_MAX);
                 invalid = words.is_none();
                 let word = words.map(|words| words.first().copied().unwrap_or_default());
                 let progress = word.and_then(|word| sasl::answer(waiting, word, talk));
                 self.go_on(progress)
             }
             Pop3DialogueState::Start | Pop3DialogueState::User => match line::command(line.text, 4) {
-                Some((word, rest)) if is_known(&word) => self.command(&word, rest, talk),
+                Some((word, rest)) if is_known(&word) && fits(&word, rest) => self.command(&word, rest, talk),
                 _ => {
                     invalid = true;
                     None
@@ -152,6 +160,10 @@ mod tests {
             ("AUTH CRAM-MD5\r\n*\r\n", "+ PDEuMkBob3N0Pg==\r\n-ERR invalid command\r\n"),
             ("RETR 1\r\nQUIT\r\nNOOP\r\n", "-ERR invalid command\r\n+OK\r\n<QUIT>"),
             ("STLS\r\n", "-ERR invalid command\r\n"),
+            (
+                "NOOP 1 2 3\r\nNOOP 1 2 3 4\r\nCAPA a b c d\r\n",
+                "+OK\r\n-ERR invalid command\r\n-ERR invalid command\r\n",
+            ),
             (
                 " NOOP\r\nNO OP\r\nNO\0OP\r\nNOOP\rx\r\n",
                 "-ERR invalid command\r\n-ERR invalid command\r\n-ERR invalid command\r\n-ERR invalid command\r\n",

@@ -12,6 +12,7 @@ use observe::Level;
 use runtime::time::timeout_at;
 use session_engine::Session;
 use session_engine::first_bytes::write_out;
+use session_engine::proxy_header;
 use session_engine::relay::{Direction, HalfClose, Relay, RelayEnd, Terms};
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -182,7 +183,7 @@ impl Passer {
             _ => None,
         };
         if self.conf.proxy_protocol == ProxyProtocol::V2 {
-            return wire_proxy::V2Writer::new(addresses).finish();
+            return proxy_header::version_2(addresses, s.tls.as_deref());
         }
         let mut out = Vec::new();
         wire_proxy::write_v1(addresses, &mut out);

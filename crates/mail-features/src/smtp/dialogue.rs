@@ -41,8 +41,9 @@ impl SmtpDialogue {
         }
     }
 
-    /// `line`: the complete command, without the line break and leading spaces.
-    fn command(&mut self, word: &[u8], words: &[&[u8]], line: &[u8], talk: &mut Talk<'_>) -> Option<Then> {
+    /// `received`: the complete command.
+    fn command(&mut self, word: &[u8], words: &[&[u8]], received: &[u8], talk: &mut Talk<'_>) -> Option<Then> {
+        let line = received.trim_ascii_end();
         let methods = self.answers.methods;
         let envelope = &mut talk.login.envelope;
         match word {
@@ -64,7 +65,7 @@ impl SmtpDialogue {
             b"QUIT" => Some(Reply::then(BYE, Next::Quit)),
             b"MAIL" if !methods.none() => {
                 // nginx's message includes the line break.
-                talk.notes.push(format!("client was rejected: \"{}__\"", shown(line)));
+                talk.notes.push(format!("client was rejected: \"{}\"", shown(received).replace(['\r', '\n'], "_")));
                 Some(Reply::go(AUTH_REQUIRED))
             }
             b"MAIL" if !envelope.from.is_empty() => Some(Reply::go(BAD_SEQUENCE)),
@@ -110,7 +111,7 @@ impl Dialogue for SmtpDialogue {
             let command = line::command(line.text, 8).filter(|(word, _)| is_known(word));
             let words = command.and_then(|(word, rest)| Some((word, line::words(rest, ARGUMENTS_MAX)?)));
             match words {
-                Some((word, words)) => self.command(&word, &words, line.text.trim_ascii_end(), talk),
+                Some((word, words)) => self.command(&word, &words, input.get(..line.length).unwrap_or(line.text), talk),
                 None => {
                     invalid = true;
                     None
@@ -186,6 +187,18 @@ mod tests {
         assert_eq!(login.envelope.from, b"mail from:<c>");
         assert_eq!(login.envelope.to, b"rcpt to:<d>");
         assert!(login.envelope.extended);
+    }
+
+    #[test]
+    fn a_rejected_command_is_logged_as_received() {
+        for (input, want) in [
+            (&b"MAIL FROM:<a>\r\n"[..], "client was rejected: \"MAIL FROM:<a>__\""),
+            (b"MAIL FROM:<a> \n", "client was rejected: \"MAIL FROM:<a> _\""),
+        ] {
+            let (mut login, mut notes) = (Login::default(), Vec::new());
+            dialogue(Methods(3)).step(input, &mut crate::testing::talk(&mut login, Starttls::Off, &mut notes));
+            assert_eq!(notes, [want], "{input:?}");
+        }
     }
 
     #[test]

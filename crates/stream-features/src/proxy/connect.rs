@@ -9,6 +9,7 @@ use net::Address;
 use observe::{Level, os};
 use runtime::time::timeout;
 use session_engine::Session;
+use session_engine::proxy_header;
 use std::net::SocketAddr;
 use tls::{TlsError, verify::Verdict};
 use upstream::{Attempts, BindError, Choice, HandshakeError, Options, PeerLease, Stream};
@@ -218,7 +219,7 @@ pub fn proxy_header(version: ProxyProtocol, s: &StreamSession) -> Option<Vec<u8>
     match version {
         ProxyProtocol::Off => {}
         ProxyProtocol::On => wire_proxy::write_v1(addresses, &mut out),
-        ProxyProtocol::V2 => out = wire_proxy::V2Writer::new(addresses).finish()?,
+        ProxyProtocol::V2 => out = proxy_header::version_2(addresses, s.tls.as_deref())?,
     }
     Some(out)
 }

@@ -26,6 +26,7 @@ pub mod listen;
 pub mod log;
 pub mod map;
 pub mod names;
+pub mod proxy_header;
 pub mod real_ip;
 pub mod regex;
 pub mod relay;

@@ -216,7 +216,7 @@ stream {{
 }
 
 /// Ports of clients are chance.
-fn without_ports(line: &str) -> String {
+pub fn without_ports(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;
     while let Some(at) = rest.find(':') {
