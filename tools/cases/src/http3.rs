@@ -3,7 +3,7 @@
 use crate::expect::Answer;
 use crate::http2::{Came, answer, fields, wanted};
 use crate::parse::{Act, Request, Step};
-use crate::wire::Identity;
+use crate::wire::{IDENTITY, Identity};
 use http_types::Taken;
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig};
@@ -43,6 +43,15 @@ impl Http3 {
         Ok(Http3 { socket, endpoint, handle, core, patience, lost: None })
     }
 
+    /// A connection to a server with the certificate of [`identity`](crate::identity).
+    ///
+    /// # Errors
+    /// No free port, or the certificate could not be made.
+    pub fn to(port: u16, patience: Duration) -> Result<Http3, String> {
+        let identity = IDENTITY.as_ref().map_err(ToString::to_string)?;
+        Http3::connect(port, identity, patience)
+    }
+
     /// # Errors
     /// The unexpected answer.
     pub fn exchange(&mut self, step: &Step) -> Result<Vec<Answer>, String> {
@@ -50,7 +59,11 @@ impl Http3 {
         wanted(self.ask(request)?, step)
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Came, String> {
+    /// Sends a request, and reads the response.
+    ///
+    /// # Errors
+    /// The connection is lost, or nothing comes for too long.
+    pub fn ask(&mut self, request: &Request) -> Result<Came, String> {
         let until = Instant::now() + self.patience;
         let all = fields(request, "https");
         let has_body = request.body.is_some();

@@ -56,6 +56,7 @@ mod wire;
 
 pub use expect::Answer;
 pub use http2::{Came, Http2};
+pub use http3::Http3;
 pub use parse::{Case, Expect, Over, Request, Step, parse};
 pub use ports::free_port;
 pub use run::{Server, run};

@@ -2,6 +2,8 @@
 //! blocks, and the same requests to both servers. Answers are compared byte for byte, order of lines included, and so are access
 //! log, error log and what `-t` says. What differs is reduced to the directives that make it differ.
 //!
+//! `--h2c` and `--h3` send the requests over HTTP/2 in clear and over HTTP/3.
+//!
 //! With `--mutate` one of the directives is written as people get it wrong (`mutate.rs`); `--sni` has several servers on one TLS
 //! listener instead (`sni.rs`). With `--gateways` the locations use FastCGI, SCGI, uwsgi and memcached (`gateways.rs`, `gateway.rs`),
 //! with `--peers` HTTP/2, gRPC and TLS (`peers.rs`).
@@ -30,6 +32,7 @@ mod stream;
 pub use server::Binary;
 
 use backend::Backend;
+use cases::Over;
 use place::Place;
 use pool::Fragment;
 use server::Run;
@@ -47,8 +50,8 @@ pub struct Plan {
     pub stream: bool,
     /// The mail area instead of http.
     pub mail: bool,
-    /// Requests use cleartext HTTP/2.
-    pub h2c: bool,
+    /// Protocol of the requests: HTTP/1.1 or HTTP/2 in clear, or HTTP/3.
+    pub over: Over,
     /// Applies a typing mistake to one directive of each configuration.
     pub mutate: bool,
     /// Several servers on one TLS listener, instead of directives in their places.
@@ -159,7 +162,9 @@ pub fn run(plan: &Plan) -> Result<String, String> {
     }
     let own_lines = plan.own_lines();
     let mut differences = Vec::new();
-    let broken = if plan.h2c || plan.mutate || own_lines.is_some() { (0, Vec::new()) } else { broken::compare(plan)? };
+    let has_streams = plan.over != Over::H1;
+    let broken =
+        if has_streams || plan.mutate || own_lines.is_some() { (0, Vec::new()) } else { broken::compare(plan)? };
     differences.extend(broken.1.into_iter().map(|words| format!("broken request: {words}")));
     let all = |text: Option<&str>| {
         let mut all = pool::all(plan.nginx.version, text);
@@ -189,8 +194,10 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         if plan.mutate {
             mutate::mutate(&mut dice, &mut puts);
         }
-        if plan.h2c {
+        if has_streams {
             puts.retain(|put| !is_of_http1(put));
+            // nginx has no `Host` of a request over HTTP/3.
+            puts.retain(|put| plan.over != Over::H3 || !put.text.contains("$http_host"));
             if puts.is_empty() {
                 continue;
             }
@@ -243,16 +250,25 @@ fn one(plan: &Plan, backend: &Backend, puts: &[Put]) -> Result<Outcome, String> 
             binary,
             &|dirs, port| site::text(puts, dirs, port, backend, binary, plan),
             &requests,
-            plan.h2c,
+            plan.over,
             Some(backend.port),
         )
     };
     let (mut theirs, mut ours) = (run(&plan.nginx)?, run(&plan.ours)?);
+    if plan.over == Over::H3 && theirs.answers.iter().any(|answer| answer.starts_with(server::SILENCE)) {
+        // A new connection of nginx's sometimes gets no answer.
+        theirs = run(&plan.nginx)?;
+    }
     if plan.peers {
         theirs.answers.iter_mut().chain(&mut ours.answers).for_each(normal::lower_names);
         for line in theirs.errors.iter_mut().chain(&mut ours.errors) {
             *line = normal::without_http2_details(line);
         }
+    }
+    if plan.over == Over::H3 {
+        theirs.access.iter_mut().chain(&mut ours.access).for_each(normal::without_malformed_length);
+        ours.errors.iter_mut().for_each(normal::without_host);
+        theirs.errors.retain(|line| !line.starts_with("[info] quic "));
     }
     let refused = theirs.refused.is_some() && ours.refused.is_some();
     let of_a_whole_block =

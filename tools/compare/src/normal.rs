@@ -240,6 +240,21 @@ pub fn lines(what: &str, theirs: &[String], ours: &[String]) -> Option<String> {
     Some(format!("  {what}, line {}\n  nginx:    {}\n  tidegate: {}", at + 1, shown(theirs), shown(ours)))
 }
 
+/// Drops the host of a request over HTTP/3, which nginx does not log.
+pub fn without_host(line: &mut String) {
+    if let Some((before, after)) = line.split_once(", host: \"") {
+        let rest = after.split_once('"').map_or("", |(_, rest)| rest);
+        *line = format!("{before}{rest}");
+    }
+}
+
+/// Drops the length of a malformed request over HTTP/3: nginx counts to the fault, Tidegate to the end.
+pub fn without_malformed_length(line: &mut String) {
+    let Some(rest) = line.strip_prefix("400|-|-|-|-|-|") else { return };
+    let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    *line = format!("400|-|-|-|-|-|*{rest}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 
 use crate::pool::Ask;
 use crate::{normal, peers, site};
+use cases::Over;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -50,13 +51,18 @@ impl Run {
         binary: &Binary,
         conf: &dyn Fn(&Dirs, u16) -> String,
         requests: &[&Ask],
-        h2c: bool,
+        over: Over,
         backend: Option<u16>,
     ) -> Result<Run, String> {
-        let over = |port: u16| -> Result<Vec<Vec<u8>>, String> {
-            requests.iter().map(|one| if h2c { ask_h2c(port, one) } else { ask(port, &one.bytes(), false) }).collect()
+        let all = |port: u16| -> Result<Vec<Vec<u8>>, String> {
+            let one = |one: &&Ask| match over {
+                Over::H2c => ask_h2c(port, one),
+                Over::H3 => ask_h3(port, one),
+                _ => ask(port, &one.bytes(), false),
+            };
+            requests.iter().map(one).collect()
         };
-        Run::with(binary, conf, &over, backend)
+        Run::with(binary, conf, &all, backend)
     }
 
     /// `of` for raw requests; `half`: the client closes its sending side after them.
@@ -174,13 +180,26 @@ fn up(child: &mut Child, port: u16) -> Result<bool, String> {
 /// Sends one request over a cleartext HTTP/2 connection. Returns the response in HTTP/1 form.
 fn ask_h2c(port: u16, ask: &Ask) -> Result<Vec<u8>, String> {
     let mut client = cases::Http2::new(cases::Wire::connect(port, None, PATIENCE)?);
-    let came = match client.ask(&ask.request()) {
+    Ok(as_http1("HTTP/2", client.ask(&ask.request())))
+}
+
+/// Sends one request over a new HTTP/3 connection. Returns the response in HTTP/1 form.
+fn ask_h3(port: u16, ask: &Ask) -> Result<Vec<u8>, String> {
+    let mut client = cases::Http3::to(port, PATIENCE)?;
+    Ok(as_http1("HTTP/3", client.ask(&ask.request())))
+}
+
+/// Answer of a server that sends nothing for [`PATIENCE`].
+pub const SILENCE: &[u8] = b"<nothing comes for too long>";
+
+fn as_http1(version: &str, came: Result<cases::Came, String>) -> Vec<u8> {
+    let came = match came {
         Ok(came) => came,
-        Err(words) => return Ok(format!("<{words}>").into_bytes()),
+        Err(words) => return format!("<{words}>").into_bytes(),
     };
     let mut out = Vec::new();
     for answer in came.answers {
-        out.extend_from_slice(format!("HTTP/2 {}\r\n", answer.status).as_bytes());
+        out.extend_from_slice(format!("{version} {}\r\n", answer.status).as_bytes());
         for (name, value) in answer.headers {
             out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
@@ -190,7 +209,7 @@ fn ask_h2c(port: u16, ask: &Ask) -> Result<Vec<u8>, String> {
     if let Some(code) = came.reset {
         out.extend_from_slice(format!("<reset with {code}>").as_bytes());
     }
-    Ok(out)
+    out
 }
 
 fn ask(port: u16, request: &[u8], half: bool) -> Result<Vec<u8>, String> {

@@ -4,6 +4,7 @@ use crate::backend::Backend;
 use crate::place::Place;
 use crate::server::{Binary, Dirs};
 use crate::{Plan, Put, gateways, peers, pool};
+use cases::Over;
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -98,6 +99,7 @@ http {{
     {http}
     server {{
         listen 127.0.0.1:@port;
+        {quic}
         server_name localhost;
         set $own '';
         {server}
@@ -119,8 +121,16 @@ http {{
 }}
 ",
         head = head(),
-        own = [if binary.nginx { "" } else { "server_identity nginx;" }, if plan.h2c { "http2 on;" } else { "" }]
-            .concat(),
+        quic = if plan.over == Over::H3 {
+            "listen 127.0.0.1:@port quic; ssl_certificate @dir/one.crt; ssl_certificate_key @dir/one.key;"
+        } else {
+            ""
+        },
+        own = [
+            if binary.nginx { "" } else { "server_identity nginx;" },
+            if plan.over == Over::H2c { "http2 on;" } else { "" }
+        ]
+        .concat(),
     )
     .replace("@dir", &dirs.folder.display().to_string())
     .replace("@backend", &backend.port.to_string())

@@ -1,6 +1,7 @@
 //! `cargo xtask compare`: generated comparisons with a real nginx.
 
 use crate::oracle;
+use cases::Over;
 use compare::{Binary, Plan};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +15,8 @@ const OLDEST: (u32, u32) = (1, 22);
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let (mut seed, mut count, mut only, mut with, mut ours) = (1, 500, None, None, None);
-    let (mut source, mut nginx, mut differences_max, mut in_ci, mut h2c, mut stream) =
-        (None, None, 20, false, false, false);
+    let (mut source, mut nginx, mut differences_max, mut in_ci, mut over, mut stream) =
+        (None, None, 20, false, Over::H1, false);
     let (mut mutate, mut sni, mut gateways, mut peers, mut check, mut mail) =
         (false, false, false, false, false, false);
     let mut words = arguments.iter();
@@ -31,7 +32,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--ours" => ours = Some(PathBuf::from(value()?)),
             "--source" => source = Some(PathBuf::from(value()?)),
             "--nginx" => nginx = Some(PathBuf::from(value()?)),
-            "--h2c" => h2c = true,
+            "--h2c" => over = Over::H2c,
+            "--h3" => over = Over::H3,
             "--stream" => stream = true,
             "--mail" => mail = true,
             "--mutate" => mutate = true,
@@ -42,7 +44,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--in-ci" => in_ci = true,
             other => {
                 return Err(format!(
-                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --stream, --mail, --mutate, --sni, --gateways, --peers, --check, --source DIR, --nginx FILE, \
+                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --h3, --stream, --mail, --mutate, --sni, --gateways, --peers, --check, --source DIR, --nginx FILE, \
                      --ours FILE"
                 ));
             }
@@ -80,7 +82,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         only,
         with,
         differences_max,
-        h2c,
+        over,
         stream,
         mail,
         mutate,

@@ -236,8 +236,10 @@ fn realpath_root(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    // Not found after a malformed request line; empty for a path above the root.
-    put(out, &r.target.path) && !(r.target.path.is_empty() && r.head.method_span.is_empty())
+    // Not found after a malformed request line, or malformed fields over HTTP/2 and HTTP/3; empty for a path above the root.
+    let is_list = matches!(r.target.version, Version::Http20 | Version::Http30);
+    let none = r.head.method_span.is_empty() || (is_list && r.head.line.is_empty());
+    put(out, &r.target.path) && !(r.target.path.is_empty() && none)
 }
 
 fn host(r: &mut Request, out: &mut Vec<u8>) -> bool {

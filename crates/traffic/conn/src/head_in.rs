@@ -290,7 +290,7 @@ fn bad_host(r: &mut Request, field: http_types::Span) -> u16 {
     400
 }
 
-fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
+pub(crate) fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
     let raw = r.head.path;
     let merge = !r.head.complex || {
         let plan = r.plan_rc();

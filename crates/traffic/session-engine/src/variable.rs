@@ -139,7 +139,13 @@ impl<S: Session> Variables<S> {
             }
             _ => {
                 let id = self.slot(name);
-                self.all[id.0 as usize].empty_if_unset = false;
+                let variable = &mut self.all[id.0 as usize];
+                variable.empty_if_unset = false;
+                // The group takes a map's variable over, which has no value without a match (nginx:
+                // `ngx_http_regex_compile`).
+                if let Source::Computed { slot: Some(slot), .. } = variable.source {
+                    variable.source = Source::Slot(slot);
+                }
                 Ok(id)
             }
         }

@@ -21,6 +21,6 @@ pub use edge::{
 pub use fields::{FIELDS_MAX, Field, Fields};
 pub use head::{BodyLength, HEAD_MAX, Method, RequestHead, ResponseHead, Span, Version};
 pub use known::{Known, KnownSet, NAMES, NameSet, Words, known, known_words, words};
-pub use list::{List, ListLimits, Malformed, Message, Place, is_connection_field, request};
+pub use list::{Fault, List, ListLimits, Malformed, Message, Place, is_connection_field, request};
 pub use priority::Priority;
 pub use status::status_line;

@@ -49,35 +49,81 @@ pub struct ListLimits {
     pub field_max: usize,
 }
 
-/// Invalid request, answered with 400 as in nginx.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
-    /// Unknown, late, repeated or empty pseudo-header field.
-    Pseudo,
-    Missing,
-    Name,
-    Value,
+/// Fault of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Pseudo-header fields: behind other fields, unknown, repeated, empty or absent.
+    Order,
+    Unknown(Vec<u8>),
+    Duplicate(&'static str),
+    Empty(&'static str),
+    Absent(&'static str),
+    /// Name and value of a pseudo-header field.
+    Invalid(&'static str, Vec<u8>),
+    Method(Vec<u8>),
+    Name(Vec<u8>),
+    /// Name and value of a field.
+    Value(Vec<u8>, Vec<u8>),
     /// Connection-specific field (8.2.2), which would change its meaning behind HTTP/1.
-    Connection,
-    Target,
+    Connection(Vec<u8>),
     /// HTTP/0.9 has GET alone.
-    Method,
+    NotGet,
     /// The client has reset the stream within the list.
     Cut,
 }
 
-impl Malformed {
-    pub fn words(self) -> &'static str {
+impl Fault {
+    /// nginx's message. HTTP/3 has pseudo-header fields in quotes (`quoted`).
+    pub fn words(&self, quoted: bool) -> String {
+        let quote = if quoted { "\"" } else { "" };
         match self {
-            Malformed::Pseudo => "client sent invalid pseudo-header",
-            Malformed::Missing => "client sent no required pseudo-header",
-            Malformed::Name => "client sent invalid header name",
-            Malformed::Value => "client sent header with invalid value",
-            Malformed::Connection => "client sent a connection-specific header",
-            Malformed::Target => "client sent invalid :path header",
-            Malformed::Method => "client sent invalid method in HTTP/0.9 request",
-            Malformed::Cut => "client prematurely closed stream",
+            Fault::Order => "client sent out of order pseudo-headers".into(),
+            Fault::Unknown(name) => format!("client sent unknown pseudo-header \"{}\"", shown(name)),
+            Fault::Duplicate(name) => format!("client sent duplicate {quote}{name}{quote} header"),
+            Fault::Empty(name) => format!("client sent empty {quote}{name}{quote} header"),
+            Fault::Absent(name) => format!("client sent no {quote}{name}{quote} header"),
+            Fault::Invalid(name, value) => {
+                format!("client sent invalid {quote}{name}{quote} header: \"{}\"", shown(value))
+            }
+            Fault::Method(method) => format!("client sent invalid method: \"{}\"", shown(method)),
+            Fault::Name(name) => format!("client sent invalid header name: \"{}\"", shown(name)),
+            Fault::Value(name, value) => {
+                format!("client sent header \"{}\" with invalid value: \"{}\"", shown(name), shown(value))
+            }
+            Fault::Connection(name) if name == b"te" => "client sent invalid \"TE\" header".into(),
+            Fault::Connection(name) => format!("client sent \"{}\" header", capitalized(name)),
+            Fault::NotGet => "client sent invalid method in HTTP/0.9 request".into(),
+            Fault::Cut => "client prematurely closed stream".into(),
         }
+    }
+}
+
+fn shown(text: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(text)
+}
+
+/// `keep-alive` as `Keep-Alive`.
+fn capitalized(name: &[u8]) -> String {
+    let parts = name.split(|c| *c == b'-').map(|part| {
+        let (first, rest) = part.split_at(part.len().min(1));
+        format!("{}{}", shown(first).to_ascii_uppercase(), shown(rest))
+    });
+    parts.collect::<Vec<_>>().join("-")
+}
+
+/// Invalid request, answered with 400 as in nginx.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    pub fault: Fault,
+    /// Method, if its field came before the fault.
+    pub method: Option<Place>,
+    /// Path, if the fault is behind valid pseudo-header fields: such a request has a request line.
+    pub path: Option<Place>,
+}
+
+impl From<Fault> for Malformed {
+    fn from(fault: Fault) -> Malformed {
+        Malformed { fault, method: None, path: None }
     }
 }
 
@@ -113,80 +159,114 @@ fn is_name(name: &[u8], underscores: bool) -> bool {
         })
 }
 
-fn is_token(text: &[u8]) -> bool {
-    !text.is_empty() && text.iter().all(|c| c.is_ascii_uppercase() || matches!(c, b'_' | b'-'))
+fn is_method(text: &[u8]) -> bool {
+    text.iter().all(|c| c.is_ascii_uppercase() || matches!(c, b'_' | b'-'))
+}
+
+fn is_scheme(text: &[u8]) -> bool {
+    let of_scheme = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'-' | b'.');
+    text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(of_scheme)
 }
 
 fn is_value(value: &[u8]) -> bool {
     !value.iter().any(|c| matches!(c, 0 | b'\n' | b'\r'))
 }
 
+/// Pseudo-header fields of a request, in the order of their faults' messages.
+#[derive(Default)]
+struct Pseudo {
+    method: Option<Place>,
+    scheme: Option<Place>,
+    path: Option<Place>,
+    authority: Option<Place>,
+    protocol: Option<Place>,
+}
+
+impl Pseudo {
+    fn take(&mut self, arena: &[u8], name: &[u8], place: Place) -> Result<(), Fault> {
+        let value = place.of(arena);
+        let (slot, name) = match name {
+            b":method" => (&mut self.method, ":method"),
+            b":scheme" => (&mut self.scheme, ":scheme"),
+            b":path" => (&mut self.path, ":path"),
+            b":authority" => (&mut self.authority, ":authority"),
+            b":protocol" => (&mut self.protocol, ":protocol"),
+            _ => return Err(Fault::Unknown(name.to_vec())),
+        };
+        if slot.is_some() {
+            return Err(Fault::Duplicate(name));
+        }
+        match name {
+            ":method" | ":scheme" | ":path" if value.is_empty() => return Err(Fault::Empty(name)),
+            ":method" if !is_method(value) => return Err(Fault::Method(value.to_vec())),
+            ":scheme" if !is_scheme(value) => return Err(Fault::Invalid(name, value.to_vec())),
+            _ => {}
+        }
+        *slot = Some(place);
+        Ok(())
+    }
+
+    /// Checks the fields together.
+    fn message(&self, arena: &[u8]) -> Result<Message, Fault> {
+        let method = self.method.ok_or(Fault::Absent(":method"))?;
+        let (authority, protocol) = (self.authority, self.protocol);
+        let message = Message { method, authority, protocol, ..Message::default() };
+        if method.of(arena) == b"CONNECT" && protocol.is_none() {
+            // CONNECT: an authority without scheme and path (8.5). The handler refuses a disabled method, as in nginx.
+            return Ok(Message { path: self.path.or(authority).unwrap_or_default(), ..message });
+        }
+        let scheme = self.scheme.ok_or(Fault::Absent(":scheme"))?;
+        let path = self.path.ok_or(Fault::Absent(":path"))?;
+        let text = path.of(arena);
+        let is_path = text.first() == Some(&b'/') || (text == b"*" && method.of(arena) == b"OPTIONS");
+        // A space would end the target when forwarded in a request line.
+        if !is_path || text.iter().any(|c| *c <= b' ' || *c == 0x7f) {
+            return Err(Fault::Invalid(":path", text.to_vec()));
+        }
+        Ok(Message { scheme, path, ..message })
+    }
+}
+
 /// Validates a list as a request. `ignore_invalid` skips fields with odd names (nginx: `ignore_invalid_headers`);
 /// delimiters or upper case in names and broken values always fail.
 pub fn request(list: &List, underscores: bool, ignore_invalid: bool) -> Result<Message, Malformed> {
-    let mut request = Message::default();
-    let (mut method, mut scheme, mut path) = (None, None, None);
-    let mut any_field = false;
+    let mut pseudo = Pseudo::default();
+    let mut message: Option<Message> = None;
     for (index, (name_place, value_place)) in list.fields.iter().enumerate() {
         let (name, value) = (name_place.of(&list.arena), value_place.of(&list.arena));
-        if !is_value(value) {
-            return Err(Malformed::Value);
+        let checked = match (&mut message, name) {
+            _ if !is_value(value) => Err(Fault::Value(name.to_vec(), value.to_vec())),
+            (Some(_), [b':', ..]) => Err(Fault::Order),
+            (None, [b':', ..]) => pseudo.take(&list.arena, name, *value_place),
+            _ if is_broken_name(name) => Err(Fault::Name(name.to_vec())),
+            (so_far, _) => match so_far.take().map_or_else(|| pseudo.message(&list.arena), Ok) {
+                Ok(complete) => {
+                    let complete = so_far.insert(complete);
+                    if ignore_invalid && !is_name(name, underscores) {
+                        complete.ignored.push(index);
+                        Ok(())
+                    } else if is_connection_field(name, value) {
+                        Err(Fault::Connection(name.to_vec()))
+                    } else {
+                        complete.fields.push(index);
+                        Ok(())
+                    }
+                }
+                Err(fault) => Err(fault),
+            },
+        };
+        if let Err(fault) = checked {
+            return Err(Malformed { fault, method: pseudo.method, path: message.map(|message| message.path) });
         }
-        if let [b':', ..] = name {
-            if any_field {
-                return Err(Malformed::Pseudo);
-            }
-            let slot = match name {
-                b":method" => &mut method,
-                b":scheme" => &mut scheme,
-                b":path" => &mut path,
-                b":authority" => &mut request.authority,
-                b":protocol" => &mut request.protocol,
-                _ => return Err(Malformed::Pseudo),
-            };
-            if slot.replace(*value_place).is_some() {
-                return Err(Malformed::Pseudo);
-            }
-            continue;
-        }
-        any_field = true;
-        if name.is_empty() || name.iter().any(|c| c.is_ascii_uppercase() || *c <= b' ' || matches!(c, 0x7f | b':')) {
-            return Err(Malformed::Name);
-        }
-        if ignore_invalid && !is_name(name, underscores) {
-            request.ignored.push(index);
-            continue;
-        }
-        if is_connection_field(name, value) {
-            return Err(Malformed::Connection);
-        }
-        request.fields.push(index);
     }
-    let filled = |place: Option<Place>| place.filter(|place| place.start < place.end).ok_or(Malformed::Missing);
-    request.method = filled(method)?;
-    if !is_token(request.method.of(&list.arena)) {
-        return Err(Malformed::Pseudo);
+    match message {
+        Some(message) => Ok(message),
+        None => pseudo.message(&list.arena).map_err(|fault| Malformed { fault, method: pseudo.method, path: None }),
     }
-    let connect = request.method.of(&list.arena) == b"CONNECT" && request.protocol.is_none();
-    if connect {
-        // CONNECT: an authority without scheme and path (8.5). The handler refuses a disabled method, as in nginx.
-        request.path = path.or(request.authority).unwrap_or_default();
-        return Ok(request);
-    }
-    request.scheme = filled(scheme)?;
-    request.path = filled(path)?;
-    let scheme = request.scheme.of(&list.arena);
-    let is_scheme = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'-' | b'.');
-    if !scheme.first().is_some_and(u8::is_ascii_alphabetic) || !scheme.iter().all(is_scheme) {
-        return Err(Malformed::Target);
-    }
-    let path = request.path.of(&list.arena);
-    let is_path = path.first() == Some(&b'/') || (path == b"*" && request.method.of(&list.arena) == b"OPTIONS");
-    // A space would end the target when forwarded in a request line.
-    if !is_path || path.iter().any(|c| *c <= b' ' || *c == 0x7f) {
-        return Err(Malformed::Target);
-    }
-    Ok(request)
+}
+
+fn is_broken_name(name: &[u8]) -> bool {
+    name.is_empty() || name.iter().any(|c| c.is_ascii_uppercase() || *c <= b' ' || matches!(c, 0x7f | b':'))
 }
 
 #[cfg(test)]
@@ -225,29 +305,51 @@ mod tests {
             GET.iter().map(|(n, v)| if *n == name { (*n, value) } else { (*n, *v) }).collect::<Vec<_>>()
         };
         let cases = [
-            (with((":path", "/")), Malformed::Pseudo),
-            (with((":status", "200")), Malformed::Pseudo),
-            ([&[("a", "b")], &GET[..]].concat(), Malformed::Pseudo),
-            (without(":method"), Malformed::Missing),
-            (without(":scheme"), Malformed::Missing),
-            (without(":path"), Malformed::Missing),
-            (with(("X", "y")), Malformed::Name),
-            (with(("a\rb", "y")), Malformed::Name),
-            (with(("x", "a\nb")), Malformed::Value),
-            (with(("x", "a\0b")), Malformed::Value),
-            (with(("transfer-encoding", "chunked")), Malformed::Connection),
-            (with(("connection", "close")), Malformed::Connection),
-            (with(("te", "gzip")), Malformed::Connection),
-            (other(":path", "a"), Malformed::Target),
-            (other(":path", "/ HTTP/1.1"), Malformed::Target),
-            (other(":path", "*"), Malformed::Target),
-            (other(":path", ""), Malformed::Missing),
-            (other(":scheme", "ht tp"), Malformed::Target),
-            (other(":method", "GET / HTTP/1.1\u{b}"), Malformed::Pseudo),
+            (with((":path", "/")), "client sent duplicate :path header"),
+            (with((":status", "200")), "client sent unknown pseudo-header \":status\""),
+            ([&GET[..], &[("a", "b"), (":path", "/")]].concat(), "client sent out of order pseudo-headers"),
+            ([&[("a", "b")], &GET[..]].concat(), "client sent no :method header"),
+            (without(":method"), "client sent no :method header"),
+            (without(":scheme"), "client sent no :scheme header"),
+            (without(":path"), "client sent no :path header"),
+            (with(("X", "y")), "client sent invalid header name: \"X\""),
+            (with(("a\rb", "y")), "client sent invalid header name: \"a\rb\""),
+            (with(("", "y")), "client sent invalid header name: \"\""),
+            (with(("x", "a\nb")), "client sent header \"x\" with invalid value: \"a\nb\""),
+            (with(("x", "a\0b")), "client sent header \"x\" with invalid value: \"a\0b\""),
+            (with(("transfer-encoding", "chunked")), "client sent \"Transfer-Encoding\" header"),
+            (with(("connection", "close")), "client sent \"Connection\" header"),
+            (with(("te", "gzip")), "client sent invalid \"TE\" header"),
+            (other(":path", "a"), "client sent invalid :path header: \"a\""),
+            (other(":path", "/ HTTP/1.1"), "client sent invalid :path header: \"/ HTTP/1.1\""),
+            (other(":path", "*"), "client sent invalid :path header: \"*\""),
+            (other(":path", ""), "client sent empty :path header"),
+            (other(":scheme", "ht tp"), "client sent invalid :scheme header: \"ht tp\""),
+            (other(":method", "GET / HTTP/1.1\u{b}"), "client sent invalid method: \"GET / HTTP/1.1\u{b}\""),
+            (other(":method", ""), "client sent empty :method header"),
         ];
         for (fields, why) in cases {
-            assert_eq!(request(&list(&fields), false, true).err(), Some(why), "{fields:?}");
+            let got = request(&list(&fields), false, true).err().map(|malformed| malformed.fault.words(false));
+            assert_eq!(got.as_deref(), Some(why), "{fields:?}");
         }
+        assert_eq!(Fault::Empty(":path").words(true), "client sent empty \":path\" header");
         assert!(request(&list(&[(":method", "CONNECT"), (":authority", "h:1")]), false, true).is_ok());
+    }
+
+    /// As nginx's variables, which it sets as it reads the fields.
+    #[test]
+    fn a_malformed_request_has_the_parts_before_its_fault() {
+        let parts = |fields: &[(&str, &str)]| {
+            let list = list(fields);
+            let malformed = request(&list, false, true).expect_err("malformed");
+            let text = |place: Option<Place>| place.map(|place| shown(place.of(&list.arena)).into_owned());
+            (text(malformed.method), text(malformed.path))
+        };
+        let (get, path) = (Some("GET".to_string()), Some("/a?b".to_string()));
+        assert_eq!(parts(&[&GET[..], &[("X", "y")]].concat()), (get.clone(), None));
+        assert_eq!(parts(&[&GET[..], &[("a", "b"), ("X", "y")]].concat()), (get.clone(), path.clone()));
+        assert_eq!(parts(&[&GET[..], &[("te", "gzip")]].concat()), (get.clone(), path));
+        assert_eq!(parts(&[(":method", "GET"), (":path", "")]), (get, None));
+        assert_eq!(parts(&[(":path", ""), (":method", "GET")]), (None, None));
     }
 }

@@ -16,15 +16,15 @@ struct Head {
 }
 
 impl Head {
-    /// Consumes octets of `input` until type and length are complete, and returns both.
-    fn take(&mut self, input: &mut Bytes) -> Option<(u64, u64)> {
+    /// Consumes octets of `input` until type and length are complete. Returns both, and the number of their octets.
+    fn take(&mut self, input: &mut Bytes) -> Option<(u64, u64, usize)> {
         loop {
             let so_far = self.bytes.get(..self.len).unwrap_or_default();
             if let Some((kind, used)) = varint(so_far)
                 && let Some((length, _)) = varint(so_far.get(used..).unwrap_or_default())
             {
-                self.len = 0;
-                return Some((kind, length));
+                let octets = std::mem::take(&mut self.len);
+                return Some((kind, length, octets));
             }
             let octet = *input.first()?;
             // Two integers of eight octets fill the array: the loop has returned before.
@@ -69,11 +69,14 @@ pub struct MessageReader {
     /// Octets of an encoded section.
     section_max: u64,
     has_data: bool,
+    /// Octets of frames' types and lengths, and of skipped frames.
+    overhead: u64,
 }
 
 impl MessageReader {
     pub fn new(section_max: u64) -> MessageReader {
-        MessageReader { head: Head::default(), state: MessageState::Head, sections: 0, section_max, has_data: false }
+        let (head, state) = (Head::default(), MessageState::Head);
+        MessageReader { head, state, sections: 0, section_max, has_data: false, overhead: 0 }
     }
 
     /// Resets the count of sections after an interim response, so that another head may follow.
@@ -89,6 +92,15 @@ impl MessageReader {
     /// Tells whether the message has a body, which may be empty.
     pub fn has_data(&self) -> bool {
         self.has_data
+    }
+
+    /// Returns the number of octets since [`take_overhead`](Self::take_overhead) that are no part of the message.
+    pub fn overhead(&self) -> u64 {
+        self.overhead
+    }
+
+    pub fn take_overhead(&mut self) -> u64 {
+        std::mem::take(&mut self.overhead)
     }
 
     /// Returns the number of buffered octets.
@@ -109,7 +121,8 @@ impl MessageReader {
         loop {
             match &mut self.state {
                 MessageState::Head => {
-                    let Some((kind, left)) = self.head.take(input) else { return Ok(None) };
+                    let Some((kind, left, octets)) = self.head.take(input) else { return Ok(None) };
+                    self.overhead += octets as u64;
                     self.state = self.begin(kind, left)?;
                 }
                 MessageState::Section { left, bytes } => {
@@ -134,7 +147,7 @@ impl MessageReader {
                     }
                 }
                 MessageState::Skip { left } => {
-                    part(input, left);
+                    self.overhead += part(input, left).len() as u64;
                     if *left > 0 {
                         return Ok(None);
                     }
@@ -229,7 +242,7 @@ impl ControlReader {
         loop {
             match &mut self.state {
                 ControlState::Head => {
-                    let Some((kind, left)) = self.head.take(input) else { return Ok(None) };
+                    let Some((kind, left, _)) = self.head.take(input) else { return Ok(None) };
                     self.state = self.begin(kind, left)?;
                 }
                 ControlState::Payload { kind, left, bytes } => {

@@ -10,6 +10,7 @@ use http_types::{
     BodyLength, Field, Known, List, Malformed, Message, Method, Place, Span, StreamId, Version, Why, known,
 };
 use observe::Level;
+use std::borrow::Cow;
 use std::rc::Rc;
 
 impl Streams {
@@ -62,7 +63,11 @@ impl Streams {
             },
             Err((status, words)) => {
                 head_in::use_initial_server(&mut r);
-                r.log(Level::Info, format_args!("{words}"));
+                let doing = match version {
+                    Version::Http30 => "reading client request",
+                    _ => "reading client request headers",
+                };
+                r.log(Level::Info, format_args!("{words} while {doing}"));
                 Err(status)
             }
         };
@@ -143,15 +148,17 @@ fn fill(
     message: &Result<Message, Malformed>,
     version: Version,
     offered: bool,
-) -> Result<(), (u16, &'static str)> {
+) -> Result<(), (u16, Cow<'static, str>)> {
     r.buf = list.arena;
     r.head.clear();
     r.head.version = version;
     (r.target.version, r.reply.keep_alive) = (version, true);
-    let Ok(message) = message else {
-        let why = message.as_ref().err().map_or("", |why| why.words());
-        line(r, b"", b"");
-        return Err((400, why));
+    let message = match message {
+        Ok(message) => message,
+        Err(malformed) => {
+            known_parts(r, malformed);
+            return Err((400, malformed.fault.words(version == Version::Http30).into()));
+        }
     };
     let method = message.method.of(&r.buf).to_vec();
     r.head.method = Method::of(&method);
@@ -160,10 +167,10 @@ fn fill(
     r.target.method = r.head.method;
     if let Some(protocol) = message.protocol {
         if method != b"CONNECT" || !offered {
-            return Err((400, "client sent \":protocol\", which was not offered"));
+            return Err((400, "client sent \":protocol\", which was not offered".into()));
         }
         if protocol.of(&r.buf) != tunnel::WEBSOCKET {
-            return Err((501, "client sent \":protocol\" that is not supported"));
+            return Err((501, "client sent \":protocol\" that is not supported".into()));
         }
         line(r, b"GET", &path);
     }
@@ -175,7 +182,7 @@ fn fill(
         match field.known {
             Known::Cookie => cookies.push(field.value),
             Known::Host if host.replace(field.value).is_some() => {
-                return Err((400, "client sent duplicate \"host\" header"));
+                return Err((400, "client sent duplicate \"host\" header".into()));
             }
             Known::Host => {}
             _ => r.head.fields.push(field),
@@ -193,9 +200,9 @@ fn fill(
         return Ok(());
     }
     match (message.authority.filter(|a| a.start < a.end).map(span), host) {
-        (None, None) => return Err((400, "client sent neither \":authority\" nor \"Host\" header")),
+        (None, None) => return Err((400, "client sent neither \":authority\" nor \"Host\" header".into())),
         (Some(authority), Some(host)) if authority.of(&r.buf) != host.of(&r.buf) => {
-            return Err((400, "client sent \":authority\" and \"Host\" headers with different values"));
+            return Err((400, "client sent \":authority\" and \"Host\" headers with different values".into()));
         }
         (authority, host) => {
             let name = append(r, b"host");
@@ -216,6 +223,25 @@ fn fill(
         }
     }
     Ok(())
+}
+
+/// Keeps what is known of a malformed request: variables of the log show it, as in nginx.
+fn known_parts(r: &mut Request, malformed: &Malformed) {
+    let method = malformed.method.map(|method| method.of(&r.buf).to_vec()).unwrap_or_default();
+    if !method.is_empty() {
+        r.head.method = Method::of(&method);
+    }
+    if let Some(path) = malformed.path {
+        let path = path.of(&r.buf).to_vec();
+        line(r, &method, &path);
+        let _ = head_in::set_path(r);
+        return;
+    }
+    r.head.method_span = append(r, &method);
+    // HTTP/3 has a protocol with the request line alone.
+    if r.target.version == Version::Http20 {
+        r.head.protocol = append(r, r.target.version.name().as_bytes());
+    }
 }
 
 /// Request line in HTTP/1 form, for `$request`.

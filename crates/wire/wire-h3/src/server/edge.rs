@@ -16,7 +16,11 @@ impl StreamMux for Server {
         Server::take_body(self, stream)
     }
     fn taken(&self, stream: StreamId) -> u64 {
-        self.streams.get(&stream).map_or(0, |stream| stream.taken)
+        // Frames of a body that is not read do not count, as in nginx, although their heads are read ahead.
+        match self.streams.get(&stream) {
+            Some(stream) if stream.taken > 0 => stream.taken + stream.reader.overhead(),
+            _ => 0,
+        }
     }
     fn promise(&mut self, stream: StreamId, length: u64) {
         if let Some(stream) = self.streams.get_mut(&stream) {

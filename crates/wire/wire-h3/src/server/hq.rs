@@ -6,7 +6,7 @@ use crate::frame::{ConnectionError, ErrorCode};
 use crate::session::Read;
 use crate::stream::Phase;
 use bytes::Bytes;
-use http_types::{Event, List, Malformed, request};
+use http_types::{Event, Fault, List, request};
 
 impl Server {
     /// Opens no stream before [`Server::speak`] tells the protocol that the handshake has selected.
@@ -61,7 +61,7 @@ impl Server {
         match line.strip_prefix(b"GET ") {
             Some(path) => self.begin(id, line_of(b"GET", path), octets),
             None => {
-                let (list, message) = (List::default(), Err(Malformed::Method));
+                let (list, message) = (List::default(), Err(Fault::NotGet.into()));
                 self.events.push_back(Event::Head { stream: id, list, message, end: true, octets });
             }
         }

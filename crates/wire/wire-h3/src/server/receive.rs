@@ -6,7 +6,7 @@ use crate::qpack::{Broken, Decoded};
 use crate::reader::{Control, Part};
 use crate::session::{Read, code};
 use crate::stream::{Phase, Stream};
-use http_types::{Event, List, ListLimits, Malformed, Priority, Taken, request};
+use http_types::{Event, Fault, List, ListLimits, Priority, Taken, request};
 use quinn_proto::{Dir, Event as QuicEvent, StreamEvent, StreamId};
 
 /// Number of pseudo-header fields of a request: `:method`, `:scheme`, `:authority`, `:path`, `:protocol`.
@@ -197,7 +197,7 @@ impl Server {
         (stream.ended, stream.cut) = (true, true);
         self.resets += 1;
         self.session.cancel(id);
-        let message = Err(Malformed::Cut);
+        let message = Err(Fault::Cut.into());
         self.events.push_back(Event::Head { stream: id, list: List::default(), message, end: true, octets: 0 });
     }
 
@@ -238,8 +238,11 @@ impl Server {
 
     fn head(&mut self, id: u64, section: Vec<u8>) -> Result<(), ConnectionError> {
         let Some(list) = self.decode(id, &section)? else { return Ok(()) };
+        let mut octets = section.len();
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.phase = Phase::Body;
+            // As in nginx, the length of a request has those of its frames.
+            octets += stream.reader.take_overhead() as usize;
         }
         // Prefers a PRIORITY_UPDATE to the field, even if the update arrived first (RFC 9218, 7).
         let update = self.updates.iter().position(|(of, _)| *of == id).and_then(|at| self.updates.remove(at));
@@ -254,7 +257,7 @@ impl Server {
         self.fill(id)?;
         let Some(stream) = self.streams.get(&id) else { return Ok(()) };
         let end = stream.ended && !stream.cut && !stream.reader.has_data();
-        self.events.push_back(Event::Head { stream: id, list, message, end, octets: section.len() });
+        self.events.push_back(Event::Head { stream: id, list, message, end, octets });
         Ok(())
     }
 
