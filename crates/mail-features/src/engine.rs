@@ -24,6 +24,10 @@ pub struct Closed;
 /// Maximum bytes of premature input in the error log.
 const EARLY_BYTES: usize = 512;
 
+/// Bytes of one read at the end of a session, and their maximum number.
+const DISCARDED_BYTES: usize = 4096;
+const DISCARDED_READS_MAX: usize = 16;
+
 struct Active;
 
 impl Active {
@@ -49,6 +53,18 @@ pub(crate) async fn serve(mut s: Box<MailSession>, mut stream: Stream, place: Se
     if place.control.run(work).await.is_err() && s.upstream.is_some() {
         s.doing = "proxying";
         s.log(Level::Info, format_args!("shutdown timeout"));
+    }
+    discard(&stream);
+}
+
+/// Discards the client's received bytes: a close with unread bytes resets the connection, and the last replies may be lost.
+fn discard(stream: &Stream) {
+    let mut buf = Vec::with_capacity(DISCARDED_BYTES);
+    for _ in 0..DISCARDED_READS_MAX {
+        buf.clear();
+        if !matches!(stream.try_read_buf(&mut buf), Ok(1..)) {
+            return;
+        }
     }
 }
 

@@ -121,7 +121,7 @@ fn a_login_that_is_refused_may_be_tried_again_when_there_is_a_wait() {
         }
         r if r.contains("Auth-User: again") => pass_to(pop3, ""),
         r if r.contains("Auth-Protocol: smtp") => {
-            "HTTP/1.0 200 OK\r\nAuth-Status: later\r\nAuth-Error-Code: 451 4.3.0\r\n\r\n".into()
+            "HTTP/1.0 200 OK\r\nAuth-Status: later\r\nAuth-Error-Code: 451 4.3.0\r\nAuth-User: known\r\n\r\n".into()
         }
         _ => "HTTP/1.0 200 OK\r\nAuth-Status: Invalid login or password\r\n\r\n".into(),
     });
@@ -145,6 +145,9 @@ fn a_login_that_is_refused_may_be_tried_again_when_there_is_a_wait() {
     running.quit();
     site.assert_no_alerts();
     assert!(site.log().contains("client login failed: \"not yet\" while in http auth state"), "{}", site.log());
+    let known =
+        site.log().lines().any(|line| line.contains("login failed: \"later\"") && line.contains("login: \"known\""));
+    assert!(known, "{}", site.log());
 }
 
 #[test]
@@ -339,6 +342,29 @@ fn clients_that_drip_flood_and_never_end() {
     for words in ["client sent too long command \"a1 LOGIN xxx", "client sent too many invalid commands"] {
         assert!(log.contains(words), "{words} in {log}");
     }
+}
+
+/// A reset could discard replies that the client has not read.
+#[test]
+fn unread_commands_do_not_reset_the_connection() {
+    let (auth, _) = auth(|_| String::new());
+    let (site, ports) = site(auth, "");
+    let running = site.start();
+    let unread = "x".repeat(2_000);
+    for (port, command, want) in [
+        (ports.imap, "a LOGOUT", "* BYE\r\na OK completed\r\n"),
+        (ports.imap, "a LOGIN u p", "* BAD internal server error\r\n"),
+        (ports.pop3, "QUIT", "+OK\r\n"),
+        (ports.smtp, "QUIT", "221 2.0.0 Bye\r\n"),
+    ] {
+        let mut client = Client::greeted(port);
+        client.send(format!("{command}\r\n{unread}\r\n"));
+        let mut all = Vec::new();
+        client.stream().read_to_end(&mut all).expect("no reset");
+        assert_eq!(text(&all), want, "{command}");
+    }
+    running.quit();
+    site.assert_no_alerts();
 }
 
 /// A record of TLS arrives as a whole. The mail server's header has the facts of the client's connection.

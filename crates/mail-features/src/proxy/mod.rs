@@ -32,7 +32,9 @@ directives! {
         proxy_buffer: Size = "4k",
         /// Passes the mail server's error message to the client if the login fails there.
         proxy_pass_error_message: Flag = "off",
-        /// Sends a PROXY protocol header to the mail server, in version 1 (`on`) or 2 (`v2`).
+        /// Sends a PROXY protocol header to the mail server, in version 1 (`on`) or 2 (`v2`). Version 2 tells the
+        /// facts of the client's TLS connection.
+        /// Differs: without the algorithms of the server's own certificate.
         proxy_protocol: ProxyProtocol = "off",
         /// Logs SMTP clients in at the mail server with AUTH.
         proxy_smtp_auth: Flag = "off",

@@ -370,7 +370,8 @@ impl<T: Clone> Poller<T> {
         }
     }
     pub fn set_registration(&self, key: Key, registration: T) {
-        self.with(key, |entry| entry.registration = Some(registration));
+        let had_one = self.with(key, |entry| entry.registration.replace(registration).is_some());
+        self.registered.set(self.registered.get() + u32::from(had_one == Some(false)));
     }
     /// Pauses (`false`) or resumes listening.
     pub fn listen(&self, key: Key, on: bool, shared: bool) -> io::Result<()> {

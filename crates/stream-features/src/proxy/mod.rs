@@ -71,7 +71,9 @@ upstream_tls_directives! {
         proxy_next_upstream_tries: Number = "0",
         /// Maximum time for trying further servers; 0: no limit.
         proxy_next_upstream_timeout: Msec = "0",
-        /// Sends a PROXY protocol header to the server, in version 1 (`on`) or 2 (`v2`).
+        /// Sends a PROXY protocol header to the server, in version 1 (`on`) or 2 (`v2`). Version 2 tells the
+        /// facts of the client's TLS connection.
+        /// Differs: without the algorithms of the server's own certificate.
         proxy_protocol: ProxyProtocol = "off",
         /// Keeps the other direction open after one direction has ended.
         proxy_half_close: Flag = "off",

@@ -216,7 +216,7 @@ fn transcript(came: &[u8], servers: &Servers) -> Vec<u8> {
 const LONG: [&str; 3] =
     ["client sent too long command", "upstream sent too long response line", "upstream sent invalid response"];
 /// Bytes of such a message that are compared.
-const LONG_BYTES: usize = 120;
+const LONG_BYTES: usize = 100;
 /// Messages of Tidegate where nginx logs nothing.
 const ADDED: [&str; 2] = ["prematurely closed connection", "sent too large response"];
 /// Starts of lines about details that depend on the TLS library.

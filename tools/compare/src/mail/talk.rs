@@ -302,6 +302,10 @@ impl Writer<'_> {
                 // nginx answers an invalid name without a tag.
                 let untagged = self.protocol == Protocol::Imap && method == "LOGIN";
                 self.line(if untagged { "YQ==" } else { wrong });
+                // nginx reads literals in the password's line.
+                if method == "LOGIN" && (untagged || matches!(wrong, "YQ==" | "====" | "")) {
+                    self.line("!");
+                }
             }
             8 => {
                 self.tagged(&format!("{verb} LOGIN"));

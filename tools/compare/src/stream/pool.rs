@@ -47,7 +47,7 @@ const TCP_PROXIES: &[Place] = &[Proxy, Behind];
 
 /// Left out on purpose: a `proxy_pass` without a port, whose line nginx names, where Tidegate names its server's;
 /// `proxy_buffer_size` for datagrams, which nginx truncates; `map_hash_bucket_size`, which nginx takes for a duplicate
-/// after a `map`; an undeclared zone, for which nginx names no line; invalid rates, which nginx detects before or after
+/// after a `map`; `set` with `$bytes_received`, whose first value nginx keeps for the log; an undeclared zone, for which nginx names no line; invalid rates, which nginx detects before or after
 /// the client's first bytes.
 const POOL: &[(&str, &[Place])] = &[
     ("map $remote_addr $v { default d; 127.0.0.1 local; 10.1.2.3 far; }", TOP),
@@ -83,7 +83,7 @@ const POOL: &[(&str, &[Place])] = &[
     ("deny nonsense;", ANY),
     ("set $v set;", SERVERS),
     ("set $w \"$server_addr-$v\";", SERVERS),
-    ("set $own $bytes_received;", SERVERS),
+    ("set $own $remote_port;", SERVERS),
     ("set $remote_addr x;", SERVERS),
     ("limit_conn one 1;", ANY),
     ("limit_conn two 1;", ANY),

@@ -164,3 +164,18 @@ fn a_table_that_was_large_becomes_small_and_old_keys_stay_invalid() {
     }
     assert!(again.iter().all(|key| poller.registration(*key) == Some(1)));
 }
+
+#[test]
+fn a_registration_that_comes_later_is_counted() {
+    let poller: Poller<u8> = Poller::new().expect("epoll");
+    let (one, _other) = UnixStream::pair().expect("pair");
+    let key = poller.add_copy(one.into()).expect("added");
+    assert_eq!(poller.registered(), 0);
+    poller.set_registration(key, 7);
+    poller.set_registration(key, 8);
+    assert_eq!(poller.registered(), 1);
+    assert_eq!(poller.remove(key), Some(8));
+    assert_eq!(poller.registered(), 0);
+    poller.set_registration(key, 9);
+    assert_eq!(poller.registered(), 0);
+}
