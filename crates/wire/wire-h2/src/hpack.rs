@@ -275,16 +275,14 @@ impl Decoder {
         let start = list.arena.len();
         // A field too long for the list may still belong in the table.
         let max = limits.field_max.max(self.table.max);
-        let name = match index {
-            0 => string(rest, &mut list.arena, max)?,
-            index => {
-                let (name, _) = self.entry(index)?;
-                let name = name.to_vec();
-                Some((list.put(&name), 0))
-            }
+        // A name in a table costs the client two octets: it is copied for a field that fits, and for a new entry.
+        let referenced = if index == 0 { None } else { Some(self.entry(index)?.0.len()) };
+        let own = match referenced {
+            None => string(rest, &mut list.arena, max)?,
+            Some(_) => Some((Place { start, end: start }, 0)),
         };
         let value = string(rest, &mut list.arena, max)?;
-        let (Some((name, name_coded)), Some((value, value_coded))) = (name, value) else {
+        let (Some((own, name_coded)), Some((value, value_coded))) = (own, value) else {
             list.arena.truncate(start);
             list.too_large = true;
             if keep {
@@ -292,15 +290,24 @@ impl Decoder {
             }
             return Ok(());
         };
-        if keep {
-            self.table.add(Entry::new(name.of(&list.arena), value.of(&list.arena)));
-        }
-        let lengths = (name.end - name.start, value.end - value.start);
         let text = list.arena.split_off(start);
+        let (own, value) = text.split_at_checked(own.end - start).ok_or(Broken::Code)?;
         list.too_large |= name_coded.max(value_coded) > limits.field_max;
-        if list.fits(lengths.0, lengths.1, limits) {
-            list.arena.extend_from_slice(&text);
-            list.fields.push((name, value));
+        let length = referenced.unwrap_or(own.len());
+        let fits = list.fits(length, value.len(), limits);
+        if fits || (keep && length + value.len() + ENTRY_OVERHEAD <= self.table.max) {
+            let name = if index == 0 { own } else { self.entry(index)?.0 };
+            if fits {
+                let places = (list.put(name), list.put(value));
+                list.fields.push(places);
+            }
+            if keep {
+                let entry = Entry::new(name, value);
+                self.table.add(entry);
+            }
+        } else if keep {
+            // Larger than the table, which is empty then (4.4).
+            self.table.evict(0);
         }
         Ok(())
     }
@@ -523,6 +530,34 @@ mod tests {
         assert!(too_large(&[b'a'; 81]));
         assert!(!too_large(&[b'X'; 50]));
         assert!(too_large(&[b'X'; 51]));
+    }
+
+    #[test]
+    fn names_of_fields_that_do_not_fit_are_not_copied() {
+        let mut decoder = Decoder::default();
+        let mut block = vec![0x40, 0x7f, 0xa1, 0x1e];
+        block.extend(std::iter::repeat_n(b'n', 4000));
+        block.push(0);
+        // Literals of two octets that refer to the name, with an empty value and without a new entry.
+        block.extend([0x0f, 0x2f, 0].repeat(30_000));
+        let limits = ListLimits { bytes_max: 8192, field_max: 4096, ..LIMITS };
+        let list = decoder.decode(&block, &limits).expect("a block");
+        assert!(list.too_large && list.fields.len() == 2, "{}", list.fields.len());
+        assert!(list.fields.iter().all(|(name, value)| name.of(&list.arena).len() == 4000 && value.start == value.end));
+        assert!(list.arena.capacity() <= 8192, "{}", list.arena.capacity());
+    }
+
+    #[test]
+    fn a_name_of_an_entry_that_goes_is_the_new_ones() {
+        let mut decoder = Decoder::with_table(200);
+        decoder.decode(&hex("40016101624001630164"), &LIMITS).expect("two entries");
+        // The older entry's name, and a value of 147 octets that leaves room for neither entry.
+        let mut block = hex("7f007f14");
+        block.extend(std::iter::repeat_n(b'v', 147));
+        let list = decoder.decode(&block, &LIMITS).expect("a block");
+        assert_eq!(text(&list)[0].0, "a");
+        assert_eq!(decoder.table.entries.len(), 1);
+        assert_eq!(decoder.table.entries[0].name(), b"a");
     }
 
     #[test]

@@ -225,7 +225,7 @@ fn fill(
     Ok(())
 }
 
-/// Keeps what is known of a malformed request: variables of the log show it, as in nginx.
+/// Keeps the parts of a malformed request before its fault, for variables of the log, as in nginx.
 fn known_parts(r: &mut Request, malformed: &Malformed) {
     let method = malformed.method.map(|method| method.of(&r.buf).to_vec()).unwrap_or_default();
     if !method.is_empty() {
