@@ -282,7 +282,7 @@ impl Decoder {
             Some(_) => Some((Place { start, end: start }, 0)),
         };
         let value = string(rest, &mut list.arena, max)?;
-        let (Some((own, name_coded)), Some((value, value_coded))) = (own, value) else {
+        let (Some((own, name_coded)), Some((_, value_coded))) = (own, value) else {
             list.arena.truncate(start);
             list.too_large = true;
             if keep {
