@@ -103,7 +103,7 @@ fn compare(plan: &Plan, folder: &Path) -> Result<String, String> {
         }
     }
     let summary = format!("{compared} configurations checked by both, with {}", plan.nginx.shown);
-    if differences.is_empty() { Ok(summary) } else { Err(format!("{summary}\n\n{}", differences.join("\n\n"))) }
+    crate::result(summary, &differences)
 }
 
 /// Lists the mutated examples of all directives that nginx knows.

@@ -227,7 +227,15 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         "{} configurations ({refused} refused by both, {twice_wrong} for another of two reasons, {known} of a known difference), {answers} answers compared with {}",
         plan.count, plan.nginx.shown
     );
-    if differences.is_empty() { Ok(summary) } else { Err(format!("{summary}\n\n{}", differences.join("\n\n"))) }
+    result(summary, &differences)
+}
+
+/// Ends a comparison: the summary, and the differences as an error.
+fn result(summary: String, differences: &[String]) -> Result<String, String> {
+    match differences {
+        [] => Ok(summary),
+        _ => Err(format!("{summary}\n\n{}", differences.join("\n\n"))),
+    }
 }
 
 struct Outcome {

@@ -146,5 +146,5 @@ pub fn run(plan: &Plan) -> Result<String, String> {
     }
     let summary =
         format!("{} configurations with SNI, {answers} answers compared with {}", plan.count, plan.nginx.shown);
-    if differences.is_empty() { Ok(summary) } else { Err(format!("{summary}\n\n{}", differences.join("\n\n"))) }
+    crate::result(summary, &differences)
 }

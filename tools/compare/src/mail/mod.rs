@@ -416,7 +416,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         "mail: {} configurations ({refused} refused by both, {twice_wrong} for another of two reasons), {answers} dialogues compared with {}",
         plan.count, plan.nginx.shown
     );
-    if differences.is_empty() { Ok(summary) } else { Err(format!("{summary}\n\n{}", differences.join("\n\n"))) }
+    crate::result(summary, &differences)
 }
 
 #[cfg(test)]
