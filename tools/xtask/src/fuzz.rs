@@ -116,7 +116,9 @@ fn start(folder: &Path, built: &Path, name: &str, minutes: u64) -> Result<std::p
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
     let seconds = Duration::from_secs(minutes * 60).as_secs();
-    let mut command = Command::new(built.join(name));
+    // A write to a closed connection is an error for the server, whose runtime ignores SIGPIPE. libFuzzer's `main` does not.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' PIPE; exec \"$0\" \"$@\""]).arg(built.join(name));
     command.arg(&corpus).args([
         format!("-max_total_time={seconds}"),
         format!("-rss_limit_mb={MEMORY_MB}"),
