@@ -8,9 +8,10 @@ mod crafted;
 
 use crafted::{Contents, number};
 use quinn_proto::{Endpoint, EndpointConfig};
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use support::http3::{Client, config, site};
 use support::{Running, free_port, resident_kb};
 
@@ -18,6 +19,9 @@ use support::{Running, free_port, resident_kb};
 /// streams that are not allocated before they are opened.
 const IDLE_KB: f64 = 48.0;
 const UNFINISHED_KB: f64 = 56.0;
+
+/// Maximum wait for a response over TCP.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Connections that are idle behind a request.
 fn idle(port: u16, count: usize) -> Vec<Client> {
@@ -425,5 +429,58 @@ fn floods_of_first_packets_leave_connections_and_room() {
     }
     // Unfinished handshakes end, and others have room.
     answers(port, &running, worker);
+    running.signal("TERM");
+}
+
+/// Numbers of the clients that the server has closed.
+fn closed(clients: &mut [Client]) -> Vec<usize> {
+    clients.iter_mut().for_each(Client::step);
+    (0..clients.len()).filter(|at| clients[*at].lost.is_some()).collect()
+}
+
+/// Sends a request on a connection that stays open.
+fn get_by_tcp(port: u16) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    write!(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).expect("an answer");
+    assert_eq!(&head, b"HTTP/1.1 200");
+    stream
+}
+
+/// Idle connections are closed for new ones, longest idle first, whichever the protocol of either.
+#[test]
+fn idle_clients_make_room() {
+    let (port, tcp) = (free_port(), free_port());
+    let site = site(port, 32, &format!("listen 127.0.0.1:{tcp};"));
+    let running = site.start();
+    // New clients over QUIC.
+    let mut clients = idle(port, 40);
+    let first = closed(&mut clients);
+    assert!(first.len() >= 8, "{first:?}");
+    assert_eq!(first, (0..first.len()).collect::<Vec<_>>());
+    // A client with a request behind its first one is no longer the longest idle.
+    let oldest = first.len();
+    let stream = clients[oldest].get_when_connected("/");
+    assert_eq!(clients[oldest].answer(stream).text(), "ok");
+    // New clients over TCP, which stay open.
+    let idle_by_tcp: Vec<TcpStream> = (0..3).map(|_| get_by_tcp(tcp)).collect();
+    let second = closed(&mut clients);
+    assert!(second.len() > oldest && !second.contains(&oldest), "{first:?}, {second:?}");
+    assert_eq!(second.last(), Some(&second.len()), "all others up to the last one: {second:?}");
+    drop((clients, idle_by_tcp));
+    running.signal("TERM");
+}
+
+/// Idle connections over TCP are closed for clients over QUIC.
+#[test]
+fn idle_tcp_clients_make_room_for_quic() {
+    let (port, tcp) = (free_port(), free_port());
+    let site = site(port, 32, &format!("listen 127.0.0.1:{tcp};"));
+    let running = site.start();
+    let _crowd: Vec<TcpStream> = (0..32).map(|_| get_by_tcp(tcp)).collect();
+    let mut clients = idle(port, 2);
+    assert_eq!(closed(&mut clients), [0; 0]);
     running.signal("TERM");
 }

@@ -385,28 +385,21 @@ impl<T: Clone> Poller<T> {
         });
         Ok(done.unwrap_or(Ok(()))?)
     }
-    /// Idle entry with the nearest deadline among those `wanted`; it loses its heap node.
-    pub fn nearest_idle(&self, wanted: impl Fn(&T) -> bool) -> Option<Key> {
-        let mut kept = Vec::new();
-        let mut found = None;
-        let mut heap = self.deadlines.borrow_mut();
-        let mut entries = self.entries.borrow_mut();
-        while let Some(std::cmp::Reverse((at, index))) = heap.pop() {
-            let Some(entry) = slot(&mut entries, index).filter(|entry| entry.node == at) else { continue };
-            if entry.flags & USED == 0 {
-                entry.node = Instant::default();
-                continue;
-            }
+    /// Idle entries among those `wanted`, nearest to their deadline first, at most `most`. Looks at every entry once.
+    pub fn nearest_idle(&self, most: usize, wanted: impl Fn(&T) -> bool) -> Vec<Key> {
+        // The latest deadline is on top, and leaves for an earlier one.
+        let mut nearest = BinaryHeap::with_capacity(most + 1);
+        for (index, entry) in self.entries.borrow().iter().flatten().enumerate() {
             // Readable entries are about to be served.
-            if entry.flags & (IDLE | QUEUED) == IDLE && entry.registration.as_ref().is_some_and(&wanted) {
-                entry.node = Instant::default();
-                found = Some(Key { index: index as u32, generation: entry.generation });
-                break;
+            if entry.flags & (USED | IDLE | QUEUED) == USED | IDLE && entry.registration.as_ref().is_some_and(&wanted) {
+                nearest.push((entry.deadline, index as u32, entry.generation));
+                if nearest.len() > most {
+                    nearest.pop();
+                }
             }
-            kept.push(std::cmp::Reverse((at, index)));
         }
-        heap.extend(kept);
-        found
+        let sorted = nearest.into_sorted_vec().into_iter();
+        sorted.map(|(_, index, generation)| Key { index, generation }).collect()
     }
 
     pub fn registration(&self, key: Key) -> Option<T> {

@@ -2,6 +2,7 @@
 
 use crate::intake;
 use crate::mail_area;
+use crate::room::make_room;
 use crate::serving::ListenSocket;
 use crate::stream_area;
 use crate::worker::{Carrier, Worker};
@@ -19,11 +20,6 @@ const ACCEPTS_MAX: usize = 32;
 const WOKEN_MAX: usize = 32;
 /// Milliseconds that a listener pauses without resources (nginx: `accept_mutex_delay`).
 const ACCEPT_REST_MS: u64 = 500;
-/// Idle connections closed for new ones: maximum, and share of all (nginx: `ngx_drain_connections`).
-const DRAINED_MAX: usize = 32;
-const DRAINED_PART: usize = 8;
-/// Interval of the log message about it.
-const REUSE_LOG_MS: u64 = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
@@ -115,25 +111,6 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
             intake::take_in(worker, accepted, &listen_socket.listener);
         }
     }
-}
-
-/// Closes idle connections, nearest to their deadline first.
-fn make_room(worker: &Rc<Worker>) -> bool {
-    let most = (worker.poller.registered() / DRAINED_PART).clamp(1, DRAINED_MAX);
-    let mut closed = 0;
-    while closed < most {
-        let idle = worker.poller.nearest_idle(|carrier| carrier.is_idle());
-        let Some(key) = idle else { break };
-        worker.close(key);
-        closed += 1;
-    }
-    let now = clock::now();
-    if closed > 0 && worker.reuse_logged.get().is_none_or(|at| now.millis_since(at) >= REUSE_LOG_MS) {
-        worker.reuse_logged.set(Some(now));
-        let limit = worker.serving.borrow().connections_max;
-        worker.log(Level::Warn, 0, format_args!("{limit} worker_connections are not enough, reusing connections"));
-    }
-    closed > 0
 }
 
 fn pause(worker: &Worker, key: Key, listen_socket: &ListenSocket) {

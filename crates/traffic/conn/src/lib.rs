@@ -30,6 +30,7 @@ mod presence;
 mod quic;
 mod raw;
 pub mod rehearsal;
+mod room;
 mod secure;
 mod send_plan;
 mod serving;

@@ -50,6 +50,10 @@ pub trait Carrier {
     fn is_idle(&self) -> bool {
         false
     }
+    /// Closes the client that has been idle longest, if the socket has several clients. False: none is idle.
+    fn close_idle_client(&self) -> bool {
+        false
+    }
     /// Client connection; `None` for other sockets.
     fn client(self: Rc<Self>) -> Option<Rc<Connection>> {
         None

@@ -179,3 +179,21 @@ fn a_registration_that_comes_later_is_counted() {
     poller.set_registration(key, 9);
     assert_eq!(poller.registered(), 0);
 }
+
+#[test]
+fn the_nearest_idle_entries_are_those_without_events() {
+    let poller = Poller::new().expect("epoll");
+    let all: Vec<(Key, UnixStream)> = (0..6).map(|_| pair(&poller)).collect();
+    for ((key, _), due) in all.iter().zip([60, 30, 10, 50, 20, 40]) {
+        poller.set_idle(*key, Instant(due));
+    }
+    poller.set_busy(all[4].0);
+    (&all[1].1).write_all(b"x").expect("write");
+    poller.wait(Some(Instant::default()), &mut Vec::new()).expect("turn");
+    let key = |at: usize| all[at].0;
+    assert_eq!(poller.nearest_idle(9, |_| true), [key(2), key(5), key(3), key(0)]);
+    assert_eq!(poller.nearest_idle(2, |_| true), [key(2), key(5)]);
+    poller.remove(key(2));
+    assert_eq!(poller.nearest_idle(1, |_| true), [key(5)]);
+    assert_eq!(poller.nearest_idle(9, |_| false), [] as [Key; 0]);
+}

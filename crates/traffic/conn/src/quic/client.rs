@@ -1,6 +1,7 @@
 //! Driver of one client's QUIC connection: its protocol core, requests and deadlines. The listener owns the socket.
 
 use super::QuicListener;
+use super::idle::IdlePlace;
 use crate::streams::{StreamLink, Streams};
 use crate::worker::Worker;
 use base::clock;
@@ -35,6 +36,8 @@ pub struct QuicClient {
     pub dirty: Cell<bool>,
     /// Key of this client in the listener's deadlines.
     pub timer: Cell<Option<Instant>>,
+    /// Place among the listener's idle clients.
+    pub idle: IdlePlace,
     /// Deadline of the handshake, of a head, of an idle connection, or of a client that does not read.
     deadline: Cell<Option<Instant>>,
     /// Set while a head is incomplete and its deadline is armed.
@@ -92,6 +95,7 @@ impl QuicClient {
             own: own.clone(),
             dirty: Cell::new(false),
             timer: Cell::new(None),
+            idle: IdlePlace::default(),
             deadline: Cell::new(None),
             heading: Cell::new(false),
             passed: Cell::new(0),
@@ -107,9 +111,15 @@ impl QuicClient {
     pub fn connection(&self) -> Rc<Connection> {
         self.connection.borrow().clone()
     }
-    /// Tells whether no request is active.
+    /// Tells whether no request is active or has begun to arrive.
     pub fn is_idle(&self) -> bool {
-        self.streams.borrow().as_ref().is_some_and(|streams| streams.is_empty()) && self.core.borrow().is_idle()
+        let core = self.core.borrow();
+        self.streams.borrow().as_ref().is_some_and(|streams| streams.is_empty())
+            && core.is_idle()
+            && !core.is_within_head()
+    }
+    pub fn requests(&self) -> u32 {
+        self.connection.borrow().requests.get()
     }
     pub fn is_over(&self) -> bool {
         self.over.get()
@@ -416,6 +426,9 @@ impl QuicClient {
         }
         if ends {
             return self.close();
+        }
+        if !within {
+            listener.set_idle(self);
         }
         if within || !has_begun {
             if !self.heading.replace(true) {

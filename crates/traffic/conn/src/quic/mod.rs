@@ -5,9 +5,11 @@
 
 mod client;
 mod held;
+mod idle;
 mod ids;
 pub mod relay;
 
+use crate::room::make_room;
 use crate::worker::{Carrier, Worker};
 use base::clock;
 use bytes::BytesMut;
@@ -16,6 +18,7 @@ use held::{Decision, HELD_BYTES_MAX, HELD_MAX, Held};
 use http_engine::handler::CertificateHook;
 use http_engine::plan::Congestion;
 use http_engine::{Connection, HttpPlan, ListenerRef, PartialHead};
+use idle::IdleClients;
 use ids::{Slot, Strayed};
 use metrics::process;
 use net::Address;
@@ -83,6 +86,8 @@ pub struct QuicListener {
     settings: RefCell<Settings>,
     clients: RefCell<HashMap<ConnectionHandle, Rc<QuicClient>>>,
     timers: RefCell<BTreeSet<(Instant, ConnectionHandle)>>,
+    /// Clients that were idle at the end of a turn, longest idle first.
+    idle: RefCell<IdleClients>,
     /// Clients with datagrams in the current batch.
     heard: RefCell<Vec<Rc<QuicClient>>>,
     /// Clients with something to send at the end of the turn.
@@ -133,6 +138,7 @@ impl QuicListener {
             }),
             clients: RefCell::default(),
             timers: RefCell::default(),
+            idle: RefCell::default(),
             heard: RefCell::default(),
             touched: RefCell::default(),
             dirty: Cell::new(false),
@@ -355,7 +361,7 @@ impl QuicListener {
         let limits = self.settings.borrow().limits;
         process::CONNECTIONS_ACCEPTED.up();
         let limit = self.worker.serving.borrow().connections_max;
-        if self.worker.connections() >= limit && !self.make_room() {
+        if self.worker.connections() >= limit && !make_room(&self.worker) {
             self.worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return self.endpoint.borrow_mut().ignore(incoming);
         }
@@ -387,15 +393,6 @@ impl QuicListener {
                 }
             }
         }
-    }
-
-    /// Closes one idle client of this listener.
-    fn make_room(&self) -> bool {
-        let idle = self.clients.borrow().values().find(|client| client.is_idle() && !client.is_over()).cloned();
-        if let Some(client) = &idle {
-            client.close();
-        }
-        idle.is_some()
     }
 
     fn act_on_heard(&self) {
@@ -439,7 +436,12 @@ impl QuicListener {
     /// Removes a client whose connection is drained.
     pub fn forget(&self, client: &QuicClient) {
         self.set_timer(client, None);
+        self.idle.borrow_mut().remove(&client.idle);
         self.clients.borrow_mut().remove(&client.handle);
+    }
+    /// Registers a client that may be closed to make room.
+    pub fn set_idle(&self, client: &QuicClient) {
+        self.idle.borrow_mut().add(client.handle, &client.idle, client.requests());
     }
     /// Moves a client among the deadlines.
     pub fn set_timer(&self, client: &QuicClient, at: Option<Instant>) {
@@ -611,6 +613,23 @@ impl Carrier for QuicListener {
     fn begin_quit(self: Rc<Self>, _: &Rc<Worker>, _: Key) -> bool {
         self.leave();
         true
+    }
+    fn close_idle_client(&self) -> bool {
+        loop {
+            let first = self.idle.borrow_mut().take_first();
+            let Some((handle, requests)) = first else { return false };
+            let client = self.clients.borrow().get(&handle).cloned();
+            let Some(client) = client else { continue };
+            client.idle.clear();
+            if client.is_over() || !client.is_idle() {
+                continue;
+            }
+            if client.requests() == requests {
+                client.close();
+                return true;
+            }
+            self.set_idle(&client);
+        }
     }
 }
 
