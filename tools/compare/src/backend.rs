@@ -1,7 +1,7 @@
 //! The server behind the proxies: fixed responses, and an echo of the request. Tells the gateway protocols by the first byte.
 
-use crate::gateway;
 use crate::peers::Peer;
+use crate::{documents, gateway};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -54,6 +54,7 @@ fn serve(stream: TcpStream, port: u16, seen: &Mutex<Vec<String>>) {
         Ok(Some(_)) => {}
         Ok(None) | Err(_) => return,
     }
+    let mut count = 0;
     loop {
         let mut head = String::new();
         loop {
@@ -76,12 +77,23 @@ fn serve(stream: TcpStream, port: u16, seen: &Mutex<Vec<String>>) {
         if let Ok(mut seen) = seen.lock() {
             seen.push(head.clone());
         }
-        let answer = answer(&head, &body, port);
+        count += 1;
+        let answer = match slice_query(&head) {
+            Some(query) => documents::slice(query, &head, count),
+            None => answer(&head, &body, port),
+        };
         let last = lower.contains("connection: close") || lower.contains(" http/1.0\r\n");
         if out.write_all(&answer).is_err() || last {
             return;
         }
     }
+}
+
+/// Returns the query of a request for the resource that is served in slices.
+fn slice_query(head: &str) -> Option<&str> {
+    let target = head.split(' ').nth(1)?;
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    path.ends_with("/sliced").then_some(query)
 }
 
 fn answer(head: &str, body: &[u8], port: u16) -> Vec<u8> {

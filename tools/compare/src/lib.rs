@@ -6,7 +6,7 @@
 //!
 //! With `--mutate` one of the directives is written as people get it wrong (`mutate.rs`); `--sni` has several servers on one TLS
 //! listener instead (`sni.rs`). With `--gateways` the locations use FastCGI, SCGI, uwsgi and memcached (`gateways.rs`, `gateway.rs`),
-//! with `--peers` HTTP/2, gRPC and TLS (`peers.rs`).
+//! with `--peers` HTTP/2, gRPC and TLS (`peers.rs`). With `--documents` they rewrite generated documents (`documents.rs`).
 //! `--stream` and `--mail` compare the other areas. `--check` compares `-t` alone (`check.rs`).
 //!
 //! `cargo xtask compare --seed N --count N` runs it by hand without bound; `cargo xtask ci` runs a few with a fixed seed.
@@ -16,6 +16,7 @@
 mod backend;
 mod broken;
 mod check;
+mod documents;
 mod gateway;
 mod gateways;
 mod mail;
@@ -60,6 +61,8 @@ pub struct Plan {
     pub gateways: bool,
     /// Upstream servers that speak HTTP/2, gRPC and TLS.
     pub peers: bool,
+    /// Documents that filters rewrite, instead of the proxy.
+    pub documents: bool,
     /// Results of `-t` for examples of all directives with a wrong word.
     pub check: bool,
     /// Stops after this many differences.
@@ -69,9 +72,10 @@ pub struct Plan {
 impl Plan {
     /// Returns the lines of a plan whose locations pass requests to other servers than the proxied ones.
     fn own_lines(&self) -> Option<Vec<&'static str>> {
-        match (self.gateways, self.peers) {
-            (true, _) => Some(gateways::lines()),
-            (_, true) => Some(peers::lines()),
+        match self {
+            Plan { gateways: true, .. } => Some(gateways::lines()),
+            Plan { peers: true, .. } => Some(peers::lines()),
+            Plan { documents: true, .. } => Some(documents::lines()),
             _ => None,
         }
     }
@@ -171,6 +175,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         if let Some(lines) = &own_lines {
             // The proxied locations are left out.
             all.retain(|fragment| !fragment.text.contains(" /p/"));
+            all.retain(|fragment| !plan.documents || !documents::is_left_out(fragment.text));
             all.extend(pool::of(lines, plan.nginx.version, text));
         }
         all
@@ -203,11 +208,11 @@ pub fn run(plan: &Plan) -> Result<String, String> {
             }
         }
         let seed = plan.seed.wrapping_add(index);
-        let outcome = one(plan, &backend, &puts).map_err(|words| format!("seed {seed}: {words}"))?;
+        let outcome = one(plan, &backend, &puts, seed).map_err(|words| format!("seed {seed}: {words}"))?;
         refused += u64::from(outcome.refused);
         answers += outcome.answers;
         let Some(first) = outcome.difference else { continue };
-        let (puts, words) = reduce(plan, &backend, puts, first)?;
+        let (puts, words) = reduce(plan, &backend, puts, first, seed)?;
         // Each of two directives alone is refused by both in the same words, once their block is looked at as a whole. Which of the
         // two is named is a matter of the order of modules.
         if puts.len() == 2 && outcome.of_a_whole_block {
@@ -221,7 +226,8 @@ pub fn run(plan: &Plan) -> Result<String, String> {
             continue;
         }
         let lines: Vec<String> = puts.iter().map(|put| format!("    {put}")).collect();
-        differences.push(format!("seed {}:\n{}\n{words}", plan.seed.wrapping_add(index), lines.join("\n")));
+        let documents = if plan.documents { documents::shown(seed) } else { String::new() };
+        differences.push(format!("seed {seed}:\n{}\n{words}{documents}", lines.join("\n")));
     }
     let summary = format!(
         "{} configurations ({refused} refused by both, {twice_wrong} for another of two reasons, {known} of a known difference), {answers} answers compared with {}",
@@ -246,17 +252,26 @@ struct Outcome {
     difference: Option<String>,
 }
 
-fn one(plan: &Plan, backend: &Backend, puts: &[Put]) -> Result<Outcome, String> {
-    let requests = match (plan.gateways, plan.peers) {
-        (true, _) => gateways::REQUESTS.iter().collect(),
-        (_, true) => peers::REQUESTS.iter().collect(),
+fn one(plan: &Plan, backend: &Backend, puts: &[Put], seed: u64) -> Result<Outcome, String> {
+    let requests = match plan {
+        Plan { gateways: true, .. } => gateways::REQUESTS.iter().collect(),
+        Plan { peers: true, .. } => peers::REQUESTS.iter().collect(),
+        Plan { documents: true, .. } => documents::REQUESTS.iter().collect(),
         _ => pool::requests(plan.nginx.version),
     };
     let run = |binary: &Binary| {
         backend.forget();
         Run::of(
             binary,
-            &|dirs, port| site::text(puts, dirs, port, backend, binary, plan),
+            &|dirs, port| {
+                if plan.documents
+                    && let Err(e) = documents::write(dirs, seed)
+                {
+                    // The comparison shows it: the server lacks its files.
+                    eprintln!("documents: {e}");
+                }
+                site::text(puts, dirs, port, backend, binary, plan)
+            },
             &requests,
             plan.over,
             Some(backend.port),
@@ -272,6 +287,22 @@ fn one(plan: &Plan, backend: &Backend, puts: &[Put]) -> Result<Outcome, String> 
         for line in theirs.errors.iter_mut().chain(&mut ours.errors) {
             *line = normal::without_http2_details(line);
         }
+    }
+    if plan.documents {
+        // nginx's action is that of the latest subrequest, and the order of subrequests depends on its buffers.
+        for line in theirs.errors.iter_mut().chain(&mut ours.errors) {
+            *line = line.replace(" while sending response to client", "").replace(" while sending to client", "");
+        }
+        theirs.access.iter_mut().chain(&mut ours.access).for_each(normal::without_boundary);
+        theirs.answers.iter_mut().chain(&mut ours.answers).for_each(normal::without_seconds);
+        // nginx closes the connections of some pages with two filters and an include.
+        for (theirs, ours) in theirs.answers.iter().zip(&mut ours.answers) {
+            if theirs.is_empty() && ours.starts_with(b"HTTP/1.1 200") {
+                ours.clear();
+            }
+        }
+        theirs.errors.sort();
+        ours.errors.sort();
     }
     if plan.over == Over::H3 {
         theirs.access.iter_mut().chain(&mut ours.access).for_each(normal::without_malformed_length);
@@ -290,12 +321,18 @@ fn one(plan: &Plan, backend: &Backend, puts: &[Put]) -> Result<Outcome, String> 
 }
 
 /// Removes directives that do not contribute to a difference.
-fn reduce(plan: &Plan, backend: &Backend, mut puts: Vec<Put>, mut words: String) -> Result<(Vec<Put>, String), String> {
+fn reduce(
+    plan: &Plan,
+    backend: &Backend,
+    mut puts: Vec<Put>,
+    mut words: String,
+    seed: u64,
+) -> Result<(Vec<Put>, String), String> {
     let mut at = 0;
     while at < puts.len() && puts.len() > 1 {
         let mut fewer = puts.clone();
         fewer.remove(at);
-        match one(plan, backend, &fewer)?.difference {
+        match one(plan, backend, &fewer, seed)?.difference {
             Some(still) => (puts, words) = (fewer, still),
             None => at += 1,
         }

@@ -82,19 +82,39 @@ pub fn answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
                 format!("{name}: {} from now", (at - date.unwrap_or(at) + 1) / 10 * 10)
             }
             ("content-length", _) if numbers => format!("{name}: that of the numbers"),
+            ("set-cookie", _) => clean(&without_identifier(line)),
             ("server", _) if value.starts_with("nginx/") => "Server: nginx".to_string(),
             ("content-type", _) if value.starts_with("multipart/byteranges") => "Content-Type: multipart".to_string(),
             _ => clean(line),
         };
         lines.push(line);
     }
+    let boundary = field("content-type").and_then(|value| value.split_once("boundary=")).map(|(_, boundary)| boundary);
     let chunked = field("transfer-encoding").is_some_and(|coding| coding == "chunked");
     let body = if chunked { unchunked(body) } else { body.to_vec() };
     let mut out = lines.join("\r\n").into_bytes();
     out.extend_from_slice(b"\r\n\r\n");
-    let body = clean(&unversioned(&String::from_utf8_lossy(&body)));
+    // Every octet of other encodings counts.
+    let body = String::from_utf8(body).unwrap_or_else(|e| e.as_bytes().escape_ascii().to_string());
+    let body = clean(&unversioned(&body));
+    let body = boundary.map_or(body.clone(), |boundary| body.replace(boundary, "BOUNDARY"));
     out.extend_from_slice(body.replace(|c: char| numbers && c.is_ascii_digit(), "").as_bytes());
     out
+}
+
+/// Replaces the identifier in a cookie of the module userid, and dates of cookies.
+fn without_identifier(line: &str) -> String {
+    let mut parts: Vec<String> = line.split("; ").map(String::from).collect();
+    for part in &mut parts {
+        if let Some((name, value)) = part.split_once('=') {
+            match name {
+                "expires" => *part = "expires=DATE".into(),
+                _ if value.len() == 24 && value.ends_with('=') => *part = format!("{name}=IDENTIFIER"),
+                _ => {}
+            }
+        }
+    }
+    parts.join("; ")
 }
 
 /// Writes the names of fields in lower case: nginx passes on those of HTTP/2 as they came, Tidegate as HTTP/1 writes them.
@@ -202,11 +222,15 @@ fn length_is_known(theirs: &[u8], ours: &[u8]) -> bool {
         return false;
     };
     let chunked = |line: &&str| *line != "Transfer-Encoding: chunked";
-    let length = format!("Content-Length: {}", our_body.len());
-    their_head
-        .split("\r\n")
-        .filter(chunked)
-        .eq(our_head.split("\r\n").filter(|line| !line.eq_ignore_ascii_case(&length)))
+    // A response to HEAD has the length of the body that GET would get.
+    let is_head = our_body.is_empty() && their_body.is_empty();
+    let length = |line: &&str| match line.split_once(": ") {
+        Some((name, value)) => {
+            name.eq_ignore_ascii_case("content-length") && (is_head || value == our_body.len().to_string())
+        }
+        None => false,
+    };
+    their_head.split("\r\n").filter(chunked).eq(our_head.split("\r\n").filter(|line| !length(line)))
         && their_body.strip_suffix("\r\n\r\n").unwrap_or(their_body) == our_body
 }
 
@@ -238,6 +262,24 @@ pub fn lines(what: &str, theirs: &[String], ours: &[String]) -> Option<String> {
     let at = (0..most).find(|at| theirs.get(*at) != ours.get(*at))?;
     let shown = |lines: &[String]| lines.get(at).cloned().unwrap_or_else(|| "(no more lines)".into());
     Some(format!("  {what}, line {}\n  nginx:    {}\n  tidegate: {}", at + 1, shown(theirs), shown(ours)))
+}
+
+/// Replaces the seconds of a time of day in a body.
+pub fn without_seconds(answer: &mut Vec<u8>) {
+    const MARK: &[u8] = b" GMT";
+    let ends: Vec<usize> = (0..answer.len()).filter(|at| answer[*at..].starts_with(MARK)).collect();
+    for end in ends {
+        let digits = answer[..end].iter_mut().rev().take(2).take_while(|c| c.is_ascii_digit());
+        digits.for_each(|digit| *digit = b'0');
+    }
+}
+
+/// Replaces a random boundary of parts.
+pub fn without_boundary(line: &mut String) {
+    const MARK: &str = "boundary=";
+    if let Some((before, after)) = line.split_once(MARK) {
+        *line = format!("{before}{MARK}{}", after.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
 }
 
 /// Drops the host of a request over HTTP/3, which nginx does not log.

@@ -23,8 +23,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// Maximum nesting of subrequests (nginx: `NGX_HTTP_MAX_SUBREQUESTS`).
-pub const DEPTH_MAX: u8 = 50;
+/// Maximum nesting of subrequests (nginx: `NGX_HTTP_MAX_SUBREQUESTS` and one more).
+pub const DEPTH_MAX: u8 = 51;
 /// Maximum number of subrequests per main request, nested ones included (nginx limits those alive at a time).
 pub const MADE_MAX: u32 = 64_000;
 
@@ -271,6 +271,7 @@ pub struct Stream {
 }
 
 enum State {
+    New(Box<Request>),
     Coming(crate::LocalFuture<Option<(Box<Request>, Body)>>),
     Body(Box<Request>, Body),
     Ended,
@@ -278,27 +279,41 @@ enum State {
 
 /// Starts a subrequest whose body becomes a part of another body.
 pub fn stream(child: Box<Request>) -> Stream {
-    let state = match engine::resume(child) {
-        Outcome::Ready(child, body) => State::Body(child, body),
-        outcome => State::Coming(Box::pin(async move {
-            let (child, body) = engine::finish(outcome).await;
-            body.map(|body| (child, body))
-        })),
-    };
-    Stream { state, fallback: None }
+    let mut stream = stream_later(child);
+    stream.begin();
+    stream
 }
 
-/// [`stream()`] with a text in place of an error or an empty response; the text passes the location's filters.
+/// [`stream()`] that starts when it is polled.
+pub fn stream_later(child: Box<Request>) -> Stream {
+    Stream { state: State::New(child), fallback: None }
+}
+
+/// [`stream_later()`] with a text in place of an error or an empty response; the text passes the location's filters.
 pub fn stream_or(mut child: Box<Request>, text: Bytes, media: Str) -> Stream {
     if let Some(sub) = &mut child.family.sub {
         sub.bare_errors = true;
     }
-    Stream { fallback: Some((text, media)), ..stream(child) }
+    Stream { fallback: Some((text, media)), ..stream_later(child) }
 }
 
 impl Stream {
+    fn begin(&mut self) {
+        if !matches!(self.state, State::New(_)) {
+            return;
+        }
+        let State::New(child) = std::mem::replace(&mut self.state, State::Ended) else { return };
+        self.state = match engine::resume(child) {
+            Outcome::Ready(child, body) => State::Body(child, body),
+            outcome => State::Coming(Box::pin(async move {
+                let (child, body) = engine::finish(outcome).await;
+                body.map(|body| (child, body))
+            })),
+        };
+    }
     /// For a subrequest that is not yet needed.
     pub fn poll_ahead(&mut self, cx: &mut Context<'_>) {
+        self.begin();
         // [`Stream::poll_head`] reports the missing response.
         if let State::Coming(coming) = &mut self.state
             && let Poll::Ready(come) = coming.as_mut().poll(cx)
@@ -314,6 +329,7 @@ impl Stream {
     }
     /// An error closes the connection.
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.begin();
         if let State::Coming(coming) = &mut self.state {
             match std::task::ready!(coming.as_mut().poll(cx)) {
                 None => {

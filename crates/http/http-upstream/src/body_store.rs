@@ -169,9 +169,11 @@ pub fn unlinked(folder: &Path) -> io::Result<File> {
 
 const NAME_TRIES_MAX: u32 = 100;
 
+/// Creates a temporary file, and the directories of its levels.
 pub fn named(temp: &TempPath) -> io::Result<(File, PathBuf)> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let mut tries = 0;
+    let create = |path: &Path| File::options().read(true).write(true).create_new(true).mode(0o600).open(path);
     loop {
         let number = format!("{:010}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let mut folder = temp.path.clone();
@@ -182,9 +184,15 @@ pub fn named(temp: &TempPath) -> io::Result<(File, PathBuf)> {
             end = start;
         }
         let path = folder.join(&number);
-        match File::options().read(true).write(true).create_new(true).mode(0o600).open(&path) {
+        let created = match create(&path) {
+            // The next number would belong into another directory.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(&folder).and_then(|()| create(&path))
+            }
+            created => created,
+        };
+        match created {
             Ok(file) => return Ok((file, path)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound && tries == 0 => std::fs::create_dir_all(&folder)?,
             // Another process uses the same folder, such as the old one during a reload.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && tries < NAME_TRIES_MAX => {
                 NUMBER.fetch_add(u64::from(net::random::bytes16()[0]), Ordering::Relaxed);
@@ -466,6 +474,18 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_directory_of_a_level_is_made_for_its_first_file() {
+        let root = std::env::temp_dir().join(format!("body-store-levels-{}", std::process::id()));
+        let temp = TempPath { path: root.clone(), levels: vec![1, 2] };
+        for _ in 0..12 {
+            let (_, path) = named(&temp).expect("a file");
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            assert_eq!(path, root.join(&name[9..]).join(&name[7..9]).join(&name));
+        }
+        std::fs::remove_dir_all(&root).expect("removed");
+    }
 
     #[test]
     fn small_pieces_share_a_write() {

@@ -79,11 +79,25 @@ impl Captures {
     }
 }
 
+/// Compiles a pattern with the limit of steps; fails with nginx's message.
+fn compiled(text: &str, caseless: bool) -> Result<Expression, String> {
+    let limited = format!("(*LIMIT_MATCH={MATCH_STEPS_MAX}){text}");
+    let added = limited.len() - text.len();
+    Expression::new(limited, caseless).map_err(|e| {
+        let words = e.to_string();
+        let words = words.split(": ").last().unwrap_or("error");
+        let rest = e.offset().and_then(|offset| text.get(offset.saturating_sub(added)..)).unwrap_or(text);
+        match rest {
+            "" => format!("pcre2_compile() failed: {words} in \"{text}\""),
+            _ => format!("pcre2_compile() failed: {words} in \"{text}\" at \"{rest}\""),
+        }
+    })
+}
+
 impl<S: Session> Pattern<S> {
     /// Compiles a pattern of a request (SSI); returns its named groups.
     pub fn at_run_time(text: &[u8]) -> Result<(Self, Vec<(usize, String)>), String> {
-        let limited = format!("(*LIMIT_MATCH={MATCH_STEPS_MAX}){}", String::from_utf8_lossy(text));
-        let regex = Expression::new(limited, false).map_err(|e| e.to_string())?;
+        let regex = compiled(&String::from_utf8_lossy(text), false)?;
         let names = regex.checked.capture_names().iter().enumerate();
         let names = names.filter_map(|(group, name)| Some((group, name.clone()?))).collect();
         let regex = Arc::new(regex);
@@ -96,18 +110,7 @@ impl<S: Session> Pattern<S> {
             return Pattern::of(cx, known, text);
         }
         let shown = String::from_utf8_lossy(text).into_owned();
-        let limited = format!("(*LIMIT_MATCH={MATCH_STEPS_MAX}){shown}");
-        let regex = Expression::new(limited.clone(), caseless).map_err(|e| {
-            let words = e.to_string();
-            let words = words.split(": ").last().unwrap_or("error").to_string();
-            let at = e.offset().map_or(0, |o| o.saturating_sub(limited.len() - shown.len()));
-            let rest = shown.get(at..).unwrap_or("");
-            if rest.is_empty() {
-                Problem::says(format!("pcre2_compile() failed: {words} in \"{shown}\""))
-            } else {
-                Problem::says(format!("pcre2_compile() failed: {words} in \"{shown}\" at \"{rest}\""))
-            }
-        })?;
+        let regex = compiled(&shown, caseless).map_err(Problem::says)?;
         let regex = Arc::new(regex);
         cx.get::<Compiled>().0.insert(key, regex.clone());
         Pattern::of(cx, regex, text)

@@ -130,7 +130,7 @@ async fn begin(r: &mut Request, body: Body, size: u64) -> Flow {
     let part = match Part::of(r, slice.start, size) {
         Ok(part) => part,
         Err(words) => {
-            r.log(Level::Error, format_args!("{words}"));
+            say(r, &words);
             return Flow::Close;
         }
     };
@@ -167,6 +167,17 @@ async fn begin(r: &mut Request, body: Body, size: u64) -> Flow {
         }
     }
     Flow::Content(Body::Source(Box::new(whole)))
+}
+
+/// Logs what is wrong with a slice. nginx finds it while it handles the head.
+fn say(r: &Request, words: &str) {
+    match r.accounting.asked.and_then(|asked| asked(r)) {
+        Some(url) => {
+            let words = format_args!("{words} while reading response header from upstream");
+            r.log_of(Level::Error, words, Some(&url));
+        }
+        None => r.log(Level::Error, format_args!("{words}")),
+    }
 }
 
 const HELD_BYTES: u64 = 1460;
@@ -269,7 +280,7 @@ impl Slices {
                 Ok(())
             }
             Err(words) => {
-                child.log(Level::Error, format_args!("{words}"));
+                say(&child, &words);
                 Err(BodyError)
             }
         }

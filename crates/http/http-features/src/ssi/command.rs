@@ -233,12 +233,19 @@ impl Page {
             },
         };
         let child = r.subrequest(path, args).map_err(|_| Failed)?;
+        if let Some(name) = set.map(<[u8]>::to_ascii_lowercase)
+            && self.shared.get(&name).is_none()
+        {
+            // The variable exists while its value is being made, as in nginx.
+            self.shared.set(&name, Vec::new()).map_err(|words| fail(r, format_args!("{words}")))?;
+        }
         let part = match (set, stub) {
             (Some(name), _) => Part::Set(Box::pin(subrequest::in_memory(child)), name.to_ascii_lowercase()),
             (None, Some(stub)) => Part::Include(subrequest::stream_or(child, stub, r.out.content_type.clone())),
-            (None, None) => Part::Include(subrequest::stream(child)),
+            (None, None) => Part::Include(subrequest::stream_later(child)),
         };
         self.queue.push_back(part);
+        self.includes += 1;
         self.waiting = wait || set.is_some();
         Ok(())
     }

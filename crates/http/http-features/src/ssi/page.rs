@@ -41,6 +41,8 @@ pub struct Page {
     origin: Option<FilePart>,
     file: Option<FilePart>,
     pub queue: VecDeque<Part>,
+    /// Includes in the queue.
+    pub includes: usize,
     /// Waits for the queue's last include.
     pub waiting: bool,
     pub output: bool,
@@ -65,6 +67,7 @@ impl Page {
             origin: None,
             file: None,
             queue: VecDeque::new(),
+            includes: 0,
             waiting: false,
             output: true,
             chosen: false,
@@ -162,10 +165,8 @@ impl Page {
                 self.text(r, piece);
             }
             Some(Token::Held(text)) => self.text(r, Piece::Bytes(Bytes::from_static(text))),
-            Some(Token::Broken(words)) => {
-                r.log(Level::Error, format_args!("{words}"));
-                self.failed();
-            }
+            Some(Token::Fault(words)) => r.log(Level::Error, format_args!("{words}")),
+            Some(Token::Broken) => self.failed(),
             Some(Token::Command(command)) if self.run(r, &command).is_err() => self.failed(),
             Some(Token::Command(_)) => {}
         }
@@ -184,6 +185,11 @@ impl Page {
             }
         }
         includes < TOGETHER_MAX && held < HELD_BYTES_MAX
+    }
+    /// Tells whether input remains that is parsed before an include starts. As in nginx, an include sees the variables that
+    /// commands behind it have set, unless the page waits for it.
+    fn parses_first(&self) -> bool {
+        self.includes > 0 && !self.input.is_empty() && self.has_room()
     }
     fn drive_others(&mut self, cx: &mut Context<'_>) {
         for part in self.queue.iter_mut().skip(1) {
@@ -215,6 +221,7 @@ impl Page {
     }
     fn next_part(&mut self) {
         self.queue.pop_front();
+        self.includes = self.includes.saturating_sub(1);
         if self.queue.is_empty() {
             self.waiting = false;
         }
@@ -232,6 +239,12 @@ impl Page {
 impl BodySource for Page {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         loop {
+            if self.parses_first() {
+                match std::task::ready!(self.poll_step(cx, r)) {
+                    Ok(_) => continue,
+                    Err(e) => return Poll::Ready(Some(Err(e))),
+                }
+            }
             self.drive_others(cx);
             if let Some(Part::Piece(_)) = self.queue.front() {
                 // Parses available input, to join it.

@@ -32,7 +32,10 @@ pub enum Token {
     /// Earlier input that proved to be text.
     Held(&'static [u8]),
     Command(Command),
-    Broken(String),
+    /// Message about a malformed command, at the faulty byte.
+    Fault(String),
+    /// End of a malformed command.
+    Broken,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,9 +123,15 @@ impl Parser {
                 ParserState::Broken(2) if c == b'>' => {
                     self.state = ParserState::Text;
                     input.advance(at + 1);
-                    return Some(Token::Broken(std::mem::take(&mut self.words)));
+                    return Some(Token::Broken);
                 }
-                _ => self.state = self.inside(c),
+                _ => {
+                    self.state = self.inside(c);
+                    if !self.words.is_empty() {
+                        input.advance(at + 1);
+                        return Some(Token::Fault(std::mem::take(&mut self.words)));
+                    }
+                }
             }
             at += 1;
         }
@@ -246,10 +255,11 @@ mod tests {
                         out.push(std::mem::take(&mut text));
                         out.push(shown(&command.text()).into_owned());
                     }
-                    Some(Token::Broken(words)) => {
+                    Some(Token::Fault(words)) => {
                         out.push(std::mem::take(&mut text));
                         out.push(words);
                     }
+                    Some(Token::Broken) => {}
                 }
             }
         }
@@ -309,6 +319,8 @@ mod tests {
             ),
         ] {
             assert_eq!(all(&[page, "rest"]), ["", words, "rest"], "{page}");
+            let unfinished = page.trim_end_matches('>');
+            assert_eq!(all(&[unfinished, "rest"]), ["", words, ""], "{unfinished}");
         }
     }
 }
