@@ -105,6 +105,18 @@ fn what_nginx_refuses() {
         ("limit_conn_zone $uri zone=z:1m; limit_conn z 65536;", "[emerg] connection limit must be less 65536 in "),
         ("connection_pool_size 113;", "[emerg] the pool size must be a multiple of 16 in "),
         ("gzip_window 3k;", "[emerg] \"gzip_window\" directive must be 512, 1k, 2k, 4k, 8k, 16k, or 32k in "),
+        ("map $uri $x { a b }", "[emerg] unexpected \"}\" in "),
+        ("map $uri $x { volatile; a \"b; }", "[emerg] unexpected end of file, expecting \";\" or \"}\" in "),
+        (
+            "geo $x { include /none/ranges; 1.2.3.4 0; }",
+            "[emerg] open() \"/none/ranges\" failed (2: No such file or directory) in ",
+        ),
+        ("types { a/b c }", "[emerg] unexpected \"}\" in "),
+        (
+            "server { location / { proxy_pass http://10.0.0.1:1:2; } }",
+            "[emerg] invalid port in upstream \"10.0.0.1:1:2\" in ",
+        ),
+        ("server { location / { proxy_pass http://[a]:b; } }", "[emerg] invalid port in upstream \"[a]:b\" in "),
         ("resolver http://;", "[emerg] invalid host in resolver \"http://\" in "),
         ("resolver unix:;", "[emerg] no path in the unix domain socket in resolver \"unix:\" in "),
         ("server { listen http://; }", "[emerg] invalid host in \"http://\" of the \"listen\" directive in "),
