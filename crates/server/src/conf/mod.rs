@@ -188,7 +188,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     // Known before files are read.
     cx.store.isolates_keys = isolates_keys(&items);
     *cx.get::<LogFiles>() = logs;
-    cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix);
+    cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix, &invocation.pid);
     http_features::offer_variables(&mut cx);
     stream_features::offer_variables(&mut cx);
     mail_features::offer_variables(&mut cx);
