@@ -105,6 +105,8 @@ fn what_nginx_refuses() {
         ("limit_conn_zone $uri zone=z:1m; limit_conn z 65536;", "[emerg] connection limit must be less 65536 in "),
         ("connection_pool_size 113;", "[emerg] the pool size must be a multiple of 16 in "),
         ("gzip_window 3k;", "[emerg] \"gzip_window\" directive must be 512, 1k, 2k, 4k, 8k, 16k, or 32k in "),
+        ("server { listen 1 backlog=x; }", "[emerg] invalid backlog \"backlog=x\" in "),
+        ("server { listen 1 rcvbuf=x; }", "[emerg] invalid rcvbuf \"rcvbuf=x\" in "),
         ("map $uri $x { a b }", "[emerg] unexpected \"}\" in "),
         ("map $uri $x { volatile; a \"b; }", "[emerg] unexpected end of file, expecting \";\" or \"}\" in "),
         (
