@@ -1,4 +1,4 @@
-//! Addresses that share the socket of a wildcard (nginx: `ngx_http_init_listening`).
+//! Addresses that share the socket of a wildcard (nginx: `ngx_http_init_listening`), and requests that they serve.
 
 mod support;
 
@@ -40,4 +40,25 @@ fn the_local_address_selects_the_listener_behind_a_wildcard() {
     assert_eq!(ask("127.0.0.1", other, ""), "one");
     assert_eq!(ask("127.0.0.2", other, ""), "any");
     running.quit();
+}
+
+#[test]
+fn the_access_log_counts_100_continue_as_nginx() {
+    let port = free_port();
+    let rest = format!(
+        "http {{
+            log_format l '$uri $status $body_bytes_sent';
+            access_log logs/l.log l;
+            server {{ listen 127.0.0.1:{port}; location /a {{ return 200 abc; }} }}
+        }}"
+    );
+    let site = Site::new("daemon off;", &rest);
+    let running = site.start();
+    let post = |expect: &str| {
+        format!("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n{expect}Connection: close\r\n\r\nx")
+    };
+    assert_eq!(ask("127.0.0.1", port, &post("Expect: 100-continue\r\n")), "abc");
+    assert_eq!(ask("127.0.0.1", port, &post("")), "abc");
+    running.quit();
+    assert_eq!(site.read("logs/l.log"), "/a 200 28\n/a 200 3\n");
 }
