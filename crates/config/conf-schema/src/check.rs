@@ -217,6 +217,11 @@ impl Checker<'_> {
                 return Err(Problem::says("unexpected \"{\"").on(line));
             }
         }
+        // An error ends the lines of such a block; a problem of the whole block is that of the missing rest.
+        let broken = match (opens, &d.block) {
+            (None, Some(items)) => conf_syntax::first_error(items),
+            _ => None,
+        };
         if row.is_none() && opens.is_none() {
             if let Some((_, _, more)) = self.missing.iter_mut().find(|(name, ..)| *name == known.name) {
                 *more += 1;
@@ -235,7 +240,13 @@ impl Checker<'_> {
         if let Some((index, row)) = row
             && let Some(input) = block.input_mut(*index, self.schema.tables[*index].blank)
         {
-            (row.set)(input, cx, d)?;
+            match ((row.set)(input, cx, d), broken) {
+                (Err(problem), Some(_)) if problem.inner.is_none() => {}
+                (set, _) => set?,
+            }
+        }
+        if let Some(error) = broken {
+            self.syntax(error);
         }
         if let (Some(mut inner), Some(items)) = (opens, &d.block) {
             if inner == Contexts::if_in_location && block.context == Contexts::server {

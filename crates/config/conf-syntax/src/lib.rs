@@ -12,7 +12,9 @@ mod tree;
 pub use lexer::{Lexer, Token, TokenKind, WORD_BYTES_MAX};
 pub use load::{Disk, INCLUDE_DEPTH_MAX, Load, Memory, Source, is_pattern, load, load_text, matches};
 pub use parser::{BLOCK_DEPTH_MAX, parse};
-pub use tree::{Directive, FileId, Files, Included, Item, SourceFile, Span, SyntaxError, Word, directives};
+pub use tree::{
+    Directive, FileId, Files, Included, Item, SourceFile, Span, SyntaxError, Word, directives, first_error,
+};
 
 #[cfg(test)]
 mod tests;

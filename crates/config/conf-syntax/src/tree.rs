@@ -108,6 +108,15 @@ impl Files {
     }
 }
 
+/// The first error of a block's own lines and of the files that they include.
+pub fn first_error(items: &[Item]) -> Option<&SyntaxError> {
+    items.iter().find_map(|item| match item {
+        Item::Error(error) => Some(error),
+        Item::Directive(d) => d.included.iter().find_map(|inner| first_error(&inner.items)),
+        Item::Comment(_) => None,
+    })
+}
+
 /// Directives in order, including those of included files, without errors and comments.
 pub fn directives(items: &[Item]) -> Vec<&Directive> {
     let mut out = Vec::new();

@@ -313,7 +313,8 @@ pub fn map(r: &mut Request, path: &CanonicalPath, mut buf: Vec<u8>) -> Result<Fi
     mapped.map_err(|_| {
         let (name, path) = (String::from_utf8_lossy(&location.name), String::from_utf8_lossy(path));
         r.log(observe::Level::Error, format_args!("\"{path}\" leads out of the root of location \"{name}\""));
-        400
+        // A path without a slash comes from the configuration: nginx appends it to the root's name and finds nothing.
+        if path.is_empty() || path.starts_with('/') { 400 } else { 404 }
     })
 }
 

@@ -3,6 +3,7 @@
 pub mod options;
 
 use crate::Address;
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// `so_keepalive=on|off|idle:interval:count`.
@@ -28,6 +29,8 @@ pub struct ListenSpec {
     /// As configured; with several worker threads each TCP listener has a socket per thread anyway.
     pub reuseport: bool,
     pub datagram: bool,
+    /// The line has `bind` or another socket option: a socket of its own even beside a wildcard (`*:80`).
+    pub bind: bool,
 }
 
 impl ListenSpec {
@@ -43,6 +46,51 @@ impl ListenSpec {
             ipv6_only: true,
             reuseport: false,
             datagram: false,
+            bind: false,
         }
+    }
+}
+
+/// Returns the specs that need a socket (nginx: `ngx_http_init_listening`). A wildcard's socket accepts the connections to
+/// all TCP addresses of its port and family that have no socket options.
+pub fn with_sockets<'a>(specs: impl Iterator<Item = &'a ListenSpec>) -> Vec<ListenSpec> {
+    let specs: Vec<&ListenSpec> = specs.collect();
+    let tcp = |spec: &ListenSpec| match &spec.address {
+        Address::Ip(ip) if !spec.datagram => Some(*ip),
+        _ => None,
+    };
+    let any: HashSet<(bool, u16)> = specs
+        .iter()
+        .filter_map(|spec| tcp(spec))
+        .filter(|ip| ip.ip().is_unspecified())
+        .map(|ip| (ip.is_ipv4(), ip.port()))
+        .collect();
+    let covered = |spec: &ListenSpec| {
+        let ip = tcp(spec).filter(|ip| !spec.bind && !ip.ip().is_unspecified());
+        ip.is_some_and(|ip| any.contains(&(ip.is_ipv4(), ip.port())))
+    };
+    specs.into_iter().filter(|spec| !covered(spec)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wildcard_covers_the_addresses_of_its_port_and_family_without_options() {
+        let spec = |text: &str| ListenSpec::new(Address::Ip(text.parse().expect(text)));
+        let own = ListenSpec { bind: true, ..spec("127.0.0.2:80") };
+        let udp = ListenSpec { datagram: true, ..spec("127.0.0.1:80") };
+        let all = [
+            spec("127.0.0.1:80"),
+            own.clone(),
+            udp.clone(),
+            spec("0.0.0.0:80"),
+            spec("127.0.0.1:81"),
+            spec("[::1]:80"),
+            ListenSpec::new(Address::Unix("/s".into())),
+        ];
+        let bound = with_sockets(all.iter());
+        assert_eq!(bound, all[1..]);
     }
 }

@@ -67,9 +67,10 @@ impl Config {
     pub fn transparent(&self) -> bool {
         self.areas().iter().any(|area| area.transparent())
     }
-    /// Returns the listening sockets of all areas.
+    /// Returns the listening sockets of all areas: not those of addresses that a wildcard's socket covers.
     pub fn specs(&self) -> Vec<net::listen::ListenSpec> {
-        let mut all: Vec<_> = self.areas().iter().flat_map(|area| area.specs().cloned().collect::<Vec<_>>()).collect();
+        let areas = self.areas();
+        let mut all: Vec<_> = areas.iter().flat_map(|area| net::listen::with_sockets(area.specs())).collect();
         // Sockets of features, where no session of the stream area has one.
         let own = self.http.iter().flat_map(|http| &http.datagrams);
         let free = own.filter(|own| !all.iter().any(|spec| spec.datagram && own.socket.covered_by(&spec.address)));
@@ -188,7 +189,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     // Known before files are read.
     cx.store.isolates_keys = isolates_keys(&items);
     *cx.get::<LogFiles>() = logs;
-    cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix);
+    cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix, &invocation.pid);
     http_features::offer_variables(&mut cx);
     stream_features::offer_variables(&mut cx);
     mail_features::offer_variables(&mut cx);

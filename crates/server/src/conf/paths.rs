@@ -55,10 +55,11 @@ fn packaged_prefix(exists: impl Fn(&str) -> bool) -> &'static str {
     }
 }
 
-/// Default access log of a packaged system, beside the error log. `None` elsewhere.
-pub fn access_log(prefix: &Path) -> Option<PathBuf> {
+/// Default access log of a packaged system, beside the error log. `None` in the classic layout, which `-p` chooses even
+/// if it names the packaged prefix; the default pid file tells the layouts apart.
+pub fn access_log(prefix: &Path, pid: &Path) -> Option<PathBuf> {
     let packaged = defaults(None);
-    (prefix == packaged.prefix).then(|| packaged.error_log.with_file_name("access.log"))
+    (prefix == packaged.prefix && pid == packaged.pid).then(|| packaged.error_log.with_file_name("access.log"))
 }
 
 #[cfg(test)]
@@ -73,5 +74,14 @@ mod tests {
         assert_eq!(prefix(&["/etc/nginx", "/var/lib/tidegate"]), "/etc/nginx/");
         assert_eq!(prefix(&["/var/lib/tidegate"]), "/var/lib/tidegate/");
         assert_eq!(prefix(&[]), "/etc/nginx/");
+    }
+
+    #[test]
+    fn a_given_prefix_has_the_classic_layout_even_if_it_is_the_packaged_one() {
+        let packaged = defaults(None);
+        let beside = packaged.error_log.with_file_name("access.log");
+        assert_eq!(access_log(&packaged.prefix, &packaged.pid), Some(beside));
+        let given = defaults(Some(&packaged.prefix));
+        assert_eq!(access_log(&given.prefix, &given.pid), None);
     }
 }

@@ -17,12 +17,23 @@ use stream_features::sessions::ProxyHeader;
 /// Takes in a listener's connection, which may be answered and closed on return.
 pub fn take_in(worker: &Rc<Worker>, accepted: socket::Accepted, listener: &ListenerRef) -> Option<Key> {
     let local = local_of(&accepted, listener.address());
+    let covered = covered_listener(worker, listener, &local);
     take_in_as(
         worker,
         accepted,
-        listener,
+        covered.as_ref().unwrap_or(listener),
         As { local, proxy: None, established: None::<fn(Rc<Connection>) -> Rc<Secure>> },
     )
+}
+
+/// The listener of the address itself, which shares the wildcard's socket. `None`: the wildcard.
+fn covered_listener(worker: &Worker, listener: &ListenerRef, local: &Rc<Address>) -> Option<ListenerRef> {
+    if **local == **listener.address() {
+        return None;
+    }
+    let plan = worker.plan.borrow();
+    let is_its = |l: &http_engine::Listener| !l.spec.datagram && l.spec.address == **local;
+    plan.as_ref()?.listeners.iter().any(is_its).then(|| ListenerRef::new(local.clone()))
 }
 
 /// Local address of a client; on the wildcard address asked for once.

@@ -34,6 +34,8 @@ pub fn begin(
     listener: usize,
 ) {
     let local = intake::local_of(&accepted, listen_socket.address());
+    // The address itself may have a listener that shares the wildcard's socket.
+    let listener = plan.place(&local).unwrap_or(listener);
     process::CONNECTIONS_HANDLED.up_at(metrics::Area::Mail as usize);
     let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
     worker.mail.sessions.begin(plan, accepted);

@@ -287,7 +287,7 @@ impl Client {
             }
             return Some(End::Close);
         };
-        if !r.incoming.expect_tested {
+        if !r.incoming.expect_tested || r.incoming.continue_due {
             Reader::say_continue_even_if_empty(&self.link, state);
         }
         // A multi-write response must not wait for acknowledgements.
@@ -296,7 +296,9 @@ impl Client {
         }
         let sent = output::response(&self.link, &mut r, body).await;
         r.incoming.length += state.read.get();
+        // nginx counts 100 (Continue) as a part of the body.
         r.accounting.bytes_sent += state.sent.get();
+        r.accounting.body_bytes_sent += state.sent.get();
         r.accounting.completed = sent.is_ok();
         if let Err(e) = sent {
             if e == SendError::TimedOut {

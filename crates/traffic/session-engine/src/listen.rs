@@ -130,7 +130,7 @@ impl Listen {
             }
         }
         for spec in &mut specs {
-            *spec = ListenSpec { address: spec.address.clone(), ..option.clone() };
+            *spec = ListenSpec { address: spec.address.clone(), bind: listen.options_set, ..option.clone() };
         }
         listen.specs = specs;
         Ok(listen)
@@ -141,13 +141,13 @@ impl Listen {
             value
                 .and_then(|v| v.parse::<u32>().ok())
                 .filter(|n| *n > 0)
-                .ok_or_else(|| Problem::says(format!("invalid {what} \"{}\"", value.unwrap_or(""))))
+                .ok_or_else(|| Problem::says(format!("invalid {what} \"{text}\"")))
         };
         let size = |what: &str| {
             value
                 .and_then(|v| parse_size(v.as_bytes()))
                 .map(|n| n as usize)
-                .ok_or_else(|| Problem::says(format!("invalid {what} value \"{}\"", value.unwrap_or(""))))
+                .ok_or_else(|| Problem::says(format!("invalid {what} \"{text}\"")))
         };
         let unix = matches!(spec.address, Address::Unix(_));
         let others = match kind {

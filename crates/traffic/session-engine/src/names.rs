@@ -189,7 +189,7 @@ impl<S: Session> Names<S> {
             return Some(*server);
         }
         if !self.suffix.is_empty() {
-            let dots = host.iter().enumerate().filter(|(i, c)| **c == b'.' && *i > 0).map(|(i, _)| i);
+            let dots = host.iter().enumerate().filter(|(_, c)| **c == b'.').map(|(i, _)| i);
             for dot in dots {
                 if let Some(server) = host.get(dot..).and_then(|dotted| self.suffix.get(dotted)) {
                     return Some(*server);

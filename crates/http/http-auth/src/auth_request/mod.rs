@@ -91,8 +91,9 @@ impl Handler for Ask {
                     r.set_variable(*id, value);
                 }
                 let (status, challenges) = (child.out.status, challenges(&child));
+                let from_server = child.upstream.get::<UpstreamState>().is_some();
                 subrequest::ended(child);
-                let flow = verdict(&mut r, status, challenges);
+                let flow = verdict(&mut r, status, challenges, from_server);
                 (r, flow)
             })
         }))
@@ -114,7 +115,7 @@ fn challenges(child: &Request) -> Vec<OutField> {
     fields.map(|field| OutField { name: text(field.name), value: text(field.value) }).collect()
 }
 
-fn verdict(r: &mut Request, status: u16, challenges: Vec<OutField>) -> Flow {
+fn verdict(r: &mut Request, status: u16, challenges: Vec<OutField>, from_server: bool) -> Flow {
     // A request without credentials, which is sent to a login page, is no failed login.
     if matches!(status, 401 | 403) && r.header(Known::Authorization).is_some() {
         failed_logins::note(r);
@@ -127,7 +128,9 @@ fn verdict(r: &mut Request, status: u16, challenges: Vec<OutField>) -> Flow {
             Flow::Status(401)
         }
         status => {
-            r.log(Level::Error, format_args!("auth request unexpected status: {status} while sending to client"));
+            // nginx's connection keeps the last action of the exchange with the server.
+            let action = if from_server { " while sending to client" } else { "" };
+            r.log(Level::Error, format_args!("auth request unexpected status: {status}{action}"));
             Flow::Status(500)
         }
     }

@@ -14,7 +14,7 @@ directives! {
     pub struct TryConf from TryInput {
         /// Uses the first existing file, else the last argument: a URI, `=code` or a named location.
         /// Differs: dot segments are resolved; a file above the root does not exist, a URI above it gets 400.
-        /// If the last argument is a word without a slash, `$uri` is unchanged; nginx sets it to the word.
+        /// A URI without a slash never names a file; nginx appends it to the root's name.
         try_files: Own<Candidates>,
     }
 }
@@ -38,7 +38,8 @@ impl Value for Candidates {
         let Some((last, files)) = d.args.split_last() else { return Err(Problem::invalid()) };
         let mut names = Vec::new();
         for (index, word) in files.iter().enumerate() {
-            let folder = word.bytes.strip_suffix(b"/").filter(|name| !name.is_empty());
+            // A lone slash is the root's folder.
+            let folder = word.bytes.strip_suffix(b"/");
             let text = folder.unwrap_or(&word.bytes);
             names.push((Template::compile(cx, d, text).map_err(|p| p.at(index))?, folder.is_some()));
         }
@@ -130,10 +131,6 @@ impl Handler for Candidates {
                 if target.is_empty() {
                     r.log(Level::Error, format_args!("try_files has nothing to fall back to"));
                     return Flow::Status(500);
-                }
-                if !target.starts_with(b"/") {
-                    // nginx appends the text to the root and finds nothing.
-                    return Flow::Status(404);
                 }
                 if !target.contains(&b'?') {
                     // As in nginx, the request's query is dropped.

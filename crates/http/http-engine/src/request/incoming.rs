@@ -22,6 +22,9 @@ pub struct Incoming {
     pub length: u64,
     /// Responded before `Expect: 100-continue` was satisfied; 100 must not be sent.
     pub expect_tested: bool,
+    /// 100 (Continue) is due even before a built-in page: a `return` with a redirect discards the body first (nginx:
+    /// `ngx_http_send_response`).
+    pub continue_due: bool,
     /// The head was read together with an earlier request (`$pipe`).
     pub pipelined: bool,
     /// Holds a shared resource (`limit_conn`): the connection's next request starts after this one.

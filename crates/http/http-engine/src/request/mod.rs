@@ -145,11 +145,12 @@ impl Request {
     pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.head.fields.all.iter().map(|f| (f.name.of(&self.buf), f.value.of(&self.buf)))
     }
-    /// After the last dot of the last segment.
+    /// After the last dot of the last segment, unless the segment begins with it: `.css` has no extension (nginx:
+    /// `ngx_http_set_exten`).
     pub fn extension(&self) -> &[u8] {
         let name = self.target.path.rsplit(|c| *c == b'/').next().unwrap_or_default();
         match name.iter().rposition(|c| *c == b'.') {
-            Some(dot) if dot > 0 || name.len() > 1 => name.get(dot + 1..).unwrap_or_default(),
+            Some(dot) if dot > 0 => name.get(dot + 1..).unwrap_or_default(),
             _ => b"",
         }
     }

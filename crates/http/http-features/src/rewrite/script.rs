@@ -452,6 +452,7 @@ fn answer(r: &mut Request, what: &Return) -> Flow {
     if !matches!(what, Return::Status(400..)) && r.incoming.take_broken_body() {
         return Flow::Status(400);
     }
+    r.incoming.continue_due |= !matches!(what, Return::Status(400..));
     match what {
         Return::Status(status @ (301 | 302 | 303 | 307 | 308 | 400..)) => Flow::Status(*status),
         Return::Status(status) => content(r, *status, Vec::new()),

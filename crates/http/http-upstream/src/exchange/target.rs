@@ -224,6 +224,10 @@ fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Re
     let shown = String::from_utf8_lossy(before);
     let no =
         |words: String| NoTarget { words: format!("{words} in \"{}\"", String::from_utf8_lossy(&text)), status: 500 };
+    // As in nginx, a prefix alone is none.
+    if scheme.written && rest.is_empty() && scheme.strip(&shown).is_some_and(|(rest, _)| rest.is_empty()) {
+        return Err(no("invalid URL prefix".into()));
+    }
     let url = Url::parse(scheme, &shown).map_err(|words| match words.contains(" in upstream ") {
         true => NoTarget { words, status: 500 },
         false => no(words),

@@ -48,7 +48,7 @@ pub(super) fn separator(c: char) -> bool {
 }
 
 fn process(text: &str, list: &mut Vec<Entry>, seen: &mut CipherList) -> Result<(), &'static str> {
-    for item in text.split(separator).filter(|item| !item.is_empty()) {
+    for item in text.split(separator).flat_map(commands).filter(|item| !item.is_empty()) {
         if let Some(command) = item.strip_prefix('@') {
             special(command, list, seen)?;
             continue;
@@ -73,6 +73,23 @@ fn process(text: &str, list: &mut Vec<Entry>, seen: &mut CipherList) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Splits an item before each `!`: as in OpenSSL, the command after a word needs no separator (`!RSA!aNULL`). An unknown
+/// word and a special command end with their item.
+fn commands(item: &str) -> impl Iterator<Item = &str> {
+    let mut rest = item;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let end = rest.get(1..).and_then(|after| after.find('!')).map_or(rest.len(), |at| at + 1);
+        let (command, after) = rest.split_at_checked(end)?;
+        let word = command.trim_start_matches(['-', '+', '!']);
+        let ends = command.starts_with('@') || (!word.contains('@') && select(word).is_none());
+        rest = if ends { "" } else { after };
+        Some(command)
+    })
 }
 
 fn special(command: &str, list: &mut Vec<Entry>, seen: &mut CipherList) -> Result<(), &'static str> {
@@ -225,6 +242,12 @@ mod tests {
         "HIGH+kRSA+SHA256",
         "ECDHE+RSA",
         "NULL",
+        "EECDH:DHE+AESGCM:DHE:!RSA!aNULL:!eNULL:!LOW:!CAMELLIA:!SEED",
+        "ALL!AES!kRSA:!PSK",
+        "HIGH:UNKNOWN!AES",
+        "HIGH:@STRENGTH!AES",
+        "HIGH:!@STRENGTH",
+        "HIGH!",
     ];
 
     fn ours(text: &str) -> Result<String, &'static str> {

@@ -157,10 +157,13 @@ pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
     if text.contains(['/', '?']) {
         return Err("invalid host");
     }
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, _)) if host.starts_with('[') && !host.ends_with(']') => (text, None),
-        Some((host, port)) => (host, Some(port)),
-        None => (text, None),
+    // As in nginx, the port of a name begins at its first colon.
+    let (host, port) = match text.starts_with('[') {
+        true => match text.rsplit_once(':') {
+            Some((host, port)) if host.ends_with(']') => (host, Some(port)),
+            _ => (text, None),
+        },
+        false => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
     let port = match port {
         None => None,
@@ -178,6 +181,10 @@ pub fn source(text: &str) -> Result<Source, String> {
     if is_address {
         // Only listeners have port ranges.
         if !text.starts_with("unix:") && text.rsplit_once(':').is_some_and(|(_, port)| port.contains('-')) {
+            return Err("invalid port".into());
+        }
+        // nginx reads the port before the address.
+        if text.split_once("]:").is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
             return Err("invalid port".into());
         }
         return Ok(Source::Fixed(listen::addresses(text, 80)?));
@@ -204,6 +211,7 @@ mod tests {
             ("[::1]:82", Ok(("[::1]", Some(82)))),
             ("a:", Err("invalid port")),
             ("a:99999", Err("invalid port")),
+            ("10.0.0.1:9000:8080", Err("invalid port")),
             (":80", Err("no host")),
             ("http://", Err("invalid host")),
             ("a?b:80", Err("invalid host")),

@@ -62,6 +62,9 @@ pub async fn named<R>(
     if let Some(named) = groups.get(host) {
         return Ok(named.clone());
     }
+    if default_port == 0 && !host.starts_with("unix:") && matches!(host_and_port(host), Ok((_, None))) {
+        return Err(NoTarget { words: format!("no port in upstream \"{host}\""), status: 500 });
+    }
     let host = &*with_port(host, default_port);
     match groups.implied(host) {
         Some(named) => Ok(named),

@@ -1,0 +1,64 @@
+//! Addresses that share the socket of a wildcard (nginx: `ngx_http_init_listening`), and requests that they serve.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use support::{Site, free_port, wait};
+
+fn ask(address: &str, port: u16, sent: &str) -> String {
+    let mut stream = wait("a listener", || TcpStream::connect((address, port)));
+    stream.write_all(sent.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    answer.split("\r\n\r\n").last().unwrap_or_default().to_string()
+}
+
+#[test]
+fn the_local_address_selects_the_listener_behind_a_wildcard() {
+    let (port, other) = (free_port(), free_port());
+    let rest = format!(
+        "http {{
+            server {{ listen {port}; return 200 any; }}
+            server {{ listen 127.0.0.1:{port}; return 200 one; }}
+            server {{ listen 127.0.0.2:{port}; server_name a; return 200 two; }}
+            server {{ listen 127.0.0.2:{port}; server_name b; return 200 \"two b\"; }}
+        }}
+        stream {{
+            server {{ listen 127.0.0.1:{other}; return one; }}
+            server {{ listen {other}; return any; }}
+        }}"
+    );
+    let site = Site::new("daemon off;", &rest);
+    let running = site.start();
+    let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    for (address, host, want) in
+        [("127.0.0.1", "a", "one"), ("127.0.0.2", "a", "two"), ("127.0.0.2", "b", "two b"), ("127.0.0.3", "a", "any")]
+    {
+        assert_eq!(ask(address, port, &get(host)), want, "{address} {host}");
+    }
+    assert_eq!(ask("127.0.0.1", other, ""), "one");
+    assert_eq!(ask("127.0.0.2", other, ""), "any");
+    running.quit();
+}
+
+#[test]
+fn the_access_log_counts_100_continue_as_nginx() {
+    let port = free_port();
+    let rest = format!(
+        "http {{
+            log_format l '$uri $status $body_bytes_sent';
+            access_log logs/l.log l;
+            server {{ listen 127.0.0.1:{port}; location /a {{ return 200 abc; }} }}
+        }}"
+    );
+    let site = Site::new("daemon off;", &rest);
+    let running = site.start();
+    let post = |expect: &str| {
+        format!("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n{expect}Connection: close\r\n\r\nx")
+    };
+    assert_eq!(ask("127.0.0.1", port, &post("Expect: 100-continue\r\n")), "abc");
+    assert_eq!(ask("127.0.0.1", port, &post("")), "abc");
+    running.quit();
+    assert_eq!(site.read("logs/l.log"), "/a 200 28\n/a 200 3\n");
+}
