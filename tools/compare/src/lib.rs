@@ -7,7 +7,7 @@
 //! With `--mutate` one of the directives is written as people get it wrong (`mutate.rs`); `--sni` has several servers on one TLS
 //! listener instead (`sni.rs`). With `--gateways` the locations use FastCGI, SCGI, uwsgi and memcached (`gateways.rs`, `gateway.rs`),
 //! with `--peers` HTTP/2, gRPC and TLS (`peers.rs`).
-//! `--stream` and `--mail` compare the other areas. `--check` compares `-t` alone (`check.rs`).
+//! `--stream` and `--mail` compare the other areas, `--tls` handshakes and client certificates. `--check` compares `-t` alone (`check.rs`).
 //!
 //! `cargo xtask compare --seed N --count N` runs it by hand without bound; `cargo xtask ci` runs a few with a fixed seed.
 
@@ -28,6 +28,7 @@ mod server;
 mod site;
 mod sni;
 mod stream;
+mod tls;
 
 pub use server::Binary;
 
@@ -56,6 +57,8 @@ pub struct Plan {
     pub mutate: bool,
     /// Several servers on one TLS listener, instead of directives in their places.
     pub sni: bool,
+    /// TLS servers of both areas, and clients of all kinds.
+    pub tls: bool,
     /// FastCGI, SCGI, uwsgi and memcached instead of the proxy.
     pub gateways: bool,
     /// Upstream servers that speak HTTP/2, gRPC and TLS.
@@ -155,6 +158,9 @@ pub fn run(plan: &Plan) -> Result<String, String> {
     }
     if plan.mail {
         return mail::run(plan);
+    }
+    if plan.tls {
+        return tls::run(plan);
     }
     let mut backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;
     if plan.peers {

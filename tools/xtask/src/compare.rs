@@ -17,8 +17,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let (mut seed, mut count, mut only, mut with, mut ours) = (1, 500, None, None, None);
     let (mut source, mut nginx, mut differences_max, mut in_ci, mut over, mut stream) =
         (None, None, 20, false, Over::H1, false);
-    let (mut mutate, mut sni, mut gateways, mut peers, mut check, mut mail) =
-        (false, false, false, false, false, false);
+    let (mut mutate, mut sni, mut gateways, mut peers, mut check, mut mail, mut tls) =
+        (false, false, false, false, false, false, false);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().cloned().ok_or(format!("{word} wants a value"));
@@ -38,13 +38,14 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--mail" => mail = true,
             "--mutate" => mutate = true,
             "--sni" => sni = true,
+            "--tls" => tls = true,
             "--gateways" => gateways = true,
             "--peers" => peers = true,
             "--check" => check = true,
             "--in-ci" => in_ci = true,
             other => {
                 return Err(format!(
-                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --h3, --stream, --mail, --mutate, --sni, --gateways, --peers, --check, --source DIR, --nginx FILE, \
+                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --h3, --stream, --mail, --mutate, --sni, --tls, --gateways, --peers, --check, --source DIR, --nginx FILE, \
                      --ours FILE"
                 ));
             }
@@ -87,6 +88,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         mail,
         mutate,
         sni,
+        tls,
         gateways,
         peers,
         check,
