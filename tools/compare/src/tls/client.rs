@@ -162,7 +162,6 @@ const RAW: &[(&[u8], bool)] = &[
     (b"\x15\x03\x01\x00\x02\x01\x00", true),
     (b"\x14\x03\x01\x00\x01\x01", true),
     (b"\x17\x03\x03\x00\x05hello", true),
-    (b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10\x01\x00\x80", true),
     (BARE_HELLO, true),
 ];
 
@@ -187,14 +186,16 @@ pub fn draw(dice: &mut Dice, from: u8) -> Client {
     // The option with a cipher list comes once.
     let algorithms = if version.contains(&"-cipher") { &[] } else { algorithms };
     let identity = (dice.below(3) > 0).then(|| CLIENTS[dice.below(CLIENTS.len())]);
+    let renegotiates = dice.below(RENEGOTIATING_SHARE) == 0;
     let next = match dice.below(6) {
+        // The program ends at once, with or without the tickets.
+        _ if renegotiates => Next::End,
         0 | 1 => Next::Resume(name),
         2 => Next::Resume(NAMES[dice.below(NAMES.len())]),
         3 => Next::Early,
         _ => Next::End,
     };
     let hosts = (0..1 + dice.below(2)).map(|_| HOSTS[dice.below(HOSTS.len())]).collect();
-    let renegotiates = dice.below(RENEGOTIATING_SHARE) == 0;
     let options = [version, protocols, algorithms].concat();
     let is_h2 = protocols.iter().any(|word| word.starts_with("h2"));
     Client { door, from, kind: Kind::Tls(Handshake { name, options, identity, next, renegotiates, is_h2, hosts }) }

@@ -258,7 +258,7 @@ fn difference(clients: &[Client], theirs: &Run, ours: &Run) -> Option<String> {
         }
         for (name, lines) in [("nginx:    ", &theirs), ("tidegate: ", &ours)] {
             for line in lines.iter().skip(start).take(SHOWN) {
-                out += &format!("  {name}{line:.200}\n");
+                out += &format!("  {name}{line:.500}\n");
             }
         }
         return Some(out);

@@ -38,6 +38,7 @@ const HTTP: &[Place] = &[Http, A, B];
 const HTTP_SERVERS: &[Place] = &[A, B];
 /// Settings that nginx takes from the default server, whatever name the client sends.
 const AREAS: &[Place] = &[Http, Stream];
+const AREA: &[Place] = &[Http];
 const STREAM: &[Place] = &[Stream, StreamA, StreamB];
 
 /// `DIR` is the server's folder, `FILES` the folder of certificates, `AREA` the name of the area.
@@ -133,9 +134,9 @@ const POOL: &[(&str, &[Place])] = &[
     ("ssl_conf_command Options ServerPreference;", AREAS),
     ("ssl_conf_command Bogus x;", AREAS),
     ("ssl_handshake_timeout 20s;", STREAM),
-    ("ssl_early_data on;", HTTP),
-    ("ssl_early_data on; ssl_session_cache shared:AREA:1m;", HTTP),
-    ("ssl_early_data on; ssl_protocols TLSv1.3;", HTTP),
+    ("ssl_early_data on;", AREA),
+    ("ssl_early_data on; ssl_session_cache shared:AREA:1m;", AREA),
+    ("ssl_early_data on; ssl_protocols TLSv1.3;", AREA),
     ("ssl_buffer_size 1k;", HTTP),
     ("error_page 495 /e;", HTTP_SERVERS),
     ("error_page 496 /e;", HTTP_SERVERS),
@@ -144,7 +145,7 @@ const POOL: &[(&str, &[Place])] = &[
     ("error_page 400 495 496 497 =403 /e;", HTTP_SERVERS),
     ("error_page 497 /e;", HTTP_SERVERS),
     ("http2 on;", HTTP),
-    ("http2 on; ssl_early_data on;", HTTP),
+    ("http2 on; ssl_early_data on;", AREA),
     ("keepalive_timeout 0;", HTTP),
     ("keepalive_requests 1;", HTTP),
     ("if ($ssl_client_verify != SUCCESS) { return 403 'no: $ssl_client_verify'; }", HTTP_SERVERS),
