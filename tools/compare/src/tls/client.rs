@@ -168,7 +168,7 @@ const RAW: &[(&[u8], bool)] = &[
 /// A client with the address's last number `from`.
 pub fn draw(dice: &mut Dice, from: u8) -> Client {
     const RAW_SHARE: usize = 6;
-    const RENEGOTIATING_SHARE: usize = 14;
+    const RENEGOTIATING_SHARE: usize = 6;
     let door = match dice.below(8) {
         0 | 1 => Door::Stream,
         2 => Door::Preread,
@@ -177,6 +177,8 @@ pub fn draw(dice: &mut Dice, from: u8) -> Client {
     };
     if dice.below(RAW_SHARE) == 0 {
         let (bytes, ends) = RAW[dice.below(RAW.len())];
+        // A session ends with the client's direction: how much of the answer passes is chance.
+        let door = if ends && door == Door::Preread { Door::Http } else { door };
         return Client { door, from, kind: Kind::Raw { bytes, ends } };
     }
     let name = NAMES[dice.below(NAMES.len())];
@@ -186,7 +188,7 @@ pub fn draw(dice: &mut Dice, from: u8) -> Client {
     // The option with a cipher list comes once.
     let algorithms = if version.contains(&"-cipher") { &[] } else { algorithms };
     let identity = (dice.below(3) > 0).then(|| CLIENTS[dice.below(CLIENTS.len())]);
-    let renegotiates = dice.below(RENEGOTIATING_SHARE) == 0;
+    let renegotiates = version.contains(&"-tls1_2") && dice.below(RENEGOTIATING_SHARE) == 0;
     let next = match dice.below(6) {
         // The program ends at once, with or without the tickets.
         _ if renegotiates => Next::End,

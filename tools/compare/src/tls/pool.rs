@@ -156,7 +156,6 @@ const POOL: &[(&str, &[Place])] = &[
     ("ssl_alpn foo;", STREAM),
     ("ssl_preread off;", &[Preread]),
     ("preread_buffer_size 64;", &[Preread]),
-    ("preread_buffer_size 1k;", &[Preread]),
     ("proxy_ssl_name a.test; proxy_ssl_server_name on;", &[Upstream]),
     ("proxy_ssl_name b.test; proxy_ssl_server_name on;", &[Upstream]),
     ("proxy_ssl_name $ssl_server_name; proxy_ssl_server_name on;", &[Upstream]),

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(6);
 const GLANCE: Duration = Duration::from_millis(1);
 
 /// Marks the start and the end of bodies.
-pub const MARK: &str = "@@";
+pub const MARK: &str = "@body@";
 
 /// Runs a client against the server on `port`; `files`: the folder of certificates.
 pub fn run(client: &Client, port: u16, files: &Path) -> Vec<u8> {
@@ -334,9 +334,10 @@ fn report(out: &[u8], errors: &[u8], is_h2: bool) -> String {
             _ => session,
         };
     }
-    text += &session;
+    // Tickets without early data depend on the cache.
+    text += if session.contains("Max Early Data: 0") { "" } else { &session };
     if has_tickets {
-        text += "    has tickets\n";
+        text += if session.contains("Max Early Data: 0") { "" } else { "    has tickets\n" };
     }
     text += &errors;
     let tail = String::from_utf8_lossy(out);
@@ -367,11 +368,11 @@ mod tests {
         let out = b"CONNECTED(00000003)\n---\nCertificate chain\n 0 s:CN = a\n   i:CN = r\n---\n\
             Acceptable client certificate CA names\nCN = r\nRequested Signature Algorithms: x\n\
             New, TLSv1.3, Cipher is X\n    Session-ID: 0A\n    Max Early Data: 1\n\
-            \x20   Session-ID: 0B\n    Max Early Data: 0\nHTTP/1.1 200 OK\r\nDate: today\r\n\r\nbody\nclosed\n";
+            \x20   Session-ID: 0B\n    Max Early Data: 16384\nHTTP/1.1 200 OK\r\nDate: today\r\n\r\nbody\nclosed\n";
         let errors = b"verify error:num=20\n";
         let text = report(out, errors, false);
         let expected = "    0 s:CN = a\n    i:CN = r\n    Acceptable client certificate CA names\n    CN = r\n    \
-            New, TLSv1.3, Cipher is X\n    Max Early Data: 0\nHTTP/1.1 200 OK\nDate: now\nbody\n";
+            New, TLSv1.3, Cipher is X\n    Max Early Data: 16384\nHTTP/1.1 200 OK\nDate: now\nbody\n";
         assert_eq!(text, expected);
         let errors = b"4:error:0A00:SSL routines:f:no renegotiation:../x.c:1:\n";
         assert_eq!(report(b"New, TLSv1.2, Cipher is X\n", errors, false), "    no renegotiation \n");
