@@ -218,6 +218,56 @@ fn the_name_of_a_handshake_chooses_the_server_and_nothing_of_it_is_lost() {
     site.assert_no_alerts();
 }
 
+/// The end of a client's handshake, data, and `close_notify` in one write.
+fn all_at_once(port: u16, certificate: &rcgen::Certificate, data: &[u8]) -> TcpStream {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate.der().clone()).expect("a root");
+    let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let name = "localhost".try_into().expect("a name");
+    let mut tls = rustls::ClientConnection::new(Arc::new(config), name).expect("a client");
+    let mut socket = connect(port);
+    while tls.is_handshaking() {
+        while tls.wants_write() {
+            tls.write_tls(&mut socket).expect("written");
+        }
+        assert_ne!(tls.read_tls(&mut socket).expect("read"), 0);
+        tls.process_new_packets().expect("a handshake");
+    }
+    tls.writer().write_all(data).expect("data");
+    tls.send_close_notify();
+    let mut last = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut last).expect("encoded");
+    }
+    socket.write_all(&last).expect("written");
+    socket
+}
+
+#[test]
+fn data_and_the_end_may_come_with_the_last_message_of_a_handshake() {
+    let (sender, received) = std::sync::mpsc::channel();
+    let origin = server(move |mut stream| {
+        let _ = sender.send(read_all(&mut stream));
+    });
+    let port = free_port();
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "stream {{ server {{ listen 127.0.0.1:{port} ssl; ssl_certificate own.crt; ssl_certificate_key own.key;
+             proxy_pass 127.0.0.1:{origin}; }} }}"
+        ),
+    );
+    let own = rcgen::generate_simple_self_signed(["localhost".to_string()]).expect("a certificate");
+    site.write("conf/own.crt", &own.cert.pem());
+    site.write("conf/own.key", &own.signing_key.serialize_pem());
+    let running = site.start();
+    let client = all_at_once(port, &own.cert, b"short");
+    assert_eq!(received.recv_timeout(PATIENCE).expect("a connection"), "short");
+    drop(client);
+    running.quit();
+    site.assert_no_alerts();
+}
+
 #[test]
 fn sessions_go_on_over_a_reload_and_new_ones_begin_with_the_new_plan() {
     let (old, new, port) = (server(named("old")), server(named("new")), free_port());

@@ -203,7 +203,8 @@ fn clients_are_asked_for_certificates() {
         MAIN,
         &format!(
             "http {{ ssl_certificate a.example.crt; ssl_certificate_key a.example.key; ssl_client_certificate ca.crt;
-            server {{ listen 127.0.0.1:{port} ssl; server_name a.example; return 200 open; }}
+            server {{ listen 127.0.0.1:{port} ssl; server_name a.example; add_header X-Of a always;
+                return 200 open; }}
             server {{ listen 127.0.0.1:{port} ssl; server_name on.example; ssl_certificate on.example.crt;
                 ssl_certificate_key on.example.key; ssl_verify_client on;
                 return 200 \"$ssl_client_verify $ssl_client_s_dn\"; }} }}"
@@ -224,8 +225,9 @@ fn clients_are_asked_for_certificates() {
     starts(user.get("on.example", "on.example", "/"), "HTTP/1.1 200", "SUCCESS CN=user");
     starts(nobody.get("on.example", "on.example", "/"), "HTTP/1.1 400", "No required SSL certificate was sent");
     starts(stranger.get("on.example", "on.example", "/"), "HTTP/1.1 400", "The SSL certificate error");
-    // A session of another server's rules gets 421.
+    // A session of another server's rules gets 421, from the server of the handshake.
     starts(user.get("a.example", "on.example", "/"), "HTTP/1.1 421", "Misdirected");
+    starts(user.get("a.example", "on.example", "/"), "HTTP/1.1 421", "X-Of: a");
     starts(user.get("on.example", "a.example", "/"), "HTTP/1.1 200", "open");
     // A name that chooses nothing in the handshake is the default server's; its own rules still hold for the request.
     starts(user.get("a.example", "unknown.example", "/"), "HTTP/1.1 200", "open");

@@ -7,7 +7,7 @@
 //! With `--mutate` one of the directives is written as people get it wrong (`mutate.rs`); `--sni` has several servers on one TLS
 //! listener instead (`sni.rs`). With `--gateways` the locations use FastCGI, SCGI, uwsgi and memcached (`gateways.rs`, `gateway.rs`),
 //! with `--peers` HTTP/2, gRPC and TLS (`peers.rs`). With `--documents` they rewrite generated documents (`documents.rs`).
-//! `--stream` and `--mail` compare the other areas. `--check` compares `-t` alone (`check.rs`).
+//! `--stream` and `--mail` compare the other areas, `--tls` handshakes and client certificates. `--check` compares `-t` alone (`check.rs`).
 //!
 //! `cargo xtask compare --seed N --count N` runs it by hand without bound; `cargo xtask ci` runs a few with a fixed seed.
 
@@ -29,6 +29,7 @@ mod server;
 mod site;
 mod sni;
 mod stream;
+mod tls;
 
 pub use server::Binary;
 
@@ -37,6 +38,28 @@ use cases::Over;
 use place::Place;
 use pool::Fragment;
 use server::Run;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Directives of the http area in their places.
+    #[default]
+    Http,
+    /// Documents that filters rewrite, instead of the proxy.
+    Documents,
+    /// FastCGI, SCGI, uwsgi and memcached instead of the proxy.
+    Gateways,
+    /// Upstream servers that speak HTTP/2, gRPC and TLS.
+    Peers,
+    /// Several servers on one TLS listener.
+    Sni,
+    Stream,
+    Mail,
+    /// TLS servers of both areas, and clients of all kinds.
+    Tls,
+    /// Results of `-t` for examples of all directives with a wrong word.
+    Check,
+}
 
 pub struct Plan {
     pub ours: Binary,
@@ -47,24 +70,11 @@ pub struct Plan {
     pub only: Option<String>,
     /// Text that a fragment of every configuration must contain.
     pub with: Option<String>,
-    /// The stream area instead of http.
-    pub stream: bool,
-    /// The mail area instead of http.
-    pub mail: bool,
+    pub mode: Mode,
     /// Protocol of the requests: HTTP/1.1 or HTTP/2 in clear, or HTTP/3.
     pub over: Over,
     /// Applies a typing mistake to one directive of each configuration.
     pub mutate: bool,
-    /// Several servers on one TLS listener, instead of directives in their places.
-    pub sni: bool,
-    /// FastCGI, SCGI, uwsgi and memcached instead of the proxy.
-    pub gateways: bool,
-    /// Upstream servers that speak HTTP/2, gRPC and TLS.
-    pub peers: bool,
-    /// Documents that filters rewrite, instead of the proxy.
-    pub documents: bool,
-    /// Results of `-t` for examples of all directives with a wrong word.
-    pub check: bool,
     /// Stops after this many differences.
     pub differences_max: usize,
 }
@@ -72,10 +82,10 @@ pub struct Plan {
 impl Plan {
     /// Returns the lines of a plan whose locations pass requests to other servers than the proxied ones.
     fn own_lines(&self) -> Option<Vec<&'static str>> {
-        match self {
-            Plan { gateways: true, .. } => Some(gateways::lines()),
-            Plan { peers: true, .. } => Some(peers::lines()),
-            Plan { documents: true, .. } => Some(documents::lines()),
+        match self.mode {
+            Mode::Gateways => Some(gateways::lines()),
+            Mode::Peers => Some(peers::lines()),
+            Mode::Documents => Some(documents::lines()),
             _ => None,
         }
     }
@@ -148,20 +158,16 @@ fn is_of_http1(put: &Put) -> bool {
 /// # Errors
 /// Differences, with the directives that cause them; or the reason why the run failed.
 pub fn run(plan: &Plan) -> Result<String, String> {
-    if plan.check {
-        return check::run(plan);
-    }
-    if plan.sni {
-        return sni::run(plan);
-    }
-    if plan.stream {
-        return stream::run(plan);
-    }
-    if plan.mail {
-        return mail::run(plan);
+    match plan.mode {
+        Mode::Check => return check::run(plan),
+        Mode::Sni => return sni::run(plan),
+        Mode::Stream => return stream::run(plan),
+        Mode::Mail => return mail::run(plan),
+        Mode::Tls => return tls::run(plan),
+        Mode::Http | Mode::Documents | Mode::Gateways | Mode::Peers => {}
     }
     let mut backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;
-    if plan.peers {
+    if plan.mode == Mode::Peers {
         backend.peer = Some(peers::Peer::start(&plan.nginx)?);
     }
     let own_lines = plan.own_lines();
@@ -175,7 +181,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         if let Some(lines) = &own_lines {
             // The proxied locations are left out.
             all.retain(|fragment| !fragment.text.contains(" /p/"));
-            all.retain(|fragment| !plan.documents || !documents::is_left_out(fragment.text));
+            all.retain(|fragment| plan.mode != Mode::Documents || !documents::is_left_out(fragment.text));
             all.extend(pool::of(lines, plan.nginx.version, text));
         }
         all
@@ -226,7 +232,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
             continue;
         }
         let lines: Vec<String> = puts.iter().map(|put| format!("    {put}")).collect();
-        let documents = if plan.documents { documents::shown(seed) } else { String::new() };
+        let documents = if plan.mode == Mode::Documents { documents::shown(seed) } else { String::new() };
         differences.push(format!("seed {seed}:\n{}\n{words}{documents}", lines.join("\n")));
     }
     let summary = format!(
@@ -253,10 +259,10 @@ struct Outcome {
 }
 
 fn one(plan: &Plan, backend: &Backend, puts: &[Put], seed: u64) -> Result<Outcome, String> {
-    let requests = match plan {
-        Plan { gateways: true, .. } => gateways::REQUESTS.iter().collect(),
-        Plan { peers: true, .. } => peers::REQUESTS.iter().collect(),
-        Plan { documents: true, .. } => documents::REQUESTS.iter().collect(),
+    let requests = match plan.mode {
+        Mode::Gateways => gateways::REQUESTS.iter().collect(),
+        Mode::Peers => peers::REQUESTS.iter().collect(),
+        Mode::Documents => documents::REQUESTS.iter().collect(),
         _ => pool::requests(plan.nginx.version),
     };
     let run = |binary: &Binary| {
@@ -264,7 +270,7 @@ fn one(plan: &Plan, backend: &Backend, puts: &[Put], seed: u64) -> Result<Outcom
         Run::of(
             binary,
             &|dirs, port| {
-                if plan.documents
+                if plan.mode == Mode::Documents
                     && let Err(e) = documents::write(dirs, seed)
                 {
                     // The comparison shows it: the server lacks its files.
@@ -282,13 +288,13 @@ fn one(plan: &Plan, backend: &Backend, puts: &[Put], seed: u64) -> Result<Outcom
         // A new connection of nginx's sometimes gets no answer.
         theirs = run(&plan.nginx)?;
     }
-    if plan.peers {
+    if plan.mode == Mode::Peers {
         theirs.answers.iter_mut().chain(&mut ours.answers).for_each(normal::lower_names);
         for line in theirs.errors.iter_mut().chain(&mut ours.errors) {
             *line = normal::without_http2_details(line);
         }
     }
-    if plan.documents {
+    if plan.mode == Mode::Documents {
         // nginx's action is that of the latest subrequest, and the order of subrequests depends on its buffers.
         for line in theirs.errors.iter_mut().chain(&mut ours.errors) {
             *line = line.replace(" while sending response to client", "").replace(" while sending to client", "");

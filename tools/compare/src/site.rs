@@ -3,7 +3,7 @@
 use crate::backend::Backend;
 use crate::place::Place;
 use crate::server::{Binary, Dirs};
-use crate::{Plan, Put, documents, gateways, peers, pool};
+use crate::{Mode, Plan, Put, documents, gateways, peers, pool};
 use cases::Over;
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
@@ -62,10 +62,10 @@ pub fn text(puts: &[Put], dirs: &Dirs, port: u16, backend: &Backend, binary: &Bi
         (put(Place::Http), put(Place::Server), put(Place::Location), put(Place::Nested));
     let (if_, server_if, limit, named) =
         (put(Place::If), put(Place::IfInServer), put(Place::LimitExcept), put(Place::Named));
-    let (params, others) = match plan {
-        Plan { gateways: true, .. } => (gateways::params(), gateways::locations(&location, &nested, &if_)),
-        Plan { peers: true, .. } => (peers::groups(), peers::locations(&location, &nested, &if_)),
-        Plan { documents: true, .. } => (documents::maps().into(), documents::locations(&location, &nested, &if_)),
+    let (params, others) = match plan.mode {
+        Mode::Gateways => (gateways::params(), gateways::locations(&location, &nested, &if_)),
+        Mode::Peers => (peers::groups(), peers::locations(&location, &nested, &if_)),
+        Mode::Documents => (documents::maps().into(), documents::locations(&location, &nested, &if_)),
         _ => Default::default(),
     };
     let proxied = if plan.own_lines().is_some() {

@@ -2,7 +2,7 @@
 
 use crate::oracle;
 use cases::Over;
-use compare::{Binary, Plan};
+use compare::{Binary, Mode, Plan};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,10 +15,8 @@ const OLDEST: (u32, u32) = (1, 22);
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let (mut seed, mut count, mut only, mut with, mut ours) = (1, 500, None, None, None);
-    let (mut source, mut nginx, mut differences_max, mut in_ci, mut over, mut stream) =
-        (None, None, 20, false, Over::H1, false);
-    let (mut mutate, mut sni, mut gateways, mut peers, mut check, mut mail, mut documents) =
-        (false, false, false, false, false, false, false);
+    let (mut source, mut nginx, mut differences_max, mut in_ci) = (None, None, 20, false);
+    let (mut mode, mut over, mut mutate) = (Mode::Http, Over::H1, false);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().cloned().ok_or(format!("{word} wants a value"));
@@ -34,18 +32,19 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--nginx" => nginx = Some(PathBuf::from(value()?)),
             "--h2c" => over = Over::H2c,
             "--h3" => over = Over::H3,
-            "--stream" => stream = true,
-            "--mail" => mail = true,
+            "--stream" => mode = Mode::Stream,
+            "--mail" => mode = Mode::Mail,
             "--mutate" => mutate = true,
-            "--sni" => sni = true,
-            "--gateways" => gateways = true,
-            "--peers" => peers = true,
-            "--documents" => documents = true,
-            "--check" => check = true,
+            "--sni" => mode = Mode::Sni,
+            "--tls" => mode = Mode::Tls,
+            "--gateways" => mode = Mode::Gateways,
+            "--peers" => mode = Mode::Peers,
+            "--documents" => mode = Mode::Documents,
+            "--check" => mode = Mode::Check,
             "--in-ci" => in_ci = true,
             other => {
                 return Err(format!(
-                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --h3, --stream, --mail, --mutate, --sni, --gateways, --peers, --documents, --check, --source DIR, --nginx FILE, \
+                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --h3, --stream, --mail, --mutate, --sni, --tls, --gateways, --peers, --documents, --check, --source DIR, --nginx FILE, \
                      --ours FILE"
                 ));
             }
@@ -65,7 +64,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         eprintln!("{shown} is older than what is compared with: nothing is compared (name a checkout in NGINX_SOURCE)");
         return Ok(());
     }
-    if in_ci && stream && !has_stream(&nginx) {
+    if in_ci && mode == Mode::Stream && !has_stream(&nginx) {
         eprintln!(
             "{shown} has the stream area as a module to be loaded: nothing is compared (name a checkout in NGINX_SOURCE)"
         );
@@ -84,14 +83,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         with,
         differences_max,
         over,
-        stream,
-        mail,
+        mode,
         mutate,
-        sni,
-        gateways,
-        peers,
-        documents,
-        check,
     };
     println!("{}", compare::run(&plan)?);
     Ok(())

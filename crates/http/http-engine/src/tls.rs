@@ -176,21 +176,21 @@ impl HttpPlan {
 }
 
 /// Tells whether a request needs 421: its server verifies clients, and SNI named another server or the handshake used
-/// other rules (nginx: `ngx_http_set_virtual_server`).
+/// other rules (nginx: `ngx_http_set_virtual_server`). Such a request belongs to the server of the handshake.
 pub fn misdirected(listener: &Listener, r: &mut Request) -> bool {
     let Some(facts) = r.connection().tls.clone() else { return false };
     if r.srv().tls.as_ref().is_none_or(|tls| tls.verify == VerifyClient::Off) {
         return false;
     }
     // Only a name that selects a server counts.
-    let renamed = match sent_name(r.connection()).filter(|name| *name != r.target.host) {
-        Some(name) => listener.names.find(&name, r).is_ok_and(|found| found.is_some()),
-        None => false,
-    };
+    let named = sent_name(r.connection()).and_then(|name| Some((listener.names.find(&name, r).ok()??, name)));
+    let renamed = named.as_ref().is_some_and(|(_, name)| *name != r.target.host);
     let plan = r.plan();
     let rules = plan.rules_of(r.scope.server).or_else(|| plan.rules_of(listener.default_server));
     let misdirected = renamed || rules.is_some_and(|(_, rules)| facts.rules != rules.asks);
     if misdirected {
+        r.scope.server = named.map_or(listener.default_server, |(server, _)| server);
+        r.scope.location = r.srv().location;
         r.log(
             Level::Info,
             format_args!(

@@ -8,7 +8,7 @@ use rustls::client::ResolvesClientCert;
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, Signer, SigningKey};
-use rustls::{SignatureAlgorithm, SignatureScheme, SupportedCipherSuite};
+use rustls::{NamedGroup, SignatureAlgorithm, SignatureScheme, SupportedCipherSuite};
 use std::sync::Arc;
 
 /// Maximum number of certificates per chain.
@@ -131,7 +131,8 @@ struct ReportingKey(Arc<dyn SigningKey>);
 
 impl SigningKey for ReportingKey {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        let signer = self.0.choose_scheme(offered)?;
+        // The client's order, as OpenSSL; rustls has its own.
+        let signer = offered.iter().find_map(|scheme| self.0.choose_scheme(std::slice::from_ref(scheme)))?;
         crate::current::signature(signer.scheme());
         Some(signer)
     }
@@ -195,16 +196,57 @@ pub(crate) struct Resolver {
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let offered = hello.signature_schemes();
+        let shared: Vec<_> =
+            self.suites.iter().filter(|suite| hello.cipher_suites().contains(&suite.suite())).collect();
         let fits = |p: &&KeyPair| {
-            let shared = self.suites.iter().filter(|s| hello.cipher_suites().contains(&s.suite()));
             p.key.choose_scheme(offered).is_some()
-                && shared.into_iter().any(|s| match s {
-                    SupportedCipherSuite::Tls12(suite) => p.key.choose_scheme(suite.sign).is_some(),
+                && shared.iter().any(|s| match s {
+                    SupportedCipherSuite::Tls12(suite) => {
+                        p.key.choose_scheme(suite.sign).is_some() && knows_curve(&hello, p)
+                    }
                     SupportedCipherSuite::Tls13(_) => true,
                 })
         };
+        if let Some(pair) = self.set.pairs.iter().find(fits) {
+            return Some(Arc::clone(&pair.certified));
+        }
+        let first = self.set.pairs.first()?;
+        let is_of_tls13 = |s: &&SupportedCipherSuite| matches!(s, SupportedCipherSuite::Tls13(_));
+        if !knows_curve(&hello, first) && !shared.iter().any(is_of_tls13) {
+            let unusable = CertifiedKey::new(first.certified.cert.clone(), Arc::new(UnusableKey));
+            return Some(Arc::new(unusable));
+        }
         // Without a match rustls reports the error at the right step.
-        self.set.pairs.iter().find(fits).or(self.set.pairs.first()).map(|p| Arc::clone(&p.certified))
+        Some(Arc::clone(&first.certified))
+    }
+}
+
+/// Tells whether the client lists the curve of an ECDSA certificate, as TLS 1.2 requires (RFC 8422, 5.1). A client without
+/// a list accepts all.
+fn knows_curve(hello: &ClientHello<'_>, pair: &KeyPair) -> bool {
+    const CURVES: [(&[u8], NamedGroup); 3] = [
+        (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7], NamedGroup::secp256r1),
+        (&[0x2b, 0x81, 4, 0, 0x22], NamedGroup::secp384r1),
+        (&[0x2b, 0x81, 4, 0, 0x23], NamedGroup::secp521r1),
+    ];
+    let curve = pair.leaf().and_then(Certificate::key_curve);
+    let group = CURVES.iter().find(|(oid, _)| Some(*oid) == curve).map(|(_, group)| group);
+    match (hello.named_groups(), group) {
+        (Some(offered), Some(group)) => offered.contains(group),
+        _ => true,
+    }
+}
+
+/// A key that fits no suite of TLS 1.2: rustls answers `handshake_failure`, as OpenSSL.
+#[derive(Debug)]
+struct UnusableKey;
+
+impl SigningKey for UnusableKey {
+    fn choose_scheme(&self, _: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        None
+    }
+    fn algorithm(&self) -> SignatureAlgorithm {
+        SignatureAlgorithm::Unknown(0)
     }
 }
 
@@ -233,6 +275,17 @@ mod tests {
         assert_eq!(KeyPair::load(a.certificate.as_bytes(), b.key.as_bytes(), &[]).err(), Some(LoadError::Mismatch));
         assert!(matches!(KeyPair::load(b"", a.key.as_bytes(), &[]), Err(LoadError::Certificate(_))));
         assert!(matches!(KeyPair::load(a.certificate.as_bytes(), b"", &[]), Err(LoadError::Key(KeyError::NoKey))));
+    }
+
+    #[test]
+    fn signatures_follow_the_order_of_the_client() {
+        let Some(rsa) = openssl_v1("order") else { return };
+        let pair = KeyPair::load(rsa.certificate.as_bytes(), rsa.key.as_bytes(), &[]).expect("loads");
+        let [short, long] = [SignatureScheme::RSA_PSS_SHA256, SignatureScheme::RSA_PSS_SHA512];
+        for offered in [[short, long], [long, short]] {
+            let signer = pair.certified.key.choose_scheme(&offered).expect("a scheme");
+            assert_eq!(signer.scheme(), offered[0]);
+        }
     }
 
     #[test]

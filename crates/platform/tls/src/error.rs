@@ -30,6 +30,14 @@ impl TlsError {
     pub fn is_rejected_certificate(&self) -> bool {
         matches!(self, TlsError::Alert(42..=46 | 48))
     }
+
+    /// nginx's message about a failed handshake.
+    pub fn of_handshake(&self) -> String {
+        match self {
+            TlsError::Rejected => "handshake rejected".into(),
+            why => format!("SSL_do_handshake() failed (SSL: {why})"),
+        }
+    }
 }
 
 impl std::fmt::Display for TlsError {
@@ -152,6 +160,11 @@ mod tests {
         assert_eq!(
             TlsError::Alert(UNRECOGNIZED_NAME).to_string(),
             "error:0A000458:SSL routines::tlsv1 unrecognized name:SSL alert number 112"
+        );
+        assert_eq!(TlsError::Rejected.of_handshake(), "handshake rejected");
+        assert_eq!(
+            TlsError::NoSharedCipher.of_handshake(),
+            "SSL_do_handshake() failed (SSL: error:0A0000C1:SSL routines::no shared cipher)"
         );
     }
 }

@@ -1,8 +1,10 @@
 //! Key exchange groups: OpenSSL's names, `ssl_ecdh_curve`, `$ssl_curve` and `$ssl_curves`.
 
 use crate::ciphers::provider;
-use rustls::NamedGroup;
-use rustls::crypto::SupportedKxGroup;
+use rustls::crypto::{ActiveKeyExchange, CompletedKeyExchange, SupportedKxGroup};
+use rustls::ffdhe_groups::FfdheGroup;
+use rustls::{Error, NamedGroup, ProtocolVersion};
+use std::sync::LazyLock;
 
 /// OpenSSL's names, number, and printed name of each group.
 const GROUPS: &[(&[&str], u16, &str)] = &[
@@ -38,6 +40,45 @@ const GROUPS: &[(&[&str], u16, &str)] = &[
 
 pub fn name(id: u16) -> String {
     GROUPS.iter().find(|(_, n, _)| *n == id).map_or_else(|| format!("0x{id:04x}"), |(_, _, name)| (*name).to_string())
+}
+
+/// A group that reports its use, for the sessions of TLS 1.2.
+#[derive(Debug)]
+struct Recording(&'static dyn SupportedKxGroup);
+
+impl SupportedKxGroup for Recording {
+    fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
+        crate::current::exchange(u16::from(self.0.name()));
+        self.0.start()
+    }
+    fn start_and_complete(&self, peer: &[u8]) -> Result<CompletedKeyExchange, Error> {
+        self.0.start_and_complete(peer)
+    }
+    fn ffdhe_group(&self) -> Option<FfdheGroup<'static>> {
+        self.0.ffdhe_group()
+    }
+    fn name(&self) -> NamedGroup {
+        self.0.name()
+    }
+    fn fips(&self) -> bool {
+        self.0.fips()
+    }
+    fn usable_for_version(&self, version: ProtocolVersion) -> bool {
+        self.0.usable_for_version(version)
+    }
+}
+
+/// Returns the groups as they report their use.
+pub(crate) fn recording(groups: &[&'static dyn SupportedKxGroup]) -> Vec<&'static dyn SupportedKxGroup> {
+    static ALL: LazyLock<Vec<Recording>> =
+        LazyLock::new(|| provider().kx_groups.iter().map(|group| Recording(*group)).collect());
+    let of = |group: &&'static dyn SupportedKxGroup| -> &'static dyn SupportedKxGroup {
+        match ALL.iter().find(|known| known.name() == group.name()) {
+            Some(recording) => recording,
+            None => *group,
+        }
+    };
+    groups.iter().map(of).collect()
 }
 
 #[derive(Debug, Default)]

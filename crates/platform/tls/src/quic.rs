@@ -276,12 +276,9 @@ impl Handshake {
 
     fn work(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
         let Some(inner) = &mut self.inner else { return Ok(()) };
-        current::begin();
+        current::begin(self.told.group);
         let result = inner.read_hs(bytes);
-        let told = current::end();
-        self.told.session_id = told.session_id.or(self.told.session_id.take());
-        self.told.signature = told.signature.or(self.told.signature);
-        self.told.peer_signature = told.peer_signature.or(self.told.peer_signature);
+        self.told.add(current::end());
         result.map_err(|why| {
             let reason = TlsError::from(&why).to_string();
             match inner.alert() {
@@ -302,6 +299,9 @@ impl Handshake {
         if self.facts.is_none() && (is_done || is_early) {
             let facts = facts_of(inner, &self.told, self.read.as_deref(), self.rules.as_ref(), is_early);
             let facts = facts.map_err(|why| alert(UNSUPPORTED_CERTIFICATE, why.to_string()))?;
+            if let Some(rules) = &self.rules {
+                rules.forget_refused(&facts, &self.told);
+            }
             self.facts = Some(Arc::new(facts));
         }
         if let (true, Some(facts)) = (is_done, &self.facts) {

@@ -1,11 +1,12 @@
 //! TLS rules of a server block (`ssl_*`).
 
 use crate::certs::{CertificateSet, KeyPair, Resolver};
+use crate::current::HandshakeRecord;
 use crate::session::{ScopedCache, Tickets};
 use crate::verify::{ClientVerifier, RevocationList, Trust};
 use crate::wait::Wait;
 use crate::x509::Certificate;
-use crate::{Clock, Scope, SessionCache, TicketKeys, ciphers, groups};
+use crate::{Clock, Facts, Scope, SessionCache, TicketKeys, ciphers, groups};
 use aws_lc_rs::digest;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::UnixTime;
@@ -194,7 +195,7 @@ impl ServerRules {
         clock: &Clock,
         warnings: &mut Vec<String>,
     ) -> Result<Arc<ServerRules>, String> {
-        let (provider, versions) = provider(
+        let (mut provider, versions) = provider(
             "ssl",
             settings.protocols,
             &settings.ciphers,
@@ -202,6 +203,7 @@ impl ServerRules {
             &settings.groups,
             warnings,
         )?;
+        provider.kx_groups = groups::recording(&provider.kx_groups);
         let asks = asks(settings);
         let fingerprint = fingerprint(settings, asks);
         let certificates = Arc::new(Certificates {
@@ -277,6 +279,20 @@ impl ServerRules {
             config.cert_resolver = Arc::new(Resolver { set, suites });
         }
         Arc::new(config)
+    }
+
+    /// Removes the connection's sessions from the cache if its client is refused (`ngx_ssl_remove_cached_session`).
+    pub(crate) fn forget_refused(&self, facts: &Facts, told: &HandshakeRecord) {
+        let is_refused = match (&facts.peer, self.verify) {
+            (_, VerifyClient::Off) => false,
+            (Some(peer), VerifyClient::OptionalNoCa) => !peer.verdict.is_ok() && !peer.verdict.is_missing_authority(),
+            (Some(peer), _) => !peer.verdict.is_ok(),
+            (None, verify) => verify == VerifyClient::On,
+        };
+        let resumed = told.session.as_ref().map(|session| &session.bytes);
+        for id in told.stored.iter().chain(resumed).filter(|_| is_refused) {
+            self.config.session_storage.take(id);
+        }
     }
 
     /// Now or per connection.

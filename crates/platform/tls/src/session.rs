@@ -149,20 +149,32 @@ impl ScopedCache {
     }
 }
 
+/// Puts the key exchange of the handshake before a session of rustls, which does not keep it.
+fn with_group(value: &[u8]) -> Vec<u8> {
+    [&crate::current::group().unwrap_or_default().to_be_bytes()[..], value].concat()
+}
+
+/// Takes the key exchange off a session, and records it for the connection that resumes.
+fn without_group(value: &[u8]) -> Option<Vec<u8>> {
+    let (group, value) = value.split_first_chunk::<2>()?;
+    crate::current::resumed_group(u16::from_be_bytes(*group));
+    Some(value.to_vec())
+}
+
 impl StoresServerSessions for ScopedCache {
     fn put(&self, id: Vec<u8>, value: Vec<u8>) -> bool {
-        crate::current::session_id(&id);
-        self.cache.put(self.key(&id), value, (self.clock)(), self.lifetime)
+        crate::current::stored(&id);
+        self.cache.put(self.key(&id), with_group(&value), (self.clock)(), self.lifetime)
     }
     fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
         let found = self.cache.get(&self.key(id), (self.clock)())?;
         crate::current::session_id(id);
-        Some(found)
+        without_group(&found)
     }
     fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
         let found = self.cache.take(&self.key(id), (self.clock)())?;
         crate::current::session_id(id);
-        Some(found)
+        without_group(&found)
     }
     fn can_cache(&self) -> bool {
         true
@@ -318,14 +330,14 @@ impl ProducesTickets for Tickets {
         self.lifetime
     }
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        let ticket = self.keys.seal(plain, &self.scope, (self.clock)(), u64::from(self.lifetime))?;
+        let ticket = self.keys.seal(&with_group(plain), &self.scope, (self.clock)(), u64::from(self.lifetime))?;
         crate::current::ticket(&ticket);
         Some(ticket)
     }
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
         let plain = self.keys.open(ticket, &self.scope, (self.clock)(), u64::from(self.lifetime))?;
         crate::current::ticket(ticket);
-        Some(plain)
+        without_group(&plain)
     }
 }
 

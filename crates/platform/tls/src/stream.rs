@@ -175,7 +175,11 @@ impl TlsStream {
 
     /// Tells whether the handshake is incomplete; early data may have arrived.
     pub fn is_handshaking(&self) -> bool {
-        self.common().is_none_or(CommonState::is_handshaking)
+        match &self.role {
+            // A connection that failed later had ended its handshake.
+            Role::Dead => self.facts.is_none(),
+            _ => self.common().is_none_or(CommonState::is_handshaking),
+        }
     }
 
     /// `None` before the handshake or early data may carry a request.
@@ -291,7 +295,11 @@ impl TlsStream {
             Peek::NotTls => Err(self.fail(TlsError::NotTls)),
             Peek::Broken(alert) => {
                 self.alert(alert);
-                Err(self.fail(TlsError::Protocol("a ClientHello that cannot be read".into())))
+                let words = match alert {
+                    UNEXPECTED_MESSAGE => "error:0A0000F4:SSL routines::unexpected message",
+                    _ => "error:0A00009F:SSL routines::length mismatch",
+                };
+                Err(self.fail(TlsError::Protocol(words.into())))
             }
         }
     }
@@ -326,7 +334,7 @@ impl TlsStream {
             }
             Choice::Fail | Choice::Wait(_) => {
                 self.alert(INTERNAL_ERROR);
-                return Err(self.fail(TlsError::Protocol("no certificate could be loaded".into())));
+                return Err(self.fail(TlsError::Protocol("error:0A000179:SSL routines::cert cb error".into())));
             }
         };
         if rules.reject {
@@ -396,7 +404,7 @@ impl TlsStream {
     /// Runs rustls on `input` until it stops; returns the octets used.
     fn work(&mut self, input: &mut [u8], plain: &mut Vec<u8>, received: &mut Received) -> Result<usize, TlsError> {
         let mut used = 0;
-        current::begin();
+        current::begin(self.told.group);
         let mut failed = None;
         // Octets of output at the time of the failure.
         let mut told_before = 0;
@@ -434,10 +442,7 @@ impl TlsStream {
                 break;
             }
         }
-        let told = current::end();
-        self.told.session_id = told.session_id.or(self.told.session_id.take());
-        self.told.signature = told.signature.or(self.told.signature);
-        self.told.peer_signature = told.peer_signature.or(self.told.peer_signature);
+        self.told.add(current::end());
         if let Some(why) = failed {
             if matches!(why, TlsError::Misbehaved(_)) && self.output.filled().len() == told_before {
                 let rest = input.get(used..).unwrap_or_default();
@@ -491,6 +496,9 @@ impl TlsStream {
     fn finish(&mut self, early: bool) -> Result<(), TlsError> {
         let Some(common) = self.common() else { return Ok(()) };
         let facts = facts_of(common, &self.told, self.hello.as_deref(), self.rules.as_ref(), early)?;
+        if let Some(rules) = &self.rules {
+            rules.forget_refused(&facts, &self.told);
+        }
         self.facts = Some(Arc::new(facts));
         self.hello = None;
         self.told = HandshakeRecord::default();
@@ -596,10 +604,14 @@ pub(crate) fn facts_of(
             _ => "unknown",
         },
         cipher: common.negotiated_cipher_suite().map_or("(NONE)", |s| ciphers::name_of(s.suite())),
-        curve: common.negotiated_key_exchange_group().map(|g| groups::name(u16::from(g.name()))),
+        curve: common
+            .negotiated_key_exchange_group()
+            .map(|g| u16::from(g.name()))
+            .or(told.resumed_group)
+            .map(groups::name),
         alpn: common.alpn_protocol().map(Box::from),
         resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
-        session_id: told.session_id.clone().unwrap_or_default().into(),
+        session_id: told.session.as_ref().map(|session| session.bytes.as_slice()).unwrap_or_default().into(),
         signature: told.signature.filter(|_| rules.is_some()),
         peer_signature: told.peer_signature,
         early: AtomicBool::new(early),
@@ -611,8 +623,15 @@ pub(crate) fn facts_of(
         facts.client_ciphers = hello.suites.clone().into();
         facts.client_groups = hello.groups.clone().into();
         facts.client_signature_schemes = hello.signature_schemes.clone().into();
-        if facts.session_id.is_empty() && facts.protocol == "TLSv1.2" && facts.resumed {
-            facts.session_id = hello.session_id.clone().into();
+        // As OpenSSL: a new session with a ticket has no id, a resumed one the client's, and only a full handshake
+        // reads the list of groups.
+        if facts.protocol == "TLSv1.2" {
+            if facts.resumed {
+                facts.session_id = hello.session_id.clone().into();
+                facts.client_groups = Box::default();
+            } else if told.session.as_ref().is_some_and(|session| session.is_ticket) {
+                facts.session_id = Box::default();
+            }
         }
     }
     if let Some(rules) = rules {

@@ -20,6 +20,9 @@ fn rules(settings: &ServerSettings, clock: &Clock) -> Arc<ServerRules> {
     ServerRules::build(settings, clock, &mut Vec::new()).expect("rules")
 }
 
+#[path = "resumption_tests.rs"]
+mod resumption;
+
 type Chooser = Arc<dyn Fn(&ClientHello) -> Choice>;
 
 fn give(
@@ -282,7 +285,9 @@ fn sessions_resume_from_the_cache_and_from_tickets_and_end_with_their_time() {
             let client = client_rules(&verifying(&authority), &clock);
             let (resumed, one, two) = twice(&rules, &rules, &client);
             assert!(resumed, "{tls13}");
-            assert_eq!((one.len(), two.len()), (64, 64));
+            // As OpenSSL: a new session of TLS 1.2 with a ticket has no id.
+            let first = if tls13 || settings.tickets.is_none() { 64 } else { 0 };
+            assert_eq!((one.len(), two.len()), (first, 64));
             if !tls13 && settings.tickets.is_none() {
                 assert_eq!(one, two);
             }
@@ -352,7 +357,9 @@ fn clients_are_verified_and_their_verdict_survives_resumption() {
                 let mut pair = Pair::new(always(&rules), &client, &target("localhost"));
                 pair.exchange();
                 assert_eq!(pair.facts().client_verify(), want, "{tls13} {resumed}");
-                assert_eq!(pair.facts().resumed, resumed);
+                // The cache forgets the sessions of refused clients.
+                let resumed = resumed && want == "SUCCESS";
+                assert_eq!(pair.facts().resumed, resumed, "{tls13} {want}");
                 let signed =
                     if resumed || issuer.is_none() { None } else { Some("ecdsa_secp256r1_sha256".to_string()) };
                 assert_eq!(pair.facts().peer_signature.map(crate::scheme_name), signed);

@@ -251,8 +251,8 @@ impl Secure {
         if is_handshaking {
             self.count(worker, Err(failure(e)));
         }
-        let call = if is_handshaking { "SSL_do_handshake" } else { "SSL_read" };
-        self.say(worker, level_of(e), &format!("{call}() failed (SSL: {e})"));
+        let words = if is_handshaking { e.of_handshake() } else { format!("SSL_read() failed (SSL: {e})") };
+        self.say(worker, level_of(e), &words);
     }
 
     /// Counts the handshake for the process and, if it has a zone, for the server that the client names.

@@ -75,7 +75,8 @@ impl Secure {
                     channel.choose(choice, false, &mut early).err()
                 }
                 Ok((0, _)) => return Err(HandshakeError::Closed),
-                Ok(_) if !channel.wants_read() => return Err(HandshakeError::Closed),
+                // Data and the end may arrive with the last message.
+                Ok(_) if channel.is_handshaking() && !channel.wants_read() => return Err(HandshakeError::Closed),
                 Ok(_) => None,
                 Err(ChannelError::Tls(why)) => Some(why),
                 Err(ChannelError::Io(e)) if e.kind() == io::ErrorKind::WouldBlock => {

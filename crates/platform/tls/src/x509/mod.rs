@@ -111,6 +111,12 @@ impl Certificate {
         let found = reader.enter(SEQUENCE).and_then(|mut r| r.enter(SEQUENCE)).and_then(|mut r| r.body(OID));
         found.unwrap_or_default()
     }
+    /// Object identifier of an ECDSA key's curve.
+    pub fn key_curve(&self) -> Option<&[u8]> {
+        let mut algorithm = Reader::new(self.spki()).enter(SEQUENCE)?.enter(SEQUENCE)?;
+        const ECDSA: [u8; 7] = [0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
+        (algorithm.body(OID)? == ECDSA).then(|| algorithm.body(OID)).flatten()
+    }
     pub fn self_issued(&self) -> bool {
         name::same(self.issuer(), self.subject())
     }

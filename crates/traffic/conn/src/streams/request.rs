@@ -56,7 +56,7 @@ impl Streams {
                 Ok(()) if !is_on(&r) => {
                     let words =
                         "client attempted to request the server name for which the negotiated protocol is disabled";
-                    r.log(Level::Info, format_args!("{words}"));
+                    r.log(Level::Info, format_args!("{words} while reading client request headers"));
                     Err(421)
                 }
                 judged => judged,

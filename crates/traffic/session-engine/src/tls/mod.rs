@@ -53,6 +53,6 @@ pub fn handshake_words(why: &HandshakeError) -> String {
         HandshakeError::Tls(TlsError::NotTls) => {
             "SSL_do_handshake() failed (SSL: error:0A00010B:SSL routines::wrong version number)".into()
         }
-        HandshakeError::Tls(why) => format!("SSL_do_handshake() failed (SSL: {why})"),
+        HandshakeError::Tls(why) => why.of_handshake(),
     }
 }
