@@ -39,7 +39,7 @@ use place::Place;
 use pool::Fragment;
 use server::Run;
 
-/// What is compared.
+/// Subject of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Directives of the http area in their places.
@@ -300,7 +300,7 @@ fn one(plan: &Plan, backend: &Backend, puts: &[Put], seed: u64) -> Result<Outcom
             *line = line.replace(" while sending response to client", "").replace(" while sending to client", "");
         }
         theirs.access.iter_mut().chain(&mut ours.access).for_each(normal::without_boundary);
-        theirs.answers.iter_mut().chain(&mut ours.answers).for_each(normal::without_seconds);
+        theirs.answers.iter_mut().chain(&mut ours.answers).for_each(|answer| normal::without_seconds(answer));
         // nginx closes the connections of some pages with two filters and an include.
         for (theirs, ours) in theirs.answers.iter().zip(&mut ours.answers) {
             if theirs.is_empty() && ours.starts_with(b"HTTP/1.1 200") {

@@ -265,7 +265,7 @@ pub fn lines(what: &str, theirs: &[String], ours: &[String]) -> Option<String> {
 }
 
 /// Replaces the seconds of a time of day in a body.
-pub fn without_seconds(answer: &mut Vec<u8>) {
+pub fn without_seconds(answer: &mut [u8]) {
     const MARK: &[u8] = b" GMT";
     let ends: Vec<usize> = (0..answer.len()).filter(|at| answer[*at..].starts_with(MARK)).collect();
     for end in ends {

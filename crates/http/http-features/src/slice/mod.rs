@@ -169,7 +169,7 @@ async fn begin(r: &mut Request, body: Body, size: u64) -> Flow {
     Flow::Content(Body::Source(Box::new(whole)))
 }
 
-/// Logs what is wrong with a slice. nginx finds it while it handles the head.
+/// Logs the fault of a slice. nginx finds it while it handles the head.
 fn say(r: &Request, words: &str) {
     match r.accounting.asked.and_then(|asked| asked(r)) {
         Some(url) => {
