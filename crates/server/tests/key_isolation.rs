@@ -282,8 +282,8 @@ fn every_kind_of_key_signs_and_no_worker_holds_it() {
     let running = site.start();
     for tls13 in [false, true] {
         let client = Client::new(port, &authority, tls13);
-        for kind in KINDS {
-            // (The library offers P-521 to servers of TLS 1.3 only.)
+        // TLS 1.2 has the client list the curve of a certificate; this library lists no P-521.
+        for kind in KINDS.into_iter().filter(|kind| tls13 || *kind != "p521") {
             wait(kind, || client.get(kind));
         }
         let client = Client::new(stream, &authority, tls13);
@@ -308,7 +308,7 @@ fn every_kind_of_key_signs_and_no_worker_holds_it() {
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|number| number.parse::<f64>().ok()).unwrap_or_else(|| panic!("{name}: {metrics}"))
     };
-    assert!(value("tidegate_key_signatures_total") >= 19.0);
+    assert!(value("tidegate_key_signatures_total") >= 18.0);
     assert!(value("tidegate_key_signatures_failed_total") == 0.0 && value("tidegate_key_wait_seconds_total") > 0.0);
     assert!(value("tidegate_key_connections_total") >= 1.0);
     let holder = key_process(running.pid());
