@@ -191,8 +191,9 @@ impl Page {
     fn parses_first(&self) -> bool {
         self.includes > 0 && !self.input.is_empty() && self.has_room()
     }
-    fn drive_others(&mut self, cx: &mut Context<'_>) {
-        for part in self.queue.iter_mut().skip(1) {
+    /// Starts the includes in their order, and lets those behind the first one proceed.
+    fn drive_all(&mut self, cx: &mut Context<'_>) {
+        for part in &mut self.queue {
             if let Part::Include(stream) = part {
                 stream.poll_ahead(cx);
             }
@@ -245,7 +246,7 @@ impl BodySource for Page {
                     Err(e) => return Poll::Ready(Some(Err(e))),
                 }
             }
-            self.drive_others(cx);
+            self.drive_all(cx);
             if let Some(Part::Piece(_)) = self.queue.front() {
                 // Parses available input, to join it.
                 if self.may_gather() && matches!(self.poll_step(cx, r), Poll::Ready(Ok(true))) {
