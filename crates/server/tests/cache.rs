@@ -276,6 +276,33 @@ fn a_client_that_leaves_does_not_end_what_others_will_want() {
     site.assert_no_alerts();
 }
 
+/// Head and body of a stored response leave together only if the body has arrived.
+#[test]
+fn the_head_of_a_stored_response_does_not_wait_for_a_late_body() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let origin = listener.local_addr().expect("address").port();
+    let port = free_port();
+    let site = site_of(1, port, origin, "use_temp_path=off");
+    let running = site.start();
+    let mut client = wait("a connection", || TcpStream::connect(("127.0.0.1", port)));
+    client.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("a limit");
+    write!(client, "GET /late/10 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("sent");
+    let (mut upstream, _) = listener.accept().expect("the request");
+    write!(upstream, "HTTP/1.1 200 OK\r\nCache-Control: max-age=1000\r\nContent-Length: 10\r\n\r\n").expect("head");
+    let mut client = BufReader::new(client);
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        client.read_line(&mut line).expect("the head arrives before the body");
+    }
+    upstream.write_all(b"0123456789").expect("body");
+    let mut body = String::new();
+    client.read_to_string(&mut body).expect("the body");
+    assert_eq!(body, "0123456789");
+    running.quit();
+    site.assert_no_alerts();
+}
+
 #[test]
 fn a_write_that_fails_costs_the_entry_and_not_the_answer() {
     let origin = Origin::start();

@@ -230,12 +230,19 @@ impl Draft {
         self.pending.clear();
         Ok(())
     }
-    /// Tells whether renaming to the path would copy, because its (existing) directory is on another file system.
-    pub fn moves_across(&self, path: &Path) -> bool {
-        let Ok(own) = self.file.metadata() else { return false };
-        path.ancestors().find_map(|folder| fs::metadata(folder).ok()).is_some_and(|there| there.dev() != own.dev())
+    /// Writes the head and renames the file.
+    pub fn place(mut self, head: &[u8], path: &Path) -> Result<Placed, NotPlaced> {
+        let facts = self.complete(head).map_err(NotPlaced::Failed)?;
+        match rename_within(self.temp.as_deref().unwrap_or(Path::new("")), path) {
+            Ok(()) => {
+                self.temp = None;
+                Ok(Placed::of(&facts))
+            }
+            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => Err(NotPlaced::Across(self)),
+            Err(e) => Err(NotPlaced::Failed(e)),
+        }
     }
-    pub fn place(mut self, head: &[u8], path: &Path) -> io::Result<Placed> {
+    fn complete(&mut self, head: &[u8]) -> io::Result<fs::Metadata> {
         if head.len() != self.head_len {
             return Err(io::Error::other("the head does not fit its place"));
         }
@@ -248,16 +255,27 @@ impl Draft {
             self.flush()?;
             self.file.write_all_at(head, 0)?;
         }
-        let facts = self.file.metadata()?;
-        let temp = self.temp.take().unwrap_or_default();
-        let renamed = rename(&temp, path);
-        if renamed.is_err() {
-            let _ = fs::remove_file(&temp);
-        }
-        renamed?;
-        // A copy to another file system is a new file.
-        let facts = fs::symlink_metadata(path).unwrap_or(facts);
-        Ok(Placed { inode: facts.ino(), disk_size: facts.blocks() * 512 })
+        self.file.metadata()
+    }
+    /// Copies a complete file to another file system.
+    pub fn copy_to(mut self, path: &Path) -> io::Result<Placed> {
+        across(self.temp.as_deref().unwrap_or(Path::new("")), path)?;
+        self.temp = None;
+        fs::symlink_metadata(path).map(|facts| Placed::of(&facts))
+    }
+}
+
+/// Why a draft has no name yet.
+#[derive(Debug)]
+pub enum NotPlaced {
+    /// The path is on another file system; [`Draft::copy_to`] may block for long.
+    Across(Draft),
+    Failed(io::Error),
+}
+
+impl Placed {
+    fn of(facts: &fs::Metadata) -> Placed {
+        Placed { inode: facts.ino(), disk_size: facts.blocks() * 512 }
     }
 }
 
@@ -295,22 +313,25 @@ pub fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
 
 /// Renames a file, creating directories, across file systems if needed.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match rename_within(from, to) {
+        Err(e) if e.kind() == io::ErrorKind::CrossesDevices => across(from, to),
+        done => done,
+    }
+}
+
+fn rename_within(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
-        Ok(()) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             if let Some(folder) = to.parent() {
                 make_folders(folder)?;
             }
-            fs::rename(from, to).or_else(|e| across(from, to, e))
+            fs::rename(from, to)
         }
-        Err(e) => across(from, to, e),
+        done => done,
     }
 }
 
-fn across(from: &Path, to: &Path, why: io::Error) -> io::Result<()> {
-    if why.kind() != io::ErrorKind::CrossesDevices {
-        return Err(why);
-    }
+fn across(from: &Path, to: &Path) -> io::Result<()> {
     let (mut copy, temp) = beside(to)?;
     let copied = File::open(from).and_then(|mut file| {
         let times = fs::FileTimes::new().set_modified(file.metadata()?.modified()?);
@@ -378,7 +399,11 @@ pub fn rewrite(path: &Path, stored: &Stored, meta: &Meta, head: &[u8]) -> io::Re
             }
         }
     }
-    draft.place(&bytes, path)
+    match draft.place(&bytes, path) {
+        Ok(placed) => Ok(placed),
+        Err(NotPlaced::Failed(e)) => Err(e),
+        Err(NotPlaced::Across(draft)) => draft.copy_to(path),
+    }
 }
 
 const COPY_BYTES: usize = 64 * 1024;

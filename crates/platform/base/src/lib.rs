@@ -1,4 +1,4 @@
-//! Clock and the `bug!` macro, for all other crates. No I/O, no protocols.
+//! Clock, copies and the `bug!` macro, for all other crates. No I/O, no protocols.
 
 #![forbid(unsafe_code)]
 
@@ -35,4 +35,5 @@ macro_rules! bug {
     }};
 }
 
+pub mod append;
 pub mod clock;

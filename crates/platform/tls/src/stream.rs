@@ -15,6 +15,7 @@ use crate::server::{Choice, ServerRules, VerifyClient};
 use crate::verify::Purpose;
 use crate::x509::Certificate;
 use crate::{ciphers, groups};
+use base::append::append;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
@@ -517,7 +518,7 @@ impl TlsStream {
             let mut piece: &[u8] = piece;
             if !joined.is_empty() {
                 let (head, rest) = piece.split_at(piece.len().min(self.record - joined.len()));
-                joined.extend_from_slice(head);
+                append(&mut joined, head);
                 piece = rest;
                 if joined.len() == self.record {
                     self.encrypt(&joined)?;
@@ -531,7 +532,7 @@ impl TlsStream {
             if !direct.is_empty() {
                 self.encrypt(direct)?;
             }
-            joined.extend_from_slice(rest);
+            append(&mut joined, rest);
         }
         if !joined.is_empty() {
             self.encrypt(&joined)?;

@@ -4,6 +4,7 @@ use crate::file_out::FileOut;
 use crate::link::{Link, SEND_BYTES_MAX};
 use crate::pace::Pace;
 use crate::send_plan::{Promised, SendPlan, SingleChunk};
+use base::append::append;
 use bytes::{Buf, Bytes};
 use http_engine::{Body, FilePart, Piece, Request, head_out};
 use observe::Level;
@@ -224,7 +225,7 @@ fn at_once(link: &Link, r: &mut Request, body: &Body) -> Result<Option<(Bytes, u
     let framing = SingleChunk::of(r, body);
     framing.begin(&mut out);
     if let Body::Bytes(bytes) = body {
-        out.extend_from_slice(bytes);
+        append(&mut out, bytes);
     }
     out.extend_from_slice(framing.end());
     let sent = match link.send(&[IoSlice::new(&out)], false) {

@@ -6,7 +6,8 @@
 //! compared is the servers' CPU time a request, and only within a pair: it survives a busy machine, which requests a second do
 //! not. A scenario of HTTP/2 (`streams=`) or HTTP/3 (`http3`) has `tidegate bench` as its client; with an `h2o.conf` h2o takes a turn after each pair. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
 //! a server wakes up for every request. `--syscalls` counts system calls a request of one kept connection instead, `--fairness` measures what a second
-//! client waits beside a hog, `--large` what a test and a reload of 1,000 servers cost, `--scrape` the latency beside scrapes of 1,000 zones. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
+//! client waits beside a hog, `--large` what a test and a reload of 1,000 servers cost, `--scrape` the latency beside scrapes of 1,000 zones, `--observed`
+//! the CPU time of zones and sampled traces. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
 //! megabytes or datagrams. Scenarios
 //! stand in `benches/scenarios`, a folder each; results go to `benches/runs`, whatever they are.
 
@@ -14,6 +15,7 @@ mod calls;
 mod fairness;
 mod idle;
 mod large;
+mod observed;
 mod report;
 mod scenario;
 mod scrape;
@@ -27,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const USAGE: &str = "cargo xtask bench [SCENARIO...] [--pairs N] [--seconds S] [--nginx PATH] \
-                     [--binary PATH] [--client PATH] [--syscalls] [--fairness] [--large] [--scrape] [--out DIR] [--note WORDS]";
+                     [--binary PATH] [--client PATH] [--syscalls] [--fairness] [--large] [--scrape] [--observed] [--out DIR] [--note WORDS]";
 
 /// Scenarios of `--syscalls` by default: a static file and a proxied response.
 const CALLS_OF: [&str; 2] = ["static-5k", "proxy-1k"];
@@ -49,6 +51,8 @@ struct Options {
     large: bool,
     /// Measure latency beside scrapes of many zones.
     scrape: bool,
+    /// Measure the cost of metrics, zones and traces.
+    observed: bool,
     out: Option<PathBuf>,
     note: String,
 }
@@ -96,6 +100,10 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         let scenario = scenarios.first().ok_or("there is no scenario \"static-5k\"")?;
         return fairness::run(scenario, &binary, &options.nginx, options.pairs, options.seconds, &folder);
     }
+    if options.observed {
+        let scenarios = observed::scenarios(&root.join("benches/scenarios"), &options.scenarios)?;
+        return observed::run(&scenarios, &binary, options.seconds, &folder);
+    }
     let mut rows = Vec::new();
     for scenario in scenario::all(&root.join("benches/scenarios"), &options.scenarios)? {
         eprintln!("==> {}", scenario.name);
@@ -123,6 +131,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         fairness: false,
         large: false,
         scrape: false,
+        observed: false,
         out: None,
         note: String::new(),
     };
@@ -139,6 +148,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--fairness" => options.fairness = true,
             "--large" => options.large = true,
             "--scrape" => options.scrape = true,
+            "--observed" => options.observed = true,
             "--out" => options.out = Some(value()?.into()),
             "--note" => options.note = value()?.clone(),
             flag if flag.starts_with('-') => return Err(format!("unknown option {flag}\n{USAGE}")),
@@ -199,7 +209,6 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
         compare(&ours, &ours.ask(scenario)?, &theirs, &theirs.ask(scenario)?)?;
         return Ok(Outcome::Calls(calls::count(scenario, &theirs)?, calls::count(scenario, &ours)?));
     }
-    let is_there = |program: &str| Command::new(program).arg("-v").output().is_ok();
     let mut peers = Vec::new();
     if let Some(conf) = scenario.haproxy.as_ref().filter(|_| is_there("haproxy")) {
         peers.push(Server::haproxy(scenario, conf, Path::new("haproxy"), port)?);
@@ -229,6 +238,11 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
     let outcome = in_pairs(&ours, &theirs, &peers, options.pairs, &turn)?;
     same(&ours, &theirs)?;
     Ok(outcome)
+}
+
+/// Tells whether a peer is installed.
+fn is_there(program: &str) -> bool {
+    Command::new(program).arg("-v").output().is_ok()
 }
 
 /// Measures the peers after each pair.

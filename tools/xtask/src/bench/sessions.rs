@@ -83,8 +83,9 @@ fn on_client(scenario: &Scenario, kind: Kind, binary: &Path, options: &Options) 
     let held = Held::default();
     let port = origin(kind, scenario.idle.then(|| held.clone())).map_err(|e| format!("the server behind: {e}"))?;
     let haproxy = Path::new("haproxy");
+    let haproxy_conf = scenario.haproxy.as_ref().filter(|_| super::is_there("haproxy"));
     if scenario.idle {
-        if let Some(conf) = &scenario.haproxy {
+        if let Some(conf) = haproxy_conf {
             let each = bytes_each(scenario, Server::haproxy(scenario, conf, haproxy, port)?, &held)?;
             eprintln!("    HAProxy: {each:.0} B");
         }
@@ -97,7 +98,7 @@ fn on_client(scenario: &Scenario, kind: Kind, binary: &Path, options: &Options) 
     }
     let ours = Server::start(scenario, binary, "tidegate", port)?;
     let theirs = Server::start(scenario, &options.nginx, "nginx", port)?;
-    let third = scenario.haproxy.as_ref().map(|conf| Server::haproxy(scenario, conf, haproxy, port)).transpose()?;
+    let third = haproxy_conf.map(|conf| Server::haproxy(scenario, conf, haproxy, port)).transpose()?;
     in_pairs(&ours, &theirs, third.as_slice(), options.pairs, &|server| turn(scenario, kind, server, options.seconds))
 }
 

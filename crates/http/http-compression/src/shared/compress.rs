@@ -1,5 +1,6 @@
 //! Compression of responses: eligibility, and the encoders behind one interface.
 
+use super::deflate::Deflater;
 use bytes::Bytes;
 use http_engine::{Body, BodyError, BodySource, FilePart, Piece, Request, Str};
 use std::cell::RefCell;
@@ -80,7 +81,7 @@ pub fn eligible(r: &Request, min_length: u64, types: &http_engine::media_types::
 }
 
 pub enum Encoder {
-    Gzip(Box<flate2::write::GzEncoder<Vec<u8>>>),
+    Gzip(Deflater),
     Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
     Zstd(Box<zstd::stream::write::Encoder<'static, Vec<u8>>>),
 }
@@ -91,23 +92,29 @@ impl Encoder {
         Ok(match coding {
             Coding::Gzip => {
                 // zlib-rs's level 1 is faster but a fifth larger; its level 2 matches zlib's 1.
-                let level = flate2::Compression::new(level.max(2));
-                Encoder::Gzip(Box::new(flate2::write::GzEncoder::new(Vec::new(), level)))
+                Encoder::Gzip(Deflater::new(level.max(2)))
             }
             Coding::Brotli => Encoder::Brotli(Box::new(brotli::CompressorWriter::new(Vec::new(), 4096, level, window))),
             Coding::Zstd => Encoder::Zstd(Box::new(zstd::stream::write::Encoder::new(Vec::new(), level as i32)?)),
         })
     }
-    fn writer(&mut self) -> &mut dyn Write {
+    fn write_all(&mut self, input: &[u8]) -> std::io::Result<()> {
         match self {
-            Encoder::Gzip(e) => e,
-            Encoder::Brotli(e) => e,
-            Encoder::Zstd(e) => e,
+            Encoder::Gzip(e) => e.write(input),
+            Encoder::Brotli(e) => e.write_all(input),
+            Encoder::Zstd(e) => e.write_all(input),
+        }
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Encoder::Gzip(e) => e.flush(),
+            Encoder::Brotli(e) => e.flush(),
+            Encoder::Zstd(e) => e.flush(),
         }
     }
     fn take(&mut self) -> Vec<u8> {
         std::mem::take(match self {
-            Encoder::Gzip(e) => e.get_mut(),
+            Encoder::Gzip(e) => &mut e.out,
             Encoder::Brotli(e) => e.get_mut(),
             Encoder::Zstd(e) => e.get_mut(),
         })
@@ -163,7 +170,7 @@ pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u3
             Some(coded) => coded,
             None => {
                 let mut encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
-                encoder.writer().write_all(original).map_err(|_| 500u16)?;
+                encoder.write_all(original).map_err(|_| 500u16)?;
                 let coded = Bytes::from(encoder.finish().map_err(|_| 500u16)?);
                 if of_file {
                     keep(original, coding, level, &coded);
@@ -233,7 +240,7 @@ const HELD_BYTES: usize = 1024;
 impl Coded {
     fn feed(&mut self, bytes: &[u8]) -> Result<Option<Bytes>, BodyError> {
         let Some(encoder) = &mut self.encoder else { return Err(BodyError) };
-        encoder.writer().write_all(bytes).map_err(|_| BodyError)?;
+        encoder.write_all(bytes).map_err(|_| BodyError)?;
         self.before += bytes.len() as u64;
         let mut coded = encoder.take();
         self.after += coded.len() as u64;
@@ -276,7 +283,7 @@ impl BodySource for Coded {
                         }
                         Some(Ok(Piece::Flush)) => {
                             let Some(encoder) = &mut self.encoder else { return Poll::Ready(None) };
-                            if encoder.writer().flush().is_err() {
+                            if encoder.flush().is_err() {
                                 return Poll::Ready(Some(Err(BodyError)));
                             }
                             let mut coded = encoder.take();

@@ -1,5 +1,6 @@
 //! Code shared by several features of this crate.
 
 pub mod compress;
+mod deflate;
 pub mod gzip_ok;
 pub mod static_coded;

@@ -1,5 +1,6 @@
 //! FastCGI records (specification of 1996, 3.3), client side; no I/O.
 
+use base::append::append;
 use bytes::{Buf, Bytes};
 use http_upstream::cgi::codec::{Left, MORE_THAN_ANNOUNCED};
 use http_upstream::cgi::head::CgiHead;
@@ -31,7 +32,7 @@ fn put_record(kind: u8, content: &[u8], out: &mut Vec<u8>) {
     let padding = padding(content.len());
     let [high, low] = (content.len() as u16).to_be_bytes();
     out.extend_from_slice(&[VERSION, kind, 0, 1, high, low, padding as u8, 0]);
-    out.extend_from_slice(content);
+    append(out, content);
     out.resize(out.len() + padding, 0);
 }
 

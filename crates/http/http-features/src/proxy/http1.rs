@@ -1,5 +1,6 @@
 //! HTTP/1 towards a server; `wire-h1` parses heads. No I/O.
 
+use base::append::append;
 use bytes::Bytes;
 use http_types::{BodyLength, ResponseHead, Version};
 use std::rc::Rc;
@@ -182,7 +183,7 @@ impl SerialCodec for Http1 {
         }
         if !piece.is_empty() {
             wire_h1::encode_chunk_head(piece.len(), out);
-            out.extend_from_slice(piece);
+            append(out, piece);
             out.extend_from_slice(b"\r\n");
         }
         if end {

@@ -7,7 +7,8 @@ use super::session::Session;
 use crate::body_store;
 use crate::upstream_state::{Try, UpstreamState};
 use bytes::Bytes;
-use cache::{Content, Draft, Meta, Stored, store};
+use cache::store::{self, NotPlaced, Placed};
+use cache::{Content, Draft, Meta, Stored};
 use http_engine::core_table::TempPath;
 use http_engine::response::OutField;
 use http_engine::{Body, BodyError, BodySource, Piece, Request};
@@ -15,7 +16,7 @@ use observe::{Level, os};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -39,6 +40,8 @@ struct Shared {
     /// The complete file and the offset of its body, as long as the client needs it.
     whole: Option<(std::fs::File, u64)>,
     end: Option<Result<(), BodyError>>,
+    /// The task has received bytes, or waits for them.
+    begun: bool,
     /// Offset that the client has reached; `None`: the client is gone.
     client: Option<u64>,
     client_waits: Option<Waker>,
@@ -107,7 +110,14 @@ struct Task {
 impl Task {
     async fn run(mut self, mut copy: Box<Request>, mut body: Box<dyn BodySource>, expected: Option<u64>) {
         let ok = loop {
-            let piece = std::future::poll_fn(|cx| body.poll_piece(cx, &mut copy)).await;
+            let piece = std::future::poll_fn(|cx| {
+                let piece = body.poll_piece(cx, &mut copy);
+                if piece.is_pending() {
+                    self.begin();
+                }
+                piece
+            })
+            .await;
             let bytes = match piece {
                 None => break true,
                 Some(Err(BodyError)) => break false,
@@ -138,8 +148,19 @@ impl Task {
         }
     }
 
+    /// Lets the client send the head before a body that is late.
+    fn begin(&self) {
+        let mut shared = self.shared.borrow_mut();
+        if !std::mem::replace(&mut shared.begun, true)
+            && let Some(waker) = shared.client_waits.take()
+        {
+            waker.wake();
+        }
+    }
+
     fn take(&mut self, copy: &mut Request, bytes: Bytes) {
         let mut shared = self.shared.borrow_mut();
+        shared.begun = true;
         shared.total += bytes.len() as u64;
         if let Some(whole) = &mut self.whole {
             whole.extend_from_slice(&bytes);
@@ -206,16 +227,20 @@ impl Task {
 
     async fn place(&mut self) -> Result<(), (PathBuf, std::io::Error)> {
         let Some(draft) = self.shared.borrow_mut().draft.take() else { return Ok(()) };
-        // The client may read on while the file moves, and afterwards.
-        self.shared.borrow_mut().whole = draft.reader().try_clone().ok().map(|file| (file, draft.head_len as u64));
+        {
+            let mut shared = self.shared.borrow_mut();
+            // A client that needs bytes of the file reads on while it moves, and afterwards.
+            if shared.client.is_some_and(|at| at < shared.window_start) {
+                shared.whole = draft.reader().try_clone().ok().map(|file| (file, draft.head_len as u64));
+            }
+        }
         let body_len = draft.len();
         match self.recipe.take() {
             None => return Ok(()),
             Some(StoreTarget::File { path, mode, modified }) => {
                 let failed = |e| (path.clone(), e);
                 draft.reader().set_permissions(std::fs::Permissions::from_mode(mode)).map_err(failed)?;
-                let to = path.clone();
-                waiting(draft.moves_across(&path), move || draft.place(b"", &to)).await.map_err(failed)?;
+                place(draft, b"", &path).await.map_err(failed)?;
                 // A draft is written last: its time is set after it was placed, perhaps as another file.
                 let seconds = |at: i64| Duration::from_secs(at.max(0) as u64);
                 if let Some(time) = modified.and_then(|at| SystemTime::UNIX_EPOCH.checked_add(seconds(at))) {
@@ -227,9 +252,10 @@ impl Task {
                 let path = session.path.zone.place.path(&ticket.hash);
                 let bytes = meta.encode(&session.key, &head, body_len);
                 let body_start = bytes.len() as u64;
-                let to = path.clone();
-                let across = session.path.use_temp_path && draft.moves_across(session.path.zone.root());
-                let placed = waiting(across, move || draft.place(&bytes, &to)).await.map_err(|e| (path, e))?;
+                let placed = match place(draft, &bytes, &path).await {
+                    Ok(placed) => placed,
+                    Err(e) => return Err((path, e)),
+                };
                 let hot = self.whole.take().map(|body| {
                     Arc::new(Stored {
                         hash: ticket.hash,
@@ -252,14 +278,18 @@ impl Task {
     }
 }
 
-/// Runs a long job in the pool: moving a file to another file system means a copy.
-async fn waiting<T: Send + 'static>(
-    long: bool,
-    job: impl FnOnce() -> std::io::Result<T> + Send + 'static,
-) -> std::io::Result<T> {
-    let Some(pool) = long.then(|| net::pool::named(net::pool::DEFAULT)).flatten() else { return job() };
+/// Names a file; copies it to another file system in the pool.
+async fn place(draft: Draft, head: &[u8], path: &Path) -> std::io::Result<Placed> {
+    let draft = match draft.place(head, path) {
+        Ok(placed) => return Ok(placed),
+        Err(NotPlaced::Failed(e)) => return Err(e),
+        Err(NotPlaced::Across(draft)) => draft,
+    };
+    let to = path.to_path_buf();
+    let copy = move || draft.copy_to(&to);
+    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return copy() };
     let gone = |_| std::io::Error::other("the writing thread has ended");
-    match pool.run(job) {
+    match pool.run(copy) {
         Ok(done) => done.await.map_err(gone)?,
         Err(full) => Err(std::io::Error::other(format!("{} tasks wait for a thread", full.waiting))),
     }
@@ -310,6 +340,7 @@ impl BodySource for Follower {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         let shared = self.shared.clone();
         let mut shared = shared.borrow_mut();
+        r.reply.hold_output = false;
         if let Some(one) = UpstreamState::last(r) {
             let started = one.started;
             *one = Try { started, apart: one.apart, ..shared.stats.clone() };
@@ -341,6 +372,8 @@ impl BodySource for Follower {
             Some(Err(e)) => Poll::Ready(Some(Err(e))),
             None => {
                 shared.client_waits = Some(cx.waker().clone());
+                // Sends head and body together if the body is here.
+                r.reply.hold_output = !shared.begun || held_back;
                 Poll::Pending
             }
         }

@@ -4,6 +4,7 @@
 
 mod attributes;
 mod parse;
+mod sliced;
 mod table;
 
 pub use parse::{CipherList, evaluate};
@@ -105,5 +106,9 @@ pub fn name_of(suite: CipherSuite) -> &'static str {
 /// The crypto library with all features, which configurations restrict.
 pub(crate) fn provider() -> &'static Arc<rustls::crypto::CryptoProvider> {
     static PROVIDER: std::sync::OnceLock<Arc<rustls::crypto::CryptoProvider>> = std::sync::OnceLock::new();
-    PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+    PROVIDER.get_or_init(|| {
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+        provider.cipher_suites.iter_mut().for_each(|suite| *suite = sliced::sliced(*suite));
+        Arc::new(provider)
+    })
 }

@@ -5,6 +5,7 @@ mod receive;
 use crate::frame::{self, ErrorCode};
 use crate::hpack::Decoder;
 use crate::server::{ConnectionError, PREFACE};
+use base::append::append;
 use bytes::Bytes;
 use http_types::List;
 use std::collections::{HashMap, VecDeque};
@@ -268,7 +269,7 @@ impl Client {
         while let Some(part) = parts.next() {
             let flags = if ends && parts.peek().is_none() { frame::END_STREAM } else { 0 };
             frame::put_head(part.len(), frame::DATA, flags, id, &mut self.out);
-            self.out.extend_from_slice(part);
+            append(&mut self.out, part);
         }
         self.send_window -= n as i64;
         if let Some(stream) = self.streams.get_mut(&id) {

@@ -2,6 +2,7 @@
 
 use super::Server;
 use crate::frame::{self, ErrorCode};
+use base::append::append;
 
 impl Server {
     /// Octets that a stream may send; `None`: ended. After 0, [`http_types::Event::Capacity`] follows.
@@ -116,7 +117,7 @@ impl Server {
         while let Some(part) = parts.next() {
             let flags = if ends && parts.peek().is_none() { frame::END_STREAM } else { 0 };
             frame::put_head(part.len(), frame::DATA, flags, id, &mut self.out);
-            self.out.extend_from_slice(part);
+            append(&mut self.out, part);
         }
         self.send_window -= n as i64;
         if let Some(stream) = self.streams.get_mut(&id) {
