@@ -36,8 +36,8 @@ const RECORD_OVERHEAD: usize = 64;
 const STEPS_MAX: usize = 100_000;
 /// Steps of rustls until its last alert is encoded: failure, alert, end.
 const ALERT_STEPS_MAX: usize = 4;
-/// Octets above which empty buffers are freed at once.
-const KEPT_MAX: usize = 64 * 1024;
+/// Octets above which empty buffers are freed at once. The records of two `output_buffers` and a head fit.
+const KEPT_MAX: usize = 80 * 1024;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
