@@ -2,6 +2,16 @@
 
 use std::process::Command;
 
+pub const HELP: &str = "\
+Usage: cargo xtask ci
+
+Runs everything that a change must pass, in this order: fmt, tidy, clippy, a check of the fuzz targets,
+the book, all tests, comparisons with nginx, the Debian package, h2spec. On Debian, as root, it first
+installs missing programs that tests use as peers. Tests without their peer print a notice and check less.
+
+  cargo xtask ci
+";
+
 /// Programs that tests use, with Debian's packages.
 const PEERS: &[(&str, &str)] = &[
     ("curl", "curl"),

@@ -7,6 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub const HELP: &str = "\
+Usage: cargo xtask circles
+
+Lists for each crate the largest set of files that import each other in a circle: name of the crate,
+files in the circle, files of the crate. \"cargo xtask tidy\" refuses larger ones.
+
+  cargo xtask circles
+";
+
 /// The largest circles that `tidy` lets stand, where they are larger than [`FILES_MAX`]: they may shrink, not grow.
 const KNOWN: &[(&str, usize)] = &[("http-engine", 7), ("stream-features", 8)];
 /// In other crates.

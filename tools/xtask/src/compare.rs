@@ -6,6 +6,42 @@ use compare::{Binary, Mode, Plan};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub const HELP: &str = "\
+Usage: cargo xtask compare [OPTIONS]
+
+Generates configurations and requests, sends them to Tidegate and to nginx, and compares responses, logs
+and the output of -t. Reduces each difference to the directives that cause it.
+
+  --seed N          first seed (default: 1)
+  --count N         number of configurations (default: 500)
+  --only TEXT       use only directives whose lines contain TEXT
+  --with TEXT       use a line that contains TEXT in every configuration
+  --differences N   stop after N differences (default: 20)
+
+Subject (default: the http block over HTTP/1.1):
+
+  --h2c             send the requests over HTTP/2 in cleartext
+  --h3              send them over HTTP/3
+  --stream          the stream block
+  --mail            the mail block
+  --tls             TLS handshakes and client certificates
+  --sni             several servers on one TLS address
+  --gateways        FastCGI, SCGI, uwsgi and memcached
+  --peers           upstream servers over HTTP/2, gRPC and TLS
+  --documents       filters that rewrite generated documents
+  --check           -t alone, for the example of each directive with a wrong word
+  --mutate          in addition: a typing mistake in one directive
+
+Programs:
+
+  --source DIR      nginx's source, which is built once (default: NGINX_SOURCE from the environment)
+  --nginx FILE      nginx's binary (default: /usr/sbin/nginx)
+  --ours FILE       Tidegate's binary (default: the debug build of this checkout)
+  --in-ci           succeed without a comparison if no usable nginx is installed
+
+  cargo xtask compare --seed 1000 --count 200 --stream
+";
+
 /// In `cargo xtask ci`: enough to notice, little enough not to be noticed.
 pub const CI: &[&str] = &["--seed", "1", "--count", "60"];
 pub const STREAM_CI: &[&str] = &["--stream", "--seed", "1", "--count", "12"];
@@ -43,10 +79,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--check" => mode = Mode::Check,
             "--in-ci" => in_ci = true,
             other => {
-                return Err(format!(
-                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --h3, --stream, --mail, --mutate, --sni, --tls, --gateways, --peers, --documents, --check, --source DIR, --nginx FILE, \
-                     --ours FILE"
-                ));
+                return Err(format!("unknown option \"{other}\"; see cargo xtask compare --help"));
             }
         }
     }

@@ -5,6 +5,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub const HELP: &str = "\
+Usage: cargo xtask deb
+
+Builds the release binary and a Debian package of it with dpkg-deb, and prints the package's path.
+
+  cargo xtask deb
+";
+
 /// Targets of files in packaging/.
 const FILES: &[(&str, &str)] = &[
     ("packaging/systemd/tidegate.service", "lib/systemd/system/tidegate.service"),

@@ -4,6 +4,14 @@
 use std::path::Path;
 use std::process::Command;
 
+pub const HELP: &str = "\
+Usage: cargo xtask docs
+
+Writes docs/reference.md, compatibility.md, lint.md and metrics.md from the tables of the program.
+
+  cargo xtask docs
+";
+
 const DOCUMENTS: [(&str, &str); 4] = [
     ("directives", "docs/reference.md"),
     ("compatibility", "docs/compatibility.md"),

@@ -7,6 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+pub const HELP: &str = "\
+Usage: cargo xtask fuzz [TARGET...] [--minutes N] [--jobs N]
+
+Builds fuzz targets with libFuzzer and the address sanitizer, runs each of them, and prints executions,
+coverage and inputs. Without a name it runs all targets (fuzz/fuzz_targets).
+
+  --minutes N   duration for each target (default: 1)
+  --jobs N      targets at a time (default: 1)
+
+  cargo xtask fuzz jwt h1_request --minutes 10 --jobs 2
+";
+
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 const FLAGS: &[&str] = &[
@@ -77,7 +89,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--minutes" => options.minutes = number()?,
             "--jobs" => options.jobs = number()? as usize,
             name if name.starts_with('-') => {
-                return Err("usage: cargo xtask fuzz [TARGET...] [--minutes N] [--jobs N]".into());
+                return Err(format!("unknown option \"{name}\"; see cargo xtask fuzz --help"));
             }
             name => options.only.push(name.to_string()),
         }

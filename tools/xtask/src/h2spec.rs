@@ -8,6 +8,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+pub const HELP: &str = "\
+Usage: cargo xtask h2spec [--in-ci] [--h2spec FILE]
+
+Runs h2spec against the debug build: in cleartext, over TLS and through the proxy. Fails on failures that
+are not in the list of known ones. Build the binary first: cargo build -p tidegate.
+
+  --h2spec FILE   the program h2spec (default: one built with Go's tools)
+  --in-ci         succeed without a test if h2spec cannot be built; must be the first option
+
+  cargo xtask h2spec
+";
+
 const MODULE: &str = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible";
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -39,7 +51,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let named = match rest {
         [] => None,
         [name, file] if name == "--h2spec" => Some(PathBuf::from(file)),
-        _ => return Err("only --h2spec FILE is known".into()),
+        _ => return Err("unknown arguments; see cargo xtask h2spec --help".into()),
     };
     let program = match named.map_or_else(build, |file| Ok(Some(file)))? {
         Some(program) => program,

@@ -15,6 +15,7 @@ mod fuzz;
 mod h2spec;
 mod oracle;
 mod package;
+mod places;
 mod reproducible;
 mod sbom;
 mod tidy;
@@ -22,64 +23,202 @@ mod wording;
 
 use std::process::ExitCode;
 
-/// Name, summary and function.
-const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
-    (
-        "bench",
-        "measure CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S] [--syscalls] [--fairness] [--large]",
-        bench::run,
-    ),
-    ("book", "write the documents and the reference as static pages with a search: [--out FOLDER]", book::run),
-    ("bounds", "measure the cost of attacks on the release build against the bounds of SECURITY.md", bounds::run),
-    ("ci", "run the checks that a change must pass: format, lints, tests", ci::run),
-    ("circles", "list circular imports between files, per crate", circles::run),
-    (
-        "compare",
-        "compare generated configurations with a real nginx: [--seed N] [--count N] [--only TEXT]",
-        compare::run,
-    ),
-    ("deb", "build a Debian package of the release binary", deb::run),
-    (
-        "package",
-        "build the Debian package, install it below a folder, start, ask and remove it [--in-ci]",
-        package::run,
-    ),
-    ("docs", "write the generated documents: reference, compatibility, lint, metrics", docs::run),
-    (
-        "fuzz",
-        "run fuzz targets under libFuzzer and the address sanitizer: [TARGET...] [--minutes N] [--jobs N]",
-        fuzz::run,
-    ),
-    ("h2spec", "run h2spec, the HTTP/2 conformance test, against the debug build: [--h2spec FILE]", h2spec::run),
-    (
-        "oracle",
-        "run the .case files against a real nginx: [--source DIR] [--nginx FILE] [--ours FILE] [--only TEXT]",
-        oracle::run,
-    ),
-    (
-        "reproducible",
-        "build the release binary in two folders and compare the bytes (takes two release builds)",
-        reproducible::run,
-    ),
-    ("sbom", "write the bill of materials of the binary as CycloneDX: [--out FILE]", sbom::run),
-    ("tidy", "check the invariants of ARCHITECTURE.md and the wording of comments", tidy::run),
+struct Command {
+    name: &'static str,
+    summary: &'static str,
+    /// Arguments, options with their defaults, and an example.
+    help: &'static str,
+    run: fn(&[String]) -> Result<(), String>,
+}
+
+/// In alphabetical order.
+const COMMANDS: &[Command] = &[
+    Command {
+        name: "bench",
+        summary: "measure CPU time and memory against nginx, in pairs",
+        help: bench::HELP,
+        run: bench::run,
+    },
+    Command {
+        name: "book",
+        summary: "write the documents and the reference as static pages with a search",
+        help: book::HELP,
+        run: book::run,
+    },
+    Command {
+        name: "bounds",
+        summary: "measure the cost of attacks on the release build against the bounds of SECURITY.md",
+        help: bounds::HELP,
+        run: bounds::run,
+    },
+    Command {
+        name: "ci",
+        summary: "run the checks that a change must pass: format, lints, tests",
+        help: ci::HELP,
+        run: ci::run,
+    },
+    Command {
+        name: "circles",
+        summary: "list circular imports between files, per crate",
+        help: circles::HELP,
+        run: circles::run,
+    },
+    Command {
+        name: "compare",
+        summary: "compare generated configurations with a real nginx",
+        help: compare::HELP,
+        run: compare::run,
+    },
+    Command { name: "deb", summary: "build a Debian package of the release binary", help: deb::HELP, run: deb::run },
+    Command {
+        name: "docs",
+        summary: "write the generated documents: reference, compatibility, lint, metrics",
+        help: docs::HELP,
+        run: docs::run,
+    },
+    Command {
+        name: "fuzz",
+        summary: "run fuzz targets under libFuzzer and the address sanitizer",
+        help: fuzz::HELP,
+        run: fuzz::run,
+    },
+    Command {
+        name: "h2spec",
+        summary: "run h2spec, the HTTP/2 conformance test, against the debug build",
+        help: h2spec::HELP,
+        run: h2spec::run,
+    },
+    Command {
+        name: "oracle",
+        summary: "run the .case files against a real nginx",
+        help: oracle::HELP,
+        run: oracle::run,
+    },
+    Command {
+        name: "package",
+        summary: "build the Debian package, install it below a directory, start, query and remove it",
+        help: package::HELP,
+        run: package::run,
+    },
+    Command {
+        name: "reproducible",
+        summary: "build the release binary in two directories and compare the bytes",
+        help: reproducible::HELP,
+        run: reproducible::run,
+    },
+    Command {
+        name: "sbom",
+        summary: "write the bill of materials of the binary as CycloneDX",
+        help: sbom::HELP,
+        run: sbom::run,
+    },
+    Command {
+        name: "tidy",
+        summary: "check the invariants of ARCHITECTURE.md and the wording of comments",
+        help: tidy::HELP,
+        run: tidy::run,
+    },
 ];
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut asks_for_help = arguments.iter().any(|word| word == "--help" || word == "-h");
+    arguments.retain(|word| word != "--help" && word != "-h");
+    if arguments.first().is_some_and(|word| word == "help") {
+        asks_for_help = true;
+        arguments.remove(0);
+    }
     let name = arguments.first().map_or("", String::as_str);
-    let Some((_, _, run)) = COMMANDS.iter().find(|(known, _, _)| *known == name) else {
-        eprintln!("Usage: cargo xtask COMMAND\n");
-        for (name, summary, _) in COMMANDS {
-            eprintln!("  {name:<12} {summary}");
+    let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
+        if asks_for_help && name.is_empty() {
+            print!("{}", overview());
+            return ExitCode::SUCCESS;
         }
+        if !name.is_empty() {
+            eprintln!("xtask: unknown command \"{name}\"\n");
+        }
+        eprint!("{}", overview());
         return ExitCode::FAILURE;
     };
-    match run(&arguments[1..]) {
+    if asks_for_help {
+        print!("{}", command.help);
+        return ExitCode::SUCCESS;
+    }
+    match check(command, &arguments[1..]).and_then(|()| (command.run)(&arguments[1..])) {
         Ok(()) => ExitCode::SUCCESS,
         Err(words) => {
             eprintln!("xtask {name}: {words}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn overview() -> String {
+    let lines = COMMANDS.iter().map(|command| format!("  {:<12} {}\n", command.name, command.summary));
+    format!("Usage: cargo xtask COMMAND\n\n{}\nEach command has --help.\n", lines.collect::<String>())
+}
+
+/// Refuses arguments of a command whose help names none.
+fn check(command: &Command, arguments: &[String]) -> Result<(), String> {
+    let usage = command.help.lines().next().unwrap_or_default();
+    match arguments.first() {
+        Some(word) if !usage.contains('[') => {
+            Err(format!("takes no arguments, but got \"{word}\"; see cargo xtask {} --help", command.name))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// The files of a command: `src/NAME.rs`, or `src/NAME/mod.rs`.
+    fn source(name: &str) -> String {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let read = |path: String| std::fs::read_to_string(folder.join(path));
+        read(format!("{name}.rs")).or_else(|_| read(format!("{name}/mod.rs"))).expect("a module of the command's name")
+    }
+
+    /// The options that a module compares words with.
+    fn options(source: &str) -> Vec<String> {
+        let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+        let words = code.split('"').enumerate().filter(|(number, _)| number % 2 == 1).map(|(_, word)| word);
+        let is_option = |word: &str| {
+            word.strip_prefix("--").is_some_and(|name| name.bytes().all(|c| c.is_ascii_lowercase() || c == b'-'))
+        };
+        let parsed =
+            |word: &str| [format!("\"{word}\" =>"), format!("== \"{word}\"")].iter().any(|place| code.contains(place));
+        words.filter(|word| is_option(word) && parsed(word)).map(str::to_string).collect()
+    }
+
+    /// An argument of a process that the benchmark starts, and one of nginx's `configure`.
+    const NO_OPTIONS: [&str; 2] = ["--hog", "--with-stream"];
+
+    #[test]
+    fn the_help_of_each_command_has_its_options_and_an_example() {
+        let mut count = 0;
+        for command in COMMANDS {
+            let (name, help) = (command.name, command.help);
+            assert!(help.starts_with(&format!("Usage: cargo xtask {name}")), "{help}");
+            assert!(help.lines().any(|line| line.starts_with(&format!("  cargo xtask {name}"))), "{help}");
+            assert!(help.ends_with('\n') && help.lines().all(|line| line.chars().count() <= 110), "{help}");
+            for option in options(&source(name)).into_iter().filter(|option| !NO_OPTIONS.contains(&option.as_str())) {
+                assert!(
+                    help.lines().any(|line| line.starts_with(&format!("  {option} ")) || line.trim() == option),
+                    "{name} {option}: {help}"
+                );
+                count += 1;
+            }
+        }
+        assert!(count > 30, "{count} options");
+    }
+
+    #[test]
+    fn a_command_without_options_refuses_them() {
+        let command = |name: &str| COMMANDS.iter().find(|command| command.name == name).expect("a command");
+        assert!(check(command("ci"), &["--quick".into()]).is_err_and(|words| words.contains("--help")));
+        assert!(check(command("ci"), &[]).is_ok() && check(command("bench"), &["return".into()]).is_ok());
     }
 }

@@ -9,6 +9,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
+pub const HELP: &str = "\
+Usage: cargo xtask oracle [OPTIONS]
+
+Runs the .case files below crates and tests/cases against nginx: the expected bytes must be nginx's, unless
+the case says \"differs:\".
+
+  --source DIR   nginx's source, which is built once (default: NGINX_SOURCE from the environment)
+  --nginx FILE   nginx's binary (default: /usr/sbin/nginx)
+  --ours FILE    run the cases against this Tidegate binary instead
+  --only TEXT    run only cases whose path contains TEXT
+
+  cargo xtask oracle --only limit_req
+";
+
 /// On Debian.
 const INSTALLED: &str = "/usr/sbin/nginx";
 /// Parts of a checkout that the build needs.
@@ -63,9 +77,7 @@ impl Asked {
                 "--ours" => asked.ours = Some(value()?.into()),
                 path if !path.starts_with('-') && asked.nginx.is_none() => asked.nginx = Some(path.into()),
                 other => {
-                    return Err(format!(
-                        "\"{other}\" is none of: --source DIR, --nginx FILE, --ours FILE, --only TEXT"
-                    ));
+                    return Err(format!("unknown option \"{other}\"; see cargo xtask oracle --help"));
                 }
             }
         }

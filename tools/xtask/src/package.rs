@@ -12,6 +12,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+pub const HELP: &str = "\
+Usage: cargo xtask package [--in-ci]
+
+Builds the Debian package, installs it below a temporary directory, starts the server, queries and reloads
+it, and removes the package. Needs root and dpkg; without them it prints a notice and succeeds.
+
+  --in-ci   package the debug build instead of the release build
+
+  cargo xtask package
+";
+
 /// Programs of the scripts, and those that dpkg looks for.
 const PROGRAMS: &[&str] = &["sh", "mkdir", "cp", "ln", "readlink", "rm", "ldconfig", "start-stop-daemon"];
 /// Above the duration of any step.
@@ -21,7 +32,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let release = match arguments {
         [] => true,
         [one] if one == "--in-ci" => false,
-        _ => return Err("takes no arguments but --in-ci".into()),
+        _ => return Err("unknown arguments; see cargo xtask package --help".into()),
     };
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout == b"0\n");
     if !is_root || Command::new("dpkg").arg("--version").output().is_err() {

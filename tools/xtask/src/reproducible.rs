@@ -5,13 +5,18 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub const HELP: &str = "\
+Usage: cargo xtask reproducible
+
+Builds the release binary in two directories and compares the bytes. Takes as long as two release builds.
+
+  cargo xtask reproducible
+";
+
 const SOURCES: &str = "/tidegate";
 const CARGO: &str = "/cargo";
 
-pub fn run(arguments: &[String]) -> Result<(), String> {
-    if !arguments.is_empty() {
-        return Err("usage: reproducible".into());
-    }
+pub fn run(_: &[String]) -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().map_err(|e| e.to_string())?;
     let base = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let base = base.join("reproducible");

@@ -7,6 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
+pub const HELP: &str = "\
+Usage: cargo xtask sbom [--out FILE]
+
+Writes the bill of materials of the binary as CycloneDX 1.5.
+
+  --out FILE   output file (default: standard output)
+
+  cargo xtask sbom --out tidegate.cdx.json
+";
+
 const ROOT: &str = "tidegate";
 /// Targets of releases: dependencies of other systems are left out.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -15,7 +25,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let out = match arguments {
         [] => None,
         [option, file] if option == "--out" => Some(file),
-        _ => return Err("usage: sbom [--out FILE]".into()),
+        _ => return Err("unknown arguments; see cargo xtask sbom --help".into()),
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());

@@ -3,6 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub const HELP: &str = "\
+Usage: cargo xtask tidy
+
+Checks rules that a look at the text can decide: file heads and lengths, unsafe code, dependencies of
+protocol crates, circular imports, the wording of comments and documents, the files and limits that
+documents name, the index of decision records.
+
+  cargo xtask tidy
+";
+
 /// Longest file in lines; tables and tests do not count.
 const LINES_MAX: usize = 800;
 const UNSAFE_CRATES: &[&str] = &["net"];
@@ -60,6 +70,7 @@ pub fn run(_: &[String]) -> Result<(), String> {
         sources.push((file.display().to_string(), text));
     }
     complaints.extend(crate::wording::complaints(&sources));
+    complaints.extend(crate::places::complaints(&sources));
     complaints.extend(unlisted_decisions());
     if complaints.is_empty() {
         return Ok(());

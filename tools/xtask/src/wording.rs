@@ -45,7 +45,7 @@ pub fn complaints(sources: &[(String, String)]) -> Vec<String> {
 }
 
 /// Hand-written documents: those of the root, docs/*.md without the generated ones, and the recipes.
-fn documents() -> Vec<String> {
+pub fn documents() -> Vec<String> {
     let mut found: Vec<String> = ROOT_DOCUMENTS.iter().map(ToString::to_string).collect();
     let folders = ["docs", "docs/recipes"].into_iter().flat_map(fs::read_dir);
     for entry in folders.flatten().flatten() {

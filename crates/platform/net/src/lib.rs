@@ -1,4 +1,4 @@
-//! Sockets, listeners, poller, sendfile, memory: the only crate besides `base` with system calls and `unsafe`.
+//! Sockets, listeners, poller, sendfile, memory: the only crate with `unsafe`.
 
 mod address;
 pub mod allocator;

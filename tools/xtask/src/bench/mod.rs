@@ -28,8 +28,31 @@ use server::Server;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const USAGE: &str = "cargo xtask bench [SCENARIO...] [--pairs N] [--seconds S] [--nginx PATH] \
-                     [--binary PATH] [--client PATH] [--syscalls] [--fairness] [--large] [--scrape] [--observed] [--out DIR] [--note WORDS]";
+pub const HELP: &str = "\
+Usage: cargo xtask bench [SCENARIO...] [OPTIONS]
+
+Measures Tidegate and nginx on the same configuration, alternately, on CPU 0, with the client on CPU 1: CPU
+time per request, or memory per idle connection. Without a name it runs all scenarios of benches/scenarios.
+Needs nginx, wrk, taskset and gzip; HAProxy, h2o and a C compiler (cc) add rows where they are installed.
+
+  --pairs N       turns of each server (default: 5)
+  --seconds S     duration of a turn (default: 3)
+  --nginx PATH    nginx to compare with (default: /usr/sbin/nginx)
+  --binary PATH   Tidegate to measure (default: the release build of this checkout)
+  --client PATH   Tidegate whose \"bench\" generates the load (default: the measured one)
+  --out DIR       directory of the results (default: a new one in benches/runs)
+  --note WORDS    remark for the results
+
+Instead of CPU time:
+
+  --syscalls      count system calls per request (needs strace; default: static-5k and proxy-1k)
+  --fairness      measure the latency of a second client beside one that saturates the server
+  --large         measure -t and reloads of a configuration with 1,000 servers
+  --scrape        measure latency beside scrapes of the metrics of 1,000 zones
+  --observed      measure the CPU time of zones, metrics and sampled traces (default: static-5k and proxy-1k)
+
+  cargo xtask bench static-5k h2-5k --pairs 7
+";
 
 /// Scenarios of `--syscalls` by default: a static file and a proxied response.
 const CALLS_OF: [&str; 2] = ["static-5k", "proxy-1k"];
@@ -137,7 +160,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
     };
     let mut rest = arguments.iter();
     while let Some(word) = rest.next() {
-        let mut value = || rest.next().ok_or(format!("{word} wants a value\n{USAGE}"));
+        let mut value = || rest.next().ok_or(format!("{word} wants a value"));
         match word.as_str() {
             "--pairs" => options.pairs = value()?.parse().map_err(|_| "--pairs wants a number")?,
             "--seconds" => options.seconds = value()?.parse().map_err(|_| "--seconds wants a number")?,
@@ -151,7 +174,9 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--observed" => options.observed = true,
             "--out" => options.out = Some(value()?.into()),
             "--note" => options.note = value()?.clone(),
-            flag if flag.starts_with('-') => return Err(format!("unknown option {flag}\n{USAGE}")),
+            flag if flag.starts_with('-') => {
+                return Err(format!("unknown option \"{flag}\"; see cargo xtask bench --help"));
+            }
             name => options.scenarios.push(name.to_string()),
         }
     }

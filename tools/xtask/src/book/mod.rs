@@ -16,6 +16,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub const HELP: &str = "\
+Usage: cargo xtask book [--out DIR]
+
+Writes the documents and a page per directive as a static site with search, and fails on dead links.
+
+  --out DIR   directory of the site (default: target/book)
+
+  cargo xtask book && tidegate serve target/book
+";
+
 /// A section of the navigation: title, documents in order. A name that ends with `/` stands for all documents of a folder.
 const SECTIONS: &[(&str, &[&str])] = &[
     ("Start", &["README.md", "docs/operations.md"]),
@@ -70,7 +80,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let out = match arguments {
         [] => target(&root).join("book"),
         [flag, folder] if flag == "--out" => PathBuf::from(folder),
-        _ => return Err("usage: cargo xtask book [--out FOLDER]".to_string()),
+        _ => return Err("unknown arguments; see cargo xtask book --help".to_string()),
     };
     let reference = reference::read(&tables(&root)?)?;
     let pages = build(&root, &reference)?;
