@@ -117,7 +117,8 @@ pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Parses the options that name the configuration of a subcommand: `-c`, `-p` and `-g`.
+/// Parses the options that name the configuration of a subcommand: `-c`, `-p` and `-g`. A relative file that the prefix
+/// lacks is one of the current directory, unlike the server's.
 ///
 /// # Errors
 /// An option of the server, which a subcommand would ignore; everything that [`parse`] refuses.
@@ -138,7 +139,16 @@ pub fn place(arguments: &[OsString]) -> Result<Invocation, String> {
     ];
     match of_server.iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => Err(format!("option \"{name}\" has no meaning for this command")),
-        None => Ok(options.invocation()),
+        None => {
+            let mut invocation = options.invocation();
+            if let Some(path) = options.conf_file.as_deref().and_then(|path| std::path::absolute(path).ok())
+                && !invocation.conf_file.exists()
+                && path.exists()
+            {
+                invocation.conf_file = path;
+            }
+            Ok(invocation)
+        }
     }
 }
 

@@ -25,21 +25,92 @@ fn versions_and_help() {
     }
 }
 
-/// The list of commands in the help text is complete, because the program writes it from its table.
-#[test]
-fn the_manual_page_has_every_command() {
+/// The commands of the overview, which the program writes from its table, and their subcommands.
+fn pages() -> Vec<String> {
     let help = text(&plain(&["-h"]).stderr);
-    let page = include_str!("../../../packaging/tidegate.8");
     let list = help.split("Commands (each has --help):").nth(1).expect("the commands");
-    let commands: Vec<&str> =
-        list.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim()).collect();
-    assert!(commands.len() > 10, "{help}");
-    for command in commands {
-        let is_there = page.lines().any(|line| {
-            line.starts_with(".B") && line.split([' ', '"']).skip(1).find(|word| !word.is_empty()) == Some(command)
-        });
-        assert!(is_there, "packaging/tidegate.8 lacks \"{command}\"");
+    let commands = list.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim().to_string());
+    let below = ["bench compare", "bench worker", "plan cost", "plan fit", "plan regions", "plan day"];
+    let all: Vec<String> = commands.chain(below.map(String::from)).collect();
+    assert!(all.len() > 15, "{help}");
+    all
+}
+
+/// The options in the lines of a help text that begin with one.
+fn options_of(help: &str) -> Vec<String> {
+    let lines = help.lines().filter(|line| line.starts_with("  ") && line.trim_start().starts_with('-'));
+    let words = lines.flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric() && c != '-'));
+    let is_option = |word: &&str| {
+        let name = word.trim_start_matches('-');
+        let dashes = word.len() - name.len();
+        name.starts_with(|c: char| c.is_ascii_alphabetic()) && (dashes == 2 || dashes == 1 && name.len() == 1)
+    };
+    words.filter(is_option).map(String::from).collect()
+}
+
+fn help_of(page: &str) -> String {
+    let words: Vec<&str> = page.split(' ').chain(["--help"]).collect();
+    text(&plain(&words).stdout)
+}
+
+#[test]
+fn the_manual_page_has_every_command_and_option() {
+    let page = text(&plain(&["reference", "man"]).stdout).replace("\\-", "-");
+    let (server, commands) = page.split_once(".SH COMMANDS").expect("commands");
+    for option in options_of(&text(&plain(&["-h"]).stderr)) {
+        let is_there =
+            server.lines().any(|line| line.starts_with(".B") && line.split([' ', '"', ',']).any(|word| word == option));
+        assert!(is_there, "{option} is not in:\n{server}");
     }
+    for name in pages() {
+        let section = commands.split(&format!(".SS {name}\n")).nth(1).unwrap_or_default();
+        let section = section.split(".EE\n").next().unwrap_or_default();
+        assert!(section.contains("Usage: tidegate"), "{name}:\n{section}");
+        for option in options_of(&help_of(&name)) {
+            assert!(section.contains(&option), "{name} {option}:\n{section}");
+        }
+    }
+}
+
+#[test]
+fn shells_complete_every_command_and_option() {
+    const SCRIPT: &str = "source <(\"$0\" completions bash)\nread -ra COMP_WORDS <<<\"tidegate $1\"\n\
+                          COMP_CWORD=$((${#COMP_WORDS[@]}-1))\n_tidegate\necho \"${COMPREPLY[@]}\"";
+    let complete = |words: &str| {
+        let output = Command::new("bash").args(["-c", SCRIPT, BINARY, words]).output().ok()?;
+        assert!(output.stderr.is_empty(), "{words}: {}", text(&output.stderr));
+        Some(text(&output.stdout).split_whitespace().map(String::from).collect::<Vec<_>>())
+    };
+    let scripts = ["zsh", "fish"].map(|shell| text(&plain(&["completions", shell]).stdout));
+    let offered = |line: String, option: &str| {
+        let Some(words) = complete(&line) else { return };
+        assert!(words.iter().any(|word| word == option), "{line}: {option} is not in {words:?}");
+    };
+    for option in options_of(&text(&plain(&["-h"]).stderr)) {
+        offered("-".into(), &option);
+    }
+    for name in pages() {
+        offered(name[..name.len() - 1].to_string(), name.split(' ').next_back().expect("a name"));
+        let options = options_of(&help_of(&name));
+        assert_eq!(options.is_empty(), ["completions", "reference"].contains(&name.as_str()), "{name}");
+        for option in options {
+            offered(format!("{name} {}", &option[..option.len() - 1]), &option);
+            let word = option.trim_start_matches('-');
+            for script in &scripts {
+                let spellings = [format!("{option}["), format!("-l {word}"), format!("-s '{word}'")];
+                assert!(spellings.iter().any(|spelling| script.contains(spelling)), "{name} {option}:\n{script}");
+            }
+        }
+    }
+    let Some(words) = complete("serve --print --t") else {
+        eprintln!("NOT TESTED: bash is not installed");
+        return;
+    };
+    assert_eq!(words, ["--tls"]);
+    assert_eq!(complete("lint --level n"), Some(vec!["note".into()]));
+    assert_eq!(complete("-s re"), Some(vec!["reopen".into(), "reload".into()]));
+    assert_eq!(complete("explain worker_proc"), Some(vec!["worker_processes".into()]));
+    assert_eq!(complete("plan cost --loa"), Some(vec!["--loads".into()]));
 }
 
 #[test]
@@ -114,6 +185,26 @@ fn options_without_an_effect_are_refused() {
         );
         assert!(output.stdout.is_empty(), "{line}: {}", text(&output.stdout));
     }
+}
+
+/// The server takes relative names from the prefix, as nginx does. Commands that only read also find a file beside the caller.
+#[test]
+fn commands_find_a_configuration_of_the_current_directory() {
+    let site = Site::new("", "http { server { listen 127.0.0.1:1; } }");
+    let run = |words: &str| {
+        let words = words.split(' ').chain(["-c", "nginx.conf"]);
+        site.command(&words.collect::<Vec<_>>()).current_dir(site.path("conf")).output().expect("it runs")
+    };
+    for words in ["lint", "explain http://127.0.0.1:1/", "certificates"] {
+        let output = Command::new(BINARY)
+            .args(words.split(' ').chain(["-c", "nginx.conf", "-p", site.path("").to_str().expect("a path")]))
+            .current_dir(site.path("conf"))
+            .output()
+            .expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "{words}: {}", text(&output.stderr));
+    }
+    let tested = run("-t");
+    assert!(!tested.status.success() && text(&tested.stderr).contains("failed (2: No such file"), "as in nginx");
 }
 
 /// As in nginx, `-t` goes before `-s`: nothing is signalled.
@@ -328,11 +419,14 @@ fn explanations_and_suggestions() {
     assert!(text(&plain(&["explain", "$request_uri"]).stdout).starts_with("$request_uri\n"));
     assert!(text(&plain(&["explain", "$http_referer"]).stdout).starts_with("$http_NAME\n"));
     assert!(text(&plain(&["explain", "$request_ury"]).stderr).contains("did you mean \"$request_uri\"?"));
+    let inside = plain(&["explain", "dns_hook"]);
+    assert!(text(&inside.stderr).contains("block acme_issuer: tidegate explain acme_issuer"), "{inside:?}");
     for command in ["serve", "explain", "bench", "lab", "plan", "reference", "completions"] {
         let help = text(&plain(&[command, "--help"]).stdout);
         assert!(help.contains("Usage: tidegate"), "{command}: {help}");
         assert_eq!(help, text(&plain(&["help", command]).stdout));
     }
+    assert!(text(&plain(&["help", "plan", "cost"]).stdout).contains("Usage: tidegate plan cost"));
 }
 
 #[test]

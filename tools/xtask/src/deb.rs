@@ -26,13 +26,13 @@ const FILES: &[(&str, &str)] = &[
     ("packaging/grafana/caches-tls.json", "usr/share/tidegate/grafana/caches-tls.json"),
     ("packaging/prometheus/alerts.yml", "usr/share/tidegate/prometheus/alerts.yml"),
     ("packaging/logrotate", "etc/logrotate.d/tidegate"),
-    ("packaging/tidegate.8", "usr/share/man/man8/tidegate.8"),
 ];
 
 const PRINTED: &[(&[&str], &str)] = &[
     (&["completions", "bash"], "usr/share/bash-completion/completions/tidegate"),
     (&["completions", "zsh"], "usr/share/zsh/vendor-completions/_tidegate"),
     (&["completions", "fish"], "usr/share/fish/vendor_completions.d/tidegate.fish"),
+    (&["reference", "man"], "usr/share/man/man8/tidegate.8"),
     (&["reference", "directives"], "usr/share/doc/tidegate/reference.md"),
     (&["reference", "compatibility"], "usr/share/doc/tidegate/compatibility.md"),
 ];

@@ -13,11 +13,35 @@ pub mod protocol;
 pub mod report;
 pub mod top;
 
+use clap::CommandFactory;
 use std::ffi::OsString;
 
 /// Runs `tidegate bench`; returns the exit status.
 pub fn bench_main(args: Vec<OsString>) -> i32 {
     bench::main(args)
+}
+
+/// Returns the help texts of `tidegate bench` and its subcommands, by name.
+pub fn bench_help() -> Vec<(&'static str, String)> {
+    vec![
+        ("bench", help(bench::cli::Options::command())),
+        ("bench compare", help(bench::compare::command())),
+        ("bench worker", help(bench::worker::command())),
+    ]
+}
+
+/// Returns the help text of `tidegate lab`, with its name.
+pub fn lab_help() -> Vec<(&'static str, String)> {
+    vec![("lab", help(lab::Options::command()))]
+}
+
+/// Returns the help text of `tidegate top`, with its name.
+pub fn top_help() -> Vec<(&'static str, String)> {
+    vec![("top", help(top::Options::command()))]
+}
+
+fn help(mut command: clap::Command) -> String {
+    command.render_help().to_string()
 }
 
 /// Runs `tidegate top`; returns the exit status.

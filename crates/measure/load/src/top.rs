@@ -30,7 +30,7 @@ memory are those of the local processes that listen on the port, or of --pid.";
 /// See `--help`.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tidegate top", about = "Monitors a running server", after_help = EXAMPLES)]
-struct Options {
+pub struct Options {
     /// URL of the status page.
     #[arg(value_name = "URL")]
     page: String,

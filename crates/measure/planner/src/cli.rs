@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use figures::units::{parse_count, parse_seconds, parse_share};
 
 use crate::capacity::{self, Machine};
@@ -50,14 +50,14 @@ enum Command {
     },
     /// Simulates users and sites in several regions, their routing, and site outages.
     Regions {
-        /// Scenario (TOML); see docs/plan.md.
+        /// Scenario (TOML), such as examples/lab/plan/world.toml.
         file: PathBuf,
         #[command(flatten)]
         out: OutArgs,
     },
     /// Simulates autoscaling over a day.
     Day {
-        /// Scenario (TOML); see docs/plan.md.
+        /// Scenario (TOML), such as examples/lab/plan/day.toml.
         file: PathBuf,
         #[command(flatten)]
         out: OutArgs,
@@ -152,6 +152,19 @@ fn nodes(text: &str) -> Result<(u32, u32), String> {
         None => text.parse().map(|n| (n, n)).map_err(|_| wrong())?,
     };
     if min == 0 || min > max || max > NODES_MAX { Err(wrong()) } else { Ok((min, max)) }
+}
+
+/// Returns the help texts of `tidegate plan` and its subcommands, by name.
+pub fn plan_help() -> Vec<(&'static str, String)> {
+    let mut command = Cli::command();
+    let mut texts = vec![("plan", command.render_help().to_string())];
+    // Subcommands get their full names ("tidegate plan cost").
+    command.build();
+    for (name, shown) in [("cost", "plan cost"), ("fit", "plan fit"), ("regions", "plan regions"), ("day", "plan day")]
+    {
+        texts.extend(command.find_subcommand_mut(name).map(|found| (shown, found.render_help().to_string())));
+    }
+    texts
 }
 
 /// Runs `tidegate plan` with the arguments after the subcommand's name; returns the exit status.

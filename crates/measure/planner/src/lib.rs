@@ -20,4 +20,4 @@ pub mod sheet;
 pub mod usl;
 pub mod warnings;
 
-pub use cli::plan_main;
+pub use cli::{plan_help, plan_main};

@@ -28,12 +28,14 @@ next order, which the running server stores in \"state_path\".
   tidegate certificates --json              print a JSON array
   tidegate certificates --local-root a.crt  export the certificate of the local authority, for clients to trust
 
-  -c, -p, -g   as for the server
-  --within     exit with 1 if a certificate expires within this number of days (default: 0)
-  --renew      make the running server order the ACME certificates with this name; may be repeated.
-               It starts within seconds, and uses the old certificate until the new one is available
-  --renew-all  make it order all ACME certificates
-  --local-root write the certificates of the configuration's local authorities to a file (-: standard output)
+  -c, -p, -g         as for the server; -c also finds a file of the current directory
+  --json             print a JSON array
+  --within DAYS      exit with 1 if a certificate expires within this number of days (default: 0)
+  --renew NAME       make the running server order the ACME certificates with this name; may be repeated.
+                     It starts within seconds, and uses the old certificate until the new one is available
+  --renew-all        make it order all ACME certificates
+  --local-root FILE  write the certificates of the configuration's local authorities to a file
+                     (-: standard output)
 
 Certificates whose file name contains variables are not listed. --renew writes a file to \"state_path\";
 if the server is not running, it orders when it starts.

@@ -26,11 +26,13 @@ place, the reason and a fix.
   tidegate lint --list                              list all checks
   tidegate lint --explain alias-traversal           document one check, with examples
 
-  -c, -p, -g    as for the server
-  --format      text (default), json, or sarif (2.1.0)
-  --level       lowest level to report and to count (default: warning)
-  --off ID      disable a check; may be repeated. A comment in the configuration does the same:
-                  # tidegate-lint: off ID        at the end of a line, or before a directive or block
+  -c, -p, -g                  as for the server; -c also finds a file of the current directory
+  --format text|json|sarif    output format (default: text); SARIF is version 2.1.0
+  --level note|warning|error  lowest level to report and to count (default: warning)
+  --off ID                    disable a check; may be repeated. A comment does the same at the end of
+                              a line, or before a directive or block: # tidegate-lint: off ID
+  --list                      list all checks
+  --explain ID                document one check, with examples
 
 Exit code: 0 without findings at or above the level, 1 with findings, 2 if the configuration cannot
 be read. Certificates and hosts need not exist; -t checks them.

@@ -6,7 +6,9 @@ mod convert;
 mod diff;
 pub mod doctor;
 pub mod explain;
+mod flags;
 mod lint;
+mod man;
 pub mod plan;
 mod reference;
 mod serve;
@@ -24,8 +26,8 @@ struct Command {
 /// Source of the `--help` text.
 enum Help {
     Text(&'static str),
-    /// The command reads `--help` itself.
-    Own,
+    /// The command reads `--help` itself. Returns the texts of the command and its subcommands (`plan cost`), by name.
+    Own(fn() -> Vec<(&'static str, String)>),
 }
 
 /// In the order of the overview.
@@ -75,25 +77,25 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "bench",
         summary: "generate HTTP load and measure a server",
-        help: Help::Own,
+        help: Help::Own(load::bench_help),
         run: |arguments| load::bench_main(arguments.to_vec()),
     },
     Command {
         name: "lab",
         summary: "run experiments with several servers, loads and plots",
-        help: Help::Own,
+        help: Help::Own(load::lab_help),
         run: |arguments| load::lab_main(arguments.to_vec()),
     },
     Command {
         name: "top",
         summary: "monitor a running server: requests, latency, connections, CPU time",
-        help: Help::Own,
+        help: Help::Own(load::top_help),
         run: |arguments| load::top_main(arguments.to_vec()),
     },
     Command {
         name: "plan",
         summary: "compute machines and costs for a load",
-        help: Help::Own,
+        help: Help::Own(planner::plan_help),
         run: |arguments| planner::plan_main(arguments.to_vec()),
     },
     Command {
@@ -104,7 +106,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "reference",
-        summary: "print the manual and the compatibility table as Markdown",
+        summary: "print the manual as Markdown, JSON or a man page",
         help: Help::Text(reference::HELP),
         run: reference::run,
     },
@@ -116,14 +118,14 @@ pub fn main(name: &str, arguments: &[OsString]) -> i32 {
             print!("{}", overview());
             return 0;
         };
-        return help(topic);
+        return help(topic, &arguments[1..]);
     }
     let Some(command) = COMMANDS.iter().find(|c| c.name == name) else {
         return unknown(name);
     };
     let asks_for_help = arguments.iter().any(|a| a == "--help" || a == "-h" || a == "-?");
     if asks_for_help && matches!(command.help, Help::Text(_)) {
-        return help(name);
+        return help(name, &[]);
     }
     (command.run)(arguments)
 }
@@ -140,14 +142,23 @@ pub fn exclusive(options: &[(&str, bool)]) -> Result<(), String> {
     }
 }
 
-fn help(name: &str) -> i32 {
+/// `rest`: names of a subcommand.
+fn help(name: &str, rest: &[OsString]) -> i32 {
     match COMMANDS.iter().find(|c| c.name == name) {
         Some(Command { help: Help::Text(text), .. }) => {
             print!("{text}");
             0
         }
-        Some(command) => (command.run)(&["--help".into()]),
+        Some(command) => (command.run)(&[rest, &["--help".into()]].concat()),
         None => unknown(name),
+    }
+}
+
+/// Returns the help texts of a command and of its subcommands, by name.
+fn texts(command: &Command) -> Vec<(String, String)> {
+    match command.help {
+        Help::Text(text) => vec![(command.name.into(), text.into())],
+        Help::Own(texts) => texts().into_iter().map(|(name, text)| (name.to_string(), text)).collect(),
     }
 }
 

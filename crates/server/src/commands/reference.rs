@@ -4,11 +4,14 @@ use crate::{conf, reference};
 use std::ffi::OsString;
 
 pub const HELP: &str = "\
-Usage: tidegate reference [directives | compatibility | lint | metrics | json]
+Usage: tidegate reference [directives | compatibility | lint | metrics | json | man]
 
 Prints the reference manual of the supported directives; the compatibility table of all nginx
 directives (supported, differs, no effect, or refused); the checks of `tidegate lint`; or the list
 of metrics. With json: all directives with their examples, and all variables, as one JSON object.
+With man: the man page tidegate(8), for troff.
+
+  tidegate reference man > /usr/local/share/man/man8/tidegate.8
 ";
 
 pub fn run(arguments: &[OsString]) -> i32 {
@@ -22,10 +25,11 @@ pub fn run(arguments: &[OsString]) -> i32 {
         Some("compatibility") => print!("{}", reference::compatibility(&schema)),
         Some("lint") => print!("{}", advisor::lint::manual()),
         Some("metrics") => print!("{}", metrics::reference()),
+        Some("man") => print!("{}", super::man::page()),
         Some("json") => println!("{}", reference::json(&schema)),
         Some(other) => {
             eprintln!(
-                "tidegate: unknown reference \"{other}\"; supported: directives, compatibility, lint, metrics, json"
+                "tidegate: unknown reference \"{other}\"; supported: directives, compatibility, lint, metrics, json, man"
             );
             return 1;
         }

@@ -69,6 +69,7 @@ impl Entry {
         let name = self.known.name;
         let end = if self.known.block { " { ... }" } else { ";" };
         match self.row {
+            Some(row) if row.syntax.ends_with('}') => format!("{name} {}", row.syntax),
             Some(row) if !row.syntax.is_empty() => format!("{name} {}{end}", row.syntax),
             _ if self.known.block && self.known.arity == conf_schema::Arity::exact(0) => format!("{name}{end}"),
             _ => format!("{name} ...{end}"),

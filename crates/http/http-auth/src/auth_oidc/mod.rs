@@ -25,9 +25,10 @@ directives! {
     pub struct OidcConf from OidcInput {
         /// Requires a login at this provider; `off` disables the check. The value may have variables.
         auth_oidc: Template = "off",
-        /// Defines an OpenID Provider and this server as its client: `issuer`, `client_id`, `client_secret`, `config_url`,
-        /// `cookie_name`, `extra_auth_args`, `frontchannel_logout_uri`, `backchannel_logout_uri` (ours), `pkce`, `redirect_uri`, `logout_uri`, `post_logout_uri`,
-        /// `logout_token_hint`, `scope`, `session_store`, `session_timeout`, `ssl_crl`, `ssl_trusted_certificate`, `userinfo`.
+        /// Defines an OpenID Provider and this server as its client: `issuer`, `client_id`, `client_secret`,
+        /// `config_url`, `cookie_name`, `extra_auth_args`, `frontchannel_logout_uri`, `backchannel_logout_uri` (an
+        /// extension of Tidegate), `pkce`, `redirect_uri`, `logout_uri`, `post_logout_uri`, `logout_token_hint`, `scope`,
+        /// `session_store`, `session_timeout`, `ssl_crl`, `ssl_trusted_certificate`, `userinfo`.
         oidc_provider: ProviderBlocks,
     }
 }

@@ -70,10 +70,10 @@ directives! {
         /// Adds the server's names to the certificate of an `acme_client`. Names that it cannot have are skipped with a
         /// warning: regular expressions, and wildcards without `challenge=dns`.
         acme: List<ClientName>,
-        /// Directory that contains one directory per `acme_client`.
+        /// Directory that contains one directory per `acme_client` (default: `acme` in the prefix).
         acme_client_path: ClientPath,
         /// UDP socket for DNS queries about `_acme-challenge` names, for clients with `challenge=dns` and no
-        /// `acme_hook`. If a server of the stream block listens on this port, its socket is shared, and other datagrams
+        /// `acme_hook` (default: port 53 on all IPv4 addresses). If a server of the stream block listens on this port, its socket is shared, and other datagrams
         /// go to that server.
         acme_dns_port: angie::SocketLine<53>,
         /// Time to live of the DNS responses, in seconds.
@@ -82,7 +82,8 @@ directives! {
         /// `$acme_hook_...` describe it. A status other than 200 to 299 fails the order. `uri`: the request's URI
         /// (default: `/`).
         acme_hook: Own<List<hook::Line>>,
-        /// Socket for http-01 challenges, opened if no server listens on the port. It serves nothing else.
+        /// Socket for http-01 challenges (default: port 80 on all IPv4 addresses), opened if no server listens on the
+        /// port. It serves nothing else.
         acme_http_port: angie::SocketLine<80>,
         /// Maximum size of a response of the authorities of `acme_client`.
         acme_max_response_size: Size = "32k",

@@ -63,9 +63,13 @@ directives! {
         resolver: ResolverLine,
         /// Maximum time to resolve a name.
         resolver_timeout: Msec,
-        /// Temporarily excludes a server whose responses fail (500, 502, 503, 504, or no response).
+        /// Temporarily excludes a server whose responses fail (500, 502, 503, 504, or no response): after `errors`
+        /// failures in a row (default: 5; 0 disables this rule), or if the share `rate` of `requests` (20) or more
+        /// responses within `window` (10s) failed (without `rate` this rule is off). The first exclusion lasts `time`
+        /// (30s), each further one as much longer, up to tenfold. At most `share` (50%) of the servers are excluded.
         outlier_ejection: EjectionValue,
-        /// Maximum share of the group's requests that may be retried with another server.
+        /// Maximum share of the group's requests of the last 10 seconds that may be retried with another server.
+        /// `least` retries per second (default: 1) are permitted regardless.
         retry_budget: RetryBudget,
     }
 }

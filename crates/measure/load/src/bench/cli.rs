@@ -131,7 +131,14 @@ pub struct Options {
     #[arg(short = 'H', long = "header", value_name = "LINE", help_heading = "Request")]
     pub headers: Vec<String>,
     /// Request body, or @FILE.
-    #[arg(short = 'b', long, value_name = "TEXT", default_value = "", help_heading = "Request")]
+    #[arg(
+        short = 'b',
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        help_heading = "Request"
+    )]
     pub body: String,
     /// File with [[request]] tables: path, weight, method, headers, body, expect (TOML).
     #[arg(long, value_name = "FILE", help_heading = "Request", conflicts_with_all =
@@ -187,7 +194,7 @@ pub struct Options {
     #[arg(long, help_heading = "TLS")]
     pub resume: bool,
     /// TLS version: 1.2 or 1.3.
-    #[arg(long, value_name = "VERSION", default_value = "", help_heading = "TLS")]
+    #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true, help_heading = "TLS")]
     pub tls: String,
     /// Cipher suites, by OpenSSL's names.
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "TLS")]

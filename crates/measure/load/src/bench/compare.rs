@@ -29,6 +29,11 @@ struct Args {
     html: Option<PathBuf>,
 }
 
+/// The options, for help texts.
+pub fn command() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
 /// Runs `tidegate bench compare`; returns the exit status.
 pub fn main(args: Vec<OsString>) -> i32 {
     let args = std::iter::once(OsString::from("tidegate bench compare")).chain(args);

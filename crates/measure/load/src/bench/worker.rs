@@ -68,6 +68,11 @@ struct Args {
     threads: Option<usize>,
 }
 
+/// The options, for help texts.
+pub fn command() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
 /// Runs `tidegate bench worker`; returns the exit status.
 pub fn main(args: Vec<OsString>) -> i32 {
     let args = std::iter::once(OsString::from("tidegate bench worker")).chain(args);

@@ -28,7 +28,7 @@ whether the kernel supports the sandbox, and certificates that expire soon, are 
 or have an incomplete chain. Run it as the server's user, inside the server's container or unit,
 because limits differ between them.
 
-  -c, -p, -g   as for the server
+  -c, -p, -g   as for the server; -c also finds a file of the current directory
   --json       print one JSON object instead of the table
 
 Exit code: 0 if all limits suffice, 1 if a limit is too low, 2 if the configuration is invalid.

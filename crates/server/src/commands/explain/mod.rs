@@ -8,7 +8,7 @@ pub use request::of;
 use crate::conf;
 use crate::reference::{self, Entry, Support};
 use conf_schema::suggest::nearest;
-use conf_schema::vocabulary;
+use conf_schema::{Known, vocabulary};
 use std::ffi::OsString;
 use std::fmt::Write;
 
@@ -35,15 +35,16 @@ lookups use the caller's permissions.
   tidegate explain /img/logo.png -c nginx.conf         on the first listen address
   tidegate explain http://a.example:8080/x -X POST -H 'Cookie: a=1' --from 192.0.2.7
 
-  -c, -p, -g   as for the server
-  -X METHOD    request method (default: GET)
-  -H FIELD     request header field; may be repeated (Host overrides the URL's host)
-  --from       client address (default: 127.0.0.1)
-  --to         address that the client connects to, if there are several listen addresses
-  --http3      over QUIC (listen ... quic)
-  --json       print one JSON object
+  -c, -p, -g      as for the server; -c also finds a file of the current directory
+  -X METHOD       request method (default: GET)
+  -H FIELD        request header field; may be repeated (Host overrides the URL's host)
+  --from ADDRESS  client address (default: 127.0.0.1)
+  --to ADDRESS    address that the client connects to, if there are several listen addresses
+  --http3         over QUIC (listen ... quic)
+  --json          print one JSON object
 
-Exit code: 0 on success, 1 if no server listens on the address, 2 if the configuration is invalid.
+Exit code: 0 on success, 1 if a name is unknown or no server listens on the address, 2 if the
+configuration is invalid.
 ";
 
 const COLUMNS: usize = 100;
@@ -77,6 +78,8 @@ pub fn run(arguments: &[OsString]) -> i32 {
             let last = name.rsplit(['.', '/', ' ']).next().filter(|last| *last != name && !last.is_empty());
             if let Some(last) = last.filter(|last| !vocabulary::find(last).is_empty()) {
                 eprintln!("  = a directive is named without the blocks around it: tidegate explain {last}");
+            } else if let Some(block) = block_of(&schema, &name) {
+                eprintln!("  = it belongs into the block {block}: tidegate explain {block}");
             } else if let Some(hint) = vocabulary::foreign::hint(&name) {
                 eprintln!("  = {hint}");
             } else if let Some(near) = nearest(last.unwrap_or(&name), vocabulary::all().map(|known| known.name)) {
@@ -89,6 +92,13 @@ pub fn run(arguments: &[OsString]) -> i32 {
         }
     }
     code
+}
+
+/// Returns the block whose documentation names a directive inside it, such as `oidc_provider` for `client_id`.
+fn block_of(schema: &conf_schema::Schema, name: &str) -> Option<&'static str> {
+    let quoted = format!("`{name}`");
+    let names_it = |known: &&'static Known| known.block && Entry::of(schema, known).doc.contains(&quoted);
+    vocabulary::all().find(names_it).map(|known| known.name)
 }
 
 /// Accepts the name of a family, such as `http_referer`.
