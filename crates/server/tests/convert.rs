@@ -29,6 +29,7 @@ fn a_converted_site_serves() {
     for (name, content) in [
         ("front.html", "front"),
         ("real.txt", "real"),
+        ("style.css", "body { }"),
         ("x.bak", "secret"),
         ("private/x", "closed"),
         ("img/a", "image"),
@@ -70,6 +71,7 @@ fn a_converted_site_serves() {
         ("/number?n=12", "\r\n\r\nreal"),
         ("/number?n=x", "\r\n\r\nfront"),
         ("/real.txt", "X-From: apache\r\n"),
+        ("/style.css", "Content-Type: text/css\r\n"),
         ("/.htaccess", "HTTP/1.1 403"),
     ] {
         let answer = get(port, target).replace(&format!("localhost:{port}"), "localhost");

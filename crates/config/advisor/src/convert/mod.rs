@@ -326,7 +326,8 @@ impl Converter<'_> {
         }
         format!(
             "# Translated from Apache's configuration by tidegate convert. Lines without a translation are kept as comments.\n\
-             events {{ }}\n\nhttp {{\n{http}}}\n"
+             events {{ }}\n\nhttp {{\n{}{http}}}\n",
+            types()
         )
     }
 
@@ -435,6 +436,12 @@ impl Converter<'_> {
             location.line(format!("fastcgi_param PHP_VALUE {};", quoted(&values.join("\n"), true)));
         }
     }
+}
+
+/// Types by file name extension, which Apache reads from the system's mime.types.
+fn types() -> String {
+    let lines = include_str!("../../../../../packaging/mime.types").lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| format!("    {line}\n")).collect()
 }
 
 fn usual(word: &str) -> bool {
