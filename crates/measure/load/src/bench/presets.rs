@@ -610,6 +610,8 @@ mod tests {
             (job.calls, job.profile.seconds(), job.requests[0].path.as_str()),
             (4, 5.0, "/d{{walk:100:0.5}}.html")
         );
+        let p = plan("httperf --server 127.0.0.1 --port 81 --rate 10 --num-conns 50 --wset 100,0.5");
+        assert_eq!(p.base().requests[0].path, "{{walk:100:0.5}}.html");
     }
 
     #[test]

@@ -28,10 +28,12 @@ impl Url {
             Some((scheme, _)) => return Err(wrong(&format!("`{scheme}` is not http or https"))),
             None => (false, text),
         };
-        let cut = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let cut = rest.find(['/', '?', '#', '{']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(cut);
         let path = path.split('#').next().unwrap_or("");
-        let path = if path.starts_with('/') { path.to_string() } else { format!("/{path}") };
+        // The values of this template begin with a slash.
+        let is_whole = path.starts_with('/') || path.starts_with("{{walk:");
+        let path = if is_whole { path.to_string() } else { format!("/{path}") };
         if authority.contains('@') {
             return Err(wrong("user and password must be given in a header"));
         }

@@ -28,7 +28,7 @@ Examples:
 The output directory contains report.html, report.json, report.csv and every plot as an SVG file. Servers that are not installed are
 skipped with a message. All servers listen on 127.0.0.1 only and are stopped at the end.
 
-Exit status: 0 success; 2 wrong arguments; 4 the experiment failed; 130, 143 stopped by INT or TERM, with a report of the results
+Exit status: 0 success; 2 wrong arguments or an invalid lab file; 4 the experiment failed; 130, 143 stopped by INT or TERM, with a report of the results
 so far.";
 
 /// See `--help`.
@@ -81,7 +81,14 @@ pub fn main(args: Vec<OsString>) -> i32 {
         }
     };
     crate::interrupt::watch();
-    match run(&options) {
+    let lab = match read(&options) {
+        Ok(lab) => lab,
+        Err(message) => {
+            eprintln!("tidegate lab: {message}");
+            return USAGE;
+        }
+    };
+    match run(&lab, &options) {
         Ok(()) => crate::interrupt::status().unwrap_or(OK),
         Err(message) => {
             eprintln!("tidegate lab: {message}");
@@ -90,16 +97,20 @@ pub fn main(args: Vec<OsString>) -> i32 {
     }
 }
 
-fn run(options: &Options) -> Result<(), String> {
+fn read(options: &Options) -> Result<file::Lab, String> {
     let text = crate::bench::requests::read(&options.file)?;
     let mut lab = file::read(&text).map_err(|e| format!("{}: {e}", options.file.display()))?;
     file::adapt(&mut lab, options)?;
+    Ok(lab)
+}
+
+fn run(lab: &file::Lab, options: &Options) -> Result<(), String> {
     let out = options.out.clone().unwrap_or_else(|| {
         let stem = options.file.file_stem().map_or("lab".into(), |s| s.to_string_lossy().into_owned());
         PathBuf::from(format!("{stem}-results"))
     });
     let base = options.file.parent().unwrap_or(Path::new("."));
-    let Some(results) = conduct::conduct(&lab, options, &out, base)? else { return Ok(()) };
+    let Some(results) = conduct::conduct(lab, options, &out, base)? else { return Ok(()) };
     report::write(&results, &out)?;
     let page = out.join("report.html");
     crate::bench::say(&format!("{}\n{}\n", report::text(&results), page.display()));

@@ -1,5 +1,6 @@
 //! Status of a server: nginx's `stub_status` page (ngx_http_stub_status_module), or Prometheus metrics.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -30,37 +31,6 @@ pub struct Status {
     pub signature_wait: Option<f64>,
     pub keys_respawned: Option<f64>,
 }
-
-/// Metric names of each figure: of the nginx exporter, client libraries, and others.
-const NAMES: [(&str, &[&str]); 13] = [
-    (
-        "accepted",
-        &["tidegate_connections_accepted_total", "nginx_connections_accepted", "nginx_connections_accepted_total"],
-    ),
-    (
-        "handled",
-        &["tidegate_connections_handled_total", "nginx_connections_handled", "nginx_connections_handled_total"],
-    ),
-    (
-        "requests",
-        &[
-            "tidegate_http_requests_total",
-            "nginx_http_requests_total",
-            "http_requests_total",
-            "haproxy_process_requests_total",
-        ],
-    ),
-    ("active", &["tidegate_connections_active", "nginx_connections_active"]),
-    ("reading", &["tidegate_connections_reading", "nginx_connections_reading"]),
-    ("writing", &["tidegate_connections_writing", "nginx_connections_writing"]),
-    ("waiting", &["tidegate_connections_waiting", "nginx_connections_waiting"]),
-    ("cpu", &["process_cpu_seconds_total"]),
-    ("memory", &["process_resident_memory_bytes"]),
-    ("signatures", &["tidegate_key_signatures_total"]),
-    ("signatures_failed", &["tidegate_key_signatures_failed_total"]),
-    ("signature_wait", &["tidegate_key_wait_seconds_total"]),
-    ("keys_respawned", &["tidegate_key_processes_respawned_total"]),
-];
 
 impl Status {
     pub fn parse(text: &str) -> Result<Status, String> {
@@ -96,31 +66,45 @@ impl Status {
         status
     }
 
+    /// Reads Tidegate's metrics, those of nginx's exporter, client libraries and others. A page with several names of a
+    /// figure (`metrics format=all`) counts it once.
     fn metrics(text: &str) -> Status {
-        let mut status = Status::default();
+        let mut sums: HashMap<&str, f64> = HashMap::new();
         for line in text.lines().filter(|l| !l.starts_with('#')) {
             let name = &line[..line.find(['{', ' ', '\t']).unwrap_or(line.len())];
             let rest = line.rfind('}').map_or(&line[name.len()..], |at| &line[at + 1..]);
             let Some(value) = rest.split_whitespace().next().and_then(|v| v.parse::<f64>().ok()) else { continue };
-            let Some((figure, _)) = NAMES.iter().find(|(_, names)| names.contains(&name)) else { continue };
-            let slot = match *figure {
-                "accepted" => &mut status.accepted,
-                "handled" => &mut status.handled,
-                "requests" => &mut status.requests,
-                "active" => &mut status.active,
-                "reading" => &mut status.reading,
-                "writing" => &mut status.writing,
-                "waiting" => &mut status.waiting,
-                "cpu" => &mut status.cpu,
-                "signatures" => &mut status.signatures,
-                "signatures_failed" => &mut status.signatures_failed,
-                "signature_wait" => &mut status.signature_wait,
-                "keys_respawned" => &mut status.keys_respawned,
-                _ => &mut status.memory,
-            };
-            *slot = Some(slot.unwrap_or(0.0) + value);
+            *sums.entry(name).or_default() += value;
         }
-        status
+        let figure = |names: &[&str]| names.iter().find_map(|name| sums.get(name).copied());
+        Status {
+            accepted: figure(&[
+                "tidegate_connections_accepted_total",
+                "nginx_connections_accepted",
+                "nginx_connections_accepted_total",
+            ]),
+            handled: figure(&[
+                "tidegate_connections_handled_total",
+                "nginx_connections_handled",
+                "nginx_connections_handled_total",
+            ]),
+            requests: figure(&[
+                "tidegate_http_requests_total",
+                "nginx_http_requests_total",
+                "http_requests_total",
+                "haproxy_process_requests_total",
+            ]),
+            active: figure(&["tidegate_connections_active", "nginx_connections_active"]),
+            reading: figure(&["tidegate_connections_reading", "nginx_connections_reading"]),
+            writing: figure(&["tidegate_connections_writing", "nginx_connections_writing"]),
+            waiting: figure(&["tidegate_connections_waiting", "nginx_connections_waiting"]),
+            cpu: figure(&["tidegate_process_cpu_seconds_total", "process_cpu_seconds_total"]),
+            memory: figure(&["tidegate_process_resident_memory_bytes", "process_resident_memory_bytes"]),
+            signatures: figure(&["tidegate_key_signatures_total"]),
+            signatures_failed: figure(&["tidegate_key_signatures_failed_total"]),
+            signature_wait: figure(&["tidegate_key_wait_seconds_total"]),
+            keys_respawned: figure(&["tidegate_key_processes_respawned_total"]),
+        }
     }
 }
 
@@ -160,7 +144,9 @@ impl Page {
             sources: Vec::new(),
         };
         let host = target.authority();
-        let (seen, body) = probe::fetch(&Job::closed(target, 1, 1.0), &RequestSpec::get(&self.url.path))?;
+        let request = RequestSpec::get(&self.url.path);
+        let fetched = probe::fetch(&Job::closed(target, 1, 1.0), &request);
+        let (seen, body) = fetched.map_err(|why| format!("{host}{}: {why}", self.url.path))?;
         if seen.status != 200 {
             return Err(format!("{}{} answers {}", host, self.url.path, seen.status));
         }
@@ -181,10 +167,12 @@ mod tests {
                     tidegate_key_signatures_total 8\ntidegate_key_signatures_failed_total 1\n\
                     tidegate_key_wait_seconds_total 0.004\ntidegate_key_processes_respawned_total 2\n\
                     tidegate_connections_active 4\ntidegate_connections_waiting 3\n\
-                    tidegate_http_requests_total{version=\"1.1\"} 20\ntidegate_http_requests_total{version=\"2\"} 5\n";
+                    tidegate_http_requests_total{version=\"1.1\"} 20\ntidegate_http_requests_total{version=\"2\"} 5\n\
+                    tidegate_process_cpu_seconds_total 1.5\nprocess_cpu_seconds_total 1.5\nnginx_http_requests_total 25\n";
         let status = Status::parse(text).expect("metrics");
         assert_eq!((status.accepted, status.handled, status.requests), (Some(9.0), Some(8.0), Some(25.0)));
         assert_eq!((status.active, status.waiting, status.reading), (Some(4.0), Some(3.0), None));
+        assert_eq!(status.cpu, Some(1.5), "counted once");
         assert_eq!((status.signatures, status.signatures_failed), (Some(8.0), Some(1.0)));
         assert_eq!((status.signature_wait, status.keys_respawned), (Some(0.004), Some(2.0)));
     }
@@ -208,7 +196,7 @@ mod tests {
                     http_requests_total{code=\"200\",path=\"/a b}\"} 5 1700000000\nhttp_requests_total{code=\"500\"} 2\n\
                     process_cpu_seconds_total 1.5e1\nother 3\n";
         let s = Status::parse(text).unwrap();
-        assert_eq!((s.requests, s.cpu, s.active), (Some(19.0), Some(15.0), None));
+        assert_eq!((s.requests, s.cpu, s.active), (Some(12.0), Some(15.0), None));
         assert!(Status::parse("<html>hello</html>").is_err() && Status::parse("").is_err());
     }
 }
