@@ -235,3 +235,30 @@ fn the_api_knows_orders_that_nothing_stores() {
     running.quit();
     site.assert_no_alerts();
 }
+
+/// A local certificate is made at the start; it is used and reported without room for it, and stored later.
+#[test]
+fn a_local_certificate_is_stored_when_there_is_room() {
+    let tls = free_port();
+    let site = Site::new("daemon off;", "");
+    let state = site.path("state").display().to_string();
+    site.configure(
+        "daemon off;",
+        &format!(
+            "http {{ acme_issuer local {{ local_authority; state_path {state}; }}
+                server {{ listen 127.0.0.1:{tls} ssl; acme_certificate local 127.0.0.1;
+                    ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key; }} }}"
+        ),
+    );
+    site.start().quit();
+    let file = listed(&site)[0]["file"].as_str().expect("a file").to_string();
+    std::fs::remove_file(&file).expect("stored");
+    std::fs::create_dir(&file).expect("a folder");
+    let running = site.start();
+    site.wait_for_log(&format!("the certificate for \"127.0.0.1\" is not stored: {state} cannot be written"), 1);
+    std::fs::remove_dir(&file).expect("removed");
+    site.wait_for_log("the certificate for \"127.0.0.1\" is stored now", 1);
+    assert!(std::fs::read_to_string(&file).expect("stored").starts_with("-----BEGIN CERTIFICATE-----"));
+    running.quit();
+    site.assert_no_alerts();
+}

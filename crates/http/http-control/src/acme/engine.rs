@@ -12,7 +12,8 @@ use super::state::{Folder, stem};
 use super::{certificates, client};
 use acme::Issued;
 use http_engine::{Background, HttpPlan, LocalFuture};
-use observe::ErrorLog;
+use observe::{ErrorLog, Level};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
 /// See the module's documentation.
@@ -64,10 +65,9 @@ fn first(ordered: &Ordered) -> Option<(Issued, bool)> {
     if let Source::Local(life) = issuer.source
         && let Ok(made) = issue_locally(issuer, folder.as_ref(), &order_of(ordered, issuer, None), life)
     {
-        if let Some(folder) = folder {
-            // Otherwise it is ordered again at the next start.
-            let _ = folder.store(&stem, &made);
-        }
+        // Without room the control thread stores it later.
+        let is_stored = folder.is_none_or(|folder| folder.store(&stem, &made).is_ok());
+        ordered.certificate.set_unsaved(!is_stored);
         return Some((made, false));
     }
     Some((acme::placeholder(&ordered.identifiers).ok()?, true))
@@ -95,7 +95,15 @@ impl Background<HttpPlan> for Engine {
                 let weak = plan;
                 let Some(plan) = weak.upgrade() else { return };
                 certificates::forget_unused();
-                Office::new(&orders(&plan), demands(&plan), &weak, &log)
+                let orders = orders(&plan);
+                for ordered in orders.iter().filter(|ordered| ordered.certificate.unsaved().is_some()) {
+                    let path = ordered.issuers.first().and_then(|issuer| issuer.state_path.as_deref());
+                    let (path, name) = (path.unwrap_or(Path::new("")).display(), ordered.identifiers.first());
+                    let name = name.map(ToString::to_string).unwrap_or_default();
+                    let words = format_args!("the certificate for \"{name}\" is not stored: {path} cannot be written");
+                    log.log(Level::Error, 0, words);
+                }
+                Office::new(&orders, demands(&plan), &weak, &log)
             };
             office.run().await;
         })
