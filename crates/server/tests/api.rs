@@ -407,7 +407,8 @@ fn errors_have_their_codes_and_counters_are_reset() {
 fn an_api_that_writes_is_local_or_restricted() {
     let site = Site::new("daemon off;", "");
     let locally = |listen: &str, lines: &str| {
-        let rest = format!("http {{ server {{ {listen} location /api {{ api write=on; {lines} }} }} }}");
+        let provider = "oidc_provider staff { issuer http://127.0.0.1:1; client_id api; }";
+        let rest = format!("http {{ {provider} server {{ {listen} location /api {{ api write=on; {lines} }} }} }}");
         site.configure("daemon off;", &rest);
         let output = site.run(&["-t"]);
         (output.status.success(), support::text(&output.stderr))
@@ -423,6 +424,7 @@ fn an_api_that_writes_is_local_or_restricted() {
         ("listen 8080; deny all;", "", true),
         ("listen 8080;", "auth_basic x; auth_basic_user_file conf/nginx.conf;", true),
         ("listen 8080;", "auth_request /check;", true),
+        ("listen 8080;", "auth_oidc staff;", true),
     ] {
         let (ok, words) = locally(listen, lines);
         assert_eq!(ok, right, "{listen} {lines}: {words}");

@@ -205,12 +205,11 @@ fn is_local(address: &Address) -> bool {
 
 /// Tells whether a block restricts access by address or credentials.
 fn is_restricted(block: &BlockPlan<'_>) -> bool {
-    let checks = [HandlerOrder::Access, HandlerOrder::AuthBasic, HandlerOrder::AuthJwt, HandlerOrder::AuthRequest];
-    block.location.drafts.iter().any(|(order, _)| checks.contains(order))
+    has_credentials(block) || block.location.drafts.iter().any(|(order, _)| *order == HandlerOrder::Access)
 }
 
 fn has_credentials(block: &BlockPlan<'_>) -> bool {
-    let checks = [HandlerOrder::AuthBasic, HandlerOrder::AuthJwt, HandlerOrder::AuthRequest];
+    let checks = [HandlerOrder::AuthBasic, HandlerOrder::AuthOidc, HandlerOrder::AuthJwt, HandlerOrder::AuthRequest];
     block.location.drafts.iter().any(|(order, _)| checks.contains(order))
 }
 
