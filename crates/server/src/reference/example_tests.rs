@@ -244,3 +244,100 @@ fn tables_for_users_of_other_servers_are_accepted() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert!(rows > 100, "{rows} rows");
 }
+
+/// Lines that a fragment of a document needs: a text of the fragment, a text that makes them unnecessary, the lines.
+const AROUND: [(&str, &str, &str); 6] = [
+    (
+        "letsencrypt",
+        "acme_issuer letsencrypt",
+        "acme_issuer letsencrypt { uri https://127.0.0.1:1/; accept_terms_of_service; }",
+    ),
+    ("letsencrypt", "resolver ", "resolver 127.0.0.1:1;"),
+    ("acme_hook example", "acme_client ", "acme_client example https://127.0.0.1:1/directory;"),
+    ("$acme_cert_example", "acme_client ", "acme_client example https://127.0.0.1:1/directory;"),
+    ("$ratio_sampler", "split_clients ", "split_clients $otel_trace_id $ratio_sampler { 10% on; * off; }"),
+    ("otel_trace ", "otel_exporter ", "otel_exporter { endpoint localhost:4317; }"),
+];
+
+/// Splits a fragment into its outermost directives.
+fn outermost(text: &str) -> Vec<String> {
+    let (mut all, mut one, mut depth) = (Vec::new(), String::new(), 0);
+    for line in text.lines().map(|line| line.split("# ").next().unwrap_or_default()) {
+        for c in line.chars().chain(['\n']) {
+            one.push(c);
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 && matches!(c, ';' | '}') {
+                all.push(std::mem::take(&mut one).trim().to_string());
+            }
+        }
+    }
+    all
+}
+
+/// Completes a fragment, with the test's files in place of those that it names.
+fn fragment(text: &str) -> String {
+    let around = AROUND.iter().filter(|(name, unless, _)| text.contains(name) && !text.contains(unless));
+    let around: String = around.map(|(_, _, lines)| format!("{lines}\n")).collect();
+    let text = match text.contains("http {") {
+        _ if around.is_empty() => text.to_string(),
+        true => text.replace("http {", &format!("http {{ {around}")),
+        false => format!("http {{ {around}{text} }}"),
+    };
+    let word = |word: &str| {
+        let plain = word.trim_end_matches(';');
+        let to = match () {
+            () if plain.starts_with('$') || plain.contains("://") => plain,
+            () if plain.ends_with(".crt") || plain.ends_with(".pem") => "example.crt",
+            () if plain.ends_with("eab.key") => "eab.key",
+            () if plain.ends_with("dns-hook") => "/bin/true",
+            () if plain.ends_with(".key") => "example.key",
+            () if plain == "/etc/tidegate/operators" => "htpasswd",
+            () => plain,
+        };
+        format!("{to}{}", &word[plain.len()..])
+    };
+    let words = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ");
+    let text: String = text.lines().map(|line| words(line) + "\n").collect();
+    let lines = outermost(&text);
+    match lines.iter().any(|line| ["http {", "mail {", "stream {"].iter().any(|block| line.starts_with(block))) {
+        true => text,
+        false => completed(&lines),
+    }
+}
+
+/// Documents whose blocks other tests read: recipes with their files, generated ones.
+const READ_ELSEWHERE: [&str; 5] =
+    ["lint.md", "reference.md", "compatibility.md", "metrics.md", "from-ingress-nginx.md"];
+
+#[test]
+fn configurations_in_documents_are_accepted() {
+    let folder = folder("documents");
+    std::fs::write(folder.0.join("eab.key"), "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTEyMzQ").expect("a file");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let documents = ["docs", "docs/recipes"].map(|part| root.join(part)).into_iter().flat_map(std::fs::read_dir);
+    let (mut faults, mut count) = (Vec::new(), 0);
+    for path in documents.flatten().flatten().map(|entry| entry.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !name.ends_with(".md") || READ_ELSEWHERE.contains(&name.as_str()) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("a document");
+        for block in text.split("```nginx\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+            // The test of recipes starts them.
+            if block.starts_with('#') {
+                continue;
+            }
+            count += 1;
+            let block = fragment(&block.replace("include fastcgi_params;", ""));
+            if let Err(said) = tested(&block, &folder.0) {
+                faults.push(format!("{name}: {}\n{block}", said.join("\n")));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(count > 20, "{count} configurations");
+}
