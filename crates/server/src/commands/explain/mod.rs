@@ -79,7 +79,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
             if let Some(last) = last.filter(|last| !vocabulary::find(last).is_empty()) {
                 eprintln!("  = a directive is named without the blocks around it: tidegate explain {last}");
             } else if let Some(block) = block_of(&schema, &name) {
-                eprintln!("  = it belongs into the block {block}: tidegate explain {block}");
+                eprintln!("  = it belongs in the block {block}: tidegate explain {block}");
             } else if let Some(hint) = vocabulary::foreign::hint(&name) {
                 eprintln!("  = {hint}");
             } else if let Some(near) = nearest(last.unwrap_or(&name), vocabulary::all().map(|known| known.name)) {
