@@ -129,7 +129,7 @@ fn what_cannot_be_served_is_said_clearly() {
         ),
         (
             &["--listen", "nowhere"][..],
-            "tidegate: \"nowhere\" is no address: write 8080, 127.0.0.1:8080 or [::1]:8080\n",
+            "tidegate: \"nowhere\" is not an address: write 8080, 127.0.0.1:8080 or [::1]:8080\n",
         ),
         (&["--listen", &address][..], "is in use by another program; choose another port with --listen\n"),
     ] {

@@ -44,17 +44,17 @@ impl Domain {
                     && !label.ends_with('-')
             };
             if !is_address && (!name.contains('.') || !name.split('.').all(is_label)) {
-                return Err(format!("\"{name}\" is no domain name: write one such as www.example.com"));
+                return Err(format!("\"{name}\" is not a domain name: write one such as www.example.com"));
             }
         }
         if let Some(email) = self.email.as_ref().filter(|email| !email.contains('@') || email.contains(['"', ' ', ';']))
         {
-            return Err(format!("\"{email}\" is no e-mail address"));
+            return Err(format!("\"{email}\" is not an e-mail address"));
         }
         if let Some(url) =
             self.authority.as_ref().filter(|url| !url.starts_with("https://") || url.contains(['"', ' ', ';']))
         {
-            return Err(format!("\"{url}\" is no ACME directory: write its https URL"));
+            return Err(format!("\"{url}\" is not an ACME directory: write its https URL"));
         }
         Ok(())
     }

@@ -219,7 +219,7 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
         Some(port) => port_of(port).map(local),
         None => port_of(text).map(local).or_else(|| text.parse::<SocketAddr>().ok().filter(|a| a.port() != 0)),
     };
-    found.ok_or_else(|| format!("\"{text}\" is no address: write 8080, 127.0.0.1:8080 or [::1]:8080"))
+    found.ok_or_else(|| format!("\"{text}\" is not an address: write 8080, 127.0.0.1:8080 or [::1]:8080"))
 }
 
 fn check_directory(path: &Path) -> Result<PathBuf, String> {
@@ -237,7 +237,11 @@ fn check_directory(path: &Path) -> Result<PathBuf, String> {
         Err(e) => return Err(format!("\"{name}\" cannot be served {}", observe::os(&e))),
     }
     if let Err(e) = std::fs::read_dir(path) {
-        return Err(format!("\"{name}\" cannot be read {}", observe::os(&e)));
+        let remedy = match e.kind() {
+            ErrorKind::PermissionDenied => ": change its permissions, or run the command as its owner",
+            _ => "",
+        };
+        return Err(format!("\"{name}\" cannot be read {}{remedy}", observe::os(&e)));
     }
     std::path::absolute(path).map_err(|e| format!("\"{name}\" cannot be served {}", observe::os(&e)))
 }
@@ -264,7 +268,7 @@ fn choose_address(asked: Option<SocketAddr>, first: u16) -> Result<SocketAddr, S
                 Err(format!("{address} is in use by another program; choose another port with --listen"))
             }
             Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(format!(
-                "no permission to listen on {address}: ports below 1024 are kept for root; try --listen {}",
+                "no permission to listen on {address}: ports below 1024 are reserved for root; try --listen {}",
                 SocketAddr::new(address.ip(), PORT)
             )),
             Err(e) if e.kind() == ErrorKind::AddrNotAvailable => {
