@@ -37,6 +37,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--mutate" => mutate = true,
             "--sni" => mode = Mode::Sni,
             "--tls" => mode = Mode::Tls,
+            "--frames" => mode = Mode::Frames,
+            "--upstream-frames" => mode = Mode::UpstreamFrames,
             "--gateways" => mode = Mode::Gateways,
             "--peers" => mode = Mode::Peers,
             "--documents" => mode = Mode::Documents,
@@ -44,7 +46,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--in-ci" => in_ci = true,
             other => {
                 return Err(format!(
-                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --h3, --stream, --mail, --mutate, --sni, --tls, --gateways, --peers, --documents, --check, --source DIR, --nginx FILE, \
+                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --h3, --stream, --mail, --mutate, --sni, --tls, --frames, --upstream-frames, --gateways, --peers, --documents, --check, --source DIR, --nginx FILE, \
                      --ours FILE"
                 ));
             }
