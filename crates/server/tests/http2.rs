@@ -124,6 +124,89 @@ fn floods_end_their_connection_and_cost_little() {
 }
 
 #[test]
+fn a_cancelled_upload_is_logged_with_its_octets() {
+    let port = free_port();
+    let conf = format!(
+        "http {{ http2 on; log_format own '$status $request_length'; access_log logs/own.log own;
+        server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:1; }} }} }}"
+    );
+    let site = Site::new("daemon off; worker_processes 1;", &conf);
+    let running = site.start();
+    let mut client = Client::connect(port);
+    let block = client.block("/", &[]);
+    client.send(&[frame(HEADERS, 4, 1, &block), frame(DATA, 0, 1, b"0123456789")].concat());
+    // The server opens the window when it reads the body.
+    while client.next().is_some_and(|(kind, _, stream, _)| (kind, stream) != (WINDOW_UPDATE, 1)) {}
+    client.send(&frame(RST_STREAM, 0, 1, &8u32.to_be_bytes()));
+    client.send(&frame(PING, 0, 0, b"12345678"));
+    while client.next().is_some_and(|(kind, ..)| kind != PING) {}
+    drop(client);
+    running.quit();
+    assert_eq!(site.read("logs/own.log"), format!("499 {}\n", block.len() + 10));
+}
+
+#[test]
+fn cookies_and_ignored_fields_are_no_header_lines() {
+    let port = free_port();
+    let site = site(port, "max_headers 2;");
+    let running = site.start();
+    let mut client = Client::connect(port);
+    let cases: [(&[(&str, &str)], &str); 3] = [
+        (&[("cookie", "a=b"), ("x-a", "a"), ("x-b", "b")], "200"),
+        (&[("x.dot", "d"), ("x-a", "a"), ("x-b", "b")], "200"),
+        (&[("x-a", "a"), ("x-b", "b"), ("x-c", "c")], "400"),
+    ];
+    for (stream, (fields, status)) in (1..).step_by(2).zip(cases) {
+        let block = client.block("/hello", fields);
+        client.send(&frame(HEADERS, 5, stream, &block));
+        assert_eq!(client.answer(stream).0, status, "{fields:?}");
+    }
+    drop(client);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+/// Answers one request with a header block.
+fn answer_one(listener: &std::net::TcpListener, block: &[u8]) {
+    let (mut stream, _) = listener.accept().expect("a connection");
+    let mut preface = [0; 24];
+    stream.read_exact(&mut preface).expect("a preface");
+    let mut head = [0; 9];
+    while head[3] != HEADERS {
+        stream.read_exact(&mut head).expect("a frame");
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        stream.read_exact(&mut payload).expect("a payload");
+    }
+    stream.write_all(&[frame(SETTINGS, 0, 0, &[]), frame(HEADERS, 5, 1, block)].concat()).expect("sent");
+    // Until the proxy closes.
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn a_server_of_http_2_without_server_and_date_gets_ours() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let behind = listener.local_addr().expect("an address").port();
+    let port = free_port();
+    let conf = format!(
+        "http {{ server {{ listen 127.0.0.1:{port}; location / {{ proxy_http_version 2; proxy_pass http://127.0.0.1:{behind};
+        proxy_pass_header Server; proxy_pass_header Date; }} }} }}"
+    );
+    let site = Site::new("daemon off; worker_processes 1;", &conf);
+    let running = site.start();
+    // The static `:status: 204`.
+    let server = std::thread::spawn(move || answer_one(&listener, &[0x89]));
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).expect("an answer");
+    let answer = text(&answer);
+    assert!(answer.starts_with("HTTP/1.1 204 ") && answer.contains("\r\nServer: "), "{answer}");
+    assert!(answer.contains("\r\nDate: "), "{answer}");
+    running.quit();
+    server.join().expect("a server");
+}
+
+#[test]
 fn curl_gets_what_http_1_gives() {
     if Command::new("curl").arg("--version").output().is_ok_and(|o| !support::text(&o.stdout).contains("HTTP2")) {
         eprintln!("curl without HTTP/2: not tested");

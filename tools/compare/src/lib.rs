@@ -7,7 +7,8 @@
 //! With `--mutate` one of the directives is written as people get it wrong (`mutate.rs`); `--sni` has several servers on one TLS
 //! listener instead (`sni.rs`). With `--gateways` the locations use FastCGI, SCGI, uwsgi and memcached (`gateways.rs`, `gateway.rs`),
 //! with `--peers` HTTP/2, gRPC and TLS (`peers.rs`). With `--documents` they rewrite generated documents (`documents.rs`).
-//! `--stream` and `--mail` compare the other areas, `--tls` handshakes and client certificates. `--check` compares `-t` alone (`check.rs`).
+//! `--stream` and `--mail` compare the other areas, `--tls` handshakes and client certificates, `--frames` HTTP/2 frame by frame. `--check`
+//! compares `-t` alone (`check.rs`).
 //!
 //! `cargo xtask compare --seed N --count N` runs it by hand without bound; `cargo xtask ci` runs a few with a fixed seed.
 
@@ -17,6 +18,7 @@ mod backend;
 mod broken;
 mod check;
 mod documents;
+mod frames;
 mod gateway;
 mod gateways;
 mod mail;
@@ -57,6 +59,10 @@ pub enum Mode {
     Mail,
     /// TLS servers of both areas, and clients of all kinds.
     Tls,
+    /// Frames of HTTP/2 clients, good and faulty ones.
+    Frames,
+    /// Frames of HTTP/2 servers behind the proxies, good and faulty ones.
+    UpstreamFrames,
     /// Results of `-t` for examples of all directives with a wrong word.
     Check,
 }
@@ -164,6 +170,8 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         Mode::Stream => return stream::run(plan),
         Mode::Mail => return mail::run(plan),
         Mode::Tls => return tls::run(plan),
+        Mode::Frames => return frames::run(plan),
+        Mode::UpstreamFrames => return frames::upstream::run(plan),
         Mode::Http | Mode::Documents | Mode::Gateways | Mode::Peers => {}
     }
     let mut backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;

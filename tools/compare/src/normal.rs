@@ -15,19 +15,32 @@ pub fn text(text: &str, folder: &Path, port: u16, backend: Option<u16>) -> Strin
 
 /// A line of the error log without its time and numbers; `None`: not one that is compared.
 pub fn log_line(line: &str) -> Option<String> {
-    let at = line.find('[')?;
-    let (level, rest) = line[at..].split_once("] ")?;
-    let level = level.trim_start_matches('[');
     // Log messages about connections and processes, which differ by design.
     const OTHERS: [&str; 6] = [
         "keepalive connection",
-        "while processing HTTP/2 connection",
+        OF_HTTP2,
         "while waiting for request",
         "while keepalive",
         "epoll_wait() ",
         // How full nginx's own tables are.
         "could not build optimal ",
     ];
+    message(line).filter(|words| !OTHERS.iter().any(|other| words.contains(other)))
+}
+
+/// A line of the error log about a connection of HTTP/2, as [`log_line`] has others.
+pub fn connection_line(line: &str) -> Option<String> {
+    message(line).filter(|words| words.contains(OF_HTTP2))
+}
+
+/// Action of a connection of HTTP/2 outside of requests.
+const OF_HTTP2: &str = "while processing HTTP/2 connection";
+
+/// A line of the error log without its time and numbers; `None`: of a level that is not compared.
+fn message(line: &str) -> Option<String> {
+    let at = line.find('[')?;
+    let (level, rest) = line[at..].split_once("] ")?;
+    let level = level.trim_start_matches('[');
     if matches!(level, "notice" | "debug") && !rest.contains("rewritten") && !rest.contains("match") {
         return None;
     }
@@ -44,7 +57,7 @@ pub fn log_line(line: &str) -> Option<String> {
     };
     // Both servers cut a line at 2,048 bytes; how much of the message fits depends on the digits of the process id.
     let words = &words[..words.floor_char_boundary(words.len().min(MESSAGE_MAX))];
-    (!OTHERS.iter().any(|other| words.contains(other))).then(|| format!("[{level}] {words}"))
+    Some(format!("[{level}] {words}"))
 }
 
 /// Bytes of a message that are compared.

@@ -38,6 +38,8 @@ pub struct Run {
     pub answers: Vec<Vec<u8>>,
     pub access: Vec<String>,
     pub errors: Vec<String>,
+    /// Lines of the error log about connections of HTTP/2, which most modes do not compare.
+    pub connections: Vec<String>,
     /// The line on which the configuration ends, and its http block.
     pub last_line: u32,
 }
@@ -136,6 +138,7 @@ fn run(
             answers: Vec::new(),
             access: Vec::new(),
             errors: Vec::new(),
+            connections: Vec::new(),
             last_line,
         });
     }
@@ -154,8 +157,10 @@ fn run(
     let read = |name: &str| String::from_utf8_lossy(&fs::read(dirs.folder.join(name)).unwrap_or_default()).into_owned();
     // nginx leaves the query of the last argument of `try_files` undefined: it shows as missing or empty.
     let access = read("access.log").lines().map(|line| clean(line).replace("||HTTP/", "|-|HTTP/")).collect();
-    let errors = read("error.log").lines().filter_map(|line| normal::log_line(&clean(line))).collect();
-    Ok(Run { refused: None, answers, access, errors, last_line })
+    let log: Vec<String> = read("error.log").lines().map(clean).collect();
+    let errors = log.iter().filter_map(|line| normal::log_line(line)).collect();
+    let connections = log.iter().filter_map(|line| normal::connection_line(line)).collect();
+    Ok(Run { refused: None, answers, access, errors, connections, last_line })
 }
 
 /// Waits for the start; `false`: the server has ended.

@@ -26,6 +26,8 @@ Subject (default: the http block over HTTP/1.1):
   --mail            the mail block
   --tls             TLS handshakes and client certificates
   --sni             several servers on one TLS address
+  --frames          frames of HTTP/2 from clients
+  --upstream-frames frames of HTTP/2 from upstream servers
   --gateways        FastCGI, SCGI, uwsgi and memcached
   --peers           upstream servers over HTTP/2, gRPC and TLS
   --documents       filters that rewrite generated documents
@@ -73,6 +75,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--mutate" => mutate = true,
             "--sni" => mode = Mode::Sni,
             "--tls" => mode = Mode::Tls,
+            "--frames" => mode = Mode::Frames,
+            "--upstream-frames" => mode = Mode::UpstreamFrames,
             "--gateways" => mode = Mode::Gateways,
             "--peers" => mode = Mode::Peers,
             "--documents" => mode = Mode::Documents,

@@ -198,7 +198,11 @@ impl Pseudo {
         }
         match name {
             ":method" | ":scheme" | ":path" if value.is_empty() => return Err(Fault::Empty(name)),
-            ":method" if !is_method(value) => return Err(Fault::Method(value.to_vec())),
+            ":method" if !is_method(value) => {
+                // nginx logs it as the request's method.
+                *slot = Some(place);
+                return Err(Fault::Method(value.to_vec()));
+            }
             ":scheme" if !is_scheme(value) => return Err(Fault::Invalid(name, value.to_vec())),
             _ => {}
         }
@@ -295,6 +299,15 @@ mod tests {
         let request = request(&list, false, true).expect("a request");
         assert_eq!(request.path.of(&list.arena), b"/a?b");
         assert_eq!((request.fields, request.ignored), (vec![4, 5], vec![6]));
+    }
+
+    #[test]
+    fn an_invalid_method_is_known_to_the_log() {
+        let fields = [(":method", "get"), (":scheme", "http"), (":path", "/")];
+        let list = list(&fields);
+        let malformed = request(&list, false, true).expect_err("no method of HTTP");
+        assert_eq!(malformed.fault, Fault::Method(b"get".to_vec()));
+        assert_eq!(malformed.method.map(|place| place.of(&list.arena)), Some(&b"get"[..]));
     }
 
     #[test]

@@ -254,7 +254,8 @@ impl Protocol for Http {
         length != BodyLength::Chunked || self.conf.proxy_http_version != HttpVersion::V10
     }
     fn says_server_and_date(&self) -> bool {
-        true
+        // nginx's module of HTTP/2 adds its own if the server has none.
+        !self.multiplexes()
     }
     fn relays(&self) -> Option<bool> {
         let conf = &self.conf;

@@ -35,6 +35,7 @@ impl BodyReader for Body {
             Taken::Bytes(bytes) => {
                 self.sleep = None;
                 runtime::budget::spend(bytes.len());
+                self.shared.read.set(self.shared.read.get() + bytes.len() as u64);
                 self.streams.touch();
                 Poll::Ready(Some(Ok(bytes)))
             }

@@ -36,6 +36,8 @@ struct Shared {
     websocket: Cell<bool>,
     /// Octets sent, with framing.
     octets: Cell<u64>,
+    /// Octets of the body that were read: the core forgets a stream that the client resets.
+    read: Cell<u64>,
     /// Wakers of the body's reader, of the task without a window, and of the client's watch.
     body: RefCell<Option<Waker>>,
     window: RefCell<Option<Waker>>,

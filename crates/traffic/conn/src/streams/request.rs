@@ -29,13 +29,15 @@ impl Streams {
         self.open.borrow_mut().insert(id, shared.clone());
         self.connection().count_request();
         self.limit_requests(&r);
-        let count = message.as_ref().map_or(0, |message| message.fields.len() + message.ignored.len());
+        // nginx counts neither cookies, which are joined, nor ignored fields.
+        let is_counted =
+            |index: &&usize| list.fields.get(**index).is_some_and(|(name, _)| name.of(&list.arena) != b"cookie");
+        let count = message.as_ref().map_or(0, |message| message.fields.iter().filter(is_counted).count());
         let too_many = list.too_many || count > head_in::limits(&self.worker, &self.connection()).fields_max;
         let too_large = list.too_large;
         let is_websocket = message.as_ref().is_ok_and(|message| message.protocol.is_some());
         let (version, offered) = (self.core.borrow().version(), self.core.borrow().offers_connect());
         let filled = fill(&mut r, list, &message, version, offered);
-        r.incoming.length = octets as u64;
         let judged = match filled {
             Ok(()) if too_large => {
                 head_in::use_initial_server(&mut r);
@@ -63,14 +65,12 @@ impl Streams {
             },
             Err((status, words)) => {
                 head_in::use_initial_server(&mut r);
-                let doing = match version {
-                    Version::Http30 => "reading client request",
-                    _ => "reading client request headers",
-                };
-                r.log(Level::Info, format_args!("{words} while {doing}"));
+                r.log(Level::Info, format_args!("{words} while {}", doing(version)));
                 Err(status)
             }
         };
+        // Faults of an HTTP/1 head count up to their line.
+        r.incoming.length = octets as u64;
         counting::begun(&mut r);
         let outcome = match judged {
             Ok(()) => {
@@ -115,6 +115,14 @@ impl Streams {
         }
         self.worker.step();
         engine::start(r)
+    }
+}
+
+/// nginx's action for the error log.
+fn doing(version: Version) -> &'static str {
+    match version {
+        Version::Http30 => "reading client request",
+        _ => "reading client request headers",
     }
 }
 
@@ -181,20 +189,42 @@ fn fill(
         let field = Field { name: span(*name), value: span(*value), known: known(name.of(&r.buf)) };
         match field.known {
             Known::Cookie => cookies.push(field.value),
-            Known::Host if host.replace(field.value).is_some() => {
-                return Err((400, "client sent duplicate \"host\" header".into()));
+            Known::Host => {
+                if let Some(first) = host.replace(field.value) {
+                    let [value, first] = [field.value, first].map(|span| String::from_utf8_lossy(span.of(&r.buf)));
+                    let words = format!(
+                        "client sent duplicate host header: \"host: {value}\", previous value: \"host: {first}\""
+                    );
+                    return Err((400, words.into()));
+                }
             }
-            Known::Host => {}
+            known if known.is_unique_in_requests() && r.head.fields.first(known).is_some() => {
+                let previous = r.head.fields.first(known).unwrap_or_default();
+                let [name, value, previous] =
+                    [field.name, field.value, previous].map(|span| String::from_utf8_lossy(span.of(&r.buf)));
+                let words = format!(
+                    "client sent duplicate header line: \"{name}: {value}\", previous value: \"{name}: {previous}\""
+                );
+                return Err((400, words.into()));
+            }
             _ => r.head.fields.push(field),
         }
-        if field.known == Known::Cookie && cookies.len() == 1 {
-            r.head.fields.push(field);
-        }
+    }
+    // Joins split cookies (8.2.3); nginx appends them behind the other fields.
+    if let [first, more @ ..] = cookies.as_slice() {
+        let value = if more.is_empty() {
+            *first
+        } else {
+            let joined = cookies.iter().map(|c| c.of(&r.buf)).collect::<Vec<_>>().join(&b"; "[..]);
+            append(r, &joined)
+        };
+        let name = append(r, b"cookie");
+        r.head.fields.push(Field { name, value, known: Known::Cookie });
     }
     for index in &message.ignored {
         let Some((name, _)) = list.fields.get(*index) else { continue };
         let name = String::from_utf8_lossy(name.of(&r.buf)).into_owned();
-        r.log(Level::Info, format_args!("client sent invalid header: \"{name}\""));
+        r.log(Level::Info, format_args!("client sent invalid header: \"{name}\" while {}", doing(version)));
     }
     if version == Version::Http09 {
         return Ok(());
@@ -212,15 +242,6 @@ fn fill(
     }
     if message.protocol.is_some() {
         tunnel::as_upgrade(r);
-    }
-    // Joins split cookies (8.2.3).
-    if cookies.len() > 1 {
-        let joined = cookies.iter().map(|c| c.of(&r.buf)).collect::<Vec<_>>().join(&b"; "[..]);
-        let value = append(r, &joined);
-        let first = r.head.fields.all.iter_mut().find(|field| field.known == Known::Cookie);
-        if let Some(field) = first {
-            field.value = value;
-        }
     }
     Ok(())
 }

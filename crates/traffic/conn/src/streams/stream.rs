@@ -111,6 +111,7 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
         }
         // A slow client or a request without response is the client's fault (nginx: `ngx_http_v2_close_stream`).
         let code = if matches!(r.out.status, 408 | 444) { Why::Protocol } else { Why::Internal };
+        r.incoming.length += shared.read.get();
         streams.core.borrow_mut().reset(id, code);
         return streams.worker.finished(r);
     };
@@ -147,7 +148,7 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
         send(streams, id, &mut r, body, &shared).await
     };
     r.accounting.bytes_sent = shared.octets.get() + r.accounting.header_size;
-    r.incoming.length += streams.core.borrow().taken(id);
+    r.incoming.length += streams.core.borrow().taken(id).max(shared.read.get());
     r.accounting.completed = sent;
     if !sent {
         streams.core.borrow_mut().reset(id, Why::Internal);

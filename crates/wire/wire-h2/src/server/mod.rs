@@ -4,6 +4,8 @@
 mod edge;
 mod receive;
 mod send;
+#[cfg(test)]
+mod tests;
 
 use crate::frame::{self, ErrorCode};
 use crate::hpack::{Decoder, Encoder};

@@ -1,0 +1,144 @@
+//! Tests of the server side: bounds on a client, and faults of its frames.
+
+use crate::frame::{self, END_HEADERS, END_STREAM};
+use crate::hpack::Encoder;
+use crate::{Limits, PREFACE, Server};
+use http_types::{Event, Taken};
+
+#[test]
+fn a_large_frame_is_passed_on_before_it_is_whole_and_kept_nowhere() {
+    let mut block = Vec::new();
+    for (name, value) in [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "a")] {
+        Encoder::stateless().field(name.as_bytes(), value.as_bytes(), &mut block);
+    }
+    let body = vec![b'x'; 60_000];
+    let mut bytes = PREFACE.to_vec();
+    frame::put_head(0, frame::SETTINGS, 0, 0, &mut bytes);
+    frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut bytes);
+    frame::put_head(block.len(), frame::HEADERS, END_HEADERS, 1, &mut bytes);
+    bytes.extend_from_slice(&block);
+    frame::put_head(body.len(), frame::DATA, END_STREAM, 1, &mut bytes);
+    bytes.extend_from_slice(&body);
+    for step in [1000, 33_333, 100_000] {
+        let mut server = Server::new(Limits::default());
+        let mut received = 0;
+        for part in bytes.chunks(step) {
+            server.receive(part).expect("in order");
+            assert!(server.pending.len() < 1000, "{step}");
+            while let Some(event) = server.poll_event() {
+                assert!(matches!(event, Event::Head { end: false, .. } | Event::Body(1)), "{event:?}");
+            }
+            while let Taken::Bytes(piece) = server.take_body(1) {
+                received += piece.len();
+            }
+        }
+        assert_eq!((received, server.take_body(1)), (body.len(), Taken::End), "{step}");
+    }
+}
+
+fn with_upload() -> Server {
+    let mut block = Vec::new();
+    for (name, value) in [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "a")] {
+        Encoder::stateless().field(name.as_bytes(), value.as_bytes(), &mut block);
+    }
+    let mut bytes = PREFACE.to_vec();
+    frame::put_head(0, frame::SETTINGS, 0, 0, &mut bytes);
+    frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut bytes);
+    frame::put_head(block.len(), frame::HEADERS, END_HEADERS, 1, &mut bytes);
+    bytes.extend_from_slice(&block);
+    let mut server = Server::new(Limits::default());
+    server.receive(&bytes).expect("in order");
+    assert!(matches!(server.poll_event(), Some(Event::Head { .. })));
+    let written = server.unsent();
+    server.advance(written);
+    server
+}
+fn octets(n: usize) -> Vec<u8> {
+    let mut one = Vec::new();
+    frame::put_head(1, frame::DATA, 0, 1, &mut one);
+    one.push(b'x');
+    one.repeat(n)
+}
+
+#[test]
+fn frames_of_one_octet_become_large_pieces_and_one_event() {
+    let mut server = with_upload();
+    server.receive(&octets(50_000)).expect("within the window");
+    assert!(matches!(server.poll_event(), Some(Event::Body(1))));
+    assert!(server.poll_event().is_none(), "one event for a waiting reader");
+    let mut pieces = Vec::new();
+    while let Taken::Bytes(piece) = server.take_body(1) {
+        pieces.push(piece.len());
+    }
+    assert_eq!((pieces.iter().sum::<usize>(), pieces.len()), (50_000, 4), "{pieces:?}");
+}
+
+#[test]
+fn frames_of_one_octet_are_a_flood_in_the_end() {
+    let mut server = with_upload();
+    let part = octets(10_000);
+    let result = (0..1000).try_for_each(|_| {
+        let done = server.receive(&part);
+        while let Taken::Bytes(_) = server.take_body(1) {}
+        while server.poll_event().is_some() {}
+        done
+    });
+    assert_eq!(result.expect_err("a flood").words, "http2 flood detected");
+}
+
+#[test]
+fn a_frame_without_room_for_its_fields_has_a_wrong_size() {
+    const PADDED: u8 = frame::PADDED | END_HEADERS | END_STREAM;
+    const BOTH: u8 = PADDED | frame::WITH_PRIORITY;
+    let cases: [(u8, u8, &[u8], &str); 7] = [
+        (frame::DATA, frame::PADDED, &[], "FrameSize"),
+        (frame::DATA, frame::PADDED, &[2, 0], "Protocol"),
+        (frame::HEADERS, PADDED, &[], "FrameSize"),
+        (frame::HEADERS, PADDED, &[1], "Protocol"),
+        (frame::HEADERS, BOTH, &[0, 0, 0, 0, 0], "FrameSize"),
+        (frame::HEADERS, BOTH, &[1, 0, 0, 0, 0, 0], "Protocol"),
+        (frame::HEADERS, BOTH, &[0, 0, 0, 0, 3, 0], "Protocol"),
+    ];
+    for (kind, flags, payload, code) in cases {
+        let mut bytes = Vec::new();
+        let stream = if kind == frame::DATA { 1 } else { 3 };
+        frame::put_head(payload.len(), kind, flags, stream, &mut bytes);
+        bytes.extend_from_slice(payload);
+        let error = with_upload().receive(&bytes).expect_err("a wrong frame");
+        assert_eq!(format!("{:?}", error.code), code, "{kind} {flags} {payload:?}");
+    }
+}
+
+#[test]
+fn settings_count_as_what_they_cost() {
+    let mut server = with_upload();
+    let mut one = Vec::new();
+    frame::put_head(2700 * 6, frame::SETTINGS, 0, 0, &mut one);
+    one.extend_from_slice(&[0, 4, 0, 0, 255, 255].repeat(2700));
+    let taken = (0..100).take_while(|_| server.receive(&one).is_ok() && !server.failed).count();
+    assert_eq!(taken, 5, "IDLE_FRAMES_MAX, at 338 for each");
+}
+
+#[test]
+fn octets_on_the_wire_count_every_frame() {
+    let mut server = with_upload();
+    server.send_head(1, 200, std::iter::empty(), false);
+    let sent = http_types::StreamMux::send_body(&mut server, 1, &[b'x'; 20_000], 8192, true);
+    assert_eq!((sent.taken, sent.octets), (20_000, 20_000 + 3 * frame::HEADER));
+}
+
+#[test]
+fn a_reset_behind_an_answer_has_a_write_of_its_own() {
+    let mut server = with_upload();
+    server.send_head(1, 403, std::iter::empty(), false);
+    server.send_body(1, b"no", 8192, true);
+    server.finish(1);
+    let answer = server.output().to_vec();
+    let rest = server.unsent() - answer.len();
+    assert_eq!((&answer[answer.len() - 2..], rest), (&b"no"[..], frame::HEADER + 4));
+    server.advance(answer.len());
+    let reset = frame::Head::read(server.output()).expect("a frame");
+    assert_eq!((reset.kind, reset.stream, server.output().len()), (frame::RST_STREAM, 1, rest));
+    server.advance(rest);
+    assert!(server.output().is_empty() && server.unsent() == 0);
+}
