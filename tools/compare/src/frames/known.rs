@@ -116,6 +116,7 @@ const LAX: &[(&str, &str)] = &[
     ("client sent header block with incorrect length", "which fault of a block is found first"),
     ("client sent header block with too long", "which fault of a block is found first"),
     ("client sent header field with", "which fault of a block is found first"),
+    ("client sent CONTINUATION frame with incorrect identifier", "the last stream of GOAWAY has a whole request"),
     ("while CONTINUATION was expected", "the last stream of GOAWAY has a whole request"),
     ("with incorrect window increment 0", "a window update of 0 is an error of its stream (6.9)"),
 ];
@@ -125,6 +126,9 @@ const ACTS: &[(&str, &str)] = &[
     (" with CONNECT without path", "nginx wants a path, and refuses CONNECT only then"),
     (" with OPTIONS *", "nginx has no OPTIONS * over HTTP/2"),
     (" with an odd :authority", "nginx has no request line of a request with an invalid :authority"),
+    // A change of the table's size stands at the start of a block (RFC 7541, 4.2).
+    ("size update at the end", "nginx accepts a change of the table's size anywhere"),
+    ("size update in the middle", "nginx accepts a change of the table's size anywhere"),
     (", DATA behind the end", "frames of a write are processed together"),
     (", RST_STREAM behind the request", "frames of a write are processed together"),
     (", a window that shrinks", "frames of a write are processed together"),
@@ -138,7 +142,9 @@ const ACTS: &[(&str, &str)] = &[
 pub fn reason(session: &Session, theirs: &str, ours: &str) -> Option<&'static str> {
     let in_log =
         |text: &str, words: &str| text.lines().any(|line| line.starts_with(CONNECTION) && line.contains(words));
-    let has = |end: &str| session.acts.iter().any(|act| act.words.ends_with(end));
+    let has = |end: &str| {
+        session.acts.iter().any(|act| act.words.split(" Shape {").next().is_some_and(|words| words.ends_with(end)))
+    };
     let resets = |text: &str, code: u32| text.lines().filter(|line| *line == format!("    reset {code}")).count();
     let last = |text: &str| text.lines().find(|line| line.starts_with("    goaway ")).map(String::from);
     let goes_elsewhere = last(theirs).is_some_and(|line| line.ends_with(" code 0")) && last(theirs) != last(ours);
@@ -151,6 +157,7 @@ pub fn reason(session: &Session, theirs: &str, ours: &str) -> Option<&'static st
         .map(|(_, reason)| *reason)
         .or((resets(ours, 5) > resets(theirs, 5))
             .then_some("DATA for a closed stream is answered with STREAM_CLOSED (5.1)"))
+        .or((resets(ours, 7) > resets(theirs, 7)).then_some("frames of a write are processed together"))
         .or((resets(ours, 3) > resets(theirs, 3)).then_some("frames of a write are processed together"))
         .or(goes_elsewhere.then_some("frames of a write are processed together"))
         .or(is_lost(theirs).then_some("nginx does not answer some requests in CONTINUATION frames"))

@@ -59,6 +59,7 @@ const CONNECTIONS: &str = "  connections: ";
 const STRICT: &[(&str, &str)] = &[
     ("no SETTINGS", "a connection begins with SETTINGS (3.4)"),
     ("SETTINGS with ACK alone", "a connection begins with SETTINGS (3.4)"),
+    ("HEADERS of 0", "frames for other streams are errors (6.2)"),
     ("PING before SETTINGS", "a connection begins with SETTINGS (3.4)"),
 ];
 

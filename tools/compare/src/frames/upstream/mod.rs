@@ -106,7 +106,7 @@ events {{ }}
 http {{
     {own}
     log_format all '$http_x_client|$status|$request|$upstream_cache_status|'
-                   '$upstream_http_x_own|$upstream_trailer_x_trailer|$upstream_trailer_grpc_status';
+                   '$upstream_http_x_own|$upstream_http_grpc_status';
     access_log DIR/access.log all;
     client_body_temp_path DIR/bodies;
     http2 on;
