@@ -264,9 +264,13 @@ fn context_in_its_four_modes() {
 #[test]
 fn sampling_by_parent_ratio_and_variables() {
     let (receiver, port) = (Receiver::start(Kind::Grpc), free_port());
-    let http =
-        "split_clients $otel_trace_id $all { 100% on; * off; } split_clients $otel_trace_id $none { 100% off; * on; }";
-    let server = "otel_trace_context propagate; rewrite ^/moved /all;
+    let http = "split_clients $otel_trace_id $all { 100% on; * off; } \
+                split_clients $otel_trace_id $none { 100% off; * on; } \
+                split_clients $otel_trace_id $half { 50% on; * off; } \
+                split_clients $otel_trace_id $written { 100% off; * off; }";
+    let server = "otel_trace_context propagate; rewrite ^/moved /all; set $written on;
+        location /half { otel_trace $half; return 200 $half; }
+        location /written { otel_trace $written; return 200; }
         location /parent { otel_trace $otel_parent_sampled; proxy_pass http://127.0.0.1:{port}/seen; }
         location /all { otel_trace $all; return 200; }
         location /none { otel_trace $none; return 200; }
@@ -293,6 +297,18 @@ fn sampling_by_parent_ratio_and_variables() {
         assert_eq!(get(port, path, &[]).0, 200);
         assert_eq!(receiver.span().name, if path == "/moved" { "/all" } else { "/none" });
     }
+    // The sampler's value in a response is the decision; a value that `set` has written stands.
+    let mut values = std::collections::BTreeSet::new();
+    for _ in 0..30 {
+        let (_, _, body) = get(port, "/half", &[]);
+        if body == "on" {
+            assert_eq!(receiver.span().name, "/half");
+        }
+        values.insert(body);
+    }
+    assert!(values.contains("on") && values.contains("off"), "{values:?}");
+    assert_eq!(get(port, "/written", &[]).0, 200);
+    assert_eq!(receiver.span().name, "/written");
     running.quit();
     assert!(receiver.is_empty());
     site.assert_no_alerts();

@@ -136,6 +136,13 @@ pub fn traceparent(ids: &TraceIds, sampled: bool) -> [u8; 55] {
     out
 }
 
+/// Returns the digits of a trace id, as `$otel_trace_id`.
+pub fn digits(id: &[u8; 16]) -> [u8; 32] {
+    let mut out = [0; 32];
+    put_digits(id, &mut out);
+    out
+}
+
 /// Writes octets as lower-case hexadecimal digits to the start of `out`.
 fn put_digits(octets: &[u8], out: &mut [u8]) {
     let (pairs, _) = out.as_chunks_mut::<2>();

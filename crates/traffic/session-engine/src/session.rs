@@ -13,15 +13,35 @@ pub enum Slot {
     Unset,
     /// Computed, without a value.
     Missing,
+    /// A value without an allocation: its length and octets.
+    Short(u8, [u8; SHORT_MAX]),
     Value(Box<[u8]>),
 }
 
+/// Longest value that fits beside the length.
+const SHORT_MAX: usize = 22;
+
 impl Slot {
+    #[inline]
+    pub fn of(value: &[u8]) -> Slot {
+        let mut octets = [0; SHORT_MAX];
+        match octets.get_mut(..value.len()) {
+            Some(place) => {
+                place.copy_from_slice(value);
+                Slot::Short(value.len() as u8, octets)
+            }
+            None => Slot::Value(value.into()),
+        }
+    }
     #[inline]
     pub fn read(&self, out: &mut Vec<u8>) -> Option<bool> {
         match self {
             Slot::Unset => None,
             Slot::Missing => Some(false),
+            Slot::Short(length, octets) => {
+                out.extend_from_slice(octets.get(..usize::from(*length)).unwrap_or_default());
+                Some(true)
+            }
             Slot::Value(value) => {
                 out.extend_from_slice(value);
                 Some(true)
@@ -76,4 +96,23 @@ pub trait Session: Sized + 'static {
     fn error_log(&self) -> &Arc<ErrorLog>;
     /// Writes to the error log, with the session's details.
     fn log(&self, level: Level, words: std::fmt::Arguments<'_>);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_all_lengths_are_read_as_written() {
+        assert_eq!(size_of::<Slot>(), 24);
+        for length in [0, 1, SHORT_MAX, SHORT_MAX + 1, 1000] {
+            let value = vec![b'x'; length];
+            let slot = Slot::of(&value);
+            assert_eq!(matches!(slot, Slot::Short(..)), length <= SHORT_MAX, "{length}");
+            let mut out = b"before ".to_vec();
+            assert_eq!(slot.read(&mut out), Some(true));
+            assert_eq!(out, [b"before ", &value[..]].concat());
+        }
+        assert_eq!((Slot::Unset.read(&mut Vec::new()), Slot::Missing.read(&mut Vec::new())), (None, Some(false)));
+    }
 }

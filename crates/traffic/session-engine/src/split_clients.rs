@@ -1,7 +1,8 @@
 //! split_clients (nginx: `ngx_http_split_clients_module` and the stream module): variables by share of clients, with
 //! nginx's hash, so that migrated clients keep their share.
 
-use crate::variable::{Compute, Variables};
+use crate::template::Part;
+use crate::variable::{Compute, VarId, Variables};
 use crate::{Session, Template};
 use conf_schema::{Cx, Directive, Problem, Value};
 use std::marker::PhantomData;
@@ -77,9 +78,25 @@ fn hundredths(text: &str) -> Option<u32> {
     (value > 0).then_some(value.min(WHOLE + 1))
 }
 
-struct Split<S> {
+/// The shares of a variable, by the hash of a text.
+pub struct Split<S> {
     source: Template<S>,
     shares: Vec<(u32, Box<[u8]>)>,
+}
+
+impl<S> Split<S> {
+    /// Returns the variable that is the whole text, if one is.
+    pub fn variable(&self) -> Option<VarId> {
+        match self.source.parts() {
+            [Part::Variable(id)] => Some(*id),
+            _ => None,
+        }
+    }
+    /// Returns the value for a text; `None`: it is in no share.
+    pub fn share(&self, text: &[u8]) -> Option<&[u8]> {
+        let hash = murmur2(text);
+        self.shares.iter().find(|(end, _)| hash < *end || *end == 0).map(|(_, value)| &**value)
+    }
 }
 
 impl<S: Session> Compute<S> for Split<S> {
@@ -87,12 +104,13 @@ impl<S: Session> Compute<S> for Split<S> {
         // The source is written behind `out`, and removed again.
         let start = out.len();
         self.source.write(r, out);
-        let hash = murmur2(out.get(start..).unwrap_or_default());
+        let value = self.share(out.get(start..).unwrap_or_default());
         out.truncate(start);
-        if let Some((_, value)) = self.shares.iter().find(|(end, _)| hash < *end || *end == 0) {
-            out.extend_from_slice(value);
-        }
+        out.extend_from_slice(value.unwrap_or_default());
         true
+    }
+    fn as_split(&self) -> Option<&Split<S>> {
+        Some(self)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Variables: declared in typed tables, indexed with the configuration, and not looked up by name afterwards.
 
+use crate::split_clients::Split;
 use crate::{Session, Slot};
 use conf_schema::{At, Complaint, Directive, Level, Problem};
 use std::collections::HashMap;
@@ -15,6 +16,10 @@ pub type GetPrefixed<S> = fn(&mut S, &str, &mut Vec<u8>) -> bool;
 
 pub trait Compute<S>: Send + Sync {
     fn get(&self, r: &mut S, out: &mut Vec<u8>) -> bool;
+    /// Returns the shares of `split_clients`.
+    fn as_split(&self) -> Option<&Split<S>> {
+        None
+    }
 }
 
 pub struct Builtin<S: Session> {
@@ -316,7 +321,7 @@ pub fn value<S: Session>(s: &mut S, variable: &Variable<S>, out: &mut Vec<u8>) -
             let start = out.len();
             let found = by.get(s, out);
             let value = match out.get(start..) {
-                Some(value) if found => Slot::Value(value.into()),
+                Some(value) if found => Slot::of(value),
                 _ => Slot::Missing,
             };
             s.write_slot(*slot, value);

@@ -2,11 +2,13 @@
 
 use super::settings::Settings;
 use http_engine::request::URI_CHANGES_MAX;
-use http_engine::span::{RequestSpan, TraceContext, TraceIds, hex, traceparent};
-use http_engine::variable::Builtin;
+use http_engine::span::{RequestSpan, TraceContext, TraceIds, digits, hex, traceparent};
+use http_engine::template::Part;
+use http_engine::variable::{Builtin, Source};
 use http_engine::{Flow, Handler, Request, Template};
 use http_types::Known;
 use otlp::context::{Parent, parent, state};
+use session_engine::Session as _;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -31,15 +33,15 @@ impl Handler for Start {
             return Flow::Declined;
         }
         let sampled = self.trace.as_ref().is_some_and(|trace| match trace.as_literal() {
-            Some(text) => matches!(text, b"on" | b"1"),
-            None => {
+            Some(text) => is_on(text),
+            None => self.by_share(r, trace).unwrap_or_else(|| {
                 let mut value = std::mem::take(&mut r.scratch);
                 value.clear();
                 trace.write(r, &mut value);
-                let is_on = matches!(value.as_slice(), b"on" | b"1");
+                let is_on = is_on(&value);
                 r.scratch = value;
                 is_on
-            }
+            }),
         });
         if !sampled && !self.settings.extracts && !self.settings.injects {
             return Flow::Declined;
@@ -60,6 +62,29 @@ impl Handler for Start {
             r.set_incoming(Known::Tracestate, b"tracestate", state);
         }
         Flow::Declined
+    }
+}
+
+fn is_on(value: &[u8]) -> bool {
+    matches!(value, b"on" | b"1")
+}
+
+impl Start {
+    /// Decides by the variable of a `split_clients $otel_trace_id` block, the usual sampler, without evaluating templates.
+    fn by_share(&self, r: &mut Request, trace: &Template) -> Option<bool> {
+        let [Part::Variable(id)] = trace.parts() else { return None };
+        let plan = r.plan_rc();
+        let Source::Computed { by, slot, .. } = &plan.variables.get(id.0 as usize)?.source else { return None };
+        // `set` may have written another value.
+        if slot.is_some_and(|slot| r.read_slot(slot, &mut Vec::new()).is_some()) {
+            return None;
+        }
+        let split = by.as_split()?;
+        if &*plan.variables.get(split.variable()?.0 as usize)?.name != "otel_trace_id" {
+            return None;
+        }
+        let ids = begin(r, self.settings.extracts);
+        Some(split.share(&digits(&ids.trace)).is_some_and(is_on))
     }
 }
 
