@@ -214,100 +214,140 @@ fn compare<S: Display>(
     outcome
 }
 
-fn one(plan: &Plan, origin: &Origin, puts: &[Put], sessions: &[Session], runs: usize) -> Result<Outcome, String> {
-    let run = |binary: &Binary| -> Result<Run, String> {
-        let froms: Vec<u8> = sessions.iter().map(|session| session.from).collect();
-        let all = |port: u16| -> Result<Vec<Vec<u8>>, String> {
-            Ok(in_parallel(sessions, |session| {
-                origin.forget(&format!("127.1.0.{}", session.from));
-                let text = client::run(session, port).unwrap_or_else(|e| format!("<{e}>"));
-                let mut out = format!("client received\n{text}");
-                for request in origin.take(&format!("127.1.0.{}", session.from)) {
-                    out += &format!("server received\n      {request}\n");
-                }
-                out.into_bytes()
-            }))
-        };
-        let conf = |dirs: &Dirs, port: u16| {
-            if let Err(e) = files(dirs) {
-                eprintln!("{}: {e}", dirs.folder.display());
-            }
-            text(puts, dirs, port, origin.port, binary)
-        };
-        let mut run = Run::with(binary, &conf, &all, Some(origin.port))?;
-        run.connections = run.connections.iter().map(|line| without_ports(line)).collect();
-        run.errors = run.errors.iter().filter_map(|line| known::log_line(&without_ports(line))).collect();
-        by_client(&mut run.access, "access log", &froms, &mut run.answers);
-        by_client(&mut run.errors, "error log", &froms, &mut run.answers);
-        by_client(&mut run.connections, known::CONNECTION.trim_end_matches(": "), &froms, &mut run.answers);
-        Ok(run)
-    };
-    let mut outcome = None;
-    for _ in 0..runs {
-        let (theirs, ours) = (run(&plan.nginx)?, run(&plan.ours)?);
-        let again = compare(sessions, &theirs, &ours, &known::compared, &known::reason);
-        let ends = again.difference.is_none();
-        outcome = Some(again);
-        if ends {
-            break;
-        }
-    }
-    outcome.ok_or("nothing was run".into())
+/// Finds the difference of a configuration and its sessions; `None`: there is none.
+type Differs<'a, S> = dyn FnMut(&[Put], &S) -> Result<Option<String>, String> + 'a;
+
+/// One of the two comparisons.
+struct Subject<'a, S> {
+    name: &'static str,
+    pool: &'static [(&'static str, &'static [Place])],
+    /// Number of sessions per configuration.
+    sessions: u8,
+    draw: fn(&mut Dice, u8) -> S,
+    /// Runs one server with all sessions.
+    run: &'a dyn Fn(&Binary, &[Put], &[S]) -> Result<Run, String>,
+    compared: fn(&S, &str) -> Vec<String>,
+    reason: fn(&S, &str, &str) -> Option<&'static str>,
+    /// Removes the parts of a session that a difference does not need.
+    shorten: fn(&mut S, &[Put], &mut String, &mut Differs<'_, S>) -> Result<(), String>,
 }
 
-/// Runs the plan; `Ok`: a summary.
-///
-/// # Errors
-/// Differences, with the directives and acts that cause them; or the reason why the run failed.
-pub fn run(plan: &Plan) -> Result<String, String> {
-    let origin = Origin::start().map_err(|e| format!("the server behind: {e}"))?;
-    let (pool, with) = (all(POOL, plan.only.as_deref()), all(POOL, plan.with.as_deref()));
-    if pool.is_empty() || with.is_empty() {
-        return Err("no directive holds that text".into());
-    }
-    let (mut refused, mut answers, mut known, mut differences) = (0, 0, 0, Vec::new());
-    for index in 0..plan.count {
-        if differences.len() >= plan.differences_max {
-            break;
-        }
-        let seed = plan.seed.wrapping_add(index);
-        let mut dice = Dice::new(seed);
-        let mut puts = draw(&mut dice, &pool, if plan.with.is_some() { &with } else { &pool }, 3);
-        let sessions: Vec<Session> = (1..=CLIENTS).map(|from| acts::draw(&mut dice, from)).collect();
-        let outcome = one(plan, &origin, &puts, &sessions, RUNS)?;
-        refused += u64::from(outcome.refused);
-        answers += outcome.answers;
-        known += outcome.known;
-        let Some((at, mut words)) = outcome.difference else { continue };
-        // The acts of the session, and then the directives, that the difference needs.
-        if let Some(mut session) = at.and_then(|at| sessions.get(at)).cloned() {
-            let differs = |puts: &[Put], session: &Session| -> Result<Option<String>, String> {
-                Ok(one(plan, &origin, puts, std::slice::from_ref(session), 2)?.difference.map(|(_, words)| words))
-            };
-            if let Some(still) = differs(&puts, &session)? {
-                words = still;
-                let mut acts = session.acts.clone();
-                reduce(&mut acts, &mut words, 1, &mut |acts| {
-                    differs(&puts, &Session { acts: acts.to_vec(), ..session.clone() })
-                })?;
-                session.acts = acts;
-                reduce(&mut puts, &mut words, 0, &mut |puts| differs(puts, &session))?;
-            } else {
-                words += "\n  (only among the other clients)";
+impl<S: Display + Clone> Subject<'_, S> {
+    /// Compares both servers, up to `runs` times if they differ.
+    fn outcome(&self, plan: &Plan, puts: &[Put], sessions: &[S], runs: usize) -> Result<Outcome, String> {
+        let mut outcome = None;
+        for _ in 0..runs {
+            let (theirs, ours) = ((self.run)(&plan.nginx, puts, sessions)?, (self.run)(&plan.ours, puts, sessions)?);
+            let again = compare(sessions, &theirs, &ours, &self.compared, &self.reason);
+            let ends = again.difference.is_none();
+            outcome = Some(again);
+            if ends {
+                break;
             }
         }
-        let lines: Vec<String> =
-            puts.iter().map(|put| format!("    {:<8} {}", format!("{:?}", put.place), put.text)).collect();
-        let found = format!("seed {seed}:\n{}\n{words}", lines.join("\n"));
-        // A run takes minutes: differences show as they are found, too.
-        eprintln!("{found}");
-        differences.push(found);
+        outcome.ok_or("nothing was run".into())
     }
-    let summary = format!(
-        "frames: {} configurations ({refused} refused by both), {answers} sessions compared with {}, {known} with a known difference",
-        plan.count, plan.nginx.shown
-    );
-    crate::result(summary, &differences)
+
+    /// Runs the plan; `Ok`: a summary.
+    ///
+    /// # Errors
+    /// Differences, with the directives and the parts of a session that cause them; or the reason why the run failed.
+    fn search(&self, plan: &Plan) -> Result<String, String> {
+        let (pool, with) = (all(self.pool, plan.only.as_deref()), all(self.pool, plan.with.as_deref()));
+        if pool.is_empty() || with.is_empty() {
+            return Err("no directive holds that text".into());
+        }
+        let (mut refused, mut answers, mut known, mut differences) = (0, 0, 0, Vec::new());
+        for index in 0..plan.count {
+            if differences.len() >= plan.differences_max {
+                break;
+            }
+            let seed = plan.seed.wrapping_add(index);
+            let mut dice = Dice::new(seed);
+            let mut puts = draw(&mut dice, &pool, if plan.with.is_some() { &with } else { &pool }, 3);
+            let sessions: Vec<S> = (1..=self.sessions).map(|from| (self.draw)(&mut dice, from)).collect();
+            let outcome = self.outcome(plan, &puts, &sessions, RUNS)?;
+            refused += u64::from(outcome.refused);
+            answers += outcome.answers;
+            known += outcome.known;
+            let Some((at, mut words)) = outcome.difference else { continue };
+            if let Some(mut session) = at.and_then(|at| sessions.get(at)).cloned() {
+                let mut differs = |puts: &[Put], session: &S| -> Result<Option<String>, String> {
+                    let outcome = self.outcome(plan, puts, std::slice::from_ref(session), 2)?;
+                    Ok(outcome.difference.map(|(_, words)| words))
+                };
+                if let Some(still) = differs(&puts, &session)? {
+                    words = still;
+                    (self.shorten)(&mut session, &puts, &mut words, &mut differs)?;
+                    reduce(&mut puts, &mut words, 0, &mut |puts| differs(puts, &session))?;
+                } else {
+                    words += "\n  (only among the other sessions)";
+                }
+            }
+            let lines: Vec<String> =
+                puts.iter().map(|put| format!("    {:<8} {}", format!("{:?}", put.place), put.text)).collect();
+            let found = format!("seed {seed}:\n{}\n{words}", lines.join("\n"));
+            // A run takes minutes: differences show as they are found, too.
+            eprintln!("{found}");
+            differences.push(found);
+        }
+        let summary = format!(
+            "{}: {} configurations ({refused} refused by both), {answers} sessions compared with {}, {known} with a known difference",
+            self.name, plan.count, plan.nginx.shown
+        );
+        crate::result(summary, &differences)
+    }
+}
+
+fn run_of(binary: &Binary, origin: &Origin, puts: &[Put], sessions: &[Session]) -> Result<Run, String> {
+    let froms: Vec<u8> = sessions.iter().map(|session| session.from).collect();
+    let all = |port: u16| -> Result<Vec<Vec<u8>>, String> {
+        Ok(in_parallel(sessions, |session| {
+            origin.forget(&format!("127.1.0.{}", session.from));
+            let text = client::run(session, port).unwrap_or_else(|e| format!("<{e}>"));
+            let mut out = format!("client received\n{text}");
+            for request in origin.take(&format!("127.1.0.{}", session.from)) {
+                out += &format!("server received\n      {request}\n");
+            }
+            out.into_bytes()
+        }))
+    };
+    let conf = |dirs: &Dirs, port: u16| {
+        if let Err(e) = files(dirs) {
+            eprintln!("{}: {e}", dirs.folder.display());
+        }
+        text(puts, dirs, port, origin.port, binary)
+    };
+    let mut run = Run::with(binary, &conf, &all, Some(origin.port))?;
+    run.connections = run.connections.iter().map(|line| without_ports(line)).collect();
+    run.errors = run.errors.iter().filter_map(|line| known::log_line(&without_ports(line))).collect();
+    by_client(&mut run.access, "access log", &froms, &mut run.answers);
+    by_client(&mut run.errors, "error log", &froms, &mut run.answers);
+    by_client(&mut run.connections, known::CONNECTION.trim_end_matches(": "), &froms, &mut run.answers);
+    Ok(run)
+}
+
+/// Runs the plan of `--frames`; as [`Subject::search`].
+pub fn run(plan: &Plan) -> Result<String, String> {
+    let origin = Origin::start().map_err(|e| format!("the server behind: {e}"))?;
+    let subject = Subject {
+        name: "frames",
+        pool: POOL,
+        sessions: CLIENTS,
+        draw: acts::draw,
+        run: &|binary, puts, sessions| run_of(binary, &origin, puts, sessions),
+        compared: known::compared,
+        reason: known::reason,
+        shorten: |session, puts, words, differs| {
+            let mut acts = session.acts.clone();
+            reduce(&mut acts, words, 1, &mut |acts| {
+                differs(puts, &Session { acts: acts.to_vec(), ..session.clone() })
+            })?;
+            session.acts = acts;
+            Ok(())
+        },
+    };
+    subject.search(plan)
 }
 
 /// Removes parts behind the first `fixed` that a difference does not need.

@@ -10,7 +10,7 @@ mod script;
 use super::acts::request;
 use super::pool::{Place, Put};
 use super::transcript::Transcript;
-use super::{by_client, compare, draw, in_parallel, put, reduce, wire};
+use super::{Differs, Subject, by_client, in_parallel, put, reduce, wire};
 use crate::server::{Binary, Dirs, Run};
 use crate::stream::without_ports;
 use crate::{Dice, Plan, normal};
@@ -22,7 +22,6 @@ use std::time::Duration;
 
 /// Sessions of one configuration, each with a server of its own.
 const SESSIONS: u8 = 24;
-const RUNS: usize = 3;
 /// Frames that the proxy sends behind a response arrive within this time.
 const AFTERWARDS: Duration = Duration::from_millis(30);
 /// Longer than a response takes, read timeouts of the configuration included.
@@ -275,98 +274,62 @@ fn converse(session: &Session, peer: &Peer, port: u16) -> Vec<u8> {
     out.into_bytes()
 }
 
-fn one(plan: &Plan, peers: &[Peer], puts: &[Put], sessions: &[Session], runs: usize) -> Result<super::Outcome, String> {
-    let run = |binary: &Binary| -> Result<Run, String> {
-        let froms: Vec<u8> = sessions.iter().map(|session| session.from).collect();
-        let pairs: Vec<(&Session, &Peer)> = sessions.iter().zip(peers).collect();
-        let all = |port: u16| Ok(in_parallel(&pairs, |(session, peer)| converse(session, peer, port)));
-        let conf = |dirs: &Dirs, port: u16| text(puts, dirs, port, sessions, peers, binary);
-        let mut run = Run::with(binary, &conf, &all, None)?;
-        run.errors = run.errors.iter().filter_map(|line| known::log_line(&without_ports(line))).collect();
-        by_client(&mut run.access, "access log", &froms, &mut run.answers);
-        by_client(&mut run.errors, "error log", &froms, &mut run.answers);
-        run.answers.iter_mut().for_each(|answer| *answer = without_ports(&super::text_of(answer)).into_bytes());
-        Ok(run)
-    };
-    let mut outcome = None;
-    for _ in 0..runs {
-        let (theirs, ours) = (run(&plan.nginx)?, run(&plan.ours)?);
-        let again = compare(sessions, &theirs, &ours, &known::compared, &known::reason);
-        let ends = again.difference.is_none();
-        outcome = Some(again);
-        if ends {
-            break;
-        }
-    }
-    outcome.ok_or("nothing was run".into())
+fn run_of(binary: &Binary, peers: &[Peer], puts: &[Put], sessions: &[Session]) -> Result<Run, String> {
+    let froms: Vec<u8> = sessions.iter().map(|session| session.from).collect();
+    let pairs: Vec<(&Session, &Peer)> = sessions.iter().zip(peers).collect();
+    let all = |port: u16| Ok(in_parallel(&pairs, |(session, peer)| converse(session, peer, port)));
+    let conf = |dirs: &Dirs, port: u16| text(puts, dirs, port, sessions, peers, binary);
+    let mut run = Run::with(binary, &conf, &all, None)?;
+    run.errors = run.errors.iter().filter_map(|line| known::log_line(&without_ports(line))).collect();
+    by_client(&mut run.access, "access log", &froms, &mut run.answers);
+    by_client(&mut run.errors, "error log", &froms, &mut run.answers);
+    run.answers.iter_mut().for_each(|answer| *answer = without_ports(&super::text_of(answer)).into_bytes());
+    Ok(run)
 }
 
-/// Runs the plan; `Ok`: a summary.
-///
-/// # Errors
-/// Differences, with the directives and scripts that cause them; or the reason why the run failed.
+/// Removes the last requests, and then the steps of the scripts, that a difference does not need.
+fn shorten(
+    session: &mut Session,
+    puts: &[Put],
+    words: &mut String,
+    differs: &mut Differs<'_, Session>,
+) -> Result<(), String> {
+    while session.requests.len() > 1 {
+        let mut fewer = session.clone();
+        fewer.requests.pop();
+        let Some(still) = differs(puts, &fewer)? else { break };
+        (*session, *words) = (fewer, still);
+    }
+    for index in 0..session.scripts.answers.len() {
+        let Some(mut steps) = session.scripts.answers.get(index).cloned() else { continue };
+        let with = |steps: &[Step]| {
+            let mut fewer = session.clone();
+            if let Some(place) = fewer.scripts.answers.get_mut(index) {
+                *place = steps.to_vec();
+            }
+            fewer
+        };
+        reduce(&mut steps, words, 0, &mut |steps| differs(puts, &with(steps)))?;
+        *session = with(&steps);
+    }
+    Ok(())
+}
+
+/// Runs the plan of `--upstream-frames`; as [`Subject::search`].
 pub fn run(plan: &Plan) -> Result<String, String> {
     let peers: Vec<Peer> = (0..SESSIONS)
         .map(|_| Peer::start())
         .collect::<Result<_, _>>()
         .map_err(|e| format!("the servers behind: {e}"))?;
-    let (pool, with) = (super::all(pool::POOL, plan.only.as_deref()), super::all(pool::POOL, plan.with.as_deref()));
-    if pool.is_empty() || with.is_empty() {
-        return Err("no directive holds that text".into());
-    }
-    let (mut refused, mut answers, mut known, mut differences) = (0, 0, 0, Vec::new());
-    for index in 0..plan.count {
-        if differences.len() >= plan.differences_max {
-            break;
-        }
-        let seed = plan.seed.wrapping_add(index);
-        let mut dice = Dice::new(seed);
-        let mut puts = draw(&mut dice, &pool, if plan.with.is_some() { &with } else { &pool }, 3);
-        let sessions: Vec<Session> = (1..=SESSIONS).map(|from| draw_session(&mut dice, from)).collect();
-        let outcome = one(plan, &peers, &puts, &sessions, RUNS)?;
-        refused += u64::from(outcome.refused);
-        answers += outcome.answers;
-        known += outcome.known;
-        let Some((at, mut words)) = outcome.difference else { continue };
-        if let Some(mut session) = at.and_then(|at| sessions.get(at)).cloned() {
-            let differs = |puts: &[Put], session: &Session| -> Result<Option<String>, String> {
-                Ok(one(plan, &peers, puts, std::slice::from_ref(session), 2)?.difference.map(|(_, words)| words))
-            };
-            if let Some(still) = differs(&puts, &session)? {
-                words = still;
-                while session.requests.len() > 1 {
-                    let mut fewer = session.clone();
-                    fewer.requests.pop();
-                    let Some(still) = differs(&puts, &fewer)? else { break };
-                    (session, words) = (fewer, still);
-                }
-                for index in 0..session.scripts.answers.len() {
-                    let Some(mut steps) = session.scripts.answers.get(index).cloned() else { continue };
-                    let with = |steps: &[Step]| {
-                        let mut fewer = session.clone();
-                        if let Some(place) = fewer.scripts.answers.get_mut(index) {
-                            *place = steps.to_vec();
-                        }
-                        fewer
-                    };
-                    reduce(&mut steps, &mut words, 0, &mut |steps| differs(&puts, &with(steps)))?;
-                    session = with(&steps);
-                }
-                reduce(&mut puts, &mut words, 0, &mut |puts| differs(puts, &session))?;
-            } else {
-                words += "\n  (only among the other sessions)";
-            }
-        }
-        let lines: Vec<String> =
-            puts.iter().map(|put| format!("    {:<8} {}", format!("{:?}", put.place), put.text)).collect();
-        let found = format!("seed {seed}:\n{}\n{words}", lines.join("\n"));
-        // A run takes minutes: differences show as they are found, too.
-        eprintln!("{found}");
-        differences.push(found);
-    }
-    let summary = format!(
-        "frames of upstream servers: {} configurations ({refused} refused by both), {answers} sessions compared with {}, {known} with a known difference",
-        plan.count, plan.nginx.shown
-    );
-    crate::result(summary, &differences)
+    let subject = Subject {
+        name: "frames of upstream servers",
+        pool: pool::POOL,
+        sessions: SESSIONS,
+        draw: draw_session,
+        run: &|binary, puts, sessions| run_of(binary, &peers, puts, sessions),
+        compared: known::compared,
+        reason: known::reason,
+        shorten,
+    };
+    subject.search(plan)
 }
