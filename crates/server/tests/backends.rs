@@ -492,6 +492,28 @@ fn what_a_server_of_http2_has_not_done_is_asked_again_and_what_it_broke_off_is_n
 }
 
 #[test]
+fn a_silent_connection_of_http2_gets_no_more_requests() {
+    // The first connection answers once and is then silent, as that of a server that has vanished.
+    let origin = Origin::new(|mut talk| {
+        let mut h2 = H2::new();
+        if h2.run(&mut talk, |h2| !h2.asked.is_empty()) {
+            h2.answer(h2.asked[0], "once");
+            h2.run(&mut talk, |h2| h2.server.unsent() == 0);
+            talk.hang();
+        }
+    });
+    let (site, port) = (Site::new("", ""), free_port());
+    let upstream = format!("upstream u {{ server 127.0.0.1:{} max_fails=0; keepalive 4; }}", origin.port);
+    let location = "location / { proxy_pass http://u; proxy_http_version 2; proxy_read_timeout 300ms; }";
+    let server = serve_with(&site, port, &upstream, location);
+    let answers: Vec<String> = (0..4).map(|_| short(&get(port, "/"))).collect();
+    assert_eq!(answers, ["200 once", "504", "200 once", "504"]);
+    assert_eq!(origin.connections(), 2);
+    server.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
 fn servers_of_http2_that_misbehave() {
     fn preface(buf: &[u8]) -> Option<usize> {
         (buf.len() >= wire_h2::PREFACE.len()).then_some(buf.len())

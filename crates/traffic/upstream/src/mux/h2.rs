@@ -73,6 +73,8 @@ struct Inner {
     blocked: Vec<Waker>,
     over: Option<Over>,
     usage: Usage,
+    /// Number of reads that returned octets.
+    reads: u64,
 }
 
 pub struct H2Lease {
@@ -108,6 +110,7 @@ impl H2Lease {
             blocked: Vec::new(),
             over: None,
             usage: Usage::new(group, address),
+            reads: 0,
         }));
         KEPT.with_borrow_mut(|kept| kept.add(group, scope, &inner));
         let driven = inner.clone();
@@ -206,6 +209,7 @@ impl Inner {
             match self.stream.try_read_buf(&mut buf) {
                 Ok(0) => self.end(Over::Closed),
                 Ok(_) => {
+                    self.reads += 1;
                     if let Err(error) = self.core.receive(&buf) {
                         self.route();
                         self.flush();
@@ -243,6 +247,8 @@ struct H2Stream {
     lease: H2Lease,
     /// `None`: not started.
     id: Option<u32>,
+    /// [`Inner::reads`] when the stream started.
+    reads_before: u64,
     /// Unsent.
     block: Vec<u8>,
     out: Vec<u8>,
@@ -262,6 +268,10 @@ impl Drop for H2Stream {
         if let Some(id) = self.id {
             inner.slots.remove(&id);
             inner.core.forget(id);
+            // A server that is silent since then may be gone: later requests get another connection.
+            if inner.reads == self.reads_before {
+                inner.usage.kept = false;
+            }
             inner.push();
         }
         inner.usage.ended();
@@ -279,6 +289,7 @@ impl H2Stream {
         H2Stream {
             lease,
             id: None,
+            reads_before: 0,
             block,
             out: Vec::new(),
             at: 0,
@@ -361,7 +372,7 @@ impl MuxStream for H2Stream {
                 inner.slots.insert(id, Slot::default());
                 self.counts.sent += self.block.len() as u64 + 9;
                 self.block = Vec::new();
-                self.id = Some(id);
+                (self.id, self.reads_before) = (Some(id), inner.reads);
                 self.sent_end = nothing;
                 id
             }
