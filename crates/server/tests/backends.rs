@@ -514,6 +514,33 @@ fn a_silent_connection_of_http2_gets_no_more_requests() {
 }
 
 #[test]
+fn trailers_of_http2_are_variables() {
+    // The trailers come with the head, or after the client has the body.
+    let origin = Origin::new(|mut talk| {
+        let mut h2 = H2::new();
+        while h2.run(&mut talk, |h2| !h2.asked.is_empty()) {
+            let stream = h2.asked.remove(0);
+            h2.server.send_head(stream, 200, [].into_iter(), false);
+            h2.server.send_body(stream, b"body", 16_384, false);
+            if stream > 1 && !h2.run(&mut talk, |h2| h2.server.unsent() == 0) {
+                return;
+            }
+            h2.server.send_trailers(stream, [(&b"x-t"[..], &b"behind"[..])].into_iter());
+        }
+    });
+    let (site, port) = (Site::new("", ""), free_port());
+    let upstream = format!("upstream u {{ server 127.0.0.1:{}; keepalive 4; }}", origin.port);
+    let location = "location / { proxy_pass http://u; proxy_http_version 2; add_trailer X-Up $upstream_trailer_x_t; }";
+    let server = serve_with(&site, port, &upstream, location);
+    for _ in 0..2 {
+        let answer = get(port, "/");
+        assert!(answer.contains("\r\nX-Up: behind\r\n") && !answer.contains("x-t"), "{answer}");
+    }
+    server.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
 fn servers_of_http2_that_misbehave() {
     fn preface(buf: &[u8]) -> Option<usize> {
         (buf.len() >= wire_h2::PREFACE.len()).then_some(buf.len())

@@ -602,8 +602,8 @@ fn frame(r: &mut Request, mut body: Body) -> Body {
     match r.out.status {
         204 => {
             r.reply.head_only = true;
-            // An upstream server's type is passed on, as in nginx.
-            if r.out.status_line.is_none() {
+            // HTTP/1 passes an upstream server's type on, as in nginx.
+            if r.out.status_line.is_none() || r.target.version >= Version::Http20 {
                 r.out.content_type = crate::Str::default();
             }
             r.out.last_modified = None;

@@ -62,11 +62,6 @@ fn within(
         Match::Slash(location) => return Ok(Some((Route::Slash(location), true))),
         Match::Nothing => {}
         Match::Prefix(location) => {
-            if plan.loc(location).name.len() < path.len()
-                && let Some(slash) = tree.wants_slash(&|location| plan.loc(location).auto_redirect, path)
-            {
-                return Ok(Some((Route::Slash(slash), true)));
-            }
             let inner = &plan.loc(location).inner;
             best = Some((Route::Location(location), false));
             if !inner.is_empty()

@@ -8,6 +8,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Tree {
     exact: HashMap<Vec<u8>, usize>,
+    /// Lengths of the exact names, by [`length_bit`]: most paths are ruled out without a hash.
+    exact_lengths: u64,
     prefixes: Vec<Prefix>,
     pub(crate) regexes: Vec<(Arc<Pattern>, usize)>,
     named: HashMap<Vec<u8>, usize>,
@@ -20,6 +22,11 @@ struct Prefix {
     final_: bool,
     /// Index + 1 of the longest other prefix of this name; 0: none.
     parent: usize,
+}
+
+/// The last bit stands for all longer names.
+fn length_bit(name: &[u8]) -> u64 {
+    1 << name.len().min(63)
 }
 
 /// Without regular expressions.
@@ -39,6 +46,7 @@ impl Tree {
                 if let Some(first) = self.exact.insert(name.clone(), location) {
                     return Err(first);
                 }
+                self.exact_lengths |= length_bit(name);
             }
             LocationKind::Named(name) => {
                 if let Some(first) = self.named.insert(name.clone(), location) {
@@ -86,33 +94,36 @@ impl Tree {
     /// Finds the location without regular expressions; the flag excludes them. `wants_slash`: the location redirects
     /// `/name` to `/name/`.
     pub fn static_location(&self, wants_slash: &dyn Fn(usize) -> bool, path: &[u8]) -> (Match, bool) {
-        if !self.exact.is_empty()
+        if self.exact_lengths & length_bit(path) != 0
             && let Some(location) = self.exact.get(path)
         {
             return (Match::Final(*location), false);
         }
         let after = self.prefixes.partition_point(|p| p.name.as_slice() <= path);
+        let longest = self.longest_prefix(after, path);
+        // A location named as the path itself does not redirect.
+        if longest.is_none_or(|prefix| prefix.name.len() < path.len())
+            && let Some(slash) = self.slash(after, wants_slash, path)
+        {
+            return (Match::Slash(slash), false);
+        }
+        longest.map_or((Match::Nothing, false), |prefix| (Match::Prefix(prefix.location), prefix.final_))
+    }
+    /// Returns the longest prefix of the path among the entries before `after`, the end of those that sort up to the path.
+    fn longest_prefix(&self, after: usize, path: &[u8]) -> Option<&Prefix> {
         let mut candidate = after;
-        while let Some(prefix) = candidate.checked_sub(1).and_then(|index| self.prefixes.get(index)) {
+        loop {
+            let prefix = self.prefixes.get(candidate.checked_sub(1)?)?;
             if path.starts_with(&prefix.name) {
-                return (Match::Prefix(prefix.location), prefix.final_);
+                return Some(prefix);
             }
             candidate = prefix.parent;
         }
-        if let Some(slash) = self.wants_slash(wants_slash, path) {
-            return (Match::Slash(slash), false);
-        }
-        (Match::Nothing, false)
     }
-    /// Returns the location `/name/` that redirects `/name`, unless a location is named `/name`.
-    pub fn wants_slash(&self, wants_slash: &dyn Fn(usize) -> bool, path: &[u8]) -> Option<usize> {
-        let after = self.prefixes.partition_point(|p| p.name.as_slice() <= path);
-        self.prefixes
-            .get(after..)?
-            .iter()
-            .take_while(|p| p.name.starts_with(path))
-            .find(|p| p.name.len() == path.len() + 1 && p.name.ends_with(b"/"))
-            .filter(|p| wants_slash(p.location))
-            .map(|p| p.location)
+    /// Returns the location `/name/` that redirects `/name`, from the first entry behind the path.
+    fn slash(&self, after: usize, wants_slash: &dyn Fn(usize) -> bool, path: &[u8]) -> Option<usize> {
+        let behind = self.prefixes.get(after..)?.iter().take_while(|p| p.name.starts_with(path));
+        let mut named = behind.filter(|p| p.name.len() == path.len() + 1 && p.name.ends_with(b"/"));
+        named.next().map(|p| p.location).filter(|location| wants_slash(*location))
     }
 }

@@ -77,7 +77,7 @@ pub struct UpstreamState {
     pub origin: Option<Arc<Origin>>,
     /// Request target of the last attempt, for the error log; set by its response or failure.
     pub uri: Option<Rc<[u8]>>,
-    /// Trailers of the response, as lines with their ends; only if they may be passed on (`proxy_pass_trailers`).
+    /// Trailers of the response, as lines with their ends; over HTTP/1 only with `proxy_pass_trailers`.
     pub trailers: Vec<u8>,
     /// Marks the next attempt as the first one in another group.
     pub apart: bool,

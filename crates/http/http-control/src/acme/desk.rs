@@ -14,6 +14,7 @@ use observe::{ErrorLog, Level};
 use session_engine::upstreams::Resolving;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -32,6 +33,19 @@ pub const ORDERS_MAX: usize = 8;
 static KEYS: LazyLock<Mutex<HashMap<(String, String, Algorithm), Arc<AccountKey>>>> = LazyLock::new(Mutex::default);
 /// Local authorities that nothing stores, by issuer.
 static AUTHORITIES: LazyLock<Mutex<HashMap<String, Arc<LocalAuthority>>>> = LazyLock::new(Mutex::default);
+
+thread_local! {
+    /// Held while an account is opened, by the thumbprint of its key.
+    static OPENING: RefCell<HashMap<String, Rc<tokio::sync::Mutex<()>>>> = RefCell::default();
+}
+
+/// Returns the lock of a key. Several issuers may share a key, and authorities fail if its account is registered twice at once.
+fn opening_of(thumbprint: &str) -> Rc<tokio::sync::Mutex<()>> {
+    OPENING.with_borrow_mut(|locks| {
+        locks.retain(|_, lock| Rc::strong_count(lock) > 1);
+        Rc::clone(locks.entry(thumbprint.to_string()).or_default())
+    })
+}
 
 /// A failed order: the reason, and its cause.
 pub struct Failed {
@@ -174,14 +188,16 @@ impl Desk {
             session.use_account(known);
             return Ok(());
         }
+        let thumbprint = self.key.borrow().as_ref().map(|key| key.thumbprint().to_string()).unwrap_or_default();
+        let opening = opening_of(&thumbprint);
+        let _same_key = opening.lock().await;
         match session.open_account(&self.issuer.account).await {
             Ok(new) => {
                 let what = if new { "registered" } else { "found" };
                 let url = session.account().unwrap_or_default().to_string();
                 self.say(Level::Info, format_args!("account \"{url}\" {what}"));
                 *self.account.borrow_mut() = Some(url.clone());
-                let key = self.key.borrow().as_ref().map(|key| key.thumbprint().to_string()).unwrap_or_default();
-                let account = format!("{url}\n{key}\n{}\n", self.issuer.source);
+                let account = format!("{url}\n{thumbprint}\n{}\n", self.issuer.source);
                 if let Some(folder) = self.folder.clone()
                     && let Err(why) = blocking(move || folder.store_account(&account)).await
                 {
@@ -284,4 +300,20 @@ pub async fn blocking<T: Send + 'static>(
     let pool = net::pool::named(net::pool::DEFAULT).ok_or_else(|| std::io::Error::other("no thread pool"))?;
     let job = pool.run(work).map_err(|_| std::io::Error::other("the thread pool is full"))?;
     job.await.map_err(|_| std::io::Error::other("the work was lost"))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn issuers_with_one_key_open_their_account_one_after_the_other() {
+        let (one, two, other) = (opening_of("a"), opening_of("a"), opening_of("b"));
+        let held = one.try_lock();
+        assert!(held.is_ok() && two.try_lock().is_err() && other.try_lock().is_ok());
+        drop(held);
+        drop((one, two, other));
+        let _next = opening_of("c");
+        assert_eq!(OPENING.with_borrow(HashMap::len), 1, "locks that nothing holds are dropped");
+    }
 }

@@ -68,7 +68,7 @@ pub static ROWS: &[Builtin] = &[
     Builtin::family(
         "upstream_trailer_",
         trailer,
-        "The trailer field NAME of the upstream server's response, if trailers are passed on.",
+        "The trailer field NAME of the upstream server's response; over HTTP/1 only if trailers are passed on.",
     ),
     Builtin::family("upstream_cookie_", cookie, "The cookie NAME that the upstream server set."),
 ];

@@ -40,10 +40,18 @@ pub struct UpstreamBody {
     /// An error between two pieces, reported with the next one.
     broken: Option<String>,
     rate: Option<Rate>,
-    /// `proxy_pass_trailers`: the plan with the hidden fields.
-    trailers: Option<Arc<PassPlan>>,
+    trailers: Trailers,
     /// Full-duplex protocol: continues to send the request.
     sends_on: bool,
+}
+
+/// Destination of a response's trailers.
+pub enum Trailers {
+    Dropped,
+    /// For variables.
+    Kept,
+    /// `proxy_pass_trailers`: the plan with the hidden fields.
+    Passed(Arc<PassPlan>),
 }
 
 /// `proxy_limit_rate`: bytes per started second.
@@ -156,7 +164,7 @@ impl UpstreamBody {
             ahead,
             broken: received.wrong.map(|MalformedResponse(words)| words),
             rate: None,
-            trailers: None,
+            trailers: Trailers::Dropped,
             sends_on: false,
         }
     }
@@ -164,8 +172,8 @@ impl UpstreamBody {
     pub fn limit_rate(&mut self, bytes: u64, read: u64) {
         self.rate = (bytes > 0).then(|| Rate { bytes, read, started: base::clock::now(), pause: None });
     }
-    pub fn pass_trailers(&mut self, plan: Arc<PassPlan>) {
-        self.trailers = Some(plan);
+    pub fn set_trailers(&mut self, trailers: Trailers) {
+        self.trailers = trailers;
     }
     pub fn send_on(&mut self) {
         self.sends_on = true;
@@ -175,8 +183,10 @@ impl UpstreamBody {
         if let Some(words) = end.excess {
             say(r, Level::Warn, words);
         }
-        if let Some(plan) = &self.trailers {
-            response::trailers(plan, r, &end.trailers);
+        match &self.trailers {
+            Trailers::Dropped => {}
+            Trailers::Kept => response::keep_trailers(r, &end.trailers),
+            Trailers::Passed(plan) => response::pass_trailers(plan, r, &end.trailers),
         }
         if let Some(io) = self.io.take() {
             io.stream.finish(&self.active.group().keepalive);

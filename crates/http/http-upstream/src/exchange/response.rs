@@ -235,11 +235,16 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
     }
 }
 
-/// Adds trailers of a chunked body (`proxy_pass_trailers`); `lines`: as received, with line ends.
-pub fn trailers(plan: &PassPlan, r: &mut Request, lines: &[u8]) {
+/// Keeps a response's trailers for `$upstream_trailer_*`; `lines`: as received, with line ends.
+pub fn keep_trailers(r: &mut Request, lines: &[u8]) {
     if let Some(state) = UpstreamState::of(r).filter(|_| !lines.is_empty()) {
         state.trailers = lines.to_vec();
     }
+}
+
+/// As [`keep_trailers`], and adds them to the response (`proxy_pass_trailers`).
+pub fn pass_trailers(plan: &PassPlan, r: &mut Request, lines: &[u8]) {
+    keep_trailers(r, lines);
     for line in lines.split(|c| *c == b'\n') {
         let mut sides = line.splitn(2, |c| *c == b':');
         let (Some(name), Some(value)) = (sides.next(), sides.next().map(<[u8]>::trim_ascii)) else { continue };

@@ -1,6 +1,6 @@
 //! Passes a request to servers, one after the other until one responds.
 
-use super::body::{self, Ahead, Received, UpstreamBody};
+use super::body::{self, Ahead, Received, Trailers, UpstreamBody};
 use super::conf::{IgnoreHeaders, NextUpstream};
 use super::conversation::{Io, Trial, read_head, said, send_request};
 use super::failure::{Failure, Outgoing, TIMED_OUT, note, note_at, status_bit};
@@ -536,7 +536,7 @@ fn is_usual(e: &std::io::Error) -> bool {
 }
 
 /// Returns the body if all of it came with its head; otherwise the bytes so far, as an error.
-fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Received> {
+fn at_once(r: &mut Request, stream: &mut ClientStream, keeps_trailers: bool) -> Result<Bytes, Received> {
     let mut all = Bytes::new();
     loop {
         match stream.buffered() {
@@ -546,6 +546,9 @@ fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Received
             Ok(Some(Event::End(end))) => {
                 if let Some(words) = end.excess {
                     body::say(r, Level::Warn, words);
+                }
+                if keeps_trailers {
+                    response::keep_trailers(r, &end.trailers);
                 }
                 return Ok(all);
             }
@@ -558,7 +561,7 @@ fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Received
 /// Returns the connection to its pool if the replaced response has no body, as nginx does (`u->keepalive` of
 /// `process_header`).
 fn keep_if_bodiless(r: &mut Request, mut io: Box<Io>, length: BodyLength, active: &PeerLease) {
-    if matches!(length, BodyLength::None | BodyLength::Exact(0)) && at_once(r, &mut io.stream).is_ok() {
+    if matches!(length, BodyLength::None | BodyLength::Exact(0)) && at_once(r, &mut io.stream, false).is_ok() {
         io.stream.finish(&active.group().keepalive);
     }
 }
@@ -611,7 +614,7 @@ pub fn accept(
     }
     selection.answered(r, &mut active);
     if let Some(flow) = storage::revalidated(plan, r, head, buf) {
-        if at_once(r, &mut io.stream).is_ok() {
+        if at_once(r, &mut io.stream, false).is_ok() {
             io.stream.finish(&active.group().keepalive);
         }
         return Ok(flow);
@@ -664,12 +667,14 @@ pub fn accept(
     // Unbuffered responses are not stored, as in nginx.
     let head_text = buf.get(..head_bytes).unwrap_or_default();
     let recipe = if buffering && !headless::is(head) { storage::recipe(plan, r, head, head_text) } else { None };
-    let trailers = conf.pass_trailers && (length == BodyLength::Chunked || plan.protocol.multiplexes());
+    // As in nginx, chunked bodies keep trailers only if these are passed on.
+    let keeps_trailers = plan.protocol.multiplexes();
+    let trailers = conf.pass_trailers && (length == BodyLength::Chunked || keeps_trailers);
     let rate = if buffering { conf.limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
     let mut first = Received::default();
     // (nginx serves a single range at most of upstream responses: they take the long way.)
     let may_be_here = match length {
-        BodyLength::Exact(n) => n <= behind as u64,
+        BodyLength::Exact(n) => n <= behind as u64 && !trailers,
         BodyLength::None => true,
         // The end is told apart from the body: by a chunk, a record or the end of a stream.
         BodyLength::Chunked | BodyLength::UntilClose => behind > 0 && !trailers,
@@ -679,7 +684,7 @@ pub fn accept(
         return Ok(Flow::Content(Body::Empty));
     }
     if recipe.is_none() && may_be_here && rate == 0 && !r.out.ranges_allowed {
-        match at_once(r, &mut io.stream) {
+        match at_once(r, &mut io.stream, keeps_trailers) {
             Ok(body) => {
                 if let Some(one) = UpstreamState::last(r) {
                     one.whole_ms = Some(ms);
@@ -702,7 +707,9 @@ pub fn accept(
         // Over HTTP/1 a declared length stays, as in nginx: trailers are lost then, unless `add_trailer` expects some.
         let is_declared = r.out.content_length.is_some() && r.target.version <= http_types::Version::Http11;
         r.reply.expect_trailers |= !is_declared;
-        body.pass_trailers(plan.clone());
+        body.set_trailers(Trailers::Passed(plan.clone()));
+    } else if keeps_trailers {
+        body.set_trailers(Trailers::Kept);
     }
     if let Some(recipe) = recipe
         && let Some(temp_path) = &conf.temp_path
