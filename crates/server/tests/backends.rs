@@ -533,7 +533,7 @@ fn trailers_of_http2_are_variables() {
     let location = "location / { proxy_pass http://u; proxy_http_version 2; add_trailer X-Up $upstream_trailer_x_t; }";
     let server = serve_with(&site, port, &upstream, location);
     for _ in 0..2 {
-        let answer = get(port, "/");
+        let answer = ask(port, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         assert!(answer.contains("\r\nX-Up: behind\r\n") && !answer.contains("x-t"), "{answer}");
     }
     server.quit();
