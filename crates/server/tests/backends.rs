@@ -541,6 +541,48 @@ fn trailers_of_http2_are_variables() {
 }
 
 #[test]
+fn a_connection_of_http2_without_a_window_gets_no_more_requests() {
+    // The first connection answers when its window of 65,535 octets is spent, and never opens it again.
+    fn data(received: &[u8]) -> usize {
+        let (mut rest, mut sum) = (received.get(wire_h2::PREFACE.len()..).unwrap_or_default(), 0);
+        while let [a, b, c, kind, ..] = *rest {
+            let length = u32::from_be_bytes([0, a, b, c]) as usize;
+            sum += if kind == 0 { length } else { 0 };
+            rest = rest.get(9 + length..).unwrap_or_default();
+        }
+        sum
+    }
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let origin = Origin::new(move |mut talk| {
+        if !first.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            let mut h2 = H2::new();
+            while h2.run(&mut talk, |h2| !h2.asked.is_empty()) {
+                let stream = h2.asked.remove(0);
+                h2.answer(stream, "another");
+            }
+            return;
+        }
+        talk.send(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
+        talk.until(|received| (data(received) >= 65_535).then_some(received.len()));
+        // `:status: 200` and the end of the stream.
+        talk.send(&[0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88]);
+        talk.hang();
+    });
+    let (site, port) = (Site::new("", ""), free_port());
+    let upstream = format!("upstream u {{ server 127.0.0.1:{} max_fails=0; keepalive 4; }}", origin.port);
+    let location = "location / { proxy_pass http://u; proxy_http_version 2; proxy_send_timeout 2s; }";
+    let server = serve_with(&site, port, &upstream, location);
+    let post = |length: usize| {
+        let head = format!("POST / HTTP/1.0\r\nContent-Length: {length}\r\n\r\n");
+        short(&ask(port, &(head + &"x".repeat(length))))
+    };
+    assert_eq!([post(100_000), post(5), post(5)], ["200 ", "200 another", "200 another"]);
+    assert_eq!(origin.connections(), 2);
+    server.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
 fn servers_of_http2_that_misbehave() {
     fn preface(buf: &[u8]) -> Option<usize> {
         (buf.len() >= wire_h2::PREFACE.len()).then_some(buf.len())

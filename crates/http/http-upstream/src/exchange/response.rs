@@ -53,7 +53,8 @@ fn fill(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], is_st
     r.out.status = head.status;
     let text = r.out.take_text(buf.get(..head.text_end()).unwrap_or(buf));
     let part = |span| Str::Part(text.clone(), span);
-    r.out.status_line = Some(part(head.status_line));
+    // HTTP/2 and HTTP/3 have no reason phrase.
+    r.out.status_line = (!plan.protocol.multiplexes()).then(|| part(head.status_line));
     for field in &head.fields.all {
         let (name, value) = (field.name.of(buf), field.value.of(buf));
         if ONCE.has(field.known)

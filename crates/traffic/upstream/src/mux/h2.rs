@@ -135,8 +135,9 @@ impl Shared for Inner {
     fn is_kept(&self) -> bool {
         self.usage.kept && self.over.is_none() && !self.core.is_going()
     }
+    /// Without a window, a body would wait until the server has read those of other requests.
     fn has_streams(&mut self) -> bool {
-        self.core.has_room() && self.usage.leased < self.core.streams_max()
+        self.core.has_room() && self.core.has_window() && self.usage.leased < self.core.streams_max()
     }
 }
 

@@ -90,6 +90,7 @@ pub trait Shared {
     fn usage(&mut self) -> &mut Usage;
     /// Tells whether later requests find it: it is neither over nor going.
     fn is_kept(&self) -> bool;
+    /// Tells whether another stream can begin, and its body be sent.
     fn has_streams(&mut self) -> bool;
 }
 

@@ -201,6 +201,10 @@ impl Client {
     pub fn has_room(&self) -> bool {
         !self.is_going() && self.streams.len() < self.streams_max()
     }
+    /// Tells whether the connection's window has room for a body.
+    pub fn has_window(&self) -> bool {
+        self.send_window > 0
+    }
     /// Concurrent streams that both sides allow.
     pub fn streams_max(&self) -> usize {
         self.limits.streams_max.min(self.peer_streams)
