@@ -61,7 +61,6 @@ const LINES: &[&str] = &[
     "autoindex_localtime on;",
     "index part.html;",
     "index 'a b';",
-    "random_index on;",
     "image_filter test;",
     "image_filter off;",
     "error_page 415 = /d/part.html; image_filter test;",
