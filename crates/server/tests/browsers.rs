@@ -1,9 +1,12 @@
-//! A real browser as the client: Chromium opens a WebSocket over HTTP/2, talks, and sees it closed cleanly (RFC 8441, 5); it shows
-//! the dashboard. Skipped, with a message, where no Chromium is installed.
+//! A real browser as the client: Chromium opens a WebSocket over HTTP/2, talks, and sees it closed cleanly (RFC 8441, 5); it loads a
+//! page over HTTP/3, before and after a reload; it shows the dashboard. Skipped, with a message, where no Chromium is installed.
 
 mod support;
 
-use std::process::{Command, Stdio};
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use rcgen::PublicKeyData as _;
+use std::process::{Child, Command, Stdio};
 use support::client::Client;
 use support::origin::{Origin, Talk};
 use support::{Site, free_port, wait};
@@ -44,6 +47,32 @@ fn chromium() -> Option<&'static str> {
     ["chromium", "chromium-browser", "google-chrome"].into_iter().find(runs)
 }
 
+/// A running browser; ended on drop.
+struct Browser(Child);
+
+impl Browser {
+    fn open(program: &str, site: &Site, options: &[&str], url: &str) -> Browser {
+        let child = Command::new(program)
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
+            .arg("--remote-debugging-port=0")
+            .args(options)
+            .arg(format!("--user-data-dir={}", site.path("profile").display()))
+            .arg(url)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Browser(child.expect("the browser starts"))
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_websocket_over_http2_closes_clean() {
     let Some(browser) = chromium() else {
@@ -72,27 +101,76 @@ fn a_websocket_over_http2_closes_clean() {
     site.write("conf/key.pem", &key.signing_key.serialize_pem());
     site.write("html/index.html", PAGE);
     let running = site.start();
-    let profile = site.path("profile");
-    let mut child = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
-        .args(["--ignore-certificate-errors", "--remote-debugging-port=0"])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(format!("https://localhost:{port}/"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the browser starts");
+    let url = format!("https://localhost:{port}/");
+    let child = Browser::open(browser, &site, &["--ignore-certificate-errors"], &url);
     wait("the socket's end in the access log", || {
         let log = site.read("logs/access.log");
         (log.contains("/over?") && log.contains("/socket")).then_some(()).ok_or(log)
     });
-    child.kill().expect("the browser is stopped");
-    child.wait().expect("it ends");
+    drop(child);
     let log = site.read("logs/access.log");
     assert!(log.contains("HTTP/2.0 GET / 200"), "{log}");
     assert!(log.contains("/over?heard=there%20and%20back&clean=true&code=1000 204"), "{log}");
     assert!(log.contains("HTTP/2.0 GET /socket 200"), "the WebSocket has a stream of the page's connection: {log}");
+    running.quit();
+    site.assert_no_alerts();
+}
+
+/// Tells the server, again and again, which protocols the page and each request came by.
+const TIMING_PAGE: &str = r#"<!doctype html><title>timing</title><script>
+const page = performance.getEntriesByType("navigation")[0].nextHopProtocol;
+let last = "none";
+setInterval(async () => {
+  await fetch(`/told?page=${page}&last=${last}`);
+  last = performance.getEntriesByType("resource").pop().nextHopProtocol;
+  performance.clearResourceTimings();
+}, 100);
+</script>"#;
+
+#[test]
+fn a_page_over_http3_outlives_a_reload() {
+    let Some(browser) = chromium() else {
+        return eprintln!("skipped: no Chromium is installed (Debian's package chromium)");
+    };
+    let port = free_port();
+    let conf = |log: &str| {
+        format!(
+            "http {{ log_format own '$server_protocol $request_uri $status $connection'; access_log logs/{log}.log own;
+              server {{ listen 127.0.0.1:{port} quic; ssl_certificate cert.pem; ssl_certificate_key key.pem;
+               location / {{ root html; default_type text/html; }} location = /told {{ return 204; }} }} }}"
+        )
+    };
+    let site = Site::new("daemon off;", &conf("before"));
+    let key = rcgen::generate_simple_self_signed(["localhost".to_string()]).expect("a certificate");
+    site.write("conf/cert.pem", &key.cert.pem());
+    site.write("conf/key.pem", &key.signing_key.serialize_pem());
+    site.write("html/index.html", TIMING_PAGE);
+    let running = site.start();
+    // Over QUIC, Chromium trusts a certificate of no public authority only by its key.
+    let trusted = BASE64_STANDARD.encode(digest(&SHA256, &key.signing_key.subject_public_key_info()));
+    let options = [
+        format!("--origin-to-force-quic-on=localhost:{port}"),
+        format!("--ignore-certificate-errors-spki-list={trusted}"),
+        "--host-resolver-rules=MAP localhost 127.0.0.1".into(),
+    ];
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let child = Browser::open(browser, &site, &options, &format!("https://localhost:{port}/"));
+    let told = |log: &str| {
+        wait(&format!("two requests of the page in {log}.log"), || {
+            let text = site.read(&format!("logs/{log}.log"));
+            let line = text.lines().find(|line| line.contains("/told?page=h3&last=h3"));
+            line.map(str::to_string).ok_or(text)
+        })
+    };
+    let before = told("before");
+    site.configure("daemon off;", &conf("after"));
+    running.signal("HUP");
+    let after = told("after");
+    drop(child);
+    assert!(before.starts_with("HTTP/3.0 ") && after.starts_with("HTTP/3.0 "), "{before}\n{after}");
+    // One connection, or the reload would have ended it.
+    let connection = |line: &str| line.rsplit(' ').next().map(str::to_string);
+    assert_eq!(connection(&before), connection(&after));
     running.quit();
     site.assert_no_alerts();
 }
@@ -111,17 +189,7 @@ fn the_dashboard_loads_its_files_and_opens_its_stream() {
         ),
     );
     let running = site.start();
-    let profile = site.path("profile");
-    let mut child = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
-        .arg("--remote-debugging-port=0")
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(format!("http://127.0.0.1:{port}/dash/"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the browser starts");
+    let child = Browser::open(browser, &site, &[], &format!("http://127.0.0.1:{port}/dash/"));
     // The page's policy permits its own script and style. The stream is logged at its end: reloads end it, one after the
     // other, as it may begin between two.
     let mut loads = 1;
@@ -141,8 +209,7 @@ fn the_dashboard_loads_its_files_and_opens_its_stream() {
         }
         Err(log)
     });
-    child.kill().expect("the browser is stopped");
-    child.wait().expect("it ends");
+    drop(child);
     for path in ["/dash/ 200", "/dash/dashboard.css 200"] {
         assert!(log.contains(path), "no {path}: {log}");
     }

@@ -27,6 +27,7 @@ const PEERS: &[(&str, &str)] = &[
     ("pg_ctlcluster", "postgresql"),
     ("prometheus-nginx-exporter", "prometheus-nginx-exporter"),
     ("promtool", "prometheus"),
+    ("chromium", "chromium"),
     // A library; its folder shows that it is installed.
     ("/usr/lib/python3/dist-packages/jwcrypto", "python3-jwcrypto"),
 ];
