@@ -541,6 +541,32 @@ fn trailers_of_http2_are_variables() {
 }
 
 #[test]
+fn complete_responses_of_http2_announce_only_trailers_that_came() {
+    // In one write: a head that ends the stream; then head, body and trailers.
+    let origin = Origin::new(|mut talk| {
+        let mut h2 = H2::new();
+        while h2.run(&mut talk, |h2| !h2.asked.is_empty()) {
+            let stream = h2.asked.remove(0);
+            h2.server.send_head(stream, 200, [].into_iter(), stream == 1);
+            if stream > 1 {
+                h2.server.send_body(stream, b"body", 16_384, false);
+                h2.server.send_trailers(stream, [(&b"x-t"[..], &b"behind"[..])].into_iter());
+            }
+        }
+    });
+    let (site, port) = (Site::new("", ""), free_port());
+    let upstream = format!("upstream u {{ server 127.0.0.1:{}; keepalive 4; }}", origin.port);
+    let location = "location / { proxy_pass http://u; proxy_http_version 2; proxy_pass_trailers on; }";
+    let server = serve_with(&site, port, &upstream, location);
+    let ask = || ask(port, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let (alone, behind) = (ask(), ask());
+    assert!(!alone.contains("Transfer-Encoding"), "{alone}");
+    assert!(behind.contains("Transfer-Encoding") && behind.ends_with("\r\nx-t: behind\r\n\r\n"), "{behind}");
+    server.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
 fn a_connection_of_http2_without_a_window_gets_no_more_requests() {
     // The first connection answers when its window of 65,535 octets is spent, and never opens it again.
     fn data(received: &[u8]) -> usize {

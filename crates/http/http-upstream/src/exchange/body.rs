@@ -54,6 +54,25 @@ pub enum Trailers {
     Passed(Arc<PassPlan>),
 }
 
+impl Trailers {
+    /// Announces trailers, before the response's head is written.
+    pub fn expect(&self, r: &mut Request) {
+        if let Trailers::Passed(_) = self {
+            // Over HTTP/1 a declared length stays, as in nginx: trailers are lost then, unless `add_trailer` expects some.
+            let is_declared = r.out.content_length.is_some() && r.target.version <= http_types::Version::Http11;
+            r.reply.expect_trailers |= !is_declared;
+        }
+    }
+    /// Takes the lines of a response that has ended.
+    pub fn take(&self, r: &mut Request, lines: &[u8]) {
+        match self {
+            Trailers::Dropped => {}
+            Trailers::Kept => response::keep_trailers(r, lines),
+            Trailers::Passed(plan) => response::pass_trailers(plan, r, lines),
+        }
+    }
+}
+
 /// `proxy_limit_rate`: bytes per started second.
 struct Rate {
     bytes: u64,
@@ -183,11 +202,7 @@ impl UpstreamBody {
         if let Some(words) = end.excess {
             say(r, Level::Warn, words);
         }
-        match &self.trailers {
-            Trailers::Dropped => {}
-            Trailers::Kept => response::keep_trailers(r, &end.trailers),
-            Trailers::Passed(plan) => response::pass_trailers(plan, r, &end.trailers),
-        }
+        self.trailers.take(r, &end.trailers);
         if let Some(io) = self.io.take() {
             io.stream.finish(&self.active.group().keepalive);
         }

@@ -536,7 +536,7 @@ fn is_usual(e: &std::io::Error) -> bool {
 }
 
 /// Returns the body if all of it came with its head; otherwise the bytes so far, as an error.
-fn at_once(r: &mut Request, stream: &mut ClientStream, keeps_trailers: bool) -> Result<Bytes, Received> {
+fn at_once(r: &mut Request, stream: &mut ClientStream, trailers: &Trailers) -> Result<Bytes, Received> {
     let mut all = Bytes::new();
     loop {
         match stream.buffered() {
@@ -547,8 +547,9 @@ fn at_once(r: &mut Request, stream: &mut ClientStream, keeps_trailers: bool) -> 
                 if let Some(words) = end.excess {
                     body::say(r, Level::Warn, words);
                 }
-                if keeps_trailers {
-                    response::keep_trailers(r, &end.trailers);
+                if !end.trailers.is_empty() {
+                    trailers.expect(r);
+                    trailers.take(r, &end.trailers);
                 }
                 return Ok(all);
             }
@@ -561,7 +562,9 @@ fn at_once(r: &mut Request, stream: &mut ClientStream, keeps_trailers: bool) -> 
 /// Returns the connection to its pool if the replaced response has no body, as nginx does (`u->keepalive` of
 /// `process_header`).
 fn keep_if_bodiless(r: &mut Request, mut io: Box<Io>, length: BodyLength, active: &PeerLease) {
-    if matches!(length, BodyLength::None | BodyLength::Exact(0)) && at_once(r, &mut io.stream, false).is_ok() {
+    if matches!(length, BodyLength::None | BodyLength::Exact(0))
+        && at_once(r, &mut io.stream, &Trailers::Dropped).is_ok()
+    {
         io.stream.finish(&active.group().keepalive);
     }
 }
@@ -614,7 +617,7 @@ pub fn accept(
     }
     selection.answered(r, &mut active);
     if let Some(flow) = storage::revalidated(plan, r, head, buf) {
-        if at_once(r, &mut io.stream, false).is_ok() {
+        if at_once(r, &mut io.stream, &Trailers::Dropped).is_ok() {
             io.stream.finish(&active.group().keepalive);
         }
         return Ok(flow);
@@ -668,23 +671,29 @@ pub fn accept(
     let head_text = buf.get(..head_bytes).unwrap_or_default();
     let recipe = if buffering && !headless::is(head) { storage::recipe(plan, r, head, head_text) } else { None };
     // As in nginx, chunked bodies keep trailers only if these are passed on.
-    let keeps_trailers = plan.protocol.multiplexes();
-    let trailers = conf.pass_trailers && (length == BodyLength::Chunked || keeps_trailers);
+    let is_multiplexed = plan.protocol.multiplexes();
+    let trailers = if conf.pass_trailers && (is_multiplexed || length == BodyLength::Chunked) {
+        Trailers::Passed(plan.clone())
+    } else if is_multiplexed {
+        Trailers::Kept
+    } else {
+        Trailers::Dropped
+    };
     let rate = if buffering { conf.limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
     let mut first = Received::default();
     // (nginx serves a single range at most of upstream responses: they take the long way.)
     let may_be_here = match length {
-        BodyLength::Exact(n) => n <= behind as u64 && !trailers,
+        BodyLength::Exact(n) => n <= behind as u64,
         BodyLength::None => true,
         // The end is told apart from the body: by a chunk, a record or the end of a stream.
-        BodyLength::Chunked | BodyLength::UntilClose => behind > 0 && !trailers,
+        BodyLength::Chunked | BodyLength::UntilClose => behind > 0 && !matches!(trailers, Trailers::Passed(_)),
     };
     if recipe.is_none() && r.is_head() && matches!(length, BodyLength::Exact(1..)) {
         // (For protocols without HEAD.) The body is not read, so that the connection cannot be reused.
         return Ok(Flow::Content(Body::Empty));
     }
     if recipe.is_none() && may_be_here && rate == 0 && !r.out.ranges_allowed {
-        match at_once(r, &mut io.stream, keeps_trailers) {
+        match at_once(r, &mut io.stream, &trailers) {
             Ok(body) => {
                 if let Some(one) = UpstreamState::last(r) {
                     one.whole_ms = Some(ms);
@@ -703,14 +712,8 @@ pub fn accept(
     if sends_on {
         body.send_on();
     }
-    if trailers {
-        // Over HTTP/1 a declared length stays, as in nginx: trailers are lost then, unless `add_trailer` expects some.
-        let is_declared = r.out.content_length.is_some() && r.target.version <= http_types::Version::Http11;
-        r.reply.expect_trailers |= !is_declared;
-        body.set_trailers(Trailers::Passed(plan.clone()));
-    } else if keeps_trailers {
-        body.set_trailers(Trailers::Kept);
-    }
+    trailers.expect(r);
+    body.set_trailers(trailers);
     if let Some(recipe) = recipe
         && let Some(temp_path) = &conf.temp_path
     {
