@@ -112,36 +112,60 @@ fn lost(r: &mut Request) {
 
 #[cold]
 fn in_zones(r: &mut Request) {
-    let plan = r.plan_rc();
-    let class = metrics::class(r.out.status);
+    let was_processing = std::mem::take(&mut r.accounting.in_server);
+    if count_in_zones(r, was_processing) {
+        offer_exemplars(r);
+    }
+}
+
+/// Tells whether an exemplar of the request's time is welcome.
+fn count_in_zones(r: &Request, was_processing: bool) -> bool {
+    let (plan, status, sent) = (r.plan(), r.out.status, r.accounting.bytes_sent);
+    let class = metrics::class(status);
     let micros = clock::now().micros_since(r.accounting.started);
     let now_ms = clock::unix_millis();
+    let mut is_welcome = false;
     if let Some(zone) = plan.servers.get(r.scope.server).and_then(|server| Some(server.zone.as_ref()?.here())) {
-        if std::mem::take(&mut r.accounting.in_server) {
+        if was_processing {
             zone.down(server_zone::PROCESSING);
         }
-        match r.accounting.bytes_sent {
+        match sent {
             0 => zone.up(server_zone::DISCARDED),
             _ => {
                 zone.up_at(server_zone::RESPONSES, class);
-                zone.count_code(r.out.status);
+                zone.count_code(status);
             }
         }
         zone.add(server_zone::RECEIVED, r.incoming.length);
-        zone.add(server_zone::SENT, r.accounting.bytes_sent);
-        zone.note_traced(server_zone::TIME, micros, now_ms, || trace_id::own(r));
+        zone.add(server_zone::SENT, sent);
+        is_welcome |= zone.note_traced(server_zone::TIME, micros, now_ms);
     }
     if let Some(zone) = plan.locations.get(r.scope.location).and_then(|location| Some(location.zone.as_ref()?.here())) {
         zone.up(location_zone::REQUESTS);
-        match r.accounting.bytes_sent {
+        match sent {
             0 => zone.up(location_zone::DISCARDED),
             _ => {
                 zone.up_at(location_zone::RESPONSES, class);
-                zone.count_code(r.out.status);
+                zone.count_code(status);
             }
         }
         zone.add(location_zone::RECEIVED, r.incoming.length);
-        zone.add(location_zone::SENT, r.accounting.bytes_sent);
-        zone.note_traced(location_zone::TIME, micros, now_ms, || trace_id::own(r));
+        zone.add(location_zone::SENT, sent);
+        is_welcome |= zone.note_traced(location_zone::TIME, micros, now_ms);
+    }
+    is_welcome
+}
+
+#[cold]
+fn offer_exemplars(r: &mut Request) {
+    let Some(id) = trace_id::own(r) else { return };
+    let plan = r.plan();
+    let micros = clock::now().micros_since(r.accounting.started);
+    let now_ms = clock::unix_millis();
+    if let Some(server) = plan.servers.get(r.scope.server).and_then(|server| server.zone.as_ref()) {
+        server.here().offer(server_zone::TIME, micros, now_ms, id);
+    }
+    if let Some(location) = plan.locations.get(r.scope.location).and_then(|location| location.zone.as_ref()) {
+        location.here().offer(location_zone::TIME, micros, now_ms, id);
     }
 }

@@ -1,6 +1,7 @@
 //! The trace context of a request and its subrequests (W3C Trace Context), and the tries of servers that become spans.
 //! A request without one pays a check of a pointer.
 
+use crate::sampling::Unsampled;
 use base::clock::Instant;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,6 +16,8 @@ pub enum TraceContext {
     #[default]
     Unknown,
     /// Without a parent, and not sampled: most requests of a server that samples some.
+    Unsampled(Unsampled),
+    /// As `Unsampled`, with known ids.
     Ids(TraceIds),
     /// Shared with subrequests.
     Span(Rc<RequestSpan>),
@@ -51,20 +54,12 @@ impl TraceContext {
     pub fn is_known(&self) -> bool {
         !matches!(self, TraceContext::Unknown)
     }
-    #[inline]
-    pub fn ids(&self) -> Option<TraceIds> {
-        match self {
-            TraceContext::Unknown => None,
-            TraceContext::Ids(ids) => Some(*ids),
-            TraceContext::Span(span) => Some(span.ids),
-        }
-    }
     /// Returns the span of a request that is sampled or has a parent.
     #[inline]
     pub fn span(&self) -> Option<&Rc<RequestSpan>> {
         match self {
             TraceContext::Span(span) => Some(span),
-            TraceContext::Unknown | TraceContext::Ids(_) => None,
+            TraceContext::Unknown | TraceContext::Unsampled(_) | TraceContext::Ids(_) => None,
         }
     }
     pub fn is_sampled(&self) -> bool {
@@ -136,10 +131,11 @@ pub fn traceparent(ids: &TraceIds, sampled: bool) -> [u8; 55] {
     out
 }
 
-/// Returns the digits of a trace id, as `$otel_trace_id`.
-pub fn digits(id: &[u8; 16]) -> [u8; 32] {
-    let mut out = [0; 32];
-    put_digits(id, &mut out);
+/// Returns octets as lower-case hexadecimal digits; `D`: twice their number. `$otel_trace_id` has those of a trace's id.
+pub fn digits<const N: usize, const D: usize>(octets: &[u8; N]) -> [u8; D] {
+    const { assert!(D == 2 * N) };
+    let mut out = [0; D];
+    put_digits(octets, &mut out);
     out
 }
 

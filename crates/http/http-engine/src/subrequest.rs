@@ -153,6 +153,8 @@ impl Request {
         child.scope.plan = self.scope.plan.clone();
         child.scope.connection = self.scope.connection.clone();
         child.scope.server = self.scope.server;
+        // A copy would make other ids.
+        self.trace_ids();
         child.context = self.context.clone();
         child.buf = self.buf.clone();
         child.head = self.head.clone();

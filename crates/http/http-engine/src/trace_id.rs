@@ -1,12 +1,13 @@
 //! The id under which a request is found elsewhere, for exemplars: that of its trace if the trace is sampled, else `$request_id`.
 
 use crate::Request;
+use crate::span::TraceContext;
 use http_types::Known;
 
 /// Returns the trace's id, or `$request_id` if the request has one. `None`: unknown, or the trace is not sampled.
 pub fn known(r: &Request) -> Option<[u8; 16]> {
     match trace(r) {
-        Some((id, is_sampled)) => is_sampled.then_some(id),
+        Some(id) => id,
         None => r.accounting.id,
     }
 }
@@ -14,16 +15,17 @@ pub fn known(r: &Request) -> Option<[u8; 16]> {
 /// As [`known`], with a new `$request_id` if there is none: the access log, written later, will have it.
 pub fn own(r: &mut Request) -> Option<[u8; 16]> {
     match trace(r) {
-        Some((id, is_sampled)) => is_sampled.then_some(id),
+        Some(id) => id,
         None => Some(*r.accounting.id.get_or_insert_with(net::random::bytes16)),
     }
 }
 
-/// Returns the id of the request's own trace, or of its client's; `true`: sampled.
-fn trace(r: &Request) -> Option<([u8; 16], bool)> {
-    match r.context.ids() {
-        Some(ids) => Some((ids.trace, r.context.is_sampled())),
-        None => traceparent(r),
+/// Returns the id of the request's own trace, or of its client's, if that trace is sampled; outer `None`: there is no trace.
+fn trace(r: &Request) -> Option<Option<[u8; 16]>> {
+    match &r.context {
+        TraceContext::Unknown => traceparent(r).map(|(id, is_sampled)| is_sampled.then_some(id)),
+        TraceContext::Unsampled(_) | TraceContext::Ids(_) => Some(None),
+        TraceContext::Span(span) => Some(span.sampled.get().then_some(span.ids.trace)),
     }
 }
 

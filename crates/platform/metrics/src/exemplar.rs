@@ -37,21 +37,22 @@ impl Exemplars {
     pub(crate) fn new(set: &Set) -> Exemplars {
         Exemplars((0..slot(set.rows, set.rows.len())).map(|_| Slot::default()).collect())
     }
-    /// Stores an exemplar unless the slot's is recent; only the slots' own thread may call it.
-    pub(crate) fn offer(&self, at: usize, micros: u64, now_ms: u64, trace_id: impl FnOnce() -> Option<[u8; 16]>) {
+    /// Tells whether a slot is to get another exemplar.
+    #[inline]
+    pub(crate) fn is_old(&self, at: usize, now_ms: u64) -> bool {
+        self.0.get(at).is_some_and(|slot| now_ms.saturating_sub(slot.at_ms.load(Ordering::Relaxed)) >= KEEP_MS)
+    }
+    /// Stores an exemplar; only the slots' own thread may call it.
+    pub(crate) fn offer(&self, at: usize, exemplar: Exemplar) {
         let Some(slot) = self.0.get(at) else { return };
-        if now_ms.saturating_sub(slot.at_ms.load(Ordering::Relaxed)) < KEEP_MS {
-            return;
-        }
-        let Some(id) = trace_id() else { return };
         let writes = slot.writes.load(Ordering::Relaxed);
         slot.writes.store(writes.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
-        let id = u128::from_be_bytes(id);
+        let id = u128::from_be_bytes(exemplar.trace_id);
         slot.trace_id[0].store((id >> 64) as u64, Ordering::Relaxed);
         slot.trace_id[1].store(id as u64, Ordering::Relaxed);
-        slot.micros.store(micros, Ordering::Relaxed);
-        slot.at_ms.store(now_ms, Ordering::Relaxed);
+        slot.micros.store(exemplar.micros, Ordering::Relaxed);
+        slot.at_ms.store(exemplar.at_ms, Ordering::Relaxed);
         slot.writes.store(writes.wrapping_add(2), Ordering::Release);
     }
     pub(crate) fn read(&self, at: usize) -> Option<Exemplar> {
@@ -86,17 +87,14 @@ mod tests {
     #[test]
     fn a_recent_exemplar_stays() {
         let all = Exemplars::new(peer::Of::SET);
-        assert_eq!(all.read(3), None);
-        all.offer(3, 7, 5000, || None);
-        assert_eq!(all.read(3), None);
-        all.offer(3, 7, 5000, || Some([1; 16]));
+        assert_eq!((all.read(3), all.is_old(3, 5000)), (None, true));
         let first = Exemplar { trace_id: [1; 16], micros: 7, at_ms: 5000 };
-        assert_eq!(all.read(3), Some(first));
-        all.offer(3, 8, 5999, || unreachable!("the exemplar is recent"));
-        assert_eq!(all.read(3), Some(first));
-        all.offer(3, 9, 6000, || Some([2; 16]));
-        assert_eq!(all.read(3), Some(Exemplar { trace_id: [2; 16], micros: 9, at_ms: 6000 }));
-        assert_eq!(all.read(2), None);
+        all.offer(3, first);
+        assert_eq!((all.read(3), all.read(2)), (Some(first), None));
+        assert_eq!((all.is_old(3, 5999), all.is_old(3, 6000), all.is_old(2, 5999)), (false, true, true));
+        let second = Exemplar { trace_id: [2; 16], micros: 9, at_ms: 6000 };
+        all.offer(3, second);
+        assert_eq!(all.read(3), Some(second));
         assert_eq!(first.trace(), "01".repeat(16));
     }
 
@@ -106,7 +104,7 @@ mod tests {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for n in 1..=20_000_u64 {
-                    all.offer(0, n, n * KEEP_MS, || Some([n as u8; 16]));
+                    all.offer(0, Exemplar { trace_id: [n as u8; 16], micros: n, at_ms: n * KEEP_MS });
                 }
             });
             let mut seen = 0;

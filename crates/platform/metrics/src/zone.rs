@@ -25,7 +25,9 @@ struct Line([AtomicU64; LINE_CELLS]);
 
 /// A thread's cells in a zone.
 struct Lines {
-    cells: Box<[Line]>,
+    /// The first cells, without a look at the number of lines; most counters are there.
+    first: Box<Line>,
+    rest: Box<[Line]>,
     /// Allocated upon the first one.
     codes: OnceLock<Box<Codes>>,
     /// Allocated upon the first one.
@@ -36,19 +38,26 @@ impl Lines {
     /// `is_shared`: other threads count here, too.
     #[inline]
     fn add(&self, at: usize, by: u64, is_shared: bool) {
-        let Some(cell) = self.cells.get(at / LINE_CELLS).and_then(|line| line.0.get(at % LINE_CELLS)) else { return };
+        let line = match at / LINE_CELLS {
+            0 => Some(&*self.first),
+            line => self.rest.get(line - 1),
+        };
+        let Some(cell) = line.and_then(|line| line.0.get(at % LINE_CELLS)) else { return };
         match is_shared {
             false => change(cell, by),
             true => _ = cell.fetch_add(by, Ordering::Relaxed),
         }
+    }
+    fn cells(&self) -> impl Iterator<Item = &AtomicU64> {
+        std::iter::once(&*self.first).chain(&self.rest).flat_map(|line| &line.0)
     }
 }
 
 type Group = Box<[OnceLock<Lines>; GROUP_THREADS]>;
 
 fn lines(set: &Set) -> Lines {
-    let cells = (0..set.width().div_ceil(LINE_CELLS)).map(|_| Line::default()).collect();
-    Lines { cells, codes: OnceLock::new(), exemplars: OnceLock::new() }
+    let rest = (1..set.width().div_ceil(LINE_CELLS)).map(|_| Line::default()).collect();
+    Lines { first: Box::default(), rest, codes: OnceLock::new(), exemplars: OnceLock::new() }
 }
 
 /// Reads values that the owner of an object knows without counting; called when metrics are gathered.
@@ -131,8 +140,7 @@ impl Cells {
     pub(crate) fn sums(&self) -> Vec<u64> {
         let mut sums = vec![0_u64; self.set.width()];
         for lines in self.all_lines() {
-            let cells = lines.cells.iter().flat_map(|line| &line.0);
-            for (sum, cell) in sums.iter_mut().zip(cells) {
+            for (sum, cell) in sums.iter_mut().zip(lines.cells()) {
                 *sum = sum.wrapping_add(cell.load(Ordering::Relaxed));
             }
         }
@@ -342,22 +350,25 @@ impl<S: Tabled> Here<'_, S> {
         self.lines.add(histogram.at + bucket, 1, self.is_shared);
         self.lines.add(histogram.at + histogram.width - 1, micros, self.is_shared);
     }
-    /// As [`Here::note`], with an exemplar: `trace_id` is called when the bucket's exemplar is not recent; `now_ms` is
-    /// the time in milliseconds since 1970. Threads that share cells have no exemplars.
+    /// As [`Here::note`]; tells whether the bucket's exemplar is old at the time `now_ms`, in milliseconds since 1970.
+    /// Threads that share cells have no exemplars.
     #[inline]
-    pub fn note_traced(
-        &self,
-        histogram: Histogram<S>,
-        micros: u64,
-        now_ms: u64,
-        trace_id: impl FnOnce() -> Option<[u8; 16]>,
-    ) {
+    pub fn note_traced(&self, histogram: Histogram<S>, micros: u64, now_ms: u64) -> bool {
         let bucket = bucket(micros);
         self.note_in(histogram, bucket, micros);
-        if !self.is_shared {
-            let exemplars = self.lines.exemplars.get_or_init(|| Exemplars::new(self.set));
-            exemplars.offer(histogram.slot + bucket, micros, now_ms, trace_id);
+        !self.is_shared && self.exemplars().is_old(histogram.slot + bucket, now_ms)
+    }
+    /// Stores the exemplar of a value that [`Here::note_traced`] counted, unless the bucket's is recent.
+    #[cold]
+    pub fn offer(&self, histogram: Histogram<S>, micros: u64, now_ms: u64, trace_id: [u8; 16]) {
+        let slot = histogram.slot + bucket(micros);
+        if !self.is_shared && self.exemplars().is_old(slot, now_ms) {
+            self.exemplars().offer(slot, Exemplar { trace_id, micros, at_ms: now_ms });
         }
+    }
+    #[inline]
+    fn exemplars(&self) -> &Exemplars {
+        self.lines.exemplars.get_or_init(|| Exemplars::new(self.set))
     }
 }
 

@@ -1,9 +1,7 @@
 //! The exporter: makes batches, sends them, tries again. Runs on the control thread.
 
 use crate::endpoint::Endpoint;
-use crate::proto::{
-    ExportTraceServiceRequest, InstrumentationScope, KeyValue, Resource, ResourceSpans, ScopeSpans, Span,
-};
+use crate::proto::{ExportTraceServiceRequest, InstrumentationScope, KeyValue, Resource, ResourceSpans, ScopeSpans};
 use crate::queue::{EXPORTED, FAILED, Queue, REJECTED};
 use crate::send::{Sender, Sent};
 use base::clock;
@@ -52,7 +50,7 @@ pub struct Exporter {
     pub queue: Queue,
     settings: Settings,
     /// Taken by [`Exporter::run`].
-    receiver: Mutex<Option<UnboundedReceiver<Span>>>,
+    receiver: Mutex<Option<UnboundedReceiver<Vec<u8>>>>,
 }
 
 impl Exporter {
@@ -97,7 +95,7 @@ impl Exporter {
             }
             let due = closing || flush_at.is_some_and(|at| clock::now() >= at);
             while spans.len() >= settings.batch_size || (due && !spans.is_empty()) {
-                let batch: Vec<Span> = spans.drain(..spans.len().min(settings.batch_size)).collect();
+                let batch: Vec<Vec<u8>> = spans.drain(..spans.len().min(settings.batch_size)).collect();
                 self.queue.waiting.fetch_sub(batch.len(), Ordering::AcqRel);
                 self.deliver(&sender, batch, &log).await;
                 clock::update();
@@ -107,10 +105,10 @@ impl Exporter {
     }
 
     /// Sends a batch, in parts if it is large.
-    async fn deliver(&self, sender: &Sender, batch: Vec<Span>, log: &ErrorLog) {
+    async fn deliver(&self, sender: &Sender, batch: Vec<Vec<u8>>, log: &ErrorLog) {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
-            let octets: usize = part.iter().map(Message::encoded_len).sum();
+            let octets: usize = part.iter().map(Vec::len).sum();
             if octets > REQUEST_BYTES_MAX && part.len() > 1 {
                 let rest = part.split_off(part.len() / 2);
                 parts.extend([rest, part]);
@@ -123,7 +121,7 @@ impl Exporter {
         }
     }
 
-    fn request(&self, spans: Vec<Span>) -> ExportTraceServiceRequest {
+    fn request(&self, spans: Vec<Vec<u8>>) -> ExportTraceServiceRequest {
         let (name, version) = self.settings.scope.clone();
         let scope = Some(InstrumentationScope { name, version });
         let resource = Some(Resource { attributes: self.settings.resource.clone() });

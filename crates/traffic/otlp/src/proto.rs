@@ -3,12 +3,6 @@
 
 use prost::{Message, Oneof};
 
-/// `SpanKind`
-pub const SERVER: i32 = 2;
-pub const CLIENT: i32 = 3;
-/// `StatusCode`
-pub const STATUS_ERROR: i32 = 2;
-
 #[derive(Clone, PartialEq, Message)]
 pub struct ExportTraceServiceRequest {
     #[prost(message, repeated, tag = "1")]
@@ -47,8 +41,9 @@ pub struct Resource {
 pub struct ScopeSpans {
     #[prost(message, optional, tag = "1")]
     pub scope: Option<InstrumentationScope>,
-    #[prost(message, repeated, tag = "2")]
-    pub spans: Vec<Span>,
+    /// Each encoded by [`crate::Span`].
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub spans: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -57,41 +52,6 @@ pub struct InstrumentationScope {
     pub name: String,
     #[prost(string, tag = "2")]
     pub version: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Span {
-    #[prost(bytes = "vec", tag = "1")]
-    pub trace_id: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub span_id: Vec<u8>,
-    #[prost(string, tag = "3")]
-    pub trace_state: String,
-    #[prost(bytes = "vec", tag = "4")]
-    pub parent_span_id: Vec<u8>,
-    #[prost(string, tag = "5")]
-    pub name: String,
-    #[prost(int32, tag = "6")]
-    pub kind: i32,
-    /// Since 1970.
-    #[prost(fixed64, tag = "7")]
-    pub start_time_unix_nano: u64,
-    #[prost(fixed64, tag = "8")]
-    pub end_time_unix_nano: u64,
-    #[prost(message, repeated, tag = "9")]
-    pub attributes: Vec<KeyValue>,
-    #[prost(message, optional, tag = "15")]
-    pub status: Option<Status>,
-    #[prost(fixed32, tag = "16")]
-    pub flags: u32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Status {
-    #[prost(string, tag = "2")]
-    pub message: String,
-    #[prost(int32, tag = "3")]
-    pub code: i32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -122,27 +82,6 @@ pub enum Value {
 pub struct ArrayValue {
     #[prost(message, repeated, tag = "1")]
     pub values: Vec<AnyValue>,
-}
-
-impl Span {
-    fn attribute(&mut self, key: &str, value: Value) {
-        self.attributes.push(KeyValue { key: key.into(), value: Some(AnyValue { value: Some(value) }) });
-    }
-    /// Adds a string; octets that are no UTF-8 are replaced.
-    pub fn text(&mut self, key: &str, value: impl AsRef<[u8]>) {
-        self.attribute(key, Value::Text(String::from_utf8_lossy(value.as_ref()).into_owned()));
-    }
-    pub fn number(&mut self, key: &str, value: u64) {
-        self.attribute(key, Value::Number(i64::try_from(value).unwrap_or(i64::MAX)));
-    }
-    /// Adds a list of one string.
-    pub fn list(&mut self, key: &str, value: impl AsRef<[u8]>) {
-        let text = String::from_utf8_lossy(value.as_ref()).into_owned();
-        self.attribute(key, Value::List(ArrayValue { values: vec![AnyValue { value: Some(Value::Text(text)) }] }));
-    }
-    pub fn failed(&mut self) {
-        self.status = Some(Status { message: String::new(), code: STATUS_ERROR });
-    }
 }
 
 pub fn attributes(rows: &[(String, String)]) -> Vec<KeyValue> {

@@ -1,13 +1,12 @@
 //! The bounded queue between worker threads and the exporter. No lock is held while a span is made or sent.
 
-use crate::proto::Span;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The sending half. The channel itself is unbounded; [`Queue::push`] counts.
 pub struct Queue {
-    sender: UnboundedSender<Span>,
+    sender: UnboundedSender<Vec<u8>>,
     /// Spans that are waiting or being sent.
     held: AtomicUsize,
     pub held_max: usize,
@@ -25,7 +24,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub fn new(batch_size: usize, batch_count: usize) -> (Queue, UnboundedReceiver<Span>) {
+    pub fn new(batch_size: usize, batch_count: usize) -> (Queue, UnboundedReceiver<Vec<u8>>) {
         let (sender, receiver) = unbounded_channel();
         let queue = Queue {
             sender,
@@ -42,9 +41,9 @@ impl Queue {
         (queue, receiver)
     }
 
-    /// Passes spans on; all are dropped unless all fit. `Some`: the number of dropped spans so far, at most once a second
+    /// Passes encoded spans on; all are dropped unless all fit. `Some`: the number of dropped spans so far, at most once a second
     /// (`seconds` is the time).
-    pub fn push(&self, spans: Vec<Span>, seconds: u64) -> Option<u64> {
+    pub fn push(&self, spans: Vec<Vec<u8>>, seconds: u64) -> Option<u64> {
         let n = spans.len();
         let held = self.held.fetch_add(n, Ordering::AcqRel);
         // A request with more spans than places passes alone.
@@ -92,7 +91,7 @@ mod tests {
     #[test]
     fn the_queue_is_bounded() {
         let (queue, mut receiver) = Queue::new(2, 2);
-        let spans = |n: usize| vec![Span::default(); n];
+        let spans = |n: usize| vec![Vec::new(); n];
         assert_eq!(queue.push(spans(3), 1), None);
         assert_eq!(queue.push(spans(2), 1), Some(2), "neither of two fits");
         assert_eq!(queue.push(spans(1), 1), None);
@@ -119,7 +118,7 @@ mod tests {
                 let queue = queue.clone();
                 std::thread::spawn(move || {
                     for _ in 0..50 {
-                        let _ = queue.push(vec![Span::default()], 0);
+                        let _ = queue.push(vec![Vec::new()], 0);
                     }
                 })
             })

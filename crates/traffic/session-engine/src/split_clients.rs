@@ -92,11 +92,21 @@ impl<S> Split<S> {
             _ => None,
         }
     }
+    /// Returns the shares in order: the hash before which each ends (0: it has all others), and its value.
+    pub fn shares(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.shares.iter().map(|(end, value)| (*end, &**value))
+    }
     /// Returns the value for a text; `None`: it is in no share.
     pub fn share(&self, text: &[u8]) -> Option<&[u8]> {
         let hash = murmur2(text);
-        self.shares.iter().find(|(end, _)| hash < *end || *end == 0).map(|(_, value)| &**value)
+        self.shares().find(|(end, _)| is_before(hash, *end)).map(|(_, value)| value)
     }
+}
+
+/// Tells whether a hash is before the end of a share.
+#[inline]
+pub fn is_before(hash: u32, end: u32) -> bool {
+    hash < end || end == 0
 }
 
 impl<S: Session> Compute<S> for Split<S> {
@@ -114,24 +124,48 @@ impl<S: Session> Compute<S> for Split<S> {
     }
 }
 
+const M: u32 = 0x5bd1_e995;
+
 /// MurmurHash2 with nginx's seed, the length.
-fn murmur2(data: &[u8]) -> u32 {
-    const M: u32 = 0x5bd1_e995;
-    let mut hash = data.len() as u32;
+pub fn murmur2(data: &[u8]) -> u32 {
     let (words, rest) = data.as_chunks::<4>();
-    for word in words {
-        let mut k = u32::from_le_bytes(*word).wrapping_mul(M);
-        k = (k ^ k >> 24).wrapping_mul(M);
-        hash = hash.wrapping_mul(M) ^ k;
-    }
+    let mut hash = words.iter().fold(data.len() as u32, |hash, word| mix(hash, *word));
     if !rest.is_empty() {
         for (index, byte) in rest.iter().enumerate() {
             hash ^= u32::from(*byte) << (8 * index);
         }
         hash = hash.wrapping_mul(M);
     }
-    hash = (hash ^ hash >> 13).wrapping_mul(M);
+    finish(hash)
+}
+
+#[inline]
+fn mix(hash: u32, word: [u8; 4]) -> u32 {
+    let k = u32::from_le_bytes(word).wrapping_mul(M);
+    hash.wrapping_mul(M) ^ (k ^ k >> 24).wrapping_mul(M)
+}
+
+#[inline]
+fn finish(hash: u32) -> u32 {
+    let hash = (hash ^ hash >> 13).wrapping_mul(M);
     hash ^ hash >> 15
+}
+
+/// The hash of texts that differ only in their last four octets.
+#[derive(Clone, Copy)]
+pub struct Prefix(u32);
+
+impl Prefix {
+    /// `words`: all octets but the last four.
+    pub fn new(words: &[[u8; 4]]) -> Prefix {
+        let length = (words.len() as u32 + 1) * 4;
+        Prefix(words.iter().fold(length, |hash, word| mix(hash, *word)))
+    }
+    /// Returns the hash of the whole text.
+    #[inline]
+    pub fn with(self, last: [u8; 4]) -> u32 {
+        finish(mix(self.0, last))
+    }
 }
 
 #[cfg(test)]

@@ -2,15 +2,14 @@
 
 use super::settings::Settings;
 use http_engine::request::URI_CHANGES_MAX;
-use http_engine::span::{RequestSpan, TraceContext, TraceIds, digits, hex, traceparent};
-use http_engine::template::Part;
-use http_engine::variable::{Builtin, Source};
+use http_engine::sampling::{Sampler, enables};
+use http_engine::span::{RequestSpan, TraceContext, TraceIds, hex, traceparent};
+use http_engine::variable::Builtin;
 use http_engine::{Flow, Handler, Request, Template};
 use http_types::Known;
 use otlp::context::{Parent, parent, state};
-use session_engine::Session as _;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub static ROWS: &[Builtin] = &[
     Builtin::one("otel_trace_id", trace_id, "The id of the trace, in hexadecimal."),
@@ -24,6 +23,8 @@ pub struct Start {
     /// `None`: not traced.
     pub trace: Option<Template>,
     pub settings: Arc<Settings>,
+    /// Found by the first request: variables may be defined behind their use.
+    pub sampler: OnceLock<Option<Sampler>>,
 }
 
 impl Handler for Start {
@@ -33,14 +34,14 @@ impl Handler for Start {
             return Flow::Declined;
         }
         let sampled = self.trace.as_ref().is_some_and(|trace| match trace.as_literal() {
-            Some(text) => is_on(text),
+            Some(text) => enables(text),
             None => self.by_share(r, trace).unwrap_or_else(|| {
                 let mut value = std::mem::take(&mut r.scratch);
                 value.clear();
                 trace.write(r, &mut value);
-                let is_on = is_on(&value);
+                let enables = enables(&value);
                 r.scratch = value;
-                is_on
+                enables
             }),
         });
         if !sampled && !self.settings.extracts && !self.settings.injects {
@@ -65,26 +66,17 @@ impl Handler for Start {
     }
 }
 
-fn is_on(value: &[u8]) -> bool {
-    matches!(value, b"on" | b"1")
-}
-
 impl Start {
-    /// Decides by the variable of a `split_clients $otel_trace_id` block, the usual sampler, without evaluating templates.
+    /// Decides by a share of `$otel_trace_id`; `None`: `otel_trace` has another value.
     fn by_share(&self, r: &mut Request, trace: &Template) -> Option<bool> {
-        let [Part::Variable(id)] = trace.parts() else { return None };
-        let plan = r.plan_rc();
-        let Source::Computed { by, slot, .. } = &plan.variables.get(id.0 as usize)?.source else { return None };
-        // `set` may have written another value.
-        if slot.is_some_and(|slot| r.read_slot(slot, &mut Vec::new()).is_some()) {
+        let sampler = self.sampler.get_or_init(|| Sampler::of(r.plan(), trace)).as_ref()?;
+        if !sampler.decides(r) {
             return None;
         }
-        let split = by.as_split()?;
-        if &*plan.variables.get(split.variable()?.0 as usize)?.name != "otel_trace_id" {
-            return None;
+        if r.context.is_known() || self.settings.extracts || self.settings.injects {
+            return Some(sampler.has(&begin(r, self.settings.extracts).trace));
         }
-        let ids = begin(r, self.settings.extracts);
-        Some(split.share(&digits(&ids.trace)).is_some_and(is_on))
+        Some(sampler.draw(r))
     }
 }
 
@@ -98,7 +90,7 @@ fn extract(r: &Request) -> Option<(Parent, Box<[u8]>)> {
 
 /// Returns the ids of the context, which is made on demand.
 fn ensure(r: &mut Request) -> TraceIds {
-    match r.context.ids() {
+    match r.trace_ids() {
         Some(ids) => ids,
         None => {
             let extracts = r.loc().ext::<Settings>().is_some_and(|settings| settings.extracts);
@@ -109,7 +101,7 @@ fn ensure(r: &mut Request) -> TraceIds {
 
 /// As [`ensure`], with the location's setting.
 fn begin(r: &mut Request, extracts: bool) -> TraceIds {
-    if let Some(ids) = r.context.ids() {
+    if let Some(ids) = r.trace_ids() {
         return ids;
     }
     let parent = if extracts { extract(r) } else { None };

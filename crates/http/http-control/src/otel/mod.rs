@@ -20,7 +20,7 @@ use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, Template};
 use otlp::Exporter;
 use settings::{Propagation, Semconv, Settings};
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 directives! {
     pub struct OtelConf from OtelInput {
@@ -141,17 +141,23 @@ impl Feature for OtelFeature {
         if exporter.is_none() && context == Propagation::Ignore {
             return Ok(());
         }
+        let attributes = conf.otel_span_attr.as_ref().map(|rows| rows.0.clone()).unwrap_or_default();
         let settings = Arc::new(Settings {
             extracts: matches!(context, Propagation::Extract | Propagation::Propagate),
             injects: matches!(context, Propagation::Inject | Propagation::Propagate),
             name: conf.otel_span_name.clone(),
-            attributes: conf.otel_span_attr.as_ref().map(|rows| rows.0.clone()).unwrap_or_default(),
+            names: attributes.iter().map(|row| row.0.clone()).collect(),
+            attributes,
             semconv: conf.otel_semconv,
             tries: conf.otel_upstream_spans,
         });
         block.location.extensions.push(settings.clone());
         if traces || context != Propagation::Ignore {
-            let start = Start { trace: traces.then(|| conf.otel_trace.clone()), settings: settings.clone() };
+            let start = Start {
+                trace: traces.then(|| conf.otel_trace.clone()),
+                settings: settings.clone(),
+                sampler: OnceLock::new(),
+            };
             block.handle(HandlerOrder::Otel, Arc::new(start));
         }
         if let Some(exporter) = exporter {

@@ -4,9 +4,9 @@ use super::facts::{port, request_length, server_address, server_name, status, va
 use http_engine::Request;
 use http_engine::span::TrySpan;
 use http_types::Known;
-use otlp::proto::Span;
+use otlp::Span;
 
-pub fn server(r: &mut Request, span: &mut Span) {
+pub fn server(r: &mut Request, span: &mut Span<'_>) {
     span.text("http.method", r.method_name());
     span.text("http.target", r.head.request_uri().of(&r.buf));
     span.text("http.scheme", if r.connection().tls.is_some() { "https" } else { "http" });
@@ -34,7 +34,7 @@ pub fn server(r: &mut Request, span: &mut Span) {
     }
 }
 
-pub fn client(one: &TrySpan, span: &mut Span) {
+pub fn client(one: &TrySpan, span: &mut Span<'_>) {
     span.text("http.method", one.method.as_bytes());
     if one.status != 0 {
         span.number("http.status_code", one.status.into());

@@ -30,6 +30,8 @@ pub struct Settings {
     pub injects: bool,
     pub name: Option<Template>,
     pub attributes: Vec<Arc<(String, Template)>>,
+    /// Of the attributes.
+    pub names: Vec<String>,
     pub semconv: Semconv,
     pub tries: bool,
 }

@@ -7,8 +7,7 @@ use base::clock::{self, Instant};
 use http_engine::span::{RequestSpan, TrySpan};
 use http_engine::{Logger, Request};
 use observe::Level;
-use otlp::Exporter;
-use otlp::proto::{CLIENT, SERVER, Span};
+use otlp::{Exporter, Head, Kind, Span};
 use std::sync::Arc;
 
 /// Bits of `Span.flags`: sampled, and the parent's location if known (`SpanFlags`).
@@ -31,7 +30,7 @@ impl Logger for End {
         }
         let mut spans = vec![self.server(r, &span)];
         if span.tries.get() {
-            spans.extend(r.take_tries().into_iter().map(|one| self.client(&span, one)));
+            spans.extend(r.take_tries().iter().map(|one| self.client(&span, one)));
         }
         let dropped = self.exporter.queue.push(spans, clock::unix_millis() / 1000);
         if let Some(dropped) = dropped {
@@ -45,27 +44,27 @@ fn nanos(at: Instant) -> u64 {
 }
 
 impl End {
-    fn server(&self, r: &mut Request, own: &RequestSpan) -> Span {
+    fn server(&self, r: &mut Request, own: &RequestSpan) -> Vec<u8> {
         let settings = &self.settings;
         let name = match &settings.name {
             Some(name) => name.eval(r),
             None if settings.is_old() => r.loc().name.clone(),
             None => stable::name(r),
         };
-        let mut span = Span {
-            trace_id: own.ids.trace.to_vec(),
-            span_id: own.ids.span.to_vec(),
-            trace_state: String::from_utf8_lossy(&own.state).into_owned(),
-            parent_span_id: own.parent_id.map(|id| id.to_vec()).unwrap_or_default(),
-            name: String::from_utf8_lossy(&name).into_owned(),
-            kind: SERVER,
-            start_time_unix_nano: nanos(r.accounting.started),
-            end_time_unix_nano: nanos(clock::now().max(r.accounting.started)),
+        let head = Head {
+            trace_id: own.ids.trace,
+            span_id: own.ids.span,
+            trace_state: &own.state,
+            parent_span_id: own.parent_id,
+            name: &name,
+            kind: Kind::Server,
+            start: nanos(r.accounting.started),
+            end: nanos(clock::now().max(r.accounting.started)),
             flags: SAMPLED | KNOWS_REMOTE | if own.parent_id.is_some() { IS_REMOTE } else { 0 },
-            ..Span::default()
         };
+        let mut span = Span::new(&head, &settings.names);
         if status(r) >= 500 {
-            span.failed();
+            span.fail();
         }
         if !r.loc().name.is_empty() {
             span.text("http.route", &r.loc().name);
@@ -79,46 +78,44 @@ impl End {
         if let Some(status) = variable(r, "upstream_cache_status") {
             span.text("tidegate.cache.status", status);
         }
-        for row in &settings.attributes {
+        for (at, row) in settings.attributes.iter().enumerate() {
             let (name, value) = &**row;
-            let value = value.eval(r);
-            // Names are unique within a span.
-            span.attributes.retain(|known| known.key != *name);
-            match name.starts_with("http.request.header.") || name.starts_with("http.response.header.") {
-                true => span.list(name, value),
-                false => span.text(name, value),
+            // The last value of a name counts.
+            if !settings.attributes.iter().skip(at + 1).any(|later| later.0 == *name) {
+                span.own(name, &value.eval(r));
             }
         }
-        span
+        span.encoded()
     }
 
-    fn client(&self, own: &RequestSpan, one: TrySpan) -> Span {
-        let mut span = Span {
-            trace_id: own.ids.trace.to_vec(),
-            span_id: one.id.to_be_bytes().to_vec(),
-            trace_state: String::from_utf8_lossy(&own.state).into_owned(),
-            parent_span_id: own.ids.span.to_vec(),
-            name: if self.settings.is_old() { format!("upstream {}", one.method) } else { one.method.to_string() },
-            kind: CLIENT,
-            start_time_unix_nano: nanos(one.started),
-            end_time_unix_nano: nanos(one.ended.max(one.started)),
+    fn client(&self, own: &RequestSpan, one: &TrySpan) -> Vec<u8> {
+        let old_name = || format!("upstream {}", one.method).into_bytes();
+        let head = Head {
+            trace_id: own.ids.trace,
+            span_id: one.id.to_be_bytes(),
+            trace_state: &own.state,
+            parent_span_id: Some(own.ids.span),
+            name: &if self.settings.is_old() { old_name() } else { one.method.as_bytes().to_vec() },
+            kind: Kind::Client,
+            start: nanos(one.started),
+            end: nanos(one.ended.max(one.started)),
             flags: SAMPLED | KNOWS_REMOTE,
-            ..Span::default()
         };
+        let mut span = Span::new(&head, &[]);
         // Without a response, or with an error of the client (semantic conventions of HTTP, "Status").
         if one.status == 0 || one.status >= 400 {
-            span.failed();
+            span.fail();
         }
         if self.settings.is_old() {
-            old::client(&one, &mut span);
+            old::client(one, &mut span);
         }
         if self.settings.is_stable() {
-            stable::client(&one, &mut span);
+            stable::client(one, &mut span);
         }
         span.text("tidegate.upstream.scheme", one.scheme);
         if let Some(path) = &one.subrequest {
             span.text("tidegate.subrequest", path.as_bytes());
         }
-        span
+        span.encoded()
     }
 }

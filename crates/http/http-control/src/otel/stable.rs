@@ -4,7 +4,7 @@ use super::facts::{port, request_length, server_address, server_name, status, va
 use http_engine::Request;
 use http_engine::span::TrySpan;
 use http_types::Known;
-use otlp::proto::Span;
+use otlp::Span;
 
 /// Methods of RFC 9110 and PATCH; others are `_OTHER`.
 const METHODS: [&[u8]; 9] = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
@@ -22,7 +22,7 @@ pub fn name(r: &Request) -> Vec<u8> {
     out
 }
 
-fn method(name: &[u8], span: &mut Span) {
+fn method(name: &[u8], span: &mut Span<'_>) {
     if METHODS.contains(&name) {
         span.text("http.request.method", name);
     } else {
@@ -42,7 +42,7 @@ fn redacted(query: &[u8]) -> Vec<u8> {
     pairs.collect::<Vec<_>>().join(&b'&')
 }
 
-pub fn server(r: &mut Request, span: &mut Span) {
+pub fn server(r: &mut Request, span: &mut Span<'_>) {
     method(r.method_name(), span);
     let uri = r.head.request_uri().of(&r.buf);
     let end = uri.iter().position(|c| *c == b'?');
@@ -84,7 +84,7 @@ pub fn server(r: &mut Request, span: &mut Span) {
     }
 }
 
-pub fn client(one: &TrySpan, span: &mut Span) {
+pub fn client(one: &TrySpan, span: &mut Span<'_>) {
     method(one.method.as_bytes(), span);
     if one.status != 0 {
         span.number("http.response.status_code", one.status.into());

@@ -310,7 +310,7 @@ impl Request {
         if let Some(id) = &self.accounting.id {
             details.push(Detail::hidden("request_id", digits(id)));
         }
-        if let Some(ids) = self.context.ids() {
+        if let Some(ids) = self.trace_ids() {
             details.push(Detail::hidden("trace_id", digits(&ids.trace)));
             details.push(Detail::hidden("span_id", digits(&ids.span)));
         }

@@ -138,11 +138,13 @@ impl PeerLease {
         if let Some(zone) = self.peer.zone().map(metrics::Zone::here) {
             zone.up_at(row::RESPONSES, metrics::class(status));
             zone.count_code(status);
-            let known = &mut self.trace_id;
-            zone.note_traced(row::HEADER, micros, base::clock::unix_millis(), || {
-                *known = trace_id();
-                *known
-            });
+            let now_ms = base::clock::unix_millis();
+            if zone.note_traced(row::HEADER, micros, now_ms) {
+                self.trace_id = trace_id();
+                if let Some(id) = self.trace_id {
+                    zone.offer(row::HEADER, micros, now_ms, id);
+                }
+            }
             self.peer.history().note(Timed::Header, micros);
         }
     }
@@ -221,9 +223,9 @@ impl Drop for PeerLease {
         if let Some(zone) = self.peer.zone().map(metrics::Zone::here) {
             zone.down(row::ACTIVE);
             let micros = now.micros_since(self.started);
-            match self.trace_id {
-                Some(id) => zone.note_traced(row::RESPONSE, micros, base::clock::unix_millis(), || Some(id)),
-                None => zone.note(row::RESPONSE, micros),
+            zone.note(row::RESPONSE, micros);
+            if let Some(id) = self.trace_id {
+                zone.offer(row::RESPONSE, micros, base::clock::unix_millis(), id);
             }
             if !self.over {
                 self.peer.history().note(Timed::Response, micros);

@@ -1,0 +1,166 @@
+//! Samples traces by a `split_clients $otel_trace_id` block. A random hash takes the place of the id's: the request is
+//! decided by it, and an id with a hash of that decision is made when one is needed. Most requests need none.
+
+use crate::Request;
+use crate::plan::HttpPlan;
+use crate::span::{TraceContext, TraceIds, digits};
+use crate::template::Template;
+use crate::variable::{Source, VarId};
+use session_engine::Session as _;
+use session_engine::split_clients::{Prefix, Split, is_before, murmur2};
+use session_engine::template::Part;
+use std::cell::OnceCell;
+
+/// The variable of a `split_clients $otel_trace_id` block, as a value of `otel_trace`.
+pub struct Sampler {
+    variable: VarId,
+    /// Has the value that `set` wrote.
+    slot: Option<u32>,
+    shares: Shares,
+}
+
+/// By the hash before which each share ends: whether it is sampled.
+type Shares = Box<[(u32, bool)]>;
+
+/// The context of a request whose ids are not known yet.
+#[derive(Clone, Debug)]
+pub struct Unsampled {
+    by: VarId,
+    ids: OnceCell<TraceIds>,
+}
+
+/// Tells whether a value enables tracing.
+pub fn enables(value: &[u8]) -> bool {
+    matches!(value, b"on" | b"1")
+}
+
+fn shares(split: &Split<Request>) -> Shares {
+    split.shares().map(|(end, value)| (end, enables(value))).collect()
+}
+
+#[inline]
+fn is_sampled(shares: &[(u32, bool)], hash: u32) -> bool {
+    shares.iter().find(|(end, _)| is_before(hash, *end)).is_some_and(|(_, is_sampled)| *is_sampled)
+}
+
+/// Returns the block of a variable, and the slot for values of `set`.
+fn split(plan: &HttpPlan, variable: VarId) -> Option<(&Split<Request>, Option<u32>)> {
+    match &plan.variables.get(variable.0 as usize)?.source {
+        Source::Computed { by, slot, .. } => Some((by.as_split()?, *slot)),
+        _ => None,
+    }
+}
+
+/// Makes ids whose trace is sampled, or is not. Tries all endings of random ids in turn.
+fn ids(shares: &[(u32, bool)], sampled: bool) -> TraceIds {
+    loop {
+        let mut ids = TraceIds::new();
+        let text: [u8; 32] = digits(&ids.trace);
+        let (words, _) = text.as_chunks::<4>();
+        let Some((_, words)) = words.split_last() else { return ids };
+        let prefix = Prefix::new(words);
+        let [.., high, low] = ids.trace;
+        let first = u16::from_be_bytes([high, low]);
+        let mut ending = first;
+        loop {
+            if is_sampled(shares, prefix.with(digits(&ending.to_be_bytes()))) == sampled {
+                let [.., high, low] = &mut ids.trace;
+                [*high, *low] = ending.to_be_bytes();
+                return ids;
+            }
+            ending = ending.wrapping_add(1);
+            if ending == first {
+                break;
+            }
+        }
+    }
+}
+
+impl Sampler {
+    /// Returns `None` if the value of `otel_trace` is something else.
+    pub fn of(plan: &HttpPlan, value: &Template) -> Option<Sampler> {
+        let [Part::Variable(variable)] = value.parts() else { return None };
+        let (split, slot) = split(plan, *variable)?;
+        let source = plan.variables.get(split.variable()?.0 as usize)?;
+        (&*source.name == "otel_trace_id").then(|| Sampler { variable: *variable, slot, shares: shares(split) })
+    }
+    /// Returns `false` if `set` wrote another value.
+    #[inline]
+    pub fn decides(&self, r: &Request) -> bool {
+        self.slot.is_none_or(|slot| r.read_slot(slot, &mut Vec::new()).is_none())
+    }
+    /// Decides by an id.
+    pub fn has(&self, trace: &[u8; 16]) -> bool {
+        is_sampled(&self.shares, murmur2(&digits::<16, 32>(trace)))
+    }
+    /// Decides a request without a context by chance, and makes the context.
+    #[inline]
+    pub fn draw(&self, r: &mut Request) -> bool {
+        let sampled = is_sampled(&self.shares, u32::from_ne_bytes(net::random::bytes()));
+        r.context = match sampled {
+            true => TraceContext::Ids(ids(&self.shares, true)),
+            false => TraceContext::Unsampled(Unsampled { by: self.variable, ids: OnceCell::new() }),
+        };
+        sampled
+    }
+}
+
+impl Unsampled {
+    #[cold]
+    fn ids(&self, plan: &HttpPlan) -> TraceIds {
+        *self.ids.get_or_init(|| match split(plan, self.by) {
+            Some((split, _)) => ids(&shares(split), false),
+            None => TraceIds::new(),
+        })
+    }
+}
+
+impl Request {
+    /// Returns the ids of the request's context; `None`: it has no context.
+    pub fn trace_ids(&self) -> Option<TraceIds> {
+        match &self.context {
+            TraceContext::Unknown => None,
+            TraceContext::Unsampled(unsampled) => Some(unsampled.ids(self.plan())),
+            TraceContext::Ids(ids) => Some(*ids),
+            TraceContext::Span(span) => Some(span.ids),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the hash before which a share of the hashes ends.
+    fn share(percent: u32) -> u32 {
+        (u64::from(percent) * u64::from(u32::MAX) / 100) as u32
+    }
+
+    #[test]
+    fn ids_agree_with_the_decision() {
+        let rows: [&[(u32, bool)]; 4] = [
+            &[(share(1), true), (0, false)],
+            &[(share(99), true), (0, false)],
+            &[(share(30), false), (share(31), true), (share(60), false), (0, true)],
+            // The smallest share that the configuration can have.
+            &[(share(100) / 10_000, true), (0, false)],
+        ];
+        for shares in rows {
+            for sampled in [true, false] {
+                for _ in 0..50 {
+                    let ids = ids(shares, sampled);
+                    assert_eq!(is_sampled(shares, murmur2(&digits::<16, 32>(&ids.trace))), sampled, "{shares:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn endings_differ() {
+        let shares = [(share(50), true), (0, false)];
+        let mut endings: Vec<_> = (0..100).map(|_| ids(&shares, true).trace).collect();
+        endings.sort_unstable();
+        endings.dedup();
+        assert_eq!(endings.len(), 100);
+    }
+}
