@@ -84,24 +84,23 @@ impl Sampler {
         let source = plan.variables.get(split.variable()?.0 as usize)?;
         (&*source.name == "otel_trace_id").then(|| Sampler { variable: *variable, slot, shares: shares(split) })
     }
-    /// Returns `false` if `set` wrote another value.
-    #[inline]
-    pub fn decides(&self, r: &Request) -> bool {
-        self.slot.is_none_or(|slot| r.read_slot(slot, &mut Vec::new()).is_none())
-    }
-    /// Decides by an id.
-    pub fn has(&self, trace: &[u8; 16]) -> bool {
-        is_sampled(&self.shares, murmur2(&digits::<16, 32>(trace)))
-    }
-    /// Decides a request without a context by chance, and makes the context.
-    #[inline]
-    pub fn draw(&self, r: &mut Request) -> bool {
+    /// Decides by the id of the request's context. Without one, decides by chance and makes the context. `None`: `set` wrote
+    /// another value.
+    // Its caller's crate is compiled for size.
+    #[inline(never)]
+    pub fn decide(&self, r: &mut Request) -> Option<bool> {
+        if self.slot.is_some_and(|slot| r.read_slot(slot, &mut Vec::new()).is_some()) {
+            return None;
+        }
+        if let Some(ids) = r.trace_ids() {
+            return Some(is_sampled(&self.shares, murmur2(&digits::<16, 32>(&ids.trace))));
+        }
         let sampled = is_sampled(&self.shares, u32::from_ne_bytes(net::random::bytes()));
         r.context = match sampled {
             true => TraceContext::Ids(ids(&self.shares, true)),
             false => TraceContext::Unsampled(Unsampled { by: self.variable, ids: OnceCell::new() }),
         };
-        sampled
+        Some(sampled)
     }
 }
 

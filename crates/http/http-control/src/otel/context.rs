@@ -70,13 +70,10 @@ impl Start {
     /// Decides by a share of `$otel_trace_id`; `None`: `otel_trace` has another value.
     fn by_share(&self, r: &mut Request, trace: &Template) -> Option<bool> {
         let sampler = self.sampler.get_or_init(|| Sampler::of(r.plan(), trace)).as_ref()?;
-        if !sampler.decides(r) {
-            return None;
+        if self.settings.extracts || self.settings.injects {
+            begin(r, self.settings.extracts);
         }
-        if r.context.is_known() || self.settings.extracts || self.settings.injects {
-            return Some(sampler.has(&begin(r, self.settings.extracts).trace));
-        }
-        Some(sampler.draw(r))
+        sampler.decide(r)
     }
 }
 
