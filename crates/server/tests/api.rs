@@ -422,6 +422,8 @@ fn an_api_that_writes_is_local_or_restricted() {
         ("listen 127.0.0.1:8080; listen 192.0.2.1:8080;", "", false),
         ("listen 8080;", "allow 127.0.0.1; deny all;", true),
         ("listen 8080; deny all;", "", true),
+        ("listen 8080;", "allow 127.0.0.1;", false),
+        ("listen 8080;", "deny 192.0.2.1;", false),
         ("listen 8080;", "auth_basic x; auth_basic_user_file conf/nginx.conf;", true),
         ("listen 8080;", "auth_request /check;", true),
         ("listen 8080;", "auth_oidc staff;", true),

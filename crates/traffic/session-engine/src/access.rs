@@ -79,6 +79,9 @@ pub fn list(conf: &(dyn Any + Send + Sync)) -> Option<List> {
 
 pub struct List(Box<[Rule]>);
 
+/// Marks a location whose rules deny all other clients: [`List::denies_others`].
+pub struct DeniesOthers;
+
 impl List {
     /// Tells whether the first matching rule denies a client (`None`: a UNIX-domain socket); `None` if none matches.
     pub fn refuses(&self, peer: Option<IpAddr>) -> Option<bool> {
@@ -96,6 +99,18 @@ impl List {
             _ => false,
         };
         self.0.iter().find(fits).map(|rule| rule.deny)
+    }
+    /// Tells whether clients of IPv4 and IPv6 that no narrower rule names are denied.
+    pub fn denies_others(&self) -> bool {
+        let denies = |is_v6: bool| {
+            let is_for_all = |rule: &&Rule| match rule.who {
+                Who::All => true,
+                Who::Unix => false,
+                Who::Network(network) => network.v6 == is_v6 && network.bits == 0,
+            };
+            self.0.iter().find(is_for_all).is_some_and(|rule| rule.deny)
+        };
+        denies(false) && denies(true)
     }
 }
 
@@ -132,6 +147,22 @@ mod tests {
         let list = list(&[("deny", "192.0.2.1")]);
         assert_eq!(list.refuses(Some("192.0.2.2".parse().expect("address"))), None);
         assert_eq!(list.refuses(None), None);
+    }
+
+    #[test]
+    fn rules_for_all_clients_decide_about_others() {
+        for (lines, denies) in [
+            (&[("allow", "192.0.2.1"), ("deny", "all")][..], true),
+            (&[("deny", "0.0.0.0/0"), ("deny", "::/0")], true),
+            (&[("deny", "0.0.0.0/0")], false),
+            (&[("allow", "192.0.2.1")], false),
+            (&[("deny", "192.0.2.1")], false),
+            (&[("allow", "all"), ("deny", "all")], false),
+            (&[("allow", "::/0"), ("deny", "all")], false),
+            (&[("allow", "unix:"), ("deny", "all")], true),
+        ] {
+            assert_eq!(list(lines).denies_others(), denies, "{lines:?}");
+        }
     }
 
     #[test]

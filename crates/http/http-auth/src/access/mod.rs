@@ -4,7 +4,7 @@ use conf_schema::{Area, Problem, Table};
 use http_engine::values::Satisfy;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
 use observe::Level;
-use session_engine::access::{self, List};
+use session_engine::access::{self, DeniesOthers, List};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -19,6 +19,9 @@ impl Feature for Access {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(list) = access::list(&**conf) {
+            if list.denies_others() {
+                block.location.extensions.push(Arc::new(DeniesOthers));
+            }
             block.handle(HandlerOrder::Access, Arc::new(Check(list)));
         }
         Ok(())

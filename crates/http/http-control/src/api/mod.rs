@@ -39,6 +39,7 @@ use net::Address;
 use net::pool::{Pool, PoolSpec};
 use observe::Level;
 use own::OwnAccess;
+use session_engine::access::DeniesOthers;
 use session_engine::inventory::Inventory;
 use session_engine::names::ServerName;
 use std::any::Any;
@@ -153,7 +154,7 @@ impl Feature for ApiFeature {
             if let Some(address) = open {
                 let words = format!("\"api {parameter}\" without access rules on {address}, which is not local");
                 return Err(Problem::says(words).of("api").hint(
-                    "add \"allow\" and \"deny\", or authentication, to the location, or listen on 127.0.0.1, ::1 or a \
+                    "add \"allow\" and \"deny all\", or authentication, to the location, or listen on 127.0.0.1, ::1 or a \
                      UNIX-domain socket",
                 ));
             }
@@ -205,7 +206,7 @@ fn is_local(address: &Address) -> bool {
 
 /// Tells whether a block restricts access by address or credentials.
 fn is_restricted(block: &BlockPlan<'_>) -> bool {
-    has_credentials(block) || block.location.drafts.iter().any(|(order, _)| *order == HandlerOrder::Access)
+    has_credentials(block) || block.location.extensions.iter().any(|extension| extension.is::<DeniesOthers>())
 }
 
 fn has_credentials(block: &BlockPlan<'_>) -> bool {

@@ -115,7 +115,7 @@ impl Feature for DashboardFeature {
             if let Some(address) = open {
                 let words = format!("\"dashboard\" without access rules on {address}, which is not local");
                 return Err(Problem::says(words).of("dashboard").hint(
-                    "add \"allow\" and \"deny\", or authentication, to the location, or listen on 127.0.0.1, ::1 or a \
+                    "add \"allow\" and \"deny all\", or authentication, to the location, or listen on 127.0.0.1, ::1 or a \
                      UNIX-domain socket",
                 ));
             }
