@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub const HELP: &str = "\
@@ -57,23 +58,29 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         targets.retain(|name| options.only.contains(name));
     }
     let built = build(&folder, &targets)?;
-    let mut failed = Vec::new();
     println!("{:<20} {:>14} {:>9} {:>9}  result", "target", "executions", "coverage", "inputs");
-    for group in targets.chunks(options.jobs) {
-        let mut running = Vec::new();
-        for name in group {
-            running.push((name, start(&folder, &built, name, options.minutes)?));
-        }
-        for (name, child) in running {
+    let (queue, failed) = (Mutex::new(targets.iter()), Mutex::new(Vec::new()));
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    // A thread for each job reads its target's output: a target that fills its pipe would wait.
+    let work = || -> Result<(), String> {
+        while let Some(name) = next() {
+            let child = start(&folder, &built, name, options.minutes)?;
             let output = child.wait_with_output().map_err(|e| format!("{name}: {e}"))?;
             let stats = Stats::of(&String::from_utf8_lossy(&output.stderr));
             let word = if output.status.success() { "ok" } else { "FAILED" };
             println!("{name:<20} {:>14} {:>9} {:>9}  {word}", stats.executions, stats.coverage, stats.inputs);
             if !output.status.success() {
-                failed.push(describe(name, &output));
+                failed.lock().unwrap_or_else(PoisonError::into_inner).push(describe(name, &output));
             }
         }
-    }
+        Ok(())
+    };
+    let ends: Vec<_> = std::thread::scope(|scope| {
+        let jobs: Vec<_> = (0..options.jobs).map(|_| scope.spawn(work)).collect();
+        jobs.into_iter().map(|job| job.join().unwrap_or_else(|_| Err("a job panicked".into()))).collect()
+    });
+    ends.into_iter().collect::<Result<(), String>>()?;
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
