@@ -119,11 +119,10 @@ pub fn json(complaints: &[Complaint], files: &Files, shown: impl Fn(&Path) -> St
 }
 
 pub fn dump(files: &Files) {
-    let mut out = std::io::stdout().lock();
     for file in files.all.iter().filter(|file| file.path.as_os_str() != GLOBALS) {
-        let _ = writeln!(out, "# configuration file {}:", file.path.display());
-        let _ = out.write_all(&file.text);
-        let _ = out.write_all(b"\n");
+        base::outln!("# configuration file {}:", file.path.display());
+        base::stdout::write_octets(&file.text);
+        base::outln!("");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Clock, copies and the `bug!` macro, for all other crates. No I/O, no protocols.
+//! Clock, copies, the standard output of commands, and the `bug!` macro, for all other crates. No protocols.
 
 #![forbid(unsafe_code)]
 
@@ -37,3 +37,4 @@ macro_rules! bug {
 
 pub mod append;
 pub mod clock;
+pub mod stdout;

@@ -132,9 +132,9 @@ pub fn run(arguments: &[OsString]) -> i32 {
     rows.extend(acme.into_iter().map(by_acme));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
     match asked.json {
-        true => println!("{}", Value::Array(rows.iter().map(|row| row.json(now)).collect())),
-        false if rows.is_empty() => println!("The configuration has no certificates."),
-        false => rows.iter().for_each(|row| print!("{}", row.text(now))),
+        true => base::outln!("{}", Value::Array(rows.iter().map(|row| row.json(now)).collect())),
+        false if rows.is_empty() => base::outln!("The configuration has no certificates."),
+        false => rows.iter().for_each(|row| base::out!("{}", row.text(now))),
     }
     let soon =
         |row: &Row| row.leaf.as_ref().map_or(true, |leaf| leaf.not_after - now <= asked.within.unwrap_or(0) * DAY);
@@ -162,7 +162,7 @@ fn export(roots: &[(String, Option<PathBuf>)], file: &str) -> i32 {
         }
     }
     if file == "-" {
-        print!("{out}");
+        base::out!("{out}");
         return 0;
     }
     match std::fs::write(file, out) {
@@ -183,7 +183,7 @@ fn renew(acme: &[AcmeCertificate], name: Option<&str>) -> i32 {
         found = true;
         let names = one.identifiers.join(", ");
         match one.renew() {
-            Ok(()) => println!("{names}: asked the server for an order of issuer \"{}\"", one.issuer),
+            Ok(()) => base::outln!("{names}: asked the server for an order of issuer \"{}\"", one.issuer),
             Err(why) => {
                 eprintln!("tidegate: {names}: {why}");
                 code = 1;

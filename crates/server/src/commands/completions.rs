@@ -49,7 +49,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
             return 1;
         }
     };
-    print!("{script}");
+    base::out!("{script}");
     0
 }
 

@@ -82,7 +82,7 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
     let converted = convert::apache(&inputs, &options).map_err(|(file, e)| format!("{file}:{}: {}", e.line, e.text))?;
     match out {
         Some(path) => std::fs::write(&path, &converted.text).map_err(|e| format!("{path}: {e}"))?,
-        None => print!("{}", converted.text),
+        None => base::out!("{}", converted.text),
     }
     for left in &converted.left {
         eprintln!("{}:{}: not converted: {}\n  = {}", left.file, left.line, left.text, left.why);

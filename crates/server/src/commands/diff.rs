@@ -68,10 +68,10 @@ pub fn run(arguments: &[OsString]) -> i32 {
     let (old, new) = (Scopes::new(&schema, old_files, old_items), Scopes::new(&schema, new_files, new_items));
     let changes = diff::diff(&old, &new);
     if json {
-        println!("{:#}", diff::json(&changes));
+        base::outln!("{:#}", diff::json(&changes));
     } else {
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        print!("{}", diff::text(&changes, colour));
+        base::out!("{}", diff::text(&changes, colour));
     }
     i32::from(!changes.is_empty())
 }

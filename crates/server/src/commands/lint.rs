@@ -57,7 +57,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
     };
     if asked.list {
         for check in lint::checks() {
-            println!("{:<26} {:<8} {}", check.id, check.level.word(), check.title);
+            base::outln!("{:<26} {:<8} {}", check.id, check.level.word(), check.title);
         }
         return 0;
     }
@@ -82,12 +82,12 @@ pub fn run(arguments: &[OsString]) -> i32 {
     let mut findings = lint::lint(&conf::schema(), &files, &items, &asked.off);
     findings.retain(|finding| finding.check.level >= asked.level);
     match asked.format.as_str() {
-        "json" => println!("{:#}", lint::json(&files, &findings)),
-        "sarif" => println!("{:#}", lint::sarif(&files, &findings, env!("CARGO_PKG_VERSION"))),
+        "json" => base::outln!("{:#}", lint::json(&files, &findings)),
+        "sarif" => base::outln!("{:#}", lint::sarif(&files, &findings, env!("CARGO_PKG_VERSION"))),
         _ => {
             let stdout = std::io::stdout();
             let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            print!("{}", lint::text(&files, &findings, colour));
+            base::out!("{}", lint::text(&files, &findings, colour));
         }
     }
     i32::from(!findings.is_empty())
@@ -162,7 +162,7 @@ fn explain(id: &str) -> i32 {
         eprintln!("tidegate: {}", unknown(id));
         return 2;
     };
-    println!("{} ({}): {}\n\n{}\n\nInstead: {}\n", check.id, check.level.word(), check.title, check.why, check.fix);
-    println!("Found:\n  {}\n\nNot found:\n  {}", check.bad.trim(), check.good.trim());
+    base::outln!("{} ({}): {}\n\n{}\n\nInstead: {}\n", check.id, check.level.word(), check.title, check.why, check.fix);
+    base::outln!("Found:\n  {}\n\nNot found:\n  {}", check.bad.trim(), check.good.trim());
     0
 }

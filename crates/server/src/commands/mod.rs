@@ -115,7 +115,7 @@ const COMMANDS: &[Command] = &[
 pub fn main(name: &str, arguments: &[OsString]) -> i32 {
     if name == "help" {
         let Some(topic) = arguments.first().and_then(|a| a.to_str()) else {
-            print!("{}", overview());
+            base::out!("{}", overview());
             return 0;
         };
         return help(topic, &arguments[1..]);
@@ -146,7 +146,7 @@ pub fn exclusive(options: &[(&str, bool)]) -> Result<(), String> {
 fn help(name: &str, rest: &[OsString]) -> i32 {
     match COMMANDS.iter().find(|c| c.name == name) {
         Some(Command { help: Help::Text(text), .. }) => {
-            print!("{text}");
+            base::out!("{text}");
             0
         }
         Some(command) => (command.run)(&[rest, &["--help".into()]].concat()),

@@ -20,7 +20,7 @@ pub fn print(invocation: &Invocation) -> i32 {
     }
     match conf::load(&Disk, invocation) {
         Ok((files, items)) => {
-            print!("{}", text(&conf::schema(), &files, &items));
+            base::out!("{}", text(&conf::schema(), &files, &items));
             0
         }
         Err(e) => {

@@ -21,12 +21,12 @@ pub fn run(arguments: &[OsString]) -> i32 {
     }
     let schema = conf::schema();
     match arguments.first().and_then(|a| a.to_str()) {
-        None | Some("directives") => print!("{}", reference::manual(&schema)),
-        Some("compatibility") => print!("{}", reference::compatibility(&schema)),
-        Some("lint") => print!("{}", advisor::lint::manual()),
-        Some("metrics") => print!("{}", metrics::reference()),
-        Some("man") => print!("{}", super::man::page()),
-        Some("json") => println!("{}", reference::json(&schema)),
+        None | Some("directives") => base::out!("{}", reference::manual(&schema)),
+        Some("compatibility") => base::out!("{}", reference::compatibility(&schema)),
+        Some("lint") => base::out!("{}", advisor::lint::manual()),
+        Some("metrics") => base::out!("{}", metrics::reference()),
+        Some("man") => base::out!("{}", super::man::page()),
+        Some("json") => base::outln!("{}", reference::json(&schema)),
         Some(other) => {
             eprintln!(
                 "tidegate: unknown reference \"{other}\"; supported: directives, compatibility, lint, metrics, json, man"

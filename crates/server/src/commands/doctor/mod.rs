@@ -58,9 +58,9 @@ pub fn run(arguments: &[OsString]) -> i32 {
     findings.extend(confinement::examine(config));
     let name = invocation.conf_file.display().to_string();
     if json {
-        println!("{}", as_json(&name, &demand, &findings));
+        base::outln!("{}", as_json(&name, &demand, &findings));
     } else {
-        print!("{}", as_text(&name, &demand, &findings, std::io::stdout().is_terminal()));
+        base::out!("{}", as_text(&name, &demand, &findings, std::io::stdout().is_terminal()));
     }
     i32::from(findings.iter().any(|f| f.verdict == Verdict::Short))
 }

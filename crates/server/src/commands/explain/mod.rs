@@ -88,7 +88,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
             code = 1;
         }
         for known in found {
-            print!("{}", text(&Entry::of(&schema, known)));
+            base::out!("{}", text(&Entry::of(&schema, known)));
         }
     }
     code
@@ -123,7 +123,7 @@ fn explain_variable(name: &str) -> i32 {
         }
         out.push('\n');
         wrap(&mut out, variable.doc);
-        println!("{out}");
+        base::outln!("{out}");
     }
     0
 }

@@ -115,9 +115,9 @@ pub fn run(arguments: &[OsString]) -> i32 {
     match explain(&asked, &invocation, plan, &Disk, None) {
         Ok(told) => {
             if asked.json {
-                println!("{:#}", show::json(&told));
+                base::outln!("{:#}", show::json(&told));
             } else {
-                print!("{}", show::text(&told));
+                base::out!("{}", show::text(&told));
             }
             0
         }

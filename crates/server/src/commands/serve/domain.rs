@@ -144,13 +144,13 @@ impl Domain {
         let (_, https) = self.addresses(asked);
         for name in &self.names {
             match https.first().map_or(443, SocketAddr::port) {
-                443 => println!("  https://{name}/"),
-                port => println!("  https://{name}:{port}/"),
+                443 => tell!("  https://{name}/"),
+                port => tell!("  https://{name}:{port}/"),
             }
         }
         let authority = self.authority.as_deref().unwrap_or(LETS_ENCRYPT);
-        println!("The certificate comes from {authority}, whose terms of service you accept by continuing.");
-        println!("It is ordered when the site is up: port 80 must be reachable from the Internet.");
+        tell!("The certificate comes from {authority}, whose terms of service you accept by continuing.");
+        tell!("It is ordered when the site is up: port 80 must be reachable from the Internet.");
     }
 }
 

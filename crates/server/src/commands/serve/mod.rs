@@ -1,5 +1,13 @@
 //! `tidegate serve [DIR]`: serves a directory with a configuration generated in memory.
 
+/// Prints a line. A server outlives the reader of its output.
+macro_rules! tell {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
 mod authority;
 mod domain;
 
@@ -78,7 +86,7 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
             true => authority::configuration(address, Some("/var/lib/tidegate/acme")),
             false => plain(address),
         };
-        print!("{}", site(&root_of(&directory), &lines));
+        base::out!("{}", site(&root_of(&directory), &lines));
         return Ok(0);
     }
     let address = choose_address(request.listen, port)?;
@@ -92,7 +100,7 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
     };
     let text = site(&root_of(&directory), &lines);
     run_configuration(text, &directory, &address.to_string(), || match &root {
-        None => println!("  http://{address}/"),
+        None => tell!("  http://{address}/"),
         Some(root) => tell_of_tls(address, root),
     })
 }
@@ -101,7 +109,7 @@ fn start_domain(request: &Request, domain: &Domain, directory: &Path) -> Result<
     domain.check(request.listen)?;
     let root = root_of(directory);
     if request.print {
-        print!("{}", site(&root, &domain.configuration(request.listen, "/var/lib/tidegate/acme")));
+        base::out!("{}", site(&root, &domain.configuration(request.listen, "/var/lib/tidegate/acme")));
         return Ok(0);
     }
     let (http, https) = domain.addresses(request.listen);
@@ -137,9 +145,9 @@ fn run_configuration(text: String, directory: &Path, addresses: &str, tell: impl
     let listeners = Listeners::open(&config.specs(), config.core.workers, &Listeners::default(), Purpose::Serve)
         .map_err(|_| format!("{addresses} cannot be opened"))?;
     worker::limits(&config.core);
-    println!("Serving {} at", directory.display());
+    tell!("Serving {} at", directory.display());
     tell();
-    println!("Press Ctrl-C to stop.");
+    tell!("Press Ctrl-C to stop.");
     let single = Single { pid_file: false, keeper: Arc::default() };
     Ok(control::run(Control { invocation, config, listeners, orders: Orders::Signals(single), refusals: None }))
 }
@@ -148,20 +156,20 @@ fn tell_of_tls(address: SocketAddr, root: &Result<PathBuf, String>) {
     // Browsers and certificates use a name instead of the loopback address.
     let host = if address.ip().is_loopback() { "localhost".into() } else { address.ip().to_string() };
     let url = format!("https://{host}:{}/", address.port());
-    println!("  {url}");
+    tell!("  {url}");
     let path = match root {
         Ok(path) => path,
         Err(why) => {
-            println!("The local authority is valid for this run only, because it cannot be saved ({why}).");
+            tell!("The local authority is valid for this run only, because it cannot be saved ({why}).");
             return;
         }
     };
     let path = path.display();
-    println!("A local authority has issued the certificate. To trust it:");
-    println!("  curl      curl --cacert {path} {url}");
-    println!("  Debian    sudo cp {path} /usr/local/share/ca-certificates/tidegate.crt && sudo update-ca-certificates");
-    println!("  Chromium  certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n tidegate -i {path}");
-    println!("  Firefox   Settings, Privacy & Security, View Certificates, Authorities, Import");
+    tell!("A local authority has issued the certificate. To trust it:");
+    tell!("  curl      curl --cacert {path} {url}");
+    tell!("  Debian    sudo cp {path} /usr/local/share/ca-certificates/tidegate.crt && sudo update-ca-certificates");
+    tell!("  Chromium  certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n tidegate -i {path}");
+    tell!("  Firefox   Settings, Privacy & Security, View Certificates, Authorities, Import");
 }
 
 fn parse(arguments: &[OsString]) -> Result<Request, String> {
