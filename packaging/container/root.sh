@@ -25,7 +25,7 @@ done
 [ ! -d /usr/share/zoneinfo ] || { mkdir -p "$root/usr/share" && cp -R /usr/share/zoneinfo "$root/usr/share/"; }
 
 put "$here/nginx.conf" /etc/tidegate/nginx.conf
-put "$here/../mime.types" /etc/tidegate/mime.types
+for file in mime.types fastcgi_params scgi_params uwsgi_params; do put "$here/../$file" "/etc/tidegate/$file"; done
 put "$here/index.html" /usr/share/tidegate/html/index.html
 printf 'root:x:0:0::/:/none\nnobody:x:65534:65534::/:/none\ntidegate:x:65532:65532::/:/none\n' >"$root/etc/passwd"
 printf 'root:x:0:\nnobody:x:65534:\ntidegate:x:65532:\n' >"$root/etc/group"

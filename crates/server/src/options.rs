@@ -20,6 +20,8 @@ pub struct Options {
     pub quiet: bool,
     pub explain: bool,
     pub plan: bool,
+    /// `--help`, `--version`: output goes to stdout. That of nginx's options goes to stderr.
+    pub long: bool,
     pub signal: Option<String>,
     pub prefix: Option<PathBuf>,
     pub conf_file: Option<PathBuf>,
@@ -36,13 +38,16 @@ pub fn main(arguments: &[OsString]) -> i32 {
             return 1;
         }
     };
-    if options.help {
-        eprint!("{}", version::short());
-        eprint!("{}", commands::overview());
-    } else if options.configure {
-        eprint!("{}", version::long(&conf::schema()));
-    } else if options.version {
-        eprint!("{}", version::short());
+    let told = match &options {
+        Options { help: true, .. } => version::short() + &commands::overview(),
+        Options { configure: true, .. } => version::long(&conf::schema()),
+        Options { version: true, .. } => version::short(),
+        _ => String::new(),
+    };
+    if options.long && !options.test {
+        base::out!("{told}");
+    } else {
+        eprint!("{told}");
     }
     if (options.help || options.version) && !options.test {
         return 0;
@@ -82,6 +87,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
     let mut options = Options::default();
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next().map_err(|e| e.to_string())? {
+        options.long |= matches!(argument, Long("help" | "version"));
         let argument = match argument {
             Short(c) => c.to_string(),
             Long(name) => name.to_string(),
@@ -123,7 +129,12 @@ pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
 /// # Errors
 /// An option of the server, which a subcommand would ignore; everything that [`parse`] refuses.
 pub fn place(arguments: &[OsString]) -> Result<Invocation, String> {
-    let options = parse(arguments)?;
+    let options = parse(arguments).map_err(|words| match words.strip_prefix("invalid option: \"") {
+        Some(word) if Path::new(word.trim_end_matches('"')).is_file() => {
+            format!("{words}; write -c {}", word.trim_end_matches('"'))
+        }
+        _ => words,
+    })?;
     // Options that imply others come before those.
     let of_server = [
         ("-h", options.help),

@@ -7,7 +7,7 @@ use crate::{say, voice};
 use conf_schema::{Complaint, Level};
 use conf_syntax::Files;
 use serde_json::{Value, json};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -270,7 +270,7 @@ fn errors_have_nginxs_first_line() {
         ("error_log x loud;", "", 2, "invalid log level \"loud\""),
         ("worker_connections 1;", "", 2, "\"worker_connections\" directive is not allowed here"),
         ("daemon yes;", "", 2, "invalid value \"yes\" in \"daemon\" directive, it must be \"on\" or \"off\""),
-        ("ssl_engine x;", "", 2, "\"ssl_engine\" directive is not supported"),
+        ("ssl_engine x;", "", 2, "\"ssl_engine\" directive is not supported: keys are read from files, not from OpenSSL engines"),
         ("", "events { }", 4, "\"events\" directive is duplicate"),
         ("", "http {\nmirror off;\nmirror /a; }", 6, "\"mirror\" directive is duplicate"),
         ("", "http {\nproxy_redirect / /a;\nproxy_redirect off; }", 6, "\"proxy_redirect\" directive is duplicate"),
@@ -389,12 +389,12 @@ fn warnings_do_not_fail_a_test() {
     let output = site.run(&["-t"]);
     let words = text(&output.stderr);
     assert!(output.status.success() && words.contains("\"debug_connection\" is ignored"), "{words}");
-    assert!(words.contains("[warn] \"load_module\" is ignored: not here: ngx_foo_module in "), "{words}");
+    assert!(words.contains("[warn] \"load_module\" is ignored: not available: ngx_foo_module in "), "{words}");
     let lines = ["ngx_stream_module", "ngx_mail_module", "a", "b", "c", "d", "a"];
     let lines: String = lines.iter().map(|name| format!("load_module modules/{name}.so;\n")).collect();
     site.write("conf/nginx.conf", &format!("{lines}events {{ }}"));
     let words = text(&site.run(&["-t"]).stderr);
-    assert!(words.contains("is ignored: 2 modules are built in, not here: a, b, c and 1 more in "), "{words}");
+    assert!(words.contains("is ignored: 2 of the modules are built in; not available: a, b, c and 1 more in "), "{words}");
     assert_eq!(words.matches("load_module").count(), 1, "one line for all modules: {words}");
 }
 
@@ -435,7 +435,7 @@ fn a_directive_that_is_left_out_for_a_reason() {
     let site = Site::new("", "http { perl_modules lib; server { listen 127.0.0.1:1; } }");
     let words = text(&site.run(&["-t", "--explain"]).stderr);
     assert!(words.contains("\"perl_modules\" directive is not supported"), "{words}");
-    assert!(words.contains("there is no Perl interpreter here"), "{words}");
+    assert!(words.contains("is not supported: there is no Perl interpreter"), "{words}");
 }
 
 #[test]

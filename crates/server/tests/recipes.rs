@@ -43,7 +43,9 @@ impl Recipe {
     fn new(name: &str) -> Recipe {
         let text = std::fs::read_to_string(root().join(format!("examples/recipes/{name}.conf"))).expect(name);
         let site = Site::new("", "");
-        std::fs::copy(root().join("packaging/mime.types"), site.path("conf/mime.types")).expect("types");
+        for file in ["mime.types", "fastcgi_params"] {
+            std::fs::copy(root().join("packaging").join(file), site.path("conf").join(file)).expect(file);
+        }
         Recipe { site, text }
     }
     fn with(mut self, from: &str, to: &str) -> Recipe {
@@ -177,19 +179,12 @@ fn program(names: &str) -> Option<PathBuf> {
     })
 }
 
-/// The parameters of nginx's package that the script of the test needs.
-const FASTCGI_PARAMS: &str = "fastcgi_param QUERY_STRING $query_string; fastcgi_param REQUEST_METHOD $request_method;
-fastcgi_param CONTENT_TYPE $content_type; fastcgi_param CONTENT_LENGTH $content_length;
-fastcgi_param SCRIPT_NAME $fastcgi_script_name; fastcgi_param REQUEST_URI $request_uri;
-fastcgi_param SERVER_PROTOCOL $server_protocol; fastcgi_param REMOTE_ADDR $remote_addr;";
-
 #[test]
 fn php() {
     let (recipe, port) = Recipe::new("php").listen(80);
     let site = recipe
         .folder("/var/www/example.com")
         .folder("/run/php")
-        .file("conf/fastcgi_params", FASTCGI_PARAMS)
         .file("public/index.php", "<?php echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['REQUEST_URI'];")
         .file("public/style.css", "body { }")
         .file("public/uploads/evil.php", "<?php echo 'executed';")
@@ -633,7 +628,8 @@ fn tcp() {
     let (database, spare, by_name, other) = (named("database"), named("spare"), named("mail"), named("web"));
     let (recipe, port) = Recipe::new("tcp").listen(5432);
     let (recipe, tls) = recipe.listen(443);
-    let (mut recipe, udp) = recipe.listen(53);
+    let (recipe, udp) = recipe.listen(53);
+    let mut recipe = recipe.folder("/var/log/nginx");
     for (written, origin) in [("15432", &database), ("15433", &spare), ("10443", &by_name), ("20443", &other)] {
         recipe = recipe.with(&format!("127.0.0.1:{written}"), &format!("127.0.0.1:{}", origin.port));
     }
@@ -670,7 +666,7 @@ fn tcp() {
     assert_eq!((&buf[..n], asked.lock().expect("alive").as_slice()), (&b"answer"[..], &b"question"[..]));
     let spare_address = format!("127.0.0.1:{}", spare.port);
     wait("the session's line", || {
-        let log = site.read("logs/stream.log");
+        let log = site.read("stream.log");
         if log.contains(&spare_address) { Ok(()) } else { Err(log) }
     });
     end(running);

@@ -202,10 +202,10 @@ impl Checker<'_> {
         }
         if !known.arity.takes(d.args.len()) {
             return Err(Problem::says(format!("invalid number of arguments in \"{name}\" directive")).hint(format!(
-                "it takes {}, here {} {}",
+                "it takes {}, but {} {} given",
                 known.arity.words(),
-                if d.args.len() == 1 { "is" } else { "are" },
-                d.args.len()
+                d.args.len(),
+                if d.args.len() == 1 { "was" } else { "were" }
             )));
         }
         let row = self.schema.rows.get(&(known.name, known.area()));

@@ -135,7 +135,8 @@ impl Loader<'_> {
         for path in paths {
             let text = self.source.read(&path).map_err(|e| {
                 let (code, words) = (e.raw_os_error().unwrap_or(0), os_words(&e));
-                let hint = (code == 2).then(|| format!("relative paths start at \"{}\"", self.prefix.display()));
+                let hint = (code == 2 && !pattern.starts_with('/'))
+                    .then(|| format!("relative paths start at \"{}\"", self.prefix.display()));
                 (format!("open() \"{}\" failed ({code}: {words})", path.display()), hint)
             })?;
             let items = self.file(path.clone(), text, depth + 1);

@@ -58,8 +58,8 @@ fn run(mut r: Box<Request>) -> Outcome {
 }
 
 pub fn after(mut r: Box<Request>, flow: Flow) -> Outcome {
-    if !matches!(flow, Flow::Declined) {
-        r.note(StepKind::Check(HandlerOrder::Files), r.loc().at, |_| flow.words());
+    if r.trace().is_some() {
+        note_later(&r, &flow);
     }
     match flow {
         Flow::Declined => run(r),
@@ -206,14 +206,41 @@ fn rehearsed(r: &Request, location: &Location) -> bool {
     ends
 }
 
+/// Returns the kind of the handler that runs.
+fn current_order(r: &Request, location: &Location) -> Option<HandlerOrder> {
+    let (phase, index) = (r.progress.phase, r.progress.handler.checked_sub(1)?);
+    let at_server = phase == Phase::ServerRewrite;
+    let orders = if at_server { &r.plan().loc(r.srv().location).orders } else { &location.orders };
+    orders.iter().copied().filter(|order| order.phase() == phase).nth(index)
+}
+
+/// Notes how a handler went on that had to wait.
+#[cold]
+fn note_later(r: &Request, flow: &Flow) {
+    match (r.progress.phase, flow) {
+        // The content handler was noted before.
+        (_, Flow::Declined) | (Phase::Content, Flow::Content(_)) => {}
+        (Phase::Content, flow) => r.note(StepKind::Handler, r.loc().at, |_| flow.words()),
+        (_, flow) => {
+            if let Some(order) = current_order(r, r.loc()) {
+                r.note(StepKind::Check(order), r.loc().at, |_| flow.words());
+            }
+        }
+    }
+}
+
+/// Names a content handler for the operator.
+fn shown(order: HandlerOrder) -> String {
+    match order {
+        HandlerOrder::Files => "static files:".into(),
+        order => format!("{order:?}"),
+    }
+}
+
 #[cold]
 fn traced(r: &mut Request, location: &Location, handler: &dyn crate::handler::Handler) -> Flow {
-    let (phase, index) = (r.progress.phase, r.progress.handler - 1);
-    let at_server = phase == Phase::ServerRewrite;
-    let plan = r.plan_rc();
-    let orders = if at_server { &plan.loc(r.srv().location).orders } else { &location.orders };
-    let order = orders.iter().copied().filter(|order| order.phase() == phase).nth(index);
-    let Some(order) = order else { return handler.run(r) };
+    let phase = r.progress.phase;
+    let Some(order) = current_order(r, location) else { return handler.run(r) };
     // Script handlers note their own steps.
     let is_script = matches!(order, HandlerOrder::Script | HandlerOrder::ServerScript | HandlerOrder::ServerExplain);
     let reads = matches!(r.target.method, Method::Get | Method::Head);
@@ -238,7 +265,7 @@ fn traced(r: &mut Request, location: &Location, handler: &dyn crate::handler::Ha
         if phase == Phase::Content { special::mapped_path(r).unwrap_or_default() } else { FilePath::default() };
     r.note(kind, location.at, |r| match (phase, silent) {
         (Phase::Content, _) => {
-            format!("{order:?} {}: {}", flow.words(), String::from_utf8_lossy(&opened))
+            format!("{} {}: {}", shown(order), flow.words(), String::from_utf8_lossy(&opened))
         }
         (Phase::Precontent, true) if r.target.path != before => {
             format!("found \"{}\"", String::from_utf8_lossy(&r.target.path))

@@ -43,7 +43,7 @@ impl Flow {
         match self {
             Flow::Declined => "nothing to say".into(),
             Flow::Allowed => "allows".into(),
-            Flow::Content(_) => "answers".into(),
+            Flow::Content(_) => "responds".into(),
             Flow::Status(status) => format!("ends with {status}"),
             Flow::Redirect { path, .. } => format!("continues with \"{}\"", shown(path)),
             Flow::Named(name) => format!("continues in \"{}\"", shown(name)),

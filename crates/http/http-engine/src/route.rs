@@ -31,9 +31,9 @@ fn note_prefix(plan: &HttpPlan, r: &Request, found: &Match, final_: bool) {
         Match::Final(location) => (*location, "is the path itself: nothing else is looked at"),
         Match::Slash(location) => (*location, "wants its slash: a redirect"),
         Match::Prefix(location) if final_ => {
-            (*location, "is the longest prefix, and final: no regular expression is tried")
+            (*location, "is the longest matching prefix, and final: no regular expression is tried")
         }
-        Match::Prefix(location) => (*location, "is the longest prefix; regular expressions come before it"),
+        Match::Prefix(location) => (*location, "is the longest matching prefix; a matching regular expression would take precedence"),
     };
     let location = plan.loc(location);
     let sign = match (location.exact, final_) {

@@ -47,7 +47,9 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
     match words.next().as_deref() {
         Some("apache") => {}
         Some(other) => return Err(format!("unknown source \"{other}\"; supported: apache")),
-        None => return Err("\"tidegate convert --help\" lists the options".into()),
+        None => {
+            return Err("no source given; supported: apache\n  = \"tidegate convert --help\" lists the options".into());
+        }
     }
     let (mut options, mut files, mut root, mut out) = (Options::default(), Vec::new(), None, None);
     while let Some(word) = words.next() {
@@ -68,7 +70,7 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
     }
     let mut inputs = Vec::new();
     for name in files {
-        let bytes = std::fs::read(&name).map_err(|e| format!("{name}: {e}"))?;
+        let bytes = std::fs::read(&name).map_err(|e| format!("open() \"{name}\" failed {}", observe::os(&e)))?;
         let path = std::path::absolute(&name).map_err(|e| format!("{name}: {e}"))?;
         let is_folder = path.file_name().is_some_and(|file| file.to_string_lossy().ends_with(".htaccess"));
         let folder = path.parent().unwrap_or(Path::new("/")).display().to_string();
@@ -81,7 +83,8 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
     }
     let converted = convert::apache(&inputs, &options).map_err(|(file, e)| format!("{file}:{}: {}", e.line, e.text))?;
     match out {
-        Some(path) => std::fs::write(&path, &converted.text).map_err(|e| format!("{path}: {e}"))?,
+        Some(path) => std::fs::write(&path, &converted.text)
+            .map_err(|e| format!("\"{path}\" cannot be written {}", observe::os(&e)))?,
         None => base::out!("{}", converted.text),
     }
     for left in &converted.left {

@@ -43,7 +43,8 @@ pub fn run(arguments: &[OsString]) -> i32 {
         }
     }
     let [old, new] = files.as_slice() else {
-        eprintln!("tidegate: two configurations are needed\n  = \"tidegate diff --help\" lists the options");
+        let n = files.len();
+        eprintln!("tidegate: two configurations are needed, {n} given\n  = \"tidegate diff --help\" lists the options");
         return 2;
     };
     let mut read = Vec::new();

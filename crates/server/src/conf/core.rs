@@ -120,25 +120,25 @@ directives! {
         /// Refused: it configures an event method of other systems; Linux uses epoll.
         kqueue_changes: Refused,
         /// Number of events fetched from kqueue at once.
-        /// Refused: as `kqueue_changes`.
+        /// Refused: it configures an event method of other systems; Linux uses epoll.
         kqueue_events: Refused,
         /// Number of events fetched from an event port at once.
-        /// Refused: as `kqueue_changes`.
+        /// Refused: it configures an event method of other systems; Linux uses epoll.
         eventport_events: Refused,
         /// Number of changes written to /dev/poll at once.
-        /// Refused: as `kqueue_changes`.
+        /// Refused: it configures an event method of other systems; Linux uses epoll.
         devpoll_changes: Refused,
         /// Number of events fetched from /dev/poll at once.
-        /// Refused: as `kqueue_changes`.
+        /// Refused: it configures an event method of other systems; Linux uses epoll.
         devpoll_events: Refused,
         /// Reads data while accepting, on Windows.
-        /// Refused: as `kqueue_changes`.
+        /// Refused: it configures an event method of other systems; Linux uses epoll.
         acceptex_read: Refused,
         /// Number of threads for I/O completion ports.
-        /// Refused: as `kqueue_changes`.
+        /// Refused: it configures an event method of other systems; Linux uses epoll.
         iocp_threads: Refused,
         /// Number of pending AcceptEx calls.
-        /// Refused: as `kqueue_changes`.
+        /// Refused: it configures an event method of other systems; Linux uses epoll.
         post_acceptex: Refused,
     }
 }

@@ -175,7 +175,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         Ok(loaded) => loaded,
         Err(e) => {
             let text = format!("open() \"{}\" failed {}", invocation.conf_file.display(), observe::os(&e));
-            let hint = hint_for_missing(invocation);
+            let hint = if e.kind() == std::io::ErrorKind::NotFound { hint_for_missing(invocation) } else { None };
             return failed(vec![Complaint { hint, ..Complaint::emerg(text) }], Files::default(), false);
         }
     };
@@ -299,7 +299,8 @@ pub fn is_well_formed(invocation: &Invocation, files: &Files, items: &[Item]) ->
     http_features::offer_variables(&mut cx);
     stream_features::offer_variables(&mut cx);
     mail_features::offer_variables(&mut cx);
-    !check(&schema(), &mut cx, items, Contexts::main).failed()
+    // A configuration without `events` is refused everywhere.
+    mentions(items, "events") && !check(&schema(), &mut cx, items, Contexts::main).failed()
 }
 
 /// Builds the plan of an area from its block.

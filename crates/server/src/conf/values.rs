@@ -254,15 +254,15 @@ pub fn modules_warning(cx: &mut Cx) -> Option<Complaint> {
     }
     let mut text = match (known, foreign.is_empty()) {
         (0, _) => IGNORED.to_string(),
-        (1, _) => format!("{IGNORED}1 module is built in"),
-        _ => format!("{IGNORED}{known} modules are built in"),
+        (1, _) => format!("{IGNORED}1 of the modules is built in"),
+        _ => format!("{IGNORED}{known} of the modules are built in"),
     };
     if !foreign.is_empty() {
         let shown = foreign.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
         let more = foreign.len().saturating_sub(NAMED_MAX);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let comma = if known > 0 { ", " } else { "" };
-        text.push_str(&format!("{comma}not here: {shown}{more}"));
+        let semicolon = if known > 0 { "; " } else { "" };
+        text.push_str(&format!("{semicolon}not available: {shown}{more}"));
     }
     Some(Complaint { level: Level::Warn, span: Some(at.span), line: at.line, ..Complaint::emerg(text) })
 }
@@ -399,10 +399,10 @@ impl Value for Refused {
     const SYNTAX: &'static str = "value";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let why = match &*d.name.text() {
-            "ssl_engine" => "OpenSSL engines are not supported: keys are read from files",
+            "ssl_engine" => "keys are read from files, not from OpenSSL engines",
             "google_perftools_profiles" => "profile with perf, which needs no library in the program",
             _ => "it configures an event method of other systems; Linux uses epoll",
         };
-        Err(Problem::directive("is not supported").hint(why))
+        Err(Problem::directive(format!("is not supported: {why}")))
     }
 }

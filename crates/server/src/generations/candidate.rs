@@ -42,7 +42,7 @@ pub fn check(texts: &Texts) -> Result<(), Refusal> {
         let plain = |part: &str| !part.is_empty() && !part.starts_with('.') && part.len() <= NAME_BYTES_MAX;
         if !name.split('/').all(plain) || name.len() > 4 * NAME_BYTES_MAX || name.contains(|c: char| c.is_control()) {
             let words = format!(
-                "\"{name}\" is no name of a file below the folder of the main file: write it relative to that folder, \
+                "\"{name}\" is not a file name below the main file's directory: write it relative to that directory, \
                  without \"..\" and without names that begin with a dot"
             );
             return Err(Refusal::new(400, "ConfigFormatError", words));

@@ -22,7 +22,7 @@ directives! {
 static VARIABLES: &[Builtin] = &[Builtin::family(
     "acme_cert_",
     value,
-    "The certificate of the `acme_client` NAME with its chain; `key_NAME`: the certificate's key.",
+    "The certificate of the `acme_client` NAME with its chain; `$acme_cert_key_NAME` is the certificate's private key.",
 )];
 
 fn value(s: &mut StreamSession, name: &str, out: &mut Vec<u8>) -> bool {

@@ -38,7 +38,7 @@ pub fn parse(text: &[u8], timeout: Option<u64>, now: u64) -> Result<Vec<Pair>, M
                 Value::Object(both) => (both.get("value").and_then(Value::as_str), both.get("expire")),
                 _ => (None, None),
             };
-            let value = value.ok_or_else(|| Malformed(format!("the value of \"{key}\" is no string")))?;
+            let value = value.ok_or_else(|| Malformed(format!("the value of \"{key}\" is not a string")))?;
             let wrong = || Malformed(format!("\"expire\" of \"{key}\" is no time"));
             let expires = expires.map(|at| at.as_u64().ok_or_else(wrong)).transpose()?;
             Ok(Pair::new(&key, value, default.map(|default| expires.unwrap_or(default))))

@@ -161,7 +161,7 @@ impl Exporter {
         };
         process::OTEL_EXPORTS.up_at(GIVEN_UP);
         process::OTEL_SPANS.add_at(FAILED, n as u64);
-        log.log(Level::Error, 0, format_args!("OTel export failure: {why}"));
+        log.log(Level::Error, 0, format_args!("OTel export failure: {why} ({})", self.settings.endpoint.url));
     }
 
     /// Waits before another attempt, not for long at the end of the process.

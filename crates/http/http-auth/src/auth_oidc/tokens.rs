@@ -135,7 +135,7 @@ impl Talk {
         let text = |name: &str| match members.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(_) => Err(Trouble::Invalid(format!("\"{name}\" of a token response is no string"))),
+            Some(_) => Err(Trouble::Invalid(format!("\"{name}\" of a token response is not a string"))),
         };
         let (id_token, access_token) = (text("id_token")?, text("access_token")?);
         let expires_in = match members.get("expires_in") {
@@ -331,7 +331,7 @@ fn check_logout(token: &Token, issuer: &str, client: &str, now: f64) -> Result<(
     }
     let named = |name: &str| claims.get(name).is_none_or(Value::is_string);
     match (text("sid"), text("sub")) {
-        _ if !named("sid") || !named("sub") => Err("logout token with a \"sid\" or \"sub\" that is no string"),
+        _ if !named("sid") || !named("sub") => Err("logout token with a \"sid\" or \"sub\" that is not a string"),
         (Some(sid), _) => Ok((Whose::Sid(sid.into()), issued as u64)),
         (None, Some(subject)) => Ok((Whose::Subject(subject.into()), issued as u64)),
         (None, None) => Err("logout token without \"sid\" and \"sub\""),

@@ -82,7 +82,7 @@ impl Value for Line {
             }
         }
         let Some(ask) = ask else {
-            let hint = "without a question, strangers could order certificates for any name";
+            let hint = "without \"ask\", strangers could order certificates for any name";
             return Err(Problem::directive("must have \"ask\" parameter").hint(hint));
         };
         let rules = match ask.tls {

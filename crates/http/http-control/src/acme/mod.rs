@@ -144,7 +144,7 @@ static VARIABLES: &[Builtin] = &[
     Builtin::family(
         "acme_cert_",
         client::value,
-        "The certificate of the `acme_client` NAME with its chain; `key_NAME`: the certificate's key.",
+        "The certificate of the `acme_client` NAME with its chain; `$acme_cert_key_NAME` is the certificate's private key.",
     ),
     Builtin::one("acme_certificate_key", |r, out| value(r, out, |c| c.key()), "The key of `$acme_certificate`."),
 ];

@@ -79,7 +79,10 @@ impl Handler for Explain {
         let known = |(v6, number)| self.0.networks.iter().any(|network| network.contains(v6, number));
         if asks && peer.is_some_and(known) {
             r.set_trace(Some(Box::default()));
-            r.note(StepKind::Server, r.loc().at, |r| String::from_utf8_lossy(&r.srv().name).into_owned());
+            r.note(StepKind::Server, r.loc().at, |r| match &*r.srv().name {
+                b"" => "without a name".into(),
+                name => String::from_utf8_lossy(name).into_owned(),
+            });
         }
         Flow::Declined
     }

@@ -11,34 +11,34 @@ directives! {
         /// Refused: there is no Perl interpreter; use an application server behind `proxy_pass`.
         perl: Refused,
         /// Directory of Perl modules.
-        /// Refused: as `perl`.
+        /// Refused: there is no Perl interpreter.
         perl_modules: Refused,
         /// Perl module to load.
-        /// Refused: as `perl`.
+        /// Refused: there is no Perl interpreter.
         perl_require: Refused,
         /// Variable computed by a Perl function.
-        /// Refused: as `perl`; `map` and `set` compute variables.
+        /// Refused: there is no Perl interpreter; `map` and `set` compute variables.
         perl_set: Refused,
         /// Transforms responses by a style sheet.
         /// Refused: no XSLT engine is both complete and memory-safe; transform behind `proxy_pass`.
         xslt_stylesheet: Refused,
         /// Parameter of style sheets.
-        /// Refused: as `xslt_stylesheet`.
+        /// Refused: no XSLT engine is both complete and memory-safe.
         xslt_param: Refused,
         /// Text parameter of style sheets.
-        /// Refused: as `xslt_stylesheet`.
+        /// Refused: no XSLT engine is both complete and memory-safe.
         xslt_string_param: Refused,
         /// Media types to transform.
-        /// Refused: as `xslt_stylesheet`.
+        /// Refused: no XSLT engine is both complete and memory-safe.
         xslt_types: Refused,
         /// Preserves `Last-Modified`.
-        /// Refused: as `xslt_stylesheet`.
+        /// Refused: no XSLT engine is both complete and memory-safe.
         xslt_last_modified: Refused,
         /// File with entity definitions.
-        /// Refused: as `xslt_stylesheet`.
+        /// Refused: no XSLT engine is both complete and memory-safe.
         xml_entities: Refused,
         /// Loads external entities.
-        /// Refused: as `xslt_stylesheet`.
+        /// Refused: no XSLT engine is both complete and memory-safe.
         xml_external_entities: Refused,
     }
 }
@@ -50,11 +50,11 @@ impl Value for Refused {
     const SYNTAX: &'static str = "value";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let why = match d.name.bytes.starts_with(b"perl") {
-            true => "there is no Perl interpreter here: have an application server behind \"proxy_pass\" answer",
-            false => "there is no memory-safe engine for XSLT: have a server behind \"proxy_pass\" transform",
+        let (why, hint) = match d.name.bytes.starts_with(b"perl") {
+            true => ("there is no Perl interpreter", "use an application server behind \"proxy_pass\""),
+            false => ("there is no memory-safe engine for XSLT", "transform the response behind \"proxy_pass\""),
         };
-        Err(Problem::directive("is not supported").hint(why))
+        Err(Problem::directive(format!("is not supported: {why}")).hint(hint))
     }
 }
 

@@ -191,7 +191,7 @@ impl Script {
                 OpKind::Return(what) => {
                     let flow = answer(r, what);
                     r.note(StepKind::Rewrite, op.at, |_| match &flow {
-                        Flow::Content(_) => "return: answers".into(),
+                        Flow::Content(_) => "return: sends the response".into(),
                         flow => format!("return: {}", flow.words()),
                     });
                     return Some(flow);

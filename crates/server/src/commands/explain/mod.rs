@@ -38,8 +38,8 @@ lookups use the caller's permissions.
   -c, -p, -g      as for the server; -c also finds a file of the current directory
   -X METHOD       request method (default: GET)
   -H FIELD        request header field; may be repeated (Host overrides the URL's host)
-  --from ADDRESS  client address (default: 127.0.0.1)
-  --to ADDRESS    address that the client connects to, if there are several listen addresses
+  --from ADDRESS  client IP address (default: 127.0.0.1)
+  --to ADDRESS    IP address that the client connects to, if there are several listen addresses
   --http3         over QUIC (listen ... quic)
   --json          print one JSON object
 
@@ -58,7 +58,9 @@ pub fn run(arguments: &[OsString]) -> i32 {
         return request::run(arguments);
     }
     if let Some(option) = arguments.iter().map(|a| a.to_string_lossy()).find(|name| name.starts_with('-')) {
-        eprintln!("tidegate: option \"{option}\" is for URLs\n  = \"tidegate explain --help\" lists the options");
+        eprintln!(
+            "tidegate: option \"{option}\" is for URLs, which begin with http://, https:// or /\n  = \"tidegate explain --help\" lists the options"
+        );
         return 2;
     }
     let schema = conf::schema();
@@ -82,6 +84,8 @@ pub fn run(arguments: &[OsString]) -> i32 {
                 eprintln!("  = it belongs in the block {block}: tidegate explain {block}");
             } else if let Some(hint) = vocabulary::foreign::hint(&name) {
                 eprintln!("  = {hint}");
+            } else if name.contains(['.', '/', ':']) {
+                eprintln!("  = a URL begins with http://, https:// or /");
             } else if let Some(near) = nearest(last.unwrap_or(&name), vocabulary::all().map(|known| known.name)) {
                 eprintln!("  = did you mean \"{near}\"?");
             }

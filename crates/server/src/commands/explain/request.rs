@@ -69,6 +69,9 @@ impl Url {
         let (scheme, rest) = text.split_once("://").ok_or("a URL begins with http:// or https://")?;
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);
+        if authority.contains('@') {
+            return Err(format!("\"{text}\" has a user name, which clients send as a field: -H 'Authorization: ...'"));
+        }
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => {
                 let port = port.parse().map_err(|_| format!("invalid port \"{port}\""))?;
@@ -161,6 +164,9 @@ fn parse(arguments: &[OsString]) -> Result<RequestArguments, String> {
             _ => asked.rest.push(argument.clone()),
         }
     }
+    if !has_url {
+        return Err("no URL is given; it begins with http://, https:// or /".into());
+    }
     if asked.method.is_empty() || !asked.method.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
         return Err(format!("invalid method \"{}\"", asked.method));
     }
@@ -168,7 +174,10 @@ fn parse(arguments: &[OsString]) -> Result<RequestArguments, String> {
 }
 
 fn address(text: &str) -> Result<IpAddr, String> {
-    text.parse().map_err(|_| format!("invalid address \"{text}\""))
+    text.parse().map_err(|_| match text.parse::<SocketAddr>() {
+        Ok(address) => format!("\"{text}\" has a port; write the address alone: {}", address.ip()),
+        Err(_) => format!("\"{text}\" is not an IP address"),
+    })
 }
 
 /// Prefers the exact address to all addresses.
@@ -238,6 +247,9 @@ fn explain(
     let chosen = plan.listeners.get(index).ok_or("no listener")?;
     let address = chosen.spec.address.to_string();
     let secure = if asked.url.host.is_some() { asked.url.secure } else { chosen.ssl };
+    if secure && !chosen.ssl && !chosen.quic {
+        return Err(format!("{address} is not a TLS address (listen ... ssl); a client could not connect by https"));
+    }
     let host = asked.url.host.clone().unwrap_or_else(|| "localhost".into());
     let local = match &chosen.spec.address {
         Address::Ip(at) if at.ip().is_unspecified() => {

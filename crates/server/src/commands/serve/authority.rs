@@ -58,6 +58,7 @@ pub fn configuration(address: SocketAddr, state: Option<&str>) -> Lines {
         ssl_certificate_cache max=2;
 "
         ),
+        level: "",
     }
 }
 

@@ -137,6 +137,8 @@ impl Domain {
             before: issuer + "\n" + &redirect,
             listens: listens(&https, " ssl") + &listens(&https, " quic"),
             server,
+            // Failed orders are warnings.
+            level: " warn",
         }
     }
 
@@ -150,7 +152,12 @@ impl Domain {
         }
         let authority = self.authority.as_deref().unwrap_or(LETS_ENCRYPT);
         tell!("The certificate comes from {authority}, whose terms of service you accept by continuing.");
-        tell!("It is ordered when the site is up: port 80 must be reachable from the Internet.");
+        match self.http {
+            None => tell!("It is ordered when the site is up: port 80 must be reachable from the Internet."),
+            Some(address) => tell!(
+                "It is ordered when the site is up: port 80 must be reachable from the Internet and forwarded to {address}."
+            ),
+        }
     }
 }
 
@@ -160,6 +167,8 @@ pub struct Lines {
     /// `listen` lines of the site's server.
     pub listens: String,
     pub server: String,
+    /// Level of the error log, behind its name.
+    pub level: &'static str,
 }
 
 /// Tells whether an address belongs to this machine or to a private network.

@@ -89,7 +89,7 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
         base::out!("{}", site(&root_of(&directory), &lines));
         return Ok(0);
     }
-    let address = choose_address(request.listen, port)?;
+    let address = choose_address(request.listen, port, "--listen")?;
     let root = if request.tls { Some(authority::certificate()?) } else { None };
     let lines = match &root {
         None => plain(address),
@@ -113,8 +113,10 @@ fn start_domain(request: &Request, domain: &Domain, directory: &Path) -> Result<
         return Ok(0);
     }
     let (http, https) = domain.addresses(request.listen);
-    for address in http.iter().chain(&https).filter(|address| address.is_ipv4()) {
-        choose_address(Some(*address), 0)?;
+    for (addresses, option) in [(&http, "--http"), (&https, "--listen")] {
+        for address in addresses.iter().filter(|address| address.is_ipv4()) {
+            choose_address(Some(*address), 0, option)?;
+        }
     }
     let state = Domain::state_path()?;
     let text = site(&root, &domain.configuration(request.listen, &state.to_string_lossy()));
@@ -202,6 +204,8 @@ fn parse(arguments: &[OsString]) -> Result<Request, String> {
                     _ => {
                         let path =
                             std::path::absolute(&value).map_err(|e| format!("\"{text}\" {}", observe::os(&e)))?;
+                        std::fs::File::open(&path)
+                            .map_err(|e| format!("--acme-ca: open() \"{text}\" failed {}", observe::os(&e)))?;
                         domain.authority_trust = Some(path);
                     }
                 }
@@ -267,16 +271,16 @@ fn root_of(directory: &Path) -> String {
 
 const HERE: &str = "/proc/self/cwd";
 
-/// Returns the listen address: the given one, or the first free port.
-fn choose_address(asked: Option<SocketAddr>, first: u16) -> Result<SocketAddr, String> {
+/// Returns the listen address: the given one, or the first free port. `option` gives the address.
+fn choose_address(asked: Option<SocketAddr>, first: u16, option: &str) -> Result<SocketAddr, String> {
     if let Some(address) = asked {
         return match TcpListener::bind(address) {
             Ok(_) => Ok(address),
             Err(e) if e.kind() == ErrorKind::AddrInUse => {
-                Err(format!("{address} is in use by another program; choose another port with --listen"))
+                Err(format!("{address} is in use by another program; choose another port with {option}"))
             }
             Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(format!(
-                "no permission to listen on {address}: ports below 1024 are reserved for root; try --listen {}",
+                "no permission to listen on {address}: ports below 1024 are reserved for root; try {option} {}",
                 SocketAddr::new(address.ip(), PORT)
             )),
             Err(e) if e.kind() == ErrorKind::AddrNotAvailable => {
@@ -294,17 +298,17 @@ fn choose_address(asked: Option<SocketAddr>, first: u16) -> Result<SocketAddr, S
 }
 
 fn plain(address: SocketAddr) -> Lines {
-    Lines { before: String::new(), listens: format!("        listen {address};\n"), server: String::new() }
+    Lines { before: String::new(), listens: format!("        listen {address};\n"), server: String::new(), level: "" }
 }
 
 fn site(root: &str, lines: &Lines) -> String {
-    let Lines { before, listens, server } = lines;
+    let Lines { before, listens, server, level } = lines;
     format!(
         "# The configuration of \"tidegate serve\", as a starting point for your own.
 daemon off;
 master_process off;
 worker_processes auto;
-error_log stderr;
+error_log stderr{level};
 
 events {{
 }}
@@ -424,8 +428,8 @@ mod tests {
 
     #[test]
     fn a_taken_port_is_passed_over() {
-        let first = choose_address(None, PORT).expect("a free port");
+        let first = choose_address(None, PORT, "--listen").expect("a free port");
         let _taken = TcpListener::bind(first).expect("it is free");
-        assert_ne!(choose_address(None, PORT).expect("another"), first);
+        assert_ne!(choose_address(None, PORT, "--listen").expect("another"), first);
     }
 }

@@ -159,7 +159,7 @@ impl Master {
         };
         match &self.config.texts.came {
             Some(came) => Ok((kept, came.clone())),
-            None => Err(Refusal::new(503, "ConfigUnavailable", "the configuration in force could not be kept")),
+            None => Err(Refusal::new(503, "ConfigUnavailable", "the active configuration could not be kept")),
         }
     }
 
@@ -207,7 +207,7 @@ impl Master {
         if let Some(wanted) = &wish.terms.if_match
             && !wanted.contains(&came.generation)
         {
-            let words = format!("the configuration in force is {}", came.generation);
+            let words = format!("the active configuration is {}", came.generation);
             return Err(Refusal::new(412, "PreconditionFailed", words));
         }
         if self.quitting || self.terminating || self.idle || self.new_binary.is_some() {

@@ -131,7 +131,7 @@ pub fn sent(body: &[u8], terms: Terms) -> Result<What, ApiError> {
     for (name, text) in all {
         match text {
             Value::String(text) => _ = texts.insert(name, text.into_bytes()),
-            _ => return Err(format(format!("the text of \"{name}\" is no string"))),
+            _ => return Err(format(format!("the value of \"{name}\" is not a string"))),
         }
     }
     Ok(What::Files(texts, terms))
