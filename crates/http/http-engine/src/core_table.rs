@@ -272,6 +272,9 @@ pub struct TempPath {
     pub levels: Vec<usize>,
 }
 
+/// Digits of the files' numbers that may name a directory; three levels have at most 10 digits (nginx has no limit).
+const LEVEL_MAX: usize = 9;
+
 impl Value for TempPath {
     const SYNTAX: &'static str = "path [level1 [level2 [level3]]]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -279,8 +282,8 @@ impl Value for TempPath {
         let mut levels = Vec::new();
         for (index, word) in d.args.iter().enumerate().skip(1) {
             match word.text().parse::<usize>() {
-                Ok(n @ 1..=3) => levels.push(n),
-                _ => return Err(Problem::invalid().at(index).hint("a level is 1, 2 or 3")),
+                Ok(n @ 1..=LEVEL_MAX) => levels.push(n),
+                _ => return Err(Problem::invalid().at(index).hint("a level is a number of digits, usually 1 or 2")),
             }
         }
         Ok(TempPath { path: cx.full_name(&text), levels })

@@ -24,10 +24,11 @@ pub enum FilterOrder {
     Htaccess,
     UserId,
     Gunzip,
-    Addition,
     Sub,
     Charset,
     Ssi,
+    /// Behind filters of the body's text: an added response has the filters of its own location alone.
+    Addition,
     Compress,
     Range,
     Trailers,

@@ -241,7 +241,9 @@ fn agent_has(r: &Request, word: &[u8]) -> bool {
 
 /// Not Opera in disguise.
 pub fn is_msie(r: &Request) -> bool {
-    agent_has(r, b"MSIE ") && !agent_has(r, b"Opera")
+    let Some(agent) = r.header(Known::UserAgent) else { return false };
+    // nginx wants a version of more than two characters (`ngx_http_process_user_agent`).
+    memchr::memmem::find(agent, b"MSIE ").is_some_and(|at| at + 7 < agent.len()) && !agent_has(r, b"Opera")
 }
 
 fn is_chrome(r: &Request) -> bool {

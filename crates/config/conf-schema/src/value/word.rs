@@ -42,7 +42,7 @@ macro_rules! words {
             const SYNTAX: &'static str = $crate::words!(@join $($word),+);
             fn parse(_: &mut $crate::Cx, d: &$crate::Directive) -> Result<Self, $crate::Problem> {
                 let word = $crate::value::arg(d, 0)?.text();
-                match Self::WORDS.iter().find(|(w, _)| *w == word) {
+                match Self::WORDS.iter().find(|(w, _)| w.eq_ignore_ascii_case(&word)) {
                     Some((_, value)) => Ok(*value),
                     None => {
                         let known: Vec<&str> = Self::WORDS.iter().map(|(w, _)| *w).collect();
@@ -91,7 +91,7 @@ macro_rules! word_set {
                 let mut mask = 0;
                 for (index, word) in d.args.iter().enumerate() {
                     let word = word.text();
-                    match Self::WORDS.iter().find(|(w, _)| *w == word) {
+                    match Self::WORDS.iter().find(|(w, _)| w.eq_ignore_ascii_case(&word)) {
                         Some((_, bit)) if mask & bit != 0 => cx.warn(d, format!("duplicate value \"{word}\"")),
                         Some((_, bit)) => mask |= bit,
                         None => {

@@ -63,6 +63,16 @@ impl Handler for Read {
             Box::pin(async move {
                 let flow = match body_store::read(&mut r).await {
                     Ok(_) => Flow::Declined,
+                    // The client is silent, or gone: no response, unlike that of `return 408`.
+                    Err(408) => {
+                        r.out.status = 408;
+                        Flow::Close
+                    }
+                    Err(499) => {
+                        r.log(Level::Info, format_args!("client prematurely closed connection"));
+                        r.out.status = 400;
+                        Flow::Close
+                    }
                     Err(status) => Flow::Status(status),
                 };
                 (r, flow)

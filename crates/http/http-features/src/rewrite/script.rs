@@ -457,6 +457,8 @@ fn answer(r: &mut Request, what: &Return) -> Flow {
         Return::Status(status @ (301 | 302 | 303 | 307 | 308 | 400..)) => Flow::Status(*status),
         Return::Status(status) => content(r, *status, Vec::new()),
         Return::Text(status, template) => {
+            // `$status` of the text.
+            r.out.status = *status;
             let text = template.eval(r);
             if matches!(status, 301 | 302 | 303 | 307 | 308) {
                 r.out.location = text.into();

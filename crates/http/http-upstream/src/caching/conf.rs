@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 conf_schema::word_set! {
-    /// `proxy_cache_use_stale`; bits of failures as in `proxy_next_upstream`.
+    /// `proxy_cache_use_stale`; bits of failures as in `proxy_next_upstream`, whose `non_idempotent` means nothing here.
     pub struct UseStale {
-        ERROR = 1 "error", TIMEOUT = 2 "timeout", INVALID_HEADER = 4 "invalid_header",
+        ERROR = 1 "error", TIMEOUT = 2 "timeout", INVALID_HEADER = 4 "invalid_header", NON_IDEMPOTENT = 8 "non_idempotent",
         HTTP_500 = 16 "http_500", HTTP_502 = 32 "http_502", HTTP_503 = 64 "http_503", HTTP_504 = 128 "http_504",
         HTTP_403 = 256 "http_403", HTTP_404 = 512 "http_404", HTTP_429 = 1024 "http_429", OFF = 2048 "off",
         UPDATING = 4096 "updating",

@@ -431,7 +431,7 @@ impl Session {
     /// Responds to a failure with the stale entry, if permitted. `tries_over`: the last of several tries.
     pub fn instead(&mut self, r: &mut Request, bit: u32, tries_over: bool, give: Respond<'_>) -> Option<Flow> {
         let expired = self.expired.clone()?;
-        if self.background || self.forced || expired.meta.must_revalidate {
+        if self.forced || expired.meta.must_revalidate {
             return None;
         }
         // RFC 5861, 4: these statuses are errors, even if no other server could be tried.

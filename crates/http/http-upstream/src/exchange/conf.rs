@@ -11,10 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 conf_schema::word_set! {
+    /// `proxy_next_upstream`; as nginx, accepts the words of `proxy_cache_use_stale`, too: `updating` means nothing here.
     pub struct NextUpstream {
         ERROR = 1 "error", TIMEOUT = 2 "timeout", INVALID_HEADER = 4 "invalid_header", NON_IDEMPOTENT = 8 "non_idempotent",
         HTTP_500 = 16 "http_500", HTTP_502 = 32 "http_502", HTTP_503 = 64 "http_503", HTTP_504 = 128 "http_504",
         HTTP_403 = 256 "http_403", HTTP_404 = 512 "http_404", HTTP_429 = 1024 "http_429", OFF = 2048 "off",
+        UPDATING = 4096 "updating",
     }
 }
 conf_schema::word_set! {
@@ -22,7 +24,7 @@ conf_schema::word_set! {
     pub struct NextProgram {
         ERROR = 1 "error", TIMEOUT = 2 "timeout", INVALID_HEADER = 4 "invalid_header", NON_IDEMPOTENT = 8 "non_idempotent",
         HTTP_500 = 16 "http_500", HTTP_503 = 64 "http_503", HTTP_403 = 256 "http_403", HTTP_404 = 512 "http_404",
-        HTTP_429 = 1024 "http_429", OFF = 2048 "off",
+        HTTP_429 = 1024 "http_429", OFF = 2048 "off", UPDATING = 4096 "updating",
     }
 }
 conf_schema::word_set! {

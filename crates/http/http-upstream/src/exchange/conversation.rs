@@ -8,7 +8,7 @@ use crate::body_store::BodyStore;
 use crate::upstream_state::UpstreamState;
 use bytes::Bytes;
 use http_engine::{BodyReader, Request, RequestBody};
-use http_types::BodyLength;
+use http_types::{BodyLength, Version};
 use observe::{Level, os};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -465,6 +465,10 @@ pub async fn read_head(
             HeadStep::Head(begun) => return Ok(begun),
             HeadStep::Failed(why, nothing) => return Err((why, nothing)),
             HeadStep::Interim(answer, bytes) => {
+                if answer.head.status == 103 && answer.head.version < Version::Http11 {
+                    said(r, b"upstream sent HTTP/1.0 response with early hints", "reading response header from");
+                    return Err((Failure::InvalidHeader, false));
+                }
                 if answer.head.status != 100 {
                     hinted += bytes as u64;
                     Box::pin(early_hints::pass(trial.plan, r, &answer.head, &answer.buf, hinted)).await;
