@@ -270,7 +270,12 @@ fn errors_have_nginxs_first_line() {
         ("error_log x loud;", "", 2, "invalid log level \"loud\""),
         ("worker_connections 1;", "", 2, "\"worker_connections\" directive is not allowed here"),
         ("daemon yes;", "", 2, "invalid value \"yes\" in \"daemon\" directive, it must be \"on\" or \"off\""),
-        ("ssl_engine x;", "", 2, "\"ssl_engine\" directive is not supported: keys are read from files, not from OpenSSL engines"),
+        (
+            "ssl_engine x;",
+            "",
+            2,
+            "\"ssl_engine\" directive is not supported: keys are read from files, not from OpenSSL engines",
+        ),
         ("", "events { }", 4, "\"events\" directive is duplicate"),
         ("", "http {\nmirror off;\nmirror /a; }", 6, "\"mirror\" directive is duplicate"),
         ("", "http {\nproxy_redirect / /a;\nproxy_redirect off; }", 6, "\"proxy_redirect\" directive is duplicate"),
@@ -394,7 +399,10 @@ fn warnings_do_not_fail_a_test() {
     let lines: String = lines.iter().map(|name| format!("load_module modules/{name}.so;\n")).collect();
     site.write("conf/nginx.conf", &format!("{lines}events {{ }}"));
     let words = text(&site.run(&["-t"]).stderr);
-    assert!(words.contains("is ignored: 2 of the modules are built in; not available: a, b, c and 1 more in "), "{words}");
+    assert!(
+        words.contains("is ignored: 2 of the modules are built in; not available: a, b, c and 1 more in "),
+        "{words}"
+    );
     assert_eq!(words.matches("load_module").count(), 1, "one line for all modules: {words}");
 }
 

@@ -33,7 +33,9 @@ fn note_prefix(plan: &HttpPlan, r: &Request, found: &Match, final_: bool) {
         Match::Prefix(location) if final_ => {
             (*location, "is the longest matching prefix, and final: no regular expression is tried")
         }
-        Match::Prefix(location) => (*location, "is the longest matching prefix; a matching regular expression would take precedence"),
+        Match::Prefix(location) => {
+            (*location, "is the longest matching prefix; a matching regular expression would take precedence")
+        }
     };
     let location = plan.loc(location);
     let sign = match (location.exact, final_) {

@@ -1,8 +1,8 @@
 //! Upgraded connections (WebSocket, CONNECT): relayed until one side ends. Over HTTP/2 a client that ended its side still
 //! receives.
 
-use http_engine::{LocalFuture, Tunnel};
-use session_engine::relay::{Direction, End, HalfClose, Relay, Terms};
+use http_engine::{LocalFuture, Tunnel, Tunnelled};
+use session_engine::relay::{Direction, End, HalfClose, Relay, RelayEnd, Terms};
 use std::future::poll_fn;
 use std::time::Duration;
 use upstream::{PeerLease, Stream};
@@ -22,7 +22,7 @@ pub struct Upgraded {
 }
 
 impl Tunnel for Upgraded {
-    fn run(self: Box<Self>, client: Box<dyn End>) -> LocalFuture<(u64, u64)> {
+    fn run(self: Box<Self>, client: Box<dyn End>) -> LocalFuture<Tunnelled> {
         Box::pin(async move {
             let Upgraded { stream, from_server, idle, stalled, buffer, active: _active } = *self;
             // Interactive input must not wait for acknowledgements.
@@ -36,8 +36,12 @@ impl Tunnel for Upgraded {
             };
             let down = Direction::new(from_server, 0, 0);
             let mut relay = Relay::new(client, &stream, Direction::default(), down, terms);
-            poll_fn(|cx| relay.poll(cx)).await;
-            (relay.up.received, relay.down.sent)
+            let end = poll_fn(|cx| relay.poll(cx)).await;
+            Tunnelled {
+                received: relay.up.received,
+                sent: relay.down.sent,
+                timed_out: matches!(end, RelayEnd::Silence),
+            }
         })
     }
 }

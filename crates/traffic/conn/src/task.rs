@@ -310,11 +310,10 @@ impl Client {
         }
         if let Some(tunnel) = r.reply.tunnel.take() {
             let raw = Raw { link: self.link.clone(), input: self.input.clone() };
-            let (received, sent) = tunnel.run(Box::new(raw)).await;
-            r.incoming.length += received;
-            r.accounting.bytes_sent += sent;
-            r.accounting.body_bytes_sent += sent;
-            r.accounting.tunnelled = (received, sent);
+            let ended = tunnel.run(Box::new(raw)).await;
+            r.accounting.bytes_sent += ended.sent;
+            r.accounting.body_bytes_sent += ended.sent;
+            r.tunnel_ended(ended);
             self.worker.finished(r);
             return Some(End::Close);
         }

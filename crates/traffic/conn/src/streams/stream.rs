@@ -131,9 +131,9 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
         send_head(streams, id, &mut r, false);
         match RawStream::new(streams, id) {
             Some(client) => {
-                let (received, sent) = tunnel.run(Box::new(client)).await;
-                r.accounting.body_bytes_sent = sent;
-                r.accounting.tunnelled = (received, sent);
+                let ended = tunnel.run(Box::new(client)).await;
+                r.accounting.body_bytes_sent = ended.sent;
+                r.tunnel_ended(ended);
                 end_now(streams, id, &shared);
                 true
             }
