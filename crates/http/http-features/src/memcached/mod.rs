@@ -116,6 +116,18 @@ struct Spoken {
     gzip_flag: u32,
 }
 
+impl Spoken {
+    /// Fails with the response's status.
+    fn key_of(&self, r: &mut Request) -> Result<Vec<u8>, u16> {
+        let key = self.key.eval(r);
+        if key.is_empty() {
+            r.log(Level::Error, format_args!("the \"$memcached_key\" variable is not set"));
+            return Err(500);
+        }
+        Ok(key)
+    }
+}
+
 impl Protocol for Spoken {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
         Some(Box::new(Memcached::new(self.gzip_flag)))
@@ -128,7 +140,8 @@ impl Protocol for Spoken {
                 }
                 r.discard_body();
                 r.set_content_type();
-                Ok(())
+                // Before a server is selected.
+                self.key_of(r).map(|_| ())
             }
             _ => Err(405),
         }
@@ -141,12 +154,7 @@ impl Protocol for Spoken {
         _: Announce,
         out: &mut Vec<u8>,
     ) -> Result<bool, u16> {
-        let key = self.key.eval(r);
-        if key.is_empty() {
-            r.log(Level::Error, format_args!("the \"$memcached_key\" variable is not set"));
-            return Err(500);
-        }
-        text::put_get(&key, out);
+        text::put_get(&self.key_of(r)?, out);
         Ok(true)
     }
     fn missing(&self, r: &mut Request) -> Option<String> {
