@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod errors;
 pub mod page;
 pub mod paired;
 pub mod plot;

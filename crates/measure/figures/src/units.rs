@@ -103,6 +103,11 @@ pub fn grouped(value: i64) -> String {
     if value < 0 { format!("-{out}") } else { out }
 }
 
+/// 1 server, 2 servers, 1,234 servers.
+pub fn counted(number: u64, one: &str, more: &str) -> String {
+    format!("{} {}", grouped(number.min(i64::MAX as u64) as i64), if number == 1 { one } else { more })
+}
+
 fn scaled(value: f64, base: f64, names: &[&str]) -> String {
     let (mut v, mut i) = (value, 0);
     while v.abs() >= base * 0.9995 && i + 1 < names.len() {
@@ -169,6 +174,8 @@ mod tests {
         assert_eq!(Unit::Share.write(0.661), "66.1 %");
         assert_eq!(Unit::Count.write(f64::NAN), "–");
         assert_eq!(grouped(-1234), "-1,234");
+        assert_eq!(counted(1, "process", "processes"), "1 process");
+        assert_eq!(counted(1234, "process", "processes"), "1,234 processes");
     }
 
     #[test]

@@ -40,6 +40,19 @@ pub fn top_help() -> Vec<(&'static str, String)> {
     vec![("top", help(top::Options::command()))]
 }
 
+/// Prints the help or the error of a command line; returns the exit status.
+pub(crate) fn print_usage(error: &clap::Error) -> i32 {
+    use std::io::Write as _;
+    let printed = error.print();
+    if error.use_stderr() {
+        return bench::USAGE;
+    }
+    if let Err(error) = printed.and_then(|()| std::io::stdout().flush()) {
+        base::stdout::end(&error);
+    }
+    bench::OK
+}
+
 fn help(mut command: clap::Command) -> String {
     command.render_help().to_string()
 }

@@ -1,11 +1,13 @@
 //! `tidegate top`: live view of a running server: its status page, latency probes, and its processes.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write as _};
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser;
-use figures::units::{Unit, bytes, grouped, seconds};
+use figures::units::{Unit, bytes, counted, grouped, seconds};
 use serde::Serialize;
 
 use crate::bench::{FAILED, OK, USAGE};
@@ -38,16 +40,16 @@ pub struct Options {
     #[arg(long, value_name = "PATH")]
     probe: Option<String>,
     /// Probes per second; 0 disables them.
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = crate::bench::cli::number::<u32>)]
     probes: u32,
     /// Refresh interval.
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = crate::bench::cli::time)]
     interval: f64,
     /// Exit after N intervals.
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = crate::bench::cli::positive)]
     count: Option<usize>,
     /// Server processes [default: local processes that listen on the port].
-    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = crate::bench::cli::pid)]
     pid: Vec<u32>,
     /// Print one line of JSON per interval.
     #[arg(long)]
@@ -143,10 +145,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
     let args = std::iter::once(OsString::from("tidegate top")).chain(args);
     let options = match Options::try_parse_from(args) {
         Ok(options) => options,
-        Err(e) => {
-            let _ = e.print();
-            return if e.use_stderr() { USAGE } else { OK };
-        }
+        Err(e) => return crate::print_usage(&e),
     };
     let page = match Page::new(&options.page) {
         Ok(_) if options.probe.is_some() && options.probes == 0 => {
@@ -163,6 +162,10 @@ pub fn main(args: Vec<OsString>) -> i32 {
             return USAGE;
         }
     };
+    if let Some(pid) = options.pid.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        eprintln!("tidegate top: --pid {pid}: there is no such process");
+        return USAGE;
+    }
     interrupt::watch();
     match watch(&options, &page) {
         Ok(()) => OK,
@@ -263,50 +266,63 @@ struct Screen {
 
 impl Screen {
     fn new(options: &Options, page: &Page) -> Screen {
-        let terminal = std::io::stdout().is_terminal() && !options.json;
+        let terminal = io::stdout().is_terminal() && !options.json;
         let title = format!("tidegate top  {}", options.page);
+        let screen = Screen { json: options.json, terminal, title, rates: Vec::new(), lines: 0 };
         if terminal {
             // Uses the alternate screen, so that the previous one returns at the end.
-            print!("\x1b[?1049h\x1b[?25l");
+            screen.write(format_args!("\x1b[?1049h\x1b[?25l"));
         } else if !options.json {
-            println!("{title} ({})", page.address());
+            screen.write(format_args!("{} ({})\n", screen.title, page.address()));
         }
-        Screen { json: options.json, terminal, title, rates: Vec::new(), lines: 0 }
+        screen
+    }
+
+    /// Restores the terminal and ends the process if the output cannot be written.
+    fn write(&self, text: fmt::Arguments<'_>) {
+        let mut out = io::stdout().lock();
+        if let Err(error) = out.write_fmt(text).and_then(|()| out.flush()) {
+            drop(out);
+            self.restore();
+            base::stdout::end(&error);
+        }
+    }
+
+    fn restore(&self) {
+        if self.terminal {
+            let mut out = io::stdout().lock();
+            let _ = out.write_all(b"\x1b[?25h\x1b[?1049l").and_then(|()| out.flush());
+        }
     }
 
     fn show(&mut self, s: &Sample) {
         if self.json {
-            println!("{}", serde_json::to_string(s).unwrap_or_default());
+            self.write(format_args!("{}\n", serde_json::to_string(s).unwrap_or_default()));
         } else if self.terminal {
             self.rates.push(s.requests_per_second.unwrap_or(0.0));
             let text = picture(&self.title, s, &self.rates);
-            print!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"));
+            self.write(format_args!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")));
         } else {
             if self.lines.is_multiple_of(20) {
-                println!("{}", HEADS.map(|h| format!("{h:>13}")).concat());
+                self.write(format_args!("{}\n", HEADS.map(|h| format!("{h:>13}")).concat()));
             }
-            println!("{}", line(s));
+            self.write(format_args!("{}\n", line(s)));
         }
         self.lines += 1;
-        let _ = std::io::stdout().flush();
     }
 
-    fn lost(&mut self, why: &str) {
+    fn lost(&self, why: &str) {
         match self.terminal {
-            true => print!("\x1b[H{}\x1b[K\n\n  no answer: {why}\x1b[K\n\x1b[J", self.title),
-            false if self.json => println!("{}", serde_json::json!({ "lost": why })),
-            false => println!("no answer: {why}"),
+            true => self.write(format_args!("\x1b[H{}\x1b[K\n\n  no answer: {why}\x1b[K\n\x1b[J", self.title)),
+            false if self.json => self.write(format_args!("{}\n", serde_json::json!({ "lost": why }))),
+            false => self.write(format_args!("no answer: {why}\n")),
         }
-        let _ = std::io::stdout().flush();
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        if self.terminal {
-            print!("\x1b[?25h\x1b[?1049l");
-            let _ = std::io::stdout().flush();
-        }
+        self.restore();
     }
 }
 
@@ -333,11 +349,14 @@ fn line(s: &Sample) -> String {
         text += "  restarted";
     }
     if let Some(keys) = s.keys.filter(|keys| keys.failed > 0.0 || keys.respawned > 0.0) {
-        text +=
-            &format!("  {} signatures failed, {} key processes replaced", whole(keys.failed), whole(keys.respawned));
+        text += &format!(
+            "  {} failed, {} replaced",
+            counted(keys.failed.round() as u64, "signature", "signatures"),
+            counted(keys.respawned.round() as u64, "key process", "key processes")
+        );
     }
     if s.failed > 0 {
-        text += &format!("  {} probes failed", s.failed);
+        text += &format!("  {} failed", counted(s.failed, "probe", "probes"));
     }
     text
 }
@@ -360,7 +379,7 @@ fn picture(title: &str, s: &Sample, rates: &[f64]) -> String {
     format!(
         "{title}   {}\n\n  requests/s   {:>10}{restarted}\n               {}\n  connections  {:>10}   {}   {}/s new{dropped}\n  \
          latency      {:>10} p50   {} p99   {} max   ({} probes){failed}\n  CPU          {:>10} a request   {} processors\n  \
-         memory       {:>10}   {} processes\n{keys}",
+         memory       {:>10}   {}\n{keys}",
         seconds(s.at),
         or_dash(s.requests_per_second, whole),
         crate::bench::live::sparks(shown, SPARKS),
@@ -374,7 +393,7 @@ fn picture(title: &str, s: &Sample, rates: &[f64]) -> String {
         or_dash(s.cpu_per_request, seconds),
         or_dash(s.processors, |v| format!("{v:.2}")),
         or_dash(s.memory, bytes),
-        s.processes
+        counted(s.processes as u64, "process", "processes")
     )
 }
 
@@ -434,6 +453,6 @@ mod tests {
         assert!((keys.wait.expect("signatures") - 0.001).abs() < 1e-9);
         let text = picture("t", &s, &[]);
         assert!(text.contains("2 signatures/s   1 ms each   0 failed   2 restarts"), "{text}");
-        assert!(line(&s).contains("0 signatures failed, 1 key processes replaced"), "{}", line(&s));
+        assert!(line(&s).contains("0 signatures failed, 1 key process replaced"), "{}", line(&s));
     }
 }

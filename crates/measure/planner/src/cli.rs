@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -66,10 +67,10 @@ enum Command {
 
 #[derive(Args)]
 struct OutArgs {
-    /// Write the report as one self-contained HTML page.
+    /// Write the report as one self-contained HTML page. `-` is the standard output.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write the results as JSON.
+    /// Write the results as JSON. `-` is the standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -94,23 +95,23 @@ struct CostArgs {
     /// Loads in requests per second.
     #[arg(long, value_name = "LIST", value_delimiter = ',', required = true, value_parser = count)]
     loads: Vec<f64>,
-    /// Number of machines: `3` for exactly three, `3..` for three or more.
+    /// Number of machines: `3` for exactly three, `3..` for three or more [default: one more than --tolerate, or more].
     #[arg(long, value_name = "N", value_parser = nodes)]
     nodes: Option<(u32, u32)>,
-    /// Maximum utilisation with all machines up.
+    /// Maximum utilisation with all machines up; usable rates of the table are checked against it [default: 100%, unchecked].
     #[arg(long, value_name = "SHARE", value_parser = share)]
     utilisation: Option<f64>,
     /// Number of machines that may fail (N + k).
-    #[arg(long, value_name = "K", default_value_t = 0)]
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = losses)]
     tolerate: u32,
     /// Maximum utilisation of the remaining machines after the failures.
     #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = share)]
     after: f64,
     /// Cost of a load balancer in dollars per hour.
-    #[arg(long, value_name = "USD", default_value_t = 0.0)]
+    #[arg(long, value_name = "USD", default_value_t = 0.0, value_parser = dollars)]
     balancer: f64,
     /// Cost of outgoing traffic in dollars per gigabyte (needs --response-bytes or a report).
-    #[arg(long, value_name = "USD", default_value_t = 0.0)]
+    #[arg(long, value_name = "USD", default_value_t = 0.0, value_parser = dollars)]
     traffic: f64,
     /// Size of a response on the wire in bytes, for traffic and link limits.
     #[arg(long, value_name = "BYTES", value_parser = count)]
@@ -121,7 +122,7 @@ struct CostArgs {
     /// Published price table to recompute: the first column is the load, then one column per family, in dollars per hour.
     #[arg(long, value_name = "TABLE")]
     check: Option<PathBuf>,
-    /// Write CSV with one line per load and family.
+    /// Write CSV with one line per load and family. `-` is the standard output.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     #[command(flatten)]
@@ -138,6 +139,14 @@ fn count(text: &str) -> Result<f64, String> {
     parse_count(text)
         .filter(|v| *v > 0.0)
         .ok_or_else(|| format!("`{text}` is not a positive number such as 200, 20k or 1.5M"))
+}
+
+fn dollars(text: &str) -> Result<f64, String> {
+    parse_count(text).ok_or_else(|| format!("`{text}` is not an amount such as 0.05"))
+}
+
+fn losses(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a number of machines such as 1"))
 }
 
 fn time(text: &str) -> Result<f64, String> {
@@ -173,8 +182,14 @@ pub fn plan_main(args: Vec<OsString>) -> i32 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
-            let _ = e.print();
-            return if e.use_stderr() { USAGE } else { OK };
+            let printed = e.print();
+            if e.use_stderr() {
+                return USAGE;
+            }
+            if let Err(error) = printed.and_then(|()| io::stdout().flush()) {
+                base::stdout::end(&error);
+            }
+            return OK;
         }
     };
     let done = match cli.command {
@@ -183,34 +198,86 @@ pub fn plan_main(args: Vec<OsString>) -> i32 {
         Command::Regions { file, out } => run_regions(&file, &out),
         Command::Day { file, out } => run_day(&file, &out),
     };
-    done.unwrap_or_else(|message| {
+    done.unwrap_or_else(|Failed { status, message }| {
         eprintln!("tidegate plan: {message}");
-        FAILED
+        status
     })
 }
 
+/// Reason why a command failed, with its exit status.
+struct Failed {
+    status: i32,
+    message: String,
+}
+
+impl From<String> for Failed {
+    fn from(message: String) -> Failed {
+        Failed { status: FAILED, message }
+    }
+}
+
+fn wrong_arguments(message: String) -> Failed {
+    Failed { status: USAGE, message }
+}
+
 fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+    fs::read_to_string(path).map_err(|e| figures::errors::unreadable(path, &e))
 }
 
 fn in_file<T>(path: &Path, result: Result<T, String>) -> Result<T, String> {
     result.map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn write(path: &Option<PathBuf>, content: impl FnOnce() -> String) -> Result<(), String> {
-    match path {
-        Some(path) => fs::write(path, content()).map_err(|e| format!("{}: {e}", path.display())),
-        None => Ok(()),
+fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Refuses a second result on the standard output.
+fn check_outputs(paths: &[&Option<PathBuf>]) -> Result<(), Failed> {
+    match paths.iter().filter_map(|path| path.as_deref()).filter(|path| is_stdout(path)).count() {
+        0 | 1 => Ok(()),
+        _ => Err(wrong_arguments("only one of --json, --csv and --html can be the standard output".into())),
     }
+}
+
+/// Writes the results, then the report: its reader may go away. A result on the standard output moves the report to the
+/// standard error.
+fn publish(report: &str, results: &[(&Option<PathBuf>, &dyn Fn() -> String)]) -> Result<(), String> {
+    let mut piped = false;
+    for (path, content) in results {
+        match path {
+            Some(path) if is_stdout(path) => piped = true,
+            Some(path) => fs::write(path, content()).map_err(|e| format!("{}: {e}", path.display()))?,
+            None => {}
+        }
+    }
+    if !piped {
+        base::out!("{report}");
+        return Ok(());
+    }
+    // The standard error may be closed.
+    let _ = io::stderr().write_all(report.as_bytes());
+    for (_, content) in results.iter().filter(|(path, _)| path.as_deref().is_some_and(is_stdout)) {
+        base::out!("{}", content());
+    }
+    Ok(())
 }
 
 fn pretty(value: &serde_json::Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-fn cost(args: &CostArgs) -> Result<i32, String> {
+fn cost(args: &CostArgs) -> Result<i32, Failed> {
     if args.traffic > 0.0 && args.response_bytes.is_none() && args.measured.is_none() {
-        return Err("--traffic needs --response-bytes or --measured".into());
+        return Err(wrong_arguments("--traffic needs --response-bytes or --measured".into()));
+    }
+    check_outputs(&[&args.csv, &args.out.json, &args.out.html])?;
+    let (nodes_min, nodes_max) = args.nodes.unwrap_or((args.tolerate.saturating_add(1), NODES_MAX));
+    if nodes_max <= args.tolerate {
+        let tolerate = args.tolerate;
+        return Err(wrong_arguments(format!(
+            "--nodes {nodes_max} --tolerate {tolerate}: no machine is left after the failures"
+        )));
     }
     let prices = match &args.prices {
         Some(path) => in_file(path, capacity::read_prices(&read(path)?))?,
@@ -233,14 +300,13 @@ fn cost(args: &CostArgs) -> Result<i32, String> {
             in_file(path, capacity::project(&measured, &prices, args.sibling_yield))?
         }
         (None, Some(path)) => in_file(path, capacity::read_capacity(&read(path)?))?,
-        (None, None) => return Err("a capacity table or --measured is needed".into()),
+        (None, None) => return Err(wrong_arguments("a capacity table or --measured is needed".into())),
     };
     capacity::join(&mut machines, &prices)?;
     let bound = capacity::cap_by_link(&mut machines, bytes);
     if !bound.is_empty() {
         remarks.push(format!("The network link, not the CPU, limits {}.", bound.join(", ")));
     }
-    let (nodes_min, nodes_max) = args.nodes.unwrap_or((args.tolerate + 1, NODES_MAX));
     let rule = Rule {
         nodes_min,
         nodes_max,
@@ -254,20 +320,26 @@ fn cost(args: &CostArgs) -> Result<i32, String> {
         bytes_per_response: bytes,
         user_cycle: args.user_cycle.unwrap_or(0.0),
     };
-    let question = cost_report::Question { machines, loads: args.loads.clone(), rule, extras, remarks };
+    let question =
+        cost_report::Question { machines, loads: args.loads.clone(), rule, extras, remarks, usable: args.utilisation };
     let mut answer = cost_report::answer(&question);
     if let Some(path) = &args.check {
         let foreign = in_file(path, compare::read(&read(path)?))?;
         answer.disagreements = Some(compare::disagreements(&foreign, &question.machines, &rule));
     }
-    print!("{}", cost_report::text(&question, &answer));
-    write(&args.csv, || cost_report::csv(&answer))?;
-    write(&args.out.json, || pretty(&cost_report::to_json(&question, &answer)))?;
-    write(&args.out.html, || cost_report::html(&question, &answer))?;
+    publish(
+        &cost_report::text(&question, &answer),
+        &[
+            (&args.csv, &|| cost_report::csv(&answer)),
+            (&args.out.json, &|| pretty(&cost_report::to_json(&question, &answer))),
+            (&args.out.html, &|| cost_report::html(&question, &answer)),
+        ],
+    )?;
     Ok(if answer.disagreements.is_some_and(|d| !d.is_empty()) { DISAGREES } else { OK })
 }
 
-fn fit(file: &Path, out: &OutArgs) -> Result<i32, String> {
+fn fit(file: &Path, out: &OutArgs) -> Result<i32, Failed> {
+    check_outputs(&[&out.json, &out.html])?;
     let text = read(file)?;
     let levels = if text.trim_start().starts_with('{') {
         fit_report::read_report(&text)
@@ -279,27 +351,38 @@ fn fit(file: &Path, out: &OutArgs) -> Result<i32, String> {
         eprintln!("tidegate plan: {}: {left_out}", file.display());
     }
     let fit = in_file(file, usl::fit(&levels, 1))?;
-    print!("{}", fit_report::text(&levels, &fit));
-    write(&out.json, || pretty(&fit_report::to_json(&levels, &fit)))?;
-    write(&out.html, || fit_report::html(&levels, &fit))?;
+    publish(
+        &fit_report::text(&levels, &fit),
+        &[
+            (&out.json, &|| pretty(&fit_report::to_json(&levels, &fit))),
+            (&out.html, &|| fit_report::html(&levels, &fit)),
+        ],
+    )?;
     Ok(if fit.refusals.is_empty() { OK } else { DISAGREES })
 }
 
-fn run_regions(file: &Path, out: &OutArgs) -> Result<i32, String> {
+fn run_regions(file: &Path, out: &OutArgs) -> Result<i32, Failed> {
+    check_outputs(&[&out.json, &out.html])?;
     let scenario = in_file(file, regions::read(&read(file)?))?;
     let outcome = regions::simulate(&scenario);
-    print!("{}", regions_report::text(&scenario, &outcome));
-    write(&out.json, || pretty(&regions_report::to_json(&outcome)))?;
-    write(&out.html, || regions_report::html(&scenario, &outcome))?;
+    publish(
+        &regions_report::text(&scenario, &outcome),
+        &[
+            (&out.json, &|| pretty(&regions_report::to_json(&outcome))),
+            (&out.html, &|| regions_report::html(&scenario, &outcome)),
+        ],
+    )?;
     Ok(OK)
 }
 
-fn run_day(file: &Path, out: &OutArgs) -> Result<i32, String> {
+fn run_day(file: &Path, out: &OutArgs) -> Result<i32, Failed> {
+    check_outputs(&[&out.json, &out.html])?;
     let day = in_file(file, day::read(&read(file)?))?;
     let outcome = day::simulate(&day);
-    print!("{}", day_report::text(&outcome));
-    write(&out.json, || pretty(&day_report::to_json(&outcome)))?;
-    write(&out.html, || day_report::html(&day, &outcome))?;
+    publish(
+        &day_report::text(&outcome),
+        &[(&out.json, &|| pretty(&day_report::to_json(&outcome))), (&out.html, &|| day_report::html(&day, &outcome))],
+    )?;
     Ok(OK)
 }
 
@@ -323,5 +406,11 @@ mod tests {
         assert_eq!(run(&["--help"]), OK);
         assert_eq!(run(&["cost"]), USAGE);
         assert_eq!(run(&["fit", "/nonexistent/file"]), FAILED);
+        let cost = ["cost", "/nonexistent/file", "--loads", "1k"];
+        let with = |more: &[&str]| run(&[&cost[..], more].concat());
+        assert_eq!(with(&["--json", "-", "--csv", "-"]), USAGE);
+        assert_eq!(with(&["--nodes", "2", "--tolerate", "2"]), USAGE, "no machine is left");
+        assert_eq!(with(&["--nodes", "2..", "--tolerate", "2"]), FAILED, "three machines do");
+        assert_eq!(with(&["--tolerate", "one"]), USAGE);
     }
 }

@@ -22,6 +22,8 @@ pub struct Question {
     pub extras: Extras,
     /// Sentences on the origin of the capacities (source, projection, link limits).
     pub remarks: Vec<String>,
+    /// Share of the maximum that the table's usable rates must be; `None` leaves them unchecked.
+    pub usable: Option<f64>,
 }
 
 #[derive(Clone, Debug)]
@@ -57,7 +59,7 @@ pub fn answer(q: &Question) -> CostAnswer {
         })
         .collect();
     let chosen: Vec<Offer> = rows.iter().filter_map(|r| r.best.first().cloned()).collect();
-    let mut warnings = warnings::input(&q.machines, q.rule.utilisation);
+    let mut warnings = q.usable.map_or(Vec::new(), |share| warnings::input(&q.machines, share));
     warnings.extend(warnings::scaling(&q.machines));
     warnings.extend(warnings::flips(&q.machines, &q.loads, &q.rule));
     warnings.extend(warnings::failure(&q.rule, &chosen));

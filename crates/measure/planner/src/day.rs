@@ -96,7 +96,7 @@ pub struct DayOutcome {
 
 /// Reads a scenario (TOML). Fails on syntax, and on values out of range.
 pub fn read(text: &str) -> Result<Day, String> {
-    let d: Day = toml::from_str(text).map_err(|e| e.to_string())?;
+    let d: Day = toml::from_str(text).map_err(|e| figures::errors::plain(&e.to_string()))?;
     if d.load.len() < 2 || d.load.iter().any(|l| !l.is_finite() || *l < 0.0) {
         return Err("`load` needs at least two values, none of them negative".into());
     }
@@ -205,6 +205,12 @@ mod tests {
 
     fn day(extra: &str) -> Day {
         read(&format!("load=[1000,1000,4000,4000,1000,1000]\nnode_rps=500\nprice=0.1\n{extra}\n")).unwrap()
+    }
+
+    #[test]
+    fn mistakes_are_named_without_types() {
+        let why = read("load=[1,2]\nnode_rps=500\nprice=0.1\nstart_s=-5\n").unwrap_err();
+        assert!(why.contains("start_s=-5") && why.contains("a whole number") && !why.contains("u32"), "{why}");
     }
 
     #[test]

@@ -169,7 +169,7 @@ pub struct Outcome {
 
 /// Reads a scenario (TOML). Fails on syntax, unknown names and inconsistent shares.
 pub fn read(text: &str) -> Result<Scenario, String> {
-    let s: Scenario = toml::from_str(text).map_err(|e| e.to_string())?;
+    let s: Scenario = toml::from_str(text).map_err(|e| figures::errors::plain(&e.to_string()))?;
     if s.regions.is_empty() || s.groups.is_empty() {
         return Err("at least one [[region]] and one [[users]] are needed".into());
     }

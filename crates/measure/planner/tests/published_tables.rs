@@ -52,7 +52,22 @@ fn table_6_follows_from_table_7_in_every_cell() {
 }
 
 fn question(machines: Vec<Machine>, loads: &[f64]) -> Question {
-    Question { machines, loads: loads.to_vec(), rule: RULE, extras: Extras::default(), remarks: Vec::new() }
+    Question {
+        machines,
+        loads: loads.to_vec(),
+        rule: RULE,
+        extras: Extras::default(),
+        remarks: Vec::new(),
+        usable: Some(RULE.utilisation),
+    }
+}
+
+#[test]
+fn usable_rates_are_checked_only_against_a_given_utilisation() {
+    let free = Question { usable: None, rule: Rule::survive(1, 0.8), ..question(api_gateway(), &[50_000.0]) };
+    assert_eq!(of_kind(&answer(&free).warnings, WarningKind::Input), Vec::<&str>::new());
+    let given = Question { usable: Some(0.8), ..free };
+    assert!(!of_kind(&answer(&given).warnings, WarningKind::Input).is_empty());
 }
 
 fn of_kind(warnings: &[Warning], kind: WarningKind) -> Vec<&str> {

@@ -7,8 +7,6 @@ use std::path::PathBuf;
 use clap::Parser;
 use figures::units::{parse_count, parse_seconds, parse_share};
 
-use super::{OK, USAGE};
-
 const EXAMPLES: &str = "\
 Loads:
   tidegate bench http://127.0.0.1:8080/ -c 100 -d 30s         closed loop: 100 connections, each sends its next request after the response
@@ -32,7 +30,7 @@ Saved runs side by side:
 More than one load machine:
   tidegate bench worker --help
 
-Exit status: 0 all requirements hold; 1 a requirement fails or the result is worse than the baseline; 2 wrong arguments or files; 3 undecided
+Exit status: 0 all requirements hold; 1 a requirement fails or the result is worse than the baseline; 2 wrong arguments, files or outputs; 3 undecided
 (disturbed, client-bound, port-bound, too noisy): repeat the run; 4 no response, or more than 1 % of the requests failed or were never sent;
 130, 143 stopped by INT or TERM, with the results so far.";
 
@@ -45,25 +43,25 @@ pub struct Options {
     pub urls: Vec<String>,
 
     /// Connections of a closed loop, or maximum connections of an open loop [default: 50, open loop 1000].
-    #[arg(short, long, value_name = "N", value_parser = whole, help_heading = "Load")]
+    #[arg(short, long, value_name = "N", value_parser = whole, allow_negative_numbers = true, help_heading = "Load")]
     pub connections: Option<usize>,
     /// Measured time per point [default: 10s; with --requests until they are done].
-    #[arg(short, long, value_name = "TIME", value_parser = time, help_heading = "Load")]
+    #[arg(short, long, value_name = "TIME", value_parser = positive_time, allow_negative_numbers = true, help_heading = "Load")]
     pub duration: Option<f64>,
     /// Stop after N requests, warm-up not included.
-    #[arg(short = 'n', long, value_name = "N", value_parser = positive, conflicts_with_all = ["conn_rate", "stages", "find"], help_heading = "Load")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = positive, allow_negative_numbers = true, conflicts_with_all = ["conn_rate", "stages", "find"], help_heading = "Load")]
     pub requests: Option<usize>,
     /// Open loop: scheduled requests per second.
-    #[arg(short, long, value_name = "RATE", value_parser = count, conflicts_with_all = ["conn_rate", "users"], help_heading = "Load")]
+    #[arg(short, long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true, conflicts_with_all = ["conn_rate", "users"], help_heading = "Load")]
     pub rate: Option<f64>,
     /// Arrivals of an open loop: `poisson` (independent users) or `fixed` (even spacing) [default: poisson].
     #[arg(long, value_name = "KIND", value_parser = ["poisson", "fixed"], help_heading = "Load")]
     pub arrivals: Option<String>,
     /// Scheduled new connections per second.
-    #[arg(long, value_name = "RATE", value_parser = count, conflicts_with = "users", help_heading = "Load")]
+    #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true, conflicts_with = "users", help_heading = "Load")]
     pub conn_rate: Option<f64>,
     /// Users of a closed loop (one connection each).
-    #[arg(long, value_name = "N", value_parser = whole, conflicts_with = "connections", help_heading = "Load")]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true, conflicts_with = "connections", help_heading = "Load")]
     pub users: Option<usize>,
     /// Pause of a user after a response; `1s,random` for an exponential distribution.
     #[arg(long, value_name = "TIME", help_heading = "Load")]
@@ -102,7 +100,7 @@ pub struct Options {
     #[arg(long, value_name = "BYTES", value_parser = window, help_heading = "HTTP/2 and HTTP/3")]
     pub connection_window: Option<u32>,
     /// Size of the HPACK dynamic table announced to the server, in bytes; 0 disables it [default: 4096].
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(0..=65536), requires = "http2", help_heading = "HTTP/2 and HTTP/3")]
+    #[arg(long, value_name = "BYTES", value_parser = table_size, requires = "http2", help_heading = "HTTP/2 and HTTP/3")]
     pub header_table: Option<u32>,
     /// Priority of every request (RFC 9218), such as `u=1,i`.
     #[arg(long, value_name = "FIELD", value_parser = priority, help_heading = "HTTP/2 and HTTP/3")]
@@ -111,7 +109,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Load")]
     pub warmup: Option<f64>,
     /// Random seed.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u64>, help_heading = "Load")]
     pub seed: u64,
 
     /// One point for each value: `1,2,5,10`, `1000..30000/1000` (steps) or `1..1024*2` (factors).
@@ -161,14 +159,14 @@ pub struct Options {
     #[arg(long, value_name = "FORMAT", requires = "replay", help_heading = "Request")]
     pub log_format: Option<String>,
     /// Speed factor of the replay.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "replay", help_heading = "Request")]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor, allow_negative_numbers = true, requires = "replay", help_heading = "Request")]
     pub speed: f64,
 
     /// Expected status codes [default: 200 to 399].
-    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Expectation")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = status, help_heading = "Expectation")]
     pub expect_status: Vec<u16>,
     /// Expected body length.
-    #[arg(long, value_name = "BYTES", help_heading = "Expectation")]
+    #[arg(long, value_name = "BYTES", value_parser = number::<u64>, help_heading = "Expectation")]
     pub expect_length: Option<u64>,
     /// Text that the body must contain.
     #[arg(long, value_name = "TEXT", help_heading = "Expectation")]
@@ -181,10 +179,10 @@ pub struct Options {
         help_heading = "Expectation")]
     pub show: bool,
     /// Request timeout.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, help_heading = "Expectation")]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_time, allow_negative_numbers = true, help_heading = "Expectation")]
     pub timeout: f64,
     /// Connect timeout.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, help_heading = "Expectation")]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_time, allow_negative_numbers = true, help_heading = "Expectation")]
     pub connect_timeout: f64,
 
     /// CA certificates (PEM) to verify the server's certificate; without this option it is not verified.
@@ -204,16 +202,16 @@ pub struct Options {
     #[arg(short, long, value_name = "N", value_parser = positive, help_heading = "Client")]
     pub threads: Option<usize>,
     /// CPUs to pin the client's threads to: `1` or `2,3`.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Client")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = cpu, help_heading = "Client")]
     pub pin: Vec<usize>,
     /// Busy-wait: accurate to a microsecond, and uses its CPUs fully.
     #[arg(long, help_heading = "Client")]
     pub spin: bool,
     /// Local addresses to connect from, in rotation; each has its own port range.
-    #[arg(long, value_name = "IP", value_delimiter = ',', help_heading = "Client")]
+    #[arg(long, value_name = "IP", value_delimiter = ',', value_parser = ip, help_heading = "Client")]
     pub source: Vec<IpAddr>,
     /// Connect to this address instead of the URL's.
-    #[arg(long, value_name = "IP:PORT", help_heading = "Client")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address, help_heading = "Client")]
     pub connect_to: Option<SocketAddr>,
     /// Connect to this unix socket; the URL still sets the host and the path.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["connect_to", "source"], help_heading = "Client")]
@@ -222,7 +220,7 @@ pub struct Options {
     #[arg(long, help_heading = "Client")]
     pub reset: bool,
     /// Server processes to measure [default: local processes that listen on the port].
-    #[arg(long, value_name = "PID", value_delimiter = ',', help_heading = "Client")]
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid, help_heading = "Client")]
     pub pid: Vec<u32>,
     /// Status page to poll during the run (stub_status, or metrics in Prometheus' text format), for a remote server.
     #[arg(long, value_name = "URL", help_heading = "Client")]
@@ -257,9 +255,9 @@ pub struct Options {
     #[arg(long, help_heading = "Output")]
     pub ms: bool,
     /// Interval of the time series [default: a fortieth of the run, 100 ms to 1 s].
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Output")]
+    #[arg(long, value_name = "TIME", value_parser = positive_time, allow_negative_numbers = true, help_heading = "Output")]
     pub interval: Option<f64>,
-    /// Print no summary.
+    /// Print no summary. Failures and their reasons still go to the standard error.
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,
     /// Show no live view, even on a terminal.
@@ -283,10 +281,7 @@ pub struct Options {
 /// Parses the arguments. If there is nothing to run, prints help or an error and fails with the exit status.
 pub fn parse(args: &[OsString]) -> Result<Options, i32> {
     let all = std::iter::once(OsString::from("tidegate bench")).chain(args.iter().cloned());
-    Options::try_parse_from(all).map_err(|e| {
-        let _ = e.print();
-        if e.use_stderr() { USAGE } else { OK }
-    })
+    Options::try_parse_from(all).map_err(|e| crate::print_usage(&e))
 }
 
 fn window(text: &str) -> Result<u32, String> {
@@ -312,17 +307,63 @@ pub fn count(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("`{text}` is not a positive number such as 200, 20k or 1.5M"))
 }
 
+/// Rate of a schedule.
+fn rate(text: &str) -> Result<f64, String> {
+    let number = text.trim().strip_prefix('-').unwrap_or(text);
+    match parse_count(number) {
+        Some(value) if value == 0.0 || number != text => Err("the rate must be above 0".into()),
+        _ => count(text),
+    }
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0).ok_or_else(|| format!("`{text}` is not above 0"))
+}
+
+pub fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 on"))
+}
+
+fn table_size(text: &str) -> Result<u32, String> {
+    text.parse().ok().filter(|n| *n <= 65_536).ok_or_else(|| format!("`{text}` is not a number from 0 to 65536"))
+}
+
+pub fn cpu(text: &str) -> Result<usize, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not the number of a CPU"))
+}
+
+pub fn pid(text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not the number of a process"))
+}
+
+fn status(text: &str) -> Result<u16, String> {
+    let wrong = || format!("`{text}` is not a status code from 100 to 599");
+    text.trim().parse().ok().filter(|status| (100..600).contains(status)).ok_or_else(wrong)
+}
+
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("`{text}` is not an IP address with a port, such as 127.0.0.1:8080"))
+}
+
+fn ip(text: &str) -> Result<IpAddr, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not an IP address"))
+}
+
 fn whole(text: &str) -> Result<usize, String> {
     let value = parse_count(text).filter(|v| v.fract() == 0.0 && *v < 1e15);
     value.map(|v| v as usize).ok_or_else(|| format!("`{text}` is not a whole number"))
 }
 
-fn positive(text: &str) -> Result<usize, String> {
+pub fn positive(text: &str) -> Result<usize, String> {
     whole(text).and_then(|n| if n > 0 { Ok(n) } else { Err(format!("`{text}` is not positive")) })
 }
 
 pub fn time(text: &str) -> Result<f64, String> {
     parse_seconds(text).ok_or_else(|| format!("`{text}` is not a time such as 500ms, 10s or 2m"))
+}
+
+pub fn positive_time(text: &str) -> Result<f64, String> {
+    time(text).and_then(|t| if t > 0.0 { Ok(t) } else { Err("the time must be above 0".into()) })
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -332,7 +373,28 @@ fn share(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::{OK, USAGE};
     use clap::CommandFactory;
+
+    #[test]
+    fn values_are_refused_in_plain_words() {
+        for (arguments, words) in [
+            ("-r -5", "the rate must be above 0"),
+            ("-r -5k", "the rate must be above 0"),
+            ("-r 0", "the rate must be above 0"),
+            ("--conn-rate -1.5", "the rate must be above 0"),
+            ("-r x", "`x` is not a positive number"),
+            ("--pin x", "`x` is not the number of a CPU"),
+            ("--seed x", "`x` is not a whole number"),
+            ("--expect-status 2xx", "`2xx` is not a status code"),
+            ("--connect-to foo", "`foo` is not an IP address with a port"),
+            ("--timeout 0", "the time must be above 0"),
+        ] {
+            let all = format!("bench http://h/ {arguments}");
+            let why = Options::try_parse_from(all.split(' ')).unwrap_err().to_string();
+            assert!(why.contains(words), "{arguments}: {why}");
+        }
+    }
 
     #[test]
     fn the_options_are_consistent() {
@@ -359,6 +421,10 @@ mod tests {
             "http://h/ --replay a --expect-length 5",
             "http://h/ --show --json a",
             "http://h/ --show --require p99<5ms",
+            "http://h/ --expect-status 9999",
+            "http://h/ --interval 0",
+            "http://h/ --timeout 0",
+            "http://h/ -r -5",
         ] {
             assert_eq!(parse(wrong).unwrap_err(), USAGE, "{wrong}");
         }

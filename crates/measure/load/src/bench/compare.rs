@@ -9,7 +9,8 @@ use figures::plot::{Axis, Mark, Plot, Series};
 use figures::table::Table;
 use figures::units::{Unit, seconds};
 
-use super::{FAILED, OK, USAGE, read_report};
+use super::{OK, USAGE, read_report};
+use crate::report::answer::many;
 use crate::report::model::{Point, Report, Round, Times};
 use crate::report::plots;
 use crate::report::text::{grouped, middle};
@@ -39,13 +40,11 @@ pub fn main(args: Vec<OsString>) -> i32 {
     let args = std::iter::once(OsString::from("tidegate bench compare")).chain(args);
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,
-        Err(e) => {
-            let _ = e.print();
-            return if e.use_stderr() { USAGE } else { OK };
-        }
+        Err(e) => return crate::print_usage(&e),
     };
-    if args.names.len() > args.files.len() {
-        eprintln!("tidegate bench compare: more --names than files");
+    if !args.names.is_empty() && args.names.len() != args.files.len() {
+        let (names, files) = (many(args.names.len() as f64, "names"), many(args.files.len() as f64, "files"));
+        eprintln!("tidegate bench compare: --names has {names} for {files}");
         return USAGE;
     }
     let reports: Result<Vec<(String, Report)>, String> = args
@@ -64,17 +63,16 @@ pub fn main(args: Vec<OsString>) -> i32 {
             return USAGE;
         }
     };
-    match &args.html {
-        Some(path) if path.as_os_str() == "-" => {}
-        _ => print!("{}", table(&reports).text()),
+    let mut written = args.html.as_ref().map_or(Ok(()), |path| super::write_result(path, &page(&reports)));
+    if args.html.as_ref().is_none_or(|path| !super::is_stdout(path)) {
+        written = written.and(super::say(&table(&reports).text()));
     }
-    let written = args.html.as_ref().map(|path| super::write_result(path, &page(&reports)));
     match written {
-        Some(Err(message)) => {
+        Ok(()) => OK,
+        Err(message) => {
             eprintln!("tidegate bench compare: {message}");
-            FAILED
+            USAGE
         }
-        _ => OK,
     }
 }
 

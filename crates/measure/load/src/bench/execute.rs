@@ -36,7 +36,7 @@ pub fn report(plan: &Plan, command: &[String]) -> Result<Report, String> {
         }
     };
     let job = plan.base();
-    let own_notes = plan.notes.iter().cloned().chain(no_http2(job, &found.points));
+    let own_notes = plan.notes.iter().cloned().chain(no_http2(job, &found.points)).chain(refused(&found.points));
     let notes = own_notes.chain(interrupt::reason().map(|why| format!("stopped by {why}"))).collect();
     Ok(Report {
         tool: "tidegate bench".into(),
@@ -64,12 +64,19 @@ pub fn report(plan: &Plan, command: &[String]) -> Result<Report, String> {
     })
 }
 
+/// Note about a refused first connection.
+fn refused(points: &[Point]) -> Option<String> {
+    let mut rounds = points.iter().flat_map(|point| &point.rounds);
+    let why = rounds.find_map(|round| round.refused.as_ref())?;
+    Some(format!("the run ended at its first connection: {why}"))
+}
+
 fn no_http2(job: &Job, points: &[Point]) -> Option<String> {
     let broken = Failure::Protocol.word();
     let mut rounds = points.iter().flat_map(|point| &point.rounds).peekable();
-    let nobody = rounds.peek().is_some() && rounds.all(|r| r.answers == 0 && r.failures.contains_key(broken));
+    let unanswered = rounds.peek().is_some() && rounds.all(|r| r.answers == 0 && r.failures.contains_key(broken));
     let clear = job.http2.is_some() && job.target.tls.is_none();
-    (clear && nobody).then(|| {
+    (clear && unanswered).then(|| {
         "no response over HTTP/2: in cleartext the server must accept HTTP/2 with prior knowledge (`http2 on;`), as there is no negotiation".into()
     })
 }
@@ -89,15 +96,23 @@ fn tls_words(job: &Job) -> String {
 /// Measures all points in all rounds. A round covers every point, so that drift affects them alike.
 fn points(plan: &Plan) -> Result<Vec<Point>, String> {
     let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); plan.values.len()];
+    // A server that was there may be away for a while, as in a restart.
+    let mut reached = false;
     'all: for round in 0..plan.rounds {
         for (i, value) in plan.values.iter().enumerate() {
             if interrupt::told() {
                 break 'all;
             }
             let label = live::label(plan, *value, round);
-            let measured = measure(plan, &plan.job(*value, round), &label)?;
+            let job = Job { end_if_refused: plan.workers.is_empty() && !reached, ..plan.job(*value, round) };
+            let measured = measure(plan, &job, &label)?;
+            reached |= measured.refused.is_none();
+            let refused = measured.refused.is_some();
             if !measured.interrupted || (rounds[i].is_empty() && measured.due > 0) {
                 rounds[i].push(measured);
+            }
+            if refused {
+                break 'all;
             }
         }
     }

@@ -10,6 +10,7 @@ use super::execute::measure;
 use super::gate::Metric;
 use super::live;
 use super::plan::{Find, Plan};
+use crate::engine::job::Job;
 use crate::interrupt;
 use crate::report::build;
 use crate::report::model::{Bounds, Capacity, Point, Round};
@@ -61,7 +62,13 @@ pub fn search(plan: &Plan, objective: &Find) -> Result<Search, String> {
         if rate * length < wanted {
             plan = plan.with_duration((wanted * 1.05 / rate).min(LONGEST).max(length));
         }
-        measure(&plan, &plan.job(rate, number), &live::label(&plan, rate, 0))
+        let first = number == 0 && plan.workers.is_empty();
+        let job = Job { end_if_refused: first, ..plan.job(rate, number) };
+        let round = measure(&plan, &job, &live::label(&plan, rate, 0))?;
+        match &round.refused {
+            Some(why) => Err(why.clone()),
+            None => Ok(round),
+        }
     })
 }
 

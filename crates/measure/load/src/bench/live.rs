@@ -62,7 +62,7 @@ impl View {
         let waiting =
             if moment.pending > 0 { format!("   {} waiting", count(moment.pending as f64)) } else { String::new() };
         let text = format!(
-            "{up}\x1b[2K{}  {}\n\x1b[2K  {:>9}  {}\n\x1b[2K  p50 {}   p99 {}   max {}\n\x1b[2K  {} connections{waiting}{failed}\n",
+            "{up}\x1b[2K{}  {}\n\x1b[2K  {:>9}  {}\n\x1b[2K  p50 {}   p99 {}   max {}\n\x1b[2K  {}{waiting}{failed}\n",
             self.label,
             bar(match self.budget {
                 Some(budget) => state.answers as f64 / budget.max(1) as f64,
@@ -73,7 +73,7 @@ impl View {
             time(0.5),
             time(0.99),
             time(1.0),
-            moment.open
+            figures::units::counted(moment.open as u64, "connection", "connections")
         );
         let _ = std::io::stderr().write_all(text.as_bytes());
     }

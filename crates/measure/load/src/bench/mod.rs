@@ -24,10 +24,11 @@ use crate::report::model::{Report, Verdict};
 pub const OK: i32 = 0;
 /// A requirement or the baseline comparison failed, or `--abort-on` ended the run.
 pub const WORSE: i32 = 1;
+/// Wrong arguments, or a file or output that cannot be read or written.
 pub const USAGE: i32 = 2;
 /// The run cannot decide: client-bound, port-bound, not repeatable, too noisy.
 pub const INVALID: i32 = 3;
-/// No response, more than 1 % failed or unsent, or an unwritable file.
+/// No response, or more than 1 % failed or unsent.
 pub const FAILED: i32 = 4;
 
 /// Runs `tidegate bench` with the arguments after the subcommand's name; returns the exit status.
@@ -79,11 +80,20 @@ pub fn main(args: Vec<OsString>) -> i32 {
     crate::interrupt::watch();
     raise_descriptors();
     let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    plan.notes.iter().for_each(|note| eprintln!("tidegate bench: {note}"));
-    let done = execute::report(&plan, &words).and_then(|report| finish(&options, &plan, &report, before.as_ref()));
-    done.unwrap_or_else(|message| {
+    if options.quiet {
+        // The summary has them otherwise.
+        plan.notes.iter().for_each(|note| eprintln!("tidegate bench: {note}"));
+    }
+    let report = match execute::report(&plan, &words) {
+        Ok(report) => report,
+        Err(message) => {
+            eprintln!("tidegate bench: {message}");
+            return FAILED;
+        }
+    };
+    finish(&options, &plan, &report, before.as_ref()).unwrap_or_else(|message| {
         eprintln!("tidegate bench: {message}");
-        FAILED
+        USAGE
     })
 }
 
@@ -92,9 +102,14 @@ fn show(plan: &plan::Plan) -> i32 {
     let mut status = OK;
     for request in &job.requests {
         match crate::lab::probe::ask(job, request) {
-            Ok(seen) => println!(
+            Ok(seen) => base::outln!(
                 "{} {}  status {}  body {} bytes  hash {}  head {} bytes",
-                request.method, request.path, seen.status, seen.length, seen.hash, seen.head
+                request.method,
+                request.path,
+                seen.status,
+                seen.length,
+                seen.hash,
+                seen.head
             ),
             Err(why) => {
                 eprintln!("{} {}: {why}", request.method, request.path);
@@ -105,11 +120,14 @@ fn show(plan: &plan::Plan) -> i32 {
     status
 }
 
-/// Prints; ignores a closed pipe (`| head`).
-pub fn say(text: &str) {
-    use std::io::Write as _;
+/// Prints; ignores a closed pipe (`| head`), so that the exit status remains that of the run. Fails on other errors.
+pub fn say(text: &str) -> Result<(), String> {
+    use std::io::{ErrorKind, Write as _};
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("cannot write to the standard output: {e}")),
+        _ => Ok(()),
+    }
 }
 
 /// Reads the baseline and checks that the result files are writable.
@@ -144,8 +162,7 @@ fn is_stdout(path: &Path) -> bool {
 /// Writes a result into its file or to standard output. Errors name the file.
 pub fn write_result(path: &Path, content: &str) -> Result<(), String> {
     if is_stdout(path) {
-        say(content);
-        return Ok(());
+        return say(content);
     }
     fs::write(path, content).map_err(|e| format!("{}: {e}", path.display()))
 }
@@ -167,31 +184,67 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Op
     };
     // A result on standard output must stand alone there.
     let piped = [&options.json, &options.csv, &options.html].into_iter().flatten().any(|path| is_stdout(path));
-    let say = |text: &str| if piped { eprint!("{text}") } else { say(text) };
+    let say = |text: &str| match piped {
+        true => {
+            eprint!("{text}");
+            Ok(())
+        }
+        false => say(text),
+    };
     // Writes files before the summary, whose reader may go away; one failure does not skip the others.
     let json = write(&options.json, &|| serde_json::to_string(report).unwrap_or_default() + "\n");
     let csv = write(&options.csv, &|| crate::report::csv::table(report).csv());
     let html = write(&options.html, &|| crate::report::html::page(report));
     figures::units::times_in_milliseconds(options.ms);
+    let mut said = Ok(());
     if !options.quiet {
-        say(&crate::report::text::summary(report));
+        said = said.and(say(&crate::report::text::summary(report)));
     }
     if options.spectrum {
-        say(&crate::report::text::spectra(report));
+        said = said.and(say(&crate::report::text::spectra(report)));
     }
     figures::units::times_in_milliseconds(false);
-    json.and(csv).and(html)?;
+    json.and(csv).and(html).and(said)?;
 
     let mut judgement = gate::requirements(&plan.requirements, report);
     if let Some(before) = before {
         judgement.extend(gate::baseline(before, report, options.by));
     }
     for j in &judgement {
-        say(&(j.sentence() + "\n"));
+        say(&(j.sentence() + "\n"))?;
     }
-    Ok(crate::interrupt::status()
+    let status = crate::interrupt::status()
         .or(crate::interrupt::reason().map(|_| WORSE))
-        .unwrap_or_else(|| status(report, plan.searches(), gate::worst(&judgement))))
+        .unwrap_or_else(|| status(report, plan.searches(), gate::worst(&judgement)));
+    if options.quiet && status != OK && crate::interrupt::status().is_none() {
+        reasons(report).iter().for_each(|why| eprintln!("tidegate bench: {why}"));
+    }
+    Ok(status)
+}
+
+/// Reasons of an exit status that the omitted summary would give.
+fn reasons(report: &Report) -> Vec<String> {
+    use crate::report::model::Round;
+    let grouped = crate::report::text::grouped;
+    if let Some(why) = crate::interrupt::reason() {
+        return vec![format!("stopped by {why}")];
+    }
+    if let Some(why) = report.points.iter().flat_map(|p| &p.rounds).find_map(|r| r.refused.clone()) {
+        return vec![why];
+    }
+    if report.points.is_empty() || !report.search.is_empty() {
+        return vec![crate::report::answer::sentence(report)];
+    }
+    let doubtful = report.points.iter().filter(|p| p.verdict.word != "valid");
+    let told = doubtful.map(|p| {
+        let at = if report.points.len() > 1 { format!(" at {}", grouped(p.value)) } else { String::new() };
+        let first = p.verdict.reasons.first().map_or(String::new(), |why| format!(": {why}"));
+        let failures = p.rounds.iter().flat_map(Round::failure_words);
+        let most = failures.max_by_key(|(_, n)| *n).filter(|_| p.verdict.failed);
+        let most = most.map_or(String::new(), |(class, n)| format!(" ({}: {class})", grouped(n as f64)));
+        format!("{}{at}{first}{most}", p.verdict.word)
+    });
+    told.collect()
 }
 
 /// Exit status of a completed run.
@@ -223,6 +276,10 @@ fn status(report: &Report, searched: bool, gates: Option<gate::GateResult>) -> i
 
 /// Reads a report of `--json`. Errors name the file.
 pub fn read_report(path: &Path) -> Result<Report, String> {
-    let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+    let text = requests::read(path)?;
+    if text.trim().is_empty() {
+        return Err(format!("{}: the file is empty, not a report of --json", path.display()));
+    }
+    serde_json::from_str(&text)
+        .map_err(|e| format!("{}: not a report of --json: {}", path.display(), figures::errors::plain(&e.to_string())))
 }

@@ -6,10 +6,13 @@ use super::cli::{Options, time};
 use super::gate::{self, Condition, Requirement};
 use super::remote_write::Collector;
 use super::{replay, requests, watcher};
+use figures::units::counted;
+
 use crate::engine::job::{Http2, Http3, Job, Model, Think};
 use crate::engine::profile::{Arrivals, Profile, Stage};
 use crate::engine::run::prepare;
 use crate::engine::tls;
+use crate::observe::machine::check_cpus;
 use crate::observe::processes::{Group, is_local};
 use crate::observe::status::Page;
 use crate::protocol::Protocol as _;
@@ -234,21 +237,23 @@ impl Plan {
                 crate::report::text::grouped(many.iter().copied().fold(0.0, f64::max))
             ),
         };
+        let (connections, users) = if point == "1" { ("connection", "user") } else { ("connections", "users") };
         let spacing = |a: &Arrivals| if *a == Arrivals::Fixed { "evenly spaced" } else { "Poisson" };
         let what = match &j.model {
             _ if self.find.is_some() => "Open loop, searching the highest rate".into(),
             Model::Closed { think } if think.mean > 0.0 => {
-                format!("Closed loop, {point} users thinking {}", figures::units::seconds(think.mean))
+                format!("Closed loop, {point} {users} thinking {}", figures::units::seconds(think.mean))
             }
             Model::Closed { .. } if j.is_multiplexed() => {
-                format!("Closed loop, {point} connections of {}", streams(j.pipeline))
+                format!("Closed loop, {point} {connections} of {}", streams(j.pipeline))
             }
-            Model::Closed { .. } => format!("Closed loop, {point} connections"),
+            Model::Closed { .. } => format!("Closed loop, {point} {connections}"),
             Model::Open { arrivals } => format!("Open loop, {point} requests/s, {}", spacing(arrivals)),
             Model::Connections { arrivals, .. } => {
-                format!("Open loop, {point} connections/s with {} requests each, {}", j.calls, spacing(arrivals))
+                let calls = counted(u64::from(j.calls), "request", "requests");
+                format!("Open loop, {point} connections/s with {calls} each, {}", spacing(arrivals))
             }
-            Model::Replay { at } => format!("Replay of {} requests", at.len()),
+            Model::Replay { at } => format!("Replay of {}", counted(at.len() as u64, "request", "requests")),
         };
         let keep = if j.calls == 1 && !matches!(j.model, Model::Connections { .. }) {
             ", a connection for each request"
@@ -264,9 +269,10 @@ impl Plan {
         let length = match (&j.budget, &j.model) {
             (_, Model::Replay { .. }) => seconds(j.profile.seconds()),
             _ if self.fixed_profile => {
-                format!("{} in {} stages", seconds(j.profile.seconds()), j.profile.stages.len())
+                let stages = counted(j.profile.stages.len() as u64, "stage", "stages");
+                format!("{} in {stages}", seconds(j.profile.seconds()))
             }
-            (Some(n), _) => format!("{} requests per point", crate::report::text::grouped(*n as f64)),
+            (Some(n), _) => format!("{} per point", counted(*n, "request", "requests")),
             _ => format!("{} per point", seconds(self.duration)),
         };
         let protocol = match (&j.http2, &j.http3) {
@@ -342,9 +348,7 @@ fn refuse(o: &Options, base: &Job) -> Result<(), String> {
     if base.target.tls.is_none() && (o.cacert.is_some() || o.resume || !o.tls.is_empty() || !o.ciphers.is_empty()) {
         return words("--cacert, --resume, --tls and --ciphers", "need a URL that begins with https://");
     }
-    if let Some(cpu) = o.pin.iter().find(|cpu| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists()) {
-        return Err(format!("--pin {cpu}: this machine has no CPU with that number"));
-    }
+    check_cpus("--pin", &o.pin)?;
     if let Some(pid) = o.pid.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
         return Err(format!("--pid {pid}: there is no such process"));
     }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::cli::Options;
 use crate::engine::job::{Target, Tls};
 use crate::engine::request::{Expect, Prepared, RequestSpec};
+use crate::engine::tls;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
@@ -73,7 +74,7 @@ pub fn target(options: &Options) -> Result<(Target, Vec<Url>), String> {
     let tls = match first.tls {
         false => None,
         true => Some(Tls {
-            ca: options.cacert.as_deref().map(read).transpose()?,
+            ca: options.cacert.as_deref().map(authorities).transpose()?,
             resume: options.resume,
             version: options.tls.clone(),
             ciphers: options.ciphers.clone(),
@@ -88,6 +89,13 @@ pub fn target(options: &Options) -> Result<(Target, Vec<Url>), String> {
         sources: options.source.clone(),
     };
     Ok((target, urls))
+}
+
+/// Reads a file of CA certificates. Fails if it has none that can be used.
+fn authorities(path: &Path) -> Result<String, String> {
+    let pem = read(path)?;
+    tls::authorities(&pem).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(pem)
 }
 
 /// Resolves a name; prefers IPv4, where test servers listen.
@@ -112,7 +120,7 @@ struct SessionFile {
 
 /// Steps of a session. Every variable must be set before its use.
 fn session(text: &str) -> Result<Vec<RequestSpec>, String> {
-    let parsed: SessionFile = toml::from_str(text).map_err(|e| e.to_string())?;
+    let parsed: SessionFile = toml::from_str(text).map_err(|e| figures::errors::plain(&e.to_string()))?;
     let mut known: Vec<&str> = Vec::new();
     for (i, step) in parsed.step.iter().enumerate() {
         let prepared = Prepared::new(step, "h", &[], false)?;
@@ -151,7 +159,8 @@ pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, Str
         return session(&read(file)?).map_err(|e| format!("{}: {e}", file.display()));
     }
     if let Some(file) = &options.request_file {
-        let parsed: RequestFile = toml::from_str(&read(file)?).map_err(|e| format!("{}: {e}", file.display()))?;
+        let parsed: RequestFile = toml::from_str(&read(file)?)
+            .map_err(|e| format!("{}: {}", file.display(), figures::errors::plain(&e.to_string())))?;
         if let Some(request) = parsed.request.iter().find(|r| !r.extract.is_empty() || !r.think.is_empty()) {
             let (file, path) = (file.display(), &request.path);
             return Err(format!("{file}: extract and think of {path} belong to the steps of a --session"));
@@ -173,7 +182,7 @@ pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, Str
             })
             .collect();
         if list.is_empty() {
-            return Err(format!("{}: the line has no path", file.display()));
+            return Err(format!("{}: the file has no path", file.display()));
         }
         return Ok(list);
     }
@@ -181,7 +190,7 @@ pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, Str
 }
 
 pub fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+    fs::read_to_string(path).map_err(|e| figures::errors::unreadable(path, &e))
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ pub struct WireOutcome {
     users: u64,
     starved: u64,
     tls_error: Option<String>,
+    #[serde(default)]
+    refused: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -151,6 +153,7 @@ impl WireOutcome {
             users: o.users,
             starved: o.starved,
             tls_error: o.tls_error.clone(),
+            refused: o.refused.clone(),
         }
     }
 
@@ -174,6 +177,7 @@ impl WireOutcome {
             users: self.users,
             starved: self.starved,
             tls_error: self.tls_error.clone(),
+            refused: self.refused.clone(),
         })
     }
 }
@@ -207,10 +211,11 @@ mod tests {
             users: 5,
             starved: 1,
             tls_error: Some("why".into()),
+            refused: Some("who".into()),
         };
         let text = serde_json::to_string(&WireOutcome::pack(&outcome)).unwrap();
         let back = serde_json::from_str::<WireOutcome>(&text).unwrap().unpack().unwrap();
-        assert_eq!(back.tls_error, outcome.tls_error);
+        assert_eq!((&back.tls_error, &back.refused), (&outcome.tls_error, &outcome.refused));
         assert_eq!((back.users, back.starved, back.ports), (5, 1, 9));
         assert_eq!((back.total.answers, back.total.due, back.moments[0].open), (5, 7, 3));
         assert_eq!(back.total.corrected.quantile(0.99), outcome.total.corrected.quantile(0.99));

@@ -52,19 +52,19 @@ const PROTOCOL: &str = "tidegate-bench/3";
 #[command(name = "tidegate bench worker")]
 struct Args {
     /// Address to listen on.
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7117")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7117", value_parser = super::cli::address)]
     listen: SocketAddr,
     /// File with the secret shared with the coordinator.
     #[arg(long, value_name = "FILE")]
     secret: PathBuf,
     /// Exit after N jobs; 0 means never.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::cli::number::<usize>)]
     jobs: usize,
     /// Maximum duration of a job; longer jobs are refused.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = super::cli::time)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = super::cli::positive_time)]
     longest: f64,
     /// Client threads [default: one per CPU].
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = super::cli::positive)]
     threads: Option<usize>,
 }
 
@@ -78,10 +78,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
     let args = std::iter::once(OsString::from("tidegate bench worker")).chain(args);
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,
-        Err(e) => {
-            let _ = e.print();
-            return if e.use_stderr() { USAGE } else { OK };
-        }
+        Err(e) => return crate::print_usage(&e),
     };
     let secret = match super::requests::read(&args.secret) {
         Ok(text) if text.trim().len() >= 16 => text.trim().to_string(),
@@ -91,7 +88,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
         }
         Err(message) => {
             eprintln!("tidegate bench worker: {message}");
-            return FAILED;
+            return USAGE;
         }
     };
     let listener = match TcpListener::bind(args.listen) {

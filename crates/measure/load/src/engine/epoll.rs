@@ -69,6 +69,7 @@ pub struct Epoll {
     from: Vec<usize>,
     cost: Cost,
     portless: u64,
+    refusal: Option<Errno>,
     spin: bool,
     sparse: bool,
     /// Sleeps to come without polling, and their last number.
@@ -100,6 +101,7 @@ impl Epoll {
             from: Vec::new(),
             cost: Cost::default(),
             portless: 0,
+            refusal: None,
             spin: job.spin,
             sparse: false,
             skip: 0,
@@ -192,6 +194,14 @@ impl Epoll {
         self.register(slot, socket, number)
     }
 
+    fn connect_failed(&mut self, error: Errno) -> Failure {
+        let class = connect_class(error);
+        if matches!(class, Failure::ConnectRefused | Failure::Connect) && error != Errno::AGAIN {
+            self.refusal.get_or_insert(error);
+        }
+        class
+    }
+
     /// Puts a socket that connects from address `number` into a slot.
     fn register(&mut self, slot: Slot, socket: Socket, number: usize) -> Result<(), Errno> {
         if self.sockets.len() <= slot {
@@ -256,7 +266,7 @@ impl Transport for Epoll {
         if self.portless > 0 && self.now() < self.portless {
             return Err(Failure::PortsExhausted);
         }
-        let result = self.open(slot).map_err(connect_class);
+        let result = self.open(slot).map_err(|error| self.connect_failed(error));
         if result == Err(Failure::PortsExhausted) {
             self.portless = self.now() + PORTLESS;
         }
@@ -267,8 +277,18 @@ impl Transport for Epoll {
         let Some(Some(socket)) = self.sockets.get(slot) else { return Err(Failure::Connect) };
         match sockopt::socket_error(socket) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) | Err(error) => Err(connect_class(error)),
+            Ok(Err(error)) | Err(error) => Err(self.connect_failed(error)),
         }
+    }
+
+    fn refusal(&self) -> Option<String> {
+        let why = match self.refusal? {
+            Errno::CONNREFUSED => "connection refused".to_string(),
+            error => std::io::Error::from(error).to_string(),
+        };
+        let path = self.unix.as_ref().and_then(SocketAddrUnix::path_bytes);
+        let target = path.map_or(self.address.to_string(), |path| String::from_utf8_lossy(path).into_owned());
+        Some(format!("{target}: {why}"))
     }
 
     #[inline]
@@ -290,7 +310,7 @@ impl Transport for Epoll {
             Ok(false) => Io::Wait,
             Err(e) => match e.kind() {
                 ErrorKind::WouldBlock | ErrorKind::Interrupted => Io::Wait,
-                ErrorKind::ConnectionRefused => Io::Failed(Failure::ConnectRefused),
+                ErrorKind::ConnectionRefused => Io::Failed(self.connect_failed(Errno::CONNREFUSED)),
                 _ => Io::Failed(Failure::Reset),
             },
         }

@@ -43,6 +43,9 @@ pub struct Job {
     /// Seconds per interval of the time series.
     pub interval: f64,
     pub share: (usize, usize),
+    /// Ends the run if a connection is refused before any was established.
+    #[serde(default)]
+    pub end_if_refused: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,6 +182,7 @@ impl Job {
             spin: false,
             interval: 1.0,
             share: (0, 1),
+            end_if_refused: false,
         }
     }
 

@@ -12,7 +12,7 @@ use super::ports::Ports;
 use super::record::{Interval, Record};
 use super::request::Prepared;
 use super::timeline::{Kinds, Timeline};
-use super::world::{Done, World};
+use super::world::{Done, First, World};
 use crate::protocol::Protocol;
 use crate::protocol::h1::H1;
 use crate::protocol::h2::H2;
@@ -64,6 +64,8 @@ pub struct Outcome {
     pub users: u64,
     pub starved: u64,
     pub tls_error: Option<String>,
+    /// Reason of a refused first connection, which ended the run.
+    pub refused: Option<String>,
 }
 
 impl Outcome {
@@ -98,6 +100,7 @@ impl Outcome {
         self.users += other.users;
         self.starved += other.starved;
         self.tls_error = self.tls_error.take().or(other.tls_error);
+        self.refused = self.refused.take().or(other.refused);
     }
 }
 
@@ -126,11 +129,13 @@ pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Resul
     let threads = job.threads.max(1);
     let (sender, intervals) = mpsc::channel::<Interval>();
     let (ready, go) = (Arc::new(Barrier::new(threads + 1)), Arc::new(AtomicBool::new(true)));
+    let first = First::default();
     let mut handles = Vec::new();
     for world in 0..threads {
         let (job, requests, sender) = (job.clone(), requests.clone(), sender.clone());
         let (control, ready, go) = (control.clone(), ready.clone(), go.clone());
-        let place = WorldThread { job, requests, sender, control, ready, go, world };
+        let first = first.clone();
+        let place = WorldThread { job, requests, sender, control, ready, go, first, world };
         let body = move || match (&place.job.http2, &place.job.http3) {
             (_, Some(_)) => place.run::<H3>(),
             (Some(_), _) => place.run::<H2>(),
@@ -151,14 +156,17 @@ pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Resul
     for handle in handles {
         let done = handle.join().map_err(|_| "a client thread panicked".to_string())??;
         outcome.seconds = outcome.seconds.max(done.measured as f64 * 1e-9);
-        outcome.busy.push(done.cpu.saturating_sub(done.spun) as f64 / done.measured.max(1) as f64);
+        // A run that was refused has no measured part.
+        let share = |time: u64| if done.measured > 0 { time as f64 / done.measured as f64 } else { 0.0 };
+        outcome.busy.push(share(done.cpu.saturating_sub(done.spun)));
         outcome.client_cpu += done.cpu as f64 * 1e-9;
-        outcome.waited.push(done.waited as f64 / done.measured.max(1) as f64);
+        outcome.waited.push(share(done.waited));
         outcome.timeline.merge(&done.timeline);
         outcome.kinds.merge(&done.kinds);
         outcome.users += done.users;
         outcome.starved += done.starved;
         outcome.tls_error = outcome.tls_error.or(done.tls_error);
+        outcome.refused = outcome.refused.or(done.refused);
     }
     if let Some(last) = outcome.moments.last_mut() {
         last.seconds = (outcome.seconds - (last.at - last.seconds)).clamp(1e-3, last.seconds.max(1e-3));
@@ -174,18 +182,20 @@ struct WorldThread {
     control: Control,
     ready: Arc<Barrier>,
     go: Arc<AtomicBool>,
+    first: First,
     world: usize,
 }
 
 impl WorldThread {
     fn run<P: Protocol>(self) -> Result<Done, String> {
-        let WorldThread { job, requests, sender, control, ready, go, world } = self;
+        let WorldThread { job, requests, sender, control, ready, go, first, world } = self;
         pin(&job, world);
         let made = Epoll::new(&job, world).map_err(|e| format!("epoll: {e}")).and_then(|net| {
             let sink = Box::new(move |interval| drop(sender.send(interval)));
             World::<Epoll, P>::new(net, job, requests, world, sink, control.stop.clone())
         });
         let made = made.map(|mut world| {
+            world.share_first(first);
             world.prepare();
             world
         });

@@ -44,16 +44,10 @@ pub fn client(spec: &Tls, host: &str, alpn: &[&[u8]]) -> Result<ClientTls, Strin
     let verifier: Arc<dyn ServerCertVerifier> = match &spec.ca {
         None => Arc::new(AnyServer { provider }),
         Some(pem) => {
-            let mut roots = RootCertStore::empty();
-            let mut known = Vec::new();
-            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                let certificate = certificate.map_err(|e| format!("CA file: {e}"))?;
-                known.push(certificate.clone());
-                roots.add(certificate).map_err(|e| format!("CA file: {e}"))?;
-            }
+            let (roots, known) = authorities(pem).map_err(|e| format!("CA certificates: {e}"))?;
             let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
                 .build()
-                .map_err(|e| format!("CA file: {e}"))?;
+                .map_err(|e| format!("CA certificates: {e}"))?;
             Arc::new(KnownServer { chains, known })
         }
     };
@@ -64,6 +58,31 @@ pub fn client(spec: &Tls, host: &str, alpn: &[&[u8]]) -> Result<ClientTls, Strin
     }
     let name = ServerName::try_from(host.to_string()).map_err(|_| format!("`{host}` is not a host name for TLS"))?;
     Ok(ClientTls { config: Arc::new(config), name })
+}
+
+/// Reads CA certificates (PEM), as roots and as they are. Fails if there is none, or an unusable one.
+pub fn authorities(pem: &str) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), String> {
+    let (mut roots, mut known) = (RootCertStore::empty(), Vec::new());
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.map_err(|e| format!("not a certificate in PEM format ({e})"))?;
+        known.push(certificate.clone());
+        roots.add(certificate).map_err(|e| format!("an unusable certificate ({e})"))?;
+    }
+    if known.is_empty() { Err("no certificate in PEM format".into()) } else { Ok((roots, known)) }
+}
+
+/// Rewrites an error of rustls, or of QUIC around it, that only names its own types.
+pub fn explain(error: &str) -> String {
+    let known = [
+        ("InvalidContentType", "the server does not speak TLS"),
+        (
+            "UnknownIssuer",
+            "the certificate's authority is unknown: pass it with --cacert, or leave --cacert out to verify nothing",
+        ),
+        ("BadSignature", "a signature does not belong to its certificate"),
+        ("CaUsedAsEndEntity", "the certificate is one of an authority, not of a server"),
+    ];
+    known.iter().find(|(name, _)| error.contains(name)).map_or(error, |(_, words)| words).to_string()
 }
 
 fn rustls_name(name: &str) -> String {
@@ -180,5 +199,15 @@ mod tests {
         assert!(client(&Tls { ciphers: vec!["RC4-MD5".into()], ..Tls::default() }, "h", &[]).is_err());
         assert!(client(&Tls { version: "1.1".into(), ..Tls::default() }, "h", &[]).is_err());
         assert!(client(&Tls { ca: Some("no PEM".into()), ..Tls::default() }, "h", &[]).is_err());
+        assert_eq!(authorities("").unwrap_err(), "no certificate in PEM format");
+    }
+
+    #[test]
+    fn errors_are_explained() {
+        use rustls::{CertificateError, Error, InvalidMessage};
+        let of = |error: Error| explain(&error.to_string());
+        assert_eq!(of(InvalidMessage::InvalidContentType.into()), "the server does not speak TLS");
+        assert!(of(CertificateError::UnknownIssuer.into()).contains("--cacert"));
+        assert_eq!(of(Error::DecryptError), Error::DecryptError.to_string());
     }
 }

@@ -37,6 +37,10 @@ pub trait Transport {
     fn connect(&mut self, slot: Slot) -> Result<(), Failure>;
     /// Result of connecting, after the first event.
     fn established(&mut self, slot: Slot) -> Result<(), Failure>;
+    /// Reason why a connection was refused; `None` if none was, or only for lack of room in a queue.
+    fn refusal(&self) -> Option<String> {
+        None
+    }
     fn receive(&mut self, slot: Slot, buffer: &mut [u8]) -> Io;
     /// Discards up to `buffer.len()` bytes; may overwrite `buffer`.
     fn discard(&mut self, slot: Slot, buffer: &mut [u8]) -> Io;

@@ -11,13 +11,13 @@ use figures::rng::Rng;
 use figures::units::parse_seconds;
 use serde::{Deserialize, Serialize};
 
-use super::Options;
 use super::compare::{self, Comparison};
 use super::dry;
 use super::file::{Lab, Server, Workload};
 use super::probe::{self, ProbeResponse};
 use super::scale::Scaled;
 use super::servers::{self, Ground, RunningServer, installed, split};
+use super::{Failed, Options};
 use crate::bench::execute::watched;
 use crate::engine::job::{Http2, Http3, Job, Model, Target, Think, Tls};
 use crate::engine::profile::{Arrivals, Profile};
@@ -88,19 +88,20 @@ fn processors(options: &Options, machine: &Machine) -> (Vec<usize>, Vec<usize>) 
 }
 
 /// Runs or (dry run) describes an experiment; writes to `out`, resolves files from `base`. Fails when it cannot start.
-pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<Option<Results>, String> {
+pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<Option<Results>, Failed> {
     let machine = Machine::read();
     let (server_cpus, client_cpus) = processors(options, &machine);
     let clash = server_cpus.iter().any(|a| client_cpus.iter().any(|b| machine.share_a_core(*a, *b)));
     if clash {
         eprintln!("tidegate lab: servers and client are on threads of the same cores; they will disturb each other");
     }
-    let ground = Ground::prepare(lab, &out.join("work"), base, &server_cpus)?;
+    let ground = Ground::prepare(lab, &out.join("work"), base, &server_cpus).map_err(Failed::usage)?;
     if options.dry_run {
-        print!("{}", dry::plan(lab, &ground, &server_cpus, &client_cpus));
+        base::out!("{}", dry::plan(lab, &ground, &server_cpus, &client_cpus));
         return Ok(None);
     }
-    fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
+    let unwritable = |e: std::io::Error| Failed::usage(format!("{}: {e}", ground.directory.display()));
+    fs::create_dir_all(&ground.directory).map_err(unwritable)?;
     ground.build(lab)?;
     let mut missing = Vec::new();
     let mut present: Vec<&Server> = Vec::new();
@@ -116,7 +117,7 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
         match ground.start(backend) {
             Ok(running) => backends.push(running),
             Err(_) if interrupt::told() => break,
-            Err(why) => return Err(why),
+            Err(why) => return Err(why.into()),
         }
     }
     let mut bench = Bench {
@@ -140,7 +141,7 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
         }
     });
     if present.is_empty() && !interrupt::told() {
-        return Err(format!("no server can be measured: {}", missing.join("; ")));
+        return Err(format!("no server can be measured: {}", missing.join("; ")).into());
     }
     if interrupt::told() {
         missing.clear();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use figures::units::seconds;
+use figures::units::{counted, seconds};
 
 use super::file::{Lab, Server};
 use super::servers::{Ground, installed};
@@ -51,13 +51,15 @@ pub fn plan(lab: &Lab, ground: &Ground, server_cpus: &[usize], client_cpus: &[us
         let requests: Vec<String> = w.specs().iter().map(|r| format!("{} {}", r.method, r.path)).collect();
         let _ = writeln!(
             out,
-            "workload  {}: {} at {} {}, {servers} servers, {} rounds of {}: {turns} turns",
+            "workload  {}: {} at {} {}, {}, {} of {}: {}",
             w.name,
             requests.join(", "),
             levels.join("; "),
             w.quantity(),
-            lab.rounds,
-            seconds(length)
+            counted(servers as u64, "server", "servers"),
+            counted(lab.rounds as u64, "round", "rounds"),
+            seconds(length),
+            counted(turns as u64, "turn", "turns")
         );
     }
     total += (lab.rounds * present) as f64 * START;

@@ -116,7 +116,7 @@ pub struct Workload {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a level is a number, or a share such as \"80%\"")]
 pub enum Level {
     Number(f64),
     Share(String),
@@ -139,6 +139,15 @@ fn default_connections() -> usize {
 }
 fn default_timeout() -> String {
     "5s".into()
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Level::Number(value) => write!(f, "{value}"),
+            Level::Share(text) => write!(f, "\"{text}\""),
+        }
+    }
 }
 
 impl Level {
@@ -196,13 +205,20 @@ impl Lab {
 
 /// Reads an experiment. Fails on syntax (with line and caret), and on invalid names and values.
 pub fn read(text: &str) -> Result<Lab, String> {
-    let lab: Lab = toml::from_str(text).map_err(|e| e.to_string())?;
-    let positive = |what: &str, text: &str| match parse_seconds(text) {
-        Some(_) => Ok(()),
+    let lab: Lab = toml::from_str(text).map_err(|e| figures::errors::plain(&e.to_string()))?;
+    let time = |what: &str, text: &str| match parse_seconds(text) {
+        Some(time) => Ok(time),
         None => Err(format!("{what} = \"{text}\" is not a time such as \"2s\"")),
     };
+    let positive = |what: &str, text: &str| match time(what, text) {
+        Ok(time) if time <= 0.0 => Err(format!("{what} must be above 0")),
+        result => result.map(|_| ()),
+    };
     positive("duration", &lab.duration)?;
-    positive("warmup", &lab.warmup)?;
+    time("warmup", &lab.warmup)?;
+    if lab.rounds == 0 {
+        return Err("rounds must be 1 or more".into());
+    }
     let mut names: Vec<&str> = lab.servers.iter().chain(&lab.backends).map(|s| s.name.as_str()).collect();
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|w| w[0] == w[1]) {
@@ -240,7 +256,10 @@ pub fn read(text: &str) -> Result<Lab, String> {
             return Err(format!("workload `{}` has neither path nor requests", w.name));
         }
         if let Some(bad) = w.values.iter().find(|v| v.value(1e6).is_none()) {
-            return Err(format!("workload `{}`: {bad:?} is not a level", w.name));
+            return Err(format!(
+                "workload `{}`: values: {bad} is not a level (a positive number, or a share such as \"80%\")",
+                w.name
+            ));
         }
         if w.values.is_empty() {
             return Err(format!("workload `{}` has no values", w.name));
@@ -277,7 +296,7 @@ pub fn read(text: &str) -> Result<Lab, String> {
         }
         positive("timeout", &w.timeout)?;
         if !w.think.is_empty() {
-            positive("think", w.think.trim_end_matches(",random"))?;
+            time("think", w.think.trim_end_matches(",random"))?;
         }
     }
     Ok(lab)
@@ -354,7 +373,14 @@ mod tests {
         assert!(bad("command='a'", "").contains("neither command"));
         assert!(bad("command='a'", "backend='b'").contains("no backend"));
         assert!(bad("command='a'", "command='a'\nbackend='b'").contains("one of them"));
-        assert!(bad("'50%'", "'x'").contains("not a level"));
+        assert!(bad("'50%'", "'x'").contains("\"x\" is not a level"));
+        assert!(
+            bad("'50%'", "-1").contains("-1 is not a level") && bad("'50%'", "true").contains("a level is a number")
+        );
+        assert!(bad("title='t'", "title='t'\nrounds=0").contains("rounds"));
+        assert!(bad("title='t'", "title='t'\nduration='0s'").contains("duration must be above 0"));
+        let why = bad("title='t'", "title='t'\nrounds=-1");
+        assert!(why.contains("a whole number") && !why.contains("usize"), "{why}");
         assert!(bad("title='t'", "title='t'\nbase='z'").contains("base"));
         assert!(bad("[[workload]]", "[[server]]\nname='a'\ncommand='b'\n[[workload]]").contains("two servers"));
     }
@@ -388,7 +414,10 @@ mod tests {
         for entry in std::fs::read_dir(directory).unwrap().flatten() {
             if entry.path().extension().is_some_and(|e| e == "toml") {
                 let text = std::fs::read_to_string(entry.path()).unwrap();
-                read(&text).unwrap_or_else(|e| panic!("{}: {e}", entry.path().display()));
+                let lab = read(&text).unwrap_or_else(|e| panic!("{}: {e}", entry.path().display()));
+                let nowhere = std::path::Path::new("/nowhere");
+                let ground = super::super::servers::Ground::prepare(&lab, nowhere, nowhere, &[0]);
+                assert!(ground.is_ok(), "{}: {:?}", entry.path().display(), ground.err());
                 count += 1;
             }
         }

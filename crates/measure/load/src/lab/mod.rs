@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 
 use crate::bench::{FAILED, OK, USAGE};
+use crate::observe::machine::check_cpus;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +29,7 @@ Examples:
 The output directory contains report.html, report.json, report.csv and every plot as an SVG file. Servers that are not installed are
 skipped with a message. All servers listen on 127.0.0.1 only and are stopped at the end.
 
-Exit status: 0 success; 2 wrong arguments or an invalid lab file; 4 the experiment failed; 130, 143 stopped by INT or TERM, with a report of the results
+Exit status: 0 success; 2 wrong arguments, an invalid lab file, or an unwritable directory or output; 4 the experiment failed; 130, 143 stopped by INT or TERM, with a report of the results
 so far.";
 
 /// See `--help`.
@@ -48,16 +49,16 @@ pub struct Options {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub workloads: Vec<String>,
     /// Override the file's number of rounds.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::bench::cli::positive)]
     pub rounds: Option<usize>,
     /// Override the file's duration of a point.
-    #[arg(long, value_name = "TIME", value_parser = crate::bench::cli::time)]
+    #[arg(long, value_name = "TIME", value_parser = crate::bench::cli::positive_time)]
     pub duration: Option<f64>,
     /// CPUs of the servers, such as `0,1` [default: the first half].
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::bench::cli::cpu)]
     pub server_cpus: Vec<usize>,
     /// CPUs of the load generator [default: the second half].
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::bench::cli::cpu)]
     pub client_cpus: Vec<usize>,
     /// Print commands, files, ports and the estimated duration; start and write nothing.
     #[arg(long)]
@@ -66,7 +67,7 @@ pub struct Options {
     #[arg(long, conflicts_with_all = ["rounds", "duration"])]
     pub quick: bool,
     /// Random seed for the order of turns.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::bench::cli::number::<u64>)]
     pub seed: u64,
 }
 
@@ -75,10 +76,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
     let args = std::iter::once(OsString::from("tidegate lab")).chain(args);
     let options = match Options::try_parse_from(args) {
         Ok(options) => options,
-        Err(e) => {
-            let _ = e.print();
-            return if e.use_stderr() { USAGE } else { OK };
-        }
+        Err(e) => return crate::print_usage(&e),
     };
     crate::interrupt::watch();
     let lab = match read(&options) {
@@ -90,29 +88,50 @@ pub fn main(args: Vec<OsString>) -> i32 {
     };
     match run(&lab, &options) {
         Ok(()) => crate::interrupt::status().unwrap_or(OK),
-        Err(message) => {
+        Err(Failed { status, message }) => {
             eprintln!("tidegate lab: {message}");
-            FAILED
+            status
         }
     }
 }
 
+/// Reason why an experiment failed, with its exit status.
+#[derive(Debug)]
+pub struct Failed {
+    pub status: i32,
+    pub message: String,
+}
+
+impl From<String> for Failed {
+    fn from(message: String) -> Failed {
+        Failed { status: FAILED, message }
+    }
+}
+
+impl Failed {
+    /// A mistake in the lab file, or a directory or output that cannot be written.
+    pub fn usage(message: String) -> Failed {
+        Failed { status: USAGE, message }
+    }
+}
+
 fn read(options: &Options) -> Result<file::Lab, String> {
+    check_cpus("--server-cpus", &options.server_cpus)?;
+    check_cpus("--client-cpus", &options.client_cpus)?;
     let text = crate::bench::requests::read(&options.file)?;
     let mut lab = file::read(&text).map_err(|e| format!("{}: {e}", options.file.display()))?;
     file::adapt(&mut lab, options)?;
     Ok(lab)
 }
 
-fn run(lab: &file::Lab, options: &Options) -> Result<(), String> {
+fn run(lab: &file::Lab, options: &Options) -> Result<(), Failed> {
     let out = options.out.clone().unwrap_or_else(|| {
         let stem = options.file.file_stem().map_or("lab".into(), |s| s.to_string_lossy().into_owned());
         PathBuf::from(format!("{stem}-results"))
     });
     let base = options.file.parent().unwrap_or(Path::new("."));
     let Some(results) = conduct::conduct(lab, options, &out, base)? else { return Ok(()) };
-    report::write(&results, &out)?;
+    report::write(&results, &out).map_err(Failed::usage)?;
     let page = out.join("report.html");
-    crate::bench::say(&format!("{}\n{}\n", report::text(&results), page.display()));
-    Ok(())
+    crate::bench::say(&format!("{}\n{}\n", report::text(&results), page.display())).map_err(Failed::usage)
 }

@@ -90,7 +90,8 @@ fn exchange_datagrams(request: &Prepared, job: &Job) -> Result<(ProbeResponse, V
         send_datagrams(&mut core, &socket, now())?;
         let left = LIMIT.saturating_sub(start.elapsed());
         if left.is_zero() {
-            break Err(core.complaint().unwrap_or_else(|| "no answer over HTTP/3 (UDP) within 5 s".into()));
+            let why = core.complaint().map(|why| tls::explain(&why));
+            break Err(why.unwrap_or_else(|| "no answer over HTTP/3 (UDP) within 5 s".into()));
         }
         let wait = core.deadline().map_or(left, |at| Duration::from_nanos(at.saturating_sub(now())).min(left));
         socket.set_read_timeout(Some(wait.max(Duration::from_millis(1)))).map_err(say)?;
@@ -102,7 +103,10 @@ fn exchange_datagrams(request: &Prepared, job: &Job) -> Result<(ProbeResponse, V
         let mut answer = None;
         while core.is_due() && answer.is_none() {
             let step = core.receive(&[], &mut shared);
-            answer = match step.map_err(|class| core.complaint().unwrap_or_else(|| class.word().into()))?.event {
+            answer = match step
+                .map_err(|class| core.complaint().map_or_else(|| class.word().into(), |why| tls::explain(&why)))?
+                .event
+            {
                 Event::Answer(answer) => Some(Ok(answer)),
                 Event::Failed { class, .. } => Some(Err(class.word().to_string())),
                 Event::Unprocessed { .. } => Some(Err("the server did not process the request".into())),
@@ -148,7 +152,8 @@ fn exchange<P: Protocol>(
         Encoded::Written => output,
         Encoded::Kept => Vec::new(),
     };
-    stream.write_all(&bytes).and_then(|()| stream.flush()).map_err(|e| e.to_string())?;
+    let words = |e: std::io::Error| tls::explain(&e.to_string());
+    stream.write_all(&bytes).and_then(|()| stream.flush()).map_err(words)?;
     let (mut buffer, mut fnv) = (vec![0; 65536], Fnv::default());
     let seen = |a: crate::protocol::ResponseSummary, fnv: Fnv| ProbeResponse {
         status: a.status,
@@ -158,11 +163,11 @@ fn exchange<P: Protocol>(
     };
     loop {
         while !core.output().is_empty() {
-            let n = stream.write(core.output()).map_err(|e| e.to_string())?;
+            let n = stream.write(core.output()).map_err(words)?;
             core.advance(n);
         }
-        stream.flush().map_err(|e| e.to_string())?;
-        let n = stream.read(&mut buffer).map_err(|e| e.to_string())?;
+        stream.flush().map_err(words)?;
+        let n = stream.read(&mut buffer).map_err(words)?;
         if n == 0 {
             let answer = core.end_of_input().map_err(|c| c.word().to_string())?;
             return answer.map(|a| (seen(a, fnv), body)).ok_or_else(|| "no answer".into());

@@ -251,9 +251,9 @@ fn environment(page: &mut Page, results: &Results) {
         results.client_cpus
     ));
     page.paragraph(&format!(
-        "{} rounds of {} per point. Every round restarted the servers; at each level they were measured in random order. \
+        "{} of {} per point. Every round restarted the servers; at each level they were measured in random order. \
          Intervals are over rounds, ratios over pairs of adjacent turns. Responses were compared before the first round.",
-        results.rounds,
+        figures::units::counted(results.rounds as u64, "round", "rounds"),
         seconds(results.seconds)
     ));
     let mut table = Table::new(&["<server", "<version", "<command", "<note"]);

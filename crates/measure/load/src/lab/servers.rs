@@ -108,7 +108,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Fails on unknown upper-case `@NAMES@`, which would otherwise reach the server.
+    /// Fails on an unknown upper-case `@NAMES@`, which would otherwise reach the server.
     fn check(&self, lab: &Lab) -> Result<(), String> {
         let texts = |s: &Server| -> Vec<String> {
             s.files.iter().flat_map(|(name, text)| [name.clone(), text.clone()]).chain([s.command.clone()]).collect()
@@ -120,7 +120,13 @@ impl Ground {
                 if let Some(name) = self.unknown(text, server) {
                     let place =
                         if server.is_empty() { "files or setup".to_string() } else { format!("server `{server}`") };
-                    return Err(format!("{place}: @{name}@ names no server and no backend"));
+                    return Err(match name.split_once(':') {
+                        Some(_) => format!("{place}: @{name}@ names no server and no backend"),
+                        None => format!(
+                            "{place}: @{name}@ is not a placeholder; there are @DIR@, @FILE@, @CPUS@, @PORT:name@, and for a server \
+                             @PORT@ and @PORT2@ to @PORT9@"
+                        ),
+                    });
                 }
             }
         }
@@ -134,8 +140,12 @@ impl Ground {
             let end = rest.find('@')?;
             let name = &rest[..end];
             let word = name.split(':').next().unwrap_or("");
-            let looks = word.starts_with("PORT") || ["DIR", "FILE", "CPUS"].contains(&word);
-            if looks && name.len() < 80 && !name.contains('\n') {
+            let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+            // A host and its port (`me@HOST:25`) is no placeholder.
+            let placeholder = word.starts_with(|c: char| c.is_ascii_uppercase())
+                && word.chars().all(is_name)
+                && (word == name || word.starts_with("PORT"));
+            if placeholder && name.len() < 80 && !name.contains('\n') {
                 let key = if word.starts_with("PORT") && !name.contains(':') {
                     format!("{name}:{server}")
                 } else {
@@ -384,10 +394,18 @@ mod tests {
         };
         let prepare = |command: &str| Ground::prepare(&lab(command), Path::new("/nowhere"), Path::new("."), &[0]);
         for bad in ["a @PORT:c@", "a @PORT10@", "a @PORT:@"] {
-            assert!(
-                prepare(bad).is_err_and(|why| why.contains("server `a`") && why.contains("names no server")),
-                "{bad}"
-            );
+            assert!(prepare(bad).is_err_and(|why| why.contains("server `a`: @PORT")), "{bad}");
+        }
+        for bad in ["a -c @BOGUS@", "a @DIR@ @NO_SUCH@", "a x@DIRS@"] {
+            let why = prepare(bad).err().unwrap();
+            assert!(why.contains("is not a placeholder; there are @DIR@, @FILE@"), "{bad}: {why}");
+        }
+        let mut common = lab("a");
+        common.files.insert("x".into(), "@NOPE@".into());
+        let why = Ground::prepare(&common, Path::new("/nowhere"), Path::new("."), &[0]).err().unwrap();
+        assert!(why.starts_with("files or setup: @NOPE@"), "{why}");
+        for good in ["a me@HOST you@HOST", "a me@HOST:25 you@x", "a @fallback@", "a 1@A,2@B"] {
+            assert!(prepare(good).is_ok(), "{good}");
         }
         let ground = prepare("a @PORT:b@ @PORT2@ @DIR@ me@host you@HOST").unwrap();
         assert_eq!(ground.port("direct"), ground.port("b"), "the backend itself");

@@ -1,6 +1,7 @@
 //! Describes the machine that runs the measurement, for reports and for checks of pinned CPUs.
 
 use std::fs;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,14 @@ pub struct Machine {
     pub memory: f64,
     /// Number of local ports for outgoing connections.
     pub ports: usize,
+}
+
+/// Fails if a list of an option contains a CPU that this machine does not have.
+pub fn check_cpus(option: &str, cpus: &[usize]) -> Result<(), String> {
+    match cpus.iter().find(|cpu| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists()) {
+        Some(cpu) => Err(format!("{option} {cpu}: this machine has no CPU with that number")),
+        None => Ok(()),
+    }
 }
 
 impl Machine {

@@ -18,6 +18,8 @@ pub fn sentence(report: &Report) -> String {
     };
     let doubt = match report.points.iter().filter(|p| p.verdict.word != "valid").count() {
         0 => String::new(),
+        // The sentence says so itself.
+        _ if report.points.len() == 1 && nothing_succeeded(first) => String::new(),
         _ if report.points.len() == 1 && !first.verdict.usable => {
             format!(" But the run was {}, so these figures do not describe the server.", first.verdict.word)
         }
@@ -50,10 +52,14 @@ pub(crate) fn many(value: f64, quantity: &str) -> String {
     format!("{} {noun}", grouped(value))
 }
 
+fn nothing_succeeded(point: &Point) -> bool {
+    point.rounds.iter().all(|r| r.good == 0)
+}
+
 fn one(report: &Report, point: &Point) -> String {
-    if point.rounds.iter().all(|r| r.good == 0) {
+    if nothing_succeeded(point) {
         let worst = point.rounds.iter().flat_map(Round::failure_words).max_by_key(|f| f.1);
-        let why = worst.map_or(String::new(), |(class, n)| format!(": {} times {class}", grouped(n as f64)));
+        let why = worst.map_or(String::new(), |(class, n)| format!(" ({}: {class})", grouped(n as f64)));
         return format!("No request succeeded{why}.");
     }
     let wait = format!("median latency {}, p99 {}", time(point, |t| t.p50), time(point, |t| t.p99));
@@ -186,7 +192,7 @@ mod tests {
         none.rounds[0].good = 0;
         none.rounds[0].failures.insert("connection refused".into(), 7);
         let text = says("connections", false, vec![none]);
-        assert!(text.starts_with("No request succeeded: 7 times connection refused."), "{text}");
+        assert_eq!(text, "No request succeeded (7: connection refused).");
         let single = says("users", false, vec![point(1.0, 10.0, 0.1, "valid")]);
         assert!(single.starts_with("10 requests/s with 1 user:"), "{single}");
     }

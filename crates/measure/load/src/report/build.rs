@@ -62,7 +62,8 @@ pub fn times(latency: &Latency) -> Option<Times> {
 pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters) -> Round {
     let t = &outcome.total;
     let seconds = outcome.seconds.max(1e-9);
-    let per_second = |n: u64| n as f64 / seconds;
+    // A refused first connection ends a run before its measured part.
+    let per_second = |n: u64| if outcome.seconds > 0.0 { n as f64 / seconds } else { 0.0 };
     let bytes = t.body_bytes + t.other_bytes;
     Round {
         seconds,
@@ -96,6 +97,7 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         requests: outcome.kinds.0.iter().map(request_use).collect(),
         users: outcome.users,
         tls_error: outcome.tls_error.clone(),
+        refused: outcome.refused.clone(),
         starved: outcome.starved,
         ports: Ports {
             sources: t.connect_cost.sources.max(1) as usize,

@@ -130,7 +130,11 @@ fn cards(report: &Report, point: &Point, r: &Round) -> Vec<(String, String, Stri
             "server CPU/request".into(),
             format!("{:.2} CPUs", s.processors),
         ));
-        cards.push((bytes(s.memory_peak), "server memory".into(), format!("{} processes", s.processes)));
+        cards.push((
+            bytes(s.memory_peak),
+            "server memory".into(),
+            figures::units::counted(s.processes as u64, "process", "processes"),
+        ));
     }
     cards
 }
@@ -204,7 +208,7 @@ fn tables(page: &mut Page, report: &Report) {
                 table.row(first.into_iter().chain(cells));
             }
         };
-        add(if report.open_loop { "from the plan" } else { "latency" }, &r.latency);
+        add(if report.open_loop { "from the schedule" } else { "latency" }, &r.latency);
         add("from the send", &r.service);
         add("generator's lateness", &r.lag);
         add("first byte", &r.first_byte);

@@ -138,6 +138,9 @@ pub struct Round {
     pub starved: u64,
     #[serde(default)]
     pub tls_error: Option<String>,
+    /// Reason of a refused first connection, which ended the run.
+    #[serde(default)]
+    pub refused: Option<String>,
     /// Available local ports, and the cost of finding one.
     #[serde(default)]
     pub ports: Ports,
@@ -164,8 +167,9 @@ impl Round {
     }
 
     pub fn failure_words(&self) -> impl Iterator<Item = (String, u64)> {
-        self.failures.iter().map(|(class, n)| match &self.tls_error {
-            Some(why) if class == Failure::Tls.word() => (format!("{class} ({why})"), *n),
+        self.failures.iter().map(|(class, n)| match (&self.tls_error, &self.refused) {
+            (Some(why), _) if class == Failure::Tls.word() => (format!("{class} ({why})"), *n),
+            (_, Some(why)) if class == Failure::Connect.word() => (format!("{class} ({why})"), *n),
             _ if class == Failure::StreamReset.word() => {
                 let codes = self.resets.iter().map(|(code, n)| format!("{} {n}", reset_word(*code)));
                 (format!("{class} ({})", codes.collect::<Vec<_>>().join(", ")), *n)
@@ -299,12 +303,12 @@ pub struct StatusUse {
 
 impl StatusUse {
     pub fn words(&self) -> String {
-        use figures::units::{bytes, grouped, seconds};
+        use figures::units::{bytes, counted, grouped, seconds};
         let n = |v: f64| grouped(v.round() as i64);
         let parts = [
             self.requests_per_second.map(|v| format!("{} requests/s by its own count", n(v))),
             self.connections_per_second.map(|v| format!("{} new connections/s", n(v))),
-            self.active.map(|v| format!("up to {} connections", n(v))),
+            self.active.map(|v| format!("up to {}", counted(v.round() as u64, "connection", "connections"))),
             self.dropped.filter(|v| *v > 0.0).map(|v| format!("{} dropped", n(v))),
             self.processors.map(|v| format!("{v:.2} CPUs")),
             self.cpu_per_request.map(|v| format!("{} CPU time per request", seconds(v))),

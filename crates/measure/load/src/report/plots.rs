@@ -181,7 +181,7 @@ pub fn over_time(series: &[Tick], open_loop: bool) -> Vec<Plot> {
 pub fn percentile_curves(report: &Report) -> Vec<(String, &Times)> {
     if let [point] = report.points.as_slice() {
         let Some(r) = middle(point) else { return Vec::new() };
-        let name = if report.open_loop { "from the plan" } else { "latency" };
+        let name = if report.open_loop { "from the schedule" } else { "latency" };
         let all = [(name, &r.latency), ("from the send", &r.service), ("generator's lateness", &r.lag)];
         return all.into_iter().filter_map(|(n, t)| t.as_ref().map(|t| (n.to_string(), t))).collect();
     }

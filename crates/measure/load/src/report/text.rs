@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use figures::table::Table;
-use figures::units::{Unit, bytes, seconds};
+use figures::units::{Unit, bytes, counted, seconds};
 
 use super::model::{Point, Report, Round, Times};
 
@@ -29,6 +29,9 @@ pub fn summary(report: &Report) -> String {
 
 fn one(report: &Report, point: &Point, out: &mut String) {
     let Some(r) = middle(point) else { return };
+    if r.refused.is_some() {
+        return verdict(point, out);
+    }
     let rps = point.rps();
     let spread = match point.rounds.len() {
         1 => String::new(),
@@ -61,7 +64,7 @@ fn one(report: &Report, point: &Point, out: &mut String) {
             table.row(std::iter::once(format!("  {name}")).chain(cells));
         }
     };
-    add(if report.open_loop { "latency, from the plan" } else { "latency" }, &r.latency);
+    add(if report.open_loop { "latency, from the schedule" } else { "latency" }, &r.latency);
     add("latency, from the send", &r.service);
     add("generator's lateness", &r.lag);
     add("first byte", &r.first_byte);
@@ -82,18 +85,19 @@ fn one(report: &Report, point: &Point, out: &mut String) {
         let _ = writeln!(out, "  failed  {class}: {}", grouped(n as f64));
     }
     if r.again > 0 {
-        let _ = writeln!(out, "  again   {} requests that the server had not processed", grouped(r.again as f64));
+        let _ =
+            writeln!(out, "  again   {} that the server had not processed", counted(r.again, "request", "requests"));
     }
     let _ = writeln!(out, "  sum     {}", r.account());
     if let Some(s) = &r.server {
         let _ = writeln!(
             out,
-            "  server  {} CPU time per request, {:.2} CPUs, peak memory {} ({} processes, {} threads)",
+            "  server  {} CPU time per request, {:.2} CPUs, peak memory {} ({}, {})",
             s.cpu_per_request.map_or("–".into(), seconds),
             s.processors,
             bytes(s.memory_peak),
-            s.processes,
-            s.threads
+            counted(s.processes as u64, "process", "processes"),
+            counted(s.threads as u64, "thread", "threads")
         );
     }
     if let Some(s) = &r.status {
@@ -196,7 +200,7 @@ pub fn spectra(report: &Report) -> String {
     for point in &report.points {
         let Some(r) = middle(point) else { continue };
         let from_send = if report.open_loop { &r.service } else { &None };
-        for (name, times) in [("from the plan", &r.latency), ("from the send, uncorrected", from_send)] {
+        for (name, times) in [("from the schedule", &r.latency), ("from the send, uncorrected", from_send)] {
             let Some(times) = times else { continue };
             let Ok(latency) = crate::engine::latency::Latency::decode(&times.histogram) else { continue };
             let _ = writeln!(out, "\n{} {}, {name}", grouped(point.value), report.quantity);

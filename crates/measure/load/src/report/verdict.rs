@@ -1,7 +1,7 @@
 //! Verdicts: a rate limited by anything else is not attributed to the server.
 
 use figures::stats::mean_interval;
-use figures::units::{Unit, seconds};
+use figures::units::{Unit, counted, seconds};
 
 use super::model::{Round, Verdict};
 use crate::engine::failure::Failure;
@@ -63,7 +63,10 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
     let ports = rounds.iter().map(|r| of(r, Failure::PortsExhausted)).sum::<u64>();
     let descriptors = rounds.iter().map(|r| of(r, Failure::DescriptorsExhausted)).sum::<u64>();
     if ports > 0 {
-        note("port-bound", format!("{ports} connections found no local port: {MORE_PORTS}"));
+        note(
+            "port-bound",
+            format!("{} found no local port: {MORE_PORTS}", counted(ports, "connection", "connections")),
+        );
     }
     let search = worst(&|r| r.ports.connect_cpu.unwrap_or(0.0));
     if ports == 0 && search > CONNECT_MAX {
@@ -81,7 +84,10 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
     if descriptors > 0 {
         note(
             "client-bound",
-            format!("{descriptors} connections found no file descriptor: raise the limit (ulimit -n)"),
+            format!(
+                "{} found no file descriptor: raise the limit (ulimit -n)",
+                counted(descriptors, "connection", "connections")
+            ),
         );
     }
     // Requests unsent because of a slow server are overload, not errors.
@@ -95,6 +101,8 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
     let failed = spoilt || worst(&Round::error_share) > ERRORS_MAX;
     if errors > ERRORS_MAX {
         note("error-bound", format!("{} of the requests failed", Unit::Share.write(errors)));
+    } else if rounds.iter().all(|r| r.due == 0 && r.answers == 0) {
+        note("error-bound", "no request was due in the measured time".into());
     } else if spoilt {
         note("error-bound", "no request succeeded".into());
     }
@@ -243,7 +251,8 @@ fn remarks(rounds: &[Round], reasons: &mut Vec<String>) {
     let overflows = rounds.iter().map(|r| r.kernel.listen_overflows).sum::<u64>();
     if overflows > 0 {
         reasons.push(format!(
-            "{overflows} connections met a full accept queue; each costs a second that looks like latency"
+            "{} met a full accept queue; each costs a second that looks like latency",
+            counted(overflows, "connection", "connections")
         ));
     }
     let steal = rounds.iter().map(|r| r.kernel.steal / r.seconds.max(1e-9)).fold(0.0, f64::max);
@@ -294,6 +303,13 @@ mod tests {
 
     fn word(rounds: &[Round], open: bool) -> String {
         judge(rounds, open).word
+    }
+
+    #[test]
+    fn a_run_without_requests_says_so() {
+        let verdict = judge(&[Round { due: 0, answers: 0, good: 0, in_time: 0, ..round(1000.0) }], false);
+        assert_eq!((verdict.word.as_str(), verdict.failed), ("error-bound", true));
+        assert_eq!(verdict.reasons[0], "no request was due in the measured time");
     }
 
     #[test]

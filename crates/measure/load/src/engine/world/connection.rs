@@ -8,6 +8,7 @@ use rustls::ClientConnection;
 use super::{BACKOFF, Due, Flight, World};
 use crate::engine::failure::Failure;
 use crate::engine::session::Variables;
+use crate::engine::tls::explain;
 use crate::engine::transport::{Io, Ready, Slot, Transport};
 use crate::protocol::{Event, Protocol};
 use std::cmp::Reverse;
@@ -222,6 +223,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
     pub(super) fn opened(&mut self, slot: Slot, now: u64) {
         self.open += 1;
         self.making -= 1;
+        if !std::mem::replace(&mut self.established, true) {
+            self.first.established.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
         if now >= self.from && now < self.to {
             self.record.connections += 1;
         }
@@ -351,7 +355,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             let Some(tls) = &mut connection.tls else { break };
             let read = tls.read_tls(&mut bytes).map_err(|e| e.to_string());
             if let Err(why) = read.and_then(|_| tls.process_new_packets().map_err(|e| e.to_string())) {
-                self.tls_error.get_or_insert(why);
+                self.tls_error.get_or_insert_with(|| explain(&why));
                 self.break_off(slot, Failure::Tls, now);
                 break;
             }
@@ -432,6 +436,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     fn ended(&mut self, slot: Slot, now: u64) {
         let connection = &mut self.connections[slot];
         if connection.state == ConnectionState::Handshaking {
+            self.tls_error.get_or_insert_with(|| "the server closed the connection during the handshake".into());
             return self.break_off(slot, Failure::Tls, now);
         }
         match connection.protocol.end_of_input() {
@@ -459,10 +464,13 @@ impl<T: Transport, P: Protocol> World<T, P> {
 
     /// [`World::break_off`] as of `until`: timeouts are checked in steps.
     fn break_off_at(&mut self, slot: Slot, class: Failure, now: u64, until: u64) {
+        if !self.established {
+            self.refuse(class);
+        }
         let connection = &mut self.connections[slot];
         let fresh = connection.calls == 0;
         if let Some(why) = connection.protocol.complaint() {
-            self.tls_error.get_or_insert(why);
+            self.tls_error.get_or_insert_with(|| explain(&why));
         }
         connection.restart();
         let flights: Vec<Flight> = connection.flights.drain(..).collect();

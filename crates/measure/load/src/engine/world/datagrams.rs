@@ -60,7 +60,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
         // Refused early data leaves a live connection.
         if let Some(why) = self.connections[slot].protocol.complaint() {
-            self.tls_error.get_or_insert(why);
+            self.tls_error.get_or_insert_with(|| crate::engine::tls::explain(&why));
         }
         self.soil(slot);
     }

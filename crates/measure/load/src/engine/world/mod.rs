@@ -80,6 +80,15 @@ pub struct Done {
     pub users: u64,
     pub starved: u64,
     pub tls_error: Option<String>,
+    /// Reason of a refused first connection, which ended the run.
+    pub refused: Option<String>,
+}
+
+/// What the worlds of a run share about their first connections.
+#[derive(Clone, Debug, Default)]
+pub struct First {
+    established: Arc<AtomicBool>,
+    refused: Arc<AtomicBool>,
 }
 
 pub struct World<T: Transport, P: Protocol> {
@@ -128,6 +137,11 @@ pub struct World<T: Transport, P: Protocol> {
     open: usize,
     making: usize,
     tls_error: Option<String>,
+    first: First,
+    /// An own connection was established.
+    established: bool,
+    /// Class and reason of the refusal that ended the run.
+    refused: Option<(Failure, String)>,
 }
 
 impl<T: Transport, P: Protocol> World<T, P> {
@@ -206,8 +220,32 @@ impl<T: Transport, P: Protocol> World<T, P> {
             open: 0,
             making: 0,
             tls_error: None,
+            first: First::default(),
+            established: false,
+            refused: None,
             job,
         })
+    }
+
+    /// Shares the state of first connections with the other worlds of the run.
+    pub fn share_first(&mut self, first: First) {
+        self.first = first;
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.first.refused.load(Ordering::Relaxed)
+    }
+
+    /// Ends the run at a refusal of its first connection.
+    fn refuse(&mut self, class: Failure) {
+        let matters = self.job.end_if_refused && matches!(class, Failure::ConnectRefused | Failure::Connect);
+        if !matters || self.first.established.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(why) = self.net.refusal() {
+            self.refused.get_or_insert((class, why));
+            self.first.refused.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Connects the users of a closed loop before the measurement. Failed connects are retried, and counted, in the
@@ -223,7 +261,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         loop {
             let now = self.net.now();
             let making = self.connections[..begun].iter().filter(|c| c.is_live() && !c.is_ready()).count();
-            if (begun == wanted && making == 0) || now >= limit || self.stop.load(Ordering::Relaxed) {
+            if (begun == wanted && making == 0) || now >= limit || self.is_stopped() {
                 break;
             }
             let next = wanted.min(begun + MADE_AT_ONCE.saturating_sub(making));
@@ -251,20 +289,21 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let (mut next_tick, mut warm) = (self.origin, self.from == self.origin);
         let (mut cpu, mut spun, mut waited) = (self.net.cpu(), self.net.spun(), self.net.waited());
         let mut ready = Vec::with_capacity(256);
-        self.admit_users(self.origin);
+        if !self.is_stopped() {
+            self.admit_users(self.origin);
+        }
         loop {
             let mut now = self.net.now();
             if !warm && now >= self.from {
                 (warm, cpu, spun, waited) = (true, self.net.cpu(), self.net.spun(), self.net.waited());
             }
-            if now >= next_tick {
+            if now >= next_tick || self.refused.is_some() {
                 next_tick = now + tick;
                 self.check_timeouts(now);
-                if ramping {
-                    self.admit_users(now);
-                }
-                if self.stop.load(Ordering::Relaxed) {
+                if self.is_stopped() {
                     self.to = self.to.min(now);
+                } else if ramping {
+                    self.admit_users(now);
                 }
             }
             self.turn_interval(now);
@@ -283,7 +322,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 }
             }
         }
-        if !self.stop.load(Ordering::Relaxed) {
+        if !self.is_stopped() {
             self.take_up(self.net.now());
         }
         let ended = self.net.now().min(self.to);
@@ -297,10 +336,12 @@ impl<T: Transport, P: Protocol> World<T, P> {
             users: self.users as u64,
             starved: self.starved(ended),
             tls_error: None,
+            refused: None,
         };
         self.to = ended;
         self.drain();
         done.tls_error = self.tls_error.take();
+        done.refused = self.refused.take().map(|(_, why)| why);
         done.timeline = std::mem::take(&mut self.timeline);
         done.kinds = std::mem::take(&mut self.kinds);
         done
@@ -323,7 +364,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let mut ready = Vec::new();
         while self.in_flight + self.waiting > 0 {
             let now = self.net.now();
-            if now >= limit || self.stop.load(Ordering::Relaxed) {
+            if now >= limit || self.is_stopped() {
                 break;
             }
             self.check_timeouts(now);
@@ -353,6 +394,13 @@ impl<T: Transport, P: Protocol> World<T, P> {
             let left = schedule.left(self.to - self.origin);
             self.record.due += left;
             self.record.failures.add_many(Failure::Unsent, left);
+        }
+        // The refusal is the result, even before the measured part.
+        if let Some((class, _)) = &self.refused
+            && self.record.due == 0
+        {
+            self.record.due = 1;
+            self.record.failures.add(*class);
         }
         self.flush();
     }
