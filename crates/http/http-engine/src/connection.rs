@@ -1,9 +1,7 @@
 //! A client's connection as the engine sees it: its facts, and its interface for handlers.
 
-use crate::Request;
 use base::clock::Instant;
 use bytes::Bytes;
-use observe::Level;
 use session_engine::background::LocalFuture;
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -134,18 +132,6 @@ pub struct Tunnelled {
     pub sent: u64,
     /// Neither side sent anything for the idle timeout.
     pub timed_out: bool,
-}
-
-impl Request {
-    /// Records and logs the end of the request's tunnel (nginx: `ngx_http_upstream_process_upgraded`).
-    pub fn tunnel_ended(&mut self, ended: Tunnelled) {
-        self.accounting.tunnelled = (ended.received, ended.sent);
-        if ended.timed_out {
-            let url = self.accounting.asked.and_then(|asked| asked(self)).unwrap_or_default();
-            let words = "upstream timed out (110: Connection timed out) while proxying upgraded connection";
-            self.log_of(Level::Info, format_args!("{words}"), Some(&url));
-        }
-    }
 }
 
 /// Watches a request's client; implemented by the connection.

@@ -3,7 +3,7 @@
 
 use crate::Request;
 use crate::plan::HttpPlan;
-use crate::span::{TraceContext, TraceIds, digits};
+use crate::span::{TraceContext, TraceIds, Unsampled, digits};
 use crate::template::Template;
 use crate::variable::{Source, VarId};
 use session_engine::Session as _;
@@ -19,15 +19,8 @@ pub struct Sampler {
     shares: Shares,
 }
 
-/// By the hash before which each share ends: whether it is sampled.
+/// Each share: the hash before which it ends, and `true` if it is sampled.
 type Shares = Box<[(u32, bool)]>;
-
-/// The context of a request whose ids are not known yet.
-#[derive(Clone, Debug)]
-pub struct Unsampled {
-    by: VarId,
-    ids: OnceCell<TraceIds>,
-}
 
 /// Tells whether a value enables tracing.
 pub fn enables(value: &[u8]) -> bool {
@@ -104,14 +97,12 @@ impl Sampler {
     }
 }
 
-impl Unsampled {
-    #[cold]
-    fn ids(&self, plan: &HttpPlan) -> TraceIds {
-        *self.ids.get_or_init(|| match split(plan, self.by) {
-            Some((split, _)) => ids(&shares(split), false),
-            None => TraceIds::new(),
-        })
-    }
+#[cold]
+fn ids_of(unsampled: &Unsampled, plan: &HttpPlan) -> TraceIds {
+    *unsampled.ids.get_or_init(|| match split(plan, unsampled.by) {
+        Some((split, _)) => ids(&shares(split), false),
+        None => TraceIds::new(),
+    })
 }
 
 impl Request {
@@ -119,7 +110,7 @@ impl Request {
     pub fn trace_ids(&self) -> Option<TraceIds> {
         match &self.context {
             TraceContext::Unknown => None,
-            TraceContext::Unsampled(unsampled) => Some(unsampled.ids(self.plan())),
+            TraceContext::Unsampled(unsampled) => Some(ids_of(unsampled, self.plan())),
             TraceContext::Ids(ids) => Some(*ids),
             TraceContext::Span(span) => Some(span.ids),
         }

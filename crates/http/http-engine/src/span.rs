@@ -1,9 +1,9 @@
 //! The trace context of a request and its subrequests (W3C Trace Context), and the tries of servers that become spans.
 //! A request without one pays a check of a pointer.
 
-use crate::sampling::Unsampled;
 use base::clock::Instant;
-use std::cell::{Cell, RefCell};
+use session_engine::variable::VarId;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,6 +21,14 @@ pub enum TraceContext {
     Ids(TraceIds),
     /// Shared with subrequests.
     Span(Rc<RequestSpan>),
+}
+
+/// The context of a request whose ids are not known yet; `sampling.rs` makes them.
+#[derive(Clone, Debug)]
+pub struct Unsampled {
+    /// The variable of `split_clients` that decided.
+    pub(crate) by: VarId,
+    pub(crate) ids: OnceCell<TraceIds>,
 }
 
 /// The ids of a request's trace and of its span, as in `traceparent`.

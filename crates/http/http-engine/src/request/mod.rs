@@ -14,7 +14,7 @@ pub use reply::Reply;
 pub use scope::Scope;
 pub use target::Target;
 
-use crate::connection::{BodyReader, Connection};
+use crate::connection::{BodyReader, Connection, Tunnelled};
 use crate::family::Family;
 use crate::plan::{HttpPlan, Location, Server};
 use crate::response::OutHead;
@@ -262,6 +262,15 @@ impl Request {
         extensions.clear();
         *trace = None;
         *context = TraceContext::Unknown;
+    }
+    /// Records and logs the end of the request's tunnel (nginx: `ngx_http_upstream_process_upgraded`).
+    pub fn tunnel_ended(&mut self, ended: Tunnelled) {
+        self.accounting.tunnelled = (ended.received, ended.sent);
+        if ended.timed_out {
+            let url = self.accounting.asked.and_then(|asked| asked(self)).unwrap_or_default();
+            let words = "upstream timed out (110: Connection timed out) while proxying upgraded connection";
+            self.log_of(observe::Level::Info, format_args!("{words}"), Some(&url));
+        }
     }
     /// Writes to the location's error log, with the context that nginx adds to messages of a request.
     #[cold]

@@ -84,7 +84,7 @@ pub struct Done {
     pub refused: Option<String>,
 }
 
-/// What the worlds of a run share about their first connections.
+/// State of first connections, shared by the worlds of a run.
 #[derive(Clone, Debug, Default)]
 pub struct First {
     established: Arc<AtomicBool>,
