@@ -287,6 +287,11 @@ fn groups_that_cannot_be_are_refused_in_words() {
         ),
         ("server 127.0.0.1; least_conn; ip_hash;", "proxy_pass http://u;", "[warn] load balancing method redefined"),
         (
+            "server 127.0.0.1; sticky cookie a; random;",
+            "proxy_pass http://u;",
+            "[warn] load balancing method redefined",
+        ),
+        (
             "server a.invalid;",
             "proxy_pass http://u;",
             "[warn] host not found in upstream \"u\": \"a.invalid\" is down until it resolves",

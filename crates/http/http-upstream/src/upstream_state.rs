@@ -141,6 +141,10 @@ impl UpstreamState {
 }
 
 pub fn shown_url(scheme: &str, server: &str, uri: &[u8]) -> String {
+    // A tunnel has the address alone.
+    if scheme.is_empty() {
+        return server.to_string();
+    }
     let end = if server.starts_with("unix:") { ":" } else { "" };
     format!("{scheme}://{server}{end}{}", String::from_utf8_lossy(uri))
 }

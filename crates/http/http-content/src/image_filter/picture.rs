@@ -92,14 +92,22 @@ fn read(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Picture, 
     let failed = failed(output.kind);
     match output.kind {
         ImageFormat::Jpeg => {
-            let options = DecoderOptions::default()
-                .jpeg_set_out_colorspace(ColorSpace::RGBA)
-                .set_max_width(SIDE_MAX as usize)
-                .set_max_height(SIDE_MAX as usize);
-            let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+            let decoding = |colours| {
+                let options = DecoderOptions::default()
+                    .jpeg_set_out_colorspace(colours)
+                    .set_max_width(SIDE_MAX as usize)
+                    .set_max_height(SIDE_MAX as usize);
+                JpegDecoder::new_with_options(ZCursor::new(bytes), options)
+            };
+            let (mut decoder, mut samples) = (decoding(ColorSpace::RGBA), 4);
+            decoder.decode_headers().map_err(|e| failed(&e))?;
+            // zune-jpeg 0.5 converts these to pixels of three samples, whatever the output.
+            if matches!(decoder.input_colorspace(), Some(ColorSpace::CMYK | ColorSpace::YCCK)) {
+                (decoder, samples) = (decoding(ColorSpace::RGB), 3);
+            }
             let pixels = decoder.decode().map_err(|e| failed(&e))?;
             let info = decoder.info().ok_or_else(|| failed(&"it has no size"))?;
-            let picture = picture(info.width.into(), info.height.into(), pixels, 4);
+            let picture = picture(info.width.into(), info.height.into(), pixels, samples);
             picture.map(|picture| Picture { alpha: false, ..picture }).ok_or_else(|| failed(&"it is cut short"))
         }
         ImageFormat::Gif => gif(bytes).map_err(|e| failed(&e)),

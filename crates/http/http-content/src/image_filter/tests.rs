@@ -80,6 +80,27 @@ fn size(kind: ImageFormat, bytes: &[u8]) -> (u32, u32) {
 }
 
 #[test]
+fn four_inks_keep_their_colours() {
+    // Red and green by inks: 0 is none of cyan, magenta, yellow and black.
+    let inks: Vec<u8> =
+        (0..32 * 16).flat_map(|at| if at % 32 < 16 { [0, 255, 255, 0] } else { [255, 0, 255, 0] }).collect();
+    for kind in [jpeg_encoder::ColorType::Cmyk, jpeg_encoder::ColorType::CmykAsYcck] {
+        let mut bytes = Vec::new();
+        jpeg_encoder::Encoder::new(&mut bytes, 95).encode(&inks, 32, 16, kind).expect("memory");
+        let smaller = ResizeOptions { bounds: Some((16, super::ANY)), ..wish() };
+        let made = change(&bytes, &smaller, &output(ImageFormat::Jpeg)).expect("a picture").expect("made");
+        let mut decoder = zune_jpeg::JpegDecoder::new(zune_core::bytestream::ZCursor::new(&made));
+        let pixels = decoder.decode().expect("a picture");
+        assert_eq!(pixels.len(), 16 * 8 * 3);
+        let at = |x: usize| &pixels[(4 * 16 + x) * 3..][..3];
+        assert!(
+            matches!(at(2), [200..=255, 0..60, 0..60]) && matches!(at(13), [0..60, 200..=255, 0..60]),
+            "{kind:?}: {pixels:?}"
+        );
+    }
+}
+
+#[test]
 fn every_kind_is_measured_and_made_smaller() {
     for kind in KINDS {
         let bytes = picture(kind, 40, 30);

@@ -179,7 +179,10 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
         }
         let Some(mut active) = selection.next().await else {
             let name = &named.group.name;
-            r.log(Level::Error, format_args!("no live upstreams while connecting to upstream, upstream: \"{name}\""));
+            r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(name));
+            if let Some(state) = UpstreamState::of(r) {
+                state.push(Try { status: 502, response_ms: Some(0), ..Try::new(name.as_str().into(), clock::now()) });
+            }
             return Flow::Status(502);
         };
         match connect(plan, r, &active).await {
@@ -231,22 +234,27 @@ async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Str
         Ok(Ok(stream)) => {
             let ms = clock::now().millis_since(started);
             if let Some(one) = UpstreamState::last(r) {
-                (one.status, one.connect_ms, one.header_ms) = (200, Some(ms), Some(ms));
+                // A tunnel has no response: `$upstream_status` remains empty.
+                (one.connect_ms, one.header_ms) = (Some(ms), Some(ms));
             }
             return Ok(stream);
         }
         Ok(Err(e)) => {
             let words = format!("connect() failed {}", os(&e));
             if transparent && e.kind() == std::io::ErrorKind::PermissionDenied {
-                r.log(Level::Error, format_args!("{words} while connecting to upstream, upstream: \"{address}\""));
+                log(r, &words, active);
                 return Err(Failure::Final(500));
             }
             (words, Failure::Error)
         }
         Err(_) => ("upstream timed out (110: Connection timed out)".to_string(), Failure::Timeout),
     };
-    r.log(Level::Error, format_args!("{} while connecting to upstream, upstream: \"{address}\"", words.0));
+    log(r, &words.0, active);
     Err(words.1)
+}
+
+fn log(r: &Request, words: &str, active: &PeerLease) {
+    r.log_of(Level::Error, format_args!("{words} while connecting to upstream"), Some(&active.peer().text));
 }
 
 fn open(plan: &Plan, r: &mut Request, stream: Stream, active: PeerLease) -> Flow {

@@ -204,10 +204,12 @@ fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (Method, Option<
         add(given.at, given.value.0, None);
     }
     found.sort_by_key(|(start, ..)| *start);
-    // A repeated method counts, too.
+    // A repeated method counts, too, as does a method behind `sticky`.
     let items = d.block.as_deref().unwrap_or_default();
-    let lines = conf_syntax::directives(items).into_iter().filter(|line| METHODS.contains(&&*line.name.bytes));
-    for again in lines.skip(1) {
+    let is_method = |line: &&Directive| METHODS.contains(&&*line.name.bytes);
+    let lines = conf_syntax::directives(items).into_iter();
+    let lines = lines.filter(|line| is_method(line) || line.name.bytes == b"sticky");
+    for again in lines.skip(1).filter(is_method) {
         cx.warn(again, "load balancing method redefined");
     }
     found.pop().map_or((Method::RoundRobin, None), |(_, method, key)| (method, key))
