@@ -87,9 +87,11 @@ async fn found(resolving: Option<Resolving>, text: &str) -> Result<Group, NoTarg
     let (host, port) = host_and_port(text).map_err(no_host)?;
     let port = port.unwrap_or(80);
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    let addresses: Vec<IpAddr> = match bare.parse() {
-        Ok(ip) => vec![ip],
-        Err(_) => {
+    let is_v6 = host.starts_with('[');
+    let addresses: Vec<IpAddr> = match bare.parse::<IpAddr>() {
+        Ok(ip) if !is_v6 || ip.is_ipv6() => vec![ip],
+        _ if is_v6 => return Err(no_host("invalid IPv6 address")),
+        _ => {
             let Some(Resolving { resolver, timeout }) = resolving else {
                 return Err(NoTarget { words: format!("no resolver defined to resolve {host}"), status: 502 });
             };
