@@ -165,7 +165,7 @@ fn options_without_an_effect_are_refused() {
         ("bench http://h/ --show --html a", clap("--show", "--html <FILE>")),
         ("bench http://h/ --secret a", "--workers <LIST>".into()),
         ("bench http://127.0.0.1:1/ --calls 2 --pipeline 3", "--pipeline is above the number of requests".into()),
-        ("bench compare a --names b,c", "more --names than files".into()),
+        ("bench compare a --names b,c", "--names has 2 names for 1 file".into()),
         ("lab a.toml --quick --rounds 5", clap("--quick", "--rounds <N>")),
         ("lab none.toml", "none.toml: No such file".into()),
         ("top http://127.0.0.1:1/ --probe /a --probes 0", "--probe needs --probes above 0".into()),

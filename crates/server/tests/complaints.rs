@@ -92,7 +92,7 @@ fn what_nginx_refuses() {
         ),
         ("aio maybe;", "[emerg] \"aio\" directive invalid value"),
         ("proxy_http_version 4;", "[emerg] invalid value \"4\""),
-        ("client_body_temp_path t 9;", "[emerg] \"client_body_temp_path\" directive invalid value"),
+        ("client_body_temp_path t 9 2;", "[emerg] \"client_body_temp_path\" directive invalid value"),
         ("disable_symlinks on off;", "[emerg] duplicate parameters \"on off\" in "),
         ("disable_symlinks off from=$uri;", "[emerg] \"from=\" cannot be used with \"off\" parameter in "),
         ("disable_symlinks from=$uri;", "[emerg] \"disable_symlinks\" directive must have \"off\", \"on\" or"),

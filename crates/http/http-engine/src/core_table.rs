@@ -272,8 +272,8 @@ pub struct TempPath {
     pub levels: Vec<usize>,
 }
 
-/// Digits of the files' numbers that may name a directory; three levels have at most 10 digits (nginx has no limit).
-const LEVEL_MAX: usize = 9;
+/// Digits of the files' numbers, which all levels share (`ngx_conf_set_path_slot`).
+const DIGITS: usize = 10;
 
 impl Value for TempPath {
     const SYNTAX: &'static str = "path [level1 [level2 [level3]]]";
@@ -282,8 +282,12 @@ impl Value for TempPath {
         let mut levels = Vec::new();
         for (index, word) in d.args.iter().enumerate().skip(1) {
             match word.text().parse::<usize>() {
-                Ok(n @ 1..=LEVEL_MAX) => levels.push(n),
-                _ => return Err(Problem::invalid().at(index).hint("a level is a number of digits, usually 1 or 2")),
+                Ok(n @ 1..=DIGITS) if levels.iter().sum::<usize>() + n <= DIGITS => levels.push(n),
+                _ => {
+                    return Err(Problem::invalid()
+                        .at(index)
+                        .hint("levels are numbers of digits, usually 1 or 2; at most 10 together"));
+                }
             }
         }
         Ok(TempPath { path: cx.full_name(&text), levels })
