@@ -40,7 +40,7 @@ pub fn ended(r: &mut Request) {
         0 => process::HTTP_DISCARDED.up(),
         _ => process::HTTP_RESPONSES.up_at(metrics::class(r.out.status)),
     }
-    process::HTTP_RECEIVED.add(r.incoming.length);
+    process::HTTP_RECEIVED.add(received(r));
     process::HTTP_SENT.add(r.accounting.bytes_sent);
     if let Some(count) = &mut r.accounting.cached {
         count.sent = r.accounting.bytes_sent;
@@ -51,6 +51,12 @@ pub fn ended(r: &mut Request) {
     if server || location {
         in_zones(r);
     }
+}
+
+/// Returns the bytes of the request and, unlike `$request_length`, those of its tunnel.
+#[inline]
+fn received(r: &Request) -> u64 {
+    r.incoming.length + r.accounting.tunnelled.0
 }
 
 #[inline]
@@ -136,7 +142,7 @@ fn count_in_zones(r: &Request, was_processing: bool) -> bool {
                 zone.count_code(status);
             }
         }
-        zone.add(server_zone::RECEIVED, r.incoming.length);
+        zone.add(server_zone::RECEIVED, received(r));
         zone.add(server_zone::SENT, sent);
         is_welcome |= zone.note_traced(server_zone::TIME, micros, now_ms);
     }
@@ -149,7 +155,7 @@ fn count_in_zones(r: &Request, was_processing: bool) -> bool {
                 zone.count_code(status);
             }
         }
-        zone.add(location_zone::RECEIVED, r.incoming.length);
+        zone.add(location_zone::RECEIVED, received(r));
         zone.add(location_zone::SENT, sent);
         is_welcome |= zone.note_traced(location_zone::TIME, micros, now_ms);
     }

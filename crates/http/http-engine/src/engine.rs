@@ -218,8 +218,8 @@ fn current_order(r: &Request, location: &Location) -> Option<HandlerOrder> {
 #[cold]
 fn note_later(r: &Request, flow: &Flow) {
     match (r.progress.phase, flow) {
-        // The content handler was noted before.
-        (_, Flow::Declined) | (Phase::Content, Flow::Content(_)) => {}
+        // The content handler was noted before; it may wait again.
+        (_, Flow::Declined | Flow::Later(_) | Flow::Exchange(_)) | (Phase::Content, Flow::Content(_)) => {}
         (Phase::Content, flow) => r.note(StepKind::Handler, r.loc().at, |_| flow.words()),
         (_, flow) => {
             if let Some(order) = current_order(r, r.loc()) {
@@ -229,11 +229,13 @@ fn note_later(r: &Request, flow: &Flow) {
     }
 }
 
-/// Names a content handler for the operator.
-fn shown(order: HandlerOrder) -> String {
-    match order {
-        HandlerOrder::Files => "static files:".into(),
-        order => format!("{order:?}"),
+/// Describes a content handler and its result.
+fn shown(order: HandlerOrder, flow: &Flow, path: &[u8]) -> String {
+    let path = String::from_utf8_lossy(path);
+    match (order, flow) {
+        (HandlerOrder::Files, Flow::Content(_)) => format!("static files: {path}"),
+        (HandlerOrder::Files, Flow::Status(status)) => format!("static files: {status}, {path}"),
+        (order, flow) => format!("{order:?} {}: {path}", flow.words()),
     }
 }
 
@@ -264,9 +266,7 @@ fn traced(r: &mut Request, location: &Location, handler: &dyn crate::handler::Ha
     let opened =
         if phase == Phase::Content { special::mapped_path(r).unwrap_or_default() } else { FilePath::default() };
     r.note(kind, location.at, |r| match (phase, silent) {
-        (Phase::Content, _) => {
-            format!("{} {}: {}", shown(order), flow.words(), String::from_utf8_lossy(&opened))
-        }
+        (Phase::Content, _) => shown(order, &flow, &opened),
         (Phase::Precontent, true) if r.target.path != before => {
             format!("found \"{}\"", String::from_utf8_lossy(&r.target.path))
         }

@@ -106,3 +106,21 @@ macro_rules! word_set {
         }
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Cx;
+    use crate::table::{Value, synthetic};
+
+    crate::words! { pub enum One { Any = "any", All = "all" } }
+    crate::word_set! { pub struct Several { GET = 1 "GET", OFF = 2 "off" } }
+
+    #[test]
+    fn words_are_found_in_any_case() {
+        let one = |text: &str| One::parse(&mut Cx::default(), &synthetic("one", text)).ok();
+        assert_eq!(["any", "ALL", "al"].map(one), [Some(One::Any), Some(One::All), None]);
+        let several = |text: &str| Several::parse(&mut Cx::default(), &synthetic("several", text)).ok();
+        assert!(several("get").is_some_and(|found| found.has(Several::GET)));
+        assert_eq!(["Off", "gets"].map(several), [Some(Several::OFF), None]);
+    }
+}

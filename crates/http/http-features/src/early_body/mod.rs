@@ -69,7 +69,6 @@ impl Handler for Read {
                         Flow::Close
                     }
                     Err(499) => {
-                        r.log(Level::Info, format_args!("client prematurely closed connection"));
                         r.out.status = 400;
                         Flow::Close
                     }
