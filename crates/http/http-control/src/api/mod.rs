@@ -54,7 +54,7 @@ directives! {
         /// A new configuration is checked, stored and active before the response; `keep` configurations (10) are
         /// stored, and each can be activated again. Restrict access with `allow` and `deny`, and configurations with
         /// authentication.
-        /// Differs: `write=on` on an address that is not local requires access rules or authentication; `PUT` replaces
+        /// Differs: `write=on` on an address that is not local requires authentication or `deny all`; `PUT` replaces
         /// all servers of a group at once; `If-Match` and `dry_run` protect changes; values that are not counted are
         /// left out; `config` and `keep` are Tidegate's.
         api: Own<Given>,

@@ -33,7 +33,7 @@ directives! {
         /// Responds with a page about the state of the server, refreshed every second: traffic, errors, servers of
         /// groups, certificates, caches, limits, the error log and the configuration. `write=on` adds forms that change
         /// servers of groups with `zone`, as the API does. The page loads nothing from other hosts and works without
-        /// scripts. On an address that is not local it requires access rules or authentication.
+        /// scripts. On an address that is not local it requires authentication or `deny all`.
         dashboard: Own<DashboardAccess>,
     }
 }
