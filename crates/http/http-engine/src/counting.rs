@@ -5,7 +5,7 @@ use crate::Request;
 use crate::request::RequestBody;
 use crate::trace_id;
 use base::clock;
-use metrics::{Zone, location_zone, process, server_zone};
+use metrics::{Exemplar, Zone, location_zone, process, server_zone};
 use std::cell::RefCell;
 
 pub struct ServerZone(pub Zone<server_zone::Of>);
@@ -129,7 +129,9 @@ fn count_in_zones(r: &Request, was_processing: bool) -> bool {
     let (plan, status, sent) = (r.plan(), r.out.status, r.accounting.bytes_sent);
     let class = metrics::class(status);
     let micros = clock::now().micros_since(r.accounting.started);
-    let now_ms = clock::unix_millis();
+    let bucket = metrics::bucket(micros);
+    // Exemplars name requests that can be found elsewhere.
+    let now_ms = trace_id::may_be_known(r).then(clock::unix_millis);
     let mut is_welcome = false;
     if let Some(zone) = plan.servers.get(r.scope.server).and_then(|server| Some(server.zone.as_ref()?.here())) {
         if was_processing {
@@ -144,7 +146,8 @@ fn count_in_zones(r: &Request, was_processing: bool) -> bool {
         }
         zone.add(server_zone::RECEIVED, received(r));
         zone.add(server_zone::SENT, sent);
-        is_welcome |= zone.note_traced(server_zone::TIME, micros, now_ms);
+        zone.note_in(server_zone::TIME, bucket, micros);
+        is_welcome |= now_ms.is_some_and(|now_ms| zone.wants_exemplar(server_zone::TIME, bucket, now_ms));
     }
     if let Some(zone) = plan.locations.get(r.scope.location).and_then(|location| Some(location.zone.as_ref()?.here())) {
         zone.up(location_zone::REQUESTS);
@@ -157,7 +160,8 @@ fn count_in_zones(r: &Request, was_processing: bool) -> bool {
         }
         zone.add(location_zone::RECEIVED, received(r));
         zone.add(location_zone::SENT, sent);
-        is_welcome |= zone.note_traced(location_zone::TIME, micros, now_ms);
+        zone.note_in(location_zone::TIME, bucket, micros);
+        is_welcome |= now_ms.is_some_and(|now_ms| zone.wants_exemplar(location_zone::TIME, bucket, now_ms));
     }
     is_welcome
 }
@@ -167,11 +171,11 @@ fn offer_exemplars(r: &mut Request) {
     let Some(id) = trace_id::own(r) else { return };
     let plan = r.plan();
     let micros = clock::now().micros_since(r.accounting.started);
-    let now_ms = clock::unix_millis();
+    let exemplar = Exemplar { trace_id: id, micros, at_ms: clock::unix_millis() };
     if let Some(server) = plan.servers.get(r.scope.server).and_then(|server| server.zone.as_ref()) {
-        server.here().offer(server_zone::TIME, micros, now_ms, id);
+        server.here().offer(server_zone::TIME, exemplar);
     }
     if let Some(location) = plan.locations.get(r.scope.location).and_then(|location| location.zone.as_ref()) {
-        location.here().offer(location_zone::TIME, micros, now_ms, id);
+        location.here().offer(location_zone::TIME, exemplar);
     }
 }

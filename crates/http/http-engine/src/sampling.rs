@@ -1,15 +1,18 @@
-//! Samples traces by a `split_clients $otel_trace_id` block. A random hash takes the place of the id's: the request is
-//! decided by it, and an id with a hash of that decision is made when one is needed. Most requests need none.
+//! Samples traces by a `split_clients $otel_trace_id` block. Chance takes the place of the id's hash: it decides the
+//! request, and an id with a hash of that decision is made when one is needed. Most requests need none.
+//!
+//! One random number decides many requests: it gives the number of requests until the next sampled one, which has a
+//! geometric distribution.
 
 use crate::Request;
 use crate::plan::HttpPlan;
 use crate::span::{TraceContext, TraceIds, Unsampled, digits};
 use crate::template::Template;
 use crate::variable::{Source, VarId};
-use session_engine::Session as _;
 use session_engine::split_clients::{Prefix, Split, is_before, murmur2};
 use session_engine::template::Part;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The variable of a `split_clients $otel_trace_id` block, as a value of `otel_trace`.
 pub struct Sampler {
@@ -17,6 +20,7 @@ pub struct Sampler {
     /// Has the value that `set` wrote.
     slot: Option<u32>,
     shares: Shares,
+    gaps: Gaps,
 }
 
 /// Each share: the hash before which it ends, and `true` if it is sampled.
@@ -34,6 +38,58 @@ fn shares(split: &Split<Request>) -> Shares {
 #[inline]
 fn is_sampled(shares: &[(u32, bool)], hash: u32) -> bool {
     shares.iter().find(|(end, _)| is_before(hash, *end)).is_some_and(|(_, is_sampled)| *is_sampled)
+}
+
+/// Returns the part of all hashes that is sampled.
+fn rate(shares: &[(u32, bool)]) -> f64 {
+    let (mut start, mut sampled) = (0, 0);
+    for (end, is_sampled) in shares {
+        let end = if *end == 0 { 1 << 32 } else { u64::from(*end) };
+        if *is_sampled {
+            sampled += end.saturating_sub(start);
+        }
+        start = start.max(end);
+    }
+    sampled as f64 / (1_u64 << 32) as f64
+}
+
+/// Draws the numbers of requests between sampled ones.
+struct Gaps {
+    /// Unlike an address, not used again by the next configuration.
+    id: u64,
+    rate: f64,
+}
+
+thread_local! {
+    /// The sampler that decided this thread's last request, and the requests that pass before it samples the next one.
+    /// Another sampler draws anew, which changes no probability: each request is independent of those before it.
+    static NEXT: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+impl Gaps {
+    fn new(rate: f64) -> Gaps {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Gaps { id: LAST.fetch_add(1, Ordering::Relaxed) + 1, rate }
+    }
+    /// Returns the number of requests that pass before a sampled one, for a random number of 53 bits.
+    #[cold]
+    fn gap(&self, random: u64) -> u64 {
+        // Above 0 and at most 1.
+        let part = ((random & ((1 << 53) - 1)) + 1) as f64 / (1_u64 << 53) as f64;
+        match self.rate {
+            0.0 => u64::MAX,
+            // Casts saturate: a rate of 1 divides by minus infinity.
+            rate => (part.ln() / (-rate).ln_1p()) as u64,
+        }
+    }
+    /// Tells whether the next request is sampled. `random` is called for the gap behind it.
+    #[inline]
+    fn passes(&self, random: impl Fn() -> u64) -> bool {
+        let (id, left) = NEXT.get();
+        let left = if id == self.id { left } else { self.gap(random()) };
+        NEXT.set((self.id, if left == 0 { self.gap(random()) } else { left - 1 }));
+        left == 0
+    }
 }
 
 /// Returns the block of a variable, and the slot for values of `set`.
@@ -75,25 +131,37 @@ impl Sampler {
         let [Part::Variable(variable)] = value.parts() else { return None };
         let (split, slot) = split(plan, *variable)?;
         let source = plan.variables.get(split.variable()?.0 as usize)?;
-        (&*source.name == "otel_trace_id").then(|| Sampler { variable: *variable, slot, shares: shares(split) })
+        (&*source.name == "otel_trace_id").then(|| {
+            let shares = shares(split);
+            Sampler { variable: *variable, slot, gaps: Gaps::new(rate(&shares)), shares }
+        })
     }
     /// Decides by the id of the request's context. Without one, decides by chance and makes the context. `None`: `set` wrote
     /// another value.
     // Its caller's crate is compiled for size.
     #[inline(never)]
     pub fn decide(&self, r: &mut Request) -> Option<bool> {
-        if self.slot.is_some_and(|slot| r.read_slot(slot, &mut Vec::new()).is_some()) {
+        if self.slot.is_some_and(|slot| r.has_slot(slot)) {
             return None;
         }
-        if let Some(ids) = r.trace_ids() {
-            return Some(is_sampled(&self.shares, murmur2(&digits::<16, 32>(&ids.trace))));
+        if r.context.is_known() {
+            return Some(self.decided(r));
         }
-        let sampled = is_sampled(&self.shares, u32::from_ne_bytes(net::random::bytes()));
-        r.context = match sampled {
-            true => TraceContext::Ids(ids(&self.shares, true)),
-            false => TraceContext::Unsampled(Unsampled { by: self.variable, ids: OnceCell::new() }),
-        };
+        let sampled = self.gaps.passes(|| u64::from_ne_bytes(net::random::bytes()));
+        if sampled {
+            self.begin(r);
+        } else {
+            r.context = TraceContext::Unsampled(Unsampled { by: self.variable, ids: OnceCell::new() });
+        }
         Some(sampled)
+    }
+    #[cold]
+    fn decided(&self, r: &Request) -> bool {
+        r.trace_ids().is_some_and(|ids| is_sampled(&self.shares, murmur2(&digits::<16, 32>(&ids.trace))))
+    }
+    #[cold]
+    fn begin(&self, r: &mut Request) {
+        r.context = TraceContext::Ids(ids(&self.shares, true));
     }
 }
 
@@ -143,6 +211,49 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn rates_of_shares() {
+        let rows: [(&[(u32, bool)], f64); 5] = [
+            (&[(1 << 31, true), (0, false)], 0.5),
+            (&[(1 << 30, false), (1 << 31, true), (3 << 30, false), (0, true)], 0.5),
+            (&[(0, true)], 1.0),
+            (&[(1 << 30, true)], 0.25),
+            (&[(0, false), (1 << 30, true)], 0.0),
+        ];
+        for (shares, want) in rows {
+            assert!((rate(shares) - want).abs() < f64::EPSILON, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn gaps_have_the_rate() {
+        const DRAWS: u64 = 1 << 20;
+        for rate in [0.0001, 0.01, 0.3, 0.99] {
+            let gaps = Gaps::new(rate);
+            // Evenly spread instead of random.
+            let draws = (0..DRAWS).map(|n| gaps.gap(n << 33 | 1 << 32));
+            let mean = draws.sum::<u64>() as f64 / DRAWS as f64;
+            let want = (1.0 - rate) / rate;
+            assert!((mean - want).abs() < 0.01 * want.max(0.1), "{rate}: {mean}, not {want}");
+        }
+        for random in [0, 1, 1 << 52, u64::MAX] {
+            assert_eq!((Gaps::new(1.0).gap(random), Gaps::new(0.0).gap(random)), (0, u64::MAX));
+        }
+    }
+
+    #[test]
+    fn the_request_behind_a_gap_is_sampled() {
+        // The draw that makes a gap of `n` requests at a rate of one half.
+        let draw = |n: u64| (3 << (51 - n)) - 1;
+        let draws = std::cell::RefCell::new(vec![draw(3), draw(4), draw(0), draw(1), draw(2)]);
+        let random = || draws.borrow_mut().pop().expect("another draw");
+        let (one, other) = (Gaps::new(0.5), Gaps::new(0.5));
+        let sampled: Vec<_> = (0..6).map(|_| one.passes(random)).collect();
+        assert_eq!(sampled, [false, false, true, false, true, true]);
+        assert!(!other.passes(random), "the gap of another sampler");
+        assert_eq!(NEXT.get(), (other.id, 2));
     }
 
     #[test]

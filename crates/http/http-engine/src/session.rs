@@ -105,6 +105,16 @@ impl Session for Request {
 }
 
 impl Request {
+    /// Tells whether a slot has a value, or is known to have none.
+    #[inline]
+    pub(crate) fn has_slot(&self, slot: u32) -> bool {
+        let is_set = |common: &Common| !matches!(common.slots.get(slot as usize), None | Some(Slot::Unset));
+        match &self.family.tree {
+            None => is_set(&self.family.common),
+            Some(tree) => is_set(&tree.common.borrow()),
+        }
+    }
+
     /// Lower-case name; `false` if not found.
     pub fn variable_named(&mut self, name: &str, out: &mut Vec<u8>) -> bool {
         let plan = self.plan_rc();

@@ -4,6 +4,12 @@ use crate::Request;
 use crate::span::TraceContext;
 use http_types::Known;
 
+/// Tells whether [`known`] may return an id: a fast answer for most requests of a server that samples some.
+#[inline]
+pub fn may_be_known(r: &Request) -> bool {
+    !matches!(r.context, TraceContext::Unsampled(_) | TraceContext::Ids(_))
+}
+
 /// Returns the trace's id, or `$request_id` if the request has one. `None`: unknown, or the trace is not sampled.
 pub fn known(r: &Request) -> Option<[u8; 16]> {
     match trace(r) {

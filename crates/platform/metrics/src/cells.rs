@@ -131,8 +131,9 @@ pub(crate) fn of_workers<T>(
     all
 }
 
+/// Returns the bucket of a time in histograms.
 #[inline]
-pub(crate) fn bucket(micros: u64) -> usize {
+pub fn bucket(micros: u64) -> usize {
     let [fastest, ..] = BOUNDS_MICROS;
     if micros <= fastest {
         return 0;

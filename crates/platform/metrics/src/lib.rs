@@ -22,7 +22,7 @@ mod tests;
 mod workers;
 mod zone;
 
-pub use cells::mark_worker;
+pub use cells::{bucket, mark_worker};
 pub use exemplar::Exemplar;
 pub use gather::{Family, Sample, Value, gather};
 pub use lifecycle::{Lifecycle, LoadRecord};

@@ -10,14 +10,14 @@ use crate::table::{BOUNDS_MICROS, Counter, Gauge, Histogram, Set, Tabled, slot_o
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Cells per line: two cache lines, which are fetched as a pair.
 const LINE_CELLS: usize = 16;
-/// Number of threads per group of cells.
-const GROUP_THREADS: usize = 16;
-/// Maximum number of groups; further threads share cells.
-const GROUPS_MAX: usize = 64;
+/// Threads whose cells are found at once; the first group has as many further ones, and each later group twice as many.
+const NEAR_THREADS: usize = 16;
+/// Groups for a million threads.
+const GROUPS: usize = 16;
 
 #[derive(Default)]
 #[repr(align(128))]
@@ -26,38 +26,41 @@ struct Line([AtomicU64; LINE_CELLS]);
 /// A thread's cells in a zone.
 struct Lines {
     /// The first cells, without a look at the number of lines; most counters are there.
-    first: Box<Line>,
+    first: Line,
     rest: Box<[Line]>,
-    /// Allocated upon the first one.
-    codes: OnceLock<Box<Codes>>,
+    codes: Codes,
     /// Allocated upon the first one.
     exemplars: OnceLock<Exemplars>,
 }
 
 impl Lines {
-    /// `is_shared`: other threads count here, too.
     #[inline]
-    fn add(&self, at: usize, by: u64, is_shared: bool) {
+    fn add(&self, at: usize, by: u64) {
         let line = match at / LINE_CELLS {
-            0 => Some(&*self.first),
+            0 => Some(&self.first),
             line => self.rest.get(line - 1),
         };
-        let Some(cell) = line.and_then(|line| line.0.get(at % LINE_CELLS)) else { return };
-        match is_shared {
-            false => change(cell, by),
-            true => _ = cell.fetch_add(by, Ordering::Relaxed),
+        if let Some(cell) = line.and_then(|line| line.0.get(at % LINE_CELLS)) {
+            change(cell, by);
         }
     }
     fn cells(&self) -> impl Iterator<Item = &AtomicU64> {
-        std::iter::once(&*self.first).chain(&self.rest).flat_map(|line| &line.0)
+        std::iter::once(&self.first).chain(&self.rest).flat_map(|line| &line.0)
     }
 }
 
-type Group = Box<[OnceLock<Lines>; GROUP_THREADS]>;
+type Group = Box<[OnceLock<Box<Lines>>]>;
 
-fn lines(set: &Set) -> Lines {
+/// Returns the group of a thread behind the near ones, and its place there.
+const fn place(number: usize) -> (usize, usize) {
+    let group = (number / NEAR_THREADS).ilog2() as usize;
+    (group, number - (NEAR_THREADS << group))
+}
+
+#[cold]
+fn lines_of(set: &Set) -> Box<Lines> {
     let rest = (1..set.width().div_ceil(LINE_CELLS)).map(|_| Line::default()).collect();
-    Lines { first: Box::default(), rest, codes: OnceLock::new(), exemplars: OnceLock::new() }
+    Box::new(Lines { first: Line::default(), rest, codes: Codes::default(), exemplars: OnceLock::new() })
 }
 
 /// Reads values that the owner of an object knows without counting; called when metrics are gathered.
@@ -66,8 +69,10 @@ type Source = Box<dyn Fn(&mut Values<'_>) + Send + Sync>;
 pub(crate) struct Cells {
     pub(crate) set: &'static Set,
     pub(crate) labels: Box<[String]>,
-    groups: [OnceLock<Group>; GROUPS_MAX],
-    shared: OnceLock<Lines>,
+    near: [OnceLock<Box<Lines>>; NEAR_THREADS],
+    groups: [OnceLock<Group>; GROUPS],
+    /// Cells of threads whose variables are being dropped. One at a time writes them.
+    late: (Mutex<()>, OnceLock<Box<Lines>>),
     /// When counting began, in milliseconds since 1970.
     pub(crate) created_ms: u64,
     source: Mutex<Option<Source>>,
@@ -87,31 +92,43 @@ impl Cells {
         Cells {
             set,
             labels,
-            groups: [const { OnceLock::new() }; GROUPS_MAX],
-            shared: OnceLock::new(),
+            near: [const { OnceLock::new() }; NEAR_THREADS],
+            groups: [const { OnceLock::new() }; GROUPS],
+            late: (Mutex::new(()), OnceLock::new()),
             created_ms: unix_millis(),
             source: Mutex::new(None),
             reset: Mutex::new(None),
         }
     }
+    /// Returns the cells of a thread; `None`: its variables are being dropped.
     #[inline]
     fn of(&self, number: usize) -> Option<&Lines> {
-        let group = self.groups.get(number / GROUP_THREADS)?;
-        let group = group.get_or_init(|| Box::new([const { OnceLock::new() }; GROUP_THREADS]));
-        Some(group.get(number % GROUP_THREADS)?.get_or_init(|| lines(self.set)))
-    }
-    /// Returns this thread's cells, or those of the threads beyond [`GROUPS_MAX`].
-    #[inline]
-    fn here(&self) -> (&Lines, bool) {
-        match self.of(own().number) {
-            Some(lines) => (lines, false),
-            None => (self.shared.get_or_init(|| lines(self.set)), true),
+        match self.near.get(number) {
+            Some(lines) => Some(lines.get_or_init(|| lines_of(self.set))),
+            None => self.far(number),
         }
+    }
+    #[cold]
+    fn far(&self, number: usize) -> Option<&Lines> {
+        let (number, at) = place(number);
+        let threads = || (0..NEAR_THREADS << number).map(|_| OnceLock::new()).collect();
+        let group = self.groups.get(number)?.get_or_init(threads);
+        Some(group.get(at)?.get_or_init(|| lines_of(self.set)))
+    }
+    #[cold]
+    fn late(&self) -> (&Lines, MutexGuard<'_, ()>) {
+        let guard = self.late.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.late.1.get_or_init(|| lines_of(self.set)), guard)
     }
     #[inline]
     fn add(&self, at: usize, by: u64) {
-        let (lines, is_shared) = self.here();
-        lines.add(at, by, is_shared);
+        match self.of(own().number) {
+            Some(lines) => lines.add(at, by),
+            None => {
+                let (lines, _guard) = self.late();
+                lines.add(at, by);
+            }
+        }
     }
     /// Returns the newest exemplars of the histogram at a cell, over all threads, by bucket; empty if there are none.
     pub(crate) fn exemplars(&self, at: usize) -> Vec<Option<Exemplar>> {
@@ -125,14 +142,14 @@ impl Cells {
         newest
     }
     fn all_lines(&self) -> impl Iterator<Item = &Lines> {
-        let groups = self.groups.iter().filter_map(OnceLock::get);
-        groups.flat_map(|group| group.iter().filter_map(OnceLock::get)).chain(self.shared.get())
+        let far = self.groups.iter().filter_map(OnceLock::get).flatten();
+        self.near.iter().chain(far).chain([&self.late.1]).filter_map(OnceLock::get).map(|lines| &**lines)
     }
     /// Over all threads, without zeros.
     pub(crate) fn codes(&self) -> BTreeMap<u16, u64> {
         let mut all = BTreeMap::new();
-        for codes in self.all_lines().filter_map(|lines| lines.codes.get()) {
-            codes.add_to(&mut all);
+        for lines in self.all_lines() {
+            lines.codes.add_to(&mut all);
         }
         all
     }
@@ -269,8 +286,14 @@ impl<S: Tabled> Zone<S> {
     /// Finds this thread's cells once, for several counts.
     #[inline]
     pub fn here(&self) -> Here<'_, S> {
-        let (lines, is_shared) = self.cells.here();
-        Here { lines, is_shared, set: self.cells.set, of: PhantomData }
+        let (lines, late) = match self.cells.of(own().number) {
+            Some(lines) => (lines, None),
+            None => {
+                let (lines, guard) = self.cells.late();
+                (lines, Some(guard))
+            }
+        };
+        Here { lines, _late: late, set: self.cells.set, of: PhantomData }
     }
     /// Since the last reset.
     pub fn reading(&self) -> Reading<S> {
@@ -305,11 +328,10 @@ impl<S: Tabled> Zone<S> {
     }
 }
 
-#[derive(Clone, Copy)]
+/// A thread's cells in a zone.
 pub struct Here<'a, S> {
     lines: &'a Lines,
-    /// Set if other threads write the cells, too.
-    is_shared: bool,
+    _late: Option<MutexGuard<'a, ()>>,
     set: &'static Set,
     of: PhantomData<fn() -> S>,
 }
@@ -321,49 +343,47 @@ impl<S: Tabled> Here<'_, S> {
     }
     #[inline]
     pub fn add(&self, counter: Counter<S>, by: u64) {
-        self.lines.add(counter.at, by, self.is_shared);
+        self.lines.add(counter.at, by);
     }
     /// Adds one to a label value; indices beyond the last count as the last.
     #[inline]
     pub fn up_at(&self, counter: Counter<S>, index: usize) {
-        self.lines.add(counter.at + index.min(counter.width - 1), 1, self.is_shared);
+        self.lines.add(counter.at + index.min(counter.width - 1), 1);
     }
     #[inline]
     pub fn rise(&self, gauge: Gauge<S>) {
-        self.lines.add(gauge.at, 1, self.is_shared);
+        self.lines.add(gauge.at, 1);
     }
     /// Possibly on another thread than the increment.
     #[inline]
     pub fn down(&self, gauge: Gauge<S>) {
-        self.lines.add(gauge.at, u64::MAX, self.is_shared);
+        self.lines.add(gauge.at, u64::MAX);
     }
     #[inline]
     pub fn count_code(&self, status: u16) {
-        self.lines.codes.get_or_init(Box::default).up(status, self.is_shared);
+        self.lines.codes.up(status);
     }
     #[inline]
     pub fn note(&self, histogram: Histogram<S>, micros: u64) {
         self.note_in(histogram, bucket(micros), micros);
     }
+    /// [`Here::note`] with the value's [`bucket`].
     #[inline]
-    fn note_in(&self, histogram: Histogram<S>, bucket: usize, micros: u64) {
-        self.lines.add(histogram.at + bucket, 1, self.is_shared);
-        self.lines.add(histogram.at + histogram.width - 1, micros, self.is_shared);
+    pub fn note_in(&self, histogram: Histogram<S>, bucket: usize, micros: u64) {
+        self.lines.add(histogram.at + bucket, 1);
+        self.lines.add(histogram.at + histogram.width - 1, micros);
     }
-    /// As [`Here::note`]; tells whether the bucket's exemplar is old at the time `now_ms`, in milliseconds since 1970.
-    /// Threads that share cells have no exemplars.
+    /// Tells whether a bucket's exemplar is old at the time `now_ms`, in milliseconds since 1970.
     #[inline]
-    pub fn note_traced(&self, histogram: Histogram<S>, micros: u64, now_ms: u64) -> bool {
-        let bucket = bucket(micros);
-        self.note_in(histogram, bucket, micros);
-        !self.is_shared && self.exemplars().is_old(histogram.slot + bucket, now_ms)
+    pub fn wants_exemplar(&self, histogram: Histogram<S>, bucket: usize, now_ms: u64) -> bool {
+        self.exemplars().is_old(histogram.slot + bucket, now_ms)
     }
-    /// Stores the exemplar of a value that [`Here::note_traced`] counted, unless the bucket's is recent.
+    /// Stores the exemplar of a bucket, unless it has a recent one.
     #[cold]
-    pub fn offer(&self, histogram: Histogram<S>, micros: u64, now_ms: u64, trace_id: [u8; 16]) {
-        let slot = histogram.slot + bucket(micros);
-        if !self.is_shared && self.exemplars().is_old(slot, now_ms) {
-            self.exemplars().offer(slot, Exemplar { trace_id, micros, at_ms: now_ms });
+    pub fn offer(&self, histogram: Histogram<S>, exemplar: Exemplar) {
+        let bucket = bucket(exemplar.micros);
+        if self.wants_exemplar(histogram, bucket, exemplar.at_ms) {
+            self.exemplars().offer(histogram.slot + bucket, exemplar);
         }
     }
     #[inline]
@@ -380,5 +400,21 @@ pub struct Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.cells.add(self.at, u64::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_far_threads() {
+        let mut next = (0, 0);
+        for number in NEAR_THREADS..NEAR_THREADS * 100 {
+            let (group, at) = place(number);
+            assert_eq!((group, at), next, "thread {number}");
+            next = if at + 1 == NEAR_THREADS << group { (group + 1, 0) } else { (group, at + 1) };
+        }
+        assert!(place(usize::MAX).0 >= GROUPS, "a thread whose variables are being dropped");
     }
 }

@@ -33,20 +33,23 @@ impl Handler for Start {
         if r.is_subrequest() || (r.progress.internal && r.progress.uri_changes_left < URI_CHANGES_MAX) {
             return Flow::Declined;
         }
-        let sampled = self.trace.as_ref().is_some_and(|trace| match trace.as_literal() {
-            Some(text) => enables(text),
-            None => self.by_share(r, trace).unwrap_or_else(|| {
-                let mut value = std::mem::take(&mut r.scratch);
-                value.clear();
-                trace.write(r, &mut value);
-                let enables = enables(&value);
-                r.scratch = value;
-                enables
-            }),
-        });
+        let sampled = match self.sampler(r) {
+            Some(sampler) => self.by_share(r, sampler),
+            None => None,
+        };
+        let sampled = sampled.unwrap_or_else(|| self.by_value(r));
         if !sampled && !self.settings.extracts && !self.settings.injects {
             return Flow::Declined;
         }
+        self.start(r, sampled);
+        Flow::Declined
+    }
+}
+
+impl Start {
+    /// Begins the context, with a span for a sampled request, and passes it on.
+    #[inline(never)]
+    fn start(&self, r: &mut Request, sampled: bool) {
         let ids = begin(r, self.settings.extracts);
         if sampled && r.context.span().is_none() {
             r.context = TraceContext::Span(Rc::new(RequestSpan::of(ids)));
@@ -62,18 +65,40 @@ impl Handler for Start {
             r.set_incoming(Known::Traceparent, b"traceparent", &traceparent(&ids, sampled));
             r.set_incoming(Known::Tracestate, b"tracestate", state);
         }
-        Flow::Declined
     }
-}
-
-impl Start {
+    #[inline]
+    fn sampler(&self, r: &Request) -> Option<&Sampler> {
+        match self.sampler.get() {
+            Some(sampler) => sampler.as_ref(),
+            None => self.find_sampler(r),
+        }
+    }
+    #[cold]
+    fn find_sampler(&self, r: &Request) -> Option<&Sampler> {
+        self.sampler.get_or_init(|| Sampler::of(r.plan(), self.trace.as_ref()?)).as_ref()
+    }
     /// Decides by a share of `$otel_trace_id`; `None`: `otel_trace` has another value.
-    fn by_share(&self, r: &mut Request, trace: &Template) -> Option<bool> {
-        let sampler = self.sampler.get_or_init(|| Sampler::of(r.plan(), trace)).as_ref()?;
+    #[inline]
+    fn by_share(&self, r: &mut Request, sampler: &Sampler) -> Option<bool> {
         if self.settings.extracts || self.settings.injects {
             begin(r, self.settings.extracts);
         }
         sampler.decide(r)
+    }
+    #[inline(never)]
+    fn by_value(&self, r: &mut Request) -> bool {
+        let Some(trace) = &self.trace else { return false };
+        match trace.as_literal() {
+            Some(text) => enables(text),
+            None => {
+                let mut value = std::mem::take(&mut r.scratch);
+                value.clear();
+                trace.write(r, &mut value);
+                let enables = enables(&value);
+                r.scratch = value;
+                enables
+            }
+        }
     }
 }
 

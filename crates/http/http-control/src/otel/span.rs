@@ -23,7 +23,20 @@ pub struct End {
 
 impl Logger for End {
     fn log(&self, r: &mut Request) {
-        let Some(span) = r.context.span().filter(|span| span.sampled.get()).cloned() else { return };
+        if r.context.span().is_some_and(|span| span.sampled.get()) {
+            self.export(r);
+        }
+    }
+}
+
+fn nanos(at: Instant) -> u64 {
+    clock::unix_micros_at(at).saturating_mul(1000)
+}
+
+impl End {
+    #[inline(never)]
+    fn export(&self, r: &mut Request) {
+        let Some(span) = r.context.span().cloned() else { return };
         // A subrequest of `log_subrequest` has its main request's span.
         if r.is_subrequest() {
             return;
@@ -37,13 +50,6 @@ impl Logger for End {
             r.log(Level::Notice, format_args!("OTel dropped records: {dropped}"));
         }
     }
-}
-
-fn nanos(at: Instant) -> u64 {
-    clock::unix_micros_at(at).saturating_mul(1000)
-}
-
-impl End {
     fn server(&self, r: &mut Request, own: &RequestSpan) -> Vec<u8> {
         let settings = &self.settings;
         let name = match &settings.name {

@@ -11,7 +11,7 @@ use crate::upstream_state::{self, UpstreamState};
 use base::clock::{self, Instant};
 use bytes::Bytes;
 use http_engine::order::FilterOrder;
-use http_engine::{Body, Request, Str};
+use http_engine::{Body, Request, Str, trace_id};
 use http_types::{Known, Method};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -183,7 +183,7 @@ fn answered(
         }
     }
     r.accounting.action = Some(upstream_state::OVER);
-    lease.answered(head.status, now.micros_since(started), || http_engine::trace_id::known(r));
+    lease.answered(head.status, now.micros_since(started), trace_id::may_be_known(r).then_some(|| trace_id::known(r)));
     lease.header(ms);
     balancing::judge(r, lease, false);
 }

@@ -16,7 +16,7 @@ use crate::upgraded::{BUFFER_BYTES, Upgraded};
 use crate::upstream_state::{self, Try, UpstreamState, shown_url};
 use base::clock;
 use bytes::Bytes;
-use http_engine::{Body, Flow, Request, RequestBody};
+use http_engine::{Body, Flow, Request, RequestBody, trace_id};
 use http_types::{BodyLength, Method};
 use metrics::process;
 use observe::{Level, os};
@@ -591,7 +591,11 @@ pub fn accept(
     }
     r.accounting.action = Some(upstream_state::OVER);
     let upstream::ReceivedHead { head, buf } = &*answer;
-    active.answered(head.status, clock::now().micros_since(started), || http_engine::trace_id::known(r));
+    active.answered(
+        head.status,
+        clock::now().micros_since(started),
+        trace_id::may_be_known(r).then_some(|| trace_id::known(r)),
+    );
     active.header(ms);
     balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
     let conf = &plan.conf;

@@ -12,7 +12,7 @@ use crate::history::Timed;
 use crate::peer::{Peer, PeerState};
 use base::clock::Instant;
 pub use hash::Crc32;
-use metrics::{peer as row, process};
+use metrics::{Exemplar, peer as row, process};
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 
@@ -131,18 +131,22 @@ impl PeerLease {
     pub fn group(&self) -> &Arc<Group> {
         &self.group
     }
-    /// Records the head of a response. `trace_id` is called if an exemplar is needed.
-    pub fn answered(&mut self, status: u16, micros: u64, trace_id: impl FnOnce() -> Option<[u8; 16]>) {
+    /// Records the head of a response. `trace_id` is called if an exemplar is needed; `None`: the request has no id.
+    pub fn answered(&mut self, status: u16, micros: u64, trace_id: Option<impl FnOnce() -> Option<[u8; 16]>>) {
         self.status = status;
         process::UPSTREAM_HEADER.note(micros);
         if let Some(zone) = self.peer.zone().map(metrics::Zone::here) {
             zone.up_at(row::RESPONSES, metrics::class(status));
             zone.count_code(status);
-            let now_ms = base::clock::unix_millis();
-            if zone.note_traced(row::HEADER, micros, now_ms) {
-                self.trace_id = trace_id();
-                if let Some(id) = self.trace_id {
-                    zone.offer(row::HEADER, micros, now_ms, id);
+            let bucket = metrics::bucket(micros);
+            zone.note_in(row::HEADER, bucket, micros);
+            if let Some(trace_id) = trace_id {
+                let at_ms = base::clock::unix_millis();
+                if zone.wants_exemplar(row::HEADER, bucket, at_ms) {
+                    self.trace_id = trace_id();
+                    if let Some(trace_id) = self.trace_id {
+                        zone.offer(row::HEADER, Exemplar { trace_id, micros, at_ms });
+                    }
                 }
             }
             self.peer.history().note(Timed::Header, micros);
@@ -224,8 +228,9 @@ impl Drop for PeerLease {
             zone.down(row::ACTIVE);
             let micros = now.micros_since(self.started);
             zone.note(row::RESPONSE, micros);
-            if let Some(id) = self.trace_id {
-                zone.offer(row::RESPONSE, micros, base::clock::unix_millis(), id);
+            if let Some(trace_id) = self.trace_id {
+                let exemplar = Exemplar { trace_id, micros, at_ms: base::clock::unix_millis() };
+                zone.offer(row::RESPONSE, exemplar);
             }
             if !self.over {
                 self.peer.history().note(Timed::Response, micros);
@@ -371,7 +376,7 @@ impl Group {
     fn taken(self: &Arc<Self>, peer: &Arc<Peer>, single: bool, now: Instant) -> PeerLease {
         let inflight = matches!(self.method, Method::LeastTime { inflight: true, .. }) && !single;
         peer.enter();
-        if let Some(zone) = peer.zone() {
+        if let Some(zone) = peer.zone().map(metrics::Zone::here) {
             zone.up(row::REQUESTS);
             zone.rise(row::ACTIVE);
             peer.history().select();
