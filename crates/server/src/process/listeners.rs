@@ -12,7 +12,7 @@ use observe::os;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,10 +68,24 @@ impl Listeners {
                 Some(Listener { spec: spec.clone(), ..known.clone() })
             })
             .collect();
+        let change_of_protocol = |spec: &ListenSpec| {
+            let is_other = |l: &&Listener| l.spec.multipath != spec.multipath && l.spec.datagram == spec.datagram;
+            old.all.iter().filter(is_other).find(|l| l.spec.address == spec.address)
+        };
+        if purpose == Purpose::Serve {
+            // Sockets of both protocols share the address until the old ones are closed.
+            for listener in specs.iter().filter_map(change_of_protocol) {
+                let _ = listener.share_port();
+            }
+        }
         for round in 1..=BIND_TRIES {
             let mut in_use = false;
             for (slot, spec) in all.iter_mut().zip(specs).filter(|(slot, _)| slot.is_none()) {
-                match bind(spec, spec.reuseport && purpose == Purpose::Serve) {
+                if let (Address::Unix(path), Purpose::Serve) = (&spec.address, purpose) {
+                    remove_stale(path);
+                }
+                let shared = spec.reuseport || change_of_protocol(spec).is_some();
+                match bind(spec, shared && purpose == Purpose::Serve) {
                     Ok(socket) => {
                         let sockets = vec![Arc::new(OwnedFd::from(socket))];
                         *slot = Some(Listener { spec: spec.clone(), sockets, inherited: false });
@@ -101,11 +115,14 @@ impl Listeners {
         }
         let mut listeners = Listeners { all: all.into_iter().flatten().collect() };
         for listener in &mut listeners.all {
+            let was = old.all.iter().find(|l| same_place(&l.spec, &listener.spec)).map(|l| l.spec.clone());
             if purpose == Purpose::Test {
-                listener.remove_path();
+                // A rehearsal of the API has sockets that serve.
+                if was.is_none() {
+                    listener.remove_path();
+                }
                 continue;
             }
-            let was = old.all.iter().find(|l| same_place(&l.spec, &listener.spec)).map(|l| l.spec.clone());
             listener.multiply(threads);
             listener.configure(was.as_ref());
         }
@@ -138,7 +155,8 @@ impl Listeners {
                     (None, Some(path)) => Address::Unix(path.to_path_buf()),
                     _ => return Err(io::Error::other("of an unknown family")),
                 };
-                Ok((fd, ListenSpec { datagram, ..ListenSpec::new(address) }))
+                let multipath = socket.protocol()? == Some(Protocol::MPTCP);
+                Ok((fd, ListenSpec { datagram, multipath, ..ListenSpec::new(address) }))
             });
             match found {
                 Ok((fd, spec)) => match listeners.all.iter_mut().find(|l| same_place(&l.spec, &spec)) {
@@ -173,6 +191,18 @@ impl Listeners {
         assignments
     }
 
+    /// Sets whether datagrams come with control messages: not for a program that may be nginx.
+    pub fn set_messages(&self, on: bool) {
+        let datagrams = self.all.iter().filter(|l| l.spec.datagram && matches!(l.spec.address, Address::Ip(_)));
+        for listener in datagrams {
+            for socket in &listener.sockets {
+                if let Err(e) = options::set_messages(&**socket, on) {
+                    say!(Alert, "setsockopt() {} failed {}, ignored", listener.spec.address, os(&e));
+                }
+            }
+        }
+    }
+
     /// Keeps those of `kept`.
     pub fn remove_paths(&self, kept: &Listeners) {
         for listener in &self.all {
@@ -193,16 +223,24 @@ impl Listener {
         }
     }
 
+    /// Lets further sockets bind to the address.
+    fn share_port(&self) -> Result<(), Failed> {
+        for socket in &self.sockets {
+            if let Err(e) = SockRef::from(&**socket).set_reuse_port(true) {
+                say!(Alert, "setsockopt(SO_REUSEPORT) {} failed {}, ignored", self.spec.address, os(&e));
+                return Err(Failed);
+            }
+        }
+        Ok(())
+    }
+
     /// Gives every thread its own socket where possible.
     fn multiply(&mut self, threads: usize) {
         if matches!(self.spec.address, Address::Unix(_)) || self.sockets.len() >= threads {
             return;
         }
-        for socket in &self.sockets {
-            if let Err(e) = SockRef::from(&**socket).set_reuse_port(true) {
-                say!(Alert, "setsockopt(SO_REUSEPORT) {} failed {}, ignored", self.spec.address, os(&e));
-                return;
-            }
+        if self.share_port().is_err() {
+            return;
         }
         while self.sockets.len() < threads {
             match bind(&self.spec, true) {
@@ -270,7 +308,7 @@ impl Listener {
 
 /// Equal address and protocol: one socket serves both.
 pub fn same_place(a: &ListenSpec, b: &ListenSpec) -> bool {
-    a.address == b.address && a.datagram == b.datagram
+    a.address == b.address && a.datagram == b.datagram && a.multipath == b.multipath
 }
 
 /// Opens, binds and listens. Errors contain nginx's name for the call.
@@ -282,15 +320,14 @@ fn bind(spec: &ListenSpec, reuse_port: bool) -> Result<Socket, (String, io::Erro
         Address::Unix(path) => (Domain::UNIX, SockAddr::unix(path).map_err(|e| (named("bind() to"), e))?),
     };
     let protocol = match (&spec.address, spec.datagram) {
+        (_, false) if spec.multipath => Some(Protocol::MPTCP),
         (Address::Unix(_), _) => None,
         (_, true) => Some(Protocol::UDP),
         (_, false) => Some(Protocol::TCP),
     };
     let socket = Socket::new(domain, kind, protocol).map_err(|e| (named("socket()"), e))?;
     socket.set_nonblocking(true).map_err(|e| (named("ioctl(FIONBIO)"), e))?;
-    if let Address::Unix(path) = &spec.address {
-        remove_stale(path);
-    } else {
+    if domain != Domain::UNIX {
         socket.set_reuse_address(true).map_err(|e| (named("setsockopt(SO_REUSEADDR)"), e))?;
         if reuse_port {
             socket.set_reuse_port(true).map_err(|e| (named("setsockopt(SO_REUSEPORT)"), e))?;
@@ -315,8 +352,12 @@ fn bind(spec: &ListenSpec, reuse_port: bool) -> Result<Socket, (String, io::Erro
     Ok(socket)
 }
 
-/// Removes the file of an unused socket, left by a killed server, because `bind` would fail.
+/// Removes the file of an unused socket, left by a killed server, because `bind` would fail. A file of another type
+/// also refuses connections, but may be anything.
 fn remove_stale(path: &Path) {
+    if !path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket()) {
+        return;
+    }
     let Err(e) = std::os::unix::net::UnixStream::connect(path) else { return };
     if e.kind() == io::ErrorKind::ConnectionRefused && std::fs::remove_file(path).is_ok() {
         say!(Notice, "deleted the stale socket {}", path.display());
@@ -367,6 +408,28 @@ mod tests {
         foreign.listen(1).expect("listen");
         assert!(Listeners::open(std::slice::from_ref(&spec), 2, &Listeners::default(), Purpose::Serve).is_err());
         assert!(Listeners::open(std::slice::from_ref(&spec), 2, &Listeners::default(), Purpose::Test).is_ok());
+    }
+
+    #[test]
+    fn the_protocol_changes_beside_the_old_socket() {
+        let tcp = tcp();
+        let multipath = ListenSpec { multipath: true, ..tcp.clone() };
+        let open = |spec: &ListenSpec, threads, old: &Listeners| {
+            Listeners::open(std::slice::from_ref(spec), threads, old, Purpose::Serve)
+        };
+        let protocols = |listeners: &Listeners| -> Vec<Option<Protocol>> {
+            let protocol = |socket: &Arc<OwnedFd>| SockRef::from(&**socket).protocol().expect("asked");
+            listeners.all[0].sockets.iter().map(protocol).collect()
+        };
+        let first = open(&tcp, 1, &Listeners::default()).expect("open");
+        let Ok(second) = open(&multipath, 2, &first) else {
+            eprintln!("SKIPPED: the kernel has no multipath TCP");
+            return;
+        };
+        assert_eq!(protocols(&second), [Some(Protocol::MPTCP); 2]);
+        let third = open(&tcp, 1, &second).expect("open");
+        assert_eq!(protocols(&third), [Some(Protocol::TCP)]);
+        assert_eq!(protocols(&first), [Some(Protocol::TCP)]);
     }
 
     #[test]
