@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use support::client::get;
@@ -123,4 +125,29 @@ fn no_request_is_lost_and_sockets_survive() {
     });
     assert!(!exists(&socket));
     site.assert_no_alerts();
+}
+
+#[test]
+fn a_server_that_shuts_down_starts_no_new_binary() {
+    let port = free_port();
+    // An application that does not answer until it ends.
+    let application = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let server = application.local_addr().expect("address");
+    let location = format!("location / {{ proxy_pass http://{server}; }}");
+    let site = Site::new("", &format!("http {{ server {{ listen 127.0.0.1:{port}; {location} }} }}"));
+    let master = daemon(&site);
+    let mut client = wait("a connection", || TcpStream::connect(("127.0.0.1", port)));
+    client.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("sent");
+    let asked = application.accept().expect("asked");
+    signal(master, "QUIT");
+    site.wait_for_log("gracefully shutting down", 1);
+    signal(master, "USR2");
+    site.wait_for_log("the changing binary signal is ignored: the server is shutting down", 1);
+    assert!(old_pid(&site).is_none());
+    drop((asked, application));
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).expect("answered");
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    gone(master);
+    assert!(site.pid().is_none());
 }
