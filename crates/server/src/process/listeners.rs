@@ -68,24 +68,13 @@ impl Listeners {
                 Some(Listener { spec: spec.clone(), ..known.clone() })
             })
             .collect();
-        let change_of_protocol = |spec: &ListenSpec| {
-            let is_other = |l: &&Listener| l.spec.multipath != spec.multipath && l.spec.datagram == spec.datagram;
-            old.all.iter().filter(is_other).find(|l| l.spec.address == spec.address)
-        };
-        if purpose == Purpose::Serve {
-            // Sockets of both protocols share the address until the old ones are closed.
-            for listener in specs.iter().filter_map(change_of_protocol) {
-                let _ = listener.share_port();
-            }
-        }
         for round in 1..=BIND_TRIES {
             let mut in_use = false;
             for (slot, spec) in all.iter_mut().zip(specs).filter(|(slot, _)| slot.is_none()) {
                 if let (Address::Unix(path), Purpose::Serve) = (&spec.address, purpose) {
                     remove_stale(path);
                 }
-                let shared = spec.reuseport || change_of_protocol(spec).is_some();
-                match bind(spec, shared && purpose == Purpose::Serve) {
+                match bind(spec, spec.reuseport && purpose == Purpose::Serve) {
                     Ok(socket) => {
                         let sockets = vec![Arc::new(OwnedFd::from(socket))];
                         *slot = Some(Listener { spec: spec.clone(), sockets, inherited: false });
@@ -223,24 +212,16 @@ impl Listener {
         }
     }
 
-    /// Lets further sockets bind to the address.
-    fn share_port(&self) -> Result<(), Failed> {
-        for socket in &self.sockets {
-            if let Err(e) = SockRef::from(&**socket).set_reuse_port(true) {
-                say!(Alert, "setsockopt(SO_REUSEPORT) {} failed {}, ignored", self.spec.address, os(&e));
-                return Err(Failed);
-            }
-        }
-        Ok(())
-    }
-
     /// Gives every thread its own socket where possible.
     fn multiply(&mut self, threads: usize) {
         if matches!(self.spec.address, Address::Unix(_)) || self.sockets.len() >= threads {
             return;
         }
-        if self.share_port().is_err() {
-            return;
+        for socket in &self.sockets {
+            if let Err(e) = SockRef::from(&**socket).set_reuse_port(true) {
+                say!(Alert, "setsockopt(SO_REUSEPORT) {} failed {}, ignored", self.spec.address, os(&e));
+                return;
+            }
         }
         while self.sockets.len() < threads {
             match bind(&self.spec, true) {
@@ -257,6 +238,13 @@ impl Listener {
     /// Sets options that can change on a listening socket (nginx: `ngx_configure_listening_sockets`).
     fn configure(&self, was: Option<&ListenSpec>) {
         let spec = &self.spec;
+        if was.is_some_and(|was| was.multipath != spec.multipath) {
+            say!(
+                Warn,
+                "the open socket {} keeps its protocol: a change of \"multipath\" requires a restart",
+                spec.address
+            );
+        }
         for socket in &self.sockets {
             let socket_ref = SockRef::from(&**socket);
             let note = |option: &str, done: io::Result<()>| {
@@ -308,7 +296,7 @@ impl Listener {
 
 /// Equal address and protocol: one socket serves both.
 pub fn same_place(a: &ListenSpec, b: &ListenSpec) -> bool {
-    a.address == b.address && a.datagram == b.datagram && a.multipath == b.multipath
+    a.address == b.address && a.datagram == b.datagram
 }
 
 /// Opens, binds and listens. Errors contain nginx's name for the call.
@@ -411,25 +399,18 @@ mod tests {
     }
 
     #[test]
-    fn the_protocol_changes_beside_the_old_socket() {
-        let tcp = tcp();
-        let multipath = ListenSpec { multipath: true, ..tcp.clone() };
-        let open = |spec: &ListenSpec, threads, old: &Listeners| {
-            Listeners::open(std::slice::from_ref(spec), threads, old, Purpose::Serve)
-        };
-        let protocols = |listeners: &Listeners| -> Vec<Option<Protocol>> {
-            let protocol = |socket: &Arc<OwnedFd>| SockRef::from(&**socket).protocol().expect("asked");
-            listeners.all[0].sockets.iter().map(protocol).collect()
-        };
-        let first = open(&tcp, 1, &Listeners::default()).expect("open");
-        let Ok(second) = open(&multipath, 2, &first) else {
+    fn multipath_is_a_protocol_of_new_sockets() {
+        let spec = ListenSpec { multipath: true, ..tcp() };
+        let open =
+            |spec: &ListenSpec, old: &Listeners| Listeners::open(std::slice::from_ref(spec), 2, old, Purpose::Serve);
+        let Ok(first) = open(&spec, &Listeners::default()) else {
             eprintln!("SKIPPED: the kernel has no multipath TCP");
             return;
         };
-        assert_eq!(protocols(&second), [Some(Protocol::MPTCP); 2]);
-        let third = open(&tcp, 1, &second).expect("open");
-        assert_eq!(protocols(&third), [Some(Protocol::TCP)]);
-        assert_eq!(protocols(&first), [Some(Protocol::TCP)]);
+        let kept = open(&ListenSpec { multipath: false, ..spec }, &first).expect("open");
+        for socket in first.all[0].sockets.iter().chain(&kept.all[0].sockets) {
+            assert_eq!(SockRef::from(&**socket).protocol().expect("asked"), Some(Protocol::MPTCP));
+        }
     }
 
     #[test]
