@@ -159,7 +159,7 @@ pub fn make_folders(config: &Config) -> Result<(), Failed> {
 pub fn test_folders(config: &Config) -> Result<(), Failed> {
     let folders = config.http.iter().flat_map(|http| &http.folders);
     // A start creates missing parents of state.
-    let tested = folders.filter(|folder| folder.needed && !(folder.is_state && !has_parent(&folder.path)));
+    let tested = folders.filter(|folder| folder.needed && (!folder.is_state || has_parent(&folder.path)));
     for Folder { path, .. } in tested {
         match std::fs::DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => drop(std::fs::remove_dir(path)),
