@@ -3,7 +3,7 @@
 use crate::conf::{self, Invocation, paths};
 use crate::process::pidfile;
 use crate::process::start::{self, Task};
-use crate::{commands, report, version, voice};
+use crate::{commands, report, say, version, voice};
 use conf_schema::Store;
 use conf_syntax::Disk;
 use observe::LogFiles;
@@ -196,7 +196,10 @@ fn send(invocation: &Invocation, signal: &str) -> i32 {
     let style = report::Style::new(false);
     report::print_warnings(&reading, style);
     match reading.config {
-        Ok(config) => pidfile::signal(&config.core.pid, signal),
+        Ok(config) => {
+            say!(Notice, "signal process started");
+            pidfile::signal(&config.core.pid, signal)
+        }
         Err(failure) => {
             report::print_failure(&failure, style, None);
             1

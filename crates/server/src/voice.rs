@@ -30,6 +30,7 @@ pub fn name() -> &'static str {
 }
 
 pub fn set_log(log: Arc<ErrorLog>) {
+    observe::set_process_log(log.clone());
     LOG.store(Some(log));
 }
 

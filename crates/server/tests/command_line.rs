@@ -597,3 +597,47 @@ fn a_reload_does_not_repeat_what_a_start_says() {
     running.quit();
     assert_eq!(site.log().matches("\"load_module\" is ignored").count(), 1, "{}", site.log());
 }
+
+#[test]
+fn a_test_finds_folders_that_a_start_cannot_create() {
+    let cache =
+        |path: &str| format!("http {{ proxy_cache_path {path} keys_zone=c:1m; server {{ listen unix:socket; }} }}");
+    let site = Site::new("", &cache("none/such"));
+    let output = site.run(&["-t"]);
+    let words = text(&output.stderr);
+    let line = format!(
+        "tidegate: [emerg] mkdir() \"{}\" failed (2: No such file or directory)\n",
+        site.path("none/such").display()
+    );
+    assert!(!output.status.success() && words.contains(&line), "{words}");
+    site.configure("", &cache("cache"));
+    assert!(site.run(&["-t"]).status.success());
+    assert!(!site.path("cache").exists(), "a test creates no folder");
+}
+
+#[test]
+fn errors_of_directives_on_the_command_line_are_nginxs() {
+    let site = Site::new("", "");
+    site.write("conf/more.conf", "worker_processes 3;\n");
+    for (globals, want) in [
+        ("worker_processes 2", "unexpected end of parameter, expecting \";\" in command line"),
+        ("user \"a", "unexpected end of parameter, expecting \";\" in command line"),
+        ("events {", "block directives are not supported in -g option in command line"),
+        ("events { }", "block directives are not supported in -g option in command line"),
+        ("foo; events { }", "unknown directive \"foo\" in command line"),
+    ] {
+        let output = site.run(&["-t", "-g", globals]);
+        let words = text(&output.stderr);
+        assert!(words.starts_with(&format!("tidegate: [emerg] {want}\n")), "{globals}: {words}");
+        assert!(!output.status.success());
+    }
+    let output = site.run(&["-t", "-g", "include none.conf;"]);
+    let path = site.path("conf/none.conf");
+    let line = format!("open() \"{}\" failed (2: No such file or directory) in command line\n", path.display());
+    assert!(text(&output.stderr).contains(&line), "{}", text(&output.stderr));
+    let output = site.run(&["-T", "-g", "include more.conf;"]);
+    assert!(output.status.success() && text(&output.stdout).contains("more.conf:\nworker_processes 3;\n"));
+    // The included line counts.
+    let output = site.run(&["-t", "-g", "include more.conf; worker_processes 3;"]);
+    assert!(text(&output.stderr).contains("\"worker_processes\" directive is duplicate in command line"));
+}

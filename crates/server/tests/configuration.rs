@@ -49,6 +49,21 @@ fn the_configuration_is_shown_with_its_places() {
 }
 
 #[test]
+fn a_rehearsal_leaves_the_sockets_that_serve() {
+    let port = free_port();
+    let site = site_of("events { }");
+    let path = site.path("socket");
+    let also = |text: String| text.replacen("listen ", &format!("listen unix:{}; listen ", path.display()), 1);
+    site.write("conf/nginx.conf", &also(conf(port, "one")));
+    let running = site.start();
+    wait_for_page(port, "one");
+    let said = post(port, "/1/config?dry_run", &also(conf(port, "two")));
+    assert_eq!((said.status, &said.value["dry_run"]), (200, &json!(true)), "{}", said.value);
+    std::os::unix::net::UnixStream::connect(&path).expect("connected");
+    running.quit();
+}
+
+#[test]
 fn a_rehearsal_says_what_the_test_of_the_command_line_says() {
     let port = free_port();
     let text = conf(port, "one");

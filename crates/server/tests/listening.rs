@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::process::Command;
 use support::{Site, free_port, wait};
 
@@ -90,4 +90,30 @@ fn the_access_log_counts_100_continue_as_nginx() {
     assert_eq!(ask("127.0.0.1", port, &post("")), "abc");
     running.quit();
     assert_eq!(site.read("logs/l.log"), "/a 200 28\n/a 200 3\n");
+}
+
+#[test]
+fn datagrams_above_the_mtu_reach_their_client() {
+    if !in_own_network("datagrams_above_the_mtu_reach_their_client") {
+        return;
+    }
+    let set = Command::new("ip").args(["link", "set", "lo", "mtu", "1500"]).status();
+    assert!(set.expect("ip runs").success());
+    let application = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    let at = application.local_addr().expect("address");
+    let port = free_port();
+    let rest = format!(
+        "stream {{ server {{ listen 127.0.0.1:{port} udp; listen [::1]:{port} udp; proxy_pass {at}; proxy_responses 1; }} }}"
+    );
+    let site = Site::new("daemon off;", &rest);
+    let running = site.start();
+    for (client, server) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1")] {
+        let Ok(client) = UdpSocket::bind((client, 0)) else { continue };
+        client.send_to(b"request", (server, port)).expect("sent");
+        let (_, session) = application.recv_from(&mut [0; 100]).expect("a request");
+        application.send_to(&[7; 4000], session).expect("sent");
+        client.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("set");
+        assert_eq!(client.recv(&mut [0; 5000]).expect("a response"), 4000, "{server}");
+    }
+    running.quit();
 }

@@ -308,3 +308,19 @@ fn the_directory_of_an_alias_without_a_slash_is_named_whole() {
     }
     running.quit();
 }
+
+#[test]
+fn a_syslog_server_that_is_gone_is_told_to_the_main_log() {
+    let port = free_port();
+    let gone = Site::new("", "");
+    let socket = gone.path("none").display().to_string();
+    let http = format!(
+        "http {{ server {{ listen 127.0.0.1:{port}; error_log syslog:server=unix:{socket}; location / {{ }} }} }}"
+    );
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    let mut client = wait("a connection", || Client::connect(port));
+    assert_eq!(client.ask("GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("answered").0, 404);
+    site.wait_for_log("send() failed (2: No such file or directory) while logging to syslog, server: unix:", 1);
+    running.quit();
+}

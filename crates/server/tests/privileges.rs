@@ -179,3 +179,41 @@ fn the_port_of_a_server_without_one_is_roots_after_a_reload() {
     let log = site.log();
     assert!(!log.contains("[emerg]") && !log.contains("[error]") && !log.contains("[alert]"), "{log}");
 }
+
+/// Starts the program where an empty file system hides a folder. `None` without the right to mount.
+fn start_without<'a>(folder: &str, site: &'a Site) -> Option<Running<'a>> {
+    let mount = format!("mount -t tmpfs none {folder}");
+    let prepared = Command::new("unshare").args(["--mount", "sh", "-c", &mount]).output();
+    if !prepared.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: no mount namespace can be made");
+        return None;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &format!("{mount} && exec \"$0\" \"$@\""), support::BINARY, "-p"]);
+    let child = command.arg(&site.dir).stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    Some(Running { site, child })
+}
+
+#[test]
+fn a_chroot_without_proc_has_workers() {
+    let port = free_port();
+    let http = format!("http {{ server {{ listen 127.0.0.1:{port}; return 200 here; }} }}");
+    let site = Site::new("daemon off;", &http);
+    let Some(running) = start_without("/proc", &site) else { return };
+    wait_for(port, "here");
+    let worker = running.worker();
+    site.configure("daemon off; worker_priority 5;", &http.replace("here", "there"));
+    running.signal("HUP");
+    wait_for(port, "there");
+    site.wait_for_log(&format!("worker process {worker} exited with code 0"), 1);
+    running.quit();
+}
+
+#[test]
+fn a_daemon_without_devices_names_what_it_lacks() {
+    let site = Site::new("daemon on;", "");
+    let Some(running) = start_without("/dev", &site) else { return };
+    site.wait_for_log("[emerg]", 1);
+    assert!(site.log().contains("open(\"/dev/null\") failed (2: No such file or directory)"), "{}", site.log());
+    running.ended();
+}

@@ -289,3 +289,60 @@ fn without_workers_connections_wait_for_a_reload_with_some() {
     assert_eq!(early.get().expect("answered"), (200, "here".into()));
     running.quit();
 }
+
+#[test]
+fn a_worker_that_cannot_start_keeps_the_old_one() {
+    let port = free_port();
+    let site = Site::new("daemon off;", &answering(&[port], "old"));
+    let kept = site.path("kept.sock").display().to_string();
+    let two = |words: &str, path: &str| {
+        let http = answering(&[port], words);
+        http.replace("listen ", &format!("listen unix:{path}; listen "))
+    };
+    site.configure("daemon off;", &two("old", &kept));
+    let running = site.start();
+    wait_for_answer(port, "old");
+    let first = running.worker();
+    let refused = site.path("refused.sock").display().to_string();
+    site.configure("daemon off; working_directory /none/such; pid logs/other.pid;", &two("new", &refused));
+    running.signal("HUP");
+    site.wait_for_log("the new worker process ended before it served, the old configuration stays", 1);
+    wait_for_answer(port, "old");
+    wait("the pid file", || if site.path("logs/other.pid").exists() { Err("the new one") } else { Ok(()) });
+    assert_eq!(site.pid(), Some(running.pid()));
+    assert_eq!(running.worker(), first);
+    std::os::unix::net::UnixStream::connect(&kept).expect("its address stays");
+    assert!(!support::exists(std::path::Path::new(&refused)));
+    // The next reload starts from the restored configuration.
+    site.configure("daemon off;", &answering(&[port], "in place"));
+    running.signal("HUP");
+    wait_for_answer(port, "in place");
+    assert_eq!(running.worker(), first);
+    let folder = site.path("html").display().to_string();
+    site.configure(&format!("daemon off; working_directory {folder};"), &answering(&[port], "new"));
+    running.signal("HUP");
+    wait_for_answer(port, "new");
+    site.wait_for_log(&format!("worker process {first} exited with code 0"), 1);
+    running.quit();
+}
+
+#[test]
+fn files_that_are_no_sockets_stay() {
+    let site = Site::new("", "");
+    let path = site.path("precious");
+    let server = format!("http {{ server {{ listen unix:{}; }} }}", path.display());
+    site.configure("daemon off;", &server);
+    site.write("precious", "text");
+    assert!(site.run(&["-t"]).status.success(), "as in nginx, -t does not mind an address in use");
+    assert_eq!(site.read("precious"), "text");
+    let output = site.run(&[]);
+    let words = support::text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    assert!(words.contains("failed (98: Address already in use)"), "{words}");
+    assert_eq!(site.read("precious"), "text");
+    // A test also leaves the socket of a server that has ended.
+    std::fs::remove_file(&path).expect("removed");
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("bind"));
+    assert!(site.run(&["-t"]).status.success());
+    assert!(support::exists(&path));
+}

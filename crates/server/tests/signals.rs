@@ -45,6 +45,7 @@ fn signals_sent_by_name() {
     running.worker();
     assert!(site.run(&["-s", "reload"]).status.success());
     site.wait_for_log("its work has exited with code 0", 1);
+    assert!(site.log().contains("[notice]") && site.log().contains("signal process started"), "{}", site.log());
     assert!(site.run(&["-s", "reopen"]).status.success());
     site.wait_for_log("reopening logs", 3);
     assert!(site.run(&["-s", "quit"]).status.success());
@@ -52,6 +53,23 @@ fn signals_sent_by_name() {
     let running = site.start();
     assert!(site.run(&["-s", "stop"]).status.success());
     assert_eq!(running.ended().code(), Some(0));
+    site.assert_no_alerts();
+}
+
+#[test]
+fn signals_without_a_meaning_end_no_process() {
+    let site = Site::new(FOREGROUND, "");
+    let running = site.start();
+    let worker = running.worker();
+    site.wait_for_log("start worker process ", 1);
+    for (number, name) in [(14, "ALRM"), (29, "IO")] {
+        for (times, pid) in [(1, running.pid()), (2, worker)] {
+            signal(pid, name);
+            site.wait_for_log(&format!("signal {number} (SIG{name}) received"), times);
+        }
+    }
+    assert_eq!(running.worker(), worker);
+    running.quit();
     site.assert_no_alerts();
 }
 

@@ -2,6 +2,11 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use support::client::get;
@@ -123,4 +128,78 @@ fn no_request_is_lost_and_sockets_survive() {
     });
     assert!(!exists(&socket));
     site.assert_no_alerts();
+}
+
+#[test]
+fn a_server_that_shuts_down_starts_no_new_binary() {
+    let port = free_port();
+    // An application that does not answer until it ends.
+    let application = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let server = application.local_addr().expect("address");
+    let location = format!("location / {{ proxy_pass http://{server}; }}");
+    let site = Site::new("", &format!("http {{ server {{ listen 127.0.0.1:{port}; {location} }} }}"));
+    let master = daemon(&site);
+    let mut client = wait("a connection", || TcpStream::connect(("127.0.0.1", port)));
+    client.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("sent");
+    let asked = application.accept().expect("asked");
+    signal(master, "QUIT");
+    site.wait_for_log("gracefully shutting down", 1);
+    signal(master, "USR2");
+    site.wait_for_log("the changing binary signal is ignored: the server is shutting down", 1);
+    assert!(old_pid(&site).is_none());
+    drop((asked, application));
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).expect("answered");
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    gone(master);
+    assert!(site.pid().is_none());
+}
+
+/// Copies the UDP sockets of a process; empty without the right to do so.
+fn udp_sockets(pid: u32) -> Vec<OwnedFd> {
+    use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+    let pid_of = |pid: u32| i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let process = pid_of(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).expect("a process");
+    let numbers = 0..200;
+    let copies = numbers.filter_map(|number| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok());
+    let is_udp = |fd: &OwnedFd| {
+        let protocol = rustix::net::sockopt::socket_protocol(fd);
+        protocol.is_ok_and(|protocol| protocol == Some(rustix::net::ipproto::UDP))
+    };
+    copies.filter(is_udp).collect()
+}
+
+#[test]
+fn another_program_gets_datagrams_without_messages() {
+    let port = free_port();
+    let main = format!("stream {{ server {{ listen 127.0.0.1:{port} udp; return x; }} }}");
+    let site = Site::new("", &main);
+    let program = site.path("program");
+    std::os::unix::fs::symlink(support::BINARY, &program).expect("a link");
+    assert!(Command::new(&program).arg("-p").arg(&site.dir).status().expect("it runs").success());
+    let master = wait("the pid file", || site.pid().ok_or("none"));
+    let sockets = udp_sockets(master);
+    if sockets.is_empty() {
+        eprintln!("SKIPPED: descriptors of other processes cannot be copied");
+        signal(master, "TERM");
+        return gone(master);
+    }
+    let wait_for = |wanted: bool| {
+        let has = |socket: &OwnedFd| rustix::net::sockopt::ip_recvtos(socket).expect("asked") == wanted;
+        wait("the messages", || sockets.iter().all(has).then_some(()).ok_or("the other state"));
+    };
+    wait_for(true);
+    // Stands for nginx, which drops datagrams with messages that it does not expect.
+    std::fs::remove_file(&program).expect("removed");
+    site.write("program", "#!/bin/sh\nexec sleep 100\n");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("set");
+    signal(master, "USR2");
+    site.wait_for_log("start new binary process ", 1);
+    wait_for(false);
+    let log = site.log();
+    let number = log.split("start new binary process ").nth(1).and_then(|rest| rest.lines().next()).expect("its pid");
+    signal(number.parse().expect("a number"), "KILL");
+    wait_for(true);
+    signal(master, "TERM");
+    gone(master);
 }

@@ -150,7 +150,7 @@ impl Socket {
         let wildcard = matches!(&address, Address::Ip(ip) if ip.ip().is_unspecified());
         let kind = match &address {
             // The configuration or the system sizes the receive buffer, as in nginx.
-            Address::Ip(_) => SocketKind::Packets(PacketSocket::new(fd, true)?),
+            Address::Ip(_) => SocketKind::Packets(PacketSocket::fragmenting(fd)?),
             Address::Unix(_) => SocketKind::Single(fd),
         };
         Ok(Rc::new(Socket { kind, address, wildcard }))

@@ -78,10 +78,16 @@ pub fn load(source: &dyn Source, path: &Path) -> io::Result<Load> {
 
 /// [`load`] of a text already read; `path` names it in messages.
 pub fn load_text(source: &dyn Source, path: &Path, text: Vec<u8>) -> Load {
+    load_texts(source, path, text, None).0
+}
+
+/// [`load_text`], and the items of another text with its name, whose includes start at the same directory.
+pub fn load_texts(source: &dyn Source, path: &Path, text: Vec<u8>, other: Option<(&Path, &[u8])>) -> (Load, Vec<Item>) {
     let prefix = path.parent().unwrap_or(Path::new("")).to_path_buf();
     let mut loader = Loader { source, prefix, files: Files::default(), by_path: HashMap::new() };
     let items = loader.file(path.to_path_buf(), text, 0);
-    Load { files: loader.files, items }
+    let others = other.map_or_else(Vec::new, |(name, text)| loader.file(name.to_path_buf(), text.to_vec(), 0));
+    (Load { files: loader.files, items }, others)
 }
 
 struct Loader<'a> {

@@ -29,6 +29,8 @@ pub struct ListenSpec {
     /// As configured; with several worker threads each TCP listener has a socket per thread anyway.
     pub reuseport: bool,
     pub datagram: bool,
+    /// Multipath TCP (RFC 8684).
+    pub multipath: bool,
     /// The line has `bind` or another socket option: a socket of its own even beside a wildcard (`*:80`).
     pub bind: bool,
 }
@@ -46,6 +48,7 @@ impl ListenSpec {
             ipv6_only: true,
             reuseport: false,
             datagram: false,
+            multipath: false,
             bind: false,
         }
     }

@@ -1,6 +1,7 @@
 //! Batched datagrams of QUIC and of the stream area (quinn-udp): `recvmmsg` with GRO, GSO, ECN and local addresses.
 
 use crate::budget;
+use crate::listen::options;
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use socket2::SockRef;
 use std::cell::RefCell;
@@ -62,6 +63,14 @@ impl PacketSocket {
             let _ = SockRef::from(&fd).set_recv_buffer_size(RECEIVE_BUFFER);
         }
         Ok(PacketSocket { fd, state })
+    }
+
+    /// Prepares a bound socket whose datagrams may be fragmented on their way, unlike those of QUIC.
+    pub fn fragmenting(fd: OwnedFd) -> io::Result<PacketSocket> {
+        let socket = PacketSocket::new(fd, true)?;
+        let is_v6 = SockRef::from(&socket.fd).local_addr()?.is_ipv6();
+        options::allow_fragments(&socket.fd, is_v6)?;
+        Ok(socket)
     }
 
     /// Returns the maximum number of datagrams per call.
@@ -134,6 +143,23 @@ impl PacketSocket {
 mod tests {
     use super::*;
     use std::net::UdpSocket;
+
+    #[test]
+    fn messages_are_switched_for_another_program() {
+        for address in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"] {
+            let Ok(server) = UdpSocket::bind(address) else { continue };
+            let port = server.local_addr().expect("address").port();
+            let socket = PacketSocket::new(server.into(), false).expect("prepared");
+            for (on, is_told) in [(true, true), (false, address.starts_with('0')), (true, true)] {
+                options::set_messages(&socket, on).expect("set");
+                let ip = if address.starts_with('[') { "::1" } else { "127.0.0.1" };
+                let client = UdpSocket::bind((ip, 0)).expect("bind");
+                client.send_to(b"x", (ip, port)).expect("sent");
+                let came = crate::datagram::receive(socket.as_fd(), &mut [0; 9]);
+                assert_eq!(came.expect("received").to.is_some(), is_told, "{address} {on}");
+            }
+        }
+    }
 
     #[test]
     fn datagrams_come_and_go_in_batches() {

@@ -16,7 +16,17 @@ pub enum Fork {
 }
 
 pub fn single_threaded() -> bool {
-    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
+    match std::fs::read_dir("/proc/self/task") {
+        Ok(tasks) => tasks.count() == 1,
+        Err(_) => single_by_unshare(),
+    }
+}
+
+/// Asks the kernel in a chroot without `/proc`: the flag alone changes nothing, and fails in a process with several
+/// threads (unshare(2)).
+fn single_by_unshare() -> bool {
+    // SAFETY: the call takes a number, and unshares nothing.
+    unsafe { libc::unshare(libc::CLONE_THREAD) == 0 }
 }
 
 /// Forks. Fails in a process with several threads.

@@ -8,8 +8,8 @@ use crate::syslog::SyslogTarget;
 use crate::tail;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum length of a line, line break included (nginx: `NGX_MAX_ERROR_STR`).
 pub const LINE_BYTES_MAX: usize = 2048;
@@ -85,6 +85,13 @@ pub struct ErrorLog {
     most: Option<Level>,
 }
 
+static PROCESS: Mutex<Option<Arc<ErrorLog>>> = Mutex::new(None);
+
+/// Sets the log of the process: that of the main context, or of the command line until the configuration is known.
+pub fn set_process_log(log: Arc<ErrorLog>) {
+    *PROCESS.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
+}
+
 impl ErrorLog {
     pub fn new(targets: Vec<Target>) -> ErrorLog {
         let most = targets.iter().map(|t| t.level).max();
@@ -130,8 +137,14 @@ impl ErrorLog {
         }
     }
 
-    /// Reports an unreachable syslog server to the other targets.
+    /// Reports an unreachable syslog server to the other targets, or to the log of the process if there are none.
     pub fn syslog_failed(&self, e: &io::Error, target: &SyslogTarget) {
+        let is_other = |target: &Target| !matches!(target.sink, Sink::Syslog(_));
+        let process = match self.targets.iter().any(is_other) {
+            true => None,
+            false => PROCESS.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        };
+        let targets = process.as_ref().map_or(&self.targets, |log| &log.targets);
         let level = match e.kind() {
             io::ErrorKind::WouldBlock => Level::Warn,
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected => Level::Error,
@@ -139,7 +152,7 @@ impl ErrorLog {
         };
         let words = format_args!("send() failed {} while logging to syslog, server: {}", os(e), target.server());
         let (text, json) = (Line::new(level, 0, words, &[]), json_line::line(level, 0, words, &[]));
-        for target in self.targets.iter().filter(|t| t.wants(level) && !matches!(t.sink, Sink::Syslog(_))) {
+        for target in targets.iter().filter(|t| t.wants(level) && is_other(t)) {
             let _ = target.write(level, if target.json { &json } else { text.bytes() });
         }
     }

@@ -102,6 +102,10 @@ fn rules(process: Process) -> io::Result<Rules> {
         Process::Master => {
             allow(calls::WORKER);
             allow(calls::MASTER);
+            // Only the question whether there are other threads, in a chroot without `/proc`.
+            let thread = libc::CLONE_THREAD as u64;
+            let asks = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, thread);
+            rules.insert(libc::SYS_unshare, vec![all(vec![asks])?]);
         }
         Process::Worker => {
             allow(calls::WORKER);

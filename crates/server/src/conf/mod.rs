@@ -11,7 +11,7 @@ use self::core::{CORE, Core, CoreInput, EVENTS, Events, EventsInput};
 use crate::confinement;
 use crate::generations::kept::GenerationFacts;
 use conf_schema::{Area, Block, Complaint, Contexts, Cx, Level, Schema, Store, check};
-use conf_syntax::{FileId, Files, Item, Source, SourceFile};
+use conf_syntax::{Files, Item, Source, SyntaxError};
 use http_engine::HttpPlan;
 use http_engine::file_io::PoolsAsked;
 use mail_features::MailPlan;
@@ -340,19 +340,28 @@ pub fn load(source: &dyn Source, invocation: &Invocation) -> std::io::Result<(Fi
         Some(text) => text.clone(),
         None => source.read(&invocation.conf_file)?,
     };
-    let mut load = conf_syntax::load_text(source, &invocation.conf_file, text);
-    let mut items = globals(&mut load.files, &invocation.globals);
+    let globals = Some((Path::new(GLOBALS), invocation.globals.as_slice())).filter(|(_, text)| !text.is_empty());
+    let (mut load, mut items) = conf_syntax::load_texts(source, &invocation.conf_file, text, globals);
+    if let Some(first) = items.iter().position(|item| matches!(item, Item::Directive(d) if d.block.is_some())) {
+        items.truncate(first + 1);
+    }
+    items.iter_mut().for_each(as_global);
     items.append(&mut load.items);
     Ok((load.files, items))
 }
 
-fn globals(files: &mut Files, text: &[u8]) -> Vec<Item> {
-    if text.is_empty() {
-        return Vec::new();
+/// Words the errors of `-g` as nginx does, which takes no blocks there.
+fn as_global(item: &mut Item) {
+    match item {
+        Item::Directive(d) if d.block.is_some() => {
+            let text = "block directives are not supported in -g option".to_string();
+            *item = Item::Error(SyntaxError { text, span: d.name.span, line: d.line, hint: None });
+        }
+        Item::Error(error) if error.text.starts_with("unexpected end of file") => {
+            error.text = "unexpected end of parameter, expecting \";\"".into();
+        }
+        _ => {}
     }
-    let id = FileId(files.all.len() as u32);
-    files.all.push(SourceFile { path: GLOBALS.into(), text: text.to_vec() });
-    conf_syntax::parse(id, text)
 }
 
 fn core_plan(

@@ -71,6 +71,8 @@ struct State {
     /// Keys of the configuration that is being read, and of the one that serves.
     read: BTreeSet<KeyId>,
     current: BTreeSet<KeyId>,
+    /// Keys of the configuration before.
+    earlier: BTreeSet<KeyId>,
     isolates: bool,
     /// This process serves: it holds no memory files of keys, and starts no other key process.
     serves: bool,
@@ -105,8 +107,16 @@ impl Keeper {
     /// Adopts the configuration that was read last: its keys stay.
     pub fn adopt(&self, config: &Config) {
         self.ready(config);
-        let mut state = self.state();
-        state.current = std::mem::take(&mut state.read);
+        let state = &mut *self.state();
+        state.earlier = std::mem::replace(&mut state.current, std::mem::take(&mut state.read));
+        state.isolates = config.core.key_isolation;
+    }
+
+    /// Adopts the configuration before again.
+    pub fn restore(&self, config: &Config) {
+        self.ready(config);
+        let state = &mut *self.state();
+        state.current = std::mem::take(&mut state.earlier);
         state.isolates = config.core.key_isolation;
     }
 

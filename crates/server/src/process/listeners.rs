@@ -12,7 +12,7 @@ use observe::os;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +71,9 @@ impl Listeners {
         for round in 1..=BIND_TRIES {
             let mut in_use = false;
             for (slot, spec) in all.iter_mut().zip(specs).filter(|(slot, _)| slot.is_none()) {
+                if let (Address::Unix(path), Purpose::Serve) = (&spec.address, purpose) {
+                    remove_stale(path);
+                }
                 match bind(spec, spec.reuseport && purpose == Purpose::Serve) {
                     Ok(socket) => {
                         let sockets = vec![Arc::new(OwnedFd::from(socket))];
@@ -101,11 +104,14 @@ impl Listeners {
         }
         let mut listeners = Listeners { all: all.into_iter().flatten().collect() };
         for listener in &mut listeners.all {
+            let was = old.all.iter().find(|l| same_place(&l.spec, &listener.spec)).map(|l| l.spec.clone());
             if purpose == Purpose::Test {
-                listener.remove_path();
+                // A rehearsal of the API has sockets that serve.
+                if was.is_none() {
+                    listener.remove_path();
+                }
                 continue;
             }
-            let was = old.all.iter().find(|l| same_place(&l.spec, &listener.spec)).map(|l| l.spec.clone());
             listener.multiply(threads);
             listener.configure(was.as_ref());
         }
@@ -138,7 +144,8 @@ impl Listeners {
                     (None, Some(path)) => Address::Unix(path.to_path_buf()),
                     _ => return Err(io::Error::other("of an unknown family")),
                 };
-                Ok((fd, ListenSpec { datagram, ..ListenSpec::new(address) }))
+                let multipath = socket.protocol()? == Some(Protocol::MPTCP);
+                Ok((fd, ListenSpec { datagram, multipath, ..ListenSpec::new(address) }))
             });
             match found {
                 Ok((fd, spec)) => match listeners.all.iter_mut().find(|l| same_place(&l.spec, &spec)) {
@@ -171,6 +178,18 @@ impl Listeners {
             }
         }
         assignments
+    }
+
+    /// Sets whether datagrams come with control messages: not for a program that may be nginx.
+    pub fn set_messages(&self, on: bool) {
+        let datagrams = self.all.iter().filter(|l| l.spec.datagram && matches!(l.spec.address, Address::Ip(_)));
+        for listener in datagrams {
+            for socket in &listener.sockets {
+                if let Err(e) = options::set_messages(&**socket, on) {
+                    say!(Alert, "setsockopt() {} failed {}, ignored", listener.spec.address, os(&e));
+                }
+            }
+        }
     }
 
     /// Keeps those of `kept`.
@@ -219,6 +238,13 @@ impl Listener {
     /// Sets options that can change on a listening socket (nginx: `ngx_configure_listening_sockets`).
     fn configure(&self, was: Option<&ListenSpec>) {
         let spec = &self.spec;
+        if was.is_some_and(|was| was.multipath != spec.multipath) {
+            say!(
+                Warn,
+                "the open socket {} keeps its protocol: a change of \"multipath\" requires a restart",
+                spec.address
+            );
+        }
         for socket in &self.sockets {
             let socket_ref = SockRef::from(&**socket);
             let note = |option: &str, done: io::Result<()>| {
@@ -282,15 +308,14 @@ fn bind(spec: &ListenSpec, reuse_port: bool) -> Result<Socket, (String, io::Erro
         Address::Unix(path) => (Domain::UNIX, SockAddr::unix(path).map_err(|e| (named("bind() to"), e))?),
     };
     let protocol = match (&spec.address, spec.datagram) {
+        (_, false) if spec.multipath => Some(Protocol::MPTCP),
         (Address::Unix(_), _) => None,
         (_, true) => Some(Protocol::UDP),
         (_, false) => Some(Protocol::TCP),
     };
     let socket = Socket::new(domain, kind, protocol).map_err(|e| (named("socket()"), e))?;
     socket.set_nonblocking(true).map_err(|e| (named("ioctl(FIONBIO)"), e))?;
-    if let Address::Unix(path) = &spec.address {
-        remove_stale(path);
-    } else {
+    if domain != Domain::UNIX {
         socket.set_reuse_address(true).map_err(|e| (named("setsockopt(SO_REUSEADDR)"), e))?;
         if reuse_port {
             socket.set_reuse_port(true).map_err(|e| (named("setsockopt(SO_REUSEPORT)"), e))?;
@@ -315,8 +340,12 @@ fn bind(spec: &ListenSpec, reuse_port: bool) -> Result<Socket, (String, io::Erro
     Ok(socket)
 }
 
-/// Removes the file of an unused socket, left by a killed server, because `bind` would fail.
+/// Removes the file of an unused socket, left by a killed server, because `bind` would fail. A file of another type
+/// also refuses connections, but may be anything.
 fn remove_stale(path: &Path) {
+    if !path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket()) {
+        return;
+    }
     let Err(e) = std::os::unix::net::UnixStream::connect(path) else { return };
     if e.kind() == io::ErrorKind::ConnectionRefused && std::fs::remove_file(path).is_ok() {
         say!(Notice, "deleted the stale socket {}", path.display());
@@ -367,6 +396,21 @@ mod tests {
         foreign.listen(1).expect("listen");
         assert!(Listeners::open(std::slice::from_ref(&spec), 2, &Listeners::default(), Purpose::Serve).is_err());
         assert!(Listeners::open(std::slice::from_ref(&spec), 2, &Listeners::default(), Purpose::Test).is_ok());
+    }
+
+    #[test]
+    fn multipath_is_a_protocol_of_new_sockets() {
+        let spec = ListenSpec { multipath: true, ..tcp() };
+        let open =
+            |spec: &ListenSpec, old: &Listeners| Listeners::open(std::slice::from_ref(spec), 2, old, Purpose::Serve);
+        let Ok(first) = open(&spec, &Listeners::default()) else {
+            eprintln!("SKIPPED: the kernel has no multipath TCP");
+            return;
+        };
+        let kept = open(&ListenSpec { multipath: false, ..spec }, &first).expect("open");
+        for socket in first.all[0].sockets.iter().chain(&kept.all[0].sockets) {
+            assert_eq!(SockRef::from(&**socket).protocol().expect("asked"), Some(Protocol::MPTCP));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! `ngx_process_cycle.c`).
 
 mod changes;
+mod replacing;
 
 use crate::conf::{Config, Invocation};
 use crate::confinement;
@@ -18,6 +19,7 @@ use crate::{report, say, voice};
 use changes::Change;
 use net::process::{Fork, Received, Signals, fork};
 use observe::os;
+use replacing::Replaced;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 use sandbox::Rules;
@@ -89,6 +91,8 @@ struct Master {
     again: bool,
     /// Replaces the worker with a new process.
     replace: bool,
+    /// A replaced worker serves until its successor does.
+    replaced: Option<Replaced>,
     back_off: Duration,
     restart_at: Option<Instant>,
     kill_at: Option<Instant>,
@@ -129,6 +133,7 @@ pub fn run(
         change: None,
         again: false,
         replace: false,
+        replaced: None,
         back_off: BACK_OFF_FIRST,
         restart_at: None,
         kill_at: None,
@@ -174,7 +179,7 @@ pub fn run(
                 Err(code) => return code,
             };
         }
-        if master.again && master.pending.is_none() {
+        if master.again && master.pending.is_none() && master.replaced.is_none() {
             master.again = false;
             // A stopping server opens no files.
             if !master.quitting && !master.terminating {
@@ -182,14 +187,10 @@ pub fn run(
             }
         }
         if std::mem::take(&mut master.replace) {
-            let old = master.workers.len();
             master = match master.start_worker() {
                 Ok(master) => master,
                 Err(code) => return code,
             };
-            if master.workers.len() > old {
-                tell(&mut master.workers[..old], Commander::quit_followed, Signal::QUIT);
-            }
         }
         if master.workers.is_empty() && (master.quitting || master.terminating) {
             return master.exit(0);
@@ -275,6 +276,7 @@ impl Master {
                 supervisor::tell("STOPPING=1");
                 self.terminating = true;
                 self.restart_at = None;
+                self.forget_replaced();
                 self.tell_workers(Commander::terminate, Signal::TERM);
                 self.kill_at = self.kill_at.or(Some(Instant::now() + TERMINATE_PATIENCE));
             }
@@ -283,6 +285,7 @@ impl Master {
                 supervisor::tell("STOPPING=1");
                 self.quitting = true;
                 self.restart_at = None;
+                self.forget_replaced();
                 self.quit_workers();
                 self.close_listeners();
             }
@@ -306,6 +309,7 @@ impl Master {
                 sig::note(received, ", stop accepting connections");
                 self.idle = true;
                 self.restart_at = None;
+                self.forget_replaced();
                 self.quit_workers();
             }
             _ => sig::note(received, ""),
@@ -360,14 +364,12 @@ impl Master {
         }
         if !self.config.core.same_process(&config.core) {
             say!(Notice, "a setting of the process has changed: the worker process is replaced");
-            self.commit(config, listeners);
-            self.replace = true;
+            self.replace_worker(config, listeners);
             return Ok(Served::Replacing);
         }
         if !confinement::fits(self.rules.as_ref(), &config) {
             say!(Notice, "sandbox: the configuration needs more than the worker process may do: it is replaced");
-            self.commit(config, listeners);
-            self.replace = true;
+            self.replace_worker(config, listeners);
             return Ok(Served::Replacing);
         }
         let (old_threads, new_threads) = (self.config.core.workers, config.core.workers);
@@ -441,8 +443,7 @@ impl Master {
             say!(Alert, "worker process {pid} has not answered a reload for {seconds} s and is replaced");
             // A new process starts with the new configuration, and this one is told to end.
             if let Some((config, listeners)) = self.pending.take() {
-                self.commit(config, listeners);
-                self.replace = true;
+                self.replace_worker(config, listeners);
                 if let Some(change) = &mut self.change {
                     change.awaits_start = true;
                 }
@@ -480,6 +481,7 @@ impl Master {
                 self.forget_keys();
             }
             Message::Started => {
+                self.successor_started(pid);
                 if serves && self.change.as_ref().is_some_and(|change| change.awaits_start) {
                     self.change_done();
                 }
@@ -491,7 +493,8 @@ impl Master {
 
     /// Drops keys of earlier configurations that no worker uses.
     fn forget_keys(&self) {
-        if self.pending.is_none() && self.workers.iter().all(|worker| worker.settled && !worker.exiting) {
+        let is_steady = self.pending.is_none() && self.replaced.is_none();
+        if is_steady && self.workers.iter().all(|worker| worker.settled && !worker.exiting) {
             self.keeper.forget_unused();
         }
     }
@@ -500,16 +503,21 @@ impl Master {
         note_load();
         self.keeper.adopt(&config);
         self.listeners.remove_paths(&listeners);
-        self.listeners = listeners;
-        self.config = config;
+        self.exchange(config, listeners);
         if self.change.is_none() {
             self.mark_kept();
         }
+    }
+
+    /// Activates a configuration, without the removal of old paths; returns the old one.
+    fn exchange(&mut self, config: Config, listeners: Listeners) -> (Config, Listeners) {
+        let old = (std::mem::replace(&mut self.config, config), std::mem::replace(&mut self.listeners, listeners));
         self.config.logs.forget_unused();
         voice::set_log(self.config.error_log.clone());
         observe::set_level(None);
         crate::process::start::redirect_stderr(&self.config.error_log);
         report::debug_points(self.config.core.debug_points);
+        old
     }
 
     fn reopen(&mut self) {
@@ -526,6 +534,11 @@ impl Master {
 
     fn change_binary(&mut self, received: Received) {
         let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        if self.quitting || self.terminating {
+            sig::note(received, ", ignoring");
+            say!(Crit, "the changing binary signal is ignored: the server is shutting down");
+            return;
+        }
         if self.new_binary.is_some() || parent == self.standing.parent {
             sig::note(received, ", ignoring");
             say!(
@@ -546,7 +559,7 @@ impl Master {
             if self.new_binary == Some(pid) {
                 note_end("new binary process", pid, status);
                 self.new_binary = None;
-                upgrade::restore(&self.config.core, "the end of the");
+                upgrade::restore(&self.config.core, &self.listeners, "the end of the");
                 if self.idle {
                     self.restart_at = Some(Instant::now());
                 }
@@ -569,6 +582,9 @@ impl Master {
             if self.pending.take().is_some() {
                 say!(Emerg, "the worker process ended while it took over a configuration; the old one stays");
                 self.change_failed("the worker process ended while it took over the configuration");
+            }
+            if self.ended_during_replacement(&worker) {
+                continue;
             }
             if status.exit_status() == Some(FATAL) {
                 say!(Alert, "worker process {pid} exited with fatal code {FATAL} and cannot be respawned");
@@ -599,6 +615,9 @@ impl Master {
         let old_binary_lives = self.standing.is_heir && parent == self.standing.parent;
         if self.new_binary.is_none() && !old_binary_lives {
             self.listeners.remove_paths(&Listeners::default());
+        }
+        if old_binary_lives {
+            self.listeners.set_messages(false);
         }
         self.listeners = Listeners::default();
     }

@@ -152,6 +152,31 @@ pub fn make_folders(config: &Config) -> Result<(), Failed> {
     make_files(config)
 }
 
+/// `-t`: tests that missing directories can be created, and removes them again. Tests only those that a start needs.
+///
+/// # Errors
+/// A directory cannot be created, which has been logged.
+pub fn test_folders(config: &Config) -> Result<(), Failed> {
+    let folders = config.http.iter().flat_map(|http| &http.folders);
+    // A start creates missing parents of state.
+    let tested = folders.filter(|folder| folder.needed && (!folder.is_state || has_parent(&folder.path)));
+    for Folder { path, .. } in tested {
+        match std::fs::DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => drop(std::fs::remove_dir(path)),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => {
+                say!(Emerg, "mkdir() \"{}\" failed {}", path.display(), os(&e));
+                return Err(Failed);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn has_parent(path: &Path) -> bool {
+    path.parent().is_none_or(Path::exists)
+}
+
 /// Gives the files of a folder to the worker's account, before the folder itself: state that another server, or another account, has left
 /// there. Only files of the folder's owner, each with one name: none that could be put there to be given away.
 fn hand_files_over(folder: &Path, owner: u32, user: &Account) {

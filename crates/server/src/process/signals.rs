@@ -11,9 +11,12 @@ pub const USR1: i32 = libc::SIGUSR1;
 pub const USR2: i32 = libc::SIGUSR2;
 pub const WINCH: i32 = libc::SIGWINCH;
 pub const CHLD: i32 = libc::SIGCHLD;
+pub const ALRM: i32 = libc::SIGALRM;
+pub const IO: i32 = libc::SIGIO;
 
-pub const MASTER: &[i32] = &[HUP, INT, QUIT, TERM, USR1, USR2, WINCH, CHLD];
-pub const WORKER: &[i32] = &[HUP, INT, QUIT, TERM, USR1, USR2, WINCH];
+/// ALRM and IO, which nginx uses itself, are noted and have no effect: their default action ends the process.
+pub const MASTER: &[i32] = &[HUP, INT, QUIT, TERM, USR1, USR2, WINCH, CHLD, ALRM, IO];
+pub const WORKER: &[i32] = &[HUP, INT, QUIT, TERM, USR1, USR2, WINCH, ALRM, IO];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -32,7 +35,7 @@ pub fn worker_action(signal: i32, alone: bool) -> (&'static str, Action) {
         USR1 => (", reopening logs", Action::Reopen),
         HUP if alone => (", reconfiguring", Action::Reload),
         // The master sends WINCH to workers through the channel; the signal itself comes from terminals.
-        WINCH => ("", Action::Ignore),
+        WINCH | ALRM | IO => ("", Action::Ignore),
         _ => (", ignoring", Action::Ignore),
     }
 }
@@ -47,6 +50,8 @@ pub fn name(signal: i32) -> &'static str {
         USR2 => "SIGUSR2",
         WINCH => "SIGWINCH",
         CHLD => "SIGCHLD",
+        ALRM => "SIGALRM",
+        IO => "SIGIO",
         _ => "a signal",
     }
 }

@@ -107,6 +107,7 @@ fn check_only(config: &Config, name: &str, quiet: bool, dump: bool, explain: boo
         if !pidfile::test(&config.core.pid) {
             return Err(Failed);
         }
+        reload::test_folders(config)?;
         reload::open_logs(&config.logs)?;
         Listeners::open(&config.specs(), 1, &Listeners::default(), Purpose::Test)
     };
@@ -161,8 +162,8 @@ fn serve(
         match go_into_background() {
             Ok(Fork::Parent(_)) => return 0,
             Ok(Fork::Child) => {}
-            Err(e) => {
-                say!(Emerg, "fork() failed {}", os(&e));
+            Err((call, e)) => {
+                say!(Emerg, "{call} failed {}", os(&e));
                 return 1;
             }
         }
@@ -202,16 +203,18 @@ fn block_signals(config: &Config) -> Option<Signals> {
     }
 }
 
-/// Creates a session without a terminal.
-fn go_into_background() -> std::io::Result<Fork> {
-    if let parent @ Fork::Parent(_) = net::process::fork()? {
+/// Creates a session without a terminal. Errors contain nginx's name for the call.
+fn go_into_background() -> Result<Fork, (&'static str, std::io::Error)> {
+    if let parent @ Fork::Parent(_) = net::process::fork().map_err(|e| ("fork()", e))? {
         return Ok(parent);
     }
-    rustix::process::setsid()?;
+    let named = |call| move |e: rustix::io::Errno| (call, std::io::Error::from(e));
+    rustix::process::setsid().map_err(named("setsid()"))?;
     rustix::process::umask(rustix::fs::Mode::empty());
-    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    let null = null.map_err(|e| ("open(\"/dev/null\")", e))?;
+    rustix::stdio::dup2_stdin(&null).map_err(named("dup2(STDIN)"))?;
+    rustix::stdio::dup2_stdout(&null).map_err(named("dup2(STDOUT)"))?;
     Ok(Fork::Child)
 }
 

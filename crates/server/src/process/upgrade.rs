@@ -82,6 +82,7 @@ pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners, neighbou
     };
     let numbers: String = sockets().map(|socket| format!("{};", socket.as_raw_fd())).collect();
     mark(rustix::io::FdFlags::empty());
+    listeners.set_messages(false);
     let spawned = std::process::Command::new(&program.path)
         .args(program.arguments.iter().skip(1))
         .env_clear()
@@ -99,14 +100,15 @@ pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners, neighbou
         }
         Err(e) => {
             say!(Alert, "execve() failed while executing new binary process \"{name}\" {}", os(&e));
-            restore(core, "an attempt to execute");
+            restore(core, listeners, "an attempt to execute");
             None
         }
     }
 }
 
-/// The new program has ended: restores the pid file.
-pub fn restore(core: &CorePlan, after: &str) {
+/// The new program has ended: restores the pid file and the sockets.
+pub fn restore(core: &CorePlan, listeners: &Listeners, after: &str) {
+    listeners.set_messages(true);
     let old = pidfile::old_path(&core.pid);
     if !pidfile::is_special(&core.pid)
         && let Err(e) = std::fs::rename(&old, &core.pid)

@@ -13,7 +13,11 @@ pub fn run(init: ThreadInit) {
             set.set(*cpu);
         }
         if let Err(e) = rustix::thread::sched_setaffinity(None, &set) {
-            init.serving.error_log.log(Level::Alert, 0, format_args!("sched_setaffinity() failed ({e})"));
+            init.serving.error_log.log(
+                Level::Alert,
+                0,
+                format_args!("sched_setaffinity() failed {}", observe::os(&e.into())),
+            );
         }
     }
     let log = init.serving.error_log.clone();

@@ -71,7 +71,8 @@ const NOT_OF_MAIL: &[&str] = &[
     "reuseport",
 ];
 /// Parameters without a meaning for datagrams.
-const NOT_OF_DATAGRAMS: &[&str] = &["fastopen", "backlog", "deferred", "ssl", "so_keepalive", "proxy_protocol"];
+const NOT_OF_DATAGRAMS: &[&str] =
+    &["fastopen", "backlog", "deferred", "multipath", "ssl", "so_keepalive", "proxy_protocol"];
 /// Parameters that nginx refuses beside `quic`.
 const NOT_OF_QUIC: &[&str] = &[
     "fastopen",
@@ -189,9 +190,7 @@ impl Listen {
                 return Err(Problem::says(format!("{name} is not supported on this platform, ignored"))
                     .hint("FreeBSD only: remove the parameter"));
             }
-            ("multipath", None) => {
-                return Err(Problem::says("multipath is not supported by this version"));
-            }
+            ("multipath", None) => spec.multipath = true,
             ("bind", None) => {}
             ("backlog", Some(_)) => spec.backlog = Some(number("backlog")?),
             ("fastopen", Some(_)) => spec.fastopen = Some(number("fastopen")?),

@@ -213,7 +213,7 @@ impl Master {
         if self.quitting || self.terminating || self.idle || self.new_binary.is_some() {
             return Err(busy("the server is shutting down, or a new binary is being started"));
         }
-        if self.change.is_some() || self.pending.is_some() || self.again || self.replace {
+        if self.change.is_some() || self.pending.is_some() || self.again || self.replace || self.replaced.is_some() {
             return Err(busy("another change or a reload is under way"));
         }
         if !self.workers.iter().any(|one| one.pid == worker && !one.exiting) {
