@@ -2,7 +2,7 @@
 
 use crate::worker::{READ_BYTES, Worker};
 use base::clock;
-use http_engine::{Connection, Request, RequestBody, build, path};
+use http_engine::{Connection, Request, RequestBody, build, counting, path};
 use http_types::{BodyLength, Known, Version};
 use metrics::process;
 use net::poller::Key;
@@ -48,7 +48,7 @@ pub fn take(connection: &Connection) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Logs an incomplete head with an unsent status and the facts of its complete lines.
+/// Counts and logs an incomplete head with an unsent status and the facts of its complete lines.
 pub fn never_came(worker: &Worker, connection: &Rc<Connection>, bytes: &[u8], status: u16, words: &str) {
     let Some(mut r) = worker.request(connection) else { return };
     use_initial_server(&mut r);
@@ -73,7 +73,8 @@ pub fn never_came(worker: &Worker, connection: &Rc<Connection>, bytes: &[u8], st
         only_the_line(&mut r, bytes.len());
     }
     r.log(Level::Info, format_args!("{words} while reading client request {what}"));
-    worker.logged(r);
+    counting::begun(&mut r);
+    worker.finished(r);
 }
 
 /// Logs at debug or info level that a client disconnected between requests.
