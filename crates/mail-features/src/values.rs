@@ -10,8 +10,8 @@ pub struct Listens(pub Listen);
 
 impl Value for Listens {
     const SYNTAX: &'static str = "address:port | port | unix:path [ssl] [proxy_protocol] [parameter ...]";
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Listen::read(d, ListenKind::Mail).map(Listens)
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Listen::read(cx, d, ListenKind::Mail).map(Listens)
     }
 }
 

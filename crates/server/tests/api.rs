@@ -292,6 +292,10 @@ fn errors_have_their_codes_and_counters_are_reset() {
         ("GET", "/9/http/upstreams/fixed", "", (400, "UpstreamStatic")),
         ("POST", "/9/http/upstreams/fixed/servers/", "{}", (400, "UpstreamStatic")),
         ("GET", "/9/http/upstreams/app/servers/x", "", (400, "UpstreamBadServerId")),
+        ("GET", "/9/http/upstreams/app/servers/+1", "", (400, "UpstreamBadServerId")),
+        ("DELETE", "/9/http/requests?dry_run=1", "", (400, "DryRunUnsupported")),
+        ("DELETE", "/9/http/upstreams/app?dry_run", "", (400, "DryRunUnsupported")),
+        ("DELETE", "/9/workers?dry_run", "", (400, "DryRunUnsupported")),
         ("GET", "/9/http/upstreams/app/servers/99", "", (404, "UpstreamServerNotFound")),
         ("DELETE", "/9/http/upstreams/app/servers/99", "", (404, "UpstreamServerNotFound")),
         ("POST", "/9/http/upstreams/app/servers/", "{", (415, "JsonError")),
@@ -362,6 +366,11 @@ fn errors_have_their_codes_and_counters_are_reset() {
         assert_eq!(code(&answer), want, "{method} {path} {body}: {}", answer.1);
         assert_eq!(answer.1.pointer("/error/status"), Some(&json!(want.0)));
         assert_eq!(answer.1["request_id"].as_str().map(str::len), Some(32));
+    }
+    for line in ["DELETE /api/tidegate/1/caches/store?dry_run", "PATCH /api/tidegate/1/logs?dry_run"] {
+        let request = format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let (status, text) = Client::connect(port).and_then(|mut c| c.ask(&request)).expect("an answer");
+        assert!(status == 400 && text.contains("DryRunUnsupported"), "{line}: {status} {text}");
     }
     for field in ["Origin: http://other.example\r\n", "Sec-Fetch-Site: cross-site\r\n"] {
         let answer = raw(port, "POST", "/9/http/keyvals/pairs", field, "{\"a\":\"1\"}");
@@ -584,16 +593,19 @@ fn a_state_file_survives_reload_crash_and_restart() {
     };
     assert_eq!(fetch().expect("an answer"), 502, "no server yet");
     assert_eq!(servers(port, group), []);
+    let mut tags = vec![generation_of(port, &path)];
     assert_eq!(ask(port, "POST", &path, Some(&json!({"server": address(&origin), "weight": 2}))).0, 201);
     // It is on the disk and in force before the answer.
     assert_eq!(site.read("app.servers"), format!("server {} weight=2;\n", address(&origin)));
     assert_eq!(fetch().expect("an answer"), 200);
     let id = servers(port, group)[0].0;
+    tags.push(generation_of(port, &path));
     running.signal("HUP");
     site.wait_for_log("reconfiguring", 1);
     assert_eq!(servers(port, group), [(id, address(&origin))], "a reload keeps servers and ids");
     // A change after the reload is durable, too, and survives a crash of the worker.
     assert_eq!(ask(port, "PATCH", &format!("{path}{id}"), Some(&json!({"max_conns": 5}))).0, 200);
+    tags.push(generation_of(port, &path));
     crash(&site, &running);
     wait("the server again", || match fetch() {
         Ok(200) => Ok(()),
@@ -605,6 +617,8 @@ fn a_state_file_survives_reload_crash_and_restart() {
     let running = site.start();
     assert_eq!(fetch().expect("an answer"), 200);
     assert_eq!(get(port, &path)[0]["max_conns"], json!(5));
+    let tag = generation_of(port, &path);
+    assert!(!tags.contains(&tag), "a tag of another process: {tag}");
     // A file that cannot be replaced: no change is made.
     std::fs::remove_file(site.path("app.servers")).expect("removed");
     std::fs::create_dir_all(site.path("app.servers/x")).expect("a folder");

@@ -47,6 +47,10 @@ fn what_nginx_takes_twice_or_empty() {
             "[warn] the \"http2_idle_timeout\" directive is obsolete, use the \"keepalive_timeout\" directive instead in ",
         ),
         ("server { location / { http2_push /x; } }", "[warn] the \"http2_push\" directive is obsolete, ignored in "),
+        (
+            "server { listen 127.0.0.1:1234 accept_filter=httpready; }",
+            "[warn] accept filters \"accept_filter=httpready\" are not supported on this platform, ignored in ",
+        ),
         ("server { server_name a/b; }", "[warn] server name \"a/b\" has suspicious symbols in "),
     ] {
         let (accepted, words) = explained(http);
@@ -54,6 +58,39 @@ fn what_nginx_takes_twice_or_empty() {
     }
     let output = Site::new("error_log ''; pid '';", "").run(&["-t"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// nginx reads numbers digit by digit.
+#[test]
+fn numbers_have_no_sign() {
+    for (http, want) in [
+        ("upstream u { server 127.0.0.1:+82; }", "invalid port in upstream \"127.0.0.1:+82\""),
+        ("upstream u { server [::1]:+82; }", "invalid port in upstream \"[::1]:+82\""),
+        ("server { listen 127.0.0.1:+8082; }", "invalid port in \"127.0.0.1:+8082\" of the \"listen\" directive"),
+        ("server { listen [::1]:+8083; }", "invalid port in \"[::1]:+8083\" of the \"listen\" directive"),
+        ("server { listen 8082 backlog=+5; }", "invalid backlog \"backlog=+5\""),
+        ("server { listen 8082 fastopen=+3; }", "invalid fastopen \"fastopen=+3\""),
+        ("server { listen 8082 setfib=3; }", "invalid parameter \"setfib=3\""),
+        ("server { listen 8082 so_keepalive=::+4; }", "invalid so_keepalive value: \"::+4\""),
+        ("upstream u { server 127.0.0.1:82 weight=+2; }", "invalid parameter \"weight=+2\""),
+        ("upstream u { server 127.0.0.1:82 max_fails=+2; }", "invalid parameter \"max_fails=+2\""),
+        ("upstream u { server 127.0.0.1:82; keepalive +4; }", "invalid value \"+4\" in \"keepalive\" directive"),
+        ("server { error_page +404 /x; }", "invalid value \"+404\""),
+        ("server { error_page 404 =+200 /x; }", "invalid value \"=+200\""),
+        ("limit_req_zone $uri zone=a:64k rate=+1r/s;", "invalid rate \"rate=+1r/s\""),
+        ("limit_conn_zone $uri zone=q:64k; limit_conn q +3;", "invalid number of connections \"+3\""),
+        ("resolver 127.0.0.1:+53;", "invalid port in resolver \"127.0.0.1:+53\""),
+        ("proxy_cache_path c levels=+1:2 keys_zone=z:1m;", "invalid \"levels\" \"levels=+1:2\""),
+        ("proxy_cache_valid +200 1m;", "invalid status \"+200\""),
+        ("proxy_buffers +4 8k;", "\"proxy_buffers\" directive invalid value"),
+        ("output_buffers +1 32k;", "\"output_buffers\" directive invalid value"),
+        ("client_body_temp_path x +1 2;", "\"client_body_temp_path\" directive invalid value"),
+        ("open_file_cache max=+5;", "invalid \"open_file_cache\" parameter \"max=+5\""),
+        ("error_log syslog:server=127.0.0.1:+514;", "invalid port in syslog server \"127.0.0.1:+514\""),
+    ] {
+        let (accepted, words) = explained(http);
+        assert!(!accepted && words.contains(&format!("[emerg] {want}")), "{http}: {words}");
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::net::UdpSocket;
+use std::io::Write;
+use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;
 use support::client::Client;
 use support::{Site, free_port, text, wait};
@@ -166,9 +167,10 @@ fn lines_of_before_a_reopening_stand_in_the_file_of_before() {
 
 #[test]
 fn clients_that_go_away_between_requests_are_told_of_at_info() {
-    let port = free_port();
+    let (port, proxied) = (free_port(), free_port());
     let http = format!(
-        "http {{ server {{ listen 127.0.0.1:{port}; client_header_timeout 1s; location / {{ return 200 here; }} }} }}"
+        "http {{ server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{proxied} proxy_protocol;
+         client_header_timeout 1s; location / {{ return 200 here; }} }} }}"
     );
     let site = Site::new("daemon off; error_log logs/info.log info;", &http);
     let running = site.start();
@@ -177,11 +179,22 @@ fn clients_that_go_away_between_requests_are_told_of_at_info() {
     assert_eq!(kept.get().expect("answered").0, 200);
     drop(kept);
     let _silent = Client::connect(port).expect("connected");
+    let start = |port: u16, bytes: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        stream.write_all(bytes.as_bytes()).expect("sent");
+        stream
+    };
+    let _half = start(port, "GET / HT");
+    drop(start(proxied, "PRO"));
     let server = format!(", client: 127.0.0.1, server: 127.0.0.1:{port}");
     for words in [
         format!("client closed connection while waiting for request{server}"),
         "client 127.0.0.1 closed keepalive connection".to_string(),
         format!("client timed out (110: Connection timed out) while waiting for request{server}"),
+        "client timed out (110: Connection timed out) while reading client request line, client: 127.0.0.1, server: , \
+         request: \"GET / HT\""
+            .to_string(),
+        format!("broken header: \"PRO\" while reading PROXY protocol, client: 127.0.0.1, server: 127.0.0.1:{proxied}"),
     ] {
         wait(&words, || if site.read("logs/info.log").contains(&words) { Ok(()) } else { Err(site.log()) });
     }

@@ -92,6 +92,33 @@ fn site(port: u16, up: &str, more: &str) -> Site {
     site
 }
 
+/// As in nginx, and as the access log has it.
+#[test]
+fn an_incomplete_head_is_a_discarded_request() {
+    let port = free_port();
+    let origin = Origin::answering(|_| ok("from behind"));
+    let site = site(port, &address(&origin), "");
+    let running = site.start();
+    let discarded = |all: &_| sum(all, "tidegate_http_discarded_total");
+    let before = discarded(&samples(port));
+    for bytes in ["GET /", "GET / HTTP/1.1\r\nHost: a\r\nX:"] {
+        TcpStream::connect(("127.0.0.1", port)).and_then(|mut c| c.write_all(bytes.as_bytes())).expect("sent");
+    }
+    // No head begins with the end of a connection.
+    drop(TcpStream::connect(("127.0.0.1", port)).expect("connects"));
+    let all = wait("both requests", || {
+        let all = samples(port);
+        let (active, now) = (sum(&all, "tidegate_connections_active"), discarded(&all));
+        if now >= before + 2 && active == 1 { Ok(all) } else { Err(format!("{now} discarded, {active} active")) }
+    });
+    assert_eq!(discarded(&all), before + 2);
+    let ended = sum(&all, "tidegate_http_responses_total") + discarded(&all);
+    assert_eq!(sum(&all, "tidegate_http_requests_total"), ended + 1, "and the scrape: {all:#?}");
+    let zone = "{server_zone=\"all\"}";
+    assert_eq!(of(&all, &format!("tidegate_server_zone_requests_total{zone}")), ended + 1);
+    running.quit();
+}
+
 #[test]
 fn every_request_is_answered_or_discarded() {
     let port = free_port();

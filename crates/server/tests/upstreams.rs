@@ -316,3 +316,47 @@ fn groups_that_cannot_be_are_refused_in_words() {
         assert!(tested.status.success() && warnings == 4, "{area}: {words}");
     }
 }
+
+/// A server that has few connections, such as PHP's processes, must not wait for requests that cannot come any more.
+#[test]
+fn a_reload_closes_idle_connections_that_only_the_old_configuration_used() {
+    let (ended, is_open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (its_ended, its_open) = (ended.clone(), is_open.clone());
+    let own = Origin::new(move |mut talk| {
+        while let Some(request) = talk.request() {
+            while request.starts_with("GET /own/held ") && its_open.load(Ordering::Relaxed) == 0 && !talk.is_over() {
+                std::thread::yield_now();
+            }
+            talk.send(&ok("own"));
+        }
+        its_ended.fetch_add(usize::from(!talk.is_over()), Ordering::Relaxed);
+    });
+    let shared = Origin::answering(|_| ok("shared"));
+    let port = free_port();
+    let conf = format!(
+        "http {{ upstream own {{ server 127.0.0.1:{}; keepalive_timeout 1h; }}
+         upstream shared {{ server 127.0.0.1:{}; keepalive 4; keepalive_timeout 1h; }}
+         server {{ listen 127.0.0.1:{port}; location /own/ {{ proxy_pass http://own; }} location / {{ proxy_pass http://shared; }} }} }}",
+        own.port, shared.port
+    );
+    let site = Site::new("daemon off; worker_processes 1;", &conf);
+    let running = site.start();
+    let all = |path: &str| assert_eq!(ask(port, path).0, 200, "{path}");
+    std::thread::scope(|scope| {
+        let held = scope.spawn(|| ask(port, "/own/held"));
+        wait("the held request", || (own.connections() == 1).then_some(()).ok_or("none"));
+        ["/own/", "/own/", "/", "/"].into_iter().for_each(all);
+        assert_eq!((own.connections(), shared.connections(), ended.load(Ordering::Relaxed)), (2, 1, 0));
+        running.signal("HUP");
+        // The old configuration still serves a request.
+        wait("the end of the idle connection", || (ended.load(Ordering::Relaxed) == 1).then_some(()).ok_or("none"));
+        ["/own/", "/own/", "/"].into_iter().for_each(all);
+        assert_eq!((own.connections(), shared.connections()), (3, 1), "a shared pool outlives the reload");
+        is_open.store(1, Ordering::Relaxed);
+        assert_eq!(held.join().expect("a thread").0, 200);
+    });
+    wait("the end of the held connection", || (ended.load(Ordering::Relaxed) == 2).then_some(()).ok_or("none"));
+    all("/own/");
+    assert_eq!(own.connections(), 3);
+    running.quit();
+}

@@ -12,8 +12,8 @@ pub struct Listens(pub Listen);
 
 impl Value for Listens {
     const SYNTAX: &'static str = "address:port | port | unix:path [udp] [ssl] [parameter ...]";
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Listen::read(d, ListenKind::Stream).map(Listens)
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Listen::read(cx, d, ListenKind::Stream).map(Listens)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::values::{
     Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
     Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
 };
-use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Sec, Size, Text};
+use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Sec, Size, Text, decimal};
 use conf_schema::{Cx, Directive, Problem, Value, directives};
 use observe::ErrorLogLines;
 
@@ -281,8 +281,8 @@ impl Value for TempPath {
         let text = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
         let mut levels = Vec::new();
         for (index, word) in d.args.iter().enumerate().skip(1) {
-            match word.text().parse::<usize>() {
-                Ok(n @ 1..=DIGITS) if levels.iter().sum::<usize>() + n <= DIGITS => levels.push(n),
+            match decimal::<usize>(&word.text()) {
+                Some(n @ 1..=DIGITS) if levels.iter().sum::<usize>() + n <= DIGITS => levels.push(n),
                 _ => {
                     return Err(Problem::invalid()
                         .at(index)
@@ -348,7 +348,7 @@ impl Value for OpenFileCache {
             let invalid = || Problem::says(format!("invalid \"open_file_cache\" parameter \"{text}\"")).at(index);
             match text.split_once('=') {
                 None if text == "off" => return Ok(OpenFileCache(None)),
-                Some(("max", n)) => max = Some(n.parse::<u64>().ok().filter(|n| *n > 0).ok_or_else(invalid)?),
+                Some(("max", n)) => max = Some(decimal::<u64>(n).filter(|n| *n > 0).ok_or_else(invalid)?),
                 Some(("inactive", time)) => {
                     conf_schema::value::parse_sec(time.as_bytes()).ok_or_else(invalid)?;
                 }

@@ -1,7 +1,7 @@
 //! Value types of the core module's directives.
 
 use crate::session::Template;
-use conf_schema::value::{parse_msec, parse_sec};
+use conf_schema::value::{decimal, parse_msec, parse_sec};
 use conf_schema::{At, Cx, Directive, Problem, Value};
 use hashbrown::HashMap;
 use net::pool::DEFAULT;
@@ -160,7 +160,7 @@ impl Value for ErrorPages {
                 [] => 0,
                 _ => std::str::from_utf8(digits)
                     .ok()
-                    .and_then(|s| s.parse::<u16>().ok())
+                    .and_then(decimal::<u16>)
                     .ok_or_else(|| Problem::says(format!("invalid value \"{shown}\"")).at(codes.len() - 1))?,
             };
             overwrite = Some(value);
@@ -174,7 +174,7 @@ impl Value for ErrorPages {
         for (index, code) in codes.iter().enumerate() {
             let shown = code.text().into_owned();
             let status =
-                shown.parse::<u64>().map_err(|_| Problem::says(format!("invalid value \"{shown}\"")).at(index))?;
+                decimal::<u64>(&shown).ok_or_else(|| Problem::says(format!("invalid value \"{shown}\"")).at(index))?;
             if status == 499 {
                 return Err(Problem::says("value \"499\" is not supported").at(index));
             }

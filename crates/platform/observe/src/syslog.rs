@@ -155,7 +155,13 @@ fn address(text: &str) -> Result<SockAddr, String> {
         Some(colon) if text.starts_with('[') => text[..colon].ends_with(']'),
         found => found.is_some(),
     };
-    if has_port && text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).is_none_or(|port| port == 0) {
+    if has_port
+        && text
+            .rsplit(':')
+            .next()
+            .and_then(|port| port.parse::<u16>().ok().filter(|_| !port.starts_with('+')))
+            .is_none_or(|port| port == 0)
+    {
         return Err(format!("invalid port in syslog server \"{text}\""));
     }
     let whole = if has_port { text.to_string() } else { format!("{text}:{PORT}") };

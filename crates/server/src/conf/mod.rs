@@ -57,6 +57,8 @@ pub struct Config {
     pub texts: Texts,
     /// Files and ports that its workers use at run time.
     pub needs: sandbox::Needs,
+    /// [`upstream::scope::mark`] of the configuration.
+    pub scopes: usize,
 }
 
 impl Config {
@@ -170,6 +172,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         config: Err(Failure { complaints, files, syntax_ok }),
         warnings: Vec::new(),
     };
+    let scopes = upstream::scope::mark();
     let recorder = source::Recorder::new(source);
     let (files, items) = match load(&recorder, invocation) {
         Ok(loaded) => loaded,
@@ -271,8 +274,17 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     store.vault = None;
     let bases = confinement::Bases { prefix: &cx.prefix, conf_prefix: &cx.conf_prefix };
     let needs = confinement::needs(&items, &bases, &core, http.as_deref());
-    let config =
-        Config { core, http, stream, mail, error_log, logs, texts: Texts { files, store, matches, came: None }, needs };
+    let config = Config {
+        core,
+        http,
+        stream,
+        mail,
+        error_log,
+        logs,
+        texts: Texts { files, store, matches, came: None },
+        needs,
+        scopes,
+    };
     Reading { config: Ok(config), warnings: complaints }
 }
 

@@ -1,7 +1,7 @@
 //! Value types of the main and events contexts.
 
 use conf_schema::store::Machine;
-use conf_schema::value::arg;
+use conf_schema::value::{arg, decimal};
 use conf_schema::{At, Complaint, Cx, Directive, Level, Problem, Value};
 use net::pool::PoolSpec;
 use net::process::{Account, group, user};
@@ -316,9 +316,9 @@ impl Value for ThreadPools {
         for (index, word) in d.args.iter().enumerate().skip(1) {
             let word = word.text();
             let (key, value) = word.split_once('=').unwrap_or((&word, ""));
-            match (key, value.parse::<usize>()) {
-                ("threads", Ok(n)) if n > 0 => pool.threads = n,
-                ("max_queue", Ok(n)) => pool.queue_max = n,
+            match (key, decimal::<usize>(value)) {
+                ("threads", Some(n)) if n > 0 => pool.threads = n,
+                ("max_queue", Some(n)) => pool.queue_max = n,
                 ("threads", _) => return Err(Problem::says(format!("invalid threads value \"{word}\"")).at(index)),
                 ("max_queue", _) => return Err(Problem::says(format!("invalid max_queue value \"{word}\"")).at(index)),
                 // (nginx ignores other words silently.)
@@ -351,7 +351,7 @@ impl Value for Connections {
     const SYNTAX: &'static str = "number";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = arg(d, 0)?.text();
-        let number = word.parse::<u32>().ok().filter(|_| !word.starts_with('+'));
+        let number = decimal::<u32>(&word);
         match number {
             Some(n) => Ok(Connections(n as usize)),
             None => {

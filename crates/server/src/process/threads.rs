@@ -61,6 +61,7 @@ impl Threads {
             self.retired.push((self.generation - 1, replaced));
         }
         self.current = config.areas();
+        upstream::scope::retire(config.scopes);
         let serving = Serving {
             http: config.http.clone(),
             stream: config.stream.clone(),

@@ -213,7 +213,11 @@ impl ByteCarrier {
                 Ok(false) => return false,
                 Err(_) => {
                     let number = self.streams.connection().number;
-                    self.link.worker.log(Level::Info, number, format_args!("client timed out"));
+                    self.link.worker.log(
+                        Level::Info,
+                        number,
+                        format_args!("client timed out (110: Connection timed out)"),
+                    );
                     return false;
                 }
             }

@@ -2,7 +2,7 @@
 
 use crate::worker::{READ_BYTES, Worker};
 use base::clock;
-use http_engine::{Connection, Request, RequestBody, build, path};
+use http_engine::{Connection, Request, RequestBody, build, counting, path};
 use http_types::{BodyLength, Known, Version};
 use metrics::process;
 use net::poller::Key;
@@ -48,8 +48,13 @@ pub fn take(connection: &Connection) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Logs an incomplete head with an unsent status and the facts of its complete lines.
+/// Counts and logs an incomplete head with an unsent status and the facts of its complete lines.
 pub fn never_came(worker: &Worker, connection: &Rc<Connection>, bytes: &[u8], status: u16, words: &str) {
+    if awaits_proxy_header(worker, connection) {
+        let line = String::from_utf8_lossy(bytes);
+        let words = format_args!("broken header: \"{line}\" while reading PROXY protocol");
+        return worker.log_client(Level::Error, connection, words);
+    }
     let Some(mut r) = worker.request(connection) else { return };
     use_initial_server(&mut r);
     r.out.status = status;
@@ -73,7 +78,17 @@ pub fn never_came(worker: &Worker, connection: &Rc<Connection>, bytes: &[u8], st
         only_the_line(&mut r, bytes.len());
     }
     r.log(Level::Info, format_args!("{words} while reading client request {what}"));
-    worker.logged(r);
+    counting::begun(&mut r);
+    worker.finished(r);
+}
+
+/// Tells whether a PROXY protocol header precedes the first request, which has not begun without it.
+fn awaits_proxy_header(worker: &Worker, connection: &Connection) -> bool {
+    let plan = worker.plan.borrow();
+    let listener = plan.as_ref().and_then(|plan| plan.listener_of(connection));
+    listener.is_some_and(|listener| listener.proxy_protocol)
+        && connection.proxy.is_none()
+        && connection.requests.get() == 0
 }
 
 /// Logs at debug or info level that a client disconnected between requests.
@@ -104,7 +119,7 @@ fn tell(worker: &Worker, connection: &Connection, line: &dyn Fn(&str) -> String)
 
 pub fn timed_out(worker: &Worker, key: Key, connection: &Rc<Connection>) {
     if let Some(bytes) = take(connection) {
-        never_came(worker, connection, &bytes, 408, "client timed out");
+        never_came(worker, connection, &bytes, 408, "client timed out (110: Connection timed out)");
     } else if connection.requests.get() == 0 {
         waited(worker, connection, "client timed out (110: Connection timed out)");
     }

@@ -220,7 +220,7 @@ impl Client {
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-                    self.note(r, 408, "client timed out");
+                    self.note(r, 408, "client timed out (110: Connection timed out)");
                     self.reset_timed_out();
                     return Err(End::Close);
                 }
@@ -302,7 +302,7 @@ impl Client {
         r.accounting.completed = sent.is_ok();
         if let Err(e) = sent {
             if e == SendError::TimedOut {
-                r.log(Level::Info, format_args!("client timed out"));
+                r.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
                 self.reset_timed_out();
             }
             self.worker.finished(engine::post_action(r).await);

@@ -250,10 +250,6 @@ impl Worker {
     }
     pub fn finished(&self, mut r: Box<Request>) {
         counting::ended(&mut r);
-        self.logged(r);
-    }
-    /// [`Worker::finished`] for an incomplete, uncounted request.
-    pub fn logged(&self, r: Box<Request>) {
         self.step();
         self.write_lines(r);
     }

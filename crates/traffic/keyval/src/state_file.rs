@@ -3,11 +3,14 @@
 
 use crate::zone::Pair;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// A file that is no state file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +82,41 @@ pub fn replace(path: &Path, text: &[u8]) -> Result<(), (&'static str, io::Error)
         return Err(e);
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if is_first(path) {
+        remove_abandoned(path, folder);
+    }
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| ("fsync", e))
+}
+
+/// Age of a temporary file that no living process writes.
+const ABANDONED: Duration = Duration::from_secs(60);
+
+/// Tells whether this process has not replaced the file before.
+fn is_first(path: &Path) -> bool {
+    static REPLACED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    REPLACED.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_path_buf())
+}
+
+/// Removes temporary files of processes that were killed while they wrote.
+fn remove_abandoned(path: &Path, folder: &Path) {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return };
+    let is_temporary = |file: &str| {
+        let numbers =
+            file.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(".tmp")?.split_once('.'));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        numbers.is_some_and(|(process, write)| is_number(process) && is_number(write))
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_old = || {
+            entry
+                .metadata()
+                .and_then(|facts| facts.modified())
+                .is_ok_and(|time| time.elapsed().is_ok_and(|age| age > ABANDONED))
+        };
+        if entry.file_name().to_str().is_some_and(is_temporary) && is_old() {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn write(temporary: &Path, text: &[u8]) -> Result<(), (&'static str, io::Error)> {

@@ -203,6 +203,23 @@ fn a_state_file_is_replaced_whole() {
     assert!(!zone.is_saved(&path, zone.changes()));
     zone.save(&path, NOW).expect("written again");
     assert_eq!(std::fs::read_dir(&folder).expect("listed").count(), 1, "no temporary file is left");
+    // The first replacement by a process removes what killed ones left.
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    let file = |name: &str, is_old: bool| {
+        let file = std::fs::File::create(folder.join(name)).expect("created");
+        if is_old {
+            file.set_modified(old).expect("an earlier time");
+        }
+    };
+    let others =
+        ["two.keyval", "two.keyval.1.x.tmp", "two.keyval.1.2.3.tmp", "two.keyval.1..tmp", "x.two.keyval.1.2.tmp"];
+    others.iter().for_each(|name| file(name, true));
+    file("two.keyval.1.2.tmp", true);
+    file("two.keyval.1.3.tmp", false);
+    state_file::replace(&folder.join("two.keyval"), b"{}").expect("replaced");
+    assert!(!folder.join("two.keyval.1.2.tmp").exists());
+    assert!(folder.join("two.keyval.1.3.tmp").exists(), "another process may be writing it");
+    assert!(others.iter().all(|name| folder.join(name).exists()));
     let again = Zone::new(32_768, Matching::String);
     let read = || Ok::<_, Refusal>(state_file::parse(&std::fs::read(&path).expect("read"), None, NOW).expect("parsed"));
     again.load(&path, NOW, read).expect("fits");

@@ -53,6 +53,21 @@ fn failed(why: &Failure) -> Sent {
     }
 }
 
+/// Decodes `%2F` of a gRPC message (gRPC's `PROTOCOL-HTTP2.md`); other percent signs stay.
+fn decoded(message: &[u8]) -> Vec<u8> {
+    let digit = |at: usize| message.get(at).and_then(|c| char::from(*c).to_digit(16));
+    let (mut out, mut at) = (Vec::with_capacity(message.len()), 0);
+    while let Some(byte) = message.get(at) {
+        let octet = match (byte, digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => u8::try_from(high << 4 | low).ok(),
+            _ => None,
+        };
+        out.push(octet.unwrap_or(*byte));
+        at += if octet.is_some() { 3 } else { 1 };
+    }
+    out
+}
+
 /// Reads the status of a gRPC response. Codes: gRPC's `statuscodes.md`; those to retry: OTLP's specification.
 fn grpc(answer: &H2Answer) -> Sent {
     let field = |name: &str| answer.trailer(name).or_else(|| answer.field(name));
@@ -62,7 +77,7 @@ fn grpc(answer: &H2Answer) -> Sent {
             status => Sent::Failed(format!("no gRPC status, HTTP status {status}")),
         };
     };
-    let said = field("grpc-message").map(words).unwrap_or_default();
+    let said = field("grpc-message").map(|message| words(&decoded(message))).unwrap_or_default();
     let why = format!("gRPC status {code}{}{said}", if said.is_empty() { "" } else { ": " });
     match code {
         0 => {
@@ -163,6 +178,9 @@ mod tests {
         let only = |code: &str| grpc(&answer(200, &[("grpc-status", code), ("grpc-message", "why")], &[], Vec::new()));
         assert_eq!(only("14"), Sent::Retry("gRPC status 14: why".into(), None));
         assert_eq!(only("16"), Sent::Failed("gRPC status 16: why".into()));
+        let said = |message| grpc(&answer(200, &[("grpc-status", "3"), ("grpc-message", message)], &[], Vec::new()));
+        assert_eq!(said("50%25 of%20it%"), Sent::Failed("gRPC status 3: 50% of it%".into()));
+        assert_eq!(said("%zz%4"), Sent::Failed("gRPC status 3: %zz%4".into()));
         assert_eq!(grpc(&answer(503, &[], &[], Vec::new())), Sent::Retry("HTTP status 503".into(), None));
         assert_eq!(grpc(&answer(404, &[], &[], Vec::new())), Sent::Failed("no gRPC status, HTTP status 404".into()));
     }

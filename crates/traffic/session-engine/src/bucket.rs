@@ -1,5 +1,6 @@
 //! Leaky buckets of a zone, for requests (`limit_req`) and failed logins: bounded memory, evicted by last use.
 
+use conf_schema::value::decimal;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +17,7 @@ impl Rate {
                 None => (text, 1),
             },
         };
-        let number = number.parse::<u32>().ok().filter(|n| *n > 0)?;
+        let number = decimal::<u32>(number).filter(|n| *n > 0)?;
         Some(Rate(u64::from(number) * 1000 / seconds))
     }
     /// In milliseconds.

@@ -1,7 +1,7 @@
 //! `listen`: an address and its options (nginx: `ngx_http_core_listen`, `ngx_stream_core_listen`,
 //! `ngx_mail_core_listen`, `ngx_parse_url`).
 
-use conf_schema::value::{parse_sec, parse_size};
+use conf_schema::value::{decimal, parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value, suggest};
 use net::Address;
 use net::listen::{ListenSpec, TcpKeepalive};
@@ -89,7 +89,7 @@ const NOT_OF_QUIC: &[&str] = &[
 impl Value for Listen {
     const SYNTAX: &'static str = "address[:port] | port | unix:path [parameter ...]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let listen = Listen::read(d, ListenKind::Http)?;
+        let listen = Listen::read(cx, d, ListenKind::Http)?;
         if listen.http2 {
             cx.warn(d, "the \"listen ... http2\" directive is deprecated, use the \"http2\" directive instead");
         }
@@ -99,7 +99,7 @@ impl Value for Listen {
 
 impl Listen {
     /// Parses a line of this area; fails with nginx's message.
-    pub fn read(d: &Directive, kind: ListenKind) -> Result<Self, Problem> {
+    pub fn read(cx: &mut Cx, d: &Directive, kind: ListenKind) -> Result<Self, Problem> {
         let default_port = if kind == ListenKind::Http { 80 } else { 0 };
         let address = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
         let mut specs: Vec<ListenSpec> = addresses(&address, default_port)
@@ -120,6 +120,11 @@ impl Listen {
         let mut option = specs.first().cloned().unwrap_or_else(|| ListenSpec::new(Address::Unix(PathBuf::new())));
         for (index, word) in d.args.iter().enumerate().skip(1) {
             let text = word.text();
+            // FreeBSD's.
+            if kind != ListenKind::Mail && text.starts_with("accept_filter=") {
+                cx.warn(d, format!("accept filters \"{text}\" are not supported on this platform, ignored"));
+                continue;
+            }
             listen.parameter(&text, &mut option, kind).map_err(|p| p.at(index))?;
         }
         if option.datagram {
@@ -140,7 +145,7 @@ impl Listen {
         let (name, value) = text.split_once('=').map_or((text, None), |(n, v)| (n, Some(v)));
         let number = |what: &str| {
             value
-                .and_then(|v| v.parse::<u32>().ok())
+                .and_then(decimal::<u32>)
                 .filter(|n| *n > 0)
                 .ok_or_else(|| Problem::says(format!("invalid {what} \"{text}\"")))
         };
@@ -186,9 +191,11 @@ impl Listen {
                 spec.datagram = true;
                 return Ok(());
             }
-            ("setfib" | "accept_filter", Some(_)) => {
-                return Err(Problem::says(format!("{name} is not supported on this platform, ignored"))
-                    .hint("FreeBSD only: remove the parameter"));
+            // As nginx on Linux says of an unknown one.
+            ("setfib", Some(_)) => {
+                return Err(
+                    Problem::says(format!("invalid parameter \"{text}\"")).hint("FreeBSD only: remove the parameter")
+                );
             }
             ("multipath", None) => spec.multipath = true,
             ("bind", None) => {}
@@ -245,7 +252,7 @@ fn keepalive(text: &str) -> Option<TcpKeepalive> {
     };
     let count = match count {
         "" => None,
-        s => Some(s.parse::<u32>().ok().filter(|n| *n > 0)?),
+        s => Some(decimal::<u32>(s).filter(|n| *n > 0)?),
     };
     Some(TcpKeepalive { on: true, idle: time(idle)?, interval: time(interval)?, count })
 }
@@ -307,7 +314,7 @@ fn is_ports(text: &str) -> bool {
 
 fn ports_of(text: Option<&str>, default_port: u16) -> Result<std::ops::RangeInclusive<u16>, String> {
     let Some(text) = text else { return Ok(default_port..=default_port) };
-    let port = |s: &str| s.parse::<u16>().ok().filter(|p| *p > 0).ok_or_else(|| "invalid port".to_string());
+    let port = |s: &str| decimal::<u16>(s).filter(|p| *p > 0).ok_or_else(|| "invalid port".to_string());
     match text.split_once('-') {
         Some((first, last)) => {
             let (first, last) = (port(first)?, port(last)?);

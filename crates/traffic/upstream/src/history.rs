@@ -42,6 +42,7 @@ pub struct Outages {
     /// The outage has not ended.
     pub lasts: bool,
     pub ended_ms: u64,
+    /// Outages that began with failed requests.
     pub count: u64,
 }
 
@@ -80,11 +81,12 @@ impl History {
     fn with_outages<R>(&self, act: impl FnOnce(&mut Outages) -> R) -> R {
         act(&mut self.outages.lock().unwrap_or_else(PoisonError::into_inner))
     }
-    /// Begins an outage, unless one lasts.
-    pub(crate) fn fell(&self) {
+    /// Begins an outage, unless one lasts. `by_requests`: `max_fails` was reached, and not by health checks.
+    pub(crate) fn fell(&self, by_requests: bool) {
         self.with_outages(|o| {
             if !o.lasts {
-                *o = Outages { start: clock::unix_millis(), lasts: true, count: o.count + 1, ..*o };
+                *o =
+                    Outages { start: clock::unix_millis(), lasts: true, count: o.count + u64::from(by_requests), ..*o };
             }
         });
     }
@@ -136,7 +138,7 @@ impl History {
         }
         self.with_outages(|o| {
             let start = if o.lasts { clock::unix_millis() } else { 0 };
-            *o = Outages { start, lasts: o.lasts, ended_ms: 0, count: u64::from(o.lasts) };
+            *o = Outages { start, lasts: o.lasts, ended_ms: 0, count: 0 };
         });
     }
 }

@@ -229,7 +229,7 @@ impl Peer {
             }
             let is_out = spec.max_fails > 0 && s.fails >= spec.max_fails;
             if is_out {
-                self.live.history.fell();
+                self.live.history.fell(true);
             }
             is_out
         })
@@ -273,7 +273,12 @@ impl Peer {
             () if says(Checked::Unknown) => Checked::Unknown,
             () => Checked::Healthy,
         };
-        self.live.checked.store(worst as u8, Ordering::Relaxed);
+        let before = self.live.checked.swap(worst as u8, Ordering::Relaxed);
+        match (before == Checked::Healthy as u8, worst == Checked::Healthy) {
+            (true, false) => self.live.history.fell(false),
+            (false, true) => self.live.history.rose(),
+            _ => {}
+        }
         done
     }
     /// Starts a check; `mandatory` excludes the server until it passes, unless `persistent` and passed under an earlier
@@ -303,11 +308,6 @@ impl Peer {
         });
         let after = self.checks_say();
         self.live.history.checked(found == Checked::Healthy, after == Checked::Unhealthy && before != after);
-        match (before, after) {
-            (Checked::Healthy, Checked::Unhealthy | Checked::Unknown) => self.live.history.fell(),
-            (Checked::Unhealthy | Checked::Unknown, Checked::Healthy) => self.live.history.rose(),
-            _ => {}
-        }
         if after == Checked::Healthy && before == Checked::Unhealthy {
             self.with_state(|s| {
                 s.recovered = Some(now);

@@ -2,6 +2,7 @@
 
 use crate::codec::{RequestFacts, SerialCodec};
 use crate::group::Group;
+use crate::scope::Scope;
 use crate::stream::Stream;
 use base::clock::{self, Instant};
 use net::Address;
@@ -45,8 +46,14 @@ impl KeepAlive {
 /// Owner of connections: groups do not share them, even to one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PoolScope {
-    pub(crate) group: u64,
-    pub(crate) scope: usize,
+    group: u64,
+    scope: usize,
+}
+
+impl PoolScope {
+    pub(crate) fn new(group: &Group, scope: Scope) -> PoolScope {
+        PoolScope { group: group.number, scope: scope.number() }
+    }
 }
 
 /// A group's number is already a keyed hash.
@@ -77,6 +84,7 @@ pub struct Pooled {
     idle_since: Instant,
     timeout_ms: u64,
     place: PoolScope,
+    scope: Scope,
     address: Address,
     /// The group's count of idle connections, if an API shows it.
     idle_count: Option<Arc<AtomicU64>>,
@@ -137,7 +145,7 @@ impl IdleTimer {
 }
 
 /// Interval at which threads close idle connections that expired or were closed by servers.
-const SWEEP: Duration = Duration::from_secs(1);
+pub(crate) const SWEEP: Duration = Duration::from_secs(1);
 
 thread_local! {
     static SWEEPING: Cell<bool> = const { Cell::new(false) };
@@ -147,14 +155,13 @@ thread_local! {
 }
 
 impl Pooled {
-    /// New connection, used by one location (`scope`, `keepalive ... local`) or by all (0). Boxed, since it is moved
-    /// often.
+    /// New connection. Boxed, since it is moved often.
     pub fn new(
         stream: Stream,
         codec: Box<dyn SerialCodec>,
         group: &Group,
         address: Address,
-        scope: usize,
+        scope: Scope,
     ) -> Box<Pooled> {
         Box::new(Pooled {
             stream,
@@ -164,7 +171,8 @@ impl Pooled {
             opened: clock::now(),
             idle_since: clock::now(),
             timeout_ms: 0,
-            place: PoolScope { group: group.number, scope },
+            place: PoolScope::new(group, scope),
+            scope,
             address,
             idle_count: group.extras.roster.as_ref().map(|roster| roster.idle_count().clone()),
             idle_mark: None,
@@ -209,9 +217,9 @@ impl Pooled {
 }
 
 /// Takes an idle connection; drops one with any event.
-pub fn take(group: &Group, address: &Address, scope: usize) -> Option<Box<Pooled>> {
+pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<Pooled>> {
     IDLE.with_borrow_mut(|idle| {
-        let idle = idle.get_mut(&PoolScope { group: group.number, scope })?;
+        let idle = idle.get_mut(&PoolScope::new(group, scope))?;
         let now = clock::now();
         // The most recently used one is the least likely to be closed.
         while let Some(at) = idle.iter().rposition(|c| c.address == *address) {
@@ -231,6 +239,7 @@ pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
     if keep.connections == 0
         || connection.requests >= keep.requests_max
         || now.millis_since(connection.opened) >= keep.time_ms
+        || connection.scope.is_retired()
         || !connection.quiet()
     {
         return;
@@ -252,7 +261,7 @@ pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
     }
 }
 
-/// Closes expired and closed connections while any are idle.
+/// Closes connections that expired, that servers closed and that no request will use, while any are idle.
 async fn sweep() {
     loop {
         runtime::time::sleep(SWEEP).await;
@@ -260,7 +269,7 @@ async fn sweep() {
         let now = clock::now();
         let left = IDLE.with_borrow_mut(|idle| {
             idle.retain(|_, of_group| {
-                of_group.retain(|c| !c.expired(now) && c.quiet());
+                of_group.retain(|c| !c.expired(now) && !c.scope.is_retired() && c.quiet());
                 !of_group.is_empty()
             });
             idle.len()

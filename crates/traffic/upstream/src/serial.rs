@@ -238,6 +238,7 @@ mod tests {
     use crate::balance::Method as Balance;
     use crate::codec::{ReceivedHead, ResponseEnd, ResponseStart, SerialCodec};
     use crate::group::Group;
+    use crate::scope::Scope;
     use crate::stream::Options;
     use bytes::Bytes;
     use http_types::BodyLength;
@@ -345,7 +346,7 @@ mod tests {
         let group = Group::new("plain", Vec::new(), Balance::RoundRobin, KeepAlive::default(), false);
         runtime::block_on(async {
             let stream = Stream::connect(&to, &Options::default()).await.expect("connected");
-            let connection = Pooled::new(stream, Box::new(Plain), &group, to.clone(), 1);
+            let connection = Pooled::new(stream, Box::new(Plain), &group, to.clone(), Scope::shared("echo"));
             let mut stream = Serial::new(connection, &RequestFacts::default(), b"head".to_vec());
             for (n, piece) in pieces.iter().enumerate() {
                 assert!(n == 0 || stream.is_flushed() || n == 3);
@@ -392,18 +393,18 @@ mod tests {
         let group = Group::new("echo", Vec::new(), Balance::RoundRobin, KeepAlive::default(), false);
         let connect = async || {
             let stream = Stream::connect(&to, &Options::default()).await.expect("connected");
-            Pooled::new(stream, Box::<Echo>::default(), &group, to.clone(), 1)
+            Pooled::new(stream, Box::<Echo>::default(), &group, to.clone(), Scope::shared("echo"))
         };
         runtime::block_on(async {
             let mut first = stream(connect().await, "hello");
             assert_eq!(all(&mut first).await.as_deref(), Ok(&b"hello"[..]));
             first.finish(&group.keepalive);
-            let kept = pool::take(&group, &to, 1).expect("a kept connection");
+            let kept = pool::take(&group, &to, Scope::shared("echo")).expect("a kept connection");
             let mut second = stream(kept, "again");
             assert_eq!(second.requests(), 2);
             assert_eq!(all(&mut second).await.as_deref(), Ok(&b"again"[..]));
             drop(second);
-            assert!(pool::take(&group, &to, 1).is_none());
+            assert!(pool::take(&group, &to, Scope::shared("echo")).is_none());
             let wrong = all(&mut stream(connect().await, "ab")).await;
             assert!(wrong.as_ref().is_err_and(|why| why.contains("an echo of nothing")), "{wrong:?}");
             let cut = all(&mut stream(connect().await, "ab")).await;

@@ -59,7 +59,7 @@ const NEEDLESS: &[&str] = &[
 
 impl Converter<'_> {
     pub(super) fn directives(&mut self, lines: &[Line], server: &mut Server, dir: Option<&str>) {
-        let location = dir.filter(|dir| *dir != "/").map(|dir| format!("^~ {dir}"));
+        let location = dir.filter(|dir| *dir != "/").map(|dir| format!("^~ {}", word(dir)));
         let place = LinePlace { dir: dir.map(str::to_string), location };
         for line in lines.iter().filter(|line| line.is("DocumentRoot")) {
             server.root = Some(self.absolute(line.arg(0)));
@@ -155,7 +155,7 @@ impl Converter<'_> {
                 if path == "/" {
                     return self.lines(inner, server, place);
                 }
-                Some(format!("^~ {path}"))
+                Some(format!("^~ {}", word(path)))
             }
             "locationmatch" if line.args.len() == 1 => Some(format!("~ {}", word(line.arg(0)))),
             "files" if line.args.len() == 1 => Some(format!("~ {}", word(&of_glob(line.arg(0))))),
@@ -209,7 +209,7 @@ impl Converter<'_> {
     }
 
     fn directives_of(&mut self, inner: &[Line], server: &mut Server, dir: &str) {
-        let location = (dir != "/").then(|| format!("^~ {dir}"));
+        let location = (dir != "/").then(|| format!("^~ {}", word(dir)));
         self.lines(inner, server, &LinePlace { dir: Some(dir.to_string()), location });
     }
 
@@ -229,7 +229,10 @@ impl Converter<'_> {
             }
             "serveralias" => server.names.extend(args.iter().cloned()),
             "documentroot" => {}
-            "directoryindex" => block(server, place).set("index", &args.join(" ")),
+            "directoryindex" => {
+                let names: Vec<String> = args.iter().map(|name| value(name)).collect();
+                block(server, place).set("index", &names.join(" "));
+            }
             "errorlog" if !arg(0).starts_with(['|', 's']) => {
                 let path = self.absolute(arg(0));
                 block(server, place).line(format!("error_log {};", value(&path)));
@@ -244,6 +247,9 @@ impl Converter<'_> {
             }
             "errordocument" => {
                 let target = args.get(1..).unwrap_or_default().join(" ");
+                if target.contains('$') {
+                    return Err("a URL with \"$\" has no translation".into());
+                }
                 if target.starts_with('/') || target.starts_with("http") {
                     block(server, place).line(format!("error_page {} {};", arg(0), value(&target)));
                 } else {
@@ -260,11 +266,16 @@ impl Converter<'_> {
                     server.aliases.push(alias);
                 }
                 let is_folder = uri.ends_with('/') || !uri.rsplit('/').next().unwrap_or_default().contains('.');
-                let words = if is_folder { format!("^~ {}/", uri.trim_end_matches('/')) } else { format!("= {uri}") };
+                let words = if is_folder {
+                    format!("^~ {}", word(&format!("{}/", uri.trim_end_matches('/'))))
+                } else {
+                    format!("= {}", word(uri))
+                };
                 let folder = if is_folder { format!("{}/", folder.trim_end_matches('/')) } else { folder };
                 server.block.location(&words).line(format!("alias {};", value(&folder)));
                 if is_folder && !uri.ends_with('/') {
-                    server.block.location(&format!("= {uri}")).line(format!("return 301 {uri}/;"));
+                    let target = word(&format!("{uri}/"));
+                    server.block.location(&format!("= {}", word(uri))).line(format!("return 301 {target};"));
                 }
             }
             "proxypass" if args.len() >= 2 => {
@@ -277,7 +288,10 @@ impl Converter<'_> {
                     "" => block(server, place),
                     "/" => server.block.location("/"),
                     // Apache joins the rest of the path to the URL: both need a slash.
-                    uri => server.block.location(&format!("^~ {}/", uri.trim_end_matches('/'))),
+                    uri => {
+                        let prefix = format!("{}/", uri.trim_end_matches('/'));
+                        server.block.location(&format!("^~ {}", word(&prefix)))
+                    }
                 };
                 proxy(target, &uri, &url);
             }
@@ -294,7 +308,10 @@ impl Converter<'_> {
                     server.block.line("proxy_set_header Host $host;");
                 }
             }
-            "proxytimeout" => block(server, place).set("proxy_read_timeout", &format!("{}s", arg(0))),
+            "proxytimeout" => {
+                let seconds: u32 = arg(0).parse().map_err(|_| "this time has no translation")?;
+                block(server, place).set("proxy_read_timeout", &format!("{seconds}s"));
+            }
             "sslcertificatefile" => server.block.set("ssl_certificate", &value(&self.absolute(arg(0)))),
             "sslcertificatekeyfile" => server.block.set("ssl_certificate_key", &value(&self.absolute(arg(0)))),
             "sslcertificatechainfile" => {
@@ -307,11 +324,11 @@ impl Converter<'_> {
             "header" => return header(&args, block(server, place)),
             "requestheader" => match (arg(0).to_ascii_lowercase().as_str(), args.len()) {
                 ("set", 3) if !arg(2).contains('%') => {
-                    let line = format!("proxy_set_header {} {};", arg(1), value(arg(2)));
+                    let line = format!("proxy_set_header {} {};", value(arg(1)), value(arg(2)));
                     block(server, place).line(line);
                 }
                 ("unset", 2) if arg(1).eq_ignore_ascii_case("proxy") => {}
-                ("unset", 2) => block(server, place).line(format!("proxy_set_header {} \"\";", arg(1))),
+                ("unset", 2) => block(server, place).line(format!("proxy_set_header {} \"\";", value(arg(1)))),
                 _ => return Err("this form has no translation".into()),
             },
             "options" => {
@@ -337,7 +354,7 @@ impl Converter<'_> {
                     "on" => "iso-8859-1".to_string(),
                     other => other.to_string(),
                 };
-                block(server, place).set("charset", &charset);
+                block(server, place).set("charset", &value(&charset));
             }
             "addtype" if !arg(0).contains("php") => {
                 let extensions: Vec<&str> = args.iter().skip(1).map(|e| e.trim_start_matches('.')).collect();
@@ -418,14 +435,30 @@ impl Converter<'_> {
             "expiresdefault" => (None, args.join(" ")),
             _ => (args.first(), args.get(1..).unwrap_or_default().join(" ")),
         };
+        // A variable of `expires` holds no time after the modification.
+        const BY_TYPE: &str =
+            "a time after the modification cannot depend on the type: write \"expires modified\" in a location";
         let time = duration(&text).ok_or("this time has no translation")?;
+        let modified = time.starts_with("modified ");
+        let has =
+            |start: &str, server: &mut Server| block(server, place).lines.iter().any(|line| line.starts_with(start));
         let Some(media) = media else {
-            if !block(server, place).lines.iter().any(|line| line.starts_with("expires $")) {
+            if has("expires $", server) {
+                if modified {
+                    return Err(BY_TYPE.into());
+                }
+            } else {
                 block(server, place).set("expires", &time);
+            }
+            if modified {
+                return Ok(());
             }
             self.map(None, &time);
             return Ok(());
         };
+        if modified || has("expires modified ", server) {
+            return Err(BY_TYPE.into());
+        }
         self.map(Some(media), &time);
         block(server, place).set("expires", "$expires_by_type");
         Ok(())
@@ -497,7 +530,7 @@ fn redirect(name: &str, args: &[String], server: &mut Server) -> Result<(), Stri
             let pattern = format!("^{}(?<rest>/.*)?$", regex_quoted(from.trim_end_matches('/')));
             (format!("~ {}", word(&pattern)), Some(format!("{}$rest$is_args$args", to.trim_end_matches('/'))))
         }
-        (_, None, false) => (format!("^~ {from}"), None),
+        (_, None, false) => (format!("^~ {}", word(from)), None),
         _ => return Err("bad arguments".into()),
     };
     let location = server.block.location(&words);
@@ -531,7 +564,7 @@ fn header(args: &[String], block: &mut Block) -> Result<(), String> {
                 block.lines.retain(|line| !line.starts_with(&format!("add_header {name} ")));
             }
             let always = if always { " always" } else { "" };
-            block.line(format!("add_header {name} {}{always};", quoted(&value, true)));
+            block.line(format!("add_header {} {}{always};", word(name), quoted(&value, true)));
             Ok(())
         }
         [action, name] if action.eq_ignore_ascii_case("unset") => {
@@ -594,7 +627,7 @@ fn duration(text: &str) -> Option<String> {
             "second" => 1,
             _ => return None,
         };
-        out += number * unit;
+        out = number.checked_mul(unit).and_then(|seconds| out.checked_add(seconds))?;
     }
     Some(format!("{modified}{out}s"))
 }

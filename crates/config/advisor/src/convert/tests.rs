@@ -150,3 +150,37 @@ fn lines_outside_hold_for_every_virtual_host() {
     assert_eq!(converted.text.matches("client_max_body_size 1000;").count(), 1, "{}", converted.text);
     assert!(converted.left.iter().any(|left| left.text.contains("^/a$ /b")), "{:?}", converted.left);
 }
+
+#[test]
+fn values_stay_single_words_and_times_are_those_that_nginx_has() {
+    let converted = of_folder(
+        "AddDefaultCharset \"x;y\"\nDirectoryIndex \"a b.html\" c.php\nErrorDocument 404 http://x/$a\nExpiresActive On\n\
+         ExpiresByType image/png A30\nExpiresByType text/css M5\nExpiresDefault \"modification plus 1 hour\"\n",
+    );
+    has(
+        &converted,
+        &["charset \"x;y\";", "index \"a b.html\" c.php;", "\"~*^image/png\" 30s;", "expires $expires_by_type;"],
+    );
+    assert!(!converted.text.lines().any(|line| !line.trim_start().starts_with('#') && line.contains("modified")));
+    let lines: Vec<u32> = converted.left.iter().map(|left| left.line).collect();
+    assert_eq!(lines, [3, 6, 7], "{:?}", converted.left);
+    let alone = of_folder("ExpiresActive On\nExpiresDefault M5\nExpiresByType text/css A5\n");
+    has(&alone, &["expires modified 5s;"]);
+    assert_eq!(alone.left.iter().map(|left| left.line).collect::<Vec<_>>(), [3]);
+    let host = of_hosts(
+        "<VirtualHost *:80>\nServerName a\nAlias \"/x y\" /srv/x\n<Location \"/a b\">\nRequire all denied\n</Location>\n\
+         Redirect gone \"/c;d\"\nHeader add \"A B\" c\n</VirtualHost>\n",
+    );
+    has(
+        &host,
+        &[
+            "location ^~ \"/a b\" {",
+            "location ^~ \"/x y/\" {",
+            "return 301 \"/x y/\";",
+            "location ^~ \"/c;d\" {",
+            "add_header \"A B\" \"c\";",
+        ],
+    );
+    let huge = of_folder(&format!("ExpiresDefault \"access plus {} years\"\n", u64::MAX));
+    assert_eq!(huge.left.len(), 1);
+}

@@ -1,6 +1,6 @@
 //! Values of several words or lines.
 
-use super::number::parse_size;
+use super::number::{decimal, parse_size};
 use crate::complaint::Problem;
 use crate::cx::Cx;
 use crate::table::Value;
@@ -15,7 +15,7 @@ pub struct Buffers {
 impl Value for Buffers {
     const SYNTAX: &'static str = "number size";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let count = d.args.first().and_then(|w| w.text().parse::<u64>().ok()).filter(|n| *n > 0);
+        let count = d.args.first().and_then(|w| decimal::<u64>(&w.text())).filter(|n| *n > 0);
         let size = d.args.get(1).and_then(|w| parse_size(&w.bytes)).filter(|n| *n > 0);
         match (count, size) {
             (Some(count), Some(size)) => Ok(Buffers { count, size }),

@@ -5,6 +5,7 @@ use crate::complaint::Problem;
 use crate::cx::Cx;
 use crate::table::Value;
 use conf_syntax::Directive;
+use std::str::FromStr;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +53,11 @@ impl Sec {
     pub fn duration(self) -> Duration {
         Duration::from_secs(self.0)
     }
+}
+
+/// `ngx_atoi`: nothing but digits. Rust's `parse` accepts a sign, too.
+pub fn decimal<N: FromStr>(text: &str) -> Option<N> {
+    text.bytes().all(|c| c.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 fn digits(text: &[u8]) -> Option<u64> {

@@ -2,6 +2,7 @@
 //! credentials are checked. `shared/failed_logins.rs` counts.
 
 use crate::shared::failed_logins::{self, FailureLimit};
+use conf_schema::value::decimal;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use http_upstream::zones::{self, Declared};
@@ -44,7 +45,7 @@ impl Value for Limit {
                 zone = Some(name.to_string());
             } else if let Some(number) = text.strip_prefix("burst=").filter(|_| burst.is_none()) {
                 let wrong = || Problem::says(format!("invalid burst value \"{text}\"")).at(index);
-                burst = Some(number.parse::<u32>().map_err(|_| wrong())?);
+                burst = Some(decimal::<u32>(number).ok_or_else(wrong)?);
             } else {
                 return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));
             }

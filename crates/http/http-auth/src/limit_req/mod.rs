@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use conf_schema::value::{Between, Flag, List};
+use conf_schema::value::{Between, Flag, List, decimal};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
@@ -55,7 +55,7 @@ impl Value for Limit {
         let mut has_zone = false;
         for (index, word) in d.args.iter().enumerate() {
             let text = word.text();
-            let number = |value: &str| value.parse::<u32>().ok().filter(|n| *n > 0).map(|n| u64::from(n) * 1000);
+            let number = |value: &str| decimal::<u32>(value).filter(|n| *n > 0).map(|n| u64::from(n) * 1000);
             if let Some(name) = text.strip_prefix("zone=") {
                 limit.zone = name.to_string();
                 has_zone = true;

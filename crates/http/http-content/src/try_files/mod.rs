@@ -1,6 +1,6 @@
 //! try_files (nginx: `ngx_http_try_files_module`).
 
-use conf_schema::value::Own;
+use conf_schema::value::{Own, decimal};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::files::FileKind;
 use http_engine::path::{CanonicalPath, FilePath};
@@ -45,7 +45,7 @@ impl Value for Candidates {
         }
         let fallback = match last.bytes.as_slice() {
             [b'=', digits @ ..] => {
-                let code = std::str::from_utf8(digits).ok().and_then(|s| s.parse::<u16>().ok()).filter(|c| *c <= 999);
+                let code = std::str::from_utf8(digits).ok().and_then(decimal::<u16>).filter(|c| *c <= 999);
                 match code {
                     Some(code) => Fallback::Status(code),
                     None => {

@@ -50,6 +50,10 @@ impl ApiError {
     pub fn internal(text: impl Into<String>) -> ApiError {
         ApiError::new(500, "InternalError", text)
     }
+    /// Only changes of servers and of the configuration can be rehearsed. The others must not happen instead.
+    pub fn no_rehearsal() -> ApiError {
+        ApiError::new(400, "DryRunUnsupported", "this change cannot be tried with \"dry_run\"")
+    }
     pub fn no_path() -> ApiError {
         ApiError::new(404, "PathNotFound", "path not found")
     }

@@ -22,6 +22,9 @@ pub fn run(ask: &Ask) -> Result<ApiResponse, ApiError> {
     if ask.foreign {
         return Err(ApiError::foreign());
     }
+    if ask.dry_run && ask.verb != Verb::Get && !matches!(end, EndPoint::Servers(..)) {
+        return Err(ApiError::no_rehearsal());
+    }
     match (ask.verb, &end) {
         (Verb::Get, EndPoint::Root) => Ok(ApiResponse::json(&json!(path::children(None, version, has_stream)))),
         (Verb::Get, EndPoint::Children(side)) => {

@@ -3,6 +3,7 @@
 use super::answer::{ApiError, ApiResponse, selected};
 use super::ask::{Ask, Verb};
 use super::path::EndPoint;
+use conf_schema::value::decimal;
 use metrics::{Lifecycle, WorkerCounts, process};
 use serde_json::{Value, json};
 
@@ -29,7 +30,7 @@ pub fn reset(end: &EndPoint<'_>) {
 /// Worker threads, which are nginx's worker processes.
 pub fn workers(ask: &Ask, id: Option<&str>) -> Result<ApiResponse, ApiError> {
     let missing = || ApiError::new(404, "WorkerNotFound", "worker not found");
-    let number = id.map(|id| id.parse::<usize>().map_err(|_| missing())).transpose()?;
+    let number = id.map(|id| decimal::<usize>(id).ok_or_else(missing)).transpose()?;
     if ask.verb == Verb::Delete {
         return if metrics::reset_workers(number) { Ok(ApiResponse::done()) } else { Err(missing()) };
     }

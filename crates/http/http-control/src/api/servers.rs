@@ -4,10 +4,11 @@ use super::answer::{ApiError, ApiResponse};
 use super::ask::{Ask, Verb};
 use super::upstreams::find;
 use crate::shared::status_tree::Side;
+use conf_schema::value::decimal;
 use serde_json::{Map, Value, json};
 use session_engine::inventory::Listed;
 use session_engine::upstreams::state::{self, time};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use upstream::edit::{Draft, LINES_MAX};
 use upstream::line::is_named;
 use upstream::{Entry, Line, Peer, PeerSpec, Source};
@@ -90,8 +91,21 @@ fn list(listed: &Listed, entries: &[Entry], side: Side) -> Value {
     all.into_iter().flat_map(|entry| shown(entry, &peers, side)).collect()
 }
 
-fn etag(listed: &Listed) -> Option<String> {
-    listed.group.extras.roster.as_ref().map(|roster| format!("\"{}\"", roster.generation()))
+/// Returns the entity tag of a group's lines. Generations begin again with each process, and ids may then name other
+/// servers, so the tag depends on the process, too.
+pub fn etag(generation: u64) -> String {
+    static PROCESS: OnceLock<u64> = OnceLock::new();
+    let process = PROCESS.get_or_init(|| {
+        let mut bytes = [0; 8];
+        net::random::fill(&mut bytes);
+        u64::from_ne_bytes(bytes)
+    });
+    format!("\"{process:x}-{generation}\"")
+}
+
+/// Tells whether `If-Match` permits a change of lines with this tag.
+fn matches(condition: &str, tag: &str) -> bool {
+    condition == "*" || condition.split(',').any(|one| one.trim() == tag)
 }
 
 pub fn run(
@@ -104,7 +118,7 @@ pub fn run(
 ) -> Result<ApiResponse, ApiError> {
     let listed = find(ask, side, group)?;
     let invalid_id = || ApiError::new(400, "UpstreamBadServerId", "invalid server ID");
-    let number = id.map(|id| id.parse::<u64>().map_err(|_| invalid_id())).transpose()?;
+    let number = id.map(|id| decimal::<u64>(id).ok_or_else(invalid_id)).transpose()?;
     let editing = Editing { ask, listed: &listed, side, version };
     let answer = match (verb, number) {
         (Verb::Get, None) => ApiResponse::json(&list(&listed, &listed.group.lines(), side)),
@@ -120,7 +134,8 @@ pub fn run(
         (Verb::Delete, Some(number)) => editing.remove(number)?,
         _ => return Err(ApiError::method()),
     };
-    Ok(ApiResponse { etag: etag(&listed), ..answer })
+    let etag = listed.group.extras.roster.as_ref().map(|roster| etag(roster.generation()));
+    Ok(ApiResponse { etag, ..answer })
 }
 
 struct Editing<'a> {
@@ -142,7 +157,7 @@ impl Editing<'_> {
             return Err(ApiError::internal(format!("the state file \"{path}\" could not be read at the start")));
         }
         let guarded = |draft: &mut Draft<'_>| match &self.ask.if_match {
-            Some(wanted) if wanted != "*" && Some(wanted) != Some(&format!("\"{}\"", draft.generation())) => {
+            Some(wanted) if !matches(wanted, &etag(draft.generation())) => {
                 Err(ApiError::new(412, "PreconditionFailed", "the servers have changed since they were read"))
             }
             _ => change(draft),
@@ -381,4 +396,22 @@ fn object(value: &Value) -> Result<Map<String, Value>, ApiError> {
 /// Tells whether two lines stand for the same server.
 fn same_server(one: &Line, other: &Line) -> bool {
     one.source == other.source
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_name_tags() {
+        let (old, tag) = (etag(6), etag(7));
+        assert_ne!(old, tag);
+        for condition in ["*".to_string(), tag.clone(), format!("{old}, {tag}"), format!("{tag},\"x\"")] {
+            assert!(matches(&condition, &tag), "{condition}");
+        }
+        // Neither a weak tag nor one of another process.
+        for condition in [old, format!("W/{tag}"), "\"7\"".into(), "7".into(), String::new()] {
+            assert!(!matches(&condition, &tag), "{condition}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! `match` blocks: conditions on a response.
 
+use conf_schema::value::decimal;
 use conf_schema::{Cx, Directive, Problem, Value};
 use conf_syntax::Directive as Line;
 use http_engine::regex::{MatchFailed, Pattern};
@@ -164,7 +165,7 @@ pub fn plain(status: u16) -> Result<(), String> {
 
 fn range(word: &[u8]) -> Option<(u16, u16)> {
     let text = std::str::from_utf8(word).ok()?;
-    let code = |s: &str| s.parse::<u16>().ok().filter(|n| (100..=599).contains(n));
+    let code = |s: &str| decimal::<u16>(s).filter(|n| (100..=599).contains(n));
     match text.split_once('-') {
         Some((first, last)) => Some((code(first)?, code(last)?)).filter(|(first, last)| first <= last),
         None => code(text).map(|n| (n, n)),

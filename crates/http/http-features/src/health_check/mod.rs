@@ -4,7 +4,7 @@
 mod matching;
 mod probe;
 
-use conf_schema::value::{Own, parse_msec};
+use conf_schema::value::{Own, decimal, parse_msec};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{Background, BlockPlan, Feature, HttpBuild, HttpPlan, LocalFuture};
 use http_upstream::probing::Probing;
@@ -79,7 +79,7 @@ fn parameter(check: &mut Check, text: &str) -> Result<(), Problem> {
     let invalid = || Problem::says(format!("invalid parameter \"{text}\""));
     let (name, value) = text.split_once('=').map_or((text, ""), |(n, v)| (n, v));
     let time = || parse_msec(value.as_bytes()).ok_or_else(invalid);
-    let count = || value.parse::<u32>().ok().filter(|n| *n > 0).ok_or_else(invalid);
+    let count = || decimal::<u32>(value).filter(|n| *n > 0).ok_or_else(invalid);
     match name {
         "interval" => check.interval_ms = time().and_then(|ms| if ms > 0 { Ok(ms) } else { Err(invalid()) })?,
         "jitter" => check.jitter_ms = time()?,
@@ -89,7 +89,7 @@ fn parameter(check: &mut Check, text: &str) -> Result<(), Problem> {
         "mandatory" if !text.contains('=') => check.mandatory = true,
         "persistent" if !text.contains('=') => check.persistent = true,
         "match" if !value.is_empty() => check.matching = Some(value.into()),
-        "port" => check.port = Some(value.parse().ok().filter(|p| *p > 0).ok_or_else(invalid)?),
+        "port" => check.port = Some(decimal(value).filter(|p| *p > 0).ok_or_else(invalid)?),
         "type" if value == "http" => {}
         "type" => return Err(Problem::says(format!("health checks of type \"{value}\" are not supported"))),
         "keepalive_time" => check.keepalive_ms = Some(time()?),

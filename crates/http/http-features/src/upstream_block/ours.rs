@@ -1,7 +1,7 @@
 //! Directives of the upstream block that nginx lacks: `outlier_ejection` and `retry_budget`. The `upstream` crate
 //! implements them.
 
-use conf_schema::value::parse_msec;
+use conf_schema::value::{decimal, parse_msec};
 use conf_schema::{Cx, Directive, Problem, Value};
 use upstream::health::{Budget, Ejection};
 
@@ -25,7 +25,7 @@ impl Value for EjectionValue {
         for (index, word) in d.args.iter().enumerate() {
             let text = word.text();
             let (name, value) = text.split_once('=').ok_or_else(|| invalid(&text, index))?;
-            let number = || value.parse::<u32>().ok();
+            let number = || decimal::<u32>(value);
             let time = || parse_msec(value.as_bytes()).filter(|ms| *ms > 0);
             let wrong = || invalid(&text, index);
             match name {

@@ -4,7 +4,7 @@ use super::paths::CachePath;
 use cache::freshness::Valid;
 use cache::zone::Pace;
 use cache::{CacheRoot, Limits, Zone};
-use conf_schema::value::{Flag, parse_msec, parse_offset, parse_sec, parse_size};
+use conf_schema::value::{Flag, decimal, parse_msec, parse_offset, parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Template;
 use metrics::cache as row;
@@ -130,9 +130,7 @@ impl Value for ValidTimes {
             let text = word.text();
             let status = match &*text {
                 "any" => 0,
-                code => code
-                    .parse::<u16>()
-                    .ok()
+                code => decimal::<u16>(code)
                     .filter(|n| (100..=599).contains(n))
                     .ok_or_else(|| Problem::says(format!("invalid status \"{text}\"")).at(index))?,
             };
@@ -264,7 +262,7 @@ impl Parameters {
             "off" => Ok(false),
             _ => Err(Problem::says(format!("invalid {name} value \"{text}\", it must be \"on\" or \"off\""))),
         };
-        let number = || value.parse::<u64>().map_err(|_| wrong());
+        let number = || decimal::<u64>(value).ok_or_else(wrong);
         let msec = || parse_msec(value.as_bytes()).ok_or_else(wrong);
         match name {
             "levels" => {
@@ -312,8 +310,7 @@ fn levels(text: &str) -> Option<Vec<u8>> {
     if text.is_empty() {
         return Some(Vec::new());
     }
-    let levels: Vec<u8> =
-        text.split(':').map(|n| n.parse().ok().filter(|n| matches!(n, 1 | 2))).collect::<Option<_>>()?;
+    let levels: Vec<u8> = text.split(':').map(|n| decimal(n).filter(|n| matches!(n, 1 | 2))).collect::<Option<_>>()?;
     (levels.len() <= 3).then_some(levels)
 }
 

@@ -98,10 +98,12 @@ impl Direct {
         let scope = plan.scope(&named.group);
         let kept = match run::wanted(plan, r, &target, peer) {
             Ok(None) => pool::take(&named.group, &peer.spec.address, scope),
-            Ok(Some(wanted)) => match pool::take(&named.group, &peer.spec.address, scope ^ wanted.scope()) {
-                Some(kept) => Some(kept),
-                None => return Err(self.escalate(attempt, ResumedAt::Connect)),
-            },
+            Ok(Some(wanted)) => {
+                match pool::take(&named.group, &peer.spec.address, scope.narrowed(wanted.scope(), plan.own_scope)) {
+                    Some(kept) => Some(kept),
+                    None => return Err(self.escalate(attempt, ResumedAt::Connect)),
+                }
+            }
             Err(_) => return Err(self.escalate(attempt, ResumedAt::Connect)),
         };
         process::UPSTREAM_REQUESTS.up();

@@ -134,13 +134,13 @@ impl Light {
             one.transferred(0, input.len() as u64);
         }
         let rules = RelayRules {
-            id: plan.own_scope as u64,
+            id: plan.own_scope.number() as u64,
             hidden: &plan.hidden,
             cookies: plan.protocol.relays() == Some(true),
             head_max: plan.conf.buffer_size as usize,
         };
         let head = HEADS.with_borrow_mut(|heads| {
-            let memory = heads.get_mut(plan.own_scope % MEMORIES)?;
+            let memory = heads.get_mut(plan.own_scope.number() % MEMORIES)?;
             relay(&input, &rules, memory, &mut r.out.lines)
         });
         let head = head.filter(|head| failure::status_bit(head.status) == 0);

@@ -30,10 +30,9 @@ use http_engine::plan::Folder;
 use http_engine::{BlockPlan, Flow, Handler, Request};
 use http_types::{BodyLength, Method, NameSet};
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use target::{Bound, UpstreamTarget};
-use upstream::SerialCodec;
+use upstream::{Scope, SerialCodec};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announce {
@@ -117,10 +116,10 @@ pub struct PassPlan {
     pub conf: PassConf,
     pub protocol: Box<dyn Protocol>,
     pub target: Bound,
-    /// Scope of the location's own idle connections (`keepalive ... local`); unique in the process, and not 0.
-    own_scope: usize,
+    /// Scope of the location's own idle connections (`keepalive ... local`); unique in the process.
+    own_scope: Scope,
     /// Scope of idle connections shared with other locations of the protocol.
-    shared_scope: usize,
+    shared_scope: Scope,
     pub hidden: NameSet,
     pub caching: Option<Arc<Caching>>,
     pub storing: Option<Arc<Storing>>,
@@ -141,15 +140,12 @@ pub const HIDDEN: &[&str] = &[
 
 impl PassPlan {
     pub fn new(conf: PassConf, protocol: Box<dyn Protocol>, target: Bound, hidden: NameSet) -> PassPlan {
-        static SCOPES: AtomicUsize = AtomicUsize::new(1);
-        let own_scope = SCOPES.fetch_add(1, Ordering::Relaxed);
-        // Far from the numbers of locations.
-        let shared_scope = conf.prefix.bytes().fold(usize::MAX / 2, |n, byte| n.rotate_left(7) ^ usize::from(byte));
+        let shared_scope = Scope::shared(conf.prefix);
         PassPlan {
             conf,
             protocol,
             target,
-            own_scope,
+            own_scope: Scope::own(),
             shared_scope,
             hidden,
             caching: None,
@@ -158,7 +154,7 @@ impl PassPlan {
             light: false,
         }
     }
-    fn scope(&self, group: &upstream::Group) -> usize {
+    fn scope(&self, group: &upstream::Group) -> Scope {
         if group.keepalive.local { self.own_scope } else { self.shared_scope }
     }
     pub fn mount(mut self, block: &mut BlockPlan<'_>) -> Result<(), Problem> {

@@ -6,7 +6,7 @@ use super::run::{not_connected, options};
 use super::target::UpstreamTarget;
 use crate::tls::Wanted;
 use http_engine::Request;
-use upstream::{ConnectError, Connection, H3Lease, Peer};
+use upstream::{ConnectError, Connection, H3Lease, Peer, Scope};
 
 /// Connects, with the handshake, within `proxy_connect_timeout`.
 pub async fn connect(
@@ -14,7 +14,7 @@ pub async fn connect(
     r: &mut Request,
     target: &UpstreamTarget<'_>,
     peer: &Peer,
-    scope: usize,
+    scope: Scope,
     wanted: Option<&Wanted>,
 ) -> Result<Connection, Failure> {
     const DOING: &str = "connecting to";

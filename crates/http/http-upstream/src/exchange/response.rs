@@ -4,6 +4,7 @@ use super::PassPlan;
 use super::conf::IgnoreHeaders;
 use super::storage;
 use crate::upstream_state::UpstreamState;
+use conf_schema::value::decimal;
 use http_engine::order::FilterOrder;
 use http_engine::response::Slot;
 use http_engine::{Flow, Request, Str, clean, path};
@@ -139,7 +140,7 @@ fn slot(known: Known) -> Option<Slot> {
 fn act(r: &mut Request, known: Known, value: &[u8], ignored: IgnoreHeaders) {
     match known {
         Known::XAccelLimitRate if !ignored.has(IgnoreHeaders::LIMIT_RATE) => {
-            r.reply.limit_rate = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+            r.reply.limit_rate = std::str::from_utf8(value).ok().and_then(decimal);
         }
         Known::XAccelCharset if !ignored.has(IgnoreHeaders::CHARSET) => r.out.wanted_charset = value.to_vec().into(),
         _ => {}

@@ -28,7 +28,7 @@ use tls::TlsError;
 use tls::verify::Verdict;
 use upstream::{
     BindError, ClientStream, Connection, Event, H2Lease, HandshakeError, Options, Peer, PeerLease, Pooled,
-    ResponseStart, Stream, mux, pool,
+    ResponseStart, Scope, Stream, mux, pool,
 };
 
 /// A try that started in place (`direct.rs`) and continues in [`run`].
@@ -342,7 +342,7 @@ async fn ask(
     };
     if let Some(wanted) = &wanted {
         // Reuses only connections with equal TLS settings and names.
-        scope ^= wanted.scope();
+        scope = scope.narrowed(wanted.scope(), plan.own_scope);
     }
     // The server may be closing a kept connection: retries with a new one, if repeatable.
     loop {
@@ -404,7 +404,7 @@ async fn connect(
     r: &mut Request,
     target: &UpstreamTarget<'_>,
     peer: &Peer,
-    scope: usize,
+    scope: Scope,
     wanted: Option<&Wanted>,
 ) -> Result<Connection, Failure> {
     if plan.protocol.over_quic() {

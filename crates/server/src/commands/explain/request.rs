@@ -17,12 +17,13 @@ use http_features::{EXPLAIN_PATIENCE, Explainer};
 use net::Address;
 use observe::LogFiles;
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub fn is_request(text: &str) -> bool {
-    text.starts_with('/') || text.starts_with("http://") || text.starts_with("https://")
+    let begins = |scheme: &str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    text.starts_with('/') || begins("http://") || begins("https://")
 }
 
 struct RequestArguments {
@@ -84,7 +85,13 @@ impl Url {
         if host.is_empty() {
             return Err(format!("no host in \"{text}\""));
         }
-        Ok(Url { secure: scheme == "https", host: Some(host.to_string()), port, target })
+        if host.contains('[') || host.contains(']') {
+            let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+            if address.and_then(|address| address.parse::<Ipv6Addr>().ok()).is_none() {
+                return Err(format!("invalid IPv6 address \"{host}\""));
+            }
+        }
+        Ok(Url { secure: scheme.eq_ignore_ascii_case("https"), host: Some(host.to_string()), port, target })
     }
 }
 
@@ -547,6 +554,9 @@ mod tests {
         assert_eq!(url("http://[::1]/"), Ok((false, "[::1]".into(), None, "/".into())));
         assert_eq!(url("http://[::1]:81/"), Ok((false, "[::1]".into(), Some(81), "/".into())));
         assert!(url("http:///x").is_err() && url("http://a:b/").is_err());
+        assert!(url("http://[::1/").is_err() && url("http://[a]/").is_err() && url("http://::1]/").is_err());
+        assert_eq!(url("HTTPS://A/"), Ok((true, "A".into(), None, "/".into())));
+        assert!(is_request("HTTP://a/") && is_request("https://") && !is_request("http:a") && !is_request("\u{e9}tp"));
     }
 
     #[test]

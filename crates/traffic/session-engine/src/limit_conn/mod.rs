@@ -7,7 +7,7 @@ mod tests;
 use crate::inventory::Inventory;
 use crate::zones::{self, Declared};
 use crate::{Session, Template};
-use conf_schema::value::List;
+use conf_schema::value::{List, decimal};
 use conf_schema::{Cx, Directive, Problem, Value, words};
 use metrics::{limit_conn as row, process};
 use observe::Level;
@@ -44,7 +44,7 @@ impl Value for Limit {
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (Some(zone), Some(number)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
         let text = number.text();
-        let most = text.parse::<u64>().ok().filter(|n| *n > 0);
+        let most = decimal::<u64>(&text).filter(|n| *n > 0);
         let Some(most) = most else {
             return Err(Problem::says(format!("invalid number of connections \"{text}\"")).at(1));
         };

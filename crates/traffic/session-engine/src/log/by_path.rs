@@ -1,7 +1,7 @@
 //! Logs whose paths contain variables: opened per line, or cached.
 
 use crate::{Session, Template};
-use conf_schema::value::parse_sec;
+use conf_schema::value::{decimal, parse_sec};
 use conf_schema::{Cx, Directive, Problem, Value};
 use observe::{Level, os};
 use std::cell::{Cell, RefCell};
@@ -37,11 +37,11 @@ impl Value for CacheConf {
             let invalid =
                 || Problem::says(format!("invalid \"open_log_file_cache\" parameter \"{}\"", word.text())).at(index);
             if let Some(value) = text.strip_prefix("max=") {
-                conf.max = value.parse().map_err(|_| invalid())?;
+                conf.max = decimal(value).ok_or_else(invalid)?;
             } else if let Some(value) = text.strip_prefix("inactive=") {
                 conf.inactive = parse_sec(value.as_bytes()).ok_or_else(invalid)? as i64;
             } else if let Some(value) = text.strip_prefix("min_uses=") {
-                conf.min_uses = value.parse().map_err(|_| invalid())?;
+                conf.min_uses = decimal(value).ok_or_else(invalid)?;
             } else if let Some(value) = text.strip_prefix("valid=") {
                 conf.valid = parse_sec(value.as_bytes()).ok_or_else(invalid)? as i64;
             } else if text == "off" {

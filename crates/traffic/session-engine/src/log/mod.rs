@@ -12,7 +12,7 @@ mod tests;
 use crate::template::truthy;
 use crate::{Session, Template};
 use by_path::CacheConf;
-use conf_schema::value::{parse_msec, parse_size};
+use conf_schema::value::{decimal, parse_msec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use format::{Format, Formats};
 use observe::{LogFiles, SyslogTarget};
@@ -151,7 +151,7 @@ fn parameters<S: Session>(
             gzip = Some(1);
             size = size.or(Some(64 * 1024));
         } else if let Some(value) = text.strip_prefix("gzip=") {
-            let level = value.parse::<u32>().ok().filter(|n| (1..=9).contains(n));
+            let level = decimal::<u32>(value).filter(|n| (1..=9).contains(n));
             gzip = Some(level.ok_or_else(|| wrong("compression level", value))?);
             size = size.or(Some(64 * 1024));
         } else if let Some(value) = word.bytes.strip_prefix(b"if=") {

@@ -1,7 +1,7 @@
 //! `ssl_session_cache` and `ssl_ocsp_cache`.
 
 use crate::zones::BYTES_MIN;
-use conf_schema::value::{arg, parse_size};
+use conf_schema::value::{arg, decimal, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use std::collections::HashMap;
 
@@ -32,7 +32,7 @@ impl Value for Sessions {
             match text.split_once(':') {
                 None if matches!(&*text, "off" | "none") => sessions.builtin = None,
                 None if text == "builtin" => sessions.builtin = Some(BUILTIN),
-                Some(("builtin", count)) => sessions.builtin = Some(count.parse().map_err(|_| invalid())?),
+                Some(("builtin", count)) => sessions.builtin = Some(decimal(count).ok_or_else(invalid)?),
                 Some(("shared", rest)) => {
                     let (name, size) = rest.split_once(':').filter(|(name, _)| !name.is_empty()).ok_or_else(invalid)?;
                     let size = parse_size(size.as_bytes()).ok_or_else(invalid)?;

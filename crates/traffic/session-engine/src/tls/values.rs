@@ -3,7 +3,7 @@
 use super::dynamic::CertificateCache;
 use crate::acme_clients::PLACEHOLDER;
 use crate::{Session, Template};
-use conf_schema::value::{arg, parse_sec};
+use conf_schema::value::{arg, decimal, parse_sec};
 use conf_schema::{At, Cx, Directive, Problem, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ impl Value for CacheOf {
             match text.split_once('=') {
                 None if text == "off" && d.args.len() == 1 => return Ok(CacheOf::Off),
                 None if text == "off" => off = true,
-                Some(("max", n)) => max = n.parse().ok().filter(|n| *n > 0).ok_or_else(invalid)?,
+                Some(("max", n)) => max = decimal(n).filter(|n| *n > 0).ok_or_else(invalid)?,
                 Some(("inactive", t)) => inactive = parse_sec(t.as_bytes()).ok_or_else(invalid)?,
                 Some(("valid", t)) => valid = parse_sec(t.as_bytes()).ok_or_else(invalid)?,
                 _ => return Err(invalid()),

@@ -4,6 +4,7 @@ use super::state::StateFile;
 use crate::background::{Background, LocalFuture};
 use crate::listen;
 use conf_schema::Problem;
+use conf_schema::value::decimal;
 use observe::{ErrorLog, Level};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -167,7 +168,7 @@ pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
     };
     let port = match port {
         None => None,
-        Some(port) => Some(port.parse().ok().filter(|p| *p > 0).ok_or("invalid port")?),
+        Some(port) => Some(decimal(port).filter(|p| *p > 0).ok_or("invalid port")?),
     };
     if host.is_empty() { Err("no host") } else { Ok((host, port)) }
 }
@@ -184,7 +185,7 @@ pub fn source(text: &str) -> Result<Source, String> {
             return Err("invalid port".into());
         }
         // nginx reads the port before the address.
-        if text.split_once("]:").is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
+        if text.split_once("]:").is_some_and(|(_, port)| decimal::<u16>(port).is_none()) {
             return Err("invalid port".into());
         }
         return Ok(Source::Fixed(listen::addresses(text, 80)?));

@@ -1,7 +1,7 @@
 //! Arguments of the balancers, of `keepalive`, `queue` and `zone`.
 
 use crate::{Session, Template, zones};
-use conf_schema::value::{parse_msec, parse_size};
+use conf_schema::value::{decimal, parse_msec, parse_size};
 use conf_schema::{Contexts, Cx, Directive, Problem, Value};
 use upstream::Method;
 use upstream::balance::Time;
@@ -101,7 +101,7 @@ impl Value for QueueValue {
     const SYNTAX: &'static str = "number [timeout=time]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = word(d, 0).unwrap_or_default();
-        let max = text.parse().ok().filter(|n| *n > 0);
+        let max = decimal(&text).filter(|n| *n > 0);
         let max = max.ok_or_else(|| Problem::says(format!("invalid value \"{text}\"")).at(0))?;
         let mut queue = Queue { max, timeout_ms: 60_000 };
         if let Some(text) = word(d, 1) {
@@ -122,9 +122,8 @@ impl Value for KeepaliveValue {
     const SYNTAX: &'static str = "connections [local]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = word(d, 0).unwrap_or_default();
-        let connections = text
-            .parse::<usize>()
-            .map_err(|_| Problem::says(format!("invalid value \"{text}\" in \"keepalive\" directive")).at(0))?;
+        let connections = decimal::<usize>(&text)
+            .ok_or_else(|| Problem::says(format!("invalid value \"{text}\" in \"keepalive\" directive")).at(0))?;
         match word(d, 1).as_deref() {
             None => Ok(KeepaliveValue { connections, local: false }),
             Some("local") => Ok(KeepaliveValue { connections, local: true }),

@@ -1,7 +1,7 @@
 //! `server` lines.
 
 use super::groups::{host_and_port, source};
-use conf_schema::value::{parse_msec, parse_sec};
+use conf_schema::value::{decimal, parse_msec, parse_sec};
 use conf_schema::{Cx, Directive, Problem, Value};
 use net::Address;
 use upstream::{Line, PeerSpec, Source};
@@ -90,7 +90,7 @@ impl Value for Servers {
 fn parameter(spec: &mut PeerSpec, text: &str) -> Result<(), Problem> {
     let invalid = || Problem::says(format!("invalid parameter \"{text}\""));
     let (name, value) = text.split_once('=').map_or((text, None), |(n, v)| (n, Some(v)));
-    let number = || value.and_then(|v| v.parse::<u32>().ok()).ok_or_else(invalid);
+    let number = || value.and_then(decimal::<u32>).ok_or_else(invalid);
     match (name, value) {
         ("weight", Some(_)) => spec.weight = number().and_then(|n| if n > 0 { Ok(n) } else { Err(invalid()) })?,
         ("max_conns", Some(_)) => spec.max_conns = number()?,

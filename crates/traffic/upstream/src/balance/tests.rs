@@ -112,6 +112,33 @@ fn a_server_comes_back_slowly() {
 }
 
 #[test]
+fn outages_last_while_checks_or_requests_fail() {
+    base::clock::update();
+    let g = group("t4o", &[1], Method::RoundRobin);
+    let peer = g.members().primary[0].clone();
+    let outage = || {
+        let outages = peer.history().outages();
+        (outages.lasts, outages.count)
+    };
+    assert_eq!(outage(), (false, 0));
+    peer.begin_check("c", true, false);
+    assert_eq!(outage(), (true, 0), "until the first check");
+    assert!(peer.history().outages().start > 0);
+    for (found, lasts) in [(Checked::Unhealthy, true), (Checked::Healthy, false), (Checked::Unhealthy, true)] {
+        peer.check("c", found, Instant(1_000_000));
+        assert_eq!(outage(), (lasts, 0), "{found:?}: health checks do not count as failed requests");
+    }
+    peer.keep_checks(&[]);
+    assert_eq!(outage(), (false, 0), "a configuration without the check");
+    assert!(peer.failed(Instant(1_000_000)));
+    assert_eq!(outage(), (true, 1));
+    peer.failed(Instant(1_000_001));
+    assert_eq!(outage(), (true, 1), "an outage counts once");
+    peer.history().reset();
+    assert_eq!(outage(), (true, 0));
+}
+
+#[test]
 fn times_decide_in_steps() {
     let g = group("t4f", &[1, 1], Method::LeastTime { time: Time::Header, inflight: false });
     let peers = g.members();

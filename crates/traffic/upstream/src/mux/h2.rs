@@ -10,6 +10,7 @@ use crate::client::{Came, Counts, Stop};
 use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::group::Group;
 use crate::pool::IdleTimer;
+use crate::scope::Scope;
 use crate::stream::Stream;
 use net::Address;
 use runtime::time::Sleep;
@@ -92,14 +93,14 @@ thread_local! {
 }
 
 /// Leases a stream of a kept connection.
-pub fn take(group: &Group, address: &Address, scope: usize) -> Option<Box<dyn Lease>> {
+pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<dyn Lease>> {
     let inner = KEPT.with_borrow_mut(|kept| kept.take(group, address, scope))?;
     Some(Box::new(H2Lease { inner }))
 }
 
 impl H2Lease {
-    /// Makes a connection multiplexed, within a thread's executor. `scope`: as in [`crate::Pooled::new`].
-    pub fn new(stream: Stream, group: &Group, address: Address, scope: usize) -> H2Lease {
+    /// Makes a connection multiplexed, within a thread's executor.
+    pub fn new(stream: Stream, group: &Group, address: Address, scope: Scope) -> H2Lease {
         let limits = ClientLimits { streams_max: STREAMS_MAX, ..ClientLimits::default() };
         // Partial writes must not wait for acknowledgements.
         stream.hurry();
@@ -109,7 +110,7 @@ impl H2Lease {
             slots: HashMap::new(),
             blocked: Vec::new(),
             over: None,
-            usage: Usage::new(group, address),
+            usage: Usage::new(group, address, scope),
             reads: 0,
         }));
         KEPT.with_borrow_mut(|kept| kept.add(group, scope, &inner));

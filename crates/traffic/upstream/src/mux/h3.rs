@@ -9,6 +9,7 @@ use crate::client::{Came, Counts, Stop};
 use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::group::Group;
 use crate::pool::IdleTimer;
+use crate::scope::Scope;
 use crate::stream::Options;
 use base::clock;
 use http_types::{ByStream, Taken};
@@ -63,7 +64,7 @@ thread_local! {
 }
 
 /// Leases a stream of a kept connection.
-pub fn take(group: &Group, address: &Address, scope: usize) -> Option<Box<dyn Lease>> {
+pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<dyn Lease>> {
     let inner = KEPT.with_borrow_mut(|kept| kept.take(group, address, scope))?;
     Some(Box::new(H3Lease { inner }))
 }
@@ -77,13 +78,13 @@ pub enum ConnectError {
 }
 
 impl H3Lease {
-    /// Connects within a thread's executor, with the handshake. `scope`: as in [`crate::Pooled::new`].
+    /// Connects within a thread's executor, with the handshake.
     pub async fn connect(
         crypto: ClientCrypto,
         options: &Options,
         group: &Group,
         address: &Address,
-        scope: usize,
+        scope: Scope,
     ) -> Result<H3Lease, ConnectError> {
         let Address::Ip(to) = address else { return Err(ConnectError::Io(io::ErrorKind::Unsupported.into())) };
         let (link, quic) = Link::open(*to, options, crypto, STREAMS_MAX).map_err(ConnectError::Io)?;
@@ -95,7 +96,7 @@ impl H3Lease {
             is_connected: false,
             is_going: false,
             over: None,
-            usage: Usage::new(group, address.clone()),
+            usage: Usage::new(group, address.clone(), scope),
         }));
         let driven = inner.clone();
         runtime::task::spawn_local(async move {

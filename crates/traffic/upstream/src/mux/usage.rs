@@ -1,7 +1,8 @@
 //! Connections that requests share: who uses one, and until when later requests find it.
 
 use crate::group::Group;
-use crate::pool::{KeepAlive, Mixed, PoolScope};
+use crate::pool::{KeepAlive, Mixed, PoolScope, SWEEP};
+use crate::scope::Scope;
 use base::clock::{self, Instant};
 use net::Address;
 use runtime::time::Sleep;
@@ -27,12 +28,13 @@ pub struct Usage {
     opened: Instant,
     idle_since: Instant,
     keep: KeepAlive,
+    scope: Scope,
     address: Address,
 }
 
 impl Usage {
     /// Use of a new connection, leased once.
-    pub fn new(group: &Group, address: Address) -> Usage {
+    pub fn new(group: &Group, address: Address, scope: Scope) -> Usage {
         let now = clock::now();
         Usage {
             kept: false,
@@ -42,6 +44,7 @@ impl Usage {
             opened: now,
             idle_since: now,
             keep: group.keepalive.clone(),
+            scope,
             address,
         }
     }
@@ -71,15 +74,20 @@ impl Usage {
             self.idle_since = clock::now();
             return Poll::Pending;
         }
-        if !is_kept || self.requests >= self.keep.requests_max {
+        if !is_kept || self.requests >= self.keep.requests_max || self.scope.is_retired() {
             return Poll::Ready(());
         }
-        if self.keep.timeout_ms == 0 {
-            return Poll::Pending;
+        let now = clock::now();
+        // A timeout of 0 is none.
+        let end =
+            (self.keep.timeout_ms != 0).then(|| self.idle_since.plus(Duration::from_millis(self.keep.timeout_ms)));
+        if end.is_some_and(|end| end <= now) {
+            return Poll::Ready(());
         }
-        let until = self.idle_since.plus(Duration::from_millis(self.keep.timeout_ms));
+        let look = self.scope.can_retire().then(|| now.plus(SWEEP));
+        let Some(until) = [end, look].into_iter().flatten().min() else { return Poll::Pending };
         let sleep = sleep.get_or_insert_with(|| runtime::time::sleep_until(until));
-        if sleep.deadline() != until {
+        if sleep.deadline() <= now || sleep.deadline() > until {
             sleep.reset(until);
         }
         Pin::new(sleep).poll(cx)
@@ -104,9 +112,9 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T: Shared> Kept<T> {
-    /// Leases a connection with room. `scope`: as in [`crate::Pooled::new`].
-    pub fn take(&mut self, group: &Group, address: &Address, scope: usize) -> Option<Rc<RefCell<T>>> {
-        let place = PoolScope { group: group.number, scope };
+    /// Leases a connection with room.
+    pub fn take(&mut self, group: &Group, address: &Address, scope: Scope) -> Option<Rc<RefCell<T>>> {
+        let place = PoolScope::new(group, scope);
         let all = self.0.get_mut(&place)?;
         all.retain(is_usable);
         if all.is_empty() {
@@ -122,12 +130,12 @@ impl<T: Shared> Kept<T> {
         Some(found)
     }
     /// Keeps a new connection, in place of the oldest beyond the group's limit.
-    pub fn add(&mut self, group: &Group, scope: usize, one: &Rc<RefCell<T>>) {
+    pub fn add(&mut self, group: &Group, scope: Scope, one: &Rc<RefCell<T>>) {
         let most = group.keepalive.connections;
         if most == 0 {
             return;
         }
-        let all = self.0.entry(PoolScope { group: group.number, scope }).or_default();
+        let all = self.0.entry(PoolScope::new(group, scope)).or_default();
         all.retain(is_usable);
         if all.len() >= most
             && let Some(oldest) = all.first().and_then(Weak::upgrade)
@@ -144,4 +152,33 @@ impl<T: Shared> Kept<T> {
 
 fn is_usable<T: Shared>(one: &Weak<RefCell<T>>) -> bool {
     one.upgrade().is_some_and(|one| one.borrow().is_kept())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balance::Method;
+    use crate::scope;
+
+    #[test]
+    fn unused_connections_end_with_their_scope() {
+        let _alone = scope::tests::alone();
+        let keep = KeepAlive { timeout_ms: 0, ..KeepAlive::default() };
+        let group = Group::new("mux", Vec::new(), Method::RoundRobin, keep, true);
+        let usage = |scope| Usage { leased: 0, ..Usage::new(&group, Address::Unix("x".into()), scope) };
+        runtime::block_on(async {
+            let (mut own, mut shared) = (usage(Scope::own()), usage(Scope::shared("proxy")));
+            let (mut look, mut none) = (None, None);
+            for retired in [false, true] {
+                std::future::poll_fn(|cx| {
+                    assert_eq!(own.poll_unused(true, &mut look, cx).is_ready(), retired);
+                    assert!(shared.poll_unused(true, &mut none, cx).is_pending());
+                    assert!(look.is_some() && none.is_none(), "only the own scope is looked at again");
+                    Poll::Ready(())
+                })
+                .await;
+                scope::retire(scope::mark());
+            }
+        });
+    }
 }

@@ -1,7 +1,7 @@
 //! Changes of servers of groups by forms: checked here, made by the API's own code.
 
 use super::super::ask::{Ask, Verb};
-use super::super::{origin, run};
+use super::super::{origin, run, servers};
 use super::html::Tone;
 use super::page::{Extra, show};
 use super::{JSON, Shared, content, home, on_thread};
@@ -103,16 +103,15 @@ fn ask(shared: &Shared, fields: &BTreeMap<String, String>) -> Result<Ask, Refusa
         _ => return Err(refusal(400, "\"action\" is none of change, remove and add.")),
     };
     let generation = text("generation")?;
-    if !is_number(generation) {
-        return Err(refusal(400, "\"generation\" is no number."));
-    }
+    let generation = generation.parse().ok().filter(|_| is_number(generation));
+    let generation = generation.ok_or_else(|| refusal(400, "\"generation\" is no number."))?;
     Ok(Ask {
         path,
         verb,
         fields: None,
         key: None,
         dry_run: false,
-        if_match: Some(format!("\"{generation}\"")),
+        if_match: Some(servers::etag(generation)),
         foreign: false,
         body: Bytes::from(Value::Object(body).to_string()),
         writes: shared.writes,

@@ -222,6 +222,9 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
     if ask.foreign {
         return Err(ApiError::foreign());
     }
+    if ask.dry_run && ask.verb != Verb::Get && !matches!(point, OwnPoint::Config | OwnPoint::Generation(_)) {
+        return Err(ApiError::no_rehearsal());
+    }
     let unavailable = || ApiError::new(503, "ConfigUnavailable", "no configuration serves yet");
     let config = current().ok_or_else(unavailable)?;
     match (ask.verb, point) {

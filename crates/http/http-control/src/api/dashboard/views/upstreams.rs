@@ -77,7 +77,8 @@ fn reason(peer: &Peer, state: &str) -> String {
         "unavail" if peer.is_ejected(now) => "ejected: fails more often than the others".into(),
         "unavail" => {
             let (fails, ms) = (peer.spec.max_fails, peer.spec.fail_timeout_ms);
-            format!("{fails} failures within {}", format::duration(ms / 1000))
+            let s = if fails == 1 { "" } else { "s" };
+            format!("{fails} failure{s} within {}", format::duration(ms / 1000))
         }
         "unhealthy" => match peer.history().last_probe() {
             Some((_, Some(why))) => why,
@@ -293,6 +294,10 @@ fn forms(data: &Data<'_>, (side, area): (Side, &'static str), listed: &Listed) -
 fn field(label: &'static str, name: &'static str, kind: &'static str, value: &str) -> Markup {
     let open =
         Markup::new().raw("<label>").raw(label).raw(" <input type=\"").raw(kind).raw("\" name=\"").raw(name).raw("\"");
-    let open = if kind == "number" { open.raw(" min=\"0\"") } else { open.raw(" autocomplete=\"off\" size=\"16\"") };
+    let open = match (kind, name) {
+        ("number", "weight") => open.raw(" min=\"1\""),
+        ("number", _) => open.raw(" min=\"0\""),
+        _ => open.raw(" autocomplete=\"off\" size=\"16\""),
+    };
     open.attribute("value", value).raw(" required></label>")
 }
