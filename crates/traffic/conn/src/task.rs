@@ -76,7 +76,7 @@ pub fn spawn(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, start: 
                 let connection = &client.connection;
                 let began = connection.started;
                 worker.poller.set_idle(key, began.plus_millis(u64::MAX / 1000));
-                head_in::keep(&worker, key, connection, client.input.borrow().bytes(), true);
+                head_in::keep(&worker, key, connection, client.input.borrow().bytes(), true, None);
             }
             End::Linger => Box::pin(linger::drain(&client.link, &client.connection, &client.input)).await,
         }
@@ -220,7 +220,7 @@ impl Client {
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-                    self.note(r, 408, "client timed out");
+                    self.note(r, 408, head_in::TIMED_OUT);
                     self.reset_timed_out();
                     return Err(End::Close);
                 }
@@ -233,8 +233,9 @@ impl Client {
     }
 
     fn note(&self, r: Box<Request>, status: u16, words: &str) {
+        let since = r.accounting.started;
         self.worker.recycle(r);
-        head_in::never_came(&self.worker, &self.connection, self.input.borrow().bytes(), status, words);
+        head_in::never_came(&self.worker, &self.connection, self.input.borrow().bytes(), since, status, words);
     }
 
     async fn request(&mut self, mut r: Box<Request>) -> Option<End> {
@@ -302,7 +303,7 @@ impl Client {
         r.accounting.completed = sent.is_ok();
         if let Err(e) = sent {
             if e == SendError::TimedOut {
-                r.log(Level::Info, format_args!("client timed out"));
+                r.log(Level::Info, format_args!("{}", head_in::TIMED_OUT));
                 self.reset_timed_out();
             }
             self.worker.finished(engine::post_action(r).await);
