@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct Connection {
@@ -125,6 +126,8 @@ impl PartialHead {
 pub trait BodyReader {
     /// Next bytes; `None` at the end. Fails with a status: 400 (framing), 408, 413, or 499.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>>;
+    /// Sets the maximum wait for further bytes (`client_body_timeout`), when the request enters a location.
+    fn set_timeout(&mut self, timeout: Duration);
 }
 
 /// Takes over a connection after a response head.

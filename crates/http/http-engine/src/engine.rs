@@ -354,6 +354,12 @@ pub fn enter_location(r: &mut Request) {
     {
         r.scope.location = limit.location;
     }
+    if let RequestBody::Unread(_) = r.incoming.body {
+        let timeout = r.loc().core.conf.client_body_timeout.duration();
+        if let RequestBody::Unread(reader) = &mut r.incoming.body {
+            reader.set_timeout(timeout);
+        }
+    }
     if !r.reply.keep_alive {
         return;
     }
