@@ -272,7 +272,7 @@ impl Client {
         r.accounting.counted = true;
         let Some(body) = body else {
             r.incoming.length += state.read.get();
-            let timed_out = r.out.status == 408;
+            let timed_out = (r.out.status == 408).then(|| r.loc().core.clone());
             if state.cut.get() {
                 r.out.status = 400;
                 r.log(Level::Info, format_args!("client prematurely closed connection"));
@@ -283,8 +283,8 @@ impl Client {
                 r = engine::post_action(r).await;
             }
             self.worker.finished(r);
-            if timed_out {
-                self.reset_timed_out();
+            if let Some(core) = timed_out {
+                self.reset_if(&core);
             }
             return Some(End::Close);
         };
@@ -304,7 +304,7 @@ impl Client {
         if let Err(e) = sent {
             if e == SendError::TimedOut {
                 r.log(Level::Info, format_args!("{}", head_in::TIMED_OUT));
-                self.reset_timed_out();
+                self.reset_if(&r.loc().core);
             }
             self.worker.finished(engine::post_action(r).await);
             return Some(End::Close);
@@ -385,10 +385,17 @@ impl Client {
             (Ok(()), false) => End::Linger,
             (Err(e), _) => {
                 if e == SendError::TimedOut {
-                    self.reset_timed_out();
+                    self.reset_if(&conf);
                 }
                 End::Close
             }
+        }
+    }
+
+    /// Makes the close after a timeout a reset, as the request's location says.
+    fn reset_if(&self, core: &http_engine::plan::Core) {
+        if core.conf.reset_timedout_connection {
+            self.worker.poller.set_reset_on_close(self.key);
         }
     }
 
