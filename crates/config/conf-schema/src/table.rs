@@ -33,6 +33,9 @@ pub trait Value: Sized + Clone + 'static {
     /// Fails with the fault in the words, for the operator.
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem>;
     fn append(&mut self, _later: Self) {}
+    /// A set block takes missing parts from the enclosing block's value: [`Value::merge`].
+    const MERGES: bool = false;
+    fn merge(&mut self, _outer: &Self) {}
     /// Checks before `append` that a later occurrence may follow. Fails when the two exclude each other.
     fn meets(&self, _later: &Self, _cx: &mut Cx, _d: &Directive) -> Result<(), Problem> {
         Ok(())
@@ -186,6 +189,10 @@ macro_rules! directives {
             pub fn inherit(&mut self, outer: &$Input) {
                 $( if <$T as $crate::Value>::INHERITS && self.$field.is_none() {
                     self.$field.clone_from(&outer.$field);
+                } else if <$T as $crate::Value>::MERGES
+                    && let (Some(own), Some(outer)) = (&mut self.$field, &outer.$field)
+                {
+                    <$T as $crate::Value>::merge(&mut std::rc::Rc::make_mut(own).value, &outer.value);
                 } )*
             }
             pub fn fill(&mut self, cx: &mut $crate::Cx) {

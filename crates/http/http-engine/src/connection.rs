@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct Connection {
@@ -32,8 +33,10 @@ impl Connection {
     pub fn peer_text(&self) -> String {
         self.peer.map_or_else(|| "unix:".into(), |a| a.ip().to_string())
     }
-    pub fn count_request(&self) {
+    /// Counts a request, and returns its number.
+    pub fn count_request(&self) -> u32 {
         self.requests.set(self.requests.get().saturating_add(1));
+        self.requests.get()
     }
     /// Returns `false` for the last request that `keepalive_requests` and `keepalive_time` (milliseconds) allow.
     pub fn has_requests_left(&self, requests_max: u64, millis_max: u64, now: Instant) -> bool {
@@ -83,7 +86,13 @@ impl ListenerRef {
 /// Bytes of an incomplete head; empty for most connections.
 #[derive(Default)]
 #[allow(clippy::box_collection)]
-pub struct PartialHead(Cell<Option<Box<Vec<u8>>>>);
+pub struct PartialHead(Cell<Option<Box<Begun>>>);
+
+/// Bytes of an incomplete head, and the time of the first one, with which `$request_time` begins.
+pub struct Begun {
+    pub since: Instant,
+    pub bytes: Vec<u8>,
+}
 
 impl std::fmt::Debug for PartialHead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -98,17 +107,17 @@ impl Clone for PartialHead {
 }
 
 impl PartialHead {
-    pub fn take(&self) -> Option<Vec<u8>> {
-        self.0.take().map(|bytes| *bytes)
+    pub fn take(&self) -> Option<Begun> {
+        self.0.take().map(|begun| *begun)
     }
     /// Copies the bytes without spare capacity.
-    pub fn keep(&self, bytes: &[u8]) {
-        self.0.set((!bytes.is_empty()).then(|| Box::new(bytes.to_vec())));
+    pub fn keep(&self, bytes: &[u8], since: Instant) {
+        self.0.set((!bytes.is_empty()).then(|| Box::new(Begun { since, bytes: bytes.to_vec() })));
     }
     pub fn is_some(&self) -> bool {
-        let bytes = self.0.take();
-        let is_some = bytes.is_some();
-        self.0.set(bytes);
+        let begun = self.0.take();
+        let is_some = begun.is_some();
+        self.0.set(begun);
         is_some
     }
 }
@@ -117,6 +126,8 @@ impl PartialHead {
 pub trait BodyReader {
     /// Next bytes; `None` at the end. Fails with a status: 400 (framing), 408, 413, or 499.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>>;
+    /// Sets the maximum wait for further bytes (`client_body_timeout`), when the request enters a location.
+    fn set_timeout(&mut self, timeout: Duration);
 }
 
 /// Takes over a connection after a response head.

@@ -124,7 +124,7 @@ directives! {
         tcp_nopush: Flag = "off",
         /// Sets TCP_NODELAY.
         tcp_nodelay: Flag = "on",
-        /// Closes timed-out connections with RST, which frees the kernel's memory for them.
+        /// Closes timed-out connections with RST, which frees the kernel's memory for them; idle ones are closed normally.
         reset_timedout_connection: Flag = "off",
         /// Sends absolute redirects.
         absolute_redirect: Flag = "on",
@@ -158,7 +158,7 @@ directives! {
         lingering_timeout: Msec = "5s",
         /// Allows a request if `all` access checks allow it, or `any` of them.
         satisfy: Satisfy = "all",
-        /// Maximum bytes per second of a response; 0: no limit.
+        /// Maximum bytes per second of a response; 0: no limit. Unbuffered responses of upstream servers have none.
         limit_rate: SizeTemplate = "0",
         /// Number of bytes sent before `limit_rate` applies.
         limit_rate_after: SizeTemplate = "0",

@@ -369,6 +369,12 @@ pub fn enter_location(r: &mut Request) {
     {
         r.scope.location = limit.location;
     }
+    if let RequestBody::Unread(_) = r.incoming.body {
+        let timeout = r.loc().core.conf.client_body_timeout.duration();
+        if let RequestBody::Unread(reader) = &mut r.incoming.body {
+            reader.set_timeout(timeout);
+        }
+    }
     if !r.reply.keep_alive {
         return;
     }
@@ -420,11 +426,20 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
         // Once per request, and only for answers of access checks.
         r.progress.phase = Phase::Content;
         let delay = r.loc().core.conf.auth_delay.duration();
-        let later = move |r| -> LocalFuture<(Box<Request>, Flow)> {
+        r.log(Level::Info, format_args!("delaying unauthorized request"));
+        let later = move |r: Box<Request>| -> LocalFuture<(Box<Request>, Flow)> {
             Box::pin(async move {
-                runtime::time::sleep(delay).await;
+                let watch = r.incoming.watch.clone();
+                let gone = std::future::poll_fn(|cx| {
+                    watch.as_ref().map_or(std::task::Poll::Pending, |watch| watch.poll_gone(cx))
+                });
+                // A client that has left is logged at once.
+                let has_left = runtime::time::timeout(delay, gone).await.is_ok();
                 base::clock::update();
-                (r, Flow::Status(status))
+                if has_left {
+                    r.log(Level::Info, format_args!("client prematurely closed connection"));
+                }
+                (r, Flow::Status(if has_left { 499 } else { status }))
             })
         };
         return Outcome::Later(later(r));

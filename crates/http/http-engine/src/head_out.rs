@@ -167,7 +167,7 @@ fn connection_fields(r: &Request, sink: &mut impl FieldSink) {
         sink.known(b"Connection: ", b"upgrade");
     } else if r.reply.keep_alive {
         sink.known(b"Connection: ", b"keep-alive");
-        let header = r.loc().core.conf.keepalive_timeout.header;
+        let header = r.loc().core.conf.keepalive_timeout.header.unwrap_or(0);
         if header != 0 {
             let mut value = b"timeout=".to_vec();
             number(header, &mut value);

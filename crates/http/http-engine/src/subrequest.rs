@@ -168,6 +168,7 @@ impl Request {
         child.progress.internal = true;
         child.incoming.expect_tested = true;
         child.incoming.pipelined = self.incoming.pipelined;
+        child.incoming.ordinal = self.incoming.ordinal;
         child.accounting.started = base::clock::now();
         // One for the whole tree (`$request_id`).
         child.accounting.id = Some(*self.accounting.id.get_or_insert_with(net::random::bytes16));
@@ -194,6 +195,13 @@ impl Request {
 pub async fn head(child: Box<Request>) -> Option<(Box<Request>, Body)> {
     let (child, body) = engine::finish(engine::resume(child)).await;
     body.map(|body| (child, body))
+}
+
+/// [`head`] that fails with the status with which the connection must be closed: 444, or 499 if the client has left.
+pub async fn head_or_status(child: Box<Request>) -> Result<(Box<Request>, Body), u16> {
+    let (child, body) = engine::finish(engine::resume(child)).await;
+    let status = if child.out.status == 499 { 499 } else { 444 };
+    body.map(|body| (child, body)).ok_or(status)
 }
 
 /// Logs a subrequest if `log_subrequest` is on; to be called once its response was used.

@@ -58,8 +58,8 @@ impl Value for Identity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepaliveTimeout {
     pub millis: u64,
-    /// Seconds; 0: no field.
-    pub header: u64,
+    /// Seconds; 0: no field. `None`: the enclosing block's value.
+    pub header: Option<u64>,
 }
 
 impl Value for KeepaliveTimeout {
@@ -68,10 +68,15 @@ impl Value for KeepaliveTimeout {
         let word = |i: usize| d.args.get(i).map(|w| w.bytes.as_slice());
         let millis = word(0).and_then(parse_msec).ok_or_else(|| Problem::invalid().at(0))?;
         let header = match word(1) {
-            None => 0,
-            Some(text) => parse_sec(text).ok_or_else(|| Problem::invalid().at(1))?,
+            None => None,
+            Some(text) => Some(parse_sec(text).ok_or_else(|| Problem::invalid().at(1))?),
         };
         Ok(KeepaliveTimeout { millis, header })
+    }
+    // nginx merges the two parameters separately.
+    const MERGES: bool = true;
+    fn merge(&mut self, outer: &Self) {
+        self.header = self.header.or(outer.header);
     }
 }
 

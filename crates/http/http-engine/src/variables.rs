@@ -182,7 +182,8 @@ fn connection(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn connection_requests(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put_number(out, u64::from(r.connection().requests.get()))
+    let number = if r.incoming.ordinal == 0 { r.connection().requests.get() } else { r.incoming.ordinal };
+    put_number(out, u64::from(number))
 }
 
 fn connection_time(r: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -513,7 +514,7 @@ fn sent_http(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
             return put(out, value);
         }
         "keep_alive" => {
-            let header = r.loc().core.conf.keepalive_timeout.header;
+            let header = r.loc().core.conf.keepalive_timeout.header.unwrap_or(0);
             return r.reply.keep_alive && header != 0 && write!(out, "timeout={header}").is_ok();
         }
         "transfer_encoding" => return r.reply.chunked && put(out, b"chunked"),

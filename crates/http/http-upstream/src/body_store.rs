@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 #[derive(Debug)]
 enum Memory {
@@ -390,6 +391,9 @@ struct StartedReader {
 }
 
 impl BodyReader for StartedReader {
+    fn set_timeout(&mut self, timeout: Duration) {
+        self.reader.set_timeout(timeout);
+    }
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
         if self.here.is_empty() {
             return self.reader.poll_read(cx);

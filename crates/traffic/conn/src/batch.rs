@@ -196,7 +196,7 @@ pub fn conclude(mut batch: Batch<'_>, mut out: RefMut<'_, Vec<u8>>, rest: &[u8],
         worker.no_delay(key, connection);
     }
     if is_partial {
-        head_in::keep(worker, key, connection, rest, true);
+        head_in::keep(worker, key, connection, rest, true, None);
         return;
     }
     if !rest.is_empty() {

@@ -44,8 +44,7 @@ impl Carrier for Secure {
         let connection = self.connection();
         if Secure::is_handshaking(&self) {
             self.count(worker, Err(metrics::TlsFailure::Timeout));
-            self.say(worker, Level::Info, "client timed out (110: Connection timed out)");
-            head_in::reset_timed_out(worker, key, &connection);
+            self.say(worker, Level::Info, head_in::TIMED_OUT);
             return worker.close(key);
         }
         head_in::timed_out(worker, key, &connection);

@@ -2,7 +2,7 @@
 
 use crate::worker::{READ_BYTES, Worker};
 use base::clock;
-use http_engine::{Connection, Request, RequestBody, build, counting, path};
+use http_engine::{Begun, Connection, Request, RequestBody, build, counting, path};
 use http_types::{BodyLength, Known, Version};
 use metrics::process;
 use net::poller::Key;
@@ -27,11 +27,20 @@ pub fn limits(worker: &Worker, connection: &Connection) -> HeadLimits {
 /// Bytes of an incomplete head kept with its connection; a longer one becomes a task.
 pub const BEGUN_BYTES_MAX: usize = READ_BYTES / 2;
 
+pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
+
 /// Keeps the start of a head or PROXY protocol header without a task. Its time runs from the connection's start, or
-/// from the first byte after another request; later bytes do not extend it.
-pub fn keep(worker: &Worker, key: Key, connection: &Connection, bytes: &[u8], is_new: bool) {
+/// from the first byte after another request; later bytes do not extend it. `since`: the time of the first byte.
+pub fn keep(
+    worker: &Worker,
+    key: Key,
+    connection: &Connection,
+    bytes: &[u8],
+    is_new: bool,
+    since: Option<clock::Instant>,
+) {
     if !bytes.is_empty() {
-        connection.begun.keep(bytes);
+        connection.begun.keep(bytes, since.unwrap_or_else(clock::now));
         process::CONNECTIONS_READING.up();
     }
     if is_new {
@@ -42,20 +51,28 @@ pub fn keep(worker: &Worker, key: Key, connection: &Connection, bytes: &[u8], is
     worker.poller.again_if_readable(key);
 }
 
-pub fn take(connection: &Connection) -> Option<Vec<u8>> {
-    let bytes = connection.begun.take()?;
+pub fn take(connection: &Connection) -> Option<Begun> {
+    let begun = connection.begun.take()?;
     process::CONNECTIONS_READING.down();
-    Some(bytes)
+    Some(begun)
 }
 
 /// Counts and logs an incomplete head with an unsent status and the facts of its complete lines.
-pub fn never_came(worker: &Worker, connection: &Rc<Connection>, bytes: &[u8], status: u16, words: &str) {
+pub fn never_came(
+    worker: &Worker,
+    connection: &Rc<Connection>,
+    bytes: &[u8],
+    since: clock::Instant,
+    status: u16,
+    words: &str,
+) {
     if awaits_proxy_header(worker, connection) {
         let line = String::from_utf8_lossy(bytes);
         let words = format_args!("broken header: \"{line}\" while reading PROXY protocol");
         return worker.log_client(Level::Error, connection, words);
     }
     let Some(mut r) = worker.request(connection) else { return };
+    r.accounting.started = since;
     use_initial_server(&mut r);
     r.out.status = status;
     let start = bytes.iter().position(|c| !matches!(c, b'\r' | b'\n')).unwrap_or(bytes.len());
@@ -118,12 +135,13 @@ fn tell(worker: &Worker, connection: &Connection, line: &dyn Fn(&str) -> String)
 }
 
 pub fn timed_out(worker: &Worker, key: Key, connection: &Rc<Connection>) {
-    if let Some(bytes) = take(connection) {
-        never_came(worker, connection, &bytes, 408, "client timed out (110: Connection timed out)");
+    if let Some(Begun { since, bytes }) = take(connection) {
+        never_came(worker, connection, &bytes, since, 408, TIMED_OUT);
+        // Connections between requests are closed normally, as in nginx.
+        reset_timed_out(worker, key, connection);
     } else if connection.requests.get() == 0 {
-        waited(worker, connection, "client timed out (110: Connection timed out)");
+        waited(worker, connection, TIMED_OUT);
     }
-    reset_timed_out(worker, key, connection);
     worker.close(key);
 }
 
@@ -149,7 +167,7 @@ pub fn read(
             r.buf.extend_from_slice(bytes.get(..consumed).unwrap_or_default());
             // Excludes preceding empty lines.
             r.incoming.length = (consumed as u64).saturating_sub(u64::from(r.head.line.start));
-            connection.count_request();
+            r.incoming.ordinal = connection.count_request();
             let mut begun = begin(&mut r);
             let own = r.srv().limits;
             if begun.is_ok() && (own.underscores, own.ignore_invalid) != (limits.underscores, limits.ignore_invalid) {
@@ -167,7 +185,7 @@ pub fn read(
         }
         Err(e) => {
             r.buf.extend_from_slice(bytes);
-            connection.count_request();
+            r.incoming.ordinal = connection.count_request();
             let status = refused(&mut r, &e, parser.at(), limits);
             (Head::Refused(r, status), None)
         }

@@ -40,17 +40,21 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
     let Ok(mut buf) = worker.read_buf.try_borrow_mut() else { return };
     buf.clear();
     // Start of an incomplete head.
-    if let Some(bytes) = head_in::take(connection) {
-        buf.extend_from_slice(&bytes);
-    }
+    let since = head_in::take(connection).map(|begun| {
+        buf.extend_from_slice(&begun.bytes);
+        begun.since
+    });
     let held = buf.len();
     let link = Link { worker: worker.clone(), key, secure: secure.cloned() };
     match link.recv(&mut buf) {
         Ok(n) if n > 0 => {}
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return head_in::keep(worker, key, connection, &buf, false),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+            return head_in::keep(worker, key, connection, &buf, false, since);
+        }
         got => {
             if held > 0 {
-                head_in::never_came(worker, connection, &buf, 400, "client prematurely closed connection");
+                let since = since.unwrap_or_else(base::clock::now);
+                head_in::never_came(worker, connection, &buf, since, 400, "client prematurely closed connection");
             } else if !secure.is_some_and(|secure| secure.has_told()) {
                 head_in::went_away(worker, connection, &got);
             }
@@ -69,7 +73,7 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
                 drop(buf);
                 return h2::begin(worker, key, connection, secure, &bytes);
             }
-            Protocol::Unknown => return head_in::keep(worker, key, connection, bytes, held == 0),
+            Protocol::Unknown => return head_in::keep(worker, key, connection, bytes, held == 0, since),
         }
     }
     {
@@ -86,7 +90,7 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
     // A head ends with a line: single bytes need no new parsing.
     let came = bytes.get(held..).unwrap_or_default();
     if held > 0 && held / LOOK_BYTES == bytes.len() / LOOK_BYTES && !came.contains(&b'\n') {
-        return head_in::keep(worker, key, connection, bytes, false);
+        return head_in::keep(worker, key, connection, bytes, false, since);
     }
     let mut out = worker.out_buf.borrow_mut();
     out.clear();
@@ -95,7 +99,10 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
     let mut at = 0;
     let mut is_partial = false;
     loop {
-        let Some(r) = worker.request(connection) else { return worker.close(key) };
+        let Some(mut r) = worker.request(connection) else { return worker.close(key) };
+        if let Some(since) = since.filter(|_| at == 0) {
+            r.accounting.started = since;
+        }
         let mut parser = HeadParser::default();
         let (head, spare) = head_in::read(&mut parser, &limits, from(bytes, at), r, connection);
         if let Some(spare) = spare {
@@ -154,7 +161,8 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
     }
     let rest = from(bytes, at);
     if is_partial && batch.is_empty() {
-        return head_in::keep(worker, key, connection, rest, held == 0 && connection.requests.get() > 0);
+        let is_new = held == 0 && connection.requests.get() > 0;
+        return head_in::keep(worker, key, connection, rest, is_new, since);
     }
     batch::conclude(batch, out, rest, is_partial);
 }

@@ -223,6 +223,9 @@ impl Reader {
 }
 
 impl BodyReader for Reader {
+    fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
         self.link.worker.step();
         // Also for a client that did not wait, as nginx.

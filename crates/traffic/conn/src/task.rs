@@ -76,7 +76,7 @@ pub fn spawn(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, start: 
                 let connection = &client.connection;
                 let began = connection.started;
                 worker.poller.set_idle(key, began.plus_millis(u64::MAX / 1000));
-                head_in::keep(&worker, key, connection, client.input.borrow().bytes(), true);
+                head_in::keep(&worker, key, connection, client.input.borrow().bytes(), true, None);
             }
             End::Linger => Box::pin(linger::drain(&client.link, &client.connection, &client.input)).await,
         }
@@ -220,7 +220,7 @@ impl Client {
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-                    self.note(r, 408, "client timed out (110: Connection timed out)");
+                    self.note(r, 408, head_in::TIMED_OUT);
                     self.reset_timed_out();
                     return Err(End::Close);
                 }
@@ -233,8 +233,9 @@ impl Client {
     }
 
     fn note(&self, r: Box<Request>, status: u16, words: &str) {
+        let since = r.accounting.started;
         self.worker.recycle(r);
-        head_in::never_came(&self.worker, &self.connection, self.input.borrow().bytes(), status, words);
+        head_in::never_came(&self.worker, &self.connection, self.input.borrow().bytes(), since, status, words);
     }
 
     async fn request(&mut self, mut r: Box<Request>) -> Option<End> {
@@ -271,7 +272,7 @@ impl Client {
         r.accounting.counted = true;
         let Some(body) = body else {
             r.incoming.length += state.read.get();
-            let timed_out = r.out.status == 408;
+            let timed_out = (r.out.status == 408).then(|| r.loc().core.clone());
             if state.cut.get() {
                 r.out.status = 400;
                 r.log(Level::Info, format_args!("client prematurely closed connection"));
@@ -282,8 +283,8 @@ impl Client {
                 r = engine::post_action(r).await;
             }
             self.worker.finished(r);
-            if timed_out {
-                self.reset_timed_out();
+            if let Some(core) = timed_out {
+                self.reset_if(&core);
             }
             return Some(End::Close);
         };
@@ -302,8 +303,8 @@ impl Client {
         r.accounting.completed = sent.is_ok();
         if let Err(e) = sent {
             if e == SendError::TimedOut {
-                r.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
-                self.reset_timed_out();
+                r.log(Level::Info, format_args!("{}", head_in::TIMED_OUT));
+                self.reset_if(&r.loc().core);
             }
             self.worker.finished(engine::post_action(r).await);
             return Some(End::Close);
@@ -384,10 +385,17 @@ impl Client {
             (Ok(()), false) => End::Linger,
             (Err(e), _) => {
                 if e == SendError::TimedOut {
-                    self.reset_timed_out();
+                    self.reset_if(&conf);
                 }
                 End::Close
             }
+        }
+    }
+
+    /// Makes the close after a timeout a reset, as the request's location says.
+    fn reset_if(&self, core: &http_engine::plan::Core) {
+        if core.conf.reset_timedout_connection {
+            self.worker.poller.set_reset_on_close(self.key);
         }
     }
 

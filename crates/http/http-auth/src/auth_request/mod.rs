@@ -84,7 +84,10 @@ impl Handler for Ask {
         let sets = self.sets.clone();
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let Some((mut child, body)) = subrequest::head(child).await else { return (r, Flow::Close) };
+                let (mut child, body) = match subrequest::head_or_status(child).await {
+                    Ok(answered) => answered,
+                    Err(status) => return (r, Flow::Status(status)),
+                };
                 drop(body);
                 for (id, value) in &*sets {
                     let value = value.eval(&mut child);

@@ -25,6 +25,8 @@ pub struct Incoming {
     /// 100 (Continue) is due even before a built-in page: a `return` with a redirect discards the body first (nginx:
     /// `ngx_http_send_response`).
     pub continue_due: bool,
+    /// `$connection_requests`: the number of the request on its connection. 0: not counted, as for a broken head.
+    pub ordinal: u32,
     /// The head was read together with an earlier request (`$pipe`).
     pub pipelined: bool,
     /// Holds a shared resource (`limit_conn`): the connection's next request starts after this one.

@@ -257,6 +257,9 @@ struct Counted {
 }
 
 impl BodyReader for Counted {
+    fn set_timeout(&mut self, timeout: std::time::Duration) {
+        self.inner.set_timeout(timeout);
+    }
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
         let read = self.inner.poll_read(cx);
         if let Poll::Ready(Some(Ok(bytes))) = &read {

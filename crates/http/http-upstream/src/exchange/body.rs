@@ -5,7 +5,7 @@ use super::{PassPlan, response};
 use crate::body_store;
 use crate::upstream_state::UpstreamState;
 use bytes::Bytes;
-use http_engine::{BodyError, BodySource, Piece, Request};
+use http_engine::{BodyError, BodySource, Piece, Request, Watch};
 use observe::Level;
 use runtime::time::Sleep;
 use std::collections::VecDeque;
@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub struct UpstreamBody {
     broken: Option<String>,
     rate: Option<Rate>,
     trailers: Trailers,
+    /// Ends the response when the client disconnects while the server is silent (not with `proxy_ignore_client_abort`).
+    watch: Option<Rc<dyn Watch>>,
     /// Full-duplex protocol: continues to send the request.
     sends_on: bool,
 }
@@ -129,8 +132,10 @@ impl Ahead {
         true
     }
     fn push(&mut self, bytes: Bytes) -> io::Result<()> {
-        // While the file has unread bytes, further ones follow there, to keep the order.
-        if self.written == self.handed && self.queued + (bytes.len() as u64) <= self.memory_max.max(READ_BYTES as u64) {
+        let fits = self.queued + (bytes.len() as u64) <= self.memory_max.max(READ_BYTES as u64);
+        // While the file has unread bytes, further ones follow there, to keep the order. Without a file the last bytes may
+        // exceed the memory.
+        if self.written == self.handed && (fits || self.plan.conf.max_temp_file_size == 0) {
             self.queued += bytes.len() as u64;
             self.queue.push_back(bytes);
             return Ok(());
@@ -184,6 +189,7 @@ impl UpstreamBody {
             broken: received.wrong.map(|MalformedResponse(words)| words),
             rate: None,
             trailers: Trailers::Dropped,
+            watch: None,
             sends_on: false,
         }
     }
@@ -194,12 +200,16 @@ impl UpstreamBody {
     pub fn set_trailers(&mut self, trailers: Trailers) {
         self.trailers = trailers;
     }
+    pub fn watch_client(&mut self, watch: Option<Rc<dyn Watch>>) {
+        self.watch = watch;
+    }
     pub fn send_on(&mut self) {
         self.sends_on = true;
     }
     /// Ends the response, and returns the connection to the pool if reusable.
     fn end(&mut self, r: &mut Request, end: &ResponseEnd) {
-        if let Some(words) = end.excess {
+        // nginx does not read behind the head of a response to HEAD.
+        if let Some(words) = end.excess.filter(|_| !r.is_head()) {
             say(r, Level::Warn, words);
         }
         self.trailers.take(r, &end.trailers);
@@ -209,10 +219,20 @@ impl UpstreamBody {
     }
     fn failed(&mut self, r: &mut Request, words: &str) -> Poll<Option<Result<Piece, BodyError>>> {
         say(r, Level::Error, words);
+        self.give_up(r)
+    }
+    /// Closes the connection to the server; the response time ends now.
+    fn give_up(&mut self, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        if let Some(one) = UpstreamState::last(r) {
+            one.response_ms = Some(base::clock::now().millis_since(one.started));
+        }
         self.io = None;
         Poll::Ready(Some(Err(BodyError)))
     }
 }
+
+pub const CLIENT_LEFT: &str =
+    "epoll_wait() reported that client prematurely closed connection, so upstream connection is closed too";
 
 /// Logs a message about a body, with its server's URL.
 pub fn say(r: &Request, level: Level, words: &str) {
@@ -314,6 +334,10 @@ impl BodySource for UpstreamBody {
         match self.poll_server(cx, r) {
             Got::Bytes(bytes) => Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
             Got::End => Poll::Ready(None),
+            Got::Nothing if self.watch.as_ref().is_some_and(|watch| watch.poll_gone(cx).is_ready()) => {
+                say(r, Level::Info, CLIENT_LEFT);
+                self.give_up(r)
+            }
             Got::Nothing => Poll::Pending,
             Got::Broken(words) => self.failed(r, &words),
         }

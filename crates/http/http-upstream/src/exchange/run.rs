@@ -1,6 +1,6 @@
 //! Passes a request to servers, one after the other until one responds.
 
-use super::body::{self, Ahead, Received, Trailers, UpstreamBody};
+use super::body::{self, Ahead, CLIENT_LEFT, Received, Trailers, UpstreamBody};
 use super::conf::{IgnoreHeaders, NextUpstream};
 use super::conversation::{Io, Trial, read_head, said, send_request};
 use super::failure::{Failure, Outgoing, TIMED_OUT, note, note_at, status_bit};
@@ -80,11 +80,15 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request, resumed: Option<Box<Resu
 }
 
 pub fn client_gone(r: &mut Request) -> Flow {
+    let mut action = "connecting to upstream";
     if let Some(one) = UpstreamState::last(r) {
         one.response_ms = Some(clock::now().millis_since(one.started));
+        if one.connect_ms.is_some() {
+            action = "sending request to upstream";
+        }
     }
-    r.accounting.action = Some(upstream_state::OVER);
-    r.log(Level::Info, format_args!("client prematurely closed connection"));
+    r.accounting.action = Some(action);
+    r.log(Level::Info, format_args!("{CLIENT_LEFT}"));
     Flow::Status(499)
 }
 
@@ -380,7 +384,10 @@ async fn ask(
                     note(r, peer, target, "upstream prematurely closed connection", "reading response header from");
                 }
                 if let Some(one) = UpstreamState::last(r) {
-                    one.status = why.status();
+                    // The client's failure to send its body is none of the server.
+                    if !matches!(why, Failure::Final(400..=499)) {
+                        one.status = why.status();
+                    }
                     one.response_ms = Some(ms);
                 }
                 return Err(why);
@@ -544,7 +551,7 @@ fn at_once(r: &mut Request, stream: &mut ClientStream, trailers: &Trailers) -> R
             Ok(Some(Event::Body(more))) => all = [all, more].concat().into(),
             Ok(Some(Event::Said(words))) => said(r, &words, "reading"),
             Ok(Some(Event::End(end))) => {
-                if let Some(words) = end.excess {
+                if let Some(words) = end.excess.filter(|_| !r.is_head()) {
                     body::say(r, Level::Warn, words);
                 }
                 if !end.trailers.is_empty() {
@@ -696,6 +703,10 @@ pub fn accept(
         // (For protocols without HEAD.) The body is not read, so that the connection cannot be reused.
         return Ok(Flow::Content(Body::Empty));
     }
+    if !buffering && (r.loc().core.rate_limited || r.reply.limit_rate.is_some()) {
+        // As in nginx, `limit_rate` does not apply to unbuffered responses.
+        r.reply.limit_rate = Some(0);
+    }
     if recipe.is_none() && may_be_here && rate == 0 && !r.out.ranges_allowed {
         match at_once(r, &mut io.stream, &trailers) {
             Ok(body) => {
@@ -713,6 +724,9 @@ pub fn accept(
     let ahead = (buffering && recipe.is_none()).then(|| Ahead::new(plan.clone(), memory));
     let mut body = UpstreamBody::new(io, active, first, conf.read_timeout, started, ahead);
     body.limit_rate(rate, behind as u64);
+    if recipe.is_none() && plan.storing.is_none() && !conf.ignore_client_abort {
+        body.watch_client(r.incoming.watch.clone());
+    }
     if sends_on {
         body.send_on();
     }

@@ -55,7 +55,7 @@ pub fn begin(
     if !carrier.link().send(&[IoSlice::new(ANSWER)], false).is_ok_and(|n| n == ANSWER.len()) {
         return worker.close(key);
     }
-    connection.count_request();
+    r.incoming.ordinal = connection.count_request();
     (r.target.version, r.reply.keep_alive) = (Version::Http20, true);
     // Addressed to this server.
     let ours = |f: &Field| {

@@ -27,6 +27,9 @@ impl Body {
 }
 
 impl BodyReader for Body {
+    fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
         std::task::ready!(runtime::budget::poll_proceed(cx));
         self.streams.worker.step();

@@ -27,7 +27,7 @@ impl Streams {
         };
         let shared = Rc::new(Shared::default());
         self.open.borrow_mut().insert(id, shared.clone());
-        self.connection().count_request();
+        r.incoming.ordinal = self.connection().count_request();
         self.limit_requests(&r);
         // nginx counts neither cookies, which are joined, nor ignored fields.
         let is_counted =
