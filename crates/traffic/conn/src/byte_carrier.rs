@@ -1,6 +1,7 @@
 //! Carrier of a byte stream with concurrent requests (HTTP/2), optionally over TLS. The connection stays idle: octets
 //! go to the core on arrival, and all streams' output leaves with one write at the turn's end.
 
+use crate::head_in;
 use crate::linger;
 use crate::link::Link;
 use crate::secure::Secure;
@@ -213,11 +214,7 @@ impl ByteCarrier {
                 Ok(false) => return false,
                 Err(_) => {
                     let number = self.streams.connection().number;
-                    self.link.worker.log(
-                        Level::Info,
-                        number,
-                        format_args!("client timed out (110: Connection timed out)"),
-                    );
+                    self.link.worker.log(Level::Info, number, format_args!("{}", head_in::TIMED_OUT));
                     return false;
                 }
             }
