@@ -1,7 +1,7 @@
 //! Cells of the process: one block per thread; a new thread inherits an ended one's block and its values.
 
 use crate::process;
-use crate::table::{BOUNDS_MICROS, Counter, Gauge, Histogram};
+use crate::table::{BOUNDS_MICROS, BUCKETS, Counter, Gauge, Histogram};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -202,10 +202,10 @@ pub(crate) fn floor(sum: u64) -> u64 {
 impl Histogram<process::Of> {
     #[inline]
     pub fn note(self, micros: u64) {
-        add(self.at + bucket(micros), 1);
-        add(self.at + self.width - 1, micros);
+        add(self.bucket_at(bucket(micros)), 1);
+        add(self.sum_at(), micros);
     }
     pub fn count(self) -> u64 {
-        sum(self.at, self.width - 1)
+        sum(self.bucket_at(0), BUCKETS)
     }
 }

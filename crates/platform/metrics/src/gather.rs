@@ -3,7 +3,7 @@
 use crate::cells;
 use crate::exemplar::Exemplar;
 use crate::lifecycle::Lifecycle;
-use crate::table::{BOUNDS_MICROS, MetricKind, Row, Set, Unit, offset};
+use crate::table::{BUCKETS, MetricKind, Row, Set, Unit, offset};
 use crate::{SETS, process, zone};
 use std::sync::Arc;
 
@@ -84,8 +84,8 @@ fn with_derived(sums: &[u64]) -> Vec<u64> {
     let mut sums = sums.to_vec();
     let busy = process::CONNECTIONS_READING.sum() + process::CONNECTIONS_WRITING.sum();
     // Short turns of the event loops are not counted by duration.
-    let (first, count) = (process::LOOP_TIMES.at, process::LOOP_TIMES.width);
-    if let Some([buckets @ .., sum]) = sums.get_mut(first..first + count) {
+    let first = process::LOOP_TIMES.sum_at();
+    if let Some([sum, buckets @ ..]) = sums.get_mut(first..=first + BUCKETS) {
         let all = crate::workers::turns(buckets, process::LOOP_TURNS.sum());
         buckets.copy_from_slice(&all);
         *sum = process::LOOP_BUSY.sum();
@@ -100,8 +100,10 @@ fn of_row(set: &Set, row: &'static Row, thing: &Thing<'_>, at: usize) -> Vec<Sam
     let labels: Vec<(&'static str, String)> = set.labels.iter().copied().zip(thing.names.iter().cloned()).collect();
     let (cells, created_ms) = (thing.sums.get(at..).unwrap_or_default(), thing.created_ms);
     if row.kind == MetricKind::Histogram {
-        let buckets = cells.get(..=BOUNDS_MICROS.len()).unwrap_or_default().to_vec();
-        let sum = cells.get(row.width() - 1).copied().unwrap_or_default();
+        let (sum, buckets) = match cells {
+            [sum, rest @ ..] => (*sum, rest.get(..BUCKETS).unwrap_or_default().to_vec()),
+            [] => (0, Vec::new()),
+        };
         let exemplars = thing.zones.iter().map(|zone| zone.exemplars(at)).reduce(newest).unwrap_or_default();
         return vec![Sample { labels, value: Value::Times { buckets, sum, exemplars }, created_ms }];
     }

@@ -2,7 +2,7 @@
 
 use crate::cells::{self, WIDTH, floor};
 use crate::process;
-use crate::table::{BOUNDS_MICROS, Counter, Gauge, Histogram, Tabled};
+use crate::table::{BUCKETS, Counter, Gauge, Histogram, Tabled};
 use crate::zone::{self, Cells, Reset};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -57,8 +57,8 @@ impl<S: Tabled> Reading<S> {
         floor(self.sums.get(gauge.at).copied().unwrap_or_default())
     }
     pub fn times(&self, histogram: Histogram<S>) -> Times {
-        let buckets = (0..=BOUNDS_MICROS.len()).map(|index| self.since(histogram.at + index)).collect();
-        Times { buckets, sum: self.since(histogram.at + histogram.width - 1) }
+        let buckets = (0..BUCKETS).map(|bucket| self.since(histogram.bucket_at(bucket))).collect();
+        Times { buckets, sum: self.since(histogram.sum_at()) }
     }
     /// Without codes that did not occur.
     pub fn codes(&self) -> &BTreeMap<u16, u64> {
@@ -116,8 +116,8 @@ impl Histogram<process::Of> {
     /// Never reset.
     pub fn times(self) -> Times {
         let sums = cells::sums();
-        let at = |index: usize| sums.get(self.at + index).copied().unwrap_or_default();
-        Times { buckets: (0..=BOUNDS_MICROS.len()).map(at).collect(), sum: at(self.width - 1) }
+        let cell = |at: usize| sums.get(at).copied().unwrap_or_default();
+        Times { buckets: (0..BUCKETS).map(|bucket| cell(self.bucket_at(bucket))).collect(), sum: cell(self.sum_at()) }
     }
 }
 

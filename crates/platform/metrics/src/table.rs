@@ -42,8 +42,10 @@ pub const BOUNDS_MICROS: [u64; 14] = [
     5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000, 2_500_000, 5_000_000,
     7_500_000, 10_000_000,
 ];
-/// Cells of a histogram: buckets, the unbounded one, and the sum.
-pub(crate) const HISTOGRAM_CELLS: usize = BOUNDS_MICROS.len() + 2;
+/// Buckets of a histogram, the unbounded one included.
+pub(crate) const BUCKETS: usize = BOUNDS_MICROS.len() + 1;
+/// Cells of a histogram: the sum, then the buckets. The sum and the fastest buckets share a cache line with counters.
+const HISTOGRAM_CELLS: usize = 1 + BUCKETS;
 
 #[derive(Debug)]
 pub struct Row {
@@ -103,7 +105,7 @@ pub(crate) const fn slot(rows: &[Row], index: usize) -> usize {
     let (mut at, mut sum) = (0, 0);
     while at < index {
         if matches!(rows[at].kind, MetricKind::Histogram) {
-            sum += HISTOGRAM_CELLS - 1;
+            sum += BUCKETS;
         }
         at += 1;
     }
@@ -147,16 +149,25 @@ places! {
 }
 
 pub struct Histogram<S> {
+    /// The first cell.
     pub(crate) at: usize,
-    pub(crate) width: usize,
     pub(crate) slot: usize,
     of: PhantomData<fn() -> S>,
 }
 
 impl<S> Histogram<S> {
     pub(crate) const fn new(rows: &[Row], index: usize) -> Self {
-        let (at, width) = (offset(rows, index), rows[index].width());
-        Histogram { at, width, slot: slot(rows, index), of: PhantomData }
+        Histogram { at: offset(rows, index), slot: slot(rows, index), of: PhantomData }
+    }
+    /// Returns the cell of the sum, in microseconds.
+    #[inline]
+    pub(crate) const fn sum_at(self) -> usize {
+        self.at
+    }
+    /// Returns the cell of a bucket.
+    #[inline]
+    pub(crate) const fn bucket_at(self, bucket: usize) -> usize {
+        self.at + 1 + bucket
     }
 }
 

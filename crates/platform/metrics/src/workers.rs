@@ -1,7 +1,7 @@
 //! Metrics of a worker thread, read from its cells when metrics are gathered: the thread itself counts nothing twice.
 
 use crate::cells::{self, Block};
-use crate::table::{BOUNDS_MICROS, Counter, Gauge};
+use crate::table::{BUCKETS, Counter, Gauge};
 use crate::zone::Zone;
 use crate::{process, worker};
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ pub fn worker_zone(number: usize, cpu_micros: impl Fn() -> u64 + Send + Sync + '
         values.set(worker::CONNECTIONS_ACTIVE, gauge(process::CONNECTIONS_ACTIVE));
         values.set_count(worker::REQUESTS, counter(process::HTTP_REQUESTS));
         values.set_count(worker::CPU, cpu_micros());
-        let long: Vec<u64> = (0..=BOUNDS_MICROS.len()).map(|at| sum(block, process::LOOP_TIMES.at + at, 1)).collect();
+        let long: Vec<u64> = (0..BUCKETS).map(|bucket| sum(block, process::LOOP_TIMES.bucket_at(bucket), 1)).collect();
         let turns = turns(&long, counter(process::LOOP_TURNS));
         values.set_times(worker::TURNS, &turns, counter(process::LOOP_BUSY));
     });

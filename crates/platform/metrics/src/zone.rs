@@ -6,7 +6,7 @@ use crate::codes::Codes;
 use crate::exemplar::{Exemplar, Exemplars};
 use crate::lifecycle::unix_millis;
 use crate::reading::Reading;
-use crate::table::{BOUNDS_MICROS, Counter, Gauge, Histogram, Set, Tabled, slot_of};
+use crate::table::{BUCKETS, Counter, Gauge, Histogram, Set, Tabled, slot_of};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -134,7 +134,7 @@ impl Cells {
     pub(crate) fn exemplars(&self, at: usize) -> Vec<Option<Exemplar>> {
         let (mut newest, first) = (Vec::new(), slot_of(self.set.rows, at));
         for exemplars in self.all_lines().filter_map(|lines| lines.exemplars.get()) {
-            newest.resize(BOUNDS_MICROS.len() + 1, None);
+            newest.resize(BUCKETS, None);
             for (index, known) in newest.iter_mut().enumerate() {
                 *known = newer(*known, exemplars.read(first + index));
             }
@@ -197,9 +197,9 @@ impl Values<'_> {
     }
     /// Sets a histogram that its owner keeps: counts by bucket, not cumulative, and the sum in microseconds.
     pub fn set_times<S: Tabled>(&mut self, histogram: Histogram<S>, buckets: &[u64], sum: u64) {
-        let cells = self.sums.iter_mut().skip(histogram.at).take(histogram.width - 1);
+        let cells = self.sums.iter_mut().skip(histogram.bucket_at(0)).take(BUCKETS);
         cells.zip(buckets).for_each(|(cell, count)| *cell = *count);
-        if let Some(cell) = self.sums.get_mut(histogram.at + histogram.width - 1) {
+        if let Some(cell) = self.sums.get_mut(histogram.sum_at()) {
             *cell = sum;
         }
     }
@@ -370,8 +370,8 @@ impl<S: Tabled> Here<'_, S> {
     /// [`Here::note`] with the value's [`bucket`].
     #[inline]
     pub fn note_in(&self, histogram: Histogram<S>, bucket: usize, micros: u64) {
-        self.lines.add(histogram.at + bucket, 1);
-        self.lines.add(histogram.at + histogram.width - 1, micros);
+        self.lines.add(histogram.bucket_at(bucket), 1);
+        self.lines.add(histogram.sum_at(), micros);
     }
     /// Tells whether a bucket's exemplar is old at the time `now_ms`, in milliseconds since 1970.
     #[inline]
