@@ -8,8 +8,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Tree {
     exact: HashMap<Vec<u8>, usize>,
-    /// Lengths of the exact names, by [`length_bit`]: most paths are ruled out without a hash.
-    exact_lengths: u64,
+    /// Lengths and last octets of the exact names, by [`name_bit`]: most paths are ruled out without a hash.
+    exact_bits: u64,
     prefixes: Vec<Prefix>,
     pub(crate) regexes: Vec<(Arc<Pattern>, usize)>,
     named: HashMap<Vec<u8>, usize>,
@@ -24,9 +24,11 @@ struct Prefix {
     parent: usize,
 }
 
-/// The last bit stands for all longer names.
-fn length_bit(name: &[u8]) -> u64 {
-    1 << name.len().min(63)
+/// Returns one of 64 bits, by length and last octet. Paths of one length often end differently: `/metrics`, `/a/b.css`.
+#[inline]
+fn name_bit(name: &[u8]) -> u64 {
+    let last = name.last().copied().unwrap_or_default();
+    1 << ((name.len() + usize::from(last) * 7) % 64)
 }
 
 /// Without regular expressions.
@@ -46,7 +48,7 @@ impl Tree {
                 if let Some(first) = self.exact.insert(name.clone(), location) {
                     return Err(first);
                 }
-                self.exact_lengths |= length_bit(name);
+                self.exact_bits |= name_bit(name);
             }
             LocationKind::Named(name) => {
                 if let Some(first) = self.named.insert(name.clone(), location) {
@@ -94,7 +96,7 @@ impl Tree {
     /// Finds the location without regular expressions; the flag excludes them. `wants_slash`: the location redirects
     /// `/name` to `/name/`.
     pub fn static_location(&self, wants_slash: &dyn Fn(usize) -> bool, path: &[u8]) -> (Match, bool) {
-        if self.exact_lengths & length_bit(path) != 0
+        if self.exact_bits & name_bit(path) != 0
             && let Some(location) = self.exact.get(path)
         {
             return (Match::Final(*location), false);
