@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use support::client::Client;
+use support::client::{Client, read_until};
 use support::http2::{self, RST_STREAM, frame};
 use support::{Site, free_port, wait};
 
@@ -44,17 +44,6 @@ fn connect(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream
-}
-
-fn read_until(stream: &mut TcpStream, text: &str) -> String {
-    let mut got = Vec::new();
-    let mut buffer = [0; 4096];
-    while !String::from_utf8_lossy(&got).contains(text) {
-        let n = stream.read(&mut buffer).expect("readable");
-        assert!(n > 0, "ended early: {}", String::from_utf8_lossy(&got));
-        got.extend_from_slice(&buffer[..n]);
-    }
-    String::from_utf8_lossy(&got).into_owned()
 }
 
 fn site(port: u16, more: &str, format: &str) -> Site {

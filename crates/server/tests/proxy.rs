@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use support::client::read_until;
 use support::{Site, free_port};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,18 +21,6 @@ fn origin(act: impl FnOnce(TcpStream) + Send + 'static) -> (u16, JoinHandle<()>)
         act(stream);
     });
     (port, thread)
-}
-
-/// Reads until the received bytes contain the text.
-fn read_until(stream: &mut TcpStream, text: &str) -> String {
-    let mut got = Vec::new();
-    let mut buffer = [0; 4096];
-    while !String::from_utf8_lossy(&got).contains(text) {
-        let n = stream.read(&mut buffer).expect("readable");
-        assert!(n > 0, "ended early: {}", String::from_utf8_lossy(&got));
-        got.extend_from_slice(&buffer[..n]);
-    }
-    String::from_utf8_lossy(&got).into_owned()
 }
 
 fn site(port: u16, to: u16, more: &str) -> Site {

@@ -106,3 +106,15 @@ impl Client {
 pub fn get(port: u16) -> Result<(u16, String), String> {
     Client::connect(port)?.ask("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 }
+
+/// Reads until the received bytes contain the text.
+pub fn read_until(stream: &mut TcpStream, text: &str) -> String {
+    let mut got = Vec::new();
+    let mut buffer = [0; 4096];
+    while !String::from_utf8_lossy(&got).contains(text) {
+        let n = stream.read(&mut buffer).expect("readable");
+        assert!(n > 0, "ended early: {}", String::from_utf8_lossy(&got));
+        got.extend_from_slice(&buffer[..n]);
+    }
+    String::from_utf8_lossy(&got).into_owned()
+}
