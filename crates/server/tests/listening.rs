@@ -2,8 +2,11 @@
 
 mod support;
 
+use net::listen::options;
+use net::packets::PacketSocket;
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::process::Command;
 use support::{Site, free_port, wait};
 
@@ -116,4 +119,21 @@ fn datagrams_above_the_mtu_reach_their_client() {
         assert_eq!(client.recv(&mut [0; 5000]).expect("a response"), 4000, "{server}");
     }
     running.quit();
+}
+
+#[test]
+fn a_socket_of_all_addresses_tells_the_destination_to_any_program() {
+    if !in_own_network("a_socket_of_all_addresses_tells_the_destination_to_any_program") {
+        return;
+    }
+    let server = UdpSocket::bind("0.0.0.0:0").expect("bind");
+    let port = server.local_addr().expect("address").port();
+    let socket = PacketSocket::new(server.into(), false).expect("prepared");
+    for on in [true, false, true] {
+        options::set_messages(&socket, on).expect("set");
+        let client = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        client.send_to(b"x", ("127.0.0.1", port)).expect("sent");
+        let came = net::datagram::receive(socket.as_fd(), &mut [0; 9]);
+        assert!(came.expect("received").to.is_some(), "{on}");
+    }
 }

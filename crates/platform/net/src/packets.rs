@@ -146,17 +146,18 @@ mod tests {
 
     #[test]
     fn messages_are_switched_for_another_program() {
-        for address in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"] {
+        // `server/tests/listening.rs` has an address of all interfaces, in a network of its own.
+        for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(server) = UdpSocket::bind(address) else { continue };
             let port = server.local_addr().expect("address").port();
             let socket = PacketSocket::new(server.into(), false).expect("prepared");
-            for (on, is_told) in [(true, true), (false, address.starts_with('0')), (true, true)] {
+            for on in [true, false, true] {
                 options::set_messages(&socket, on).expect("set");
                 let ip = if address.starts_with('[') { "::1" } else { "127.0.0.1" };
                 let client = UdpSocket::bind((ip, 0)).expect("bind");
                 client.send_to(b"x", (ip, port)).expect("sent");
                 let came = crate::datagram::receive(socket.as_fd(), &mut [0; 9]);
-                assert_eq!(came.expect("received").to.is_some(), is_told, "{address} {on}");
+                assert_eq!(came.expect("received").to.is_some(), on, "{address}");
             }
         }
     }
