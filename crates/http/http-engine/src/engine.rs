@@ -49,7 +49,7 @@ pub fn fail(mut r: Box<Request>, status: u16) -> Outcome {
 fn run(mut r: Box<Request>) -> Outcome {
     loop {
         match step(&mut r) {
-            flow @ Flow::Declined => on(flow),
+            flow @ Flow::Declined => consume_declined(flow),
             Flow::Later(later) => return Outcome::Later(later(r)),
             Flow::Exchange(exchange) => return Outcome::Exchange(r, exchange),
             flow => return settle(r, flow),
@@ -127,8 +127,9 @@ fn after_access(r: &mut Request, flow: Flow) -> Flow {
 
 /// Consumes a `Declined`, which has nothing to drop. The drop glue of the other variants is not inlined.
 #[inline]
-fn on(declined: Flow) {
-    std::mem::forget(declined);
+fn consume_declined(flow: Flow) {
+    debug_assert!(matches!(flow, Flow::Declined));
+    std::mem::forget(flow);
 }
 
 const NOBODY: Vec<std::sync::Arc<dyn crate::handler::Handler>> = Vec::new();
@@ -142,7 +143,7 @@ fn step(r: &mut Request) -> Flow {
             Phase::ServerRewrite => (&plan.srv(r.scope.server).rewrite, Phase::FindLocation),
             Phase::FindLocation => match find_location(r) {
                 flow @ Flow::Declined => {
-                    on(flow);
+                    consume_declined(flow);
                     continue;
                 }
                 flow => return flow,
@@ -150,7 +151,7 @@ fn step(r: &mut Request) -> Flow {
             Phase::Rewrite => (&location.rewrite, Phase::PostRewrite),
             Phase::PostRewrite => match post_rewrite(r) {
                 flow @ Flow::Declined => {
-                    on(flow);
+                    consume_declined(flow);
                     continue;
                 }
                 flow => return flow,
@@ -161,7 +162,7 @@ fn step(r: &mut Request) -> Flow {
             Phase::Access => (&location.access, Phase::PostAccess),
             Phase::PostAccess => match post_access(r) {
                 flow @ Flow::Declined => {
-                    on(flow);
+                    consume_declined(flow);
                     continue;
                 }
                 flow => return flow,
@@ -191,7 +192,7 @@ fn step(r: &mut Request) -> Flow {
             true => traced(r, location, &**handler),
         };
         match flow {
-            flow @ Flow::Declined => on(flow),
+            flow @ Flow::Declined => consume_declined(flow),
             Flow::Allowed => allowed(r),
             Flow::Rewritten => {
                 if r.progress.phase == Phase::Rewrite {

@@ -1,5 +1,5 @@
-//! Counts by status code: a table per thread and zone. Codes that are seldom are in decades, which are allocated when a code of
-//! theirs is first counted.
+//! Counts by status code: a table per thread and zone. Rare codes are in decades, each allocated when one of its codes is first
+//! counted.
 
 use crate::cells::change;
 use std::collections::BTreeMap;

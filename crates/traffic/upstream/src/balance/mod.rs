@@ -131,7 +131,7 @@ impl PeerLease {
     pub fn group(&self) -> &Arc<Group> {
         &self.group
     }
-    /// Records the head of a response. `trace_id` is called if an exemplar is needed; `None`: the request has no id.
+    /// Records the head of a response. `trace_id` is called if an exemplar is needed; `None`: the request cannot be one.
     pub fn answered(&mut self, status: u16, micros: u64, trace_id: Option<impl FnOnce() -> Option<[u8; 16]>>) {
         self.status = status;
         process::UPSTREAM_HEADER.note(micros);
