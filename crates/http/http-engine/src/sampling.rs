@@ -120,7 +120,7 @@ impl LateSampler {
             && !r.progress.internal
             && !r.is_subrequest()
             && r.trace().is_none()
-            && sampler.slot.is_none();
+            && !sampler.slot.is_some_and(|slot| r.has_slot(slot));
         if !is_plain || !sampler.gaps.covers() {
             return false;
         }
