@@ -38,6 +38,7 @@ use http_upstream::body_store;
 use net::Address;
 use net::pool::{Pool, PoolSpec};
 use observe::Level;
+use origin::OwnNames;
 use own::OwnAccess;
 use session_engine::access::DeniesOthers;
 use session_engine::inventory::Inventory;
@@ -183,7 +184,7 @@ impl Feature for ApiFeature {
             writes: given.writes,
             own: OwnAccess {
                 config: given.config,
-                names: block.server_names.iter().map(written).collect(),
+                names: OwnNames::new(block.server_names),
                 files: block.cx.files.as_slice().into(),
             },
             inventory: Inventory::of(block.cx),

@@ -3,8 +3,9 @@
 
 use aws_lc_rs::hmac;
 use http_engine::Request;
+use session_engine::names::ServerName;
 use std::net::IpAddr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Answer to a request for a host that is not this server's.
 pub const UNKNOWN_HOST: &str = "The dashboard answers for addresses, for localhost and for the names of its server.\n\
@@ -12,9 +13,9 @@ pub const UNKNOWN_HOST: &str = "The dashboard answers for addresses, for localho
 
 /// Detects a change of the API that a browser sends for a page of another site, or for a page whose own name resolves
 /// to this server (DNS rebinding). Programs send neither `Origin` nor `Sec-Fetch-Site`.
-pub fn is_foreign(r: &Request, names: &[String]) -> bool {
+pub fn is_foreign(r: &Request, names: &OwnNames) -> bool {
     let (site, origin) = (field(r, b"sec-fetch-site"), field(r, b"origin"));
-    is_foreign_of(site, origin, field(r, b"host"), || is_known_host(&r.target.host, names))
+    is_foreign_of(site, origin, field(r, b"host"), || names.has(&r.target.host))
 }
 
 fn is_foreign_of(
@@ -31,21 +32,39 @@ fn is_foreign_of(
     }
 }
 
-/// Tells whether a host is an address, `localhost`, or a name of the server. Other names may be those of a page whose
-/// name resolves to this server (DNS rebinding).
-pub fn is_known_host(host: &[u8], names: &[String]) -> bool {
-    let host = String::from_utf8_lossy(host).to_ascii_lowercase();
-    let literal = host.trim_matches(['[', ']']);
-    if host.is_empty() || literal.parse::<IpAddr>().is_ok() || host == "localhost" || host.ends_with(".localhost") {
-        return true;
+/// The names of the server (`server_name`).
+#[derive(Clone)]
+pub struct OwnNames(Arc<[ServerName<Request>]>);
+
+impl std::fmt::Debug for OwnNames {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(super::written)).finish()
     }
-    names.iter().filter(|name| !name.is_empty()).any(|name| match name.as_bytes() {
-        [b'~', ..] => true,
-        [b'*', ..] => name.get(1..).is_some_and(|end| host.ends_with(end)),
-        [b'.', ..] => host.ends_with(name.as_str()) || name.get(1..) == Some(&host),
-        [.., b'*'] => name.strip_suffix('*').is_some_and(|start| host.starts_with(start)),
-        _ => host == *name || host.strip_suffix(name.as_str()).is_some_and(|rest| rest.ends_with('.')),
-    })
+}
+
+impl OwnNames {
+    pub fn new(names: &[ServerName<Request>]) -> OwnNames {
+        OwnNames(names.into())
+    }
+    /// Tells whether a host is an address, `localhost`, or a name of the server or below one. Other names may be those of a
+    /// page whose name resolves to this server (DNS rebinding).
+    pub fn has(&self, host: &[u8]) -> bool {
+        let host = String::from_utf8_lossy(host).to_ascii_lowercase();
+        let literal = host.trim_matches(['[', ']']);
+        if host.is_empty() || literal.parse::<IpAddr>().is_ok() || host == "localhost" || host.ends_with(".localhost") {
+            return true;
+        }
+        let host = host.as_bytes();
+        let is_below = |name: &[u8]| host.strip_suffix(name).is_some_and(|rest| rest.ends_with(b"."));
+        self.0.iter().any(|name| match name {
+            ServerName::Exact(name) | ServerName::Below(name) => !name.is_empty() && (host == name || is_below(name)),
+            // With its dot.
+            ServerName::Suffix(end) => host.ends_with(end),
+            ServerName::Prefix(start) => host.starts_with(start),
+            // A pattern that exceeds its limit matches nothing.
+            ServerName::Regex(pattern) => pattern.is_match(host).unwrap_or(false),
+        })
+    }
 }
 
 fn field<'a>(r: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
@@ -110,10 +129,19 @@ pub fn is_token(location: &[u8], text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use session_engine::regex::Pattern;
 
     #[test]
     fn hosts_of_others_are_unknown() {
-        let names = ["example.com", "*.example.org", "www.*", ".below.net"].map(String::from);
+        let (pattern, _) = Pattern::at_run_time(br"^admin\d+\.example\.net$").expect("a pattern");
+        let names = OwnNames::new(&[
+            ServerName::Exact(Vec::new()),
+            ServerName::Exact(b"example.com".to_vec()),
+            ServerName::Suffix(b".example.org".to_vec()),
+            ServerName::Prefix(b"www.".to_vec()),
+            ServerName::Below(b"below.net".to_vec()),
+            ServerName::Regex(Arc::new(pattern)),
+        ]);
         for host in [
             "127.0.0.1",
             "::1",
@@ -125,12 +153,20 @@ mod tests {
             "www.x",
             "b.below.net",
             "below.net",
+            "Admin7.example.net",
             "",
         ] {
-            assert!(is_known_host(host.as_bytes(), &names), "{host}");
+            assert!(names.has(host.as_bytes()), "{host}");
         }
-        for host in ["evil.com", "notexample.com", "example.com.evil.com", "example.org", "1.2.3.4.evil.com"] {
-            assert!(!is_known_host(host.as_bytes(), &names), "{host}");
+        for host in [
+            "evil.com",
+            "notexample.com",
+            "example.com.evil.com",
+            "example.org",
+            "1.2.3.4.evil.com",
+            "admin7.example.net.evil.com",
+        ] {
+            assert!(!names.has(host.as_bytes()), "{host}");
         }
     }
 

@@ -14,7 +14,8 @@ mod page;
 mod svg;
 mod views;
 
-use super::{is_local, is_restricted, on_thread, origin, pool, written};
+use super::origin::{self, OwnNames};
+use super::{is_local, is_restricted, on_thread, pool, written};
 use conf_schema::value::Own;
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::variables::find_arg;
@@ -123,7 +124,7 @@ impl Feature for DashboardFeature {
         block.location.content = Some(Arc::new(Dashboard(Arc::new(Shared {
             location: block.location.name.clone(),
             writes: *writes,
-            names: block.server_names.iter().map(written).collect(),
+            names: OwnNames::new(block.server_names),
             inventory: Inventory::of(block.cx),
             files: block.cx.files.as_slice().into(),
             state: Mutex::default(),
@@ -158,7 +159,7 @@ struct Shared {
     location: Vec<u8>,
     writes: bool,
     /// Names of the server.
-    names: Vec<String>,
+    names: OwnNames,
     inventory: Arc<Inventory>,
     files: Arc<[PathBuf]>,
     state: Mutex<page::PageState>,
@@ -219,7 +220,7 @@ impl Handler for Dashboard {
         if !reads && !changes {
             return Flow::Status(405);
         }
-        if !origin::is_known_host(&r.target.host, &shared.names) {
+        if !shared.names.has(&r.target.host) {
             return content(r, 421, "text/plain; charset=utf-8", origin::UNKNOWN_HOST);
         }
         if r.is_rehearsal() {

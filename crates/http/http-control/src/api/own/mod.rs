@@ -10,7 +10,8 @@ pub use state::renewal;
 use super::answer::{ApiError, ApiResponse};
 use super::ask::{Ask, Verb};
 use super::configuration::{ConfigRequest, Configuration, Refusal, Terms, current};
-use super::{ConfigAccess, on_thread, origin};
+use super::origin::OwnNames;
+use super::{ConfigAccess, on_thread};
 use crate::shared::status_tree::time;
 use http_engine::Request;
 use http_upstream::body_store;
@@ -191,7 +192,7 @@ fn busy() -> ApiError {
 #[derive(Clone, Debug)]
 pub struct OwnAccess {
     pub config: ConfigAccess,
-    pub names: Arc<[String]>,
+    pub names: OwnNames,
     pub files: Arc<[PathBuf]>,
 }
 
@@ -201,7 +202,7 @@ pub struct OwnAccess {
 /// The refusal; a status of 444 or 499 has no response.
 pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) -> Result<ApiResponse, ApiError> {
     let access = own.config;
-    if !origin::is_known_host(&r.target.host, &own.names) {
+    if !own.names.has(&r.target.host) {
         let words = "the host is neither an address nor localhost nor a name of this server: add it to \"server_name\"";
         return Err(ApiError::new(421, "UnknownHost", words));
     }
