@@ -7,7 +7,7 @@
 use crate::Request;
 use crate::plan::HttpPlan;
 use crate::sampler::{Gaps, LateSampler, Sampler, Shares, enables, is_sampled, rate};
-use crate::span::{TraceContext, TraceIds, Unsampled, digits};
+use crate::span::{DIGITS, TraceContext, TraceIds, Unsampled, digits};
 use crate::template::Template;
 use crate::variable::{Source, VarId};
 use session_engine::split_clients::{Prefix, Split, murmur2};
@@ -26,7 +26,7 @@ fn split(plan: &HttpPlan, variable: VarId) -> Option<(&Split<Request>, Option<u3
     }
 }
 
-/// Makes ids whose trace is sampled, or is not. Tries all endings of random ids in turn.
+/// Makes ids whose trace is sampled, or is not: random ids with the next ending that has this hash.
 fn ids(shares: &[(u32, bool)], sampled: bool) -> TraceIds {
     loop {
         let mut ids = TraceIds::new();
@@ -34,21 +34,25 @@ fn ids(shares: &[(u32, bool)], sampled: bool) -> TraceIds {
         let (words, _) = text.as_chunks::<4>();
         let Some((_, words)) = words.split_last() else { return ids };
         let prefix = Prefix::new(words);
-        let [.., high, low] = ids.trace;
-        let first = u16::from_be_bytes([high, low]);
-        let mut ending = first;
-        loop {
-            if is_sampled(shares, prefix.with(digits(&ending.to_be_bytes()))) == sampled {
-                let [.., high, low] = &mut ids.trace;
-                [*high, *low] = ending.to_be_bytes();
-                return ids;
-            }
-            ending = ending.wrapping_add(1);
-            if ending == first {
-                break;
-            }
+        let [.., high, low] = &mut ids.trace;
+        if let Some(ending) = ending([*high, *low], |digits| is_sampled(shares, prefix.with(digits)) == sampled) {
+            [*high, *low] = ending;
+            return ids;
         }
     }
+}
+
+/// Returns the next ending of an id whose digits fit; tries the low octets of each high one first. `None`: none of all 65,536.
+#[inline]
+fn ending([first, low]: [u8; 2], fits: impl Fn([u8; 4]) -> bool) -> Option<[u8; 2]> {
+    let (before, behind) = DIGITS.split_at(usize::from(low));
+    (0..=u8::MAX).find_map(|step| {
+        let high = first.wrapping_add(step);
+        let [a, b] = *DIGITS.get(usize::from(high))?;
+        let fits = |[c, d]: &[u8; 2]| fits([a, b, *c, *d]);
+        let found = behind.iter().position(fits).map(|at| at + before.len());
+        Some([high, found.or_else(|| before.iter().position(fits))? as u8])
+    })
 }
 
 impl Sampler {
@@ -175,6 +179,24 @@ mod tests {
                     assert_eq!(is_sampled(shares, murmur2(&digits::<16, 32>(&ids.trace))), sampled, "{shares:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn endings_are_tried_in_order() {
+        let none = |_| false;
+        let is = |text: &'static [u8; 4]| move |digits: [u8; 4]| digits == *text;
+        assert_eq!(ending([0x12, 0x34], none), None);
+        for text in [b"1234", b"12ff", b"1200", b"1233", b"0000", b"11ff"] {
+            let want = u16::from_str_radix(std::str::from_utf8(text).expect("digits"), 16).expect("a number");
+            assert_eq!(ending([0x12, 0x34], is(text)), Some(want.to_be_bytes()));
+        }
+        // The low octets from the given one on, those before it, and then the next high octet.
+        for (fitting, want) in
+            [(["1235", "1333"], [0x12, 0x35]), (["1233", "1300"], [0x12, 0x33]), (["1100", "ff00"], [0xff, 0])]
+        {
+            let fits = |digits: [u8; 4]| fitting.iter().any(|text| text.as_bytes() == digits);
+            assert_eq!(ending([0x12, 0x34], fits), Some(want));
         }
     }
 

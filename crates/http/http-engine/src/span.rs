@@ -153,7 +153,7 @@ fn put_digits(octets: &[u8], out: &mut [u8]) {
 
 /// The digits of each octet.
 #[expect(clippy::indexing_slicing, reason = "runs at compile time")]
-const DIGITS: [[u8; 2]; 256] = {
+pub(crate) static DIGITS: [[u8; 2]; 256] = {
     const DIGIT: &[u8; 16] = b"0123456789abcdef";
     let mut all = [[0; 2]; 256];
     let mut octet = 0;
