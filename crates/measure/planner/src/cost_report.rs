@@ -246,14 +246,14 @@ pub fn csv(a: &CostAnswer) -> String {
                 format!("{:.4}", o.utilisation.low),
                 format!("{:.4}", o.utilisation.high),
                 format!("{:.4}", o.after_loss),
-                sureness_word(o.confidence).into(),
+                confidence_word(o.confidence).into(),
             ]);
         }
     }
     table.csv()
 }
 
-fn sureness_word(s: Confidence) -> &'static str {
+fn confidence_word(s: Confidence) -> &'static str {
     match s {
         Confidence::Sure => "sure",
         Confidence::Risky => "risky",
@@ -269,7 +269,7 @@ pub fn to_json(q: &Question, a: &CostAnswer) -> Value {
             "usd_per_million_requests": finite(o.per_million), "usd_per_user_hour": finite(o.per_user),
             "utilisation": {"low": finite(o.utilisation.low), "mid": finite(o.utilisation.mid), "high": finite(o.utilisation.high)},
             "utilisation_after_loss": finite(o.after_loss), "slower_after_loss": finite(o.stretch_after_loss),
-            "spare": finite(o.spare), "sureness": sureness_word(o.confidence),
+            "spare": finite(o.spare), "sureness": confidence_word(o.confidence),
         })
     };
     json!({
