@@ -308,7 +308,9 @@ impl UpstreamBody {
                     return Got::Broken(words);
                 }
                 Came::Closed => return Got::Broken("upstream prematurely closed connection".into()),
-                Came::Failed(e) => return Got::Broken(format!("recv() failed {}", observe::os(&e))),
+                Came::Failed(e) => {
+                    return Got::Broken(format!("{} failed {}", UpstreamState::read_call(r), observe::os(&e)));
+                }
             }
         }
     }

@@ -90,6 +90,9 @@ fn client_failed(r: &mut Request, io: &Io, peer: &Peer, target: &UpstreamTarget<
         let (before, more) = (client.total - client.latest, client.latest);
         let words = format!("client intended to send too large chunked body: {before}+{more} bytes");
         note(r, peer, target, &words, "sending request to");
+    } else {
+        // For the line about a body that ends early.
+        r.accounting.action = Some("sending request to upstream");
     }
     Failure::Final(status)
 }
@@ -302,7 +305,7 @@ pub struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    fn note(&self, r: &mut Request, words: &str, doing: &str) -> Failure {
+    fn note(&self, r: &mut Request, words: &str, doing: &'static str) -> Failure {
         note(r, self.peer, self.target, words, doing)
     }
 }
@@ -315,7 +318,7 @@ impl Io {
         }
     }
     /// Returns a connection error; not logged for a kept connection without a response, which may be replaced.
-    fn broken(&self, r: &mut Request, trial: &Trial<'_>, words: &str, doing: &str) -> HeadStep {
+    fn broken(&self, r: &mut Request, trial: &Trial<'_>, words: &str, doing: &'static str) -> HeadStep {
         if self.heard || self.stream.requests() == 1 {
             trial.note(r, words, doing);
         }
@@ -354,18 +357,20 @@ impl Io {
                     return Poll::Ready(self.broken(r, trial, "upstream prematurely closed connection", doing));
                 }
                 Happened::ReceiveFailed(e) => {
-                    return Poll::Ready(self.broken(r, trial, &format!("recv() failed {}", os(&e)), doing));
+                    return Poll::Ready(self.broken(
+                        r,
+                        trial,
+                        &format!("{} failed {}", read_call(trial), os(&e)),
+                        doing,
+                    ));
                 }
                 Happened::Client(status) => (client_failed(r, self, trial.peer, trial.target, status), false),
                 Happened::SendFailed(e) => {
-                    trial.note(r, &format!("send() failed {}", os(&e)), doing);
+                    trial.note(r, &format!("{} failed {}", write_call(trial), os(&e)), doing);
                     (Failure::Error, true)
                 }
                 Happened::SendTimeout | Happened::ReadTimeout => {
-                    trial.note(r, "upstream timed out (110: Connection timed out)", doing);
-                    if let Some(one) = UpstreamState::last(r) {
-                        one.status = 504;
-                    }
+                    trial.note(r, failure::TIMED_OUT, doing);
                     (Failure::Timeout, false)
                 }
                 Happened::Wrong(wrong) => {
@@ -400,18 +405,24 @@ pub fn resume(plan: &PassPlan, stream: Serial, honest: bool, heard: bool) -> Box
     })
 }
 
+/// Returns the call that nginx names for a failed read.
+fn read_call(trial: &Trial<'_>) -> &'static str {
+    if trial.target.origin.tls { "SSL_read()" } else { "recv()" }
+}
+
+fn write_call(trial: &Trial<'_>) -> &'static str {
+    if trial.target.origin.tls { "SSL_write()" } else { "writev()" }
+}
+
 /// Returns a read error before any response; not logged for a kept connection, which may be replaced.
 pub fn broken(r: &mut Request, trial: &Trial<'_>, e: &io::Error, fresh: bool) -> HeadStep {
     const READING: &str = "reading response header from";
     if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() {
         trial.note(r, failure::TIMED_OUT, READING);
-        if let Some(one) = UpstreamState::last(r) {
-            one.status = 504;
-        }
         return HeadStep::Failed(Failure::Timeout, false);
     }
     if fresh {
-        trial.note(r, &format!("recv() failed {}", os(e)), READING);
+        trial.note(r, &format!("{} failed {}", read_call(trial), os(e)), READING);
     }
     HeadStep::Failed(Failure::Error, true)
 }
