@@ -185,7 +185,7 @@ impl Passer {
             _ => None,
         };
         if self.conf.proxy_protocol == ProxyProtocol::V2 {
-            return proxy_header::version_2(addresses, s.tls.as_deref());
+            return proxy_header::version_2(addresses, s.tls.as_deref(), false);
         }
         let mut out = Vec::new();
         wire_proxy::write_v1(addresses, &mut out);

@@ -145,7 +145,7 @@ impl<'a> Servers<'a> {
         }
         let Some(tls) = &self.passing.tls else { return Ok(stream) };
         // The header precedes the handshake, in one piece.
-        let header = proxy_header(conf.proxy_protocol, s).ok_or(Failure::Final(500))?;
+        let header = proxy_header(conf.proxy_protocol, s, false).ok_or(Failure::Final(500))?;
         if !header.is_empty() && stream.write_all(&header).await.is_err() {
             return Err(Failure::Final(200));
         }
@@ -221,7 +221,7 @@ pub fn end_try(s: &mut StreamSession) {
 }
 
 /// Returns `None` if version and addresses allow no header.
-pub fn proxy_header(version: ProxyProtocol, s: &StreamSession) -> Option<Vec<u8>> {
+pub fn proxy_header(version: ProxyProtocol, s: &StreamSession, has_datagrams: bool) -> Option<Vec<u8>> {
     let addresses: Option<(SocketAddr, SocketAddr)> = match (s.peer, &*s.local) {
         (Some(peer), Address::Ip(local)) => Some((peer, *local)),
         _ => None,
@@ -230,7 +230,7 @@ pub fn proxy_header(version: ProxyProtocol, s: &StreamSession) -> Option<Vec<u8>
     match version {
         ProxyProtocol::Off => {}
         ProxyProtocol::On => wire_proxy::write_v1(addresses, &mut out),
-        ProxyProtocol::V2 => out = proxy_header::version_2(addresses, s.tls.as_deref())?,
+        ProxyProtocol::V2 => out = proxy_header::version_2(addresses, s.tls.as_deref(), has_datagrams)?,
     }
     Some(out)
 }

@@ -26,7 +26,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
     let mut first = Vec::new();
     // With TLS the header preceded the handshake.
     if passing.tls.is_none() && conf.proxy_protocol != ProxyProtocol::Off {
-        match proxy_header(conf.proxy_protocol, s) {
+        match proxy_header(conf.proxy_protocol, s, false) {
             Some(header) => first = header,
             None => return 500,
         }

@@ -159,7 +159,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
     }
     let mut first = Vec::new();
     if conf.proxy_protocol != ProxyProtocol::Off {
-        match proxy_header(conf.proxy_protocol, s) {
+        match proxy_header(conf.proxy_protocol, s, true) {
             Some(header) => first = header,
             None => return 500,
         }
