@@ -442,6 +442,30 @@ fn datagrams_of_a_client_are_one_session_until_it_has_had_enough() {
     site.assert_no_alerts();
 }
 
+#[test]
+fn the_proxy_header_of_a_datagram_says_so() {
+    let server = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    server.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    let (port, web) = (free_port(), free_port());
+    let to = server.local_addr().expect("address").port();
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "stream {{ server {{ listen 127.0.0.1:{port} udp; proxy_pass 127.0.0.1:{to}; proxy_protocol v2; }}
+             server {{ listen 127.0.0.1:{web}; return x; }} }}"
+        ),
+    );
+    let running = site.start();
+    drop(connect(web));
+    let client = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    client.send_to(b"one", ("127.0.0.1", port)).expect("sent");
+    let mut buf = [0; 64];
+    let (n, _) = server.recv_from(&mut buf).expect("a datagram");
+    assert!(buf[..n].starts_with(b"\r\n\r\n\0\r\nQUIT\n\x21\x12") && buf[..n].ends_with(b"one"), "{:?}", &buf[..n]);
+    running.quit();
+    site.assert_no_alerts();
+}
+
 /// A restarting datagram server causes ICMP errors, and the sessions' threads continue.
 #[test]
 fn a_datagram_for_a_closed_port_costs_no_thread() {

@@ -236,6 +236,31 @@ fn clients_are_asked_for_certificates() {
 }
 
 #[test]
+fn clients_whose_status_cannot_be_asked_are_refused_with_nginxs_line() {
+    let (port, closed) = (free_port(), free_port());
+    let authority = Authority::new();
+    let site = Site::new(
+        MAIN,
+        &format!(
+            "http {{ server {{ listen 127.0.0.1:{port} ssl; ssl_certificate a.example.crt;
+                ssl_certificate_key a.example.key; ssl_client_certificate ca.crt; ssl_verify_client on; ssl_ocsp on;
+                ssl_ocsp_responder http://127.0.0.1:{closed}/; keepalive_timeout 0; return 200 open; }} }}"
+        ),
+    );
+    authority.put(&site, "a.example");
+    site.write("conf/ca.crt", &authority.pem);
+    let running = site.start();
+    let user = Client::new(port, &authority, Some(authority.issue("user")));
+    let answer = wait("an answer", || user.get("a.example", "a.example", "/"));
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    let words = "client SSL certificate verify error: certificate status request failed while reading client request \
+                 headers, client: 127.0.0.1";
+    site.wait_for_log(words, 1);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
 fn plain_http_on_the_port_is_told_so() {
     let port = free_port();
     let authority = Authority::new();

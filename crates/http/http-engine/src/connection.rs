@@ -136,13 +136,26 @@ pub trait Tunnel {
 }
 
 /// The end of a tunnel.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Tunnelled {
     /// Bytes of the client.
     pub received: u64,
+    /// Bytes of the server, without those that came with its head.
+    pub from_server: u64,
     pub sent: u64,
     /// Neither side sent anything for the idle timeout.
     pub timed_out: bool,
+    /// A failed read or write.
+    pub broken: Option<TunnelFault>,
+}
+
+#[derive(Debug)]
+pub struct TunnelFault {
+    pub error: std::io::Error,
+    /// The server's connection failed; otherwise the client's.
+    pub of_server: bool,
+    pub is_read: bool,
+    pub is_secure: bool,
 }
 
 /// Watches a request's client; implemented by the connection.

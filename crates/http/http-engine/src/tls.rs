@@ -229,11 +229,11 @@ pub fn refused(listener: &Listener, r: &Request) -> Option<u16> {
         Some(peer) if verify == VerifyClient::OptionalNoCa && peer.verdict.is_missing_authority() => None,
         Some(peer) => {
             let (number, reason) = (peer.verdict.0, peer.fault().unwrap_or_default());
+            // A verdict of `ssl_ocsp` has no number.
+            let reason = if peer.verdict.is_ok() { reason.to_string() } else { format!("({number}:{reason})") };
             r.log(
                 Level::Info,
-                format_args!(
-                    "client SSL certificate verify error: ({number}:{reason}) while reading client request headers"
-                ),
+                format_args!("client SSL certificate verify error: {reason} while reading client request headers"),
             );
             let why = if peer.verdict.is_ok() { VerifyFailure::RevokedCert } else { verify_failure(peer.verdict) };
             count_refused(r, why);

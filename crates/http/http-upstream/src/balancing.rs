@@ -90,8 +90,10 @@ impl<'a> PeerSelection<'a> {
 pub fn failed(r: &mut Request, active: &mut PeerLease, uri: &[u8]) {
     metrics::process::UPSTREAM_FAILURES.up();
     if active.failed(clock::now()) {
-        let connected = UpstreamState::last(r).is_some_and(|one| one.connect_ms.is_some());
-        let doing = if connected { "reading response header from" } else { "connecting to" };
+        let doing = UpstreamState::last(r).map_or("connecting to", |one| {
+            let connected = one.connect_ms.map(|_| "reading response header from");
+            one.doing.or(connected).unwrap_or("connecting to")
+        });
         let url = shown_url(
             r.upstream.get::<UpstreamState>().map_or("http", UpstreamState::scheme),
             &active.peer().text,

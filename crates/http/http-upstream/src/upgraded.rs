@@ -1,7 +1,7 @@
 //! Upgraded connections (WebSocket, CONNECT): relayed until one side ends. Over HTTP/2 a client that ended its side still
 //! receives.
 
-use http_engine::{LocalFuture, Tunnel, Tunnelled};
+use http_engine::{LocalFuture, Tunnel, TunnelFault, Tunnelled};
 use session_engine::relay::{Direction, End, HalfClose, Relay, RelayEnd, Terms};
 use std::future::poll_fn;
 use std::time::Duration;
@@ -36,11 +36,29 @@ impl Tunnel for Upgraded {
             };
             let down = Direction::new(from_server, 0, 0);
             let mut relay = Relay::new(client, &stream, Direction::default(), down, terms);
-            let end = poll_fn(|cx| relay.poll(cx)).await;
+            let mut unread = None;
+            let end = poll_fn(|cx| {
+                let end = relay.poll(cx);
+                unread = unread.take().or_else(|| relay.take_broken());
+                end
+            })
+            .await;
+            let fault = |error, of_server, is_read| {
+                Some(TunnelFault { error, of_server, is_read, is_secure: of_server && stream.is_secure() })
+            };
+            let timed_out = matches!(end, RelayEnd::Silence);
+            let broken = match (end, unread) {
+                (RelayEnd::Broken(e, to_client), _) => fault(e, !to_client, false),
+                (_, Some((e, of_server))) => fault(e, of_server, true),
+                _ => None,
+            };
             Tunnelled {
                 received: relay.up.received,
+                from_server: relay.down.received,
                 sent: relay.down.sent,
-                timed_out: matches!(end, RelayEnd::Silence),
+                timed_out,
+                // Other errors of a client are its protocol's.
+                broken: broken.filter(|fault| fault.of_server || fault.error.raw_os_error().is_some()),
             }
         })
     }

@@ -15,6 +15,8 @@ use upstream::ReceivedHead;
 pub struct Try {
     pub address: Arc<str>,
     pub status: u16,
+    /// Action of a failure, for later messages about it.
+    pub doing: Option<&'static str>,
     pub started: Instant,
     /// Id of the attempt's span; 0 without a span.
     pub span: u64,
@@ -41,6 +43,7 @@ impl Try {
         Try {
             address,
             status: 0,
+            doing: None,
             started,
             span: 0,
             connect_ms: None,
@@ -75,7 +78,7 @@ pub struct UpstreamState {
     pub tries: SmallVec<[Try; 1]>,
     pub answer: Option<Rc<ReceivedHead>>,
     pub origin: Option<Arc<Origin>>,
-    /// Request target of the last attempt, for the error log; set by its response or failure.
+    /// Request target of the last attempt, for the error log; set by a task, or by its response, failure or end.
     pub uri: Option<Rc<[u8]>>,
     /// Trailers of the response, as lines with their ends; over HTTP/1 only with `proxy_pass_trailers`.
     pub trailers: Vec<u8>,
@@ -130,6 +133,11 @@ impl UpstreamState {
     pub fn scheme(&self) -> &'static str {
         self.origin.as_ref().map_or("", |origin| origin.scheme())
     }
+    /// Returns the call that nginx names for a failed read from the server.
+    pub fn read_call(r: &Request) -> &'static str {
+        let origin = r.upstream.get::<UpstreamState>().and_then(|state| state.origin.as_ref());
+        if origin.is_some_and(|origin| origin.tls) { "SSL_read()" } else { "recv()" }
+    }
     /// Returns the URL of the last attempt, for the error log.
     pub fn url(r: &Request) -> Option<String> {
         let state = r.upstream.get::<UpstreamState>()?;
@@ -154,9 +162,9 @@ pub const OVER: &str = "sending to client";
 
 /// Writes the bytes of each attempt, sent or received, including those of a tunnel.
 pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) -> bool {
-    let (from_client, to_client) = std::mem::take(&mut r.accounting.tunnelled);
+    let (from_client, from_server) = std::mem::take(&mut r.accounting.tunnelled);
     if let Some(one) = UpstreamState::last(r) {
-        one.transferred(from_client, to_client);
+        one.transferred(from_client, from_server);
     }
     each(r, out, |one, out| number(which(one), out))
 }

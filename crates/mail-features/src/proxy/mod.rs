@@ -185,7 +185,7 @@ impl MailProxy {
             _ => None,
         };
         if self.conf.proxy_protocol == ProxyProtocol::V2 {
-            return proxy_header::version_2(addresses, s.tls.as_deref());
+            return proxy_header::version_2(addresses, s.tls.as_deref(), false);
         }
         let mut out = Vec::new();
         wire_proxy::write_v1(addresses, &mut out);
@@ -204,15 +204,35 @@ impl MailProxy {
             stalled_ms: self.conf.proxy_timeout.0,
         };
         let mut relay = Relay::new(client, server, Direction::new(pending, 0, 0), Direction::new(answer, 0, 0), terms);
-        match poll_fn(|cx| relay.poll(cx)).await {
+        let over = poll_fn(|cx| {
+            let over = relay.poll(cx);
+            if let Some((e, of_server)) = relay.take_broken() {
+                let (level, doing) = match of_server {
+                    true => (Level::Error, "proxying and reading from upstream"),
+                    false => (Level::Info, "proxying and reading from client"),
+                };
+                s.doing = doing;
+                let call = if !of_server && client.is_secure() { "SSL_read" } else { "recv" };
+                s.log(level, format_args!("{}", failed(call, &e)));
+                s.doing = "";
+            }
+            over
+        })
+        .await;
+        match over {
             RelayEnd::Closed(_) => s.log(Level::Info, format_args!("proxied session done")),
             RelayEnd::Silence => {
                 s.doing = "proxying";
                 s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
             }
             RelayEnd::Broken(e, to_client) => {
-                s.doing = if to_client { "proxying and sending to client" } else { "proxying and sending to upstream" };
-                s.log(Level::Info, format_args!("{}", failed("send", &e)));
+                let (level, doing) = match to_client {
+                    true => (Level::Info, "proxying and sending to client"),
+                    false => (Level::Error, "proxying and sending to upstream"),
+                };
+                s.doing = doing;
+                let call = if to_client && client.is_secure() { "SSL_write" } else { "send" };
+                s.log(level, format_args!("{}", failed(call, &e)));
             }
         }
     }

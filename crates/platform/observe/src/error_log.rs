@@ -194,7 +194,11 @@ pub fn os(e: &io::Error) -> impl fmt::Display + '_ {
                     let text = self.0.to_string();
                     write!(f, "({code}: {})", text.split(" (os error").next().unwrap_or_default())
                 }
-                None => write!(f, "({})", self.0),
+                None => {
+                    // Errors of TLS have parentheses already.
+                    let text = self.0.to_string();
+                    if text.starts_with('(') { f.write_str(&text) } else { write!(f, "({text})") }
+                }
             }
         }
     }

@@ -67,6 +67,10 @@ pub(crate) fn resumed_group(group: u16) {
     RESUMED_GROUP.set(Some(group).filter(|group| *group != 0));
 }
 
+pub(crate) fn group_resumed() -> Option<u16> {
+    RESUMED_GROUP.get()
+}
+
 pub(crate) fn signature(scheme: rustls::SignatureScheme) {
     SIGNATURE.set(Some(u16::from(scheme)));
 }

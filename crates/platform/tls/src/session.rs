@@ -149,9 +149,11 @@ impl ScopedCache {
     }
 }
 
-/// Puts the key exchange of the handshake before a session of rustls, which does not keep it.
+/// Puts the key exchange of the handshake before a session of rustls, which does not keep it. A resumption of TLS 1.2
+/// has none of its own, and passes on the session's.
 fn with_group(value: &[u8]) -> Vec<u8> {
-    [&crate::current::group().unwrap_or_default().to_be_bytes()[..], value].concat()
+    let group = crate::current::group().or(crate::current::group_resumed());
+    [&group.unwrap_or_default().to_be_bytes()[..], value].concat()
 }
 
 /// Takes the key exchange off a session, and records it for the connection that resumes.

@@ -80,7 +80,7 @@ pub fn line(reader: &mut BufReader<TcpStream>) -> Option<String> {
     }
 }
 
-fn say(reader: &mut BufReader<TcpStream>, text: &str) {
+pub fn say(reader: &mut BufReader<TcpStream>, text: &str) {
     let _ = reader.get_mut().write_all(text.as_bytes());
 }
 

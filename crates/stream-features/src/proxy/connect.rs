@@ -68,9 +68,7 @@ impl<'a> Servers<'a> {
     pub fn failed(&self, s: &mut StreamSession, mut active: PeerLease) -> Result<(), u16> {
         let conf = &self.passing.conf;
         let now = clock::now();
-        if active.failed(now) {
-            s.log(Level::Warn, format_args!("upstream server temporarily disabled"));
-        }
+        blame(s, &mut active);
         drop(active);
         end_try(s);
         let tries_max = match usize::try_from(conf.proxy_next_upstream_tries.0).unwrap_or(usize::MAX) {
@@ -82,8 +80,9 @@ impl<'a> Servers<'a> {
         if self.attempts.asked() >= tries_max || !conf.proxy_next_upstream || late { Err(502) } else { Ok(()) }
     }
 
-    pub fn connected(&self, s: &mut StreamSession, active: &mut PeerLease) {
-        active.connected();
+    /// Records a connection. `is_proof`: it clears failures of the server, which a datagram socket does not prove wrong.
+    pub fn connected(&self, s: &mut StreamSession, active: &mut PeerLease, is_proof: bool) {
+        active.connected(is_proof);
         let Some(one) = s.tries.last_mut() else { return };
         let ms = clock::now().millis_since(one.started);
         one.connect_ms = Some(ms);
@@ -133,7 +132,7 @@ impl<'a> Servers<'a> {
                 return Err(Failure::Final(500));
             }
             Ok(Err(e)) => {
-                s.log(Level::Error, format_args!("connect() failed {}", os(&e)));
+                not_connected(s, active, &e);
                 return Err(Failure::Next);
             }
             Err(_) => {
@@ -146,7 +145,7 @@ impl<'a> Servers<'a> {
         }
         let Some(tls) = &self.passing.tls else { return Ok(stream) };
         // The header precedes the handshake, in one piece.
-        let header = proxy_header(conf.proxy_protocol, s).ok_or(Failure::Final(500))?;
+        let header = proxy_header(conf.proxy_protocol, s, false).ok_or(Failure::Final(500))?;
         if !header.is_empty() && stream.write_all(&header).await.is_err() {
             return Err(Failure::Final(200));
         }
@@ -173,7 +172,7 @@ impl<'a> Servers<'a> {
         let words = match handshake {
             Ok(Ok(())) => return Ok(stream),
             Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
-            Ok(Err(HandshakeError::Io(e))) => format!("SSL_do_handshake() failed {}", os(&e)),
+            Ok(Err(HandshakeError::Io(e))) => format!("peer closed connection in SSL handshake {}", os(&e)),
             Ok(Err(HandshakeError::Tls(why))) => words_of(&why, wanted.name()),
             Err(_) => "upstream timed out (110: Connection timed out)".into(),
         };
@@ -190,6 +189,18 @@ fn words_of(why: &TlsError, name: &str) -> String {
         }
         why => format!("SSL_do_handshake() failed (SSL: {why})"),
     }
+}
+
+/// Counts a failure against the server, and logs that it is unavailable now.
+pub fn blame(s: &StreamSession, active: &mut PeerLease) {
+    if active.failed(clock::now()) {
+        s.log(Level::Warn, format_args!("upstream server temporarily disabled"));
+    }
+}
+
+pub fn not_connected(s: &StreamSession, active: &PeerLease, e: &std::io::Error) {
+    let level = if upstream::is_usual(e) { Level::Error } else { Level::Crit };
+    s.log(level, format_args!("{} failed {}", upstream::connect_call(active.peer(), e), os(e)));
 }
 
 fn number() -> u64 {
@@ -210,7 +221,7 @@ pub fn end_try(s: &mut StreamSession) {
 }
 
 /// Returns `None` if version and addresses allow no header.
-pub fn proxy_header(version: ProxyProtocol, s: &StreamSession) -> Option<Vec<u8>> {
+pub fn proxy_header(version: ProxyProtocol, s: &StreamSession, has_datagrams: bool) -> Option<Vec<u8>> {
     let addresses: Option<(SocketAddr, SocketAddr)> = match (s.peer, &*s.local) {
         (Some(peer), Address::Ip(local)) => Some((peer, *local)),
         _ => None,
@@ -219,7 +230,7 @@ pub fn proxy_header(version: ProxyProtocol, s: &StreamSession) -> Option<Vec<u8>
     match version {
         ProxyProtocol::Off => {}
         ProxyProtocol::On => wire_proxy::write_v1(addresses, &mut out),
-        ProxyProtocol::V2 => out = proxy_header::version_2(addresses, s.tls.as_deref())?,
+        ProxyProtocol::V2 => out = proxy_header::version_2(addresses, s.tls.as_deref(), has_datagrams)?,
     }
     Some(out)
 }

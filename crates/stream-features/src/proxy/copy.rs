@@ -26,7 +26,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
     let mut first = Vec::new();
     // With TLS the header preceded the handshake.
     if passing.tls.is_none() && conf.proxy_protocol != ProxyProtocol::Off {
-        match proxy_header(conf.proxy_protocol, s) {
+        match proxy_header(conf.proxy_protocol, s, false) {
             Some(header) => first = header,
             None => return 500,
         }
@@ -38,7 +38,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
     {
         s.note(Level::Info, format_args!("proxy {local} connected to {}", active.peer().text));
     }
-    servers.connected(s, &mut active);
+    servers.connected(s, &mut active, true);
     let up = Direction::new(first, s.received, upload_rate);
     let down = Direction::new(Vec::new(), 0, download_rate);
     let terms = Terms {
@@ -51,6 +51,9 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
     let over = poll_fn(|cx| {
         let over = copy.poll(cx);
         account(&copy, s);
+        if let Some((e, of_server)) = copy.take_broken() {
+            not_read(s, if of_server { &server } else { client }, &e, of_server);
+        }
         if copy.take_answered() {
             servers.answered(s, &mut active);
         }
@@ -62,12 +65,24 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
         active.transferred(one.bytes_sent, one.bytes_received);
     }
     end_try(s);
-    say(s, over);
+    say(s, over, |to_client| if to_client { client.is_secure() } else { server.is_secure() });
     drop((server, active));
     200
 }
 
-fn say(s: &mut StreamSession, over: RelayEnd) {
+/// Logs a failed read, which ends a direction as the end of input does.
+fn not_read(s: &mut StreamSession, from: &Stream, e: &std::io::Error, of_server: bool) {
+    let (level, doing) = match of_server {
+        true => (Level::Error, "proxying and reading from upstream"),
+        false => (Level::Info, "proxying and reading from client"),
+    };
+    let before = std::mem::replace(&mut s.doing, doing);
+    let call = if from.is_secure() { "SSL_read" } else { "recv" };
+    s.log(level, format_args!("{call}() failed {}", os(e)));
+    s.doing = before;
+}
+
+fn say(s: &mut StreamSession, over: RelayEnd, is_secure: impl Fn(bool) -> bool) {
     let (up, down) = s.tries.last().map_or((0, 0), |one| (one.bytes_received, one.bytes_sent));
     match over {
         RelayEnd::Closed(server) => {
@@ -82,8 +97,13 @@ fn say(s: &mut StreamSession, over: RelayEnd) {
         }
         RelayEnd::Silence => s.log(Level::Info, format_args!("connection timed out (110: Connection timed out)")),
         RelayEnd::Broken(e, to_client) => {
-            s.doing = if to_client { "proxying and sending to client" } else { "proxying and sending to upstream" };
-            s.log(Level::Info, format_args!("send() failed {}", os(&e)));
+            let (level, doing) = match to_client {
+                true => (Level::Info, "proxying and sending to client"),
+                false => (Level::Error, "proxying and sending to upstream"),
+            };
+            s.doing = doing;
+            let call = if is_secure(to_client) { "SSL_write" } else { "writev" };
+            s.log(level, format_args!("{call}() failed {}", os(&e)));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Copies datagrams in both directions (nginx: the functions of `ngx_stream_proxy_process` for `SOCK_DGRAM`).
 
-use super::connect::{Servers, end_try, proxy_header};
+use super::connect::{Servers, blame, end_try, not_connected, proxy_header};
 use super::{Passing, ProxyProtocol};
 use crate::session::StreamSession;
 use crate::udp::{self, DATAGRAM_MAX, Flow};
@@ -129,7 +129,7 @@ fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound
         match open(&active.peer().spec.address, servers.options()) {
             Ok(socket) => return Ok((socket, active)),
             Err(e) => {
-                s.log(Level::Error, format_args!("connect() failed {}", os(&e)));
+                not_connected(s, &active, &e);
                 servers.failed(s, active)?;
             }
         }
@@ -150,7 +150,8 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
     let conf = &passing.conf;
     let (upload_rate, download_rate) = (conf.proxy_upload_rate.get(s), conf.proxy_download_rate.get(s));
     s.doing = "proxying connection";
-    servers.connected(s, &mut active);
+    // Only a response proves that a server listens.
+    servers.connected(s, &mut active, false);
     if s.srv().error_log.wants(Level::Info)
         && let Some(local) = SockRef::from(&server).local_addr().ok().and_then(|local| local.as_socket())
     {
@@ -158,7 +159,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
     }
     let mut first = Vec::new();
     if conf.proxy_protocol != ProxyProtocol::Off {
-        match proxy_header(conf.proxy_protocol, s) {
+        match proxy_header(conf.proxy_protocol, s, true) {
             Some(header) => first = header,
             None => return 500,
         }
@@ -182,7 +183,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
             s.doing = doing;
             // Records one failure per session.
             if !std::mem::replace(&mut blamed, true) {
-                active.failed(clock::now());
+                blame(s, &mut active);
             }
         }
         if std::mem::take(&mut exchange.answered) {
@@ -215,7 +216,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
         Over::Silence => {
             s.log(Level::Error, format_args!("upstream timed out (110: Connection timed out)"));
             if !blamed {
-                active.failed(clock::now());
+                blame(s, &mut active);
             }
             502
         }
@@ -414,12 +415,16 @@ impl Exchange<'_> {
     fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
         loop {
             ready!(budget::poll_proceed(cx));
-            if let Some(delay) = &mut self.download_delay {
-                ready!(Pin::new(&mut **delay).poll(cx));
-                self.download_delay = None;
-            }
-            if let Some(ms) = wait_of(self.download_rate, self.began, self.from_server) {
+            if let Some(ms) = wait_of(self.download_rate, self.began, self.from_server)
+                && self.download_delay.is_none()
+            {
                 self.download_delay = hold(ms);
+            }
+            if let Some(delay) = &mut self.download_delay {
+                if Pin::new(&mut **delay).poll(cx).is_pending() {
+                    return if self.is_done() { Poll::Ready(Over::Done) } else { Poll::Pending };
+                }
+                self.download_delay = None;
                 continue;
             }
             let mut buf = BUFFER.take();
@@ -438,10 +443,14 @@ impl Exchange<'_> {
                         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                         Err(e) => return Poll::Ready(Over::Broken(e)),
                     }
-                    self.is_done().then_some(Over::Done)
+                    None
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     BUFFER.set(buf);
+                    // As in nginx, datagrams that are there pass, even more than expected.
+                    if self.is_done() {
+                        return Poll::Ready(Over::Done);
+                    }
                     ready!(self.server.poll_readable(cx));
                     continue;
                 }
@@ -458,5 +467,34 @@ impl Exchange<'_> {
                 return Poll::Ready(over);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    #[test]
+    fn responses_that_have_arrived_pass_even_above_the_expected_number() {
+        let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        let (listener, client, server) = (bind(), bind(), bind());
+        listener.set_nonblocking(true).expect("set");
+        runtime::block_on(async {
+            let flow = Flow::alone(listener.into(), client.local_addr().expect("address")).expect("a session");
+            let to = Address::Ip(server.local_addr().expect("address"));
+            let outbound = open(&to, &Options::default()).expect("a socket");
+            let (requests_max, upload_rate, download_rate) = (0, 0, 0);
+            let terms =
+                Terms { requests_max, responses_wanted: Some(1), upload_rate, download_rate, timeout_ms: 60_000 };
+            let mut exchange = Exchange::new(&flow, &outbound, &terms, b"first".to_vec(), 5);
+            assert!(poll_fn(|cx| Poll::Ready(exchange.poll(cx).is_pending())).await);
+            let (_, from) = server.recv_from(&mut [0; 16]).expect("the request");
+            for response in [b"one", b"two"] {
+                server.send_to(response, from).expect("sent");
+            }
+            assert!(matches!(poll_fn(|cx| exchange.poll(cx)).await, Over::Done));
+            assert_eq!((exchange.responses, exchange.from_server, exchange.sent), (2, 6, 6));
+        });
     }
 }

@@ -16,10 +16,18 @@ const REVOKED: u32 = 23;
 
 /// Returns a header with the client's and the server's address, and with the facts of the client's TLS connection: server name,
 /// ALPN protocol, version, cipher, and name and verification result of its certificate. `None` if they exceed the maximum length.
+/// `has_datagrams`: the client's are datagrams.
 ///
 /// nginx also writes the algorithms of its own certificate.
-pub fn version_2(addresses: Option<(SocketAddr, SocketAddr)>, facts: Option<&Facts>) -> Option<Vec<u8>> {
+pub fn version_2(
+    addresses: Option<(SocketAddr, SocketAddr)>,
+    facts: Option<&Facts>,
+    has_datagrams: bool,
+) -> Option<Vec<u8>> {
     let mut writer = V2Writer::new(addresses);
+    if has_datagrams {
+        writer.datagrams();
+    }
     let Some(facts) = facts else { return writer.finish() };
     if let Some(name) = &facts.server_name {
         writer.authority(name.as_bytes());
@@ -50,10 +58,22 @@ mod tests {
 
     fn read(facts: Option<&Facts>) -> (wire_proxy::Header, Vec<u8>) {
         let pair = ("10.0.0.1:1000".parse().expect("client"), "10.0.0.2:993".parse().expect("server"));
-        let bytes = version_2(Some(pair), facts).expect("fits");
+        let bytes = version_2(Some(pair), facts, false).expect("fits");
         let (header, length) = wire_proxy::parse(&bytes).expect("valid").expect("whole");
         assert_eq!(length, bytes.len());
         (header, bytes)
+    }
+
+    #[test]
+    fn datagrams_have_their_own_transport() {
+        let start = |addresses: Option<[&str; 2]>, has_datagrams| {
+            let pair = addresses.map(|pair| pair.map(|address| address.parse().expect("an address")).into());
+            version_2(pair, None, has_datagrams).and_then(|bytes| bytes.get(12..14).map(<[u8]>::to_vec))
+        };
+        let (v4, v6) = (Some(["10.0.0.1:1", "10.0.0.2:2"]), Some(["[::1]:1", "[::2]:2"]));
+        assert_eq!([start(v4, false), start(v6, false)], [Some(vec![0x21, 0x11]), Some(vec![0x21, 0x21])]);
+        assert_eq!([start(v4, true), start(v6, true)], [Some(vec![0x21, 0x12]), Some(vec![0x21, 0x22])]);
+        assert_eq!(start(None, true), Some(vec![0x20, 0]));
     }
 
     #[test]

@@ -179,12 +179,15 @@ struct Progress {
     first: bool,
     /// The server ended last.
     server_last: bool,
+    /// A failed read that was not reported yet; `true`: of the server.
+    broken: Option<(io::Error, bool)>,
 }
 
 impl<C: End, S: End> Relay<C, S> {
     pub fn new(client: C, server: S, up: Direction, down: Direction, terms: Terms) -> Relay<C, S> {
         let now = clock::now();
-        let progress = Progress { moved: now, began: now, answered: false, first: true, server_last: false };
+        let progress =
+            Progress { moved: now, began: now, answered: false, first: true, server_last: false, broken: None };
         let idle = sleep_until(now.plus_millis(terms.timeout_ms));
         Relay { client, server, up, down, terms, idle, progress }
     }
@@ -192,6 +195,11 @@ impl<C: End, S: End> Relay<C, S> {
     /// Tells, once, that the server's first bytes have arrived.
     pub fn take_answered(&mut self) -> bool {
         std::mem::take(&mut self.progress.answered)
+    }
+
+    /// Returns a failed read, once; `true`: of the server. The direction has ended.
+    pub fn take_broken(&mut self) -> Option<(io::Error, bool)> {
+        self.progress.broken.take()
     }
 
     /// Ready at the end.
@@ -314,7 +322,10 @@ impl Direction {
                 }
             }
             // A broken connection counts as closed, as in nginx.
-            let got = ready!(self.poll_read(from, most, cx)).unwrap_or(0);
+            let got = ready!(self.poll_read(from, most, cx)).unwrap_or_else(|e| {
+                progress.broken = Some((e, to_client));
+                0
+            });
             progress.answered |= to_client && std::mem::take(&mut progress.first);
             match got {
                 0 => {

@@ -25,6 +25,7 @@ pub mod scope;
 mod secure;
 pub mod serial;
 pub mod stream;
+mod unconnected;
 
 pub use balance::{Attempts, Choice, Method, PeerLease};
 pub use client::{ClientStream, Connection, Counts, ResponseEvent, Stop};
@@ -41,3 +42,4 @@ pub use scope::Scope;
 pub use secure::HandshakeError;
 pub use serial::Serial;
 pub use stream::{BindError, Connecting, Options, Stream};
+pub use unconnected::{connect_call, is_usual};

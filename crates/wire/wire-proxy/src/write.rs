@@ -61,6 +61,14 @@ impl V2Writer {
         V2Writer { bytes, overflow: false }
     }
 
+    /// Marks a header with addresses as one of datagrams.
+    pub fn datagrams(&mut self) -> &mut Self {
+        if let Some(family @ (0x11 | 0x21)) = self.bytes.get_mut(13) {
+            *family += 1;
+        }
+        self
+    }
+
     pub fn tlv(&mut self, kind: u8, value: &[u8]) -> &mut Self {
         append(&mut self.bytes, kind, value, &mut self.overflow);
         self

@@ -30,7 +30,7 @@ pub struct Accounting {
     pub body_bytes_sent: u64,
     pub header_size: u64,
     pub completed: bool,
-    /// Bytes received from and sent to the client after the switch to a tunnel.
+    /// Bytes received from the client and from the server after the switch to a tunnel.
     pub tunnelled: (u64, u64),
     /// Run by a task that counts the request as writing.
     pub counted: bool,

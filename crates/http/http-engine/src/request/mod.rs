@@ -14,7 +14,7 @@ pub use reply::Reply;
 pub use scope::Scope;
 pub use target::Target;
 
-use crate::connection::{BodyReader, Connection, Tunnelled};
+use crate::connection::{BodyReader, Connection, TunnelFault, Tunnelled};
 use crate::family::Family;
 use crate::plan::{HttpPlan, Location, Server};
 use crate::response::OutHead;
@@ -265,12 +265,26 @@ impl Request {
     }
     /// Records and logs the end of the request's tunnel (nginx: `ngx_http_upstream_process_upgraded`).
     pub fn tunnel_ended(&mut self, ended: Tunnelled) {
-        self.accounting.tunnelled = (ended.received, ended.sent);
-        if ended.timed_out {
-            let url = self.accounting.asked.and_then(|asked| asked(self)).unwrap_or_default();
-            let words = "upstream timed out (110: Connection timed out) while proxying upgraded connection";
-            self.log_of(observe::Level::Info, format_args!("{words}"), Some(&url));
-        }
+        const DOING: &str = "while proxying upgraded connection";
+        self.accounting.tunnelled = (ended.received, ended.from_server);
+        let (level, words) = match ended.broken {
+            _ if ended.timed_out => {
+                (observe::Level::Info, "upstream timed out (110: Connection timed out)".to_string())
+            }
+            Some(TunnelFault { error, of_server, is_read, is_secure }) => {
+                let call = match (is_secure, is_read) {
+                    (true, true) => "SSL_read",
+                    (true, false) => "SSL_write",
+                    (false, true) => "recv",
+                    (false, false) => "send",
+                };
+                let level = if of_server { observe::Level::Error } else { observe::Level::Info };
+                (level, format!("{call}() failed {}", observe::os(&error)))
+            }
+            None => return,
+        };
+        let url = self.accounting.asked.and_then(|asked| asked(self)).unwrap_or_default();
+        self.log_of(level, format_args!("{words} {DOING}"), Some(&url));
     }
     /// Writes to the location's error log, with the context that nginx adds to messages of a request.
     #[cold]

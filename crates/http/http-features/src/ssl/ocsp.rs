@@ -26,7 +26,8 @@ impl Handler for Ask {
                 let flow = match fault {
                     None => Flow::Declined,
                     Some(reason) => {
-                        r.log(Level::Info, format_args!("client SSL certificate verify error: {reason}"));
+                        let words = "while reading client request headers";
+                        r.log(Level::Info, format_args!("client SSL certificate verify error: {reason} {words}"));
                         Flow::Status(495)
                     }
                 };

@@ -240,7 +240,7 @@ async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Str
             return Ok(stream);
         }
         Ok(Err(e)) => {
-            let words = format!("connect() failed {}", os(&e));
+            let words = format!("{} failed {}", upstream::connect_call(active.peer(), &e), os(&e));
             if transparent && e.kind() == std::io::ErrorKind::PermissionDenied {
                 log(r, &words, active);
                 return Err(Failure::Final(500));

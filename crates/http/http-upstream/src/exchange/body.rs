@@ -318,7 +318,9 @@ impl UpstreamBody {
                     return Got::Broken(words);
                 }
                 ResponseEvent::Closed => return Got::Broken("upstream prematurely closed connection".into()),
-                ResponseEvent::Failed(e) => return Got::Broken(format!("recv() failed {}", observe::os(&e))),
+                ResponseEvent::Failed(e) => {
+                    return Got::Broken(format!("{} failed {}", UpstreamState::read_call(r), observe::os(&e)));
+                }
             }
         }
     }

@@ -90,6 +90,9 @@ fn client_failed(r: &mut Request, io: &Io, peer: &Peer, target: &UpstreamTarget<
         let (before, more) = (client.total - client.latest, client.latest);
         let words = format!("client intended to send too large chunked body: {before}+{more} bytes");
         note(r, peer, target, &words, "sending request to");
+    } else {
+        // For the line about a body that ends early.
+        r.accounting.action = Some("sending request to upstream");
     }
     Failure::Final(status)
 }
@@ -302,7 +305,7 @@ pub struct PeerContext<'a> {
 }
 
 impl PeerContext<'_> {
-    fn note(&self, r: &mut Request, words: &str, doing: &str) -> Failure {
+    fn note(&self, r: &mut Request, words: &str, doing: &'static str) -> Failure {
         note(r, self.peer, self.target, words, doing)
     }
 }
@@ -315,7 +318,7 @@ impl Io {
         }
     }
     /// Returns a connection error; not logged for a kept connection without a response, which may be replaced.
-    fn broken(&self, r: &mut Request, peer_context: &PeerContext<'_>, words: &str, doing: &str) -> HeadStep {
+    fn broken(&self, r: &mut Request, peer_context: &PeerContext<'_>, words: &str, doing: &'static str) -> HeadStep {
         if self.heard || self.stream.requests() == 1 {
             peer_context.note(r, words, doing);
         }
@@ -359,20 +362,22 @@ impl Io {
                     return Poll::Ready(self.broken(r, peer_context, "upstream prematurely closed connection", doing));
                 }
                 ExchangeEvent::ReceiveFailed(e) => {
-                    return Poll::Ready(self.broken(r, peer_context, &format!("recv() failed {}", os(&e)), doing));
+                    return Poll::Ready(self.broken(
+                        r,
+                        peer_context,
+                        &format!("{} failed {}", read_call(peer_context), os(&e)),
+                        doing,
+                    ));
                 }
                 ExchangeEvent::Client(status) => {
                     (client_failed(r, self, peer_context.peer, peer_context.target, status), false)
                 }
                 ExchangeEvent::SendFailed(e) => {
-                    peer_context.note(r, &format!("send() failed {}", os(&e)), doing);
+                    peer_context.note(r, &format!("{} failed {}", write_call(peer_context), os(&e)), doing);
                     (Failure::Error, true)
                 }
                 ExchangeEvent::SendTimeout | ExchangeEvent::ReadTimeout => {
-                    peer_context.note(r, "upstream timed out (110: Connection timed out)", doing);
-                    if let Some(one) = UpstreamState::last(r) {
-                        one.status = 504;
-                    }
+                    peer_context.note(r, failure::TIMED_OUT, doing);
                     (Failure::Timeout, false)
                 }
                 ExchangeEvent::Wrong(wrong) => {
@@ -407,18 +412,24 @@ pub fn resume(plan: &PassPlan, stream: Serial, honest: bool, heard: bool) -> Box
     })
 }
 
+/// Returns the call that nginx names for a failed read.
+fn read_call(peer_context: &PeerContext<'_>) -> &'static str {
+    if peer_context.target.origin.tls { "SSL_read()" } else { "recv()" }
+}
+
+fn write_call(peer_context: &PeerContext<'_>) -> &'static str {
+    if peer_context.target.origin.tls { "SSL_write()" } else { "writev()" }
+}
+
 /// Returns a read error before any response; not logged for a kept connection, which may be replaced.
 pub fn broken(r: &mut Request, peer_context: &PeerContext<'_>, e: &io::Error, fresh: bool) -> HeadStep {
     const READING: &str = "reading response header from";
     if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() {
         peer_context.note(r, failure::TIMED_OUT, READING);
-        if let Some(one) = UpstreamState::last(r) {
-            one.status = 504;
-        }
         return HeadStep::Failed(Failure::Timeout, false);
     }
     if fresh {
-        peer_context.note(r, &format!("recv() failed {}", os(e)), READING);
+        peer_context.note(r, &format!("{} failed {}", read_call(peer_context), os(e)), READING);
     }
     HeadStep::Failed(Failure::Error, true)
 }

@@ -327,6 +327,11 @@ impl Exchange for Direct {
         if self.plan.conf.ignore_client_abort {
             return None;
         }
+        if let Stage::Connecting(attempt, _) | Stage::Light(attempt, _) | Stage::Asked(attempt, _) = &self.stage
+            && let Some(state) = UpstreamState::of(r)
+        {
+            state.uri = attempt.uri.clone();
+        }
         self.stage = Stage::Over;
         Some(run::client_gone(r))
     }

@@ -68,7 +68,7 @@ pub enum Outgoing {
 }
 
 /// With nginx's context.
-pub fn note(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>, words: &str, doing: &str) -> Failure {
+pub fn note(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>, words: &str, doing: &'static str) -> Failure {
     note_at(Level::Error, r, peer, target, words, doing)
 }
 
@@ -78,7 +78,7 @@ pub fn note_at(
     peer: &Peer,
     target: &UpstreamTarget<'_>,
     words: &str,
-    doing: &str,
+    doing: &'static str,
 ) -> Failure {
     let url = shown_url(target.origin.scheme(), &peer.text, target.uri());
     r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
@@ -87,7 +87,8 @@ pub fn note_at(
         state.uri = target.uri.clone();
     }
     if let Some(one) = UpstreamState::last(r) {
-        one.status = 502;
+        one.status = if words == TIMED_OUT { 504 } else { 502 };
+        one.doing = Some(doing);
     }
     Failure::Error
 }

@@ -137,6 +137,9 @@ async fn servers(
     resumed: Option<(PeerLease, ResumedAt)>,
 ) -> Flow {
     let (mut lease, mut at) = resumed.unzip();
+    if let Some(state) = UpstreamState::of(r) {
+        state.uri = target.uri.clone();
+    }
     loop {
         let mut active = match lease.take() {
             Some(lease) => Some(lease),
@@ -463,12 +466,8 @@ pub fn not_connected(
         return Failure::Final(500);
     }
     let refused = options.transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
-    let to = match &peer.spec.address {
-        net::Address::Ip(_) if !is_immediate(e) => String::new(),
-        _ => format!(" to {}", peer.text),
-    };
-    let level = if is_usual(e) { Level::Error } else { Level::Crit };
-    let words = format!("connect(){to} failed {}", os(e));
+    let level = if upstream::is_usual(e) { Level::Error } else { Level::Crit };
+    let words = format!("{} failed {}", upstream::connect_call(peer, e), os(e));
     let failed = note_at(level, r, peer, target, &words, "connecting to");
     if refused { Failure::Final(500) } else { failed }
 }
@@ -500,7 +499,7 @@ async fn handshake(
     let words = match runtime::time::timeout(plan.conf.connect_timeout, stream.handshake(tls)).await {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
-        Ok(Err(HandshakeError::Io(e))) => format!("SSL_do_handshake() failed {}", os(&e)),
+        Ok(Err(HandshakeError::Io(e))) => format!("peer closed connection in SSL handshake {}", os(&e)),
         Ok(Err(HandshakeError::Tls(TlsError::Verify(Verdict::HOST)))) => {
             format!("upstream SSL certificate does not match \"{}\"", wanted.name())
         }
@@ -518,29 +517,6 @@ async fn handshake(
 
 fn is_idempotent(r: &Request) -> bool {
     !matches!(r.head.method, Method::Post | Method::Lock | Method::Patch)
-}
-
-/// Tells whether connect() itself failed, before any packet: nginx then logs the address.
-fn is_immediate(e: &std::io::Error) -> bool {
-    const ERRORS: &[i32] =
-        &[libc::EINVAL, libc::ENETUNREACH, libc::EADDRNOTAVAIL, libc::EAFNOSUPPORT, libc::EACCES, libc::EPERM];
-    e.raw_os_error().is_some_and(|code| ERRORS.contains(&code))
-}
-
-/// Tells whether an error is common for a server or network that is down; others get a higher log level (nginx:
-/// `ngx_event_connect_peer`).
-fn is_usual(e: &std::io::Error) -> bool {
-    use std::io::ErrorKind as Kind;
-    matches!(
-        e.kind(),
-        Kind::ConnectionRefused
-            | Kind::ConnectionReset
-            | Kind::WouldBlock
-            | Kind::NetworkDown
-            | Kind::NetworkUnreachable
-            | Kind::HostUnreachable
-            | Kind::TimedOut
-    )
 }
 
 /// Returns the body if all of it came with its head; otherwise the bytes so far, as an error.

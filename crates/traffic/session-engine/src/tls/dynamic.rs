@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tls::certs::{KeyPair, LoadError};
 
+/// Objects of an entry: a certificate and a key.
+const ENTRY: usize = 2;
 /// Longest certificate or key file in octets.
 const FILE_MAX: u64 = 1 << 20;
 
@@ -86,13 +88,12 @@ impl CertificateCache {
         }
         let stamps = stamps(&id);
         let Loaded { pair, encrypted } = load()?;
-        // Encrypted keys need their password every time.
-        if encrypted {
+        // Encrypted keys need their password every time, and a certificate without its key is of no use.
+        if encrypted || self.max < ENTRY {
             return Ok(pair);
         }
         kept.retain(|_, entry| within(self.inactive, entry.used));
-        // An entry is a certificate and a key.
-        while !kept.is_empty() && 2 * kept.len() + 2 > self.max {
+        while !kept.is_empty() && ENTRY * (kept.len() + 1) > self.max {
             let oldest = kept.iter().min_by_key(|(_, entry)| entry.turn).map(|(id, _)| id.clone());
             let Some(oldest) = oldest else { break };
             kept.remove(&oldest);
@@ -190,3 +191,27 @@ impl<S: Session> Dynamic<S> {
 }
 
 const EINVAL: i32 = 22;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_cache_for_one_object_keeps_no_certificate() {
+        let made = rcgen::generate_simple_self_signed(vec!["a.test".to_string()]).expect("a certificate");
+        let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let pair = KeyPair::load(chain.as_bytes(), key.as_bytes(), &[]).expect("a pair");
+        for (max, expected) in [(1, 2), (2, 1)] {
+            let (cache, loads) = (CertificateCache::new(max, 10, 60), Cell::new(0));
+            for _ in 0..2 {
+                let load = || {
+                    loads.set(loads.get() + 1);
+                    Ok(Loaded { pair: pair.clone(), encrypted: false })
+                };
+                assert!(cache.get((b"data:c".to_vec(), b"data:k".to_vec()), load).is_ok());
+            }
+            assert_eq!(loads.get(), expected, "max={max}");
+        }
+    }
+}

@@ -161,14 +161,14 @@ impl PeerLease {
             self.landed(ms);
         }
     }
-    /// Records a connection, which clears failures (nginx: `notify_round_robin_peer`).
-    pub fn connected(&self) {
+    /// Records a connection (nginx: `notify_round_robin_peer`). `is_proof`: it clears failures.
+    pub fn connected(&self, is_proof: bool) {
         if let Some(zone) = self.peer.zone() {
             let micros = base::clock::now().micros_since(self.started);
             zone.note(row::HEADER, micros);
             self.peer.history().note(Timed::Connect, micros);
         }
-        if !self.single {
+        if is_proof && !self.single {
             self.peer.succeeded(base::clock::now());
         }
     }

@@ -55,6 +55,21 @@ fn failures_count_and_are_forgotten() {
 }
 
 #[test]
+fn a_connection_forgets_failures_only_if_it_proves_that_the_server_listens() {
+    for is_proof in [false, true] {
+        let g = group(&format!("t3-{is_proof}"), &[1, 1], Method::RoundRobin);
+        let mut first = g.choose(&at(1_000_000), &mut g.attempts()).unwrap();
+        first.failed(Instant(1_000_000));
+        drop(first);
+        // After `fail_timeout`, one request is a trial.
+        let choose = |_| g.choose(&at(20_000_000), &mut g.attempts()).filter(|lease| letter(&g, lease) == 'a');
+        let trial = (0..4).find_map(choose).unwrap();
+        trial.connected(is_proof);
+        assert_eq!(run(&g, &at(20_000_000), 4).contains('a'), is_proof);
+    }
+}
+
+#[test]
 fn one_request_asks_each_server_once_and_backups_last() {
     let g = group("t4", &[1, 1, 1], Method::LeastConn);
     let mut got: Vec<char> = all(&g, &at(1)).chars().collect();

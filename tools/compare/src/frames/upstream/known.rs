@@ -11,7 +11,7 @@ const FAULTS: [&str; 8] = [
     "[error] upstream prematurely closed ",
     "[error] recv() failed",
     "[error] readv() failed",
-    "[error] send() failed",
+    "[error] writev() failed",
 ];
 
 /// Makes lines of the error log alike; `None`: a line that is not compared.
