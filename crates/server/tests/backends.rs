@@ -668,3 +668,49 @@ fn servers_of_http2_that_misbehave() {
     server.quit();
     site.assert_no_alerts();
 }
+
+/// Servers behind the usual map for WebSockets see `Connection: close` in all other requests. An application that writes
+/// `Connection: keep-alive` itself, as for server-sent events, does not make such a connection reusable.
+#[test]
+fn a_connection_that_a_request_announced_to_close_gets_no_more_requests() {
+    let origin = Origin::new(|mut talk| {
+        let mut closing = false;
+        while let Some(head) = talk.request() {
+            // As Node.js answers a request behind `Connection: close`.
+            let answer = if closing {
+                "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
+            } else {
+                "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok"
+            };
+            if !talk.send(answer.as_bytes()) || closing {
+                return;
+            }
+            closing = head.contains("Connection: close") || head.contains("Connection: x, Close");
+        }
+    });
+    let (site, port) = (Site::new("", ""), free_port());
+    let upstream = format!(
+        "map $http_upgrade $connection_upgrade {{ default upgrade; '' close; }}
+         upstream u {{ server 127.0.0.1:{}; keepalive 4; }}",
+        origin.port
+    );
+    let locations = "location / { proxy_pass http://u; proxy_set_header Upgrade $http_upgrade;
+         proxy_set_header Connection $connection_upgrade; }
+         location /list { proxy_pass http://u; proxy_set_header Connection \"x, Close\"; }
+         location /kept { proxy_pass http://u; proxy_set_header Connection \"\"; }";
+    let server = serve_with(&site, port, &upstream, locations);
+    let body = "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi";
+    for _ in 0..2 {
+        assert_eq!(short(&get(port, "/")), "200 ok");
+        assert_eq!(short(&ask(port, body)), "200 ok");
+        assert_eq!(short(&get(port, "/list")), "200 ok");
+    }
+    assert_eq!(origin.connections(), 6);
+    // Others are reused.
+    for _ in 0..3 {
+        assert_eq!(short(&get(port, "/kept")), "200 ok");
+    }
+    assert_eq!(origin.connections(), 7);
+    server.quit();
+    site.assert_no_alerts();
+}

@@ -75,7 +75,8 @@ directives! {
         keepalive_disable: KeepaliveDisable = "msie6",
         /// Maximum size of a request body; 0 disables the check.
         client_max_body_size: Offset = "1m",
-        /// Maximum size of a request body in memory; larger ones are written to a temporary file.
+        /// Maximum size of a request body in memory; larger ones are written to a temporary file. Over HTTP/1, an
+        /// announced body stays in memory up to a quarter more.
         client_body_buffer_size: Size = "16k",
         /// Maximum time between two reads of a request body.
         client_body_timeout: Msec = "60s",

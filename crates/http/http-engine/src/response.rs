@@ -98,6 +98,19 @@ impl Slot {
         Slot::ContentEncoding,
         Slot::AcceptRanges,
     ];
+
+    /// Returns the field's usual name and `": "`.
+    pub fn start(self) -> &'static [u8] {
+        match self {
+            Slot::Location => b"Location: ",
+            Slot::Server => b"Server: ",
+            Slot::Date => b"Date: ",
+            Slot::LastModified => b"Last-Modified: ",
+            Slot::Etag => b"ETag: ",
+            Slot::ContentEncoding => b"Content-Encoding: ",
+            Slot::AcceptRanges => b"Accept-Ranges: ",
+        }
+    }
 }
 
 /// Positions of slots: each slot with the index of the field that it precedes.
@@ -157,6 +170,8 @@ pub struct OutHead {
     pub fields: Vec<OutField>,
     pub trailers: Vec<OutField>,
     places: Places,
+    /// Names of slots that an upstream server spells in another case: Go, for example, writes `Etag`.
+    spelled: Vec<(Slot, Str)>,
     /// Text of the [`Str::Part`]s; reused for the next response if no longer referenced.
     text: Rc<Vec<u8>>,
 }
@@ -169,6 +184,7 @@ impl OutHead {
         self.fields.clear();
         self.lines.clear();
         self.trailers.clear();
+        self.spelled.clear();
         (self.places.count, self.places.settled) = (0, 0);
         self.status = 0;
         (self.status_line, self.content_length, self.last_modified, self.accept_ranges) = (None, None, None, None);
@@ -230,6 +246,15 @@ impl OutHead {
             *place = (slot, self.fields.len());
             self.places.count += 1;
         }
+    }
+    /// Keeps the name of a slot as an upstream server spells it.
+    pub fn spell(&mut self, slot: Slot, name: Str) {
+        if slot.start().strip_suffix(b": ") != Some(name.bytes()) {
+            self.spelled.push((slot, name));
+        }
+    }
+    pub fn spelling(&self, slot: Slot) -> Option<&[u8]> {
+        self.spelled.iter().find(|(one, _)| *one == slot).map(|(_, name)| name.bytes())
     }
     #[inline]
     fn holds(&self, slot: Slot) -> bool {

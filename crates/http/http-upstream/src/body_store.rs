@@ -335,7 +335,7 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
     }
     received(r, here.len() as u64);
     // `$request_body` is empty for a body larger than the buffer, as if it had been streamed.
-    let asked_for = here.len() as u64 <= r.loc().core.conf.client_body_buffer_size.0;
+    let asked_for = here.len() as u64 <= memory_max(r);
     let mut store = BodyStore::default();
     (store.length, store.memory) = (here.len() as u64, Memory::Whole(here));
     let store = Rc::new(store);
@@ -402,6 +402,21 @@ impl BodyReader for StartedReader {
     }
 }
 
+/// Returns the maximum bytes of the request's body in memory (`ngx_http_read_client_request_body`). Over HTTP/1, an
+/// announced body that exceeds `client_body_buffer_size` by less than a quarter gets a buffer of its own length, and one
+/// that fits beside the head needs no other buffer.
+fn memory_max(r: &Request) -> u64 {
+    let conf = &r.loc().core.conf;
+    let size = conf.client_body_buffer_size.0;
+    if matches!(r.target.version, http_types::Version::Http20 | http_types::Version::Http30) {
+        return size;
+    }
+    match r.incoming.body_length {
+        Some(BodyLength::Exact(length)) if length > size && length < size.saturating_add(size / 4) => length,
+        _ => size.max(conf.client_header_buffer_size.0.saturating_sub(r.incoming.length)),
+    }
+}
+
 async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
     let mut store = BodyStore::default();
     let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.incoming.body, RequestBody::Taken) else {
@@ -409,11 +424,7 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
     };
     let core = r.loc().core.clone();
     let limit = core.conf.client_max_body_size.0;
-    // A body that fits into the head's buffer needs no other; HTTP/2 and HTTP/3 have no such buffer.
-    let beside_head = match r.target.version {
-        http_types::Version::Http20 | http_types::Version::Http30 => 0,
-        _ => core.conf.client_header_buffer_size.0.saturating_sub(r.incoming.length),
-    };
+    let memory_max = memory_max(r);
     let in_file_only = core.conf.client_body_in_file_only;
     received(r, 0);
     loop {
@@ -451,7 +462,7 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
                 received(r, store.len() + bytes.len() as u64);
                 let folder = &core.conf.client_body_temp_path;
                 let in_memory = match core.conf.client_body_in_file_only {
-                    BodyInFile::Off => core.conf.client_body_buffer_size.0.max(beside_head),
+                    BodyInFile::Off => memory_max,
                     BodyInFile::On | BodyInFile::Clean => 0,
                 };
                 store.permanent = core.conf.client_body_in_file_only == BodyInFile::On;

@@ -11,10 +11,13 @@ use observe::Level;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BadDestination {
     NoHost,
     Elsewhere,
     Invalid,
+    /// Malformed, or above the root.
+    Unsafe,
 }
 
 /// Path of a `Destination` or an `If` resource: absolute, or a URL of this server.
@@ -42,7 +45,7 @@ pub fn own_path<'a>(r: &Request, text: &'a [u8]) -> Result<&'a [u8], BadDestinat
 /// Unescaped path of a `Destination`, without dot segments.
 pub fn destination(r: &Request, text: &[u8]) -> Result<CanonicalPath, BadDestination> {
     let path = own_path(r, text)?;
-    unsafe_uri(path).map(|(path, _)| path).map_err(|_| BadDestination::Invalid)
+    unsafe_uri(path).map(|(path, _)| path).map_err(|_| BadDestination::Unsafe)
 }
 
 struct Job {
@@ -91,7 +94,11 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<Job, Flow> {
             400,
             format_args!("\"Destination\" URI \"{said}\" is handled by different repository than the source URI"),
         ),
-        BadDestination::Invalid => {
+        BadDestination::Invalid | BadDestination::Unsafe => {
+            if bad == BadDestination::Unsafe {
+                let path = shown(own_path(r, &wanted).unwrap_or_default());
+                r.log(Level::Error, format_args!("unsafe URI \"{path}\" was detected"));
+            }
             refuse(r, 400, format_args!("client sent invalid \"Destination\" header: \"{said}\""))
         }
     })?;

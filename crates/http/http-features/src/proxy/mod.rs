@@ -72,7 +72,8 @@ http_upstream::pass_directives! {
         proxy_pass: Own<PassTo>,
         /// Sets a request field; an empty value removes it.
         /// Differs: a field is dropped, with an error log line, if a variable brings a line break into its value. Line
-        /// breaks in the value itself become spaces.
+        /// breaks in the value itself become spaces. A connection whose request said `Connection: close` is not reused,
+        /// even if the response says `keep-alive`.
         proxy_set_header: List<HeaderLine>,
         /// Rewrites `Location` and `Refresh` of responses.
         proxy_redirect: List<RedirectRule>,

@@ -21,8 +21,9 @@ pub const OWN_FIELDS: &[&str] = &[
     "upgrade",
 ];
 
-/// Writes the head. `false`: `proxy_set_header` contradicts the body's length, so the connection must not be reused
-/// (request smuggling).
+/// Writes the head. `false`: the connection must not be reused, because `proxy_set_header` contradicts the body's length
+/// (request smuggling), or announces `Connection: close` (RFC 9112, section 9.6). A server that has seen `close` may
+/// refuse further requests, even if its response claims `keep-alive`.
 pub fn write(
     http: &Http,
     plan: &PassPlan,
@@ -58,6 +59,7 @@ pub fn write(
     }
     // Configured framing fields may contradict the body that is sent.
     let (mut length_said, mut coding_said) = (None, None);
+    let mut closes = false;
     // The usual `Connection ""` needs no allocation.
     let mut value = Vec::new();
     for line in lines.iter().filter(|line| !is_host(line)) {
@@ -67,6 +69,8 @@ pub fn write(
             length_said = Some(value.clone());
         } else if line.name.eq_ignore_ascii_case(b"transfer-encoding") {
             coding_said = Some(value.clone());
+        } else if line.name.eq_ignore_ascii_case(b"connection") {
+            closes |= value.split(|c| *c == b',').any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
         }
         if clean::ends_line(&value) || clean::ends_line(&line.name) {
             r.dropped("proxy_set_header", &line.name, &value);
@@ -120,8 +124,8 @@ pub fn write(
         out.extend_from_slice(r.buf.get(lines).unwrap_or_default());
     }
     out.extend_from_slice(b"\r\n");
-    if length_said.is_none() && coding_said.is_none() {
-        return true;
+    if closes || (length_said.is_none() && coding_said.is_none()) {
+        return !closes;
     }
     let length = match announce {
         Announce::Length(n) if n > 0 => n.to_string(),

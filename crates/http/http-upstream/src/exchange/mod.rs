@@ -59,8 +59,8 @@ pub trait Protocol: Send + Sync {
         let _ = r;
         Ok(())
     }
-    /// Writes all bytes before the body. `false`: configured fields contradict the body's length, so the connection
-    /// must not be reused. Fails with the response's status.
+    /// Writes all bytes before the body. `false`: configured fields contradict the body's length or announce a close, so
+    /// the connection must not be reused. Fails with the response's status.
     fn write(
         &self,
         plan: &PassPlan,

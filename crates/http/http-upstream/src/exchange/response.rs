@@ -76,6 +76,11 @@ fn fill(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], is_st
         pass(plan, r, field, buf, &text);
         if let Some(slot) = slot(field.known).filter(|slot| !(is_stored && *slot == Slot::AcceptRanges)) {
             r.out.settle_slot(slot);
+            // Names of HTTP/2 have no case. The range filter's own field replaces the server's.
+            let is_renamed = plan.protocol.multiplexes() || (slot == Slot::AcceptRanges && conf.force_ranges);
+            if !is_renamed {
+                r.out.spell(slot, part(field.name));
+            }
         }
     }
     if plan.protocol.says_server_and_date() {
