@@ -315,6 +315,39 @@ fn sampling_by_parent_ratio_and_variables() {
 }
 
 #[test]
+fn a_share_decides_before_ids_are_known() {
+    let (receiver, port) = (Receiver::start(Kind::Grpc), free_port());
+    let http = "split_clients $otel_trace_id $all { 100% on; * off; } \
+                split_clients $otel_trace_id $none { 100% off; * on; } \
+                split_clients $otel_trace_id $half { 50% on; * off; }";
+    let server = "otel_trace $half;
+        location /half { return 200 $half; }
+        location /moved { rewrite ^ /half last; }
+        location /passed { error_page 418 = /half; return 418; }
+        location /all { otel_trace $all; return 200 on; }
+        location /none { otel_trace $none; return 200 off; }";
+    let site = site(&conf(port, &grpc(&receiver), SOON, http, server));
+    let running = site.start();
+    for path in ["/half", "/moved", "/passed"] {
+        let mut values = std::collections::BTreeSet::new();
+        for _ in 0..30 {
+            let (_, _, body) = get(port, path, &[]);
+            if body == "on" {
+                assert_eq!(receiver.span().name, "/half");
+            }
+            values.insert(body);
+            assert_eq!(get(port, "/none", &[]).2, "off");
+        }
+        assert!(values.contains("on") && values.contains("off"), "{path}: {values:?}");
+        assert_eq!(get(port, "/all", &[]).2, "on");
+        assert_eq!(receiver.span().name, "/all");
+    }
+    running.quit();
+    assert!(receiver.is_empty());
+    site.assert_no_alerts();
+}
+
+#[test]
 fn batches_and_the_queue_are_bounded() {
     let (receiver, port) = (Receiver::start(Kind::Grpc), free_port());
     let exporter = "interval 1h; batch_size 3; batch_count 3;";

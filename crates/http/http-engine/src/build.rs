@@ -415,6 +415,7 @@ impl Builder<'_> {
             filters: Vec::new(),
             transform: None,
             loggers: Vec::new(),
+            sampler: None,
             zone: None,
             extensions: Vec::new(),
         });

@@ -132,7 +132,7 @@ fn consume_declined(flow: Flow) {
     std::mem::forget(flow);
 }
 
-const NOBODY: Vec<std::sync::Arc<dyn crate::handler::Handler>> = Vec::new();
+const NO_HANDLERS: Vec<std::sync::Arc<dyn crate::handler::Handler>> = Vec::new();
 
 fn step(r: &mut Request) -> Flow {
     let plan = r.plan_rc();
@@ -148,7 +148,16 @@ fn step(r: &mut Request) -> Flow {
                 }
                 flow => return flow,
             },
-            Phase::Rewrite => (&location.rewrite, Phase::PostRewrite),
+            Phase::Rewrite => {
+                if let Some(sampler) = &location.sampler
+                    && r.progress.handler == 0
+                    && sampler.leaves_out(r)
+                {
+                    // The first handler is the one that starts traces (`HandlerOrder::Otel`).
+                    r.progress.handler = 1;
+                }
+                (&location.rewrite, Phase::PostRewrite)
+            }
             Phase::PostRewrite => match post_rewrite(r) {
                 flow @ Flow::Declined => {
                     consume_declined(flow);
@@ -158,7 +167,7 @@ fn step(r: &mut Request) -> Flow {
             },
             Phase::Preaccess => (&location.preaccess, Phase::Access),
             // The main request's access covers subrequests.
-            Phase::Access if r.is_subrequest() => (&NOBODY, Phase::PostAccess),
+            Phase::Access if r.is_subrequest() => (&NO_HANDLERS, Phase::PostAccess),
             Phase::Access => (&location.access, Phase::PostAccess),
             Phase::PostAccess => match post_access(r) {
                 flow @ Flow::Declined => {
@@ -180,7 +189,7 @@ fn step(r: &mut Request) -> Flow {
         };
         let Some(handler) = handlers.get(r.progress.handler) else {
             if r.progress.phase == Phase::Content {
-                return nobody_answers(r);
+                return unhandled(r);
             }
             r.progress.handler = 0;
             r.progress.phase = next;
@@ -292,7 +301,7 @@ fn traced(r: &mut Request, location: &Location, handler: &dyn crate::handler::Ha
     flow
 }
 
-fn nobody_answers(r: &mut Request) -> Flow {
+fn unhandled(r: &mut Request) -> Flow {
     if r.target.path.ends_with(b"/") {
         let path = match special::mapped_path(r) {
             Ok(path) => path,

@@ -34,6 +34,7 @@ pub mod regex;
 pub mod request;
 pub mod response;
 pub mod route;
+pub mod sampler;
 pub mod sampling;
 pub mod session;
 pub mod span;

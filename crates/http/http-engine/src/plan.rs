@@ -4,6 +4,7 @@ use crate::core_table::CoreConf;
 use crate::handler::{Filter, Handler, Logger, Transform};
 use crate::order::{FilterOrder, HandlerOrder};
 use crate::own_socket::Datagrams;
+use crate::sampler::LateSampler;
 use crate::session::{ServerNames, Variable};
 use crate::tree::Tree;
 use net::Address;
@@ -229,6 +230,8 @@ pub struct Location {
     pub inner: Tree,
     pub limit_except: Option<LimitExcept>,
     pub charset: crate::session::Template,
+    /// Leaves out the first handler of `rewrite`, which starts traces, for requests that are not sampled.
+    pub sampler: Option<Arc<LateSampler>>,
     pub rewrite: Vec<Arc<dyn Handler>>,
     pub preaccess: Vec<Arc<dyn Handler>>,
     pub access: Vec<Arc<dyn Handler>>,

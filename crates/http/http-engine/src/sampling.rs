@@ -6,90 +6,16 @@
 
 use crate::Request;
 use crate::plan::HttpPlan;
+use crate::sampler::{Gaps, LateSampler, Sampler, Shares, enables, is_sampled, rate};
 use crate::span::{TraceContext, TraceIds, Unsampled, digits};
 use crate::template::Template;
 use crate::variable::{Source, VarId};
-use session_engine::split_clients::{Prefix, Split, is_before, murmur2};
+use session_engine::split_clients::{Prefix, Split, murmur2};
 use session_engine::template::Part;
-use std::cell::{Cell, OnceCell};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The variable of a `split_clients $otel_trace_id` block, as a value of `otel_trace`.
-pub struct Sampler {
-    variable: VarId,
-    /// Has the value that `set` wrote.
-    slot: Option<u32>,
-    shares: Shares,
-    gaps: Gaps,
-}
-
-/// Each share: the hash before which it ends, and `true` if it is sampled.
-type Shares = Box<[(u32, bool)]>;
-
-/// Tells whether a value enables tracing.
-pub fn enables(value: &[u8]) -> bool {
-    matches!(value, b"on" | b"1")
-}
+use std::cell::OnceCell;
 
 fn shares(split: &Split<Request>) -> Shares {
     split.shares().map(|(end, value)| (end, enables(value))).collect()
-}
-
-#[inline]
-fn is_sampled(shares: &[(u32, bool)], hash: u32) -> bool {
-    shares.iter().find(|(end, _)| is_before(hash, *end)).is_some_and(|(_, is_sampled)| *is_sampled)
-}
-
-/// Returns the part of all hashes that is sampled.
-fn rate(shares: &[(u32, bool)]) -> f64 {
-    let (mut start, mut sampled) = (0, 0);
-    for (end, is_sampled) in shares {
-        let end = if *end == 0 { 1 << 32 } else { u64::from(*end) };
-        if *is_sampled {
-            sampled += end.saturating_sub(start);
-        }
-        start = start.max(end);
-    }
-    sampled as f64 / (1_u64 << 32) as f64
-}
-
-/// Draws the numbers of requests between sampled ones.
-struct Gaps {
-    /// Unlike an address, not used again by the next configuration.
-    id: u64,
-    rate: f64,
-}
-
-thread_local! {
-    /// The sampler that decided this thread's last request, and the requests that pass before it samples the next one.
-    /// Another sampler draws anew, which changes no probability: each request is independent of those before it.
-    static NEXT: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
-}
-
-impl Gaps {
-    fn new(rate: f64) -> Gaps {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        Gaps { id: LAST.fetch_add(1, Ordering::Relaxed) + 1, rate }
-    }
-    /// Returns the number of requests that pass before a sampled one, for a random number of 53 bits.
-    #[cold]
-    fn gap(&self, random: u64) -> u64 {
-        // Above 0 and at most 1.
-        let part = ((random & ((1 << 53) - 1)) + 1) as f64 / (1_u64 << 53) as f64;
-        match self.rate {
-            0.0 => u64::MAX,
-            // Casts saturate: a rate of 1 divides by minus infinity.
-            rate => (part.ln() / (-rate).ln_1p()) as u64,
-        }
-    }
-    /// Tells whether the next request is sampled. `random` is called for the gap behind it.
-    #[inline]
-    fn passes(&self, random: impl Fn() -> u64) -> bool {
-        let (id, left) = NEXT.get();
-        let left = if id == self.id { left } else { self.gap(random()) };
-        NEXT.set((self.id, if left == 0 { self.gap(random()) } else { left - 1 }));
-        left == 0
-    }
 }
 
 /// Returns the block of a variable, and the slot for values of `set`.
@@ -144,16 +70,22 @@ impl Sampler {
         if self.slot.is_some_and(|slot| r.has_slot(slot)) {
             return None;
         }
-        if r.context.is_known() {
-            return Some(self.decided(r));
+        match &r.context {
+            TraceContext::Unknown => {}
+            TraceContext::Unsampled(unsampled) if unsampled.by == self.variable => return Some(false),
+            _ => return Some(self.decided(r)),
         }
         let sampled = self.gaps.passes(|| u64::from_ne_bytes(net::random::bytes()));
         if sampled {
             self.begin(r);
         } else {
-            r.context = TraceContext::Unsampled(Unsampled { by: self.variable, ids: OnceCell::new() });
+            r.context = self.unsampled();
         }
         Some(sampled)
+    }
+    #[inline]
+    fn unsampled(&self) -> TraceContext {
+        TraceContext::Unsampled(Unsampled { by: self.variable, ids: OnceCell::new() })
     }
     #[cold]
     fn decided(&self, r: &Request) -> bool {
@@ -162,6 +94,39 @@ impl Sampler {
     #[cold]
     fn begin(&self, r: &mut Request) {
         r.context = TraceContext::Ids(ids(&self.shares, true));
+    }
+}
+
+impl LateSampler {
+    /// Finds the sampler of the value of `otel_trace`; `None`: the value is something else than the variable of a
+    /// `split_clients $otel_trace_id` block.
+    #[inline]
+    pub fn get(&self, plan: &HttpPlan, value: &Template) -> Option<&Sampler> {
+        match self.0.get() {
+            Some(found) => found.as_ref(),
+            None => self.find(plan, value),
+        }
+    }
+    #[cold]
+    fn find(&self, plan: &HttpPlan, value: &Template) -> Option<&Sampler> {
+        self.0.get_or_init(|| Sampler::of(plan, value)).as_ref()
+    }
+    /// Decides a request that enters its first location, if that takes a counter alone: most requests of a server that samples
+    /// some. `false`: the handler decides.
+    #[inline]
+    pub(crate) fn leaves_out(&self, r: &mut Request) -> bool {
+        let Some(Some(sampler)) = self.0.get() else { return false };
+        let is_plain = matches!(r.context, TraceContext::Unknown)
+            && !r.progress.internal
+            && !r.is_subrequest()
+            && r.trace().is_none()
+            && !sampler.slot.is_some_and(|slot| r.has_slot(slot));
+        if !is_plain || !sampler.gaps.covers() {
+            return false;
+        }
+        // Known to be without content: nothing has to be dropped.
+        std::mem::forget(std::mem::replace(&mut r.context, sampler.unsampled()));
+        true
     }
 }
 
@@ -211,49 +176,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn rates_of_shares() {
-        let rows: [(&[(u32, bool)], f64); 5] = [
-            (&[(1 << 31, true), (0, false)], 0.5),
-            (&[(1 << 30, false), (1 << 31, true), (3 << 30, false), (0, true)], 0.5),
-            (&[(0, true)], 1.0),
-            (&[(1 << 30, true)], 0.25),
-            (&[(0, false), (1 << 30, true)], 0.0),
-        ];
-        for (shares, want) in rows {
-            assert!((rate(shares) - want).abs() < f64::EPSILON, "{shares:?}");
-        }
-    }
-
-    #[test]
-    fn gaps_have_the_rate() {
-        const DRAWS: u64 = 1 << 20;
-        for rate in [0.0001, 0.01, 0.3, 0.99] {
-            let gaps = Gaps::new(rate);
-            // Evenly spread instead of random.
-            let draws = (0..DRAWS).map(|n| gaps.gap(n << 33 | 1 << 32));
-            let mean = draws.sum::<u64>() as f64 / DRAWS as f64;
-            let want = (1.0 - rate) / rate;
-            assert!((mean - want).abs() < 0.01 * want.max(0.1), "{rate}: {mean}, not {want}");
-        }
-        for random in [0, 1, 1 << 52, u64::MAX] {
-            assert_eq!((Gaps::new(1.0).gap(random), Gaps::new(0.0).gap(random)), (0, u64::MAX));
-        }
-    }
-
-    #[test]
-    fn the_request_behind_a_gap_is_sampled() {
-        // The draw that makes a gap of `n` requests at a rate of one half.
-        let draw = |n: u64| (3 << (51 - n)) - 1;
-        let draws = std::cell::RefCell::new(vec![draw(3), draw(4), draw(0), draw(1), draw(2)]);
-        let random = || draws.borrow_mut().pop().expect("another draw");
-        let (one, other) = (Gaps::new(0.5), Gaps::new(0.5));
-        let sampled: Vec<_> = (0..6).map(|_| one.passes(random)).collect();
-        assert_eq!(sampled, [false, false, true, false, true, true]);
-        assert!(!other.passes(random), "the gap of another sampler");
-        assert_eq!(NEXT.get(), (other.id, 2));
     }
 
     #[test]

@@ -58,10 +58,6 @@ impl Default for TraceIds {
 }
 
 impl TraceContext {
-    #[inline]
-    pub fn is_known(&self) -> bool {
-        !matches!(self, TraceContext::Unknown)
-    }
     /// Returns the span of a request that is sampled or has a parent.
     #[inline]
     pub fn span(&self) -> Option<&Rc<RequestSpan>> {

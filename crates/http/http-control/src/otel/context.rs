@@ -2,14 +2,14 @@
 
 use super::settings::Settings;
 use http_engine::request::URI_CHANGES_MAX;
-use http_engine::sampling::{Sampler, enables};
+use http_engine::sampler::{LateSampler, Sampler, enables};
 use http_engine::span::{RequestSpan, TraceContext, TraceIds, hex, traceparent};
 use http_engine::variable::Builtin;
 use http_engine::{Flow, Handler, Request, Template};
 use http_types::Known;
 use otlp::context::{Parent, parent, state};
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 pub static ROWS: &[Builtin] = &[
     Builtin::one("otel_trace_id", trace_id, "The id of the trace, in hexadecimal."),
@@ -23,8 +23,7 @@ pub struct Start {
     /// `None`: not traced.
     pub trace: Option<Template>,
     pub settings: Arc<Settings>,
-    /// Found by the first request: variables may be defined behind their use.
-    pub sampler: OnceLock<Option<Sampler>>,
+    pub sampler: Arc<LateSampler>,
 }
 
 impl Handler for Start {
@@ -33,7 +32,7 @@ impl Handler for Start {
         if r.is_subrequest() || (r.progress.internal && r.progress.uri_changes_left < URI_CHANGES_MAX) {
             return Flow::Declined;
         }
-        let sampled = match self.sampler(r) {
+        let sampled = match self.trace.as_ref().and_then(|value| self.sampler.get(r.plan(), value)) {
             Some(sampler) => self.by_share(r, sampler),
             None => None,
         };
@@ -65,17 +64,6 @@ impl Start {
             r.set_incoming(Known::Traceparent, b"traceparent", &traceparent(&ids, sampled));
             r.set_incoming(Known::Tracestate, b"tracestate", state);
         }
-    }
-    #[inline]
-    fn sampler(&self, r: &Request) -> Option<&Sampler> {
-        match self.sampler.get() {
-            Some(sampler) => sampler.as_ref(),
-            None => self.find_sampler(r),
-        }
-    }
-    #[cold]
-    fn find_sampler(&self, r: &Request) -> Option<&Sampler> {
-        self.sampler.get_or_init(|| Sampler::of(r.plan(), self.trace.as_ref()?)).as_ref()
     }
     /// Decides by a share of `$otel_trace_id`; `None`: `otel_trace` has another value.
     #[inline]

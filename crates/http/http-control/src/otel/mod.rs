@@ -15,12 +15,13 @@ mod stable;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use context::Start;
 use exporter::ExporterBlock;
+use http_engine::sampler::LateSampler;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, Template};
 use otlp::Exporter;
 use settings::{Propagation, Semconv, Settings};
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 directives! {
     pub struct OtelConf from OtelInput {
@@ -153,11 +154,12 @@ impl Feature for OtelFeature {
         });
         block.location.extensions.push(settings.clone());
         if traces || context != Propagation::Ignore {
-            let start = Start {
-                trace: traces.then(|| conf.otel_trace.clone()),
-                settings: settings.clone(),
-                sampler: OnceLock::new(),
-            };
+            let sampler = Arc::new(LateSampler::default());
+            if !settings.extracts && !settings.injects {
+                block.location.sampler = Some(sampler.clone());
+            }
+            let trace = traces.then(|| conf.otel_trace.clone());
+            let start = Start { trace, settings: settings.clone(), sampler };
             block.handle(HandlerOrder::Otel, Arc::new(start));
         }
         if let Some(exporter) = exporter {
