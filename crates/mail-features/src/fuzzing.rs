@@ -1,7 +1,7 @@
 //! Bodies of fuzz targets: any bytes of a client; a panic reports a violation.
 
 use crate::login::{Login, fits};
-use crate::protocol::{Dialogue, Next, Starttls, Talk, Then};
+use crate::protocol::{Dialogue, DialogueContext, Next, NextStep, Starttls};
 use crate::sasl::Methods;
 
 /// In bytes.
@@ -44,19 +44,19 @@ fn talk(mut dialogue: Box<dyn Dialogue>, starttls: Starttls, pieces: &[&[u8]]) -
     for piece in pieces {
         input.extend_from_slice(piece);
         loop {
-            let step = dialogue.step(&input, &mut Talk { login: &mut login, starttls, notes: &mut notes });
+            let step = dialogue.step(&input, &mut DialogueContext { login: &mut login, starttls, notes: &mut notes });
             assert!(step.consumed <= input.len());
             input.drain(..step.consumed);
             match step.then {
-                Then::More => break,
-                Then::Reply(reply) => {
+                NextStep::More => break,
+                NextStep::Reply(reply) => {
                     assert!(reply.bytes.ends_with(b"\r\n"));
                     out.extend_from_slice(&reply.bytes);
                     if reply.next != Next::Go {
                         return out;
                     }
                 }
-                Then::Authenticate => {
+                NextStep::Authenticate => {
                     let Login { user, password, envelope, .. } = &login;
                     let lines = [user, &envelope.helo, &envelope.from, &envelope.to];
                     assert!(lines.into_iter().chain(password).all(|value| fits(value)));

@@ -52,7 +52,7 @@ pub trait Protocol: Send + Sync {
     fn dialogue(&self) -> Box<dyn Dialogue>;
 }
 
-pub struct Talk<'a> {
+pub struct DialogueContext<'a> {
     pub login: &'a mut Login,
     /// Setting of `starttls`; `Off` once the connection is secure.
     pub starttls: Starttls,
@@ -63,11 +63,11 @@ pub struct Talk<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub consumed: usize,
-    pub then: Then,
+    pub then: NextStep,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum NextStep {
     /// Incomplete command; nothing was consumed.
     More,
     Reply(Reply),
@@ -92,11 +92,11 @@ pub enum Next {
 }
 
 impl Reply {
-    pub fn go(bytes: impl Into<Vec<u8>>) -> Then {
-        Then::Reply(Reply { bytes: bytes.into(), next: Next::Go, invalid: false })
+    pub fn go(bytes: impl Into<Vec<u8>>) -> NextStep {
+        NextStep::Reply(Reply { bytes: bytes.into(), next: Next::Go, invalid: false })
     }
-    pub fn then(bytes: impl Into<Vec<u8>>, next: Next) -> Then {
-        Then::Reply(Reply { bytes: bytes.into(), next, invalid: false })
+    pub fn then(bytes: impl Into<Vec<u8>>, next: Next) -> NextStep {
+        NextStep::Reply(Reply { bytes: bytes.into(), next, invalid: false })
     }
 }
 
@@ -109,7 +109,7 @@ pub struct Refusal {
 
 pub trait Dialogue {
     /// Parses and answers one command; `input` grows while it is incomplete.
-    fn step(&mut self, input: &[u8], talk: &mut Talk<'_>) -> Step;
+    fn step(&mut self, input: &[u8], talk: &mut DialogueContext<'_>) -> Step;
     fn invalid(&mut self) -> Vec<u8>;
     fn refused(&self, refusal: &Refusal) -> Vec<u8>;
     /// Resets the state after a handshake or a refused login.

@@ -1,7 +1,7 @@
 //! SASL for the three protocols (RFC 4422; nginx: `ngx_mail_auth_parse`): PLAIN, LOGIN, CRAM-MD5 and EXTERNAL.
 
 use crate::login::{Login, Method, fits};
-use crate::protocol::{Starttls, Talk};
+use crate::protocol::{DialogueContext, Starttls};
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -81,7 +81,7 @@ const USERNAME: &str = "VXNlcm5hbWU6";
 const PASSWORD: &str = "UGFzc3dvcmQ6";
 
 /// Starts an exchange with the words of an AUTH command. `None`: an invalid command.
-pub fn begin(words: &[&[u8]], methods: Methods, talk: &mut Talk<'_>) -> Option<Progress> {
+pub fn begin(words: &[&[u8]], methods: Methods, talk: &mut DialogueContext<'_>) -> Option<Progress> {
     if talk.starttls == Starttls::Only {
         return None;
     }
@@ -101,7 +101,7 @@ pub fn begin(words: &[&[u8]], methods: Methods, talk: &mut Talk<'_>) -> Option<P
 }
 
 /// Continues with the client's response. `None`: an invalid command.
-pub fn answer(waiting: Waiting, word: &[u8], talk: &mut Talk<'_>) -> Option<Progress> {
+pub fn answer(waiting: Waiting, word: &[u8], talk: &mut DialogueContext<'_>) -> Option<Progress> {
     let name = match waiting {
         Waiting::Plain => "PLAIN",
         Waiting::LoginUser | Waiting::LoginPassword => "LOGIN",
@@ -112,7 +112,7 @@ pub fn answer(waiting: Waiting, word: &[u8], talk: &mut Talk<'_>) -> Option<Prog
         talk.notes.push(format!("client sent invalid base64 encoding in AUTH {name} command"));
         return None;
     };
-    let invalid = |what: &str, talk: &mut Talk<'_>| {
+    let invalid = |what: &str, talk: &mut DialogueContext<'_>| {
         talk.notes.push(format!("client sent invalid {what} in AUTH {name} command"));
         None
     };

@@ -5,7 +5,7 @@ use crate::engine::{Closed, send, timed_out};
 use crate::handshake;
 use crate::login::{failed, shown};
 use crate::plan::{AuthFault, AuthResult, PassEnd, Passing};
-use crate::protocol::{Dialogue, Next, Reply, Starttls, Step, Talk, Then};
+use crate::protocol::{Dialogue, DialogueContext, Next, NextStep, Reply, Starttls, Step};
 use crate::session::MailSession;
 use base::clock::Instant;
 use observe::Level;
@@ -28,13 +28,13 @@ pub async fn run(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -
     s.doing = "in auth state";
     loop {
         match step(s, stream, &mut *dialogue, &mut input, bytes_max) {
-            Then::More if input.len() >= bytes_max => {
+            NextStep::More if input.len() >= bytes_max => {
                 let command = input.get(..bytes_max).unwrap_or(&input);
                 s.log(Level::Info, format_args!("client sent too long command \"{}\"", shown(command)));
                 return send(s, stream, &dialogue.invalid()).await;
             }
-            Then::More => read(s, stream, &mut input, bytes_max, until).await?,
-            Then::Reply(Reply { bytes, mut next, invalid }) => {
+            NextStep::More => read(s, stream, &mut input, bytes_max, until).await?,
+            NextStep::Reply(Reply { bytes, mut next, invalid }) => {
                 errors += u64::from(invalid);
                 if invalid && errors >= server.max_errors {
                     s.log(Level::Info, format_args!("client sent too many invalid commands"));
@@ -54,7 +54,7 @@ pub async fn run(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -
                     }
                 }
             }
-            Then::Authenticate => {
+            NextStep::Authenticate => {
                 Box::pin(authenticate(s, stream, &mut *dialogue, &mut input)).await?;
                 until = runtime::time::after(server.timeout);
                 s.doing = "in auth state";
@@ -71,12 +71,12 @@ fn step(
     dialogue: &mut dyn Dialogue,
     input: &mut Vec<u8>,
     bytes_max: usize,
-) -> Then {
+) -> NextStep {
     let command = input.get(..bytes_max).unwrap_or(input);
     let starttls = if stream.is_secure() { Starttls::Off } else { s.srv().starttls };
     let mut notes = Vec::new();
     let Step { consumed, then } =
-        dialogue.step(command, &mut Talk { login: &mut s.login, starttls, notes: &mut notes });
+        dialogue.step(command, &mut DialogueContext { login: &mut s.login, starttls, notes: &mut notes });
     for note in notes {
         s.log(Level::Info, format_args!("{note}"));
     }

@@ -1,10 +1,10 @@
 //! Helpers for tests of dialogues.
 
 use crate::login::Login;
-use crate::protocol::{Dialogue, Next, Starttls, Step, Talk, Then};
+use crate::protocol::{Dialogue, DialogueContext, Next, NextStep, Starttls, Step};
 
-pub fn talk<'a>(login: &'a mut Login, starttls: Starttls, notes: &'a mut Vec<String>) -> Talk<'a> {
-    Talk { login, starttls, notes }
+pub fn talk<'a>(login: &'a mut Login, starttls: Starttls, notes: &'a mut Vec<String>) -> DialogueContext<'a> {
+    DialogueContext { login, starttls, notes }
 }
 
 /// Runs a dialogue; returns all answers, `<AUTH user password>` for a login, and the reason for the end.
@@ -16,12 +16,12 @@ pub fn run(dialogue: &mut dyn Dialogue, login: &mut Login, starttls: Starttls, p
             let Step { consumed, then } = dialogue.step(&input, &mut talk(login, starttls, &mut notes));
             assert!(consumed <= input.len());
             let (bytes, next) = match then {
-                Then::More => {
+                NextStep::More => {
                     assert_eq!(consumed, 0);
                     break;
                 }
-                Then::Reply(reply) => (String::from_utf8(reply.bytes).expect("text"), reply.next),
-                Then::Authenticate => {
+                NextStep::Reply(reply) => (String::from_utf8(reply.bytes).expect("text"), reply.next),
+                NextStep::Authenticate => {
                     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                     let password = login.password.as_deref().map_or("-".into(), text);
                     (format!("<AUTH {} {} {password}>", login.method.name(), text(&login.user)), Next::Go)

@@ -374,7 +374,7 @@ fn no_byte_of_one_response_reaches_another_request() {
 }
 
 #[test]
-fn a_response_that_comes_uninvited_is_nobodys() {
+fn an_uninvited_response_is_dropped() {
     let (late, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (its_late, its_go) = (late.clone(), go.clone());
     let origin = Origin::new(move |mut talk| {

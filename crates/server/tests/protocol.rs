@@ -9,8 +9,8 @@ mod support;
 use conn::sim::Sim;
 use conn::thread::{Command, Serving};
 use http_types::{
-    ByteCore, Event, FieldLines, List, Place, ProtocolError, Rank, SentBody, StreamId, StreamMux, Taken, Version, Why,
-    request,
+    ByteCore, Event, FieldLines, List, Place, ProtocolError, Rank, ResetReason, SentBody, StreamId, StreamMux, Taken,
+    Version, request,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
@@ -98,9 +98,9 @@ impl StreamMux for Lines {
         0
     }
     fn finish(&mut self, stream: StreamId) {
-        self.reset(stream, Why::Internal);
+        self.reset(stream, ResetReason::Internal);
     }
-    fn reset(&mut self, stream: StreamId, _: Why) {
+    fn reset(&mut self, stream: StreamId, _: ResetReason) {
         if self.open.remove(&stream) {
             self.say(stream, "!");
         }

@@ -109,7 +109,7 @@ fn a_request_that_never_ends_is_cut_off_when_the_time_is_up() {
 }
 
 #[test]
-fn term_waits_for_nobody() {
+fn term_waits_for_no_client() {
     let port = free_port();
     let site = site("", port);
     let running = start(&site, port);

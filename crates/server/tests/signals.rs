@@ -309,7 +309,7 @@ fn a_worker_that_does_not_answer_a_reload_is_replaced() {
 }
 
 #[test]
-fn nobody_else_can_write_the_files_of_a_daemon() {
+fn only_the_owner_can_write_the_files_of_a_daemon() {
     use std::os::unix::fs::PermissionsExt;
     let port = free_port();
     let site = Site::new(

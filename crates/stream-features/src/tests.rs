@@ -14,9 +14,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-struct Nobody(Cell<u64>);
+struct NoHost(Cell<u64>);
 
-impl Host for Nobody {
+impl Host for NoHost {
     fn pass(&self, passed: Passed, _: &Address) -> Result<(), Passed> {
         Err(passed)
     }
@@ -81,7 +81,7 @@ fn plan() -> Rc<Arc<StreamPlan>> {
 fn a_panic_costs_the_session_that_it_happens_in() {
     let words = runtime::block_on(async {
         let (plan, sessions) = (plan(), Rc::new(Sessions::default()));
-        let host: Rc<dyn Host> = Rc::new(Nobody(Cell::new(0)));
+        let host: Rc<dyn Host> = Rc::new(NoHost(Cell::new(0)));
         let mut clients: Vec<UnixStream> = Vec::new();
         for _ in 0..3 {
             let (ours, theirs) = UnixStream::pair().expect("a pair");

@@ -106,7 +106,7 @@ impl Flow {
             && !waiting.is_empty()
             && !sessions.ended.get()
         {
-            let taking = Taking { sessions: &sessions, host, before: None };
+            let taking = DatagramReceiver { sessions: &sessions, host, before: None };
             for bytes in waiting {
                 take(&taking, &self.socket, &bytes, self.key.peer.clone(), self.key.to);
             }
@@ -157,7 +157,7 @@ impl Socket {
     }
 }
 
-pub struct Taking<'a> {
+pub struct DatagramReceiver<'a> {
     pub sessions: &'a Rc<Sessions>,
     pub host: &'a Rc<dyn Host>,
     /// Answers a datagram in place of a session: writes the response.
@@ -188,7 +188,7 @@ pub fn recycle(mut datagram: Vec<u8>) {
 }
 
 /// Receives pending datagrams; returns whether there may be more.
-pub fn receive(taking: &Taking<'_>, socket: &Rc<Socket>) -> io::Result<bool> {
+pub fn receive(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>) -> io::Result<bool> {
     for _ in 0..RECEIVES_MAX {
         if !budget::is_left() {
             break;
@@ -211,7 +211,7 @@ pub fn receive(taking: &Taking<'_>, socket: &Rc<Socket>) -> io::Result<bool> {
     Ok(true)
 }
 
-fn receive_one(taking: &Taking<'_>, socket: &Rc<Socket>, fd: BorrowedFd<'_>) -> io::Result<bool> {
+fn receive_one(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>, fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut buf = BUFFER.take();
     buf.resize(DATAGRAM_MAX, 0);
     let came = datagram::receive(fd, &mut buf);
@@ -225,7 +225,7 @@ fn receive_one(taking: &Taking<'_>, socket: &Rc<Socket>, fd: BorrowedFd<'_>) -> 
     came.map(|_| true)
 }
 
-fn take(taking: &Taking<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: Address, to: Option<IpAddr>) {
+fn take(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: Address, to: Option<IpAddr>) {
     if let Some(answer) = taking.before {
         let mut response = Vec::new();
         if answer(bytes, &mut response) {

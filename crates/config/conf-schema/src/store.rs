@@ -18,7 +18,7 @@ pub struct Machine {
 }
 
 /// Reads files with private keys in place of this process (`ssl_key_isolation`).
-pub trait Vault: std::fmt::Debug + Send + Sync {
+pub trait KeyReader: std::fmt::Debug + Send + Sync {
     /// Returns the file with stand-ins for private keys. `passwords`: the file with passwords of encrypted keys.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ pub struct Store {
     /// Private keys belong to a process of their own (`ssl_key_isolation`).
     pub isolates_keys: bool,
     /// Reads files with keys; `None` in commands that only test a configuration, and in a replay.
-    pub vault: Option<Arc<dyn Vault>>,
+    pub key_reader: Option<Arc<dyn KeyReader>>,
     /// Files outside of the record do not exist.
     pub replay: bool,
     /// Reads for inspection, possibly on another machine: resolves no hosts.
@@ -47,21 +47,21 @@ impl Store {
     }
     /// Tells whether texts have stand-ins for private keys.
     pub fn has_stand_ins(&self) -> bool {
-        self.isolates_keys && (self.replay || self.vault.is_some())
+        self.isolates_keys && (self.replay || self.key_reader.is_some())
     }
-    /// Reads a PEM file, which may hold private keys: [`Vault::load`] where keys are isolated.
+    /// Reads a PEM file, which may hold private keys: [`KeyReader::load`] where keys are isolated.
     ///
     /// # Errors
     /// As [`Store::read`].
     pub fn read_pem(&mut self, path: &Path, passwords: Option<&Path>) -> io::Result<Arc<[u8]>> {
-        let Some(vault) = self.vault.clone().filter(|_| self.isolates_keys && !self.replay) else {
+        let Some(key_reader) = self.key_reader.clone().filter(|_| self.isolates_keys && !self.replay) else {
             return self.read(path);
         };
         // A later password line can decrypt a key that an earlier one could not.
         if let (Some(known), None) = (self.files.get(path), passwords) {
             return known.clone().map_err(io::Error::from_raw_os_error);
         }
-        let read = vault.load(path, passwords).map_err(|e| e.raw_os_error().unwrap_or(EIO));
+        let read = key_reader.load(path, passwords).map_err(|e| e.raw_os_error().unwrap_or(EIO));
         self.files.insert(path.to_path_buf(), read.clone());
         read.map_err(io::Error::from_raw_os_error)
     }

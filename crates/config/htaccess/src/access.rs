@@ -135,42 +135,42 @@ impl Require {
 pub struct Ordered {
     /// `Order allow,deny`: clients must be allowed, and `Deny` decides last.
     pub deny_last: bool,
-    pub allow: Vec<Who>,
-    pub deny: Vec<Who>,
+    pub allow: Vec<Subject>,
+    pub deny: Vec<Subject>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Subject {
     All,
     Network(Network),
     Env(String),
 }
 
-impl Who {
+impl Subject {
     /// Parses the words after "from". Fails on host names.
-    pub fn list(args: &[String]) -> Result<Vec<Who>, String> {
+    pub fn list(args: &[String]) -> Result<Vec<Subject>, String> {
         let rest = match args.split_first() {
             Some((from, rest)) if from.eq_ignore_ascii_case("from") && !rest.is_empty() => rest,
             _ => return Err("allow and deny must be followed by 'from'".into()),
         };
         let one = |text: &String| {
             if text.eq_ignore_ascii_case("all") {
-                return Ok(Who::All);
+                return Ok(Subject::All);
             }
             if let Some(name) = text.strip_prefix("env=") {
-                return Ok(Who::Env(name.to_string()));
+                return Ok(Subject::Env(name.to_string()));
             }
             Network::parse(text)
-                .map(Who::Network)
+                .map(Subject::Network)
                 .ok_or_else(|| format!("names of hosts (\"{text}\") are not looked up"))
         };
         rest.iter().map(one).collect()
     }
     fn fits(&self, client: &AccessClient<'_>) -> bool {
         match self {
-            Who::All => true,
-            Who::Network(network) => client.address.is_some_and(|address| network.has(address)),
-            Who::Env(name) => match name.strip_prefix('!') {
+            Subject::All => true,
+            Subject::Network(network) => client.address.is_some_and(|address| network.has(address)),
+            Subject::Env(name) => match name.strip_prefix('!') {
                 Some(name) => (client.env)(name).is_none(),
                 None => (client.env)(name).is_some(),
             },

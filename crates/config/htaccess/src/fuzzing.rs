@@ -1,11 +1,11 @@
 //! Body of the fuzz target: any text is parsed or refused; parsed rules can run.
 
-use crate::rewrite::{Asks, PathKind, Run};
+use crate::rewrite::{PathKind, RuleEnvironment, Run};
 use crate::settings;
 
-struct Nobody;
+struct EmptyEnvironment;
 
-impl Asks for Nobody {
+impl RuleEnvironment for EmptyEnvironment {
     fn variable(&mut self, name: &str) -> Vec<u8> {
         name.as_bytes().to_vec()
     }
@@ -43,7 +43,7 @@ pub fn htaccess(input: &[u8]) {
             env: Vec::new(),
             media_type: None,
         };
-        let _ = run.apply(&rules, rewrite.base.as_deref(), &mut Nobody);
+        let _ = run.apply(&rules, rewrite.base.as_deref(), &mut EmptyEnvironment);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Apache's configuration language, as far as .htaccess files and virtual hosts use it.
 //! [`syntax`] reads lines and sections, [`settings`] gives directives their meaning, [`rewrite`] is mod_rewrite's
-//! per-directory machine. Performs no I/O: lookups go to the caller ([`rewrite::Asks`]), the feature `htaccess`.
+//! per-directory machine. Performs no I/O: lookups go to the caller ([`rewrite::RuleEnvironment`]), the feature `htaccess`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]

@@ -13,7 +13,7 @@ pub const ROUNDS_MAX: u32 = 1_000;
 /// Rules and conditions that a run may evaluate, over all rounds.
 pub const STEPS_MAX: u32 = 100_000;
 
-pub trait Asks {
+pub trait RuleEnvironment {
     /// Value of `%{NAME}`: server variables, `HTTP:Name`, `ENV:NAME` (with the machine's `env`). The machine itself
     /// resolves those about the path.
     fn variable(&mut self, name: &str) -> Vec<u8>;
@@ -277,7 +277,7 @@ impl Run<'_> {
         &mut self,
         rules: &[&Rule],
         base: Option<&str>,
-        asks: &mut dyn Asks,
+        asks: &mut dyn RuleEnvironment,
     ) -> Result<RewriteOutcome, String> {
         let (before, args_before) = (self.filename.clone(), self.args.clone());
         let mut external = None;
@@ -395,7 +395,12 @@ impl Run<'_> {
         out
     }
 
-    fn rule(&mut self, rule: &Rule, asks: &mut dyn Asks, external: &mut Option<u16>) -> Result<Applied, String> {
+    fn rule(
+        &mut self,
+        rule: &Rule,
+        asks: &mut dyn RuleEnvironment,
+        external: &mut Option<u16>,
+    ) -> Result<Applied, String> {
         let whole = [self.filename.as_slice(), &self.path_info].concat();
         let subject = whole.strip_prefix(self.directory).unwrap_or(&whole).to_vec();
         let matched = rule.pattern.groups(&subject)?;
@@ -507,11 +512,12 @@ impl Run<'_> {
         condition: &Condition,
         groups: &Groups,
         last: &mut Groups,
-        asks: &mut dyn Asks,
+        asks: &mut dyn RuleEnvironment,
     ) -> Result<bool, String> {
         let subject = self.expand(&condition.subject, groups, last, None, asks);
-        let text =
-            |own: &Self, value: &str, asks: &mut dyn Asks, last: &Groups| own.expand(value, groups, last, None, asks);
+        let text = |own: &Self, value: &str, asks: &mut dyn RuleEnvironment, last: &Groups| {
+            own.expand(value, groups, last, None, asks)
+        };
         let holds = match &condition.test {
             Test::Pattern(pattern) => match pattern.groups(&subject)? {
                 Some(found) => {
@@ -574,7 +580,7 @@ impl Run<'_> {
         groups: &Groups,
         last: &Groups,
         escape: Option<(&str, bool)>,
-        asks: &mut dyn Asks,
+        asks: &mut dyn RuleEnvironment,
     ) -> Vec<u8> {
         let bytes = text.as_bytes();
         let mut out = Vec::with_capacity(bytes.len() + 32);
@@ -622,7 +628,7 @@ impl Run<'_> {
         out
     }
 
-    fn variable(&self, name: &str, asks: &mut dyn Asks) -> Vec<u8> {
+    fn variable(&self, name: &str, asks: &mut dyn RuleEnvironment) -> Vec<u8> {
         if let Some(env) = name.strip_prefix("ENV:").or(name.strip_prefix("env:")) {
             return match self.env.iter().rev().find(|(own, _)| own == env) {
                 Some((_, value)) => value.clone().unwrap_or_default(),

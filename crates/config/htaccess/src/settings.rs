@@ -2,7 +2,7 @@
 //! An unsupported directive is an error, as in an Apache without its module: ignoring it could open a protected
 //! resource.
 
-use crate::access::{Ordered, Require, Who};
+use crate::access::{Ordered, Require, Subject};
 use crate::pattern::{Pattern, glob};
 use crate::rewrite::{Condition, Inherit, Rewrite, Rule};
 use crate::syntax::{self, Line, ParseError};
@@ -340,8 +340,8 @@ impl Settings {
                     _ => return Err("unknown order".into()),
                 };
             }
-            ("allow", args) => self.ordered.get_or_insert_default().allow.extend(Who::list(args)?),
-            ("deny", args) => self.ordered.get_or_insert_default().deny.extend(Who::list(args)?),
+            ("allow", args) => self.ordered.get_or_insert_default().allow.extend(Subject::list(args)?),
+            ("deny", args) => self.ordered.get_or_insert_default().deny.extend(Subject::list(args)?),
             ("satisfy", [word]) if word.eq_ignore_ascii_case("all") => {}
             ("options", words) => self.options(words)?,
             ("directoryindex", []) => return Err(few()),

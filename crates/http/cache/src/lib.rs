@@ -22,5 +22,5 @@ pub mod zone;
 pub use entry::Meta;
 pub use key::Hash;
 pub use purge::Fetch;
-pub use store::{Content, Draft, Stored, Trouble};
+pub use store::{Content, Draft, EntryError, Stored};
 pub use zone::{CacheRoot, EntryState, Limits, Lock, Ticket, Zone};

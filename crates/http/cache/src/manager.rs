@@ -2,7 +2,7 @@
 //! in batches and returns the pause.
 
 use crate::loader::Say;
-use crate::purge::{self, Swept};
+use crate::purge::{self, SweepResult};
 use crate::zone::{Evicted, Limits, Zone};
 use base::clock;
 use observe::Level;
@@ -106,7 +106,7 @@ impl Purger {
                     None => break,
                 }
             };
-            if purge::sweep(zone, &hash) == Swept::Busy {
+            if purge::sweep(zone, &hash) == SweepResult::Busy {
                 self.incomplete = true;
             }
             files += 1;

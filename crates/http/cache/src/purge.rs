@@ -2,7 +2,7 @@
 //! The list is stored in the cache's directory, so that purges survive a restart.
 
 use crate::key::Hash;
-use crate::store::{self, Stored, Trouble};
+use crate::store::{self, EntryError, Stored};
 use crate::zone::Zone;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -230,7 +230,7 @@ fn unescape(text: &[u8]) -> Option<Box<[u8]>> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Swept {
+pub enum SweepResult {
     Kept,
     Removed,
     /// Purged, but a request is fetching its successor, which must not be removed in its place.
@@ -238,15 +238,15 @@ pub enum Swept {
 }
 
 /// Removes an entry that was purged or is invalid.
-pub fn sweep(zone: &Zone, hash: &Hash) -> Swept {
+pub fn sweep(zone: &Zone, hash: &Hash) -> SweepResult {
     let path = zone.place.path(hash);
     let unwanted = || match store::key_and_time(&path) {
         Ok((key, stored_ms)) => zone.purges.covers(&key, stored_ms),
-        Err(Trouble::Io(_) | Trouble::Missing) => false,
-        Err(Trouble::Wrong(_)) => true,
+        Err(EntryError::Io(_) | EntryError::Missing) => false,
+        Err(EntryError::Wrong(_)) => true,
     };
     // Most entries stay: they are read without the lock first.
-    if unwanted() { zone.remove_if(hash, unwanted) } else { Swept::Kept }
+    if unwanted() { zone.remove_if(hash, unwanted) } else { SweepResult::Kept }
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl Stored {
 }
 
 #[derive(Debug)]
-pub enum Trouble {
+pub enum EntryError {
     /// No such file; not logged.
     Missing,
     /// Not an entry of this key.
@@ -64,19 +64,19 @@ pub enum Trouble {
     Io(io::Error),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for EntryError {
     fn from(e: io::Error) -> Self {
         match e.raw_os_error() {
-            Some(code) if code == rustix::io::Errno::NOENT.raw_os_error() => Trouble::Missing,
-            Some(code) if code == rustix::io::Errno::NOTDIR.raw_os_error() => Trouble::Missing,
-            _ => Trouble::Io(e),
+            Some(code) if code == rustix::io::Errno::NOENT.raw_os_error() => EntryError::Missing,
+            Some(code) if code == rustix::io::Errno::NOTDIR.raw_os_error() => EntryError::Missing,
+            _ => EntryError::Io(e),
         }
     }
 }
 
-impl From<LayoutError> for Trouble {
+impl From<LayoutError> for EntryError {
     fn from(wrong: LayoutError) -> Self {
-        Trouble::Wrong(match wrong {
+        EntryError::Wrong(match wrong {
             LayoutError::Small => "is too small",
             LayoutError::Version => "version mismatch",
             LayoutError::Damaged => "is damaged",
@@ -85,13 +85,13 @@ impl From<LayoutError> for Trouble {
 }
 
 /// Reads an entry: its head, and a small body. `key`: the expected key, if known.
-pub fn open(path: &Path, hash: &Hash, key: Option<&[u8]>) -> Result<Stored, Trouble> {
+pub fn open(path: &Path, hash: &Hash, key: Option<&[u8]>) -> Result<Stored, EntryError> {
     use rustix::fs::OFlags;
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let facts = file.metadata()?;
     if !facts.is_file() {
-        return Err(Trouble::Wrong("is not a file"));
+        return Err(EntryError::Wrong("is not a file"));
     }
     let whole = facts.len();
     let mut bytes = Vec::with_capacity(FIRST_READ.min(whole as usize + 1));
@@ -110,11 +110,11 @@ pub fn open(path: &Path, hash: &Hash, key: Option<&[u8]>) -> Result<Stored, Trou
     }
     let (meta, layout) = Meta::decode(&bytes)?;
     if (layout.body as u64).checked_add(layout.body_len) != Some(whole) {
-        return Err(Trouble::Wrong("is truncated"));
+        return Err(EntryError::Wrong("is truncated"));
     }
     let stored_key = bytes.get(layout.key..layout.etag - 1).unwrap_or_default();
     if key.is_some_and(|key| key != stored_key) {
-        return Err(Trouble::Wrong("has md5 collision"));
+        return Err(EntryError::Wrong("has md5 collision"));
     }
     let key = stored_key.into();
     let bytes = Bytes::from(bytes);
@@ -122,7 +122,7 @@ pub fn open(path: &Path, hash: &Hash, key: Option<&[u8]>) -> Result<Stored, Trou
     let content = if small {
         let body = bytes.slice(layout.body..);
         if body.len() as u64 != layout.body_len {
-            return Err(Trouble::Wrong("is truncated"));
+            return Err(EntryError::Wrong("is truncated"));
         }
         Content::Memory(body)
     } else {
@@ -143,7 +143,7 @@ pub fn open(path: &Path, hash: &Hash, key: Option<&[u8]>) -> Result<Stored, Trou
     })
 }
 
-pub fn key_and_time(path: &Path) -> Result<(Vec<u8>, u64), Trouble> {
+pub fn key_and_time(path: &Path) -> Result<(Vec<u8>, u64), EntryError> {
     let mut file = File::open(path)?;
     let mut bytes = Vec::with_capacity(FIRST_READ);
     (&mut file).take(FIRST_READ as u64).read_to_end(&mut bytes)?;

@@ -194,7 +194,7 @@ pub fn judge_strictly<'a>(
 
 /// RFC 9111, 5.2.1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct RequestDirectives {
     pub no_cache: bool,
     /// Does not store the fetched response; may serve a stored one.
     pub no_store: bool,
@@ -215,10 +215,10 @@ pub enum Use {
     },
 }
 
-impl Wish {
-    pub fn read<'a>(values: impl Iterator<Item = &'a [u8]>) -> Wish {
+impl RequestDirectives {
+    pub fn read<'a>(values: impl Iterator<Item = &'a [u8]>) -> RequestDirectives {
         let said = Directives::read(values);
-        Wish {
+        RequestDirectives {
             no_cache: said.has("no-cache"),
             no_store: said.has("no-store"),
             only_if_cached: said.has("only-if-cached"),
@@ -389,7 +389,7 @@ mod tests {
             ("max-stale, max-age=59", no(false), no(false), no(false)),
             ("no-store, only-if-cached", Use::Fresh, no(true), no(true)),
         ] {
-            let wish = Wish::read([text.as_bytes()].into_iter());
+            let wish = RequestDirectives::read([text.as_bytes()].into_iter());
             let got = [&meta, &stale, &must].map(|meta| wish.of(meta, NOW));
             assert_eq!(got, [fresh, old, strict], "{text}");
         }

@@ -3,7 +3,7 @@
 
 use crate::index::{Oldest, Shard};
 use crate::key::Hash;
-use crate::purge::{Purges, Swept};
+use crate::purge::{Purges, SweepResult};
 use crate::store::{self, Content, Leftover, Stored};
 use crate::variants::Variants;
 use std::path::{Path, PathBuf};
@@ -320,13 +320,13 @@ impl Zone {
         Some((path, left))
     }
     /// Removes an entry under the lock if it is still `unwanted` and no request is fetching it.
-    pub fn remove_if(&self, hash: &Hash, unwanted: impl FnOnce() -> bool) -> Swept {
+    pub fn remove_if(&self, hash: &Hash, unwanted: impl FnOnce() -> bool) -> SweepResult {
         let mut shard = self.shard(hash);
         if shard.get(hash).is_some_and(|node| node.count > 0) {
-            return Swept::Busy;
+            return SweepResult::Busy;
         }
         if !unwanted() {
-            return Swept::Kept;
+            return SweepResult::Kept;
         }
         let left = match self.take_out(&mut shard, hash) {
             Some((_, left)) => left,
@@ -336,7 +336,7 @@ impl Zone {
         drop(shard);
         // Drops a long file's remainder outside of the lock.
         drop(left);
-        Swept::Removed
+        SweepResult::Removed
     }
     /// Returns `false` for an absent entry. A fetch in progress will not be stored.
     pub fn remove(&self, hash: &Hash) -> bool {

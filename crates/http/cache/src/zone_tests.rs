@@ -246,19 +246,19 @@ fn files_that_are_no_entries_are_told_from_those_that_are() {
     let good = fs::read(&path).expect("a file");
     let open = || store::open(&path, &hash, Some(b"k"));
     assert!(open().is_ok());
-    assert!(matches!(store::open(&path, &hash, Some(b"other")), Err(store::Trouble::Wrong("has md5 collision"))));
+    assert!(matches!(store::open(&path, &hash, Some(b"other")), Err(store::EntryError::Wrong("has md5 collision"))));
     for cut in 0..good.len() {
         fs::write(&path, &good[..cut]).expect("written");
         assert!(open().is_err(), "{cut} bytes of it");
     }
     fs::write(&path, [&good[..], b"x"].concat()).expect("written");
-    assert!(matches!(open(), Err(store::Trouble::Wrong("is truncated"))), "longer than it says");
+    assert!(matches!(open(), Err(store::EntryError::Wrong("is truncated"))), "longer than it says");
     fs::write(&path, b"\x05\0\0\0\0\0\0\0 nginx's own files are of another kind".repeat(10)).expect("written");
-    assert!(matches!(open(), Err(store::Trouble::Wrong("version mismatch"))));
+    assert!(matches!(open(), Err(store::EntryError::Wrong("version mismatch"))));
     fs::remove_file(&path).expect("removed");
-    assert!(matches!(open(), Err(store::Trouble::Missing)));
+    assert!(matches!(open(), Err(store::EntryError::Missing)));
     fs::create_dir(&path).expect("a folder");
-    assert!(matches!(open(), Err(store::Trouble::Wrong("is not a file"))));
+    assert!(matches!(open(), Err(store::EntryError::Wrong("is not a file"))));
     clean(&zone);
 }
 

@@ -6,8 +6,8 @@
 
 pub use acme::{Listed as AcmeCertificate, listed as acme_certificates, local_root, local_roots};
 pub use api::{
-    Configuration, EXPLAIN_PATIENCE, Explainer, Refusal, Reply, Terms, What, configurations_kept, explain_with,
-    has_api, has_dashboard, has_writes, serve_configuration,
+    ConfigRequest, Configuration, EXPLAIN_PATIENCE, Explainer, Refusal, Reply, Terms, configurations_kept,
+    explain_with, has_api, has_dashboard, has_writes, serve_configuration,
 };
 
 /// Bodies of the fuzz targets of this crate.

@@ -148,11 +148,11 @@ impl std::fmt::Debug for Body {
 
 /// Gets certificates for names that are not configured, as the server of a handshake says; kept with the plan.
 pub struct CertificateHook(
-    pub std::sync::Arc<dyn Fn(&crate::plan::Location, &tls::ClientHello) -> Option<Certifying> + Send + Sync>,
+    pub std::sync::Arc<dyn Fn(&crate::plan::Location, &tls::ClientHello) -> Option<CertificateResult> + Send + Sync>,
 );
 
 /// The certificate of a handshake by [`CertificateHook`].
-pub enum Certifying {
+pub enum CertificateResult {
     Known(tls::certs::CertificateSet),
     Wait(std::sync::Arc<tls::Wait>),
     /// No certificate for this name.

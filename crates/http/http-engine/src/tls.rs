@@ -2,7 +2,7 @@
 //! ([`misdirected`], [`refused`]; nginx: `ngx_http_ssl_servername`, `ngx_http_process_request`).
 
 use crate::connection::Connection;
-use crate::handler::{CertificateHook, Certifying};
+use crate::handler::{CertificateHook, CertificateResult};
 use crate::path;
 use crate::plan::{HttpPlan, Listener};
 use crate::request::Request;
@@ -156,10 +156,10 @@ impl HttpPlan {
             && let Some(certifying) = self.locations.get(r.scope.location).and_then(|location| hook(location, hello))
         {
             let choice = match certifying {
-                Certifying::Known(set) => Choice::WithCertificates(Arc::clone(rules), tls.stapled(set)),
-                Certifying::Wait(wait) => Choice::Wait(wait),
-                Certifying::Refused => Choice::Reject,
-                Certifying::Failed => Choice::Fail,
+                CertificateResult::Known(set) => Choice::WithCertificates(Arc::clone(rules), tls.stapled(set)),
+                CertificateResult::Wait(wait) => Choice::Wait(wait),
+                CertificateResult::Refused => Choice::Reject,
+                CertificateResult::Failed => Choice::Fail,
             };
             return Some((choice, r.scope.server));
         }

@@ -5,5 +5,5 @@ use session_engine::tls as shared;
 
 pub use shared::Wanted;
 
-pub type Said<'a> = shared::Said<'a, Request>;
+pub type UpstreamTlsConf<'a> = shared::UpstreamTlsConf<'a, Request>;
 pub type UpstreamTls = shared::UpstreamTls<Request>;

@@ -5,7 +5,7 @@ use super::command::{Parsed, parse, tag};
 use super::server::ImapLogin;
 use crate::line;
 use crate::login::{Login, Method};
-use crate::protocol::{Dialogue, Next, Refusal, Reply, ServerLogin, Starttls, Step, Talk, Then};
+use crate::protocol::{Dialogue, DialogueContext, Next, NextStep, Refusal, Reply, ServerLogin, Starttls, Step};
 use crate::sasl::{self, Progress, Waiting};
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ impl ImapDialogue {
         [before.as_bytes(), tag, text.as_bytes()].concat()
     }
 
-    fn go_on(&mut self, progress: Option<Progress>) -> Option<Then> {
+    fn go_on(&mut self, progress: Option<Progress>) -> Option<NextStep> {
         self.sasl = None;
         match progress? {
-            Progress::Done => Some(Then::Authenticate),
+            Progress::Done => Some(NextStep::Authenticate),
             Progress::Ask(text, waiting) => {
                 self.sasl = Some(waiting);
                 Some(Reply::go(format!("+ {text}\r\n")))
@@ -42,7 +42,7 @@ impl ImapDialogue {
         }
     }
 
-    fn command(&mut self, word: &[u8], arguments: &[Vec<u8>], talk: &mut Talk<'_>) -> Option<Then> {
+    fn command(&mut self, word: &[u8], arguments: &[Vec<u8>], talk: &mut DialogueContext<'_>) -> Option<NextStep> {
         match word {
             b"NOOP" => Some(Reply::go(self.tagged("", OK))),
             b"LOGOUT" => Some(Reply::then(self.tagged("* BYE\r\n", OK), Next::Quit)),
@@ -50,7 +50,7 @@ impl ImapDialogue {
             b"STARTTLS" if talk.starttls != Starttls::Off => Some(Reply::then(self.tagged("", OK), Next::StartTls)),
             b"LOGIN" if talk.starttls != Starttls::Only => match arguments {
                 [user, password] if !user.is_empty() => {
-                    talk.login.set(Method::Plain, user, Some(password)).then_some(Then::Authenticate)
+                    talk.login.set(Method::Plain, user, Some(password)).then_some(NextStep::Authenticate)
                 }
                 _ => None,
             },
@@ -65,18 +65,19 @@ impl ImapDialogue {
 }
 
 impl Dialogue for ImapDialogue {
-    fn step(&mut self, input: &[u8], talk: &mut Talk<'_>) -> Step {
+    fn step(&mut self, input: &[u8], talk: &mut DialogueContext<'_>) -> Step {
         if let Some(waiting) = self.sasl {
-            let Some(line) = line::first(input) else { return Step { consumed: 0, then: Then::More } };
+            let Some(line) = line::first(input) else { return Step { consumed: 0, then: NextStep::More } };
             let words = line::words(line.text, 3);
             let invalid = words.is_none();
             let word = words.map(|words| words.first().copied().unwrap_or_default());
             let progress = word.and_then(|word| sasl::answer(waiting, word, talk));
             let then = self.go_on(progress);
-            let then = then.unwrap_or_else(|| Then::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid }));
+            let then =
+                then.unwrap_or_else(|| NextStep::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid }));
             return Step { consumed: line.length, then };
         }
-        let more = Step { consumed: 0, then: Then::More };
+        let more = Step { consumed: 0, then: NextStep::More };
         if memchr::memchr(b'\n', input).is_none() {
             self.tag = tag(input).to_vec();
             return more;
@@ -94,14 +95,15 @@ impl Dialogue for ImapDialogue {
             Parsed::Invalid { tag, length, lost } => {
                 self.tag = tag;
                 let next = if lost { Next::Quit } else { Next::Go };
-                let then = Then::Reply(Reply { bytes: self.invalid(), next, invalid: true });
+                let then = NextStep::Reply(Reply { bytes: self.invalid(), next, invalid: true });
                 Step { consumed: length, then }
             }
             Parsed::Command { tag, word, arguments, length } => {
                 (self.tag, self.asked) = (tag, 0);
                 let then = self.command(&word, &arguments, talk);
-                let then = then
-                    .unwrap_or_else(|| Then::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid: false }));
+                let then = then.unwrap_or_else(|| {
+                    NextStep::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid: false })
+                });
                 Step { consumed: length, then }
             }
         }
@@ -128,7 +130,7 @@ impl Dialogue for ImapDialogue {
 mod tests {
     use crate::imap::dialogue;
     use crate::login::Login;
-    use crate::protocol::{Starttls, Then};
+    use crate::protocol::{NextStep, Starttls};
     use crate::sasl::Methods;
     use crate::testing::at_every_cut;
 
@@ -175,7 +177,7 @@ mod tests {
             let (mut dialogue, mut login, mut notes) = (dialogue(Methods(15)), Login::default(), Vec::new());
             let step =
                 dialogue.step(input.as_bytes(), &mut crate::testing::talk(&mut login, Starttls::Off, &mut notes));
-            assert_eq!(step.then, Then::More);
+            assert_eq!(step.then, NextStep::More);
             assert_eq!(dialogue.invalid(), want.as_bytes(), "{input:?}");
         }
     }

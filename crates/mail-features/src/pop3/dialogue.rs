@@ -4,7 +4,7 @@ use super::Answers;
 use super::server::Pop3Login;
 use crate::line;
 use crate::login::{Login, Method};
-use crate::protocol::{Dialogue, Next, Refusal, Reply, ServerLogin, Starttls, Step, Talk, Then};
+use crate::protocol::{Dialogue, DialogueContext, Next, NextStep, Refusal, Reply, ServerLogin, Starttls, Step};
 use crate::sasl::{self, Progress, Waiting};
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ impl Pop3Dialogue {
         Pop3Dialogue { answers, state: Pop3DialogueState::Start }
     }
 
-    fn go_on(&mut self, progress: Option<Progress>) -> Option<Then> {
+    fn go_on(&mut self, progress: Option<Progress>) -> Option<NextStep> {
         match progress? {
-            Progress::Done => Some(Then::Authenticate),
+            Progress::Done => Some(NextStep::Authenticate),
             Progress::Ask(text, waiting) => {
                 self.state = Pop3DialogueState::Sasl(waiting);
                 Some(Reply::go(format!("+ {text}\r\n")))
@@ -38,7 +38,7 @@ impl Pop3Dialogue {
         }
     }
 
-    fn command(&mut self, word: &[u8], rest: &[u8], talk: &mut Talk<'_>) -> Option<Then> {
+    fn command(&mut self, word: &[u8], rest: &[u8], talk: &mut DialogueContext<'_>) -> Option<NextStep> {
         let is_start = self.state == Pop3DialogueState::Start;
         match word {
             b"QUIT" => return Some(Reply::then(OK, Next::Quit)),
@@ -59,10 +59,10 @@ impl Pop3Dialogue {
             }
             (b"PASS", false) if !rest.is_empty() => {
                 let user = std::mem::take(&mut talk.login.user);
-                talk.login.set(Method::Plain, &user, Some(rest)).then_some(Then::Authenticate)
+                talk.login.set(Method::Plain, &user, Some(rest)).then_some(NextStep::Authenticate)
             }
             (b"APOP", true) if self.answers.methods.apop() && !in_clear => match line::words(rest, 2)?.as_slice() {
-                [user, digest] => talk.login.set(Method::Apop, user, Some(digest)).then_some(Then::Authenticate),
+                [user, digest] => talk.login.set(Method::Apop, user, Some(digest)).then_some(NextStep::Authenticate),
                 _ => None,
             },
             (b"AUTH", true) if !in_clear => {
@@ -92,8 +92,8 @@ fn fits(word: &[u8], rest: &[u8]) -> bool {
 }
 
 impl Dialogue for Pop3Dialogue {
-    fn step(&mut self, input: &[u8], talk: &mut Talk<'_>) -> Step {
-        let Some(line) = line::first(input) else { return Step { consumed: 0, then: Then::More } };
+    fn step(&mut self, input: &[u8], talk: &mut DialogueContext<'_>) -> Step {
+        let Some(line) = line::first(input) else { return Step { consumed: 0, then: NextStep::More } };
         let mut invalid = false;
         let then = match self.state {
             Pop3DialogueState::Sasl(waiting) => {
@@ -111,7 +111,7 @@ impl Dialogue for Pop3Dialogue {
                 }
             },
         };
-        let then = then.unwrap_or_else(|| Then::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid }));
+        let then = then.unwrap_or_else(|| NextStep::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid }));
         Step { consumed: line.length, then }
     }
     fn invalid(&mut self) -> Vec<u8> {

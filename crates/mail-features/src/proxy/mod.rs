@@ -53,20 +53,20 @@ impl Feature for Proxy {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<ProxyConf>() {
-            block.server.passer = Some(Arc::new(Passer { conf: conf.clone() }));
+            block.server.passer = Some(Arc::new(MailProxy { conf: conf.clone() }));
         }
         Ok(())
     }
 }
 
-struct Passer {
+struct MailProxy {
     conf: ProxyConf,
 }
 
 /// A failed login, already logged; the client gets this reply, or an internal error.
 struct Failure(Option<Vec<u8>>);
 
-impl PassOn for Passer {
+impl PassOn for MailProxy {
     fn run<'a>(
         &'a self,
         s: &'a mut MailSession,
@@ -104,7 +104,7 @@ impl PassOn for Passer {
     }
 }
 
-impl Passer {
+impl MailProxy {
     fn broken(&self, s: &MailSession, call: &str, e: &std::io::Error) -> Failure {
         s.log(Level::Error, format_args!("{}", failed(call, e)));
         Failure(None)

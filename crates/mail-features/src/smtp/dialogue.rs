@@ -4,7 +4,7 @@ use super::Answers;
 use super::server::SmtpLogin;
 use crate::line;
 use crate::login::{Envelope, Login, Method, shown};
-use crate::protocol::{Dialogue, Next, Refusal, Reply, ServerLogin, Starttls, Step, Talk, Then};
+use crate::protocol::{Dialogue, DialogueContext, Next, NextStep, Refusal, Reply, ServerLogin, Starttls, Step};
 use crate::sasl::{self, Progress, Waiting};
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ impl SmtpDialogue {
         SmtpDialogue { answers, sasl: None }
     }
 
-    fn go_on(&mut self, progress: Option<Progress>) -> Option<Then> {
+    fn go_on(&mut self, progress: Option<Progress>) -> Option<NextStep> {
         self.sasl = None;
         match progress? {
-            Progress::Done => Some(Then::Authenticate),
+            Progress::Done => Some(NextStep::Authenticate),
             Progress::Ask(text, waiting) => {
                 self.sasl = Some(waiting);
                 Some(Reply::go(format!("334 {text}\r\n")))
@@ -42,7 +42,13 @@ impl SmtpDialogue {
     }
 
     /// `received`: the complete command.
-    fn command(&mut self, word: &[u8], words: &[&[u8]], received: &[u8], talk: &mut Talk<'_>) -> Option<Then> {
+    fn command(
+        &mut self,
+        word: &[u8],
+        words: &[&[u8]],
+        received: &[u8],
+        talk: &mut DialogueContext<'_>,
+    ) -> Option<NextStep> {
         let line = received.trim_ascii_end();
         let methods = self.answers.methods;
         let envelope = &mut talk.login.envelope;
@@ -79,7 +85,7 @@ impl SmtpDialogue {
             b"RCPT" => {
                 envelope.to = line.to_vec();
                 talk.login.method = Method::None;
-                Some(Then::Authenticate)
+                Some(NextStep::Authenticate)
             }
             b"RSET" => {
                 (envelope.from, envelope.to) = (Vec::new(), Vec::new());
@@ -98,8 +104,8 @@ fn is_known(word: &[u8]) -> bool {
 }
 
 impl Dialogue for SmtpDialogue {
-    fn step(&mut self, input: &[u8], talk: &mut Talk<'_>) -> Step {
-        let Some(line) = line::first(input) else { return Step { consumed: 0, then: Then::More } };
+    fn step(&mut self, input: &[u8], talk: &mut DialogueContext<'_>) -> Step {
+        let Some(line) = line::first(input) else { return Step { consumed: 0, then: NextStep::More } };
         let mut invalid = false;
         let then = if let Some(waiting) = self.sasl {
             let words = line::words(line.text, ARGUMENTS_MAX);
@@ -118,7 +124,7 @@ impl Dialogue for SmtpDialogue {
                 }
             }
         };
-        let then = then.unwrap_or_else(|| Then::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid }));
+        let then = then.unwrap_or_else(|| NextStep::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid }));
         Step { consumed: line.length, then }
     }
     fn invalid(&mut self) -> Vec<u8> {

@@ -64,7 +64,7 @@ pub struct Extras {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sureness {
+pub enum Confidence {
     /// The lower end of the interval carries the load, or without an interval 5 % are to spare.
     Sure,
     /// Only the middle carries it, or less than 5 % are to spare: another run may change the choice.
@@ -93,7 +93,7 @@ pub struct Offer {
     pub stretch_after_loss: f64,
     /// Unused share of the allowed load: (allowed − load) / load.
     pub spare: f64,
-    pub sureness: Sureness,
+    pub confidence: Confidence,
 }
 
 /// Cheapest allowed number of machines of one type; `None` when the rule cannot be met.
@@ -101,11 +101,11 @@ pub fn offer(machine: &Machine, load: f64, rule: &Rule, extras: &Extras) -> Opti
     let nodes = rule.nodes(load, machine.rps.mid)?;
     let allowed = rule.allowed(nodes, machine.rps.mid);
     let spare = (allowed - load) / load;
-    let sureness = match () {
-        () if machine.projected => Sureness::Projected,
-        () if machine.interval_known && rule.allowed(nodes, machine.rps.low) >= load => Sureness::Sure,
-        () if !machine.interval_known && spare >= FLIP => Sureness::Sure,
-        () => Sureness::Risky,
+    let confidence = match () {
+        () if machine.projected => Confidence::Projected,
+        () if machine.interval_known && rule.allowed(nodes, machine.rps.low) >= load => Confidence::Sure,
+        () if !machine.interval_known && spare >= FLIP => Confidence::Sure,
+        () => Confidence::Risky,
     };
     let gigabytes = load * extras.bytes_per_response * 3600.0 / 1e9;
     let per_hour = f64::from(nodes) * machine.price + extras.balancer + gigabytes * extras.per_gigabyte;
@@ -122,7 +122,7 @@ pub fn offer(machine: &Machine, load: f64, rule: &Rule, extras: &Extras) -> Opti
         after_loss,
         stretch_after_loss: stretch(after_loss, machine.vcpu.max(1)),
         spare,
-        sureness,
+        confidence,
     })
 }
 
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(best(75_000.0).machine, "c5.xlarge");
         assert!(cheapest_of(c5(), 1e6, &Rule::fixed(3, 0.66), &Extras::default()).is_none());
         let o = best(61_500.0);
-        assert_eq!(o.sureness, Sureness::Risky, "61,528 is the limit: {o:?}");
+        assert_eq!(o.confidence, Confidence::Risky, "61,528 is the limit: {o:?}");
         assert!((o.after_loss - 0.9895).abs() < 1e-3, "two thirds on three leave one per cent on two");
     }
 
@@ -228,10 +228,13 @@ mod tests {
         let mut m = machines().remove(0);
         m.interval_known = true;
         m.rps = Interval { low: 30_900.0, mid: 31_075.0, high: 31_200.0 };
-        let at = |load| offer(&m, load, &Rule::fixed(3, 0.66), &Extras::default()).unwrap().sureness;
-        assert_eq!(at(61_000.0), Sureness::Sure, "within 1 %, but the lower end still fits");
-        assert_eq!(at(61_400.0), Sureness::Risky);
+        let at = |load| offer(&m, load, &Rule::fixed(3, 0.66), &Extras::default()).unwrap().confidence;
+        assert_eq!(at(61_000.0), Confidence::Sure, "within 1 %, but the lower end still fits");
+        assert_eq!(at(61_400.0), Confidence::Risky);
         m.projected = true;
-        assert_eq!(offer(&m, 1000.0, &Rule::fixed(3, 0.66), &Extras::default()).unwrap().sureness, Sureness::Projected);
+        assert_eq!(
+            offer(&m, 1000.0, &Rule::fixed(3, 0.66), &Extras::default()).unwrap().confidence,
+            Confidence::Projected
+        );
     }
 }

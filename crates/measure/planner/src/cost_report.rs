@@ -10,7 +10,7 @@ use figures::units::{Unit, dollars, grouped, significant};
 use serde_json::{Value, json};
 
 use crate::capacity::Machine;
-use crate::cluster::{Extras, Offer, Rule, Sureness, cheapest_of, families, ranked};
+use crate::cluster::{Confidence, Extras, Offer, Rule, cheapest_of, families, ranked};
 use crate::compare::Disagreement;
 use crate::warnings::{self, Warning};
 
@@ -74,10 +74,10 @@ impl Row {
 }
 
 fn sign(offer: &Offer) -> &'static str {
-    match offer.sureness {
-        Sureness::Sure => "",
-        Sureness::Risky => " ~",
-        Sureness::Projected => " ?",
+    match offer.confidence {
+        Confidence::Sure => "",
+        Confidence::Risky => " ~",
+        Confidence::Projected => " ?",
     }
 }
 
@@ -246,18 +246,18 @@ pub fn csv(a: &CostAnswer) -> String {
                 format!("{:.4}", o.utilisation.low),
                 format!("{:.4}", o.utilisation.high),
                 format!("{:.4}", o.after_loss),
-                sureness_word(o.sureness).into(),
+                sureness_word(o.confidence).into(),
             ]);
         }
     }
     table.csv()
 }
 
-fn sureness_word(s: Sureness) -> &'static str {
+fn sureness_word(s: Confidence) -> &'static str {
     match s {
-        Sureness::Sure => "sure",
-        Sureness::Risky => "risky",
-        Sureness::Projected => "projected",
+        Confidence::Sure => "sure",
+        Confidence::Risky => "risky",
+        Confidence::Projected => "projected",
     }
 }
 
@@ -269,7 +269,7 @@ pub fn to_json(q: &Question, a: &CostAnswer) -> Value {
             "usd_per_million_requests": finite(o.per_million), "usd_per_user_hour": finite(o.per_user),
             "utilisation": {"low": finite(o.utilisation.low), "mid": finite(o.utilisation.mid), "high": finite(o.utilisation.high)},
             "utilisation_after_loss": finite(o.after_loss), "slower_after_loss": finite(o.stretch_after_loss),
-            "spare": finite(o.spare), "sureness": sureness_word(o.sureness),
+            "spare": finite(o.spare), "sureness": sureness_word(o.confidence),
         })
     };
     json!({
@@ -315,7 +315,7 @@ pub fn html(q: &Question, a: &CostAnswer) -> String {
         let offer = row.cells.get(c.checked_sub(1)?)?.as_ref()?;
         let cheapest = row.cells.iter().flatten().map(|o| o.per_hour).fold(f64::INFINITY, f64::min);
         Some(match () {
-            () if row.is_cheapest(offer) && offer.sureness == Sureness::Sure => Tone::Good,
+            () if row.is_cheapest(offer) && offer.confidence == Confidence::Sure => Tone::Good,
             () if offer.per_hour <= cheapest * 1.25 => Tone::Warning,
             () => Tone::Bad,
         })

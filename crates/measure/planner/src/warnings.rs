@@ -4,7 +4,7 @@
 use figures::units::{Unit, dollars};
 
 use crate::capacity::Machine;
-use crate::cluster::{Extras, Offer, Rule, Sureness, families, ranked};
+use crate::cluster::{Confidence, Extras, Offer, Rule, families, ranked};
 use crate::usl::{self, Level};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub fn flips(machines: &[Machine], loads: &[f64], rule: &Rule) -> Vec<Warning> {
                         dollars(best.per_hour)
                     ),
                 });
-            } else if best.sureness == Sureness::Risky {
+            } else if best.confidence == Confidence::Risky {
                 warnings.push(Warning {
                     kind: WarningKind::Flip,
                     text: format!(

@@ -30,7 +30,7 @@ pub enum Value {
 }
 
 /// An object of a set: the process, or zones with equal labels.
-struct Thing<'a> {
+struct Object<'a> {
     names: &'a [String],
     sums: Vec<u64>,
     created_ms: u64,
@@ -44,7 +44,7 @@ pub fn gather() -> Vec<Family> {
     for set in SETS {
         let things = if set.name == process::SET.name {
             let sums = with_derived(&cells::sums());
-            vec![Thing { names: &[], sums, created_ms: Lifecycle::began_at(), zones: Vec::new() }]
+            vec![Object { names: &[], sums, created_ms: Lifecycle::began_at(), zones: Vec::new() }]
         } else {
             of_zones(zones.iter().filter(|zone| zone.set.name == set.name))
         };
@@ -61,8 +61,8 @@ pub fn gather() -> Vec<Family> {
 }
 
 /// Sums zones with equal labels, which are neighbours.
-fn of_zones<'a>(zones: impl Iterator<Item = &'a Arc<zone::Cells>>) -> Vec<Thing<'a>> {
-    let mut all: Vec<Thing<'a>> = Vec::new();
+fn of_zones<'a>(zones: impl Iterator<Item = &'a Arc<zone::Cells>>) -> Vec<Object<'a>> {
+    let mut all: Vec<Object<'a>> = Vec::new();
     for zone in zones {
         match all.last_mut() {
             Some(thing) if *thing.names == *zone.labels => {
@@ -72,7 +72,7 @@ fn of_zones<'a>(zones: impl Iterator<Item = &'a Arc<zone::Cells>>) -> Vec<Thing<
             }
             _ => {
                 let created_ms = zone.created_ms;
-                all.push(Thing { names: &zone.labels, sums: zone.sums(), created_ms, zones: vec![zone] });
+                all.push(Object { names: &zone.labels, sums: zone.sums(), created_ms, zones: vec![zone] });
             }
         }
     }
@@ -96,7 +96,7 @@ fn with_derived(sums: &[u64]) -> Vec<u64> {
     sums
 }
 
-fn of_row(set: &Set, row: &'static Row, thing: &Thing<'_>, at: usize) -> Vec<Sample> {
+fn of_row(set: &Set, row: &'static Row, thing: &Object<'_>, at: usize) -> Vec<Sample> {
     let labels: Vec<(&'static str, String)> = set.labels.iter().copied().zip(thing.names.iter().cloned()).collect();
     let (cells, created_ms) = (thing.sums.get(at..).unwrap_or_default(), thing.created_ms);
     if row.kind == MetricKind::Histogram {

@@ -16,7 +16,7 @@ const CONTROL_BYTES: usize = 64;
 struct Control([u8; CONTROL_BYTES]);
 
 #[derive(Debug)]
-pub struct Came {
+pub struct ReceivedDatagram {
     pub length: usize,
     /// `None`: an unnamed UNIX-domain socket, which cannot be answered.
     pub from: Option<Address>,
@@ -43,16 +43,16 @@ pub fn tell_destination(socket: &impl AsFd, v6: bool) -> io::Result<()> {
 }
 
 /// Receives a datagram, truncated to the buffer. Fails with `WouldBlock` when there is none.
-pub fn receive(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Came> {
+pub fn receive(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<ReceivedDatagram> {
     let came = receive_now(socket, buf);
     budget::pass(came.as_ref().map_or(0, |came| came.length));
     came
 }
 
-fn receive_now(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Came> {
+fn receive_now(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<ReceivedDatagram> {
     #[cfg(debug_assertions)]
     if let Some(met) = crate::faults::meet(buf.len(), |octet, n| buf[..n].fill(octet)) {
-        return met.map(|length| Came { length, from: None, to: None });
+        return met.map(|length| ReceivedDatagram { length, from: None, to: None });
     }
     let mut control = Control([0; CONTROL_BYTES]);
     let mut piece = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
@@ -85,7 +85,7 @@ fn receive_now(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Came> {
         (None, Some(path)) => Some(Address::Unix(path.to_path_buf())),
         _ => None,
     };
-    Ok(Came { length, from, to })
+    Ok(ReceivedDatagram { length, from, to })
 }
 
 /// The address in the control messages of a head that `recvmsg` has filled.

@@ -66,12 +66,12 @@ fn seconds_of(year: i64, month: i64, day: i64, hour: i64, minute: i64, second: i
     (era * 146_097 + day_of_era - 719_468) * 86_400 + hour * 3600 + minute * 60 + second
 }
 
-struct Pen<'a> {
+struct DateWriter<'a> {
     out: &'a mut [u8],
     at: usize,
 }
 
-impl Pen<'_> {
+impl DateWriter<'_> {
     fn text(&mut self, text: &[u8]) -> &mut Self {
         if let Some(slot) = self.out.get_mut(self.at..self.at + text.len()) {
             slot.copy_from_slice(text);
@@ -104,7 +104,7 @@ fn name<'a>(names: &[&'a [u8; 3]], index: u8) -> &'a [u8] {
 pub fn http_time(seconds: i64) -> [u8; 29] {
     let t = civil(seconds);
     let mut out = [0; 29];
-    let mut pen = Pen { out: &mut out, at: 0 };
+    let mut pen = DateWriter { out: &mut out, at: 0 };
     pen.text(name(&WEEK, t.weekday)).text(b", ").two(t.day).text(b" ").text(name(&MONTHS, t.month - 1));
     pen.text(b" ").four(t.year).text(b" ").clock(&t).text(b" GMT");
     out
@@ -114,7 +114,7 @@ pub fn http_time(seconds: i64) -> [u8; 29] {
 pub fn cookie_time(seconds: i64) -> ([u8; 31], usize) {
     let t = civil(seconds);
     let mut out = [0; 31];
-    let mut pen = Pen { out: &mut out, at: 0 };
+    let mut pen = DateWriter { out: &mut out, at: 0 };
     pen.text(name(&WEEK, t.weekday)).text(b", ").two(t.day).text(b"-").text(name(&MONTHS, t.month - 1)).text(b"-");
     if t.year > 2037 {
         pen.four(t.year)
@@ -130,7 +130,7 @@ pub fn cookie_time(seconds: i64) -> ([u8; 31], usize) {
 pub fn log_time(seconds: i64, offset: i32) -> [u8; 26] {
     let t = civil(seconds + i64::from(offset));
     let mut out = [0; 26];
-    let mut pen = Pen { out: &mut out, at: 0 };
+    let mut pen = DateWriter { out: &mut out, at: 0 };
     pen.two(t.day).text(b"/").text(name(&MONTHS, t.month - 1)).text(b"/").four(t.year).text(b":").clock(&t);
     pen.text(b" ").zone(offset, b"");
     out
@@ -140,7 +140,7 @@ pub fn log_time(seconds: i64, offset: i32) -> [u8; 26] {
 pub fn iso8601(seconds: i64, offset: i32) -> [u8; 25] {
     let t = civil(seconds + i64::from(offset));
     let mut out = [0; 25];
-    let mut pen = Pen { out: &mut out, at: 0 };
+    let mut pen = DateWriter { out: &mut out, at: 0 };
     pen.four(t.year).text(b"-").two(t.month).text(b"-").two(t.day).text(b"T").clock(&t).zone(offset, b":");
     out
 }
@@ -149,7 +149,7 @@ pub fn iso8601(seconds: i64, offset: i32) -> [u8; 25] {
 pub fn error_log_time(seconds: i64, offset: i32) -> [u8; 19] {
     let t = civil(seconds + i64::from(offset));
     let mut out = [0; 19];
-    let mut pen = Pen { out: &mut out, at: 0 };
+    let mut pen = DateWriter { out: &mut out, at: 0 };
     pen.four(t.year).text(b"/").two(t.month).text(b"/").two(t.day).text(b" ").clock(&t);
     out
 }
@@ -158,7 +158,7 @@ pub fn error_log_time(seconds: i64, offset: i32) -> [u8; 19] {
 pub fn syslog_time(seconds: i64, offset: i32) -> [u8; 15] {
     let t = civil(seconds + i64::from(offset));
     let mut out = [0; 15];
-    let mut pen = Pen { out: &mut out, at: 0 };
+    let mut pen = DateWriter { out: &mut out, at: 0 };
     let tens = if t.day < 10 { b' ' } else { b'0' + t.day / 10 };
     pen.text(name(&MONTHS, t.month - 1)).text(&[b' ', tens, b'0' + t.day % 10, b' ']).clock(&t);
     out

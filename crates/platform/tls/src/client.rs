@@ -2,7 +2,7 @@
 
 use crate::Clock;
 use crate::certs::{ClientCertificate, KeyPair};
-use crate::server::{Clock2, Protocols, provider};
+use crate::server::{Protocols, RustlsClock, provider};
 use crate::verify::{RevocationList, ServerVerifier, Trust};
 use crate::x509::Certificate;
 use rustls::client::{ClientSessionMemoryCache, Resumption};
@@ -80,7 +80,7 @@ pub struct ClientRules {
     session_reuse: bool,
     alpn: Vec<Vec<u8>>,
     addresses: bool,
-    clock: Clock2,
+    clock: RustlsClock,
     /// Configurations by target: sessions resume only under the verifier that accepted them.
     configs: Mutex<HashMap<Target, Arc<ClientConfig>>>,
 }
@@ -123,7 +123,7 @@ impl ClientRules {
             session_reuse: settings.session_reuse,
             alpn: settings.alpn.clone(),
             addresses: settings.addresses,
-            clock: Clock2(Arc::clone(clock)),
+            clock: RustlsClock(Arc::clone(clock)),
             configs: Mutex::default(),
         }))
     }

@@ -8,7 +8,7 @@ use crate::x509::{Certificate, name, time};
 const SOON_DAYS: i64 = 14;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Concern {
+pub enum CertificateWarning {
     Expired {
         subject: String,
         end: String,
@@ -40,37 +40,44 @@ pub enum Concern {
     },
 }
 
-impl std::fmt::Display for Concern {
+impl std::fmt::Display for CertificateWarning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Concern::Expired { subject, end } => write!(f, "the certificate of \"{subject}\" has expired on {end}"),
-            Concern::NotYetValid { subject, start } => {
+            CertificateWarning::Expired { subject, end } => {
+                write!(f, "the certificate of \"{subject}\" has expired on {end}")
+            }
+            CertificateWarning::NotYetValid { subject, start } => {
                 write!(f, "the certificate of \"{subject}\" is not valid before {start}")
             }
-            Concern::EndsSoon { subject, end, days } => {
+            CertificateWarning::EndsSoon { subject, end, days } => {
                 write!(f, "the certificate of \"{subject}\" expires in {days} days, on {end}")
             }
-            Concern::OtherNames { subject, names } => {
+            CertificateWarning::OtherNames { subject, names } => {
                 write!(f, "the certificate of \"{subject}\" is not for {}", names.join(", "))
             }
-            Concern::Alone { subject, issuer } => write!(
+            CertificateWarning::Alone { subject, issuer } => write!(
                 f,
                 "the certificate of \"{subject}\" is sent without its chain: clients that do not have \"{issuer}\" reject it"
             ),
-            Concern::Disordered { subject, after } => {
+            CertificateWarning::Disordered { subject, after } => {
                 write!(f, "\"{subject}\" follows \"{after}\" in the chain, but has not issued it")
             }
         }
     }
 }
 
-impl Concern {
+impl CertificateWarning {
     /// Depends on time: reported with every reading of the configuration.
     pub fn is_of_time(&self) -> bool {
-        matches!(self, Concern::Expired { .. } | Concern::NotYetValid { .. } | Concern::EndsSoon { .. })
+        matches!(
+            self,
+            CertificateWarning::Expired { .. }
+                | CertificateWarning::NotYetValid { .. }
+                | CertificateWarning::EndsSoon { .. }
+        )
     }
     pub fn is_fatal(&self) -> bool {
-        matches!(self, Concern::Expired { .. } | Concern::NotYetValid { .. })
+        matches!(self, CertificateWarning::Expired { .. } | CertificateWarning::NotYetValid { .. })
     }
 }
 
@@ -79,28 +86,28 @@ fn subject(certificate: &Certificate) -> String {
 }
 
 /// All doubts. `hosts`: served names; `now`: seconds since 1970.
-pub fn review(pair: &KeyPair, hosts: &[String], now: i64) -> Vec<Concern> {
+pub fn review(pair: &KeyPair, hosts: &[String], now: i64) -> Vec<CertificateWarning> {
     let mut all = Vec::new();
     let Some(leaf) = pair.leaf() else { return all };
     let days = (leaf.not_after - now).div_euclid(86_400);
     let life = (leaf.not_after - leaf.not_before) / 86_400;
     if leaf.not_after < now {
-        all.push(Concern::Expired { subject: subject(leaf), end: time::print(leaf.not_after) });
+        all.push(CertificateWarning::Expired { subject: subject(leaf), end: time::print(leaf.not_after) });
     } else if leaf.not_before > now {
-        all.push(Concern::NotYetValid { subject: subject(leaf), start: time::print(leaf.not_before) });
+        all.push(CertificateWarning::NotYetValid { subject: subject(leaf), start: time::print(leaf.not_before) });
     } else if days < SOON_DAYS && life > 2 * SOON_DAYS {
-        all.push(Concern::EndsSoon { subject: subject(leaf), end: time::print(leaf.not_after), days });
+        all.push(CertificateWarning::EndsSoon { subject: subject(leaf), end: time::print(leaf.not_after), days });
     }
     let names: Vec<String> = hosts.iter().filter(|host| !matches_host(leaf, host)).cloned().collect();
     if !names.is_empty() {
-        all.push(Concern::OtherNames { subject: subject(leaf), names });
+        all.push(CertificateWarning::OtherNames { subject: subject(leaf), names });
     }
     if pair.chain.len() == 1 && !leaf.self_issued() {
-        all.push(Concern::Alone { subject: subject(leaf), issuer: name::rfc2253(leaf.issuer()) });
+        all.push(CertificateWarning::Alone { subject: subject(leaf), issuer: name::rfc2253(leaf.issuer()) });
     }
     for (lower, upper) in pair.chain.iter().zip(pair.chain.iter().skip(1)) {
         if !name::same(lower.issuer(), upper.subject()) {
-            all.push(Concern::Disordered { subject: subject(upper), after: subject(lower) });
+            all.push(CertificateWarning::Disordered { subject: subject(upper), after: subject(lower) });
         }
     }
     all
@@ -126,14 +133,14 @@ mod tests {
         let hosts = ["a.example".to_string()];
         let fine = with(&root.pem);
         assert_eq!(review(&fine, &hosts, at(3, 1)), []);
-        assert!(matches!(&review(&fine, &hosts, at(5, 25))[..], [Concern::EndsSoon { days: 7, .. }]));
-        assert!(matches!(&review(&fine, &hosts, at(6, 2))[..], [Concern::Expired { .. }]));
-        assert!(matches!(&review(&fine, &hosts, at(1, 1) - 9)[..], [Concern::NotYetValid { .. }]));
-        assert!(matches!(&review(&with(""), &hosts, at(3, 1))[..], [Concern::Alone { .. }]));
+        assert!(matches!(&review(&fine, &hosts, at(5, 25))[..], [CertificateWarning::EndsSoon { days: 7, .. }]));
+        assert!(matches!(&review(&fine, &hosts, at(6, 2))[..], [CertificateWarning::Expired { .. }]));
+        assert!(matches!(&review(&fine, &hosts, at(1, 1) - 9)[..], [CertificateWarning::NotYetValid { .. }]));
+        assert!(matches!(&review(&with(""), &hosts, at(3, 1))[..], [CertificateWarning::Alone { .. }]));
         let other = Authority::new("other");
-        assert!(matches!(&review(&with(&other.pem), &hosts, at(3, 1))[..], [Concern::Disordered { .. }]));
+        assert!(matches!(&review(&with(&other.pem), &hosts, at(3, 1))[..], [CertificateWarning::Disordered { .. }]));
         let found = review(&fine, &["b.example".to_string()], at(3, 1));
-        assert!(matches!(&found[..], [Concern::OtherNames { names, .. }] if names == &["b.example"]));
+        assert!(matches!(&found[..], [CertificateWarning::OtherNames { names, .. }] if names == &["b.example"]));
         let _ = root.intermediate(authority_params("int"));
     }
 }

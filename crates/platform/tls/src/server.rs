@@ -151,19 +151,19 @@ pub struct ServerRules {
     pub tls13: bool,
     pub(crate) record: usize,
     pub(crate) keep_path: bool,
-    pub(crate) clock: Clock2,
+    pub(crate) clock: RustlsClock,
 }
 
 #[derive(Clone)]
-pub(crate) struct Clock2(pub Clock);
+pub(crate) struct RustlsClock(pub Clock);
 
-impl std::fmt::Debug for Clock2 {
+impl std::fmt::Debug for RustlsClock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Clock")
     }
 }
 
-impl TimeProvider for Clock2 {
+impl TimeProvider for RustlsClock {
     fn current_time(&self) -> Option<UnixTime> {
         Some(UnixTime::since_unix_epoch(Duration::from_secs((self.0)())))
     }
@@ -224,11 +224,12 @@ impl ServerRules {
             }
             Arc::new(ClientVerifier { subjects })
         };
-        let mut config = ServerConfig::builder_with_details(Arc::new(provider), Arc::new(Clock2(Arc::clone(clock))))
-            .with_protocol_versions(&versions)
-            .map_err(|why| why.to_string())?
-            .with_client_cert_verifier(verifier)
-            .with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
+        let mut config =
+            ServerConfig::builder_with_details(Arc::new(provider), Arc::new(RustlsClock(Arc::clone(clock))))
+                .with_protocol_versions(&versions)
+                .map_err(|why| why.to_string())?
+                .with_client_cert_verifier(verifier)
+                .with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
         config.ignore_client_order = settings.prefer_server_ciphers;
         config.alpn_protocols.clone_from(&settings.alpn);
         config.cert_compressors =
@@ -252,7 +253,7 @@ impl ServerRules {
             reject: settings.reject_handshake,
             record,
             keep_path: settings.keep_path,
-            clock: Clock2(Arc::clone(clock)),
+            clock: RustlsClock(Arc::clone(clock)),
         }))
     }
 

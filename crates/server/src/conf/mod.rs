@@ -271,7 +271,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let mut logs: LogFiles = cx.take();
     logs.forget_unused();
     let mut store = std::mem::take(&mut cx.store);
-    store.vault = None;
+    store.key_reader = None;
     let bases = confinement::Bases { prefix: &cx.prefix, conf_prefix: &cx.conf_prefix };
     let needs = confinement::needs(&items, &bases, &core, http.as_deref());
     let config = Config {

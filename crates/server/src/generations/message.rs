@@ -3,7 +3,7 @@
 use super::candidate::Texts;
 use crate::conf;
 use crate::process::codec::{Reader, Writer};
-use http_features::{Refusal, Terms, What};
+use http_features::{ConfigRequest, Refusal, Terms};
 use serde_json::Value;
 
 /// In bytes.
@@ -13,7 +13,7 @@ pub const REQUEST_BYTES_MAX: u64 = 24 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub ticket: u64,
-    pub what: What,
+    pub what: ConfigRequest,
 }
 
 const MAIN: usize = 1;
@@ -43,12 +43,12 @@ impl Request {
         let mut writer = Writer::default();
         writer.number(self.ticket as usize);
         match &self.what {
-            What::Main(text, terms) => {
+            ConfigRequest::Main(text, terms) => {
                 writer.number(MAIN);
                 write_terms(&mut writer, terms);
                 writer.string(text);
             }
-            What::Files(texts, terms) => {
+            ConfigRequest::Files(texts, terms) => {
                 writer.number(FILES);
                 write_terms(&mut writer, terms);
                 writer.number(texts.len());
@@ -57,17 +57,17 @@ impl Request {
                     writer.string(text);
                 }
             }
-            What::Rollback(generation, terms) => {
+            ConfigRequest::Rollback(generation, terms) => {
                 writer.number(ROLLBACK);
                 write_terms(&mut writer, terms);
                 writer.number(*generation as usize);
             }
-            What::List => writer.number(LIST),
-            What::Show(generation) => {
+            ConfigRequest::List => writer.number(LIST),
+            ConfigRequest::Show(generation) => {
                 writer.number(SHOW);
                 writer.number(*generation as usize);
             }
-            What::Level(level) => {
+            ConfigRequest::Level(level) => {
                 writer.number(LEVEL);
                 writer.number(level.map_or(0, usize::from));
             }
@@ -82,7 +82,7 @@ impl Request {
         let what = match reader.number()? {
             MAIN => {
                 let terms = read_terms(&mut reader)?;
-                What::Main(reader.string()?.to_vec(), terms)
+                ConfigRequest::Main(reader.string()?.to_vec(), terms)
             }
             FILES => {
                 let terms = read_terms(&mut reader)?;
@@ -91,15 +91,15 @@ impl Request {
                     let name = String::from_utf8(reader.string()?.to_vec()).ok()?;
                     texts.insert(name, reader.string()?.to_vec());
                 }
-                What::Files(texts, terms)
+                ConfigRequest::Files(texts, terms)
             }
             ROLLBACK => {
                 let terms = read_terms(&mut reader)?;
-                What::Rollback(reader.number()? as u64, terms)
+                ConfigRequest::Rollback(reader.number()? as u64, terms)
             }
-            LIST => What::List,
-            SHOW => What::Show(reader.number()? as u64),
-            LEVEL => What::Level(match reader.number()? {
+            LIST => ConfigRequest::List,
+            SHOW => ConfigRequest::Show(reader.number()? as u64),
+            LEVEL => ConfigRequest::Level(match reader.number()? {
                 0 => None,
                 level => Some(u8::try_from(level).ok()?),
             }),
@@ -170,13 +170,13 @@ mod tests {
         let terms = Terms { dry_run: true, if_match: Some(vec![3, 4]) };
         let texts: Texts = [("a".to_string(), b"x;".to_vec()), ("b/c".to_string(), Vec::new())].into();
         for what in [
-            What::Main(b"events {}".to_vec(), Terms::default()),
-            What::Files(texts, terms.clone()),
-            What::Rollback(9, terms),
-            What::List,
-            What::Show(7),
-            What::Level(Some(8)),
-            What::Level(None),
+            ConfigRequest::Main(b"events {}".to_vec(), Terms::default()),
+            ConfigRequest::Files(texts, terms.clone()),
+            ConfigRequest::Rollback(9, terms),
+            ConfigRequest::List,
+            ConfigRequest::Show(7),
+            ConfigRequest::Level(Some(8)),
+            ConfigRequest::Level(None),
         ] {
             let request = Request { ticket: 5, what };
             let bytes = request.write();

@@ -9,7 +9,7 @@ use crate::process::requests::Submitted;
 use advisor::diff;
 use advisor::scope::Scopes;
 use conf_syntax::{Files, Item, directives};
-use http_features::{Configuration, Refusal, Reply, What};
+use http_features::{ConfigRequest, Configuration, Refusal, Reply};
 use metrics::Lifecycle;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -140,7 +140,7 @@ impl Configuration for Shown {
         json!({ "level": observe::level_of_all().map(observe::Level::name), "error_logs": all })
     }
 
-    fn submit(&self, what: What) -> Result<oneshot::Receiver<Reply>, Refusal> {
+    fn submit(&self, what: ConfigRequest) -> Result<oneshot::Receiver<Reply>, Refusal> {
         let (end, receiver) = oneshot::channel();
         match self.sender.try_send((what, end)) {
             Ok(()) => Ok(receiver),

@@ -5,7 +5,7 @@ use crate::confinement::KeyConfinement;
 use crate::keys::process;
 use crate::keys::wire::{self, FORGET, KeyResponse, LOAD};
 use crate::{conf::Config, say};
-use conf_schema::store::Vault;
+use conf_schema::store::KeyReader;
 use metrics::Lifecycle;
 use net::process::{Fork, fork};
 use observe::os;
@@ -193,7 +193,7 @@ impl Keeper {
     }
 }
 
-impl Vault for Keeper {
+impl KeyReader for Keeper {
     fn load(&self, path: &Path, passwords: Option<&Path>) -> io::Result<Arc<[u8]>> {
         let file = File::open(path)?;
         let passwords = passwords.map(File::open).transpose()?;

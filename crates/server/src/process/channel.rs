@@ -380,7 +380,7 @@ mod tests {
     use super::*;
     use conf_schema::store::Machine;
     use conf_syntax::SourceFile;
-    use http_features::{Terms, What};
+    use http_features::{ConfigRequest, Terms};
 
     #[test]
     fn orders_arrive_whole_with_many_descriptors() {
@@ -424,7 +424,7 @@ mod tests {
             channel.answer(Some("no"));
             assert_eq!(commander.message().expect("alive"), Some(Message::Answer(Err("no".into()))));
             assert_eq!(commander.message().expect("alive"), None);
-            let request = Request { ticket: 7, what: What::Main(vec![b'#'; 300_000], Terms::default()) };
+            let request = Request { ticket: 7, what: ConfigRequest::Main(vec![b'#'; 300_000], Terms::default()) };
             channel.ask(&request).expect("sent");
             channel.started();
             channel.settled();

@@ -43,9 +43,9 @@ pub enum Orders {
     Signals(Single),
 }
 
-enum Superior {
+enum Supervisor {
     Master(Channel),
-    Nobody(Single),
+    Absent(Single),
 }
 
 pub struct Control {
@@ -94,7 +94,7 @@ struct Loop {
     invocation: Invocation,
     config: Config,
     listeners: Listeners,
-    superior: Superior,
+    supervisor: Supervisor,
     /// Set after the master was killed; the worker continues to serve.
     orphan: bool,
     signals: Watched<Signals>,
@@ -113,11 +113,11 @@ impl Loop {
         // Opens this thread's descriptors before connections can use up the limit.
         let signals = Watched::new(signals)?;
         let refusals = refusals.map(Watched::new).transpose()?;
-        let superior = match orders {
-            Orders::Master(socket) => Superior::Master(Channel::new(socket)?),
+        let supervisor = match orders {
+            Orders::Master(socket) => Supervisor::Master(Channel::new(socket)?),
             Orders::Signals(single) => {
                 metrics::Lifecycle::note_load(clock::unix_millis());
-                Superior::Nobody(single)
+                Supervisor::Absent(single)
             }
         };
         let requests = Requests::default();
@@ -125,20 +125,20 @@ impl Loop {
         let (mut threads, ended) = Threads::new();
         let assignments = copies(&listeners, &listeners.assignments(config.core.workers))?;
         threads.serve(&config, &listeners, assignments);
-        if matches!(superior, Superior::Master(_)) {
+        if matches!(supervisor, Supervisor::Master(_)) {
             // The master keeps its own copies. Copies here would keep addresses open that a reload removes.
             listeners.let_go();
         }
         let mut background = Tasks::default();
         background.replace(&config);
-        if let Superior::Master(channel) = &superior {
+        if let Supervisor::Master(channel) = &supervisor {
             channel.started();
         }
         Ok(Loop {
             invocation,
             config,
             listeners,
-            superior,
+            supervisor,
             orphan: false,
             signals,
             threads,
@@ -176,10 +176,10 @@ impl Loop {
                     }
                 }
                 () = refused(self.refusals.as_ref()) => self.tell_refused(),
-                order = next_order(&self.superior, self.orphan) => self.order(order).await,
+                order = next_order(&self.supervisor, self.orphan) => self.order(order).await,
                 asked = self.requests.next() => {
-                    let channel = match &self.superior {
-                        Superior::Master(channel) if !self.orphan => Some(channel),
+                    let channel = match &self.supervisor {
+                        Supervisor::Master(channel) if !self.orphan => Some(channel),
                         _ => None,
                     };
                     self.requests.ask(asked, channel);
@@ -202,7 +202,7 @@ impl Loop {
         let limit = if self.ending == Ending::Now { TERMINATE_FLUSH_MAX } else { QUIT_FLUSH_MAX };
         background::finish(&self.config, limit).await;
         say!(Notice, "exiting");
-        if let Superior::Nobody(single) = &self.superior {
+        if let Supervisor::Absent(single) = &self.supervisor {
             single.clean_up(&self.config, &self.listeners);
         }
         say!(Notice, "exit");
@@ -214,7 +214,7 @@ impl Loop {
         if !self.threads.ended(ended) {
             say!(Alert, "a worker thread failed");
             // Aborts, so that the master starts a new process as after a crash.
-            if matches!(self.superior, Superior::Master(_)) {
+            if matches!(self.supervisor, Supervisor::Master(_)) {
                 std::process::abort();
             }
             return false;
@@ -223,7 +223,8 @@ impl Loop {
     }
 
     async fn signal(&mut self, received: Received) {
-        let (action, ending) = signals::worker_action(received.signal, matches!(self.superior, Superior::Nobody(_)));
+        let (action, ending) =
+            signals::worker_action(received.signal, matches!(self.supervisor, Supervisor::Absent(_)));
         signals::note(received, action);
         match ending {
             signals::Action::Terminate => self.terminate(),
@@ -236,9 +237,9 @@ impl Loop {
 
     /// Reports that no earlier plan is in use, so that its keys can be dropped.
     fn tell_settled(&self) {
-        match &self.superior {
-            Superior::Master(channel) => channel.settled(),
-            Superior::Nobody(single) => single.keeper.forget_unused(),
+        match &self.supervisor {
+            Supervisor::Master(channel) => channel.settled(),
+            Supervisor::Absent(single) => single.keeper.forget_unused(),
         }
     }
 
@@ -254,7 +255,7 @@ impl Loop {
             return;
         }
         say!(Notice, "gracefully shutting down");
-        if matches!(self.superior, Superior::Master(_)) {
+        if matches!(self.supervisor, Supervisor::Master(_)) {
             net::title::set(&format!("{}: worker process is shutting down", crate::voice::name()));
         }
         self.ending = Ending::Graceful;
@@ -276,7 +277,7 @@ impl Loop {
     async fn reopen(&mut self) {
         // Pending log lines belong to the old files.
         self.threads.flush().await;
-        if matches!(self.superior, Superior::Nobody(_)) {
+        if matches!(self.supervisor, Supervisor::Absent(_)) {
             say!(Notice, "reopening logs");
             reload::reopen_logs(&self.config.logs, None);
         }
@@ -284,7 +285,7 @@ impl Loop {
 
     /// Reloads on HUP with `master_process off`.
     async fn reload(&mut self) {
-        let Superior::Nobody(single) = &self.superior else { return };
+        let Supervisor::Absent(single) = &self.supervisor else { return };
         say!(Notice, "reconfiguring");
         let prepared = single.reload(&self.invocation, &self.config, &self.listeners);
         let Ok((config, listeners)) = prepared else { return };
@@ -303,7 +304,7 @@ impl Loop {
         // Precedes the threads, whose first request may use the API.
         self.requests.show(&self.invocation, &config);
         self.threads.serve(&config, &listeners, assignments);
-        if matches!(self.superior, Superior::Nobody(_)) {
+        if matches!(self.supervisor, Supervisor::Absent(_)) {
             self.listeners.remove_paths(&listeners);
         }
         self.listeners = listeners;
@@ -343,7 +344,7 @@ impl Loop {
                 reload::hand_over(&self.config.logs, logs);
             }
             Some(Order::Reload(order)) => {
-                let Superior::Master(channel) = &self.superior else { return };
+                let Supervisor::Master(channel) = &self.supervisor else { return };
                 let done = reload::rebuild(*order, &self.invocation, &self.config);
                 channel.answer(done.as_ref().err().map(String::as_str));
                 if let Err(why) = &done {
@@ -367,9 +368,9 @@ async fn refused(refusals: Option<&Watched<Refusals>>) {
 }
 
 /// Returns the master's next order, or `None` when the master has ended.
-async fn next_order(superior: &Superior, orphan: bool) -> Option<Order> {
-    match superior {
-        Superior::Master(channel) if !orphan => channel.next_order().await,
+async fn next_order(supervisor: &Supervisor, orphan: bool) -> Option<Order> {
+    match supervisor {
+        Supervisor::Master(channel) if !orphan => channel.next_order().await,
         _ => std::future::pending().await,
     }
 }

@@ -61,7 +61,7 @@ pub fn prepare_from(
     keeper: &Arc<Keeper>,
 ) -> Result<(Config, Listeners, Vec<Complaint>), Unprepared> {
     keeper.begin();
-    let store = Store { vault: Some(keeper.clone()), ..Store::default() };
+    let store = Store { key_reader: Some(keeper.clone()), ..Store::default() };
     let reading = conf::read(source, store, invocation, old.logs.clone());
     let config = match reading.config {
         Ok(config) => config,

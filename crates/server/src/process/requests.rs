@@ -4,7 +4,7 @@ use crate::conf::{Config, Invocation};
 use crate::generations::message::{Outcome, Request};
 use crate::generations::shown::{self, Shown};
 use crate::process::channel::Channel;
-use http_features::{Refusal, Reply, What};
+use http_features::{ConfigRequest, Refusal, Reply};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 /// Maximum number of requests that wait for the master.
 const UNDER_WAY_MAX: usize = 16;
 
-pub type Submitted = (What, oneshot::Sender<Reply>);
+pub type Submitted = (ConfigRequest, oneshot::Sender<Reply>);
 
 pub struct Requests {
     sender: mpsc::Sender<Submitted>,
@@ -48,7 +48,7 @@ impl Requests {
             let _ = end.send(Reply { result: Err(refusal), diff: None });
         };
         let Some(channel) = channel else {
-            if let What::Level(level) = what {
+            if let ConfigRequest::Level(level) = what {
                 observe::set_level(level);
                 let _ = end.send(Reply { result: Ok(serde_json::Value::Null), diff: None });
                 return;
@@ -67,8 +67,8 @@ impl Requests {
             Ok(()) => {
                 // The texts are no longer needed.
                 let what = match request.what {
-                    What::Level(level) => What::Level(level),
-                    _ => What::List,
+                    ConfigRequest::Level(level) => ConfigRequest::Level(level),
+                    _ => ConfigRequest::List,
                 };
                 self.under_way.insert(self.last_ticket, (what, end));
             }
@@ -81,7 +81,7 @@ impl Requests {
 
     pub fn done(&mut self, outcome: Outcome, invocation: &Invocation, config: &Config) {
         let Some((what, end)) = self.under_way.remove(&outcome.ticket) else { return };
-        if let (What::Level(level), Ok(_)) = (what, &outcome.result) {
+        if let (ConfigRequest::Level(level), Ok(_)) = (what, &outcome.result) {
             observe::set_level(level);
         }
         let diff = outcome.texts.map(|new| shown::diff(invocation.clone(), &config.texts, new));

@@ -12,7 +12,7 @@ use crate::process::upgrade::{self, Program};
 use crate::process::{master, pidfile, reload, signals, supervisor, worker};
 use crate::{commands, report, say, voice};
 use conf_schema::Store;
-use conf_schema::store::Vault;
+use conf_schema::store::KeyReader;
 use conf_syntax::Disk;
 use net::process::{Fork, Signals};
 use observe::{ErrorLog, Level, LogFiles, Sink, Target, os};
@@ -42,8 +42,8 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
     let neighbours = Neighbours::inherited();
     let keeper = Arc::new(Keeper::default());
     // The process of `-t` ends at once, so it reads keys itself.
-    let vault = (!test).then(|| keeper.clone() as Arc<dyn Vault>);
-    let reading = conf::read(&Disk, Store { vault, ..Store::default() }, &invocation, LogFiles::default());
+    let key_reader = (!test).then(|| keeper.clone() as Arc<dyn KeyReader>);
+    let reading = conf::read(&Disk, Store { key_reader, ..Store::default() }, &invocation, LogFiles::default());
     let style = report::Style::new(matches!(task, Task::Test { explain: true, .. }));
     report::print_warnings(&reading, style);
     let name = invocation.conf_file.display().to_string();

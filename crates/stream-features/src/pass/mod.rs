@@ -40,7 +40,7 @@ impl Value for To {
                 Ok(_) => {}
                 Err(PassError::NoAddresses) => return Err(Problem::directive("has no addresses")),
                 Err(PassError::NoPort) => return Err(Problem::directive("has no port")),
-                Err(PassError::Said(why)) => {
+                Err(PassError::Invalid(why)) => {
                     let shown = String::from_utf8_lossy(text);
                     return Err(Problem::says(format!("{why} in \"{shown}\" of the \"pass\" directive")).at(0));
                 }
@@ -54,18 +54,18 @@ enum PassError {
     /// Host names are not resolved.
     NoAddresses,
     NoPort,
-    Said(String),
+    Invalid(String),
 }
 
 fn address(text: &str) -> Result<Address, PassError> {
     if let Some(path) = text.strip_prefix("unix:") {
         let path = path.trim_end_matches(':');
         if path.is_empty() {
-            return Err(PassError::Said("no path in the unix domain socket".into()));
+            return Err(PassError::Invalid("no path in the unix domain socket".into()));
         }
         return Ok(Address::Unix(path.into()));
     }
-    let (host, port) = host_and_port(text).map_err(|why| PassError::Said(why.into()))?;
+    let (host, port) = host_and_port(text).map_err(|why| PassError::Invalid(why.into()))?;
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     // A port alone, or `*`, is valid in `listen` and not here.
     let ip: IpAddr = bare.parse().map_err(|_| PassError::NoAddresses)?;
@@ -114,7 +114,7 @@ impl PassOn {
         let to = address(&text).map_err(|wrong| match wrong {
             PassError::NoAddresses => format!("no addresses in pass \"{text}\""),
             PassError::NoPort => format!("no port in pass \"{text}\""),
-            PassError::Said(why) => format!("{why} in pass \"{text}\""),
+            PassError::Invalid(why) => format!("{why} in pass \"{text}\""),
         })?;
         if s.passes >= PASSES_MAX {
             return Err("stream pass cycle".into());

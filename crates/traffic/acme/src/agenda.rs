@@ -32,7 +32,7 @@ pub struct TaskId(u64);
 
 /// An order that is to be made now. [`Agenda::succeeded`], [`Agenda::failed`] or [`Agenda::postponed`] ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Errand {
+pub struct DueOrder {
     pub task: TaskId,
     /// Index of [`Agenda::new`].
     pub issuer: usize,
@@ -40,7 +40,7 @@ pub struct Errand {
 
 /// The cause of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
+pub enum FailureCause {
     /// The certificate: its names, their validation.
     Task,
     /// The issuer: it is down, or refuses the account.
@@ -250,7 +250,7 @@ impl Agenda {
     }
 
     /// Starts the next due order; urgent ones first.
-    pub fn start(&mut self, now: Now) -> Option<Errand> {
+    pub fn start(&mut self, now: Now) -> Option<DueOrder> {
         while let Some((_, id)) = self.waiting.first().copied().filter(|(at, _)| *at <= now.wall) {
             self.make_ready(id);
         }
@@ -273,7 +273,7 @@ impl Agenda {
             match self.tasks.get(&task).map_or(Chosen::Full, |found| self.choose(found, now)) {
                 Chosen::Now(issuer) => {
                     self.enter(task, State::UnderWay(issuer));
-                    return Some(Errand { task, issuer });
+                    return Some(DueOrder { task, issuer });
                 }
                 Chosen::At(until) => self.enter(task, State::Paused(until)),
                 Chosen::Full => after = Some(entry),
@@ -290,45 +290,45 @@ impl Agenda {
     }
 
     /// Ends an order: the next one is at `at`, by the wall clock.
-    pub fn succeeded(&mut self, errand: Errand, now: Now, at: i64) {
-        if let Some(pace) = self.issuers.get_mut(errand.issuer) {
+    pub fn succeeded(&mut self, order: DueOrder, now: Now, at: i64) {
+        if let Some(pace) = self.issuers.get_mut(order.issuer) {
             pace.failures = 0;
         }
-        if let Some(task) = self.tasks.get_mut(&errand.task) {
+        if let Some(task) = self.tasks.get_mut(&order.task) {
             task.tries.iter_mut().for_each(|tries| (tries.failures, tries.not_before) = (0, 0));
             task.issued = Some(now.steady);
             task.urgent = false;
         }
-        self.enter(errand.task, State::Waiting(at.max(now.wall.saturating_add(ORDERS_APART))));
+        self.enter(order.task, State::Waiting(at.max(now.wall.saturating_add(ORDERS_APART))));
     }
 
     /// Ends a failed order. `asked`: seconds that the issuer requests to wait. `random`: 0 to 1. Returns the seconds
     /// until the next try, with another issuer if there is one.
-    pub fn failed(&mut self, errand: Errand, now: Now, blame: Blame, asked: Option<i64>, random: f64) -> i64 {
+    pub fn failed(&mut self, order: DueOrder, now: Now, cause: FailureCause, asked: Option<i64>, random: f64) -> i64 {
         let asked = asked.unwrap_or(0).clamp(0, ASKED_MOST);
-        if let Some(pace) = self.issuers.get_mut(errand.issuer) {
-            match blame {
-                Blame::Task => pace.failures = 0,
-                Blame::Issuer => {
+        if let Some(pace) = self.issuers.get_mut(order.issuer) {
+            match cause {
+                FailureCause::Task => pace.failures = 0,
+                FailureCause::Issuer => {
                     let step = pause(RETRY_FIRST, pace.failures, random).max(asked);
                     pace.paused_until = pace.paused_until.max(now.steady.saturating_add(step));
                     pace.failures = pace.failures.saturating_add(1);
                 }
-                Blame::Limits => pace.limit(now.steady, random),
+                FailureCause::Limits => pace.limit(now.steady, random),
             }
         }
-        let retry = self.issuers.get(errand.issuer).and_then(|pace| pace.limits.retry);
-        let Some(task) = self.tasks.get_mut(&errand.task) else { return 0 };
-        if let Some(tries) = task.tries.iter_mut().find(|tries| tries.issuer == errand.issuer) {
-            let own = match (retry, blame) {
+        let retry = self.issuers.get(order.issuer).and_then(|pace| pace.limits.retry);
+        let Some(task) = self.tasks.get_mut(&order.task) else { return 0 };
+        if let Some(tries) = task.tries.iter_mut().find(|tries| tries.issuer == order.issuer) {
+            let own = match (retry, cause) {
                 (Some(retry), _) => retry.max(asked),
-                (None, Blame::Issuer) => 0,
+                (None, FailureCause::Issuer) => 0,
                 (None, _) => pause(RETRY_FIRST, tries.failures, random).max(asked),
             };
             tries.failures = tries.failures.saturating_add(1);
             tries.not_before = now.steady.saturating_add(own);
         }
-        self.pause(errand.task, now)
+        self.pause(order.task, now)
     }
 
     fn pause(&mut self, id: TaskId, now: Now) -> i64 {

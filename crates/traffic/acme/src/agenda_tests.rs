@@ -56,27 +56,27 @@ fn run(
     until: i64,
     takes: i64,
     random: &mut Random,
-    mut answer: impl FnMut(Errand, i64) -> Result<i64, (Blame, Option<i64>)>,
+    mut answer: impl FnMut(DueOrder, i64) -> Result<i64, (FailureCause, Option<i64>)>,
 ) {
-    let mut under_way: BTreeMap<(i64, TaskId), Errand> = BTreeMap::new();
+    let mut under_way: BTreeMap<(i64, TaskId), DueOrder> = BTreeMap::new();
     let mut of_task: HashMap<TaskId, usize> = HashMap::new();
     let mut time = from;
     while time < until {
-        while let Some(errand) = agenda.start(at(time)) {
-            let orders = of_task.entry(errand.task).or_default();
+        while let Some(order) = agenda.start(at(time)) {
+            let orders = of_task.entry(order.task).or_default();
             *orders += 1;
             assert_eq!(*orders, 1, "a second order at a time");
-            under_way.insert((time + takes, errand.task), errand);
+            under_way.insert((time + takes, order.task), order);
         }
         let idle = agenda.idle_for(at(time), 3600);
         let next = under_way.first_key_value().map_or(i64::MAX, |((at, _), _)| *at);
         time = next.min(time + idle.max(1));
         while let Some(entry) = under_way.first_entry().filter(|entry| entry.key().0 <= time) {
-            let errand = entry.remove();
-            of_task.insert(errand.task, 0);
-            match answer(errand, time) {
-                Ok(renewal) => agenda.succeeded(errand, at(time), at(renewal).wall),
-                Err((blame, asked)) => drop(agenda.failed(errand, at(time), blame, asked, random.next())),
+            let order = entry.remove();
+            of_task.insert(order.task, 0);
+            match answer(order, time) {
+                Ok(renewal) => agenda.succeeded(order, at(time), at(renewal).wall),
+                Err((cause, asked)) => drop(agenda.failed(order, at(time), cause, asked, random.next())),
             }
         }
     }
@@ -94,11 +94,11 @@ fn ten_thousand_certificates_are_renewed_within_an_authoritys_limits() {
     }
     let (mut orders, mut late, mut by_day) = (0, 0, HashMap::<i64, usize>::new());
     let mut spread = Random(2);
-    run(&mut agenda, 0, 365 * DAY, 5, &mut random, |errand, time| {
-        authority.ask(time).map_err(|wait| (Blame::Limits, Some(wait)))?;
+    run(&mut agenda, 0, 365 * DAY, 5, &mut random, |order, time| {
+        authority.ask(time).map_err(|wait| (FailureCause::Limits, Some(wait)))?;
         orders += 1;
         *by_day.entry(time / DAY).or_default() += 1;
-        if ends.insert(errand.task, time + 90 * DAY).is_some_and(|end| end < time) {
+        if ends.insert(order.task, time + 90 * DAY).is_some_and(|end| end < time) {
             late += 1;
         }
         Ok(crate::Schedule::of(time, time + 90 * DAY, spread.next()).at)
@@ -136,14 +136,14 @@ fn random_failures_of_several_issuers() {
         }
         let mut issued = HashMap::<TaskId, usize>::new();
         let mut dice = Random(seed * 7);
-        let mut answer = |errand: Errand, time: i64| match dice.next() {
+        let mut answer = |order: DueOrder, time: i64| match dice.next() {
             _ if time > 2 * DAY => {
-                *issued.entry(errand.task).or_default() += 1;
+                *issued.entry(order.task).or_default() += 1;
                 Ok(time + 60 * DAY)
             }
-            x if x < 0.3 => Err((Blame::Task, None)),
-            x if x < 0.6 => Err((Blame::Issuer, (x < 0.5).then_some(700))),
-            x if x < 0.8 => Err((Blame::Limits, Some((x * 10_000.0) as i64))),
+            x if x < 0.3 => Err((FailureCause::Task, None)),
+            x if x < 0.6 => Err((FailureCause::Issuer, (x < 0.5).then_some(700))),
+            x if x < 0.8 => Err((FailureCause::Limits, Some((x * 10_000.0) as i64))),
             _ => Ok(time + (dice.next() * 1000.0) as i64),
         };
         run(&mut agenda, 0, 3 * DAY, 7, &mut random, &mut answer);
@@ -162,10 +162,10 @@ fn the_next_issuer_serves_while_the_first_is_down() {
         agenda.add(&[0, 1], 0, false);
     }
     let (mut asked, mut by_second) = (0, 0);
-    run(&mut agenda, 0, 2 * 3600, 2, &mut random, |errand, time| {
-        if errand.issuer == 0 {
+    run(&mut agenda, 0, 2 * 3600, 2, &mut random, |order, time| {
+        if order.issuer == 0 {
             asked += 1;
-            return Err((Blame::Issuer, None));
+            return Err((FailureCause::Issuer, None));
         }
         by_second += 1;
         Ok(time + 60 * DAY)
@@ -175,8 +175,8 @@ fn the_next_issuer_serves_while_the_first_is_down() {
     assert!((8..16).contains(&asked), "{asked}");
     // At the renewal the first issuer is tried first, and is back.
     let mut issuers = [0, 0];
-    run(&mut agenda, 59 * DAY, 70 * DAY, 2, &mut random, |errand, time| {
-        issuers[errand.issuer] += 1;
+    run(&mut agenda, 59 * DAY, 70 * DAY, 2, &mut random, |order, time| {
+        issuers[order.issuer] += 1;
         Ok(time + 60 * DAY)
     });
     assert_eq!(issuers, [100, 0]);
@@ -186,14 +186,18 @@ fn the_next_issuer_serves_while_the_first_is_down() {
 fn refusals_of_a_name_pause_that_name_and_issuer_alone() {
     let mut agenda = Agenda::new(&[Limits::of(8), Limits::of(8)]);
     let (a, b) = (agenda.add(&[0, 1], 0, false), agenda.add(&[0], 0, false));
-    let of_a = agenda.start(at(0)).filter(|errand| errand.task == a).expect("due");
-    assert_eq!(agenda.start(at(0)), Some(Errand { task: b, issuer: 0 }));
-    assert_eq!(agenda.failed(of_a, at(1), Blame::Task, None, 0.5), 0, "the other issuer is tried at once");
+    let of_a = agenda.start(at(0)).filter(|order| order.task == a).expect("due");
+    assert_eq!(agenda.start(at(0)), Some(DueOrder { task: b, issuer: 0 }));
+    assert_eq!(agenda.failed(of_a, at(1), FailureCause::Task, None, 0.5), 0, "the other issuer is tried at once");
     let again = agenda.start(at(1)).expect("due");
-    assert_eq!(again, Errand { task: a, issuer: 1 });
-    assert_eq!(agenda.failed(again, at(2), Blame::Task, Some(40), 0.5), 4, "the first one's pause has begun earlier");
+    assert_eq!(again, DueOrder { task: a, issuer: 1 });
+    assert_eq!(
+        agenda.failed(again, at(2), FailureCause::Task, Some(40), 0.5),
+        4,
+        "the first one's pause has begun earlier"
+    );
     assert_eq!((agenda.failures(a), agenda.next_order(a, at(2))), (2, at(6).wall));
-    assert_eq!((agenda.start(at(5)), agenda.start(at(6))), (None, Some(Errand { task: a, issuer: 0 })));
+    assert_eq!((agenda.start(at(5)), agenda.start(at(6))), (None, Some(DueOrder { task: a, issuer: 0 })));
 }
 
 #[test]
@@ -203,22 +207,22 @@ fn pauses_grow_and_end() {
     let mut time = 0;
     let mut pauses = Vec::new();
     for _ in 0..9 {
-        let errand = agenda.start(at(time)).expect("due");
-        let pause = agenda.failed(errand, at(time), Blame::Task, None, 0.5);
+        let order = agenda.start(at(time)).expect("due");
+        let pause = agenda.failed(order, at(time), FailureCause::Task, None, 0.5);
         pauses.push(pause);
         assert!(agenda.start(at(time + pause - 1)).is_none());
         time += pause;
     }
     assert_eq!(pauses, [5, 15, 45, 135, 405, 1215, 3600, 3600, 3600]);
     // An operator's wish ends a pause, and the issuer's.
-    let errand = agenda.start(at(time)).expect("due");
-    agenda.failed(errand, at(time), Blame::Issuer, Some(86_400), 0.5);
+    let order = agenda.start(at(time)).expect("due");
+    agenda.failed(order, at(time), FailureCause::Issuer, Some(86_400), 0.5);
     assert!(agenda.start(at(time + 86_000)).is_none());
     agenda.hurry(id);
-    let errand = agenda.start(at(time)).expect("due");
+    let order = agenda.start(at(time)).expect("due");
     agenda.hurry(id);
     assert!(agenda.start(at(time)).is_none(), "one at a time");
-    agenda.succeeded(errand, at(time), at(time + 100).wall);
+    agenda.succeeded(order, at(time), at(time + 100).wall);
     assert_eq!((agenda.failures(id), agenda.idle_for(at(time), 60), agenda.idle_for(at(time + 90), 60)), (0, 60, 10));
 }
 
@@ -227,17 +231,17 @@ fn clocks_that_are_set() {
     let later = |steady: i64, wall: i64| Now { wall: at(wall).wall, steady: at(steady).steady };
     let mut agenda = Agenda::new(&[Limits::of(1)]);
     agenda.add(&[0], 0, false);
-    let errand = agenda.start(at(0)).expect("due");
+    let order = agenda.start(at(0)).expect("due");
     // Ten years ahead during an order, and back: the pause is a few seconds all the same.
-    agenda.failed(errand, later(1, 3650 * DAY), Blame::Task, None, 0.5);
+    agenda.failed(order, later(1, 3650 * DAY), FailureCause::Task, None, 0.5);
     assert!(agenda.start(later(2, 2)).is_none());
-    let errand = agenda.start(later(6, 6)).expect("due");
+    let order = agenda.start(later(6, 6)).expect("due");
     // Issued with true times, renewed by them.
-    agenda.succeeded(errand, later(7, 7), at(60 * DAY).wall);
+    agenda.succeeded(order, later(7, 7), at(60 * DAY).wall);
     assert!(agenda.start(later(8, -20 * 365 * DAY)).is_none(), "back to an earlier time: nothing is due");
-    let errand = agenda.start(later(9, 70 * DAY)).expect("a jump over the renewal");
+    let order = agenda.start(later(9, 70 * DAY)).expect("a jump over the renewal");
     // A certificate that has ended by a clock that is wrong is ordered in steps, not at once.
-    agenda.succeeded(errand, later(10, 70 * DAY), at(60 * DAY).wall);
+    agenda.succeeded(order, later(10, 70 * DAY), at(60 * DAY).wall);
     assert!(agenda.start(later(11, 70 * DAY + 1)).is_none());
     assert!(agenda.start(later(16, 70 * DAY + 6)).is_some());
 }
@@ -250,9 +254,9 @@ fn suggestions_to_renew_at_once_do_not_loop() {
     let mut orders = 0;
     // An authority that suggests a window in the past for each certificate.
     while time < DAY {
-        if let Some(errand) = agenda.start(at(time)) {
+        if let Some(order) = agenda.start(at(time)) {
             orders += 1;
-            agenda.succeeded(errand, at(time), at(time + 60 * DAY).wall);
+            agenda.succeeded(order, at(time), at(time + 60 * DAY).wall);
             agenda.suggest(id, at(time), at(time - DAY).wall, 90 * DAY);
         }
         time += 1;
@@ -271,10 +275,10 @@ fn clients_that_wait_come_first() {
         agenda.add(&[0], 0, false);
     }
     let urgent = agenda.add(&[0], 0, true);
-    let errand = agenda.start(at(0)).expect("due");
-    assert_eq!(errand.task, urgent);
+    let order = agenda.start(at(0)).expect("due");
+    assert_eq!(order.task, urgent);
     assert!(!agenda.remove(urgent), "its order is under way");
-    agenda.succeeded(errand, at(1), at(100).wall);
+    agenda.succeeded(order, at(1), at(100).wall);
     assert!(agenda.remove(urgent) && agenda.len() == 5);
 }
 
@@ -282,9 +286,9 @@ fn clients_that_wait_come_first() {
 fn pauses_can_be_fixed() {
     let mut agenda = Agenda::new(&[Limits { orders_max: 1, retry: Some(7200) }]);
     agenda.add(&[0], 0, false);
-    for (blame, time) in [(Blame::Task, 0), (Blame::Issuer, 7200), (Blame::Task, 14_400)] {
-        let errand = agenda.start(at(time)).expect("due");
-        assert_eq!(agenda.failed(errand, at(time), blame, None, 0.9), 7200);
+    for (cause, time) in [(FailureCause::Task, 0), (FailureCause::Issuer, 7200), (FailureCause::Task, 14_400)] {
+        let order = agenda.start(at(time)).expect("due");
+        assert_eq!(agenda.failed(order, at(time), cause, None, 0.9), 7200);
     }
 }
 
@@ -293,11 +297,11 @@ fn a_waiting_client_ends_no_pause() {
     let mut agenda = Agenda::new(&[Limits::of(1)]);
     let id = agenda.add(&[0], at(1000).wall, false);
     assert_eq!(agenda.urge(id, at(0)), 0);
-    let errand = agenda.start(at(0)).expect("before its time");
+    let order = agenda.start(at(0)).expect("before its time");
     assert_eq!(agenda.urge(id, at(0)), 0, "under way");
-    agenda.failed(errand, at(0), Blame::Limits, Some(500), 0.5);
+    agenda.failed(order, at(0), FailureCause::Limits, Some(500), 0.5);
     assert_eq!((agenda.urge(id, at(1)), agenda.start(at(1))), (499, None));
     let other = agenda.add(&[0], 0, true);
     assert_eq!(agenda.urge(other, at(1)), 59, "the issuer is paused");
-    assert_eq!(agenda.start(at(60)).map(|errand| errand.task), Some(other));
+    assert_eq!(agenda.start(at(60)).map(|order| order.task), Some(other));
 }

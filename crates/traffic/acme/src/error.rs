@@ -1,6 +1,6 @@
 //! Reasons why an order fails.
 
-use crate::agenda::Blame;
+use crate::agenda::FailureCause;
 use crate::messages::{Problem, shown};
 use http_client::Failure;
 use std::fmt;
@@ -43,18 +43,18 @@ impl Error {
         matches!(self, Error::Refused { problem, .. } if problem.is("accountDoesNotExist"))
     }
     /// Tells which pause a failed order deserves: of the certificate, of the server, or by its rate limits.
-    pub fn blame(&self) -> Blame {
+    pub fn cause(&self) -> FailureCause {
         match self {
             Error::Http(_)
             | Error::Status(500.., _)
             | Error::ExternalAccount
             | Error::Account(_)
-            | Error::Profile(_) => Blame::Issuer,
-            Error::Refused { problem, .. } if problem.is("rateLimited") => Blame::Limits,
+            | Error::Profile(_) => FailureCause::Issuer,
+            Error::Refused { problem, .. } if problem.is("rateLimited") => FailureCause::Limits,
             Error::Refused { problem, .. } if problem.is("serverInternal") || problem.is("accountDoesNotExist") => {
-                Blame::Issuer
+                FailureCause::Issuer
             }
-            _ => Blame::Task,
+            _ => FailureCause::Task,
         }
     }
     /// Returns the delay that the server requests.

@@ -18,7 +18,7 @@ mod renewal;
 mod session;
 pub mod update;
 
-pub use agenda::{Agenda, Blame, Errand, Limits, Now, TaskId};
+pub use agenda::{Agenda, DueOrder, FailureCause, Limits, Now, TaskId};
 pub use certificate::{Issued, challenge_certificate, is_for, placeholder};
 pub use error::Error;
 pub use identifier::Identifier;

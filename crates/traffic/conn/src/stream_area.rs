@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use stream_features::Host;
 use stream_features::sessions::{Accepted, Passed};
-use stream_features::udp::{Socket, Taking, receive};
+use stream_features::udp::{DatagramReceiver, Socket, receive};
 
 pub struct DatagramSocket {
     socket: Rc<Socket>,
@@ -42,7 +42,7 @@ impl Carrier for DatagramSocket {
                 || own.iter().any(|own| refuses && (own.refuse)(packet, out))
         };
         let before = (!own.is_empty()).then_some(&answer as &dyn Fn(&[u8], &mut Vec<u8>) -> bool);
-        let taking = Taking { sessions: &worker.stream.sessions, host: &host(worker), before };
+        let taking = DatagramReceiver { sessions: &worker.stream.sessions, host: &host(worker), before };
         match receive(&taking, &self.socket) {
             Ok(true) => worker.poller.again(key),
             Ok(false) => {}

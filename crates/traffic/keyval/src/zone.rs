@@ -112,7 +112,7 @@ pub struct Zone {
     tables: Box<[ArcSwap<Slots>]>,
     /// Lengths of existing keys (`Prefix`), or families and prefix lengths of networks (`Ip`), longest first.
     classes: ArcSwap<Vec<u32>>,
-    books: Mutex<Books>,
+    totals: Mutex<Totals>,
     changes: AtomicU64,
     changed: Notify,
     saved: Mutex<Option<Saved>>,
@@ -126,7 +126,7 @@ struct Saved {
 
 /// Accounts of the pairs, for changes.
 #[derive(Default)]
-struct Books {
+struct Totals {
     bytes: u64,
     pairs: usize,
     next_number: u64,
@@ -144,7 +144,7 @@ impl Zone {
             hasher: RandomState::new(),
             tables: (0..tables).map(|_| ArcSwap::default()).collect(),
             classes: ArcSwap::default(),
-            books: Mutex::default(),
+            totals: Mutex::default(),
             changes: AtomicU64::new(0),
             changed: Notify::new(),
             saved: Mutex::default(),
@@ -210,9 +210,9 @@ impl Zone {
     /// # Errors
     /// [`Refusal::Exists`], `Full`, `TooLarge`, `BadKey`.
     pub fn add(&self, pair: Pair, now: u64) -> Result<(), Refusal> {
-        let mut books = self.books();
-        self.sweep_locked(&mut books, now);
-        self.insert(&mut books, pair, now)?;
+        let mut totals = self.totals();
+        self.sweep_locked(&mut totals, now);
+        self.insert(&mut totals, pair, now)?;
         self.note_change();
         Ok(())
     }
@@ -222,14 +222,14 @@ impl Zone {
     /// # Errors
     /// As [`Zone::add`]; [`Refusal::Exists`] also if the zone has any pair.
     pub fn fill(&self, pairs: Vec<Pair>, now: u64) -> Result<(), Refusal> {
-        let mut books = self.books();
-        self.sweep_locked(&mut books, now);
-        if books.pairs > 0 {
+        let mut totals = self.totals();
+        self.sweep_locked(&mut totals, now);
+        if totals.pairs > 0 {
             return Err(Refusal::Exists);
         }
         for pair in pairs {
-            if let Err(refusal) = self.insert(&mut books, pair, now) {
-                self.empty(&mut books);
+            if let Err(refusal) = self.insert(&mut totals, pair, now) {
+                self.empty(&mut totals);
                 return Err(refusal);
             }
         }
@@ -242,17 +242,17 @@ impl Zone {
     /// # Errors
     /// [`Refusal::Missing`], `Full`, `TooLarge`, `BadKey`.
     pub fn change(&self, key: &str, change: Change<'_>, now: u64) -> Result<(), Refusal> {
-        let mut books = self.books();
-        self.sweep_locked(&mut books, now);
-        let Some(old) = self.take_key(&mut books, key)? else { return Err(Refusal::Missing) };
+        let mut totals = self.totals();
+        self.sweep_locked(&mut totals, now);
+        let Some(old) = self.take_key(&mut totals, key)? else { return Err(Refusal::Missing) };
         let mut pair = old.pair.clone();
         if let Some(value) = change.value {
             pair.value = value.into();
         }
         pair.expires = change.expires.or(pair.expires);
-        if let Err(refusal) = self.insert(&mut books, pair, now) {
+        if let Err(refusal) = self.insert(&mut totals, pair, now) {
             // The old pair fits, as it did before.
-            let _ = self.insert(&mut books, old.pair.clone(), now);
+            let _ = self.insert(&mut totals, old.pair.clone(), now);
             return Err(refusal);
         }
         self.note_change();
@@ -264,32 +264,32 @@ impl Zone {
     /// # Errors
     /// [`Refusal::Missing`], `BadKey`.
     pub fn remove(&self, key: &str, now: u64) -> Result<(), Refusal> {
-        let mut books = self.books();
-        self.sweep_locked(&mut books, now);
-        self.take_key(&mut books, key)?.ok_or(Refusal::Missing)?;
+        let mut totals = self.totals();
+        self.sweep_locked(&mut totals, now);
+        self.take_key(&mut totals, key)?.ok_or(Refusal::Missing)?;
         self.note_change();
         Ok(())
     }
 
     pub fn clear(&self) {
-        let mut books = self.books();
-        self.empty(&mut books);
+        let mut totals = self.totals();
+        self.empty(&mut totals);
         self.note_change();
     }
 
     /// Removes expired pairs. Returns the next time of expiry.
     pub fn sweep(&self, now: u64) -> Option<u64> {
-        let mut books = self.books();
-        if self.sweep_locked(&mut books, now) {
+        let mut totals = self.totals();
+        if self.sweep_locked(&mut totals, now) {
             self.note_change();
         }
-        books.expiring.first_key_value().map(|((at, _), _)| *at)
+        totals.expiring.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// Bytes in use and the number of pairs, expired ones included.
     pub fn usage(&self) -> (u64, usize) {
-        let books = self.books();
-        (books.bytes, books.pairs)
+        let totals = self.totals();
+        (totals.bytes, totals.pairs)
     }
 
     /// In bytes.
@@ -346,8 +346,8 @@ impl Zone {
         Ok(())
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
     fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
@@ -375,12 +375,12 @@ impl Zone {
         ENTRY_BYTES + index + text(&pair.key) + text(&pair.value)
     }
 
-    fn insert(&self, books: &mut Books, pair: Pair, now: u64) -> Result<(), Refusal> {
+    fn insert(&self, totals: &mut Totals, pair: Pair, now: u64) -> Result<(), Refusal> {
         let cost = self.cost(&pair);
         if pair.key.len() > VALUE_BYTES_MAX || pair.value.len() > VALUE_BYTES_MAX || cost > self.bytes_max {
             return Err(Refusal::TooLarge);
         }
-        let entry = Entry { network: self.network(&pair.key)?, pair, number: books.next_number };
+        let entry = Entry { network: self.network(&pair.key)?, pair, number: totals.next_number };
         let (pair, id) = (&entry.pair, entry.id());
         let hash = self.hasher.hash_one(id);
         let table = self.table(hash).ok_or(Refusal::Full)?;
@@ -389,15 +389,15 @@ impl Zone {
         if pair.expires.is_some_and(|at| at <= now) {
             return Ok(());
         }
-        if books.bytes + cost > self.bytes_max {
+        if totals.bytes + cost > self.bytes_max {
             return Err(Refusal::Full);
         }
-        books.next_number += 1;
+        totals.next_number += 1;
         let entry = Arc::new(entry);
-        books.bytes += cost;
-        books.pairs += 1;
+        totals.bytes += cost;
+        totals.pairs += 1;
         if let Some(expires) = entry.pair.expires {
-            books.expiring.insert((expires, entry.number), entry.clone());
+            totals.expiring.insert((expires, entry.number), entry.clone());
         }
         let mut copy = Vec::with_capacity(slots.len() + 1);
         copy.extend_from_slice(&slots);
@@ -405,63 +405,63 @@ impl Zone {
         copy.insert(at, (hash, entry));
         table.store(Arc::new(copy));
         if let Some(class) = class {
-            let count = books.by_class.entry(class).or_default();
+            let count = totals.by_class.entry(class).or_default();
             *count += 1;
             if *count == 1 {
-                self.publish_classes(books);
+                self.publish_classes(totals);
             }
         }
         Ok(())
     }
 
-    fn take_key(&self, books: &mut Books, key: &str) -> Result<Option<Arc<Entry>>, Refusal> {
+    fn take_key(&self, totals: &mut Totals, key: &str) -> Result<Option<Arc<Entry>>, Refusal> {
         let network = self.network(key)?;
-        Ok(self.take(books, network.as_ref().map_or(key.as_bytes(), |network| &network[..])))
+        Ok(self.take(totals, network.as_ref().map_or(key.as_bytes(), |network| &network[..])))
     }
 
-    fn take(&self, books: &mut Books, id: &[u8]) -> Option<Arc<Entry>> {
+    fn take(&self, totals: &mut Totals, id: &[u8]) -> Option<Arc<Entry>> {
         let hash = self.hasher.hash_one(id);
         let table = self.table(hash)?;
         let mut copy = Vec::clone(&table.load());
         let (_, entry) = copy.remove(place(&copy, hash, id).ok()?);
         table.store(Arc::new(copy));
-        books.bytes -= self.cost(&entry.pair);
-        books.pairs -= 1;
+        totals.bytes -= self.cost(&entry.pair);
+        totals.pairs -= 1;
         if let Some(expires) = entry.pair.expires {
-            books.expiring.remove(&(expires, entry.number));
+            totals.expiring.remove(&(expires, entry.number));
         }
         if let Some(class) = self.class(id)
-            && let Some(count) = books.by_class.get_mut(&class)
+            && let Some(count) = totals.by_class.get_mut(&class)
         {
             *count -= 1;
             if *count == 0 {
-                books.by_class.remove(&class);
-                self.publish_classes(books);
+                totals.by_class.remove(&class);
+                self.publish_classes(totals);
             }
         }
         Some(entry)
     }
 
-    fn publish_classes(&self, books: &Books) {
-        self.classes.store(Arc::new(books.by_class.keys().rev().copied().collect()));
+    fn publish_classes(&self, totals: &Totals) {
+        self.classes.store(Arc::new(totals.by_class.keys().rev().copied().collect()));
     }
 
-    fn empty(&self, books: &mut Books) {
+    fn empty(&self, totals: &mut Totals) {
         for table in &self.tables {
             table.store(Arc::default());
         }
-        *books = Books { next_number: books.next_number, ..Books::default() };
-        self.publish_classes(books);
+        *totals = Totals { next_number: totals.next_number, ..Totals::default() };
+        self.publish_classes(totals);
     }
 
     /// Returns `true` if a pair was removed.
-    fn sweep_locked(&self, books: &mut Books, now: u64) -> bool {
+    fn sweep_locked(&self, totals: &mut Totals, now: u64) -> bool {
         let mut swept = false;
-        while let Some(((at, _), entry)) = books.expiring.first_key_value()
+        while let Some(((at, _), entry)) = totals.expiring.first_key_value()
             && *at <= now
         {
             let entry = entry.clone();
-            swept |= self.take(books, entry.id()).is_some();
+            swept |= self.take(totals, entry.id()).is_some();
         }
         swept
     }

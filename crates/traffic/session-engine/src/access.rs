@@ -22,11 +22,11 @@ pub struct Rules(Vec<Rule>);
 struct Rule {
     place: usize,
     deny: bool,
-    who: Who,
+    who: Subject,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Who {
+enum Subject {
     All,
     Unix,
     Network(Cidr),
@@ -42,9 +42,9 @@ impl Value for Rules {
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
         let who = match text {
-            b"all" => Who::All,
-            b"unix:" => Who::Unix,
-            text => Who::Network(Cidr::word(cx, d, text).map_err(|p| p.at(0))?),
+            b"all" => Subject::All,
+            b"unix:" => Subject::Unix,
+            text => Subject::Network(Cidr::word(cx, d, text).map_err(|p| p.at(0))?),
         };
         let places = cx.get::<Places>();
         places.0 += 1;
@@ -91,8 +91,8 @@ impl List {
             other => other,
         };
         let fits = |rule: &&Rule| match (rule.who, peer) {
-            (Who::All, _) | (Who::Unix, None) => true,
-            (Who::Network(network), Some(address)) => {
+            (Subject::All, _) | (Subject::Unix, None) => true,
+            (Subject::Network(network), Some(address)) => {
                 let (v6, number) = cidr::number(address);
                 network.contains(v6, number)
             }
@@ -104,9 +104,9 @@ impl List {
     pub fn denies_others(&self) -> bool {
         let denies = |is_v6: bool| {
             let is_for_all = |rule: &&Rule| match rule.who {
-                Who::All => true,
-                Who::Unix => false,
-                Who::Network(network) => network.v6 == is_v6 && network.bits == 0,
+                Subject::All => true,
+                Subject::Unix => false,
+                Subject::Network(network) => network.v6 == is_v6 && network.bits == 0,
             };
             self.0.iter().find(is_for_all).is_some_and(|rule| rule.deny)
         };

@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn names_and_wildcards() {
-        let mut hosts = Hosts::<crate::testing::Nobody, _>::default();
+        let mut hosts = Hosts::<crate::testing::TestSession, _>::default();
         for (name, value) in [("Example.com", 1), ("*.example.com", 2), (".example.org", 3), ("mail.*", 4)] {
             hosts.add(name.as_bytes(), value).expect(name);
         }

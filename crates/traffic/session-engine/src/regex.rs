@@ -195,8 +195,9 @@ mod tests {
     #[test]
     fn equal_patterns_are_compiled_once() {
         let mut cx = Cx::default();
-        let mut pattern =
-            |text: &[u8], caseless| Pattern::<crate::testing::Nobody>::new(&mut cx, text, caseless).expect("a pattern");
+        let mut pattern = |text: &[u8], caseless| {
+            Pattern::<crate::testing::TestSession>::new(&mut cx, text, caseless).expect("a pattern")
+        };
         let (one, other, caseless) =
             (pattern(b"^/(?<a>x)$", false), pattern(b"^/(?<a>x)$", false), pattern(b"^/(?<a>x)$", true));
         assert!(Arc::ptr_eq(&one.regex, &other.regex) && !Arc::ptr_eq(&one.regex, &caseless.regex));
@@ -206,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_pattern_that_explodes_is_cut_off() {
-        let (pattern, _) = Pattern::<crate::testing::Nobody>::at_run_time(br"^(a+)+$").expect("a pattern");
+        let (pattern, _) = Pattern::<crate::testing::TestSession>::at_run_time(br"^(a+)+$").expect("a pattern");
         assert_eq!(pattern.is_match(b"aaaa"), Ok(true));
         assert_eq!(pattern.is_match(b"b"), Ok(false));
         // 2^60 ways to fail: without a limit this test would not end.

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 #[derive(Default)]
-pub struct Nobody {
+pub struct TestSession {
     captures: Captures,
     slots: Vec<Slot>,
     log: Option<Arc<ErrorLog>>,
 }
 
-impl Session for Nobody {
+impl Session for TestSession {
     const LOG_FORMAT: Option<(&'static str, &'static str)> = Some(("combined", "$remote_addr"));
     const FORWARDED: bool = true;
 

@@ -11,7 +11,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 #[derive(Debug)]
-pub enum Came {
+pub enum ResponseEvent {
     Event(Event),
     /// The server closed early.
     Closed,
@@ -107,15 +107,15 @@ impl ClientStream {
             ClientStream::Serial(stream) => stream.buffered(),
             ClientStream::Mux(stream) => match stream.poll_now() {
                 None => Ok(None),
-                Some(Came::Event(event)) => Ok(Some(event)),
-                Some(Came::Wrong(wrong) | Came::Unprocessed(wrong)) => Err(wrong),
-                Some(Came::Closed) => Err("upstream prematurely closed connection".into()),
-                Some(Came::Failed(e)) => Err(format!("recv() failed ({e})").into()),
+                Some(ResponseEvent::Event(event)) => Ok(Some(event)),
+                Some(ResponseEvent::Wrong(wrong) | ResponseEvent::Unprocessed(wrong)) => Err(wrong),
+                Some(ResponseEvent::Closed) => Err("upstream prematurely closed connection".into()),
+                Some(ResponseEvent::Failed(e)) => Err(format!("recv() failed ({e})").into()),
             },
         }
     }
     /// A read takes up to `max` bytes on serial connections.
-    pub fn poll_event(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Came> {
+    pub fn poll_event(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<ResponseEvent> {
         match self {
             ClientStream::Serial(stream) => stream.poll_event(cx, max),
             ClientStream::Mux(stream) => stream.poll_event(cx),

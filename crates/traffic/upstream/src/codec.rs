@@ -40,7 +40,7 @@ pub enum Event {
     Body(Bytes),
     End(ResponseEnd),
     /// Message for the error log (FastCGI's standard error).
-    Said(Vec<u8>),
+    Stderr(Vec<u8>),
 }
 
 /// Error for a malformed response, with the error log message.

@@ -27,7 +27,7 @@ pub mod serial;
 pub mod stream;
 
 pub use balance::{Attempts, Choice, Method, PeerLease};
-pub use client::{Came, ClientStream, Connection, Counts, Stop};
+pub use client::{ClientStream, Connection, Counts, ResponseEvent, Stop};
 pub use codec::{Event, MalformedResponse, ReceivedHead, RequestFacts, ResponseEnd, ResponseStart, SerialCodec};
 pub use group::{Extras, Group, Line, ResolvedAddress, Source};
 pub use history::Timed;

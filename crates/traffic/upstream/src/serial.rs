@@ -1,6 +1,6 @@
 //! Exclusive use of a connection, one request at a time. Dropped unfinished, it closes the connection.
 
-use crate::client::{Came, Counts, Stop};
+use crate::client::{Counts, ResponseEvent, Stop};
 use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::pool::{self, IdleTimer, KeepAlive, Pooled};
 use crate::stream::Stream;
@@ -158,20 +158,20 @@ impl Serial {
         Ok(event)
     }
     /// A read takes at most `max` bytes.
-    pub fn poll_event(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Came> {
+    pub fn poll_event(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<ResponseEvent> {
         loop {
             match self.buffered() {
-                Ok(Some(event)) => return Poll::Ready(Came::Event(event)),
+                Ok(Some(event)) => return Poll::Ready(ResponseEvent::Event(event)),
                 // Nothing follows an end.
-                Ok(None) if self.ended => return Poll::Ready(Came::Closed),
+                Ok(None) if self.ended => return Poll::Ready(ResponseEvent::Closed),
                 Ok(None) => {}
-                Err(wrong) => return Poll::Ready(Came::Wrong(wrong)),
+                Err(wrong) => return Poll::Ready(ResponseEvent::Wrong(wrong)),
             }
             // A protocol's own replies are short, and awaited by the server.
             if !self.is_flushed()
                 && let Poll::Ready(Err(Stop::Failed(e))) = self.poll_flush(cx)
             {
-                return Poll::Ready(Came::Failed(e));
+                return Poll::Ready(ResponseEvent::Failed(e));
             }
             let got = if max >= self.piece {
                 self.input.reserve(self.piece);
@@ -188,10 +188,10 @@ impl Serial {
                         Ok(Some(end)) => {
                             self.ended = true;
                             self.whole = false;
-                            Came::Event(Event::End(end))
+                            ResponseEvent::Event(Event::End(end))
                         }
-                        Ok(None) => Came::Closed,
-                        Err(wrong) => Came::Wrong(wrong),
+                        Ok(None) => ResponseEvent::Closed,
+                        Err(wrong) => ResponseEvent::Wrong(wrong),
                     });
                 }
                 Ok(n) => {
@@ -200,11 +200,11 @@ impl Serial {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.connection.stream.poll_readable(cx) {
                     Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(e)) => return Poll::Ready(Came::Failed(e)),
+                    Poll::Ready(Err(e)) => return Poll::Ready(ResponseEvent::Failed(e)),
                     Poll::Pending => return Poll::Pending,
                 },
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Poll::Ready(Came::Failed(e)),
+                Err(e) => return Poll::Ready(ResponseEvent::Failed(e)),
             }
         }
     }
@@ -297,9 +297,9 @@ mod tests {
         loop {
             std::future::poll_fn(|cx| stream.poll_flush(cx)).await.map_err(|stop| format!("{stop:?}"))?;
             match std::future::poll_fn(|cx| stream.poll_event(cx, usize::MAX)).await {
-                Came::Event(Event::Body(bytes)) => body.extend_from_slice(&bytes),
-                Came::Event(Event::End(_)) => return Ok(body),
-                Came::Event(_) => {}
+                ResponseEvent::Event(Event::Body(bytes)) => body.extend_from_slice(&bytes),
+                ResponseEvent::Event(Event::End(_)) => return Ok(body),
+                ResponseEvent::Event(_) => {}
                 other => return Err(format!("{other:?}")),
             }
         }

@@ -83,7 +83,7 @@ pub struct SentBody {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum ResetReason {
     /// Unprocessed: the client may retry.
     Refused,
     /// Violation by the client, or a refusal without a response.
@@ -121,7 +121,7 @@ pub trait StreamMux {
     fn send_trailers(&mut self, stream: StreamId, fields: FieldLines<'_, '_>) -> usize;
     /// Forgets a stream; resets it unless closed on both sides.
     fn finish(&mut self, stream: StreamId);
-    fn reset(&mut self, stream: StreamId, why: Why);
+    fn reset(&mut self, stream: StreamId, why: ResetReason);
     /// Rank among waiting streams; `None`: the client signalled no priorities.
     fn rank(&self, stream: StreamId) -> Option<Rank>;
     /// Tells whether extended CONNECT is offered (RFC 8441, RFC 9220).

@@ -16,7 +16,8 @@ mod priority;
 mod status;
 
 pub use edge::{
-    ByStream, ByteCore, Event, FieldLines, ProtocolError, Rank, SentBody, StreamHasher, StreamId, StreamMux, Taken, Why,
+    ByStream, ByteCore, Event, FieldLines, ProtocolError, Rank, ResetReason, SentBody, StreamHasher, StreamId,
+    StreamMux, Taken,
 };
 pub use fields::{FIELDS_MAX, Field, Fields};
 pub use head::{BodyLength, HEAD_MAX, Method, RequestHead, ResponseHead, Span, Version};

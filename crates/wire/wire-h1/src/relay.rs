@@ -64,7 +64,7 @@ enum Effect {
 
 /// A line under a set of rules; offsets count from its start.
 #[derive(Clone, Copy, Debug)]
-struct Judged {
+struct CheckedLine {
     length: u32,
     name_end: u32,
     value: Span,
@@ -82,7 +82,7 @@ pub struct RelayMemory {
     rules: u64,
     bytes: Vec<u8>,
     /// Lines with their offsets in `bytes`, in the order of the head.
-    lines: Vec<(u32, Judged)>,
+    lines: Vec<(u32, CheckedLine)>,
 }
 
 /// Bytes that are kept: a head, and lines that have changed since.
@@ -91,13 +91,13 @@ const MEMORY_BYTES_MAX: usize = 8192;
 impl RelayMemory {
     /// Returns the `index`th line if `rest` begins with it.
     #[inline(always)]
-    fn repeated(&self, index: usize, rest: &[u8]) -> Option<Judged> {
+    fn repeated(&self, index: usize, rest: &[u8]) -> Option<CheckedLine> {
         let (start, line) = self.lines.get(index)?;
         let known = self.bytes.get(*start as usize..(*start + line.length) as usize)?;
         (rest.get(..known.len())? == known).then_some(*line)
     }
     /// Keeps a line as the `index`th. Forgets all lines when there is no room.
-    fn learn(&mut self, index: usize, line: Judged, bytes: &[u8]) {
+    fn learn(&mut self, index: usize, line: CheckedLine, bytes: &[u8]) {
         if self.bytes.len() + bytes.len() > MEMORY_BYTES_MAX {
             self.bytes.clear();
             self.lines.clear();
@@ -173,7 +173,7 @@ pub fn relay(buf: &[u8], rules: &RelayRules<'_>, memory: &mut RelayMemory, lines
 }
 
 /// Reads a line and applies the rules. `None`: the general parser decides; `Some(None)`: the end of the head.
-fn judge(buf: &[u8], at: usize, rules: &RelayRules<'_>) -> Option<Option<Judged>> {
+fn judge(buf: &[u8], at: usize, rules: &RelayRules<'_>) -> Option<Option<CheckedLine>> {
     let (field, next) = match usual_line(buf, at) {
         Some(found) => found,
         None => match any_line(buf, at, true, true)? {
@@ -216,7 +216,7 @@ fn judge(buf: &[u8], at: usize, rules: &RelayRules<'_>) -> Option<Option<Judged>
         known => !rules.hidden.has(known, name.of(buf)),
     };
     let offset = |end: u32| end as usize - at;
-    Some(Some(Judged {
+    Some(Some(CheckedLine {
         length: u32::try_from(next - at).ok()?,
         name_end: offset(name.end) as u32,
         value: Span::at(offset(value.start), offset(value.end)),

@@ -2,7 +2,7 @@
 
 use super::{Block, Converter, Server, below, word};
 use crate::scope::quoted;
-use htaccess::access::{Ordered, Require, Who};
+use htaccess::access::{Ordered, Require, Subject};
 use htaccess::settings::section_holds;
 use htaccess::syntax::Line;
 
@@ -684,7 +684,7 @@ impl Access {
                 let order = line.args.join(",").to_ascii_lowercase();
                 self.ordered.get_or_insert_default().deny_last = order.starts_with("allow");
             }
-            "allow" | "deny" => match Who::list(&line.args) {
+            "allow" | "deny" => match Subject::list(&line.args) {
                 Ok(list) if name == "allow" => self.ordered.get_or_insert_default().allow.extend(list),
                 Ok(list) => self.ordered.get_or_insert_default().deny.extend(list),
                 Err(why) => self.wrong = Some(why),
@@ -722,10 +722,10 @@ impl Access {
             out.push("deny all;".into());
         }
         if let Some(ordered) = &self.ordered {
-            let one = |word: &str, who: &Who| match who {
-                Who::All => Ok(format!("{word} all;")),
-                Who::Network(network) => Ok(format!("{word} {};", network.shown())),
-                Who::Env(_) => Err("a rule for a variable has no translation".to_string()),
+            let one = |word: &str, who: &Subject| match who {
+                Subject::All => Ok(format!("{word} all;")),
+                Subject::Network(network) => Ok(format!("{word} {};", network.shown())),
+                Subject::Env(_) => Err("a rule for a variable has no translation".to_string()),
             };
             let allow = ordered.allow.iter().map(|who| one("allow", who)).collect::<Result<Vec<_>, _>>()?;
             let deny = ordered.deny.iter().map(|who| one("deny", who)).collect::<Result<Vec<_>, _>>()?;

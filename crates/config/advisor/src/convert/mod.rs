@@ -48,7 +48,7 @@ fn word(text: &str) -> String {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct Unconverted {
     pub file: String,
     pub line: u32,
     pub text: String,
@@ -57,7 +57,7 @@ pub struct Left {
 
 pub struct Converted {
     pub text: String,
-    pub left: Vec<Left>,
+    pub left: Vec<Unconverted>,
 }
 
 /// Lines and locations, by the locations' words.
@@ -141,7 +141,7 @@ impl Server {
 struct Converter<'a> {
     options: &'a Options,
     file: String,
-    left: Vec<Left>,
+    left: Vec<Unconverted>,
     http: Block,
     listen: Vec<String>,
     defines: BTreeMap<String, String>,
@@ -204,7 +204,7 @@ impl Converter<'_> {
         let open = if line.section.is_some() { ("<", ">") } else { ("", "") };
         let text = format!("{}{} {}{}", open.0, line.name, line.rest, open.1).replace(['\n', '\r'], " ");
         block.lines.push(format!("# not converted: {}:{}: {}: {why}", self.file, line.number, text.trim()));
-        self.left.push(Left {
+        self.left.push(Unconverted {
             file: self.file.clone(),
             line: line.number,
             text: text.trim().to_string(),

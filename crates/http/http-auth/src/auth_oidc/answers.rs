@@ -5,8 +5,8 @@ use super::discovery::Metadata;
 use super::gate::Gate;
 use super::login::{Return, argument, complain, origin, redirect, resolving, set_cookie, with_arguments};
 use super::provider::Provider;
-use super::session::{Session, Whose};
-use super::tokens::{Talk, form, is_for};
+use super::session::{EndedSessions, Session};
+use super::tokens::{ProviderClient, form, is_for};
 use bytes::Bytes;
 use http_engine::{Body, Flow, Handler, Request};
 use http_types::Method;
@@ -201,12 +201,12 @@ async fn end_by_token(
     // Several blocks may be one client of one issuer; each has sessions of its own.
     for provider in providers.filter(named) {
         let metadata = provider.metadata(resolving.clone()).await.map_err(|why| why.to_string())?;
-        let talk = Talk::new(provider, resolving.clone(), metadata);
-        let (whose, at) = talk.logout(&token).await.map_err(|why| why.to_string())?;
-        provider.end_by_provider(&whose, at).map_err(|refusal| format!("the logout is not stored: {refusal}"))?;
-        let words = match whose {
-            Whose::Sid(sid) => format!("logged out, session {sid:?}"),
-            Whose::Subject(subject) => format!("logged out, all sessions of {subject:?}"),
+        let talk = ProviderClient::new(provider, resolving.clone(), metadata);
+        let (ended, at) = talk.logout(&token).await.map_err(|why| why.to_string())?;
+        provider.end_by_provider(&ended, at).map_err(|refusal| format!("the logout is not stored: {refusal}"))?;
+        let words = match ended {
+            EndedSessions::Sid(sid) => format!("logged out, session {sid:?}"),
+            EndedSessions::Subject(subject) => format!("logged out, all sessions of {subject:?}"),
         };
         found = Ok((provider.name.clone(), words));
     }

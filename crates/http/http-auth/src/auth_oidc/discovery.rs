@@ -28,7 +28,7 @@ const TOTAL: Duration = Duration::from_secs(15);
 
 /// The reason why a provider's part of a login failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum ProviderFailure {
     /// The provider cannot be reached or is out of order: 503.
     Unavailable(String),
     /// The provider or the user refuses: 403.
@@ -37,26 +37,28 @@ pub enum Trouble {
     Invalid(String),
 }
 
-impl Trouble {
+impl ProviderFailure {
     pub fn status(&self) -> u16 {
         match self {
-            Trouble::Unavailable(_) => 503,
-            Trouble::Refused(_) => 403,
-            Trouble::Invalid(_) => 500,
+            ProviderFailure::Unavailable(_) => 503,
+            ProviderFailure::Refused(_) => 403,
+            ProviderFailure::Invalid(_) => 500,
         }
     }
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for ProviderFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Trouble::Unavailable(why) | Trouble::Refused(why) | Trouble::Invalid(why) => f.write_str(why),
+            ProviderFailure::Unavailable(why) | ProviderFailure::Refused(why) | ProviderFailure::Invalid(why) => {
+                f.write_str(why)
+            }
         }
     }
 }
 
-pub fn invalid<T>(why: impl Into<String>) -> Result<T, Trouble> {
-    Err(Trouble::Invalid(why.into()))
+pub fn invalid<T>(why: impl Into<String>) -> Result<T, ProviderFailure> {
+    Err(ProviderFailure::Invalid(why.into()))
 }
 
 /// The parts of the metadata that a client needs.
@@ -126,14 +128,14 @@ impl Provider {
         })
     }
 
-    async fn get(&self, resolving: Option<Resolving>, url: &Url, body: usize) -> Result<Response, Trouble> {
+    async fn get(&self, resolving: Option<Resolving>, url: &Url, body: usize) -> Result<Response, ProviderFailure> {
         let request = Request::new("GET", url.clone()).field("Accept", "application/json");
-        let request = request.map_err(|_| Trouble::Invalid("an invalid field".into()))?;
+        let request = request.map_err(|_| ProviderFailure::Invalid("an invalid field".into()))?;
         let asked = self.client(resolving, body).ask(&request).await;
         match asked {
             Ok(response) if response.status() == 200 => Ok(response),
-            Ok(response) => Err(Trouble::Unavailable(format!("status {} of {url}", response.status()))),
-            Err(why) => Err(Trouble::Unavailable(format!("{why} while asking {url}"))),
+            Ok(response) => Err(ProviderFailure::Unavailable(format!("status {} of {url}", response.status()))),
+            Err(why) => Err(ProviderFailure::Unavailable(format!("{why} while asking {url}"))),
         }
     }
 
@@ -145,8 +147,8 @@ impl Provider {
     /// Returns the metadata, fetched if necessary. Old ones serve while new ones are fetched.
     ///
     /// # Errors
-    /// See [`Trouble`].
-    pub async fn metadata(self: &Arc<Self>, resolving: Option<Resolving>) -> Result<Arc<Metadata>, Trouble> {
+    /// See [`ProviderFailure`].
+    pub async fn metadata(self: &Arc<Self>, resolving: Option<Resolving>) -> Result<Arc<Metadata>, ProviderFailure> {
         let known = self.state.metadata.load_full();
         let old = known.as_ref().is_some_and(|known| millis().saturating_sub(known.at) > OLD_MILLIS);
         let provider = self.clone();
@@ -160,27 +162,27 @@ impl Provider {
             // Detached from the request: its client may leave while others wait.
             None => match runtime::task::spawn_local(fetch).await {
                 Ok(done) => done,
-                Err(_) => Err(Trouble::Unavailable("the fetch was interrupted".into())),
+                Err(_) => Err(ProviderFailure::Unavailable("the fetch was interrupted".into())),
             },
         }
     }
 
-    fn may_try(&self) -> Result<(), Trouble> {
+    fn may_try(&self) -> Result<(), ProviderFailure> {
         let failed = self.state.failed.load(Ordering::Relaxed);
         let wait = failed.saturating_add(FAILURE_MILLIS).saturating_sub(millis());
         if failed > 0 && wait > 0 {
             let text =
                 format!("the last request to the provider failed, the next one follows in {wait} ms at the earliest");
-            return Err(Trouble::Unavailable(text));
+            return Err(ProviderFailure::Unavailable(text));
         }
         Ok(())
     }
-    fn note_failure(&self, trouble: Trouble) -> Trouble {
+    fn note_failure(&self, trouble: ProviderFailure) -> ProviderFailure {
         self.state.failed.store(millis().max(1), Ordering::Relaxed);
         trouble
     }
 
-    async fn fetch_metadata(&self, resolving: Option<Resolving>) -> Result<Arc<Metadata>, Trouble> {
+    async fn fetch_metadata(&self, resolving: Option<Resolving>) -> Result<Arc<Metadata>, ProviderFailure> {
         let began = millis();
         let _turn = self.state.turn.lock().await;
         if let Some(known) = self.state.metadata.load().as_ref().filter(|known| known.at >= began) {
@@ -190,7 +192,7 @@ impl Provider {
         let response = self.get(resolving, &self.config_url, METADATA_BYTES_MAX).await;
         let response = response.map_err(|why| self.note_failure(why))?;
         let parsed = Metadata::parse(&response.body, &self.issuer);
-        let metadata = Arc::new(parsed.map_err(|why| self.note_failure(Trouble::Invalid(why)))?);
+        let metadata = Arc::new(parsed.map_err(|why| self.note_failure(ProviderFailure::Invalid(why)))?);
         self.state.metadata.store(Some(Arc::new(Fetched { thing: metadata.clone(), at: millis() })));
         Ok(metadata)
     }
@@ -199,13 +201,13 @@ impl Provider {
     /// `Ok(None)` if it was fetched within [`REFETCH_MILLIS`].
     ///
     /// # Errors
-    /// See [`Trouble`].
+    /// See [`ProviderFailure`].
     pub async fn keys(
         self: &Arc<Self>,
         resolving: Option<Resolving>,
         metadata: &Metadata,
         anew: bool,
-    ) -> Result<Option<Arc<KeySet>>, Trouble> {
+    ) -> Result<Option<Arc<KeySet>>, ProviderFailure> {
         let now = millis();
         let known = self.state.keys.load_full().filter(|known| now.saturating_sub(known.at) <= KEYS_LIFE_MILLIS);
         if anew {
@@ -228,11 +230,16 @@ impl Provider {
         }
         match runtime::task::spawn_local(fetch).await {
             Ok(done) => done.map(Some),
-            Err(_) => Err(Trouble::Unavailable("the fetch was interrupted".into())),
+            Err(_) => Err(ProviderFailure::Unavailable("the fetch was interrupted".into())),
         }
     }
 
-    async fn fetch_keys(&self, resolving: Option<Resolving>, url: &Url, began: u64) -> Result<Arc<KeySet>, Trouble> {
+    async fn fetch_keys(
+        &self,
+        resolving: Option<Resolving>,
+        url: &Url,
+        began: u64,
+    ) -> Result<Arc<KeySet>, ProviderFailure> {
         let _turn = self.state.turn.lock().await;
         if let Some(known) = self.state.keys.load().as_ref().filter(|known| known.at >= began) {
             return Ok(known.thing.clone());
@@ -241,7 +248,7 @@ impl Provider {
         let response = self.get(resolving, url, jose::key::KEY_SET_BYTES_MAX).await;
         let response = response.map_err(|why| self.note_failure(why))?;
         let set = KeySet::parse(&response.body);
-        let set = Arc::new(set.map_err(|why| self.note_failure(Trouble::Invalid(format!("{why} of {url}"))))?);
+        let set = Arc::new(set.map_err(|why| self.note_failure(ProviderFailure::Invalid(format!("{why} of {url}"))))?);
         self.state.keys.store(Some(Arc::new(Fetched { thing: set.clone(), at: millis() })));
         Ok(set)
     }

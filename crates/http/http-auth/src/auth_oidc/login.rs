@@ -3,11 +3,11 @@
 //! Nothing is stored for a login that has begun. Its `state` is encrypted and bound to a cookie of the browser, from which nonce and
 //! code verifier are derived, so that any number of windows may log in at once and strangers can fill no memory.
 
-use super::discovery::{Metadata, Trouble};
+use super::discovery::{Metadata, ProviderFailure};
 use super::provider::Provider;
 use super::session::{Session, cookie};
 use super::state;
-use super::tokens::{Talk, form};
+use super::tokens::{ProviderClient, form};
 use base::clock;
 use http_engine::path::unescape;
 use http_engine::{Flow, Request};
@@ -66,7 +66,7 @@ pub fn set_cookie(r: &mut Request, name: &str, value: Option<&str>, secure: bool
 }
 
 /// Logs the reason why a login or a session failed.
-pub fn complain(r: &Request, provider: &Provider, why: &Trouble) {
+pub fn complain(r: &Request, provider: &Provider, why: &ProviderFailure) {
     r.log(Level::Error, format_args!("oidc_provider \"{}\": {why}", provider.name));
 }
 
@@ -119,7 +119,7 @@ pub fn begin(provider: &Provider, r: &mut Request, metadata: &Metadata) -> Flow 
     let text = [&login.id, &now.to_be_bytes()[..], uri].concat();
     let context = Login::context(provider, &login.origin, &login.cookie);
     let Some(sealed) = provider.state.seal(&text, &context) else {
-        complain(r, provider, &Trouble::Invalid("the login could not be encrypted".into()));
+        complain(r, provider, &ProviderFailure::Invalid("the login could not be encrypted".into()));
         return Flow::Status(500);
     };
     let (redirect_uri, nonce) = (login.redirect_uri(), login.nonce());
@@ -214,7 +214,7 @@ impl Return {
             }
         };
         let Some(exchange) = self.provider.state.exchange() else {
-            complain(r, &self.provider, &Trouble::Unavailable("too many logins at once".into()));
+            complain(r, &self.provider, &ProviderFailure::Unavailable("too many logins at once".into()));
             return Flow::Status(503);
         };
         let resolving = resolving(r);
@@ -242,11 +242,11 @@ impl Return {
     }
 
     /// Reads the authentication response.
-    fn code(&self, r: &Request) -> Result<String, Trouble> {
-        let refused = |why: String| Err(Trouble::Refused(why));
+    fn code(&self, r: &Request) -> Result<String, ProviderFailure> {
+        let refused = |why: String| Err(ProviderFailure::Refused(why));
         let argument = |name: &str| {
             let malformed =
-                |()| Trouble::Refused(format!("malformed argument \"{name}\" of an authentication response"));
+                |()| ProviderFailure::Refused(format!("malformed argument \"{name}\" of an authentication response"));
             argument(&r.target.args, name.as_bytes()).map_err(malformed)
         };
         let metadata = self.provider.known_metadata();
@@ -262,8 +262,8 @@ impl Return {
         if let Some(error) = argument("error")? {
             let why = format!("the provider answers with the error {error:?}");
             return Err(match error.as_str() {
-                "server_error" | "temporarily_unavailable" => Trouble::Unavailable(why),
-                _ => Trouble::Refused(why),
+                "server_error" | "temporarily_unavailable" => ProviderFailure::Unavailable(why),
+                _ => ProviderFailure::Refused(why),
             });
         }
         match argument("code")? {
@@ -272,12 +272,12 @@ impl Return {
         }
     }
 
-    async fn log_in(&self, code: &str, resolving: Option<Resolving>, r: &mut Request) -> Result<(), Trouble> {
+    async fn log_in(&self, code: &str, resolving: Option<Resolving>, r: &mut Request) -> Result<(), ProviderFailure> {
         let provider = &self.provider;
         let metadata = provider.metadata(resolving.clone()).await?;
         let login = Login { provider, origin: self.origin.clone(), cookie: self.cookie.clone(), id: self.id.clone() };
         let verifier = login.verifier(&metadata);
-        let talk = Talk::new(provider, resolving, metadata);
+        let talk = ProviderClient::new(provider, resolving, metadata);
         let (redirect, nonce) = (login.redirect_uri(), login.nonce());
         let tokens = talk.exchange(code, &redirect, verifier.as_deref(), &nonce).await?;
         clock::update();
@@ -292,7 +292,7 @@ impl Return {
         }
         let cookie = provider
             .begin(&session)
-            .map_err(|refusal| Trouble::Unavailable(format!("the session is not stored: {refusal}")))?;
+            .map_err(|refusal| ProviderFailure::Unavailable(format!("the session is not stored: {refusal}")))?;
         set_cookie(r, &provider.cookie_name, Some(&cookie), self.origin.starts_with("https:"));
         r.log(Level::Info, format_args!("logged in by oidc_provider \"{}\"", provider.name));
         Ok(())

@@ -1,10 +1,10 @@
 //! Sessions of logged-in users, in a zone of key-value pairs. The cookie holds a random value, the zone its digest: the zone's list
 //! and its state file are of no use as cookies.
 
-use super::discovery::Trouble;
+use super::discovery::ProviderFailure;
 use super::provider::Provider;
 use super::state;
-use super::tokens::{Talk, Tokens};
+use super::tokens::{ProviderClient, Tokens};
 use http_engine::Request;
 use http_engine::variables::find_cookie;
 use jose::Unverified;
@@ -65,7 +65,7 @@ impl Moment {
 
 /// Sessions that a provider ends in the back channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum EndedSessions {
     Sid(String),
     Subject(String),
 }
@@ -154,10 +154,10 @@ impl Provider {
         state::digest(&[b"session", self.name.as_bytes(), self.issuer.as_bytes(), self.client_id.as_bytes(), cookie])
     }
     /// Returns the key of the time of a back-channel logout.
-    fn logout_key(&self, whose: &Whose) -> String {
-        let (kind, value): (&[u8], _) = match whose {
-            Whose::Sid(sid) => (b"logout of sid", sid),
-            Whose::Subject(subject) => (b"logout of sub", subject),
+    fn logout_key(&self, ended: &EndedSessions) -> String {
+        let (kind, value): (&[u8], _) = match ended {
+            EndedSessions::Sid(sid) => (b"logout of sid", sid),
+            EndedSessions::Subject(subject) => (b"logout of sub", subject),
         };
         state::digest(&[kind, self.name.as_bytes(), self.issuer.as_bytes(), value.as_bytes()])
     }
@@ -177,12 +177,12 @@ impl Provider {
     /// Tells whether the provider has ended a session in the back channel.
     fn has_ended(&self, session: &Session, now: u64) -> bool {
         let (Some(store), Some(_)) = (self.store(), &self.backchannel_path) else { return false };
-        let ended = |whose: &Whose| {
-            let key = self.logout_key(whose);
+        let ended = |ended: &EndedSessions| {
+            let key = self.logout_key(ended);
             store.find(key.as_bytes(), now, Moment::parse).flatten().is_some_and(|at| session.began <= at)
         };
-        session.sid.as_ref().is_some_and(|sid| ended(&Whose::Sid(sid.clone())))
-            || ended(&Whose::Subject(session.subject.clone()))
+        session.sid.as_ref().is_some_and(|sid| ended(&EndedSessions::Sid(sid.clone())))
+            || ended(&EndedSessions::Subject(session.subject.clone()))
     }
     /// Finds the request's session, and its key.
     pub fn session_of(&self, r: &Request) -> Option<(String, Session)> {
@@ -236,9 +236,9 @@ impl Provider {
     ///
     /// # Errors
     /// The store is full.
-    pub fn end_by_provider(&self, whose: &Whose, at: Moment) -> Result<(), Refusal> {
+    pub fn end_by_provider(&self, ended: &EndedSessions, at: Moment) -> Result<(), Refusal> {
         let store = self.store().ok_or(Refusal::Missing)?;
-        let (key, now) = (self.logout_key(whose), base::clock::unix_millis());
+        let (key, now) = (self.logout_key(ended), base::clock::unix_millis());
         let expires = Some(now.saturating_add(self.session_timeout).saturating_add(LOGOUT_EXTRA_MILLIS));
         {
             let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -250,7 +250,7 @@ impl Provider {
                 changed => changed?,
             }
         }
-        if let Whose::Sid(sid) = whose {
+        if let EndedSessions::Sid(sid) = ended {
             self.end_all_of(sid);
         }
         Ok(())
@@ -275,16 +275,16 @@ impl Provider {
     /// Refreshes a session. If the provider fails, the session continues for a while with its old tokens.
     ///
     /// # Errors
-    /// See [`Trouble`]; the session has ended unless it is [`Trouble::Unavailable`].
+    /// See [`ProviderFailure`]; the session has ended unless it is [`ProviderFailure::Unavailable`].
     pub async fn refresh(
         self: &Arc<Self>,
         key: &str,
         mut session: Session,
         resolving: Option<session_engine::upstreams::Resolving>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ProviderFailure> {
         let asked = async {
             let metadata = self.metadata(resolving.clone()).await?;
-            let talk = Talk::new(self, resolving, metadata);
+            let talk = ProviderClient::new(self, resolving, metadata);
             let token = session.refresh_token.clone().unwrap_or_default();
             let tokens = talk.refresh(&token, &session.subject).await?;
             let userinfo = match (&tokens.access_token, self.userinfo) {
@@ -300,11 +300,11 @@ impl Provider {
                 session.renew(tokens, self.session_timeout);
                 session.userinfo = userinfo.or(session.userinfo.take());
             }
-            Err(Trouble::Unavailable(why)) => {
+            Err(ProviderFailure::Unavailable(why)) => {
                 let later = base::clock::unix_millis() / 1000 + RETRY_SECONDS;
                 (session.refresh_at, session.ends_at) = (later, session.ends_at.max(later));
                 let _ = self.replace(key, &session);
-                return Err(Trouble::Unavailable(why));
+                return Err(ProviderFailure::Unavailable(why));
             }
             Err(why) => {
                 self.end(key);
@@ -314,7 +314,7 @@ impl Provider {
         self.replace(key, &session).map_err(|refusal| {
             // The provider may have replaced the refresh token: the old session is of no use any more.
             self.end(key);
-            Trouble::Unavailable(format!("the session is not stored: {refusal}"))
+            ProviderFailure::Unavailable(format!("the session is not stored: {refusal}"))
         })
     }
 }

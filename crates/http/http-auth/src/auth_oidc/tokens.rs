@@ -1,8 +1,8 @@
 //! Token requests (OpenID Connect Core 1.0, sections 3.1.3 and 12), validation of ID tokens, user information.
 
-use super::discovery::{ANSWER_BYTES_MAX, Metadata, Trouble, invalid};
+use super::discovery::{ANSWER_BYTES_MAX, Metadata, ProviderFailure, invalid};
 use super::provider::Provider;
-use super::session::{Moment, Whose};
+use super::session::{EndedSessions, Moment};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http_client::{Client, Request};
@@ -40,24 +40,24 @@ pub fn form(arguments: &[(&str, &str)]) -> String {
 }
 
 /// Everything that a request to a provider needs.
-pub struct Talk {
+pub struct ProviderClient {
     pub provider: Arc<Provider>,
     pub resolving: Option<Resolving>,
     pub metadata: Arc<Metadata>,
     client: Client,
 }
 
-impl Talk {
-    pub fn new(provider: &Arc<Provider>, resolving: Option<Resolving>, metadata: Arc<Metadata>) -> Talk {
+impl ProviderClient {
+    pub fn new(provider: &Arc<Provider>, resolving: Option<Resolving>, metadata: Arc<Metadata>) -> ProviderClient {
         let client = provider.client(resolving.clone(), ANSWER_BYTES_MAX);
-        Talk { provider: provider.clone(), resolving, metadata, client }
+        ProviderClient { provider: provider.clone(), resolving, metadata, client }
     }
 
     /// Sends a token request with the client's credentials.
-    async fn ask(&self, arguments: &[(&str, &str)]) -> Result<Map<String, Value>, Trouble> {
+    async fn ask(&self, arguments: &[(&str, &str)]) -> Result<Map<String, Value>, ProviderFailure> {
         let Provider { client_id, client_secret, .. } = &*self.provider;
         let url = &self.metadata.token;
-        let bad = |_| Trouble::Invalid("invalid credentials of the client".into());
+        let bad = |_| ProviderFailure::Invalid("invalid credentials of the client".into());
         let mut request = Request::new("POST", url.clone()).field("Accept", "application/json").map_err(bad)?;
         let mut all = arguments.to_vec();
         match client_secret {
@@ -75,7 +75,7 @@ impl Talk {
         let request = request.body("application/x-www-form-urlencoded", form(&all).into_bytes()).map_err(bad)?;
         let response = match self.client.ask(&request).await {
             Ok(response) => response,
-            Err(why) => return Err(Trouble::Unavailable(format!("{why} while asking {url}"))),
+            Err(why) => return Err(ProviderFailure::Unavailable(format!("{why} while asking {url}"))),
         };
         let status = response.status();
         let parsed = serde_json::from_slice::<Value>(&response.body);
@@ -85,9 +85,13 @@ impl Talk {
             (400 | 401, Ok(Value::Object(members))) => {
                 let error = members.get("error").and_then(Value::as_str).unwrap_or_default();
                 let why = format!("error {error:?} of {url}");
-                if error == "invalid_grant" { Err(Trouble::Refused(why)) } else { Err(Trouble::Invalid(why)) }
+                if error == "invalid_grant" {
+                    Err(ProviderFailure::Refused(why))
+                } else {
+                    Err(ProviderFailure::Invalid(why))
+                }
             }
-            (500..=599 | 429, _) => Err(Trouble::Unavailable(format!("status {status} of {url}"))),
+            (500..=599 | 429, _) => Err(ProviderFailure::Unavailable(format!("status {status} of {url}"))),
             _ => invalid(format!("status {status} of {url}")),
         }
     }
@@ -95,14 +99,14 @@ impl Talk {
     /// Exchanges a code for tokens; the ID token must have this nonce.
     ///
     /// # Errors
-    /// See [`Trouble`].
+    /// See [`ProviderFailure`].
     pub async fn exchange(
         &self,
         code: &str,
         redirect: &str,
         verifier: Option<&str>,
         nonce: &str,
-    ) -> Result<Tokens, Trouble> {
+    ) -> Result<Tokens, ProviderFailure> {
         let mut arguments = vec![("grant_type", "authorization_code"), ("code", code), ("redirect_uri", redirect)];
         arguments.extend(verifier.map(|verifier| ("code_verifier", verifier)));
         let members = self.ask(&arguments).await?;
@@ -120,8 +124,8 @@ impl Talk {
     /// Asks for new tokens; an ID token must have this subject.
     ///
     /// # Errors
-    /// See [`Trouble`].
-    pub async fn refresh(&self, token: &str, subject: &str) -> Result<Tokens, Trouble> {
+    /// See [`ProviderFailure`].
+    pub async fn refresh(&self, token: &str, subject: &str) -> Result<Tokens, ProviderFailure> {
         let members = self.ask(&[("grant_type", "refresh_token"), ("refresh_token", token)]).await?;
         let tokens = self.check(members).await?;
         let own = tokens.claims.as_ref().map(|claims| claims.get("sub").and_then(Value::as_str));
@@ -131,11 +135,11 @@ impl Talk {
         Ok(tokens)
     }
 
-    async fn check(&self, members: Map<String, Value>) -> Result<Tokens, Trouble> {
+    async fn check(&self, members: Map<String, Value>) -> Result<Tokens, ProviderFailure> {
         let text = |name: &str| match members.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(_) => Err(Trouble::Invalid(format!("\"{name}\" of a token response is not a string"))),
+            Some(_) => Err(ProviderFailure::Invalid(format!("\"{name}\" of a token response is not a string"))),
         };
         let (id_token, access_token) = (text("id_token")?, text("access_token")?);
         let expires_in = match members.get("expires_in") {
@@ -151,9 +155,9 @@ impl Talk {
     }
 
     /// Verifies a token of the provider: signature and times. Returns the algorithm, too.
-    async fn verify(&self, token: &str, kind: &str) -> Result<(String, Token), Trouble> {
+    async fn verify(&self, token: &str, kind: &str) -> Result<(String, Token), ProviderFailure> {
         let readable =
-            Unverified::parse(token.as_bytes()).ok_or_else(|| Trouble::Invalid(format!("malformed {kind}")))?;
+            Unverified::parse(token.as_bytes()).ok_or_else(|| ProviderFailure::Invalid(format!("malformed {kind}")))?;
         let algorithm = readable.header.get("alg").and_then(Value::as_str).unwrap_or_default().to_string();
         // With a secret key in a public set any client could sign.
         if algorithm.starts_with("HS") {
@@ -171,17 +175,17 @@ impl Talk {
         {
             verified = verify(set);
         }
-        let refused = |why| Trouble::Invalid(format!("{kind} is refused: {why}"));
+        let refused = |why| ProviderFailure::Invalid(format!("{kind} is refused: {why}"));
         let token = verified.map_err(refused)?;
         token.times.check(base::clock::unix_millis() as f64 / 1000.0, LEEWAY).map_err(refused)?;
         Ok((algorithm, token))
     }
 
     /// Validates an ID token (section 3.1.3.7), apart from its nonce.
-    async fn validate(&self, token: &str, access_token: Option<&str>) -> Result<Map<String, Value>, Trouble> {
+    async fn validate(&self, token: &str, access_token: Option<&str>) -> Result<Map<String, Value>, ProviderFailure> {
         let (algorithm, token) = self.verify(token, "ID token").await?;
         let provider = &self.provider;
-        check_claims(&token.claims, &provider.issuer, &provider.client_id).map_err(Trouble::Invalid)?;
+        check_claims(&token.claims, &provider.issuer, &provider.client_id).map_err(ProviderFailure::Invalid)?;
         if let (Some(hash), Some(access)) = (token.claims.get("at_hash"), access_token)
             && access_hash(&algorithm, access).is_some_and(|own| hash.as_str() != Some(&own))
         {
@@ -194,38 +198,38 @@ impl Talk {
     /// time.
     ///
     /// # Errors
-    /// See [`Trouble`].
-    pub async fn logout(&self, token: &str) -> Result<(Whose, Moment), Trouble> {
+    /// See [`ProviderFailure`].
+    pub async fn logout(&self, token: &str) -> Result<(EndedSessions, Moment), ProviderFailure> {
         let (_, token) = self.verify(token, "logout token").await?;
         let Provider { issuer, client_id, .. } = &*self.provider;
         let now = base::clock::unix_millis() as f64 / 1000.0;
         let checked = check_logout(&token, issuer, client_id, now);
-        checked.map(|(whose, issued)| (whose, Moment::now(issued))).map_err(|why| Trouble::Invalid(why.into()))
+        checked.map(|(ended, issued)| (ended, Moment::now(issued))).map_err(|why| ProviderFailure::Invalid(why.into()))
     }
 
     /// Fetches the user information of a subject, as JSON.
     ///
     /// # Errors
-    /// See [`Trouble`].
-    pub async fn userinfo(&self, access_token: &str, subject: &str) -> Result<String, Trouble> {
+    /// See [`ProviderFailure`].
+    pub async fn userinfo(&self, access_token: &str, subject: &str) -> Result<String, ProviderFailure> {
         let Some(url) = &self.metadata.userinfo else { return invalid("the provider has no \"userinfo_endpoint\"") };
-        let bad = |_| Trouble::Invalid("invalid access token".into());
+        let bad = |_| ProviderFailure::Invalid("invalid access token".into());
         let accepted = "application/json, application/jwt";
         let request = Request::new("GET", url.clone()).field("Accept", accepted).map_err(bad)?;
         let request = request.field("Authorization", &format!("Bearer {access_token}")).map_err(bad)?;
         let response = match self.client.ask(&request).await {
             Ok(response) => response,
-            Err(why) => return Err(Trouble::Unavailable(format!("{why} while asking {url}"))),
+            Err(why) => return Err(ProviderFailure::Unavailable(format!("{why} while asking {url}"))),
         };
         if response.status() != 200 {
-            return Err(Trouble::Unavailable(format!("status {} of {url}", response.status())));
+            return Err(ProviderFailure::Unavailable(format!("status {} of {url}", response.status())));
         }
         let is_signed = response.field("content-type").is_some_and(is_jwt);
         let members = if is_signed {
             let text = std::str::from_utf8(&response.body).unwrap_or_default().trim();
             let (_, token) = self.verify(text, "user information").await?;
             check_signed_info(&token.claims, &self.provider.issuer, &self.provider.client_id)
-                .map_err(|why| Trouble::Invalid(why.into()))?;
+                .map_err(|why| ProviderFailure::Invalid(why.into()))?;
             token.claims
         } else {
             match serde_json::from_slice::<Value>(&response.body) {
@@ -299,7 +303,7 @@ pub fn is_for(audience: Option<&Value>, client: &str) -> bool {
 }
 
 /// Checks the header and the claims of a logout token. No other token of the provider passes as one.
-fn check_logout(token: &Token, issuer: &str, client: &str, now: f64) -> Result<(Whose, u64), &'static str> {
+fn check_logout(token: &Token, issuer: &str, client: &str, now: f64) -> Result<(EndedSessions, u64), &'static str> {
     let claims = &token.claims;
     let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     if let Some(kind) = token.header.get("typ")
@@ -332,8 +336,8 @@ fn check_logout(token: &Token, issuer: &str, client: &str, now: f64) -> Result<(
     let named = |name: &str| claims.get(name).is_none_or(Value::is_string);
     match (text("sid"), text("sub")) {
         _ if !named("sid") || !named("sub") => Err("logout token with a \"sid\" or \"sub\" that is not a string"),
-        (Some(sid), _) => Ok((Whose::Sid(sid.into()), issued as u64)),
-        (None, Some(subject)) => Ok((Whose::Subject(subject.into()), issued as u64)),
+        (Some(sid), _) => Ok((EndedSessions::Sid(sid.into()), issued as u64)),
+        (None, Some(subject)) => Ok((EndedSessions::Subject(subject.into()), issued as u64)),
         (None, None) => Err("logout token without \"sid\" and \"sub\""),
     }
 }
@@ -413,12 +417,12 @@ mod tests {
             }
             check(json!({"alg": "RS256", "typ": "logout+jwt"}), claims)
         };
-        let sid = Ok((Whose::Sid("s".into()), 9_990));
+        let sid = Ok((EndedSessions::Sid("s".into()), 9_990));
         assert_eq!(with("x", json!(1)), sid);
         assert_eq!(with("sub", json!(null)), sid);
         assert_eq!(with("exp", json!(null)), sid);
         assert_eq!(with("aud", json!(["you", "me"])), sid);
-        assert_eq!(with("sid", json!(null)), Ok((Whose::Subject("u".into()), 9_990)));
+        assert_eq!(with("sid", json!(null)), Ok((EndedSessions::Subject("u".into()), 9_990)));
         assert_eq!(check(json!({"alg": "RS256"}), right.clone()), sid);
         assert_eq!(check(json!({"alg": "RS256", "typ": "JWT"}), right.clone()), sid);
         for kind in [json!("at+jwt"), json!(1), json!("")] {

@@ -127,7 +127,7 @@ impl Value for Zone {
     }
 }
 
-struct Judged(&'static str);
+struct LimitStatus(&'static str);
 
 static VARIABLES: &[Builtin] = &[Builtin::one(
     "limit_req_status",
@@ -136,7 +136,7 @@ static VARIABLES: &[Builtin] = &[Builtin::one(
 )];
 
 fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    r.shared::<Judged>().map(|judged| out.extend_from_slice(judged.0.as_bytes())).is_some()
+    r.shared::<LimitStatus>().map(|judged| out.extend_from_slice(judged.0.as_bytes())).is_some()
 }
 
 pub struct LimitReq;
@@ -223,7 +223,7 @@ impl Check {
 
 impl Handler for Check {
     fn run(&self, r: &mut Request) -> Flow {
-        if r.shared::<Judged>().is_some() {
+        if r.shared::<LimitStatus>().is_some() {
             return Flow::Declined;
         }
         let Some((verdict, zone)) = self.judge(r) else { return Flow::Declined };
@@ -240,7 +240,7 @@ impl Handler for Check {
         let dry = if self.dry_run { ", dry run" } else { "" };
         match verdict {
             Verdict::Pass => {
-                r.share(Rc::new(Judged("PASSED")));
+                r.share(Rc::new(LimitStatus("PASSED")));
                 Flow::Declined
             }
             Verdict::Busy { excess } => {
@@ -268,10 +268,10 @@ impl Handler for Check {
                     ),
                 );
                 if self.dry_run {
-                    r.share(Rc::new(Judged("DELAYED_DRY_RUN")));
+                    r.share(Rc::new(LimitStatus("DELAYED_DRY_RUN")));
                     return Flow::Declined;
                 }
-                r.share(Rc::new(Judged("DELAYED")));
+                r.share(Rc::new(LimitStatus("DELAYED")));
                 Flow::Later(Box::new(move |r| {
                     Box::pin(async move {
                         let watch = r.incoming.watch.clone();
@@ -300,10 +300,10 @@ impl Handler for Check {
 impl Check {
     fn refuse(&self, r: &mut Request) -> Flow {
         if self.dry_run {
-            r.share(Rc::new(Judged("REJECTED_DRY_RUN")));
+            r.share(Rc::new(LimitStatus("REJECTED_DRY_RUN")));
             return Flow::Declined;
         }
-        r.share(Rc::new(Judged("REJECTED")));
+        r.share(Rc::new(LimitStatus("REJECTED")));
         Flow::Status(self.status)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::condition::{self, List, StateToken, token_text};
 use super::copy_move::{destination, own_path};
-use super::locks::{Lock, Locks, NoLock, Token, Wish};
+use super::locks::{Lock, LockRequest, Locks, NoLock, Token};
 use super::properties::{self, Listing};
 use super::{DavPlan, Depth, Extended, Names, Own, depth, refuse, set_location, xml};
 use super::{dead, files};
@@ -262,7 +262,7 @@ async fn take(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     if !there && !locks.allow(&uri, &tokens, true, false, now) {
         return Err(LOCKED);
     }
-    let wish = Wish { exclusive: info.exclusive, infinite, owner: info.owner, timeout };
+    let wish = LockRequest { exclusive: info.exclusive, infinite, owner: info.owner, timeout };
     let lock = locks.take(&uri, net::random::bytes16(), wish, now).map_err(|why| match why {
         NoLock::Locked => LOCKED,
         NoLock::Full => {

@@ -23,7 +23,7 @@ pub struct Lock {
 }
 
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct LockRequest {
     pub exclusive: bool,
     pub infinite: bool,
     pub owner: Vec<u8>,
@@ -111,7 +111,7 @@ impl Locks {
         self.state().covering(path, now).into_iter().cloned().collect()
     }
 
-    pub fn take(&self, path: &[u8], token: Token, wish: Wish, now: i64) -> Result<Lock, NoLock> {
+    pub fn take(&self, path: &[u8], token: Token, wish: LockRequest, now: i64) -> Result<Lock, NoLock> {
         let mut state = self.state();
         let conflict = |lock: &&Lock| wish.exclusive || lock.exclusive;
         let inside = if wish.infinite { state.below(path, now) } else { Vec::new() };
@@ -119,7 +119,7 @@ impl Locks {
             return Err(NoLock::Locked);
         }
         let expires = self.granted(wish.timeout, now);
-        let Wish { exclusive, infinite, owner, .. } = wish;
+        let LockRequest { exclusive, infinite, owner, .. } = wish;
         let lock = Lock { token, root: path.to_vec(), exclusive, infinite, owner, expires };
         if state.bytes + cost(&lock) > self.bytes_max {
             state.retain(|_, lock| lock.expires > now);
@@ -181,8 +181,8 @@ impl Locks {
 mod tests {
     use super::*;
 
-    fn wish(exclusive: bool, infinite: bool) -> Wish {
-        Wish { exclusive, infinite, owner: Vec::new(), timeout: None }
+    fn wish(exclusive: bool, infinite: bool) -> LockRequest {
+        LockRequest { exclusive, infinite, owner: Vec::new(), timeout: None }
     }
 
     #[test]

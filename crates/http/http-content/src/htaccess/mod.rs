@@ -57,7 +57,7 @@ impl Feature for HtaccessFeature {
         let Some(conf) = conf.downcast_ref::<HtaccessConf>() else { return Ok(()) };
         if conf.htaccess {
             block.location.ht_names_hidden = true;
-            block.handle(HandlerOrder::Htaccess, Arc::new(Obey));
+            block.handle(HandlerOrder::Htaccess, Arc::new(ApplyHtaccess));
             block.handle(HandlerOrder::HtaccessListing, Arc::new(Listing));
             block.location.filters.push((FilterOrder::Htaccess, Arc::new(response::Fields)));
         }
@@ -82,14 +82,14 @@ impl HtaccessState {
     }
 }
 
-struct Obey;
+struct ApplyHtaccess;
 
-impl Handler for Obey {
+impl Handler for ApplyHtaccess {
     fn run(&self, r: &mut Request) -> Flow {
         if r.progress.post_action {
             return Flow::Declined;
         }
-        match obey(r) {
+        match apply(r) {
             Ok(flow) => flow,
             Err(words) => {
                 r.log(Level::Error, format_args!("{words}"));
@@ -100,7 +100,7 @@ impl Handler for Obey {
 }
 
 /// Everything before the content; errors are logged with a 500.
-fn obey(r: &mut Request) -> Result<Flow, String> {
+fn apply(r: &mut Request) -> Result<Flow, String> {
     // A connection accepted in this turn may precede the event of a change: access rules must not be stale.
     http_engine::files::changed();
     let Some(walk) = Walk::of(r)? else { return Ok(Flow::Declined) };

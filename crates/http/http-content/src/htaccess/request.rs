@@ -1,7 +1,7 @@
 //! The request in terms of Apache's variables.
 
 use super::walk::Walk;
-use htaccess::rewrite::{Asks, PathKind};
+use htaccess::rewrite::{PathKind, RuleEnvironment};
 use htaccess::settings::EnvRule;
 use http_engine::files::FileKind;
 use http_engine::path::FilePath;
@@ -152,7 +152,7 @@ pub struct Machine<'a> {
     pub file: Vec<u8>,
 }
 
-impl Asks for Machine<'_> {
+impl RuleEnvironment for Machine<'_> {
     fn variable(&mut self, name: &str) -> Vec<u8> {
         let text = |text: &str| text.as_bytes().to_vec();
         let field = |values: &Values, name: &str| values.field(name).unwrap_or_default().to_vec();

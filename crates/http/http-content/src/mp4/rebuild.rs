@@ -235,7 +235,7 @@ impl Movie {
 struct Track {
     header: Option<Vec<u8>>,
     shown: u64,
-    media: Option<(Vec<u8>, Clock2)>,
+    media: Option<(Vec<u8>, MediaClock)>,
     handler: Option<Vec<u8>>,
     medium: Option<([u8; 4], Vec<u8>)>,
     sources: Option<Vec<u8>>,
@@ -251,7 +251,7 @@ struct Track {
 }
 
 #[derive(Clone, Copy)]
-struct Clock2 {
+struct MediaClock {
     clock: Clock,
     rest: u64,
 }
@@ -295,7 +295,7 @@ impl Track {
                         return Ok(false);
                     }
                     let rest = remaining(clock.duration, clock.scale, cut);
-                    once(&mut self.media, (data.to_vec(), Clock2 { clock, rest }), "mdhd", file)?;
+                    once(&mut self.media, (data.to_vec(), MediaClock { clock, rest }), "mdhd", file)?;
                 }
                 b"hdlr" => once(&mut self.handler, data.to_vec(), "hdlr", file)?,
                 b"minf" => {

@@ -1,7 +1,7 @@
 //! Angie's directives: `acme_client`, `acme`, `acme_dns_port`, `acme_http_port`. `client.rs` makes issuers and orders of them, `hook.rs`
 //! has `acme_hook`.
 
-use super::issuer::{self, Habits, KeySource};
+use super::issuer::{self, KeySource, Timing};
 use acme::{Account, AccountKey, Algorithm, Binding, BindingDigest, ChallengeKind, Profile};
 use conf_schema::value::{parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
@@ -28,7 +28,7 @@ pub struct Line {
     pub account: Account,
     pub challenge: ChallengeKind,
     pub profile: Option<Profile>,
-    pub habits: Habits,
+    pub timing: Timing,
     pub trusted: Option<PathBuf>,
     /// `FILE:LINE` of the directive.
     pub place: String,
@@ -57,7 +57,7 @@ impl Value for Line {
             account: Account { agreed: true, ..Account::default() },
             challenge: ChallengeKind::Http01,
             profile: None,
-            habits: Habits { renew_before: RENEW_BEFORE, on_load: false, retry: Some(RETRY), enabled: true },
+            timing: Timing { renew_before: RENEW_BEFORE, on_load: false, retry: Some(RETRY), enabled: true },
             trusted: None,
             place: cx.place(),
         };
@@ -70,19 +70,19 @@ impl Value for Line {
             let listed = matches!(parameter, "enabled" | "key_type" | "challenge" | "retry_after_error");
             let lower = if listed { value.to_ascii_lowercase() } else { value.to_string() };
             match (parameter, lower.as_str()) {
-                ("enabled", "on") => line.habits.enabled = true,
-                ("enabled", "off") => line.habits.enabled = false,
+                ("enabled", "on") => line.timing.enabled = true,
+                ("enabled", "off") => line.timing.enabled = false,
                 ("key_type", text @ ("rsa" | "ecdsa")) => kind = text.to_string(),
                 ("key_bits", text) => bits = Some((index, text.to_string())),
                 ("email", text) if text.contains('@') => line.account.contacts = vec![format!("mailto:{text}")],
                 // Certificates and challenges have no zone whose size would have to be known.
                 ("max_cert_size" | "max_key_auth_size", text)
                     if parse_size(text.as_bytes()).is_some_and(|size| size > 0) => {}
-                ("renew_before_expiry", text) => line.habits.renew_before = seconds(text).ok_or_else(wrong)?,
-                ("renew_on_load", "") => line.habits.on_load = true,
-                ("retry_after_error", "off") => line.habits.retry = None,
+                ("renew_before_expiry", text) => line.timing.renew_before = seconds(text).ok_or_else(wrong)?,
+                ("renew_on_load", "") => line.timing.on_load = true,
+                ("retry_after_error", "off") => line.timing.retry = None,
                 // At least a second, so that failures do not follow each other without a pause.
-                ("retry_after_error", text) => line.habits.retry = Some(seconds(text).ok_or_else(wrong)?.max(1)),
+                ("retry_after_error", text) => line.timing.retry = Some(seconds(text).ok_or_else(wrong)?.max(1)),
                 ("challenge", "http") => line.challenge = ChallengeKind::Http01,
                 ("challenge", "alpn") => line.challenge = ChallengeKind::TlsAlpn01,
                 ("challenge", "dns") => line.challenge = ChallengeKind::Dns01,

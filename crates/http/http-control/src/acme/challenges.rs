@@ -42,7 +42,7 @@ static RULES: LazyLock<Option<Arc<ServerRules>>> = LazyLock::new(|| {
 });
 
 /// Makes the challenges of an order answerable.
-pub struct Board {
+pub struct ChallengePublisher {
     kind: ChallengeKind,
     dns: Option<Arc<Records>>,
     /// Records of `dns-01` are those of the own responder.
@@ -51,9 +51,15 @@ pub struct Board {
     log: Arc<ErrorLog>,
 }
 
-impl Board {
-    pub fn new(issuer: &Issuer, hook: Option<Rc<Hook>>, log: Arc<ErrorLog>) -> Board {
-        Board { kind: issuer.challenge, dns: issuer.dns.clone(), responds: issuer.habits.is_some(), hook, log }
+impl ChallengePublisher {
+    pub fn new(issuer: &Issuer, hook: Option<Rc<Hook>>, log: Arc<ErrorLog>) -> ChallengePublisher {
+        ChallengePublisher {
+            kind: issuer.challenge,
+            dns: issuer.dns.clone(),
+            responds: issuer.timing.is_some(),
+            hook,
+            log,
+        }
     }
 }
 
@@ -90,7 +96,7 @@ fn forget_tls(identifier: &Identifier, authorization: &str) {
     FREED.notify_waiters();
 }
 
-impl Solver for Board {
+impl Solver for ChallengePublisher {
     fn present(&self, identifier: &Identifier, token: &str, authorization: &str) -> Doing<Result<(), String>> {
         let done = match (self.kind, &self.dns) {
             (ChallengeKind::Http01, _) => {

@@ -87,7 +87,7 @@ impl Client {
             state_path: Some(folder.join(&line.name)),
             rules: rules.map_err(Problem::says)?,
             limits: Limits { body: response_bytes_max, ..Limits::default() },
-            habits: Some(line.habits),
+            timing: Some(line.timing),
         };
         Ok(Client {
             name: line.name.clone(),
@@ -104,7 +104,7 @@ impl Client {
         self.issuer.challenge
     }
     pub fn is_enabled(&self) -> bool {
-        self.issuer.habits.is_none_or(|habits| habits.enabled)
+        self.issuer.timing.is_none_or(|timing| timing.enabled)
     }
     pub fn folder(&self) -> Option<&Path> {
         self.issuer.state_path.as_deref()
@@ -253,7 +253,7 @@ pub fn value(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
 
 /// Finds the hook of an issuer, if it is a client of Angie's directives.
 pub fn hook(plan: &Arc<HttpPlan>, issuer: &Issuer) -> Option<std::rc::Rc<Hook>> {
-    issuer.habits.and_then(|_| Hook::find(plan, &issuer.name))
+    issuer.timing.and_then(|_| Hook::find(plan, &issuer.name))
 }
 
 #[cfg(test)]

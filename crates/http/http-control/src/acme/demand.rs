@@ -10,7 +10,7 @@ use acme::{Algorithm, Identifier, LocalAuthority};
 use base::clock;
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_client::{Client, Request, Settings, Url};
-use http_engine::handler::Certifying;
+use http_engine::handler::CertificateResult;
 use http_engine::plan::Location;
 use session_engine::authorities;
 use session_engine::bucket::Rate;
@@ -325,7 +325,7 @@ impl OnDemand {
 }
 
 /// Decides about a handshake with a server: `None` if its certificate is not gotten on demand.
-pub fn handshake(location: &Location, hello: &ClientHello) -> Option<Certifying> {
+pub fn handshake(location: &Location, hello: &ClientHello) -> Option<CertificateResult> {
     let demand = location.ext::<Arc<OnDemand>>()?;
     let sent = hello.server_name.as_deref()?;
     let text = sent.strip_suffix('.').unwrap_or(sent).to_ascii_lowercase();
@@ -336,15 +336,15 @@ pub fn handshake(location: &Location, hello: &ClientHello) -> Option<Certifying>
 }
 
 /// Decides about a handshake with a name in lower case.
-fn decide(demand: &Arc<OnDemand>, text: String) -> Certifying {
+fn decide(demand: &Arc<OnDemand>, text: String) -> CertificateResult {
     let id = (Arc::clone(&demand.id), text);
     let found = NAMES_OF_ALL.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
     let name = match found {
         Some(name) => name,
-        None if !demand.takes(&id.1) => return Certifying::Refused,
+        None if !demand.takes(&id.1) => return CertificateResult::Refused,
         None => match enter(id.clone(), demand.max) {
             Some(name) => name,
-            None => return Certifying::Failed,
+            None => return CertificateResult::Failed,
         },
     };
     let now = steady();
@@ -352,24 +352,24 @@ fn decide(demand: &Arc<OnDemand>, text: String) -> Certifying {
     let mut state = name.state.lock().unwrap_or_else(PoisonError::into_inner);
     let is_new = match state.verdict {
         Verdict::Serving => match name.certificate.set_of_handshake().filter(|_| name.is_valid()) {
-            Some(set) => return Certifying::Known(set),
+            Some(set) => return CertificateResult::Known(set),
             None => true,
         },
-        Verdict::Refused(until) if until > now => return Certifying::Refused,
-        Verdict::Failed(until) if until > now => return Certifying::Failed,
+        Verdict::Refused(until) if until > now => return CertificateResult::Refused,
+        Verdict::Failed(until) if until > now => return CertificateResult::Failed,
         Verdict::Refused(_) | Verdict::Failed(_) => true,
         Verdict::Asked => false,
     };
     state.waits.retain(|wait| wait.strong_count() > 0);
     if state.waits.len() >= WAITS_MAX {
-        return Certifying::Failed;
+        return CertificateResult::Failed;
     }
     let wait = Arc::new(Wait::default());
     if is_new {
         let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.len() >= QUEUE_MAX {
             state.verdict = Verdict::Failed(now);
-            return Certifying::Failed;
+            return CertificateResult::Failed;
         }
         queue.push_back(Asked { demand: Arc::clone(demand), text: id.1, name: Arc::clone(&name) });
         drop(queue);
@@ -377,7 +377,7 @@ fn decide(demand: &Arc<OnDemand>, text: String) -> Certifying {
         CAME.notify_one();
     }
     state.waits.push(Arc::downgrade(&wait));
-    Certifying::Wait(wait)
+    CertificateResult::Wait(wait)
 }
 
 /// Adds a name to the table; `None`: it is full. `max`: certificates.
@@ -423,9 +423,9 @@ mod tests {
         })
     }
 
-    fn wait_of(certifying: Certifying) -> Arc<Wait> {
+    fn wait_of(certifying: CertificateResult) -> Arc<Wait> {
         match certifying {
-            Certifying::Wait(wait) => wait,
+            CertificateResult::Wait(wait) => wait,
             _ => panic!("no wait"),
         }
     }
@@ -438,27 +438,27 @@ mod tests {
         let ask = |name: &str| decide(&one, name.to_string());
         // Handshakes of a name. Those that have gone make room.
         let mut waits: Vec<Arc<Wait>> = (0..WAITS_MAX).map(|_| wait_of(ask("a.test"))).collect();
-        assert!(matches!(ask("a.test"), Certifying::Failed));
+        assert!(matches!(ask("a.test"), CertificateResult::Failed));
         waits.pop();
         waits.push(wait_of(ask("a.test")));
-        assert!(matches!(ask("a.test"), Certifying::Failed));
+        assert!(matches!(ask("a.test"), CertificateResult::Failed));
         // Names in the queue, in which a name is once.
         for n in 1..QUEUE_MAX {
             waits.push(wait_of(ask(&format!("n{n}.test"))));
         }
-        assert!(matches!(ask("late.test"), Certifying::Failed));
+        assert!(matches!(ask("late.test"), CertificateResult::Failed));
         let first = take().expect("a name");
         assert_eq!(first.text, "a.test");
         waits.push(wait_of(ask("late.test")));
-        assert!(matches!(ask("later.test"), Certifying::Failed));
+        assert!(matches!(ask("later.test"), CertificateResult::Failed));
         // A decision ends all waits of its name at once.
         first.name.refuse(REFUSED);
         assert_eq!(waits.iter().filter(|wait| wait.is_over()).count(), WAITS_MAX);
-        assert!(matches!(ask("a.test"), Certifying::Refused));
+        assert!(matches!(ask("a.test"), CertificateResult::Refused));
         while let Some(asked) = take() {
             asked.name.fail(FAILED);
         }
-        assert!(waits.iter().all(|wait| wait.is_over()) && matches!(ask("n1.test"), Certifying::Failed));
+        assert!(waits.iter().all(|wait| wait.is_over()) && matches!(ask("n1.test"), CertificateResult::Failed));
         // Names without a certificate: refused ones are forgotten for new ones, those being asked about are not.
         forget_unused(&[]);
         let two = demand("two", 5);

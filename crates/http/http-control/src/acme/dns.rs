@@ -153,14 +153,14 @@ impl Updates {
 }
 
 /// A way to change DNS records.
-pub enum Means {
+pub enum DnsProvider {
     Hook(Hook),
     Updates(Box<Updates>),
 }
 
 /// The DNS records of challenges.
 pub struct Records {
-    pub means: Means,
+    pub provider: DnsProvider,
     /// Time until a change is visible to the authority.
     pub propagation: Duration,
 }
@@ -176,9 +176,9 @@ pub fn record(identifier: &Identifier, authorization: &str) -> (String, String) 
 impl Records {
     /// Returns the longest time for adding a record and removing it.
     pub fn patience(&self) -> Duration {
-        let change = match &self.means {
-            Means::Hook(hook) => hook.limit,
-            Means::Updates(_) => ANSWER * (2 * ASKS_MAX as u32),
+        let change = match &self.provider {
+            DnsProvider::Hook(hook) => hook.limit,
+            DnsProvider::Updates(_) => ANSWER * (2 * ASKS_MAX as u32),
         };
         self.propagation + change * 2
     }
@@ -200,10 +200,10 @@ impl Records {
     }
 
     async fn change(&self, change: Change, name: String, value: String) -> Result<(), String> {
-        match (&self.means, change) {
-            (Means::Hook(hook), Change::Add) => hook.run("present", name, value).await,
-            (Means::Hook(hook), Change::Remove) => hook.run("cleanup", name, value).await,
-            (Means::Updates(updates), change) => updates.change(change, &name, &value).await,
+        match (&self.provider, change) {
+            (DnsProvider::Hook(hook), Change::Add) => hook.run("present", name, value).await,
+            (DnsProvider::Hook(hook), Change::Remove) => hook.run("cleanup", name, value).await,
+            (DnsProvider::Updates(updates), change) => updates.change(change, &name, &value).await,
         }
     }
 }

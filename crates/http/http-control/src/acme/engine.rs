@@ -1,13 +1,13 @@
 //! Certificates as background work of a plan: loads stored ones before it serves, then orders and renews on the control thread.
 //!
-//! A certificate serves until its last second, whatever fails. `office.rs` runs the orders.
+//! A certificate serves until its last second, whatever fails. `scheduler.rs` runs the orders.
 
 use super::demand::OnDemand;
-use super::desk::issue_locally;
 use super::issuer::Source;
+use super::issuer_client::issue_locally;
 use super::job::order_of;
-use super::office::Office;
 use super::order::Ordered;
+use super::scheduler::Scheduler;
 use super::state::{Folder, stem};
 use super::{certificates, client};
 use acme::Issued;
@@ -57,7 +57,7 @@ fn first(ordered: &Ordered) -> Option<(Issued, bool)> {
         return Some((stored, false));
     }
     // Of Angie, whose folder it may have been, or for other names: serves until there is a new one.
-    if issuer.habits.is_some()
+    if issuer.timing.is_some()
         && let Some(found) = folder.as_ref().and_then(Folder::foreign)
     {
         return Some((found, false));
@@ -91,7 +91,7 @@ impl Background<HttpPlan> for Engine {
 
     fn run(self: Arc<Self>, plan: Weak<HttpPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
-            let office = {
+            let scheduler = {
                 let weak = plan;
                 let Some(plan) = weak.upgrade() else { return };
                 certificates::forget_unused();
@@ -103,9 +103,9 @@ impl Background<HttpPlan> for Engine {
                     let words = format_args!("the certificate for \"{name}\" is not stored: {path} cannot be written");
                     log.log(Level::Error, 0, words);
                 }
-                Office::new(&orders, demands(&plan), &weak, &log)
+                Scheduler::new(&orders, demands(&plan), &weak, &log)
             };
-            office.run().await;
+            scheduler.run().await;
         })
     }
 }

@@ -1,6 +1,6 @@
 //! `acme_issuer`: an ACME server with an account.
 
-use super::dns::{Hook, Means, Records, Updates};
+use super::dns::{DnsProvider, Hook, Records, Updates};
 use acme::{Account, AccountKey, Algorithm, Binding, BindingDigest, ChallengeKind, Profile};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -37,7 +37,7 @@ pub enum KeySource {
 
 /// Times of orders, where a configuration sets them.
 #[derive(Clone, Copy, Debug)]
-pub struct Habits {
+pub struct Timing {
     /// Seconds before a certificate's end.
     pub renew_before: i64,
     /// Renews when a configuration begins.
@@ -86,7 +86,7 @@ pub struct Issuer {
     /// Sizes of the authority's responses.
     pub limits: Limits,
     /// Of Angie's client.
-    pub habits: Option<Habits>,
+    pub timing: Option<Timing>,
 }
 
 /// The issuers of a configuration by name; kept in `Cx`.
@@ -170,7 +170,7 @@ struct Draft {
     key: Option<KeySource>,
     account: Account,
     challenge: ChallengeKind,
-    means: Option<Means>,
+    provider: Option<DnsProvider>,
     propagation: Option<Duration>,
     profile: Option<Profile>,
     preferred_chain: Option<String>,
@@ -216,12 +216,16 @@ impl Draft {
                 self.challenge =
                     kind.ok_or_else(|| Problem::says(format!("unsupported challenge: \"{text}\"")).at(0))?;
             }
-            (b"dns_hook" | b"dns_update", _) if self.means.is_some() => {
+            (b"dns_hook" | b"dns_update", _) if self.provider.is_some() => {
                 return Err(Problem::says("\"dns_hook\" and \"dns_update\" exclude each other"));
             }
-            (b"dns_hook", [program]) => self.means = Some(Means::Hook(Hook::parse(cx, program, None)?)),
-            (b"dns_hook", [program, limit]) => self.means = Some(Means::Hook(Hook::parse(cx, program, Some(limit))?)),
-            (b"dns_update", [_, ..]) => self.means = Some(Means::Updates(Box::new(Updates::parse(cx, &words)?))),
+            (b"dns_hook", [program]) => self.provider = Some(DnsProvider::Hook(Hook::parse(cx, program, None)?)),
+            (b"dns_hook", [program, limit]) => {
+                self.provider = Some(DnsProvider::Hook(Hook::parse(cx, program, Some(limit))?))
+            }
+            (b"dns_update", [_, ..]) => {
+                self.provider = Some(DnsProvider::Updates(Box::new(Updates::parse(cx, &words)?)))
+            }
             (b"dns_propagation", [time]) => {
                 let wrong = || Problem::says(format!("invalid time \"{time}\"")).at(0);
                 let millis = parse_msec(time.as_bytes()).filter(|millis| *millis <= PROPAGATION_MILLIS_MAX);
@@ -299,13 +303,13 @@ impl Draft {
             (None, None) => return Err(Problem::says(format!("\"uri\" is missing in issuer \"{name}\""))),
         };
         let is_dns = self.challenge == ChallengeKind::Dns01;
-        if is_dns != self.means.is_some() || (self.propagation.is_some() && !is_dns) {
+        if is_dns != self.provider.is_some() || (self.propagation.is_some() && !is_dns) {
             let text =
                 format!("\"challenge dns-01\" and \"dns_hook\" or \"dns_update\" need each other in issuer \"{name}\"");
             return Err(Problem::says(text));
         }
         let propagation = self.propagation.unwrap_or_default();
-        let dns = self.means.map(|means| Arc::new(Records { means, propagation }));
+        let dns = self.provider.map(|provider| Arc::new(Records { provider, propagation }));
         let mut settings =
             ClientSettings { prefix: "ssl", verify_depth: VERIFY_DEPTH, addresses: true, ..ClientSettings::default() };
         if !self.skip_verification && matches!(&source, Source::Server(url) if url.tls) {
@@ -331,7 +335,7 @@ impl Draft {
             state_path,
             rules: rules.map_err(Problem::says)?,
             limits: Limits::default(),
-            habits: None,
+            timing: None,
         })
     }
 }

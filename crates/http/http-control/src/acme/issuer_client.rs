@@ -1,12 +1,12 @@
 //! One issuer at work: its account, its sessions, or its local authority. On the control thread.
 
-use super::challenges::Board;
+use super::challenges::ChallengePublisher;
 use super::client;
 use super::demand::steady;
 use super::issuer::{Issuer, KeySource, Source};
 use super::renewal_info::Answer;
 use super::state::Folder;
-use acme::{AccountKey, Algorithm, Blame, Error, Issued, LocalAuthority, Order, Session};
+use acme::{AccountKey, Algorithm, Error, FailureCause, Issued, LocalAuthority, Order, Session};
 use base::clock;
 use http_client::{Client, Settings, Url};
 use http_engine::HttpPlan;
@@ -50,18 +50,18 @@ fn opening_of(thumbprint: &str) -> Rc<tokio::sync::Mutex<()>> {
 /// A failed order: the reason, and its cause.
 pub struct Failed {
     pub error: Error,
-    pub blame: Blame,
+    pub cause: FailureCause,
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Failed {
-        let blame = error.blame();
-        Failed { error, blame }
+        let cause = error.cause();
+        Failed { error, cause }
     }
 }
 
 /// See the module's documentation.
-pub struct Desk {
+pub struct IssuerClient {
     pub issuer: Arc<Issuer>,
     /// Has the locations of hooks.
     plan: Weak<HttpPlan>,
@@ -76,9 +76,14 @@ pub struct Desk {
     idle: RefCell<Vec<(i64, Session)>>,
 }
 
-impl Desk {
-    pub fn new(issuer: Arc<Issuer>, plan: &Weak<HttpPlan>, resolving: Option<Resolving>, log: Arc<ErrorLog>) -> Desk {
-        Desk {
+impl IssuerClient {
+    pub fn new(
+        issuer: Arc<Issuer>,
+        plan: &Weak<HttpPlan>,
+        resolving: Option<Resolving>,
+        log: Arc<ErrorLog>,
+    ) -> IssuerClient {
+        IssuerClient {
             folder: issuer.state_path.clone().map(Folder),
             issuer,
             plan: plan.clone(),
@@ -104,7 +109,7 @@ impl Desk {
                 let (order, life) = (order.clone(), *life);
                 let made = blocking(move || Ok(issue_locally(&issuer, folder.as_ref(), &order, life)));
                 let made = made.await.map_err(|e| e.to_string()).and_then(|made| made);
-                return made.map_err(|why| Failed { error: Error::Local(why), blame: Blame::Task });
+                return made.map_err(|why| Failed { error: Error::Local(why), cause: FailureCause::Task });
             }
         };
         let (since, mut session) = self.session(url).await?;
@@ -117,7 +122,7 @@ impl Desk {
                 self.keep(since, session);
                 issued
             }
-            Err(_) => Err(Failed { error: Error::TimedOut("the order"), blame: Blame::Issuer }),
+            Err(_) => Err(Failed { error: Error::TimedOut("the order"), cause: FailureCause::Issuer }),
         }
     }
 
@@ -129,7 +134,7 @@ impl Desk {
 
     async fn issue_by(&self, session: &mut Session, order: &Order) -> Result<Issued, Failed> {
         let hook = self.plan.upgrade().and_then(|plan| client::hook(&plan, &self.issuer));
-        let board = Board::new(&self.issuer, hook, Arc::clone(&self.log));
+        let board = ChallengePublisher::new(&self.issuer, hook, Arc::clone(&self.log));
         let account = session.account().map(String::from);
         let lost = match session.order(order, &board).await {
             // The server has lost or deactivated the account.
@@ -158,7 +163,7 @@ impl Desk {
             return Ok(idle);
         }
         let of_issuer =
-            |why: String| Failed { error: Error::Local(format!("no account key: {why}")), blame: Blame::Issuer };
+            |why: String| Failed { error: Error::Local(format!("no account key: {why}")), cause: FailureCause::Issuer };
         let key = {
             let _one = self.opening.lock().await;
             self.account_key(&url).await.map_err(of_issuer)?
@@ -210,8 +215,9 @@ impl Desk {
                     let words = "the terms of service are not accepted (\"accept_terms_of_service\")";
                     self.say(Level::Warn, format_args!("{words}: {terms}"));
                 }
-                let blame = if error.blame() == Blame::Limits { Blame::Limits } else { Blame::Issuer };
-                Err(Failed { error, blame })
+                let cause =
+                    if error.cause() == FailureCause::Limits { FailureCause::Limits } else { FailureCause::Issuer };
+                Err(Failed { error, cause })
             }
         }
     }

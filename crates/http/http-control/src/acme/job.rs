@@ -1,9 +1,9 @@
-//! A certificate of the office, its folder, and its orders.
+//! A certificate of the scheduler, its folder, and its orders.
 
 use super::certificates::Certificate;
 use super::demand::{self, Name, OnDemand};
-use super::desk::blocking;
-use super::issuer::{Habits, Issuer};
+use super::issuer::{Issuer, Timing};
+use super::issuer_client::blocking;
 use super::order::Ordered;
 use super::state::Folder;
 use acme::{Algorithm, Identifier, Now, Order, Schedule};
@@ -81,7 +81,7 @@ pub struct Job {
     pub store: Option<Rc<Store>>,
     /// Of its first issuer.
     pub home: usize,
-    pub habits: Option<Habits>,
+    pub timing: Option<Timing>,
     /// The issuer of the present certificate.
     pub served_by: Cell<Option<usize>>,
     /// The state that was published last.
@@ -112,16 +112,16 @@ impl Job {
     /// Returns the time of the renewal, by the certificate alone; 0 without one.
     pub fn renewal(&self) -> i64 {
         let Some(leaf) = self.certificate.leaf() else { return 0 };
-        renewal(leaf.not_before, leaf.not_after, self.habits, random())
+        renewal(leaf.not_before, leaf.not_after, self.timing, random())
     }
 }
 
 /// Returns the time of a renewal; `random`: 0 to 1.
-fn renewal(not_before: i64, not_after: i64, habits: Option<Habits>, random: f64) -> i64 {
-    let Some(habits) = habits else { return Schedule::of(not_before, not_after, random).at };
+fn renewal(not_before: i64, not_after: i64, timing: Option<Timing>, random: f64) -> i64 {
+    let Some(timing) = timing else { return Schedule::of(not_before, not_after, random).at };
     // A certificate that is shorter than the time before its end would be renewed at once, again and again.
     let half = not_before.saturating_add(not_after.saturating_sub(not_before) / 2);
-    not_after.saturating_sub(habits.renew_before).max(half)
+    not_after.saturating_sub(timing.renew_before).max(half)
 }
 
 /// Returns the order of a certificate by an issuer. `replaces`: see [`Order`].
@@ -149,18 +149,18 @@ mod tests {
     #[test]
     fn renewals_of_long_and_short_certificates() {
         const DAY: i64 = 86_400;
-        let habits = Habits { renew_before: 30 * DAY, on_load: false, retry: None, enabled: true };
+        let timing = Timing { renew_before: 30 * DAY, on_load: false, retry: None, enabled: true };
         for (days, issuer, client) in [(6, 3, 3), (47, 15, 23), (90, 30, 30)] {
             let end = 1_000 + days * DAY;
-            let before_end = |habits, random| (end - renewal(1_000, end, habits, random)) / DAY;
-            assert_eq!((before_end(None, 0.0), before_end(Some(habits), 0.0)), (issuer, client), "{days} days");
+            let before_end = |timing, random| (end - renewal(1_000, end, timing, random)) / DAY;
+            assert_eq!((before_end(None, 0.0), before_end(Some(timing), 0.0)), (issuer, client), "{days} days");
             // Renewals of many certificates are spread, to earlier times alone.
             assert!((issuer..=issuer + 2).contains(&before_end(None, 1.0)), "{days} days");
         }
         // Lives that overlap themselves or their limits.
         for (from, to) in [(10, 5), (i64::MIN, i64::MAX), (0, 0)] {
-            for habits in [None, Some(habits)] {
-                let _ = renewal(from, to, habits, 0.5);
+            for timing in [None, Some(timing)] {
+                let _ = renewal(from, to, timing, 0.5);
             }
         }
     }

@@ -8,18 +8,18 @@ mod certificates;
 mod challenges;
 mod client;
 mod demand;
-mod desk;
 mod dns;
 mod engine;
-mod errand;
 mod hook;
 mod issuer;
+mod issuer_client;
 mod job;
-mod office;
 mod order;
 mod renewal_info;
 mod responder;
+mod scheduler;
 mod state;
+mod tasks;
 
 pub use responder::fuzz as fuzz_dns;
 
@@ -267,7 +267,7 @@ fn with_certificates(plan: &HttpPlan) -> Vec<(Arc<Certificate>, Listed)> {
             places: vec![ordered.place.clone()],
             folder: issuer.state_path.clone().map(state::Folder),
             stem: state::stem(&ordered.identifiers, ordered.key),
-            is_client: issuer.habits.is_some(),
+            is_client: issuer.timing.is_some(),
         };
         all.push((ordered.certificate.clone(), listed));
     }

@@ -2,14 +2,14 @@
 //! a failure. Receives orders from operators and names from handshakes.
 
 use super::demand::{self, Asked, Kept, Name, OnDemand};
-use super::desk::{Desk, Failed, ORDERS_MAX, blocking};
-use super::errand::{self, Outcome, Work};
 use super::issuer::Issuer;
+use super::issuer_client::{Failed, IssuerClient, ORDERS_MAX, blocking};
 use super::job::{Job, Store, now, random};
 use super::order::Ordered;
 use super::renewal_info::{self, Advice, Answer, Renewal};
 use super::state::{Folder, stem};
-use acme::{Agenda, Blame, Identifier, Limits, TaskId, certificate_id};
+use super::tasks::{self, Outcome, Work};
+use acme::{Agenda, FailureCause, Identifier, Limits, TaskId, certificate_id};
 use http_engine::HttpPlan;
 use observe::{ErrorLog, Level};
 use runtime::task::JoinHandle;
@@ -42,7 +42,7 @@ const DEMAND_TRIES_MAX: u32 = 3;
 const DEMAND_PAUSE: i64 = 3600;
 
 fn limits(issuer: &Issuer) -> Limits {
-    let retry = issuer.habits.map(|habits| habits.retry.unwrap_or(NEVER));
+    let retry = issuer.timing.map(|timing| timing.retry.unwrap_or(NEVER));
     Limits { orders_max: ORDERS_MAX, retry }
 }
 
@@ -76,7 +76,7 @@ impl Drop for Running {
             if let Some(handle) = handle {
                 handle.abort();
             }
-            // The next office may have started before this one took the name: waiting handshakes ask again.
+            // The next scheduler may have started before this one took the name: waiting handshakes ask again.
             if let Work::Question(asked) = work {
                 asked.name.fail(0);
             }
@@ -92,8 +92,8 @@ struct Allowance {
 }
 
 /// See the module's documentation.
-pub struct Office {
-    desks: Vec<Rc<Desk>>,
+pub struct Scheduler {
+    clients: Vec<Rc<IssuerClient>>,
     agenda: Agenda,
     jobs: HashMap<TaskId, Rc<Job>>,
     stores: Vec<Rc<Store>>,
@@ -111,25 +111,30 @@ pub struct Office {
     save_at: i64,
 }
 
-impl Office {
+impl Scheduler {
     pub fn new(
         orders: &[&Ordered],
         demands: Vec<Arc<OnDemand>>,
         plan: &sync::Weak<HttpPlan>,
         log: &Arc<ErrorLog>,
-    ) -> Office {
-        let mut desks: Vec<Rc<Desk>> = Vec::new();
+    ) -> Scheduler {
+        let mut clients: Vec<Rc<IssuerClient>> = Vec::new();
         let all = orders.iter().map(|ordered| (&ordered.issuers, &ordered.resolving));
         for (issuers, resolving) in all.chain(demands.iter().map(|demand| (&demand.issuers, &demand.resolving))) {
             for issuer in issuers {
-                if !desks.iter().any(|desk| Arc::ptr_eq(&desk.issuer, issuer)) {
-                    desks.push(Rc::new(Desk::new(Arc::clone(issuer), plan, resolving.clone(), Arc::clone(log))));
+                if !clients.iter().any(|client| Arc::ptr_eq(&client.issuer, issuer)) {
+                    clients.push(Rc::new(IssuerClient::new(
+                        Arc::clone(issuer),
+                        plan,
+                        resolving.clone(),
+                        Arc::clone(log),
+                    )));
                 }
             }
         }
-        let mut office = Office {
-            agenda: Agenda::new(&desks.iter().map(|desk| limits(&desk.issuer)).collect::<Vec<_>>()),
-            desks,
+        let mut scheduler = Scheduler {
+            agenda: Agenda::new(&clients.iter().map(|client| limits(&client.issuer)).collect::<Vec<_>>()),
+            clients,
             jobs: HashMap::new(),
             stores: Vec::new(),
             windows: BTreeSet::new(),
@@ -147,9 +152,10 @@ impl Office {
                 key: ordered.key,
                 certificate: Arc::clone(&ordered.certificate),
                 stem: stem(&ordered.identifiers, ordered.key),
-                store: office.store(ordered.issuers.first().and_then(|issuer| issuer.state_path.clone()).map(Folder)),
+                store: scheduler
+                    .store(ordered.issuers.first().and_then(|issuer| issuer.state_path.clone()).map(Folder)),
                 home: 0,
-                habits: ordered.issuers.first().and_then(|issuer| issuer.habits),
+                timing: ordered.issuers.first().and_then(|issuer| issuer.timing),
                 served_by: Cell::new(None),
                 state: Cell::new("waiting"),
                 error: RefCell::default(),
@@ -159,16 +165,16 @@ impl Office {
                 wanted: Cell::new(false),
                 on_demand: None,
             };
-            office.add(job, &ordered.issuers, false);
+            scheduler.add(job, &ordered.issuers, false);
         }
         for Kept { demand, text, name } in demand::forget_unused(&demands) {
-            office.add_on_demand(Asked { demand, text, name }, false);
+            scheduler.add_on_demand(Asked { demand, text, name }, false);
         }
         for demand in demands {
-            let store = office.store(demand.folder().map(Folder));
-            office.swept.extend(store);
+            let store = scheduler.store(demand.folder().map(Folder));
+            scheduler.swept.extend(store);
         }
-        office
+        scheduler
     }
 
     fn store(&mut self, folder: Option<Folder>) -> Option<Rc<Store>> {
@@ -183,8 +189,9 @@ impl Office {
     }
 
     fn add(&mut self, mut job: Job, issuers: &[Arc<Issuer>], urgent: bool) -> TaskId {
-        let desk = |issuer: &Arc<Issuer>| self.desks.iter().position(|desk| Arc::ptr_eq(&desk.issuer, issuer));
-        let order: Vec<usize> = issuers.iter().filter_map(desk).collect();
+        let place_of =
+            |issuer: &Arc<Issuer>| self.clients.iter().position(|client| Arc::ptr_eq(&client.issuer, issuer));
+        let order: Vec<usize> = issuers.iter().filter_map(place_of).collect();
         job.home = order.first().copied().unwrap_or(0);
         let mut at = job.renewal();
         if let Some(leaf) = job.certificate.leaf() {
@@ -200,10 +207,10 @@ impl Office {
                 Some(None) => at = 0,
             }
         }
-        let is_enabled = job.habits.is_none_or(|habits| habits.enabled);
-        match job.habits {
+        let is_enabled = job.timing.is_none_or(|timing| timing.enabled);
+        match job.timing {
             _ if !is_enabled => at = i64::MAX,
-            Some(habits) if habits.on_load => at = 0,
+            Some(timing) if timing.on_load => at = 0,
             _ => {}
         }
         let id = self.agenda.add(&order, at, urgent);
@@ -215,12 +222,12 @@ impl Office {
         id
     }
 
-    fn source(&self, desk: usize) -> String {
-        self.desks.get(desk).map(|desk| desk.issuer.source.to_string()).unwrap_or_default()
+    fn source(&self, issuer: usize) -> String {
+        self.clients.get(issuer).map(|client| client.issuer.source.to_string()).unwrap_or_default()
     }
 
-    fn issuer_name(&self, desk: usize) -> &str {
-        self.desks.get(desk).map_or("", |desk| desk.issuer.name.as_str())
+    fn issuer_name(&self, issuer: usize) -> &str {
+        self.clients.get(issuer).map_or("", |client| client.issuer.name.as_str())
     }
 
     pub async fn run(mut self) {
@@ -280,16 +287,16 @@ impl Office {
 
     fn begin_orders(&mut self) {
         while let Some(order) = self.agenda.start(now()) {
-            let (Some(job), Some(desk)) = (self.jobs.get(&order.task), self.desks.get(order.issuer)) else {
+            let (Some(job), Some(client)) = (self.jobs.get(&order.task), self.clients.get(order.issuer)) else {
                 self.agenda.postponed(order.task, now(), SLEEP_MOST);
                 continue;
             };
-            let (job, desk) = (Rc::clone(job), Rc::clone(desk));
+            let (job, client) = (Rc::clone(job), Rc::clone(client));
             let replaces = job.served_by.get().filter(|by| *by == order.issuer).and_then(|_| job.certificate.leaf());
             let replaces = replaces.and_then(|leaf| certificate_id(&leaf));
             let status = self.status(order.task, &job, "ordering");
             job.certificate.set_status(&status);
-            self.spawn(Work::Order(order), errand::order(job, desk, replaces, status));
+            self.spawn(Work::Order(order), tasks::order(job, client, replaces, status));
         }
     }
 
@@ -300,11 +307,12 @@ impl Office {
         {
             self.windows.pop_first();
             let Some(job) = self.jobs.get(&id) else { continue };
-            let desk = job.served_by.get().and_then(|by| self.desks.get(by)).cloned();
+            let client = job.served_by.get().and_then(|by| self.clients.get(by)).cloned();
             let certificate = job.certificate.leaf().and_then(|leaf| certificate_id(&leaf));
-            if let (Some(desk), Some(certificate)) = (desk.filter(|desk| !desk.issuer.is_local()), certificate) {
+            if let (Some(client), Some(certificate)) = (client.filter(|client| !client.issuer.is_local()), certificate)
+            {
                 let work = Work::Window(id, certificate.clone());
-                self.spawn(work, async move { Outcome::Window(desk.window(&certificate).await) });
+                self.spawn(work, async move { Outcome::Window(client.window(&certificate).await) });
             }
         }
     }
@@ -332,7 +340,7 @@ impl Office {
             }
             (Work::Order(order), Some(Outcome::Failed(failed))) => self.failed(order, &failed),
             (Work::Order(order), _) => {
-                self.agenda.failed(order, at, Blame::Task, None, random());
+                self.agenda.failed(order, at, FailureCause::Task, None, random());
             }
             (Work::Window(id, of), Some(Outcome::Window(answer))) => self.window(id, &of, &answer),
             (Work::Window(id, _), _) => drop(self.windows.insert((at.steady + renewal_info::DEFAULT_SECONDS, id))),
@@ -351,9 +359,9 @@ impl Office {
         }
     }
 
-    fn say(&self, desk: usize, level: Level, words: std::fmt::Arguments<'_>) {
-        if let Some(desk) = self.desks.get(desk) {
-            desk.say(level, words);
+    fn say(&self, issuer: usize, level: Level, words: std::fmt::Arguments<'_>) {
+        if let Some(client) = self.clients.get(issuer) {
+            client.say(level, words);
         }
     }
 
@@ -372,7 +380,7 @@ impl Office {
         self.tell(id, "issued");
     }
 
-    fn issued(&mut self, order: acme::Errand, issued: errand::Done) {
+    fn issued(&mut self, order: acme::DueOrder, issued: tasks::Done) {
         let at = now();
         let Some(job) = self.jobs.get(&order.task).cloned() else { return };
         job.served_by.set(Some(order.issuer));
@@ -395,12 +403,12 @@ impl Office {
         self.tell(order.task, "issued");
     }
 
-    fn failed(&mut self, order: acme::Errand, failed: &Failed) {
+    fn failed(&mut self, order: acme::DueOrder, failed: &Failed) {
         let at = now();
         let Some(job) = self.jobs.get(&order.task).cloned() else { return };
         let why = &failed.error;
         let asked = why.retry_after().and_then(|after| i64::try_from(after.as_secs()).ok());
-        let pause = self.agenda.failed(order, at, failed.blame, asked, random());
+        let pause = self.agenda.failed(order, at, failed.cause, asked, random());
         *job.error.borrow_mut() = Some((why.to_string(), at.wall));
         let (name, issuer) = (job.name(), self.issuer_name(order.issuer));
         let next = match pause < NEVER / 2 {
@@ -470,7 +478,7 @@ impl Office {
         let error = job.error.borrow();
         let at = now();
         let next = Some(self.agenda.next_order(id, at)).filter(|next| *next < at.wall.saturating_add(NEVER / 2));
-        let is_enabled = job.habits.is_none_or(|habits| habits.enabled);
+        let is_enabled = job.timing.is_none_or(|timing| timing.enabled);
         let state = match next {
             _ if !is_enabled => "disabled",
             None if state == "failed" => "disabled after a failure",
@@ -515,7 +523,7 @@ impl Office {
             job.state.set(state);
             job.certificate.set_status(&status);
             if let Some(store) = &job.store {
-                let stays = is_issued && job.habits.is_none_or(|habits| habits.enabled);
+                let stays = is_issued && job.timing.is_none_or(|timing| timing.enabled);
                 states.push((store.folder.clone(), job.stem.clone(), stays, status));
             }
         }
@@ -545,7 +553,7 @@ impl Office {
         for job in unsaved.take(ORDERS_MAX).cloned().collect::<Vec<_>>() {
             let log = Arc::clone(&self.log);
             self.spawn(Work::Status, async move {
-                if let Ok(true) = errand::save(&job).await {
+                if let Ok(true) = tasks::save(&job).await {
                     log.log(Level::Notice, 0, format_args!("the certificate for \"{}\" is stored now", job.name()));
                     if let (Some(store), Some(status)) = (&job.store, job.certificate.status()) {
                         let (folder, stem) = (store.folder.clone(), job.stem.clone());
@@ -584,7 +592,7 @@ impl Office {
             wanted.extend(jobs.map(|(id, job)| (*id, Rc::clone(job))));
         }
         for (id, job) in wanted {
-            if job.habits.is_some_and(|habits| !habits.enabled) {
+            if job.timing.is_some_and(|timing| !timing.enabled) {
                 let words = format_args!("\"{}\" is not ordered: the client has \"enabled=off\"", job.name());
                 self.say(job.home, Level::Warn, words);
                 continue;
@@ -605,7 +613,7 @@ impl Office {
                 continue;
             }
             let (demand, text) = (Arc::clone(&asked.demand), asked.text.clone());
-            self.spawn(Work::Question(asked), async move { errand::ask(&demand, &text).await });
+            self.spawn(Work::Question(asked), async move { tasks::ask(&demand, &text).await });
         }
     }
 
@@ -650,7 +658,7 @@ impl Office {
             certificate: Arc::clone(&name.certificate),
             store: self.store(demand.folder().map(Folder)),
             home: 0,
-            habits: None,
+            timing: None,
             served_by: Cell::new(None),
             state: Cell::new("waiting"),
             error: RefCell::default(),

@@ -1,18 +1,18 @@
-//! Tasks of the office: an order from its lock to the stored certificate, and the question about a name on demand.
+//! Tasks of the scheduler: an order from its lock to the stored certificate, and the question about a name on demand.
 
 use super::demand::{Asked, OnDemand};
-use super::desk::{Desk, Failed, blocking};
+use super::issuer_client::{Failed, IssuerClient, blocking};
 use super::job::{Job, NoLock, order as order_of};
 use super::renewal_info::Answer;
 use super::state::{Folder, stem};
-use acme::{Blame, Error, Identifier, Issued, TaskId};
+use acme::{Error, FailureCause, Identifier, Issued, TaskId};
 use base::clock;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A task, for the office when it ends.
+/// A task, for the scheduler when it ends.
 pub enum Work {
-    Order(acme::Errand),
+    Order(acme::DueOrder),
     /// The question when a certificate should be renewed, with its identifier.
     Window(TaskId, String),
     /// The question whether a name may have a certificate.
@@ -70,7 +70,7 @@ async fn adopt(job: &Job, folder: &Folder) -> bool {
 async fn store(job: &Job, issued: Issued) -> Result<(), String> {
     let Some(store) = &job.store else { return Ok(()) };
     let (folder, stem) = (store.folder.clone(), job.stem.clone());
-    let as_angie = job.habits.is_some();
+    let as_angie = job.timing.is_some();
     let path = folder.0.display().to_string();
     let work = move || {
         folder.store(&stem, &issued)?;
@@ -96,7 +96,7 @@ pub async fn save(job: &Job) -> Result<bool, String> {
 }
 
 /// Makes an order. `status`: its state for operators.
-pub async fn order(job: Rc<Job>, desk: Rc<Desk>, replaces: Option<String>, status: String) -> Outcome {
+pub async fn order(job: Rc<Job>, issuer_client: Rc<IssuerClient>, replaces: Option<String>, status: String) -> Outcome {
     let wanted = job.wanted.take();
     let mut lock = None;
     if let Some(store) = &job.store {
@@ -112,7 +112,7 @@ pub async fn order(job: Rc<Job>, desk: Rc<Desk>, replaces: Option<String>, statu
             // An order whose certificate is not kept would be repeated at every start, against the authority's limits.
             Err(NoLock::Refused(why)) => {
                 let error = Error::Local(format!("the state cannot be stored: {why}"));
-                return Outcome::Failed(Failed { error, blame: Blame::Task });
+                return Outcome::Failed(Failed { error, cause: FailureCause::Task });
             }
         };
         // The previous owner of the lock may have ordered.
@@ -132,7 +132,7 @@ pub async fn order(job: Rc<Job>, desk: Rc<Desk>, replaces: Option<String>, statu
             Ok(false) => return Outcome::Unwanted("it is refused"),
             Err(why) => {
                 let error = Error::Local(format!("{why} while asking about the name on demand"));
-                return Outcome::Failed(Failed { error, blame: Blame::Task });
+                return Outcome::Failed(Failed { error, cause: FailureCause::Task });
             }
         }
     }
@@ -141,7 +141,8 @@ pub async fn order(job: Rc<Job>, desk: Rc<Desk>, replaces: Option<String>, statu
         // For operators only; a failure is reported with the certificate's.
         let _ = blocking(move || folder.store_status(&stem, &status)).await;
     }
-    let issued = match desk.issue(&order_of(&job.identifiers, job.key, &desk.issuer, replaces)).await {
+    let issued = match issuer_client.issue(&order_of(&job.identifiers, job.key, &issuer_client.issuer, replaces)).await
+    {
         Ok(issued) => issued,
         Err(failed) => return Outcome::Failed(failed),
     };

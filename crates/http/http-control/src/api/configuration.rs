@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 /// A request about configurations that the master answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ConfigRequest {
     /// A new main file; other files that were sent before stay.
     Main(Vec<u8>, Terms),
     /// All files: texts by names, relative to the folder of the main file.
@@ -88,7 +88,7 @@ pub trait Configuration: Send + Sync {
     ///
     /// # Errors
     /// There is none, or too many requests are under way.
-    fn submit(&self, what: What) -> Result<oneshot::Receiver<Reply>, Refusal>;
+    fn submit(&self, what: ConfigRequest) -> Result<oneshot::Receiver<Reply>, Refusal>;
 }
 
 static CURRENT: RwLock<Option<Arc<dyn Configuration>>> = RwLock::new(None);

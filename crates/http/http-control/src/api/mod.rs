@@ -21,7 +21,7 @@ mod upstreams;
 mod zones;
 
 pub use configuration::{
-    Configuration, Refusal, Reply, Terms, What, configurations_kept, has_api, has_writes, serve_configuration,
+    ConfigRequest, Configuration, Refusal, Reply, Terms, configurations_kept, has_api, has_writes, serve_configuration,
 };
 pub use dashboard::{DashboardFeature, EXPLAIN_PATIENCE, Explainer, explain_with, has_dashboard};
 
@@ -57,7 +57,7 @@ directives! {
         /// Differs: `write=on` on an address that is not local requires authentication or `deny all`; `PUT` replaces
         /// all servers of a group at once; `If-Match` and `dry_run` protect changes; values that are not counted are
         /// left out; `config` and `keep` are Tidegate's.
-        api: Own<Given>,
+        api: Own<ApiArguments>,
     }
 }
 
@@ -74,14 +74,14 @@ const KEEP: usize = 10;
 
 /// `write=on`, `config=read`, `keep=10`
 #[derive(Clone, Copy, Debug)]
-pub struct Given {
+pub struct ApiArguments {
     writes: bool,
     config: ConfigAccess,
     keep: usize,
     at: At,
 }
 
-impl Value for Given {
+impl Value for ApiArguments {
     const SYNTAX: &'static str = "[write=on | off] [config=off | read | write] [keep=number]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let at = At { span: d.span, line: d.line };
@@ -106,7 +106,7 @@ impl Value for Given {
                 return Err(Problem::says(format!("duplicate parameter \"{text}\"")).at(index));
             }
         }
-        let given = Given {
+        let given = ApiArguments {
             writes: writes.unwrap_or(false),
             config: config.unwrap_or(ConfigAccess::Off),
             keep: keep.unwrap_or(KEEP),

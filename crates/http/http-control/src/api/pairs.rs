@@ -25,22 +25,22 @@ fn refused(failure: Failure) -> ApiError {
 }
 
 /// A value as clients write it: text, or an object with `value` and `expire` in milliseconds.
-struct Given<'a> {
+struct PairValue<'a> {
     value: Option<&'a str>,
     expire: Option<u64>,
 }
 
-fn given<'a>(key: &str, value: &'a Value) -> Result<Given<'a>, ApiError> {
+fn given<'a>(key: &str, value: &'a Value) -> Result<PairValue<'a>, ApiError> {
     let invalid = || wrong(format!("invalid value of \"{key}\""));
     match value {
-        Value::String(value) => Ok(Given { value: Some(value), expire: None }),
+        Value::String(value) => Ok(PairValue { value: Some(value), expire: None }),
         Value::Object(both) => {
             if let Some(name) = both.keys().find(|name| !matches!(name.as_str(), "value" | "expire")) {
                 return Err(wrong(format!("unknown parameter \"{name}\"")));
             }
             let value = both.get("value").map(|value| value.as_str().ok_or_else(invalid)).transpose()?;
             let expire = both.get("expire").map(|ms| ms.as_u64().ok_or_else(invalid)).transpose()?;
-            Ok(Given { value, expire })
+            Ok(PairValue { value, expire })
         }
         _ => Err(invalid()),
     }
@@ -90,7 +90,7 @@ fn object(ask: &Ask) -> Result<Map<String, Value>, ApiError> {
 fn add(zone: &Keyval, all: &Map<String, Value>) -> Result<ApiResponse, ApiError> {
     let mut additions = Vec::with_capacity(all.len());
     for (key, value) in all {
-        let Given { value, expire } = given(key, value)?;
+        let PairValue { value, expire } = given(key, value)?;
         let value = value.ok_or_else(|| wrong(format!("value required for \"{key}\"")))?;
         additions.push(Addition { key, value, lifetime: expire });
     }
@@ -113,7 +113,7 @@ fn change(zone: &Keyval, all: &Map<String, Value>) -> Result<ApiResponse, ApiErr
     let done = match value {
         Value::Null => zone.remove(key),
         value => {
-            let Given { value, expire } = given(key, value)?;
+            let PairValue { value, expire } = given(key, value)?;
             if value.is_none() && expire.is_none() {
                 return Err(wrong(format!("nothing to change for \"{key}\"")));
             }

@@ -12,25 +12,25 @@ directives! {
     pub struct ZoneConf from ZoneInput {
         /// Counts the requests of a server or location, and of the locations inside it, under this name (see
         /// `metrics`). Several blocks may share a name; `off` excludes an inner location.
-        status_zone: Said,
+        status_zone: StatusZoneValue,
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct StatusZoneValue {
     name: Option<String>,
     /// A server's value, which locations do not inherit.
     of_server: bool,
 }
 
-impl Value for Said {
+impl Value for StatusZoneValue {
     const SYNTAX: &'static str = "zone | off";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
         if name.is_empty() {
             return Err(Problem::says("invalid zone name \"\"").at(0));
         }
-        Ok(Said { name: (name != "off").then_some(name), of_server: cx.context == Contexts::server })
+        Ok(StatusZoneValue { name: (name != "off").then_some(name), of_server: cx.context == Contexts::server })
     }
 }
 

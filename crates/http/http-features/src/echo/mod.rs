@@ -103,7 +103,7 @@ impl Feature for Echo {
         let texts = |said: &Option<Texts>| said.as_ref().map_or_else(Vec::new, |texts| texts.0.clone());
         let (before, after) = (texts(&conf.echo_before_body), texts(&conf.echo_after_body));
         if !before.is_empty() || !after.is_empty() {
-            let around = run::Around { before: before.into(), after: after.into() };
+            let around = run::EchoFilter { before: before.into(), after: after.into() };
             block.location.filters.push((FilterOrder::Addition, Arc::new(around)));
         }
         Ok(())

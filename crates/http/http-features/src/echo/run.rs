@@ -268,12 +268,12 @@ impl BodySource for Run {
     }
 }
 
-pub struct Around {
+pub struct EchoFilter {
     pub before: Arc<[(Vec<Template>, bool)]>,
     pub after: Arc<[(Vec<Template>, bool)]>,
 }
 
-impl Filter for Around {
+impl Filter for EchoFilter {
     fn name(&self) -> &'static str {
         "echo"
     }

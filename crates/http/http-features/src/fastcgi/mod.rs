@@ -109,7 +109,7 @@ impl Feature for Fastcgi {
         let Some(Own(PassTo(target))) = conf.fastcgi_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
         let caught = conf.fastcgi_catch_stderr.iter().flat_map(|list| &list.0);
-        let protocol = Spoken {
+        let protocol = FastCgiProtocol {
             params: Params::new(block.cx, &conf.fastcgi_param, pass.pass_request_headers)?,
             keep: conf.fastcgi_keep_conn,
             catch: caught.map(|text| text.str().as_bytes().to_vec()).collect(),
@@ -118,13 +118,13 @@ impl Feature for Fastcgi {
     }
 }
 
-struct Spoken {
+struct FastCgiProtocol {
     params: Params<Pairs>,
     keep: bool,
     catch: Arc<[Vec<u8>]>,
 }
 
-impl Protocol for Spoken {
+impl Protocol for FastCgiProtocol {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
         Some(Box::new(FastCgi::new(self.keep, self.catch.clone())))
     }

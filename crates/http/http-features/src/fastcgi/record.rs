@@ -2,7 +2,7 @@
 
 use base::append::append;
 use bytes::{Buf, Bytes};
-use http_upstream::cgi::codec::{Left, MORE_THAN_ANNOUNCED};
+use http_upstream::cgi::codec::{BodyRest, MORE_THAN_ANNOUNCED};
 use http_upstream::cgi::head::CgiHead;
 use http_upstream::cgi::params::Packing;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl Record {
 
 enum ResponseState {
     Head,
-    Body(Left),
+    Body(BodyRest),
     Excess,
     Ended,
 }
@@ -191,7 +191,7 @@ impl FastCgi {
             ResponseState::Body(left) => Some(left),
             ResponseState::Excess | ResponseState::Ended => return Ok(()),
         };
-        let is_short = matches!(body, Some(Left::Bytes(1..)));
+        let is_short = matches!(body, Some(BodyRest::Bytes(1..)));
         match record.kind {
             END_REQUEST if body.is_none() => {
                 Err(format!("upstream sent unexpected FastCGI record: {END_REQUEST}").into())
@@ -212,7 +212,7 @@ impl FastCgi {
         if is_head && self.catch.iter().any(caught) {
             return Err(MalformedResponse(String::from_utf8_lossy(&words).into_owned()));
         }
-        Ok(Some(Event::Said(words)))
+        Ok(Some(Event::Stderr(words)))
     }
     /// Next content bytes of a record; a head is parsed in place.
     fn content(&mut self, record: &mut Record) -> Result<Option<Event>, MalformedResponse> {
@@ -229,7 +229,7 @@ impl FastCgi {
                     None => None,
                     Some((answer, took)) => {
                         taken = took;
-                        let left = Left::of(&answer, self.asked.method)?;
+                        let left = BodyRest::of(&answer, self.asked.method)?;
                         let (length, head_bytes) = (left.length(&answer), answer.buf.len());
                         let behind = self.chunk.len() - took;
                         self.state = ResponseState::Body(left);
@@ -271,13 +271,13 @@ impl FastCgi {
     }
     /// Takes a whole record of the body that follows the present one. Leaves anything else to [`FastCgi::step`].
     fn record_behind(&mut self) -> Option<Bytes> {
-        let ResponseState::Body(left @ (Left::Open | Left::Bytes(_))) = &mut self.state else { return None };
+        let ResponseState::Body(left @ (BodyRest::Open | BodyRest::Bytes(_))) = &mut self.state else { return None };
         let padding = self.record.map_or(Some(0), |record| (record.left == 0).then_some(record.padding))?;
         let rest = self.chunk.get(padding..)?;
         let [VERSION, STDOUT, 0, 1, high, low, next_padding, _] = *rest.first_chunk()? else { return None };
         let record = Record::new(STDOUT, high, low, next_padding);
         let content = rest.get(HEADER_BYTES..HEADER_BYTES + record.left).filter(|content| !content.is_empty())?;
-        if matches!(left, Left::Bytes(n) if *n < content.len() as u64) {
+        if matches!(left, BodyRest::Bytes(n) if *n < content.len() as u64) {
             return None;
         }
         let start = padding + HEADER_BYTES;
@@ -356,7 +356,7 @@ impl SerialCodec for FastCgi {
         }
     }
     fn closed(&mut self) -> Result<Option<ResponseEnd>, MalformedResponse> {
-        let whole = matches!(self.state, ResponseState::Body(Left::Open | Left::Nothing | Left::Bytes(0)));
+        let whole = matches!(self.state, ResponseState::Body(BodyRest::Open | BodyRest::Nothing | BodyRest::Bytes(0)));
         Ok((whole && !self.keep).then(ResponseEnd::default))
     }
     fn is_reusable(&self) -> bool {
@@ -389,7 +389,7 @@ mod tests {
                     Ok(None) => break,
                     Ok(Some(Event::Head(begun))) => out += &format!("{} {:?};", begun.answer.head.status, begun.length),
                     Ok(Some(Event::Body(bytes))) => body += &String::from_utf8_lossy(&bytes),
-                    Ok(Some(Event::Said(_))) => {}
+                    Ok(Some(Event::Stderr(_))) => {}
                     Ok(Some(Event::End(end))) => out += &format!("{body};end {};", end.excess.is_some()),
                     Ok(Some(Event::Interim(..))) => out += "interim;",
                     Err(MalformedResponse(words)) => return (out + &words, false),
@@ -429,7 +429,7 @@ mod tests {
             said.push(match event {
                 Event::Body(piece) => String::from_utf8_lossy(&piece).into_owned(),
                 Event::Head(_) => "head".into(),
-                Event::Said(_) => "said".into(),
+                Event::Stderr(_) => "said".into(),
                 Event::End(end) => format!("end {}", end.excess.is_some()),
                 Event::Interim(..) => "interim".into(),
             });

@@ -9,7 +9,7 @@ use http_upstream::exchange::block::{Coding, HeaderBlock};
 use http_upstream::exchange::conf::{IgnoreHeaders, Name, NextUpstream, PassConf, names};
 use http_upstream::exchange::target::{self, Scheme, Target, UpstreamTarget};
 use http_upstream::exchange::{Announce, PassPlan, Protocol};
-use http_upstream::tls::Said;
+use http_upstream::tls::UpstreamTlsConf;
 use session_engine::upstream_tls_directives;
 use std::any::Any;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl Feature for Grpc {
         let bound = target.bind(&SCHEME, block.cx)?;
         let tls = match &*target {
             Target::Fixed(url, _) if !url.tls => None,
-            _ => Some(Said { alpn: &["h2"], ..conf.tls() }.build(block.cx)?),
+            _ => Some(UpstreamTlsConf { alpn: &["h2"], ..conf.tls() }.build(block.cx)?),
         };
         let pass = PassConf {
             // Either side may send at any time: nothing is buffered.
@@ -152,14 +152,14 @@ impl Feature for Grpc {
         let lines = conf.grpc_set_header.as_ref().map(|list| list.0.clone()).unwrap_or_default();
         let own = OWN_FIELDS.iter().map(|name| name.as_bytes());
         let overridden = own.chain(lines.iter().map(|line| line.name.as_slice())).collect();
-        let protocol = Spoken { lines, overridden };
+        let protocol = GrpcProtocol { lines, overridden };
         let mut plan = PassPlan::new(pass, Box::new(protocol), bound, hidden);
         plan.tls = tls;
         plan.mount(block)
     }
 }
 
-struct Spoken {
+struct GrpcProtocol {
     lines: Vec<HeaderLine>,
     overridden: NameSet,
 }
@@ -170,7 +170,7 @@ impl HeaderLine {
     }
 }
 
-impl Spoken {
+impl GrpcProtocol {
     /// Value of the last `grpc_set_header Host`, unless it is empty.
     fn authority(&self, r: &mut Request) -> Option<Vec<u8>> {
         let host = self.lines.iter().rfind(|line| line.is_host())?.value.eval(r);
@@ -181,7 +181,7 @@ impl Spoken {
     }
 }
 
-impl Protocol for Spoken {
+impl Protocol for GrpcProtocol {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
         None
     }
@@ -242,7 +242,7 @@ mod tests {
             value: Template::literal(value.as_bytes()),
         };
         let authority = |lines: Vec<HeaderLine>| {
-            let spoken = Spoken { lines, overridden: NameSet::default() };
+            let spoken = GrpcProtocol { lines, overridden: NameSet::default() };
             spoken.authority(&mut Request::default())
         };
         assert_eq!(authority(vec![line("X-Host", "x"), line("host", "a"), line("Host", "b")]), Some(b"b".to_vec()));

@@ -9,12 +9,12 @@ const DAY: u64 = 24 * 60 * 60;
 
 #[derive(Clone, Debug)]
 pub enum Expires {
-    Fixed(When),
+    Fixed(Expiry),
     Computed { value: Template, modified: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum Expiry {
     Off,
     Epoch,
     Max,
@@ -26,14 +26,14 @@ pub enum When {
     Daily(i64),
 }
 
-impl When {
+impl Expiry {
     /// Fails with nginx's message.
-    pub fn parse(text: &[u8], modified: bool) -> Result<When, &'static str> {
+    pub fn parse(text: &[u8], modified: bool) -> Result<Expiry, &'static str> {
         if !modified {
             match text {
-                b"epoch" => return Ok(When::Epoch),
-                b"max" => return Ok(When::Max),
-                b"off" => return Ok(When::Off),
+                b"epoch" => return Ok(Expiry::Epoch),
+                b"max" => return Ok(Expiry::Max),
+                b"off" => return Ok(Expiry::Off),
                 _ => {}
             }
         }
@@ -50,28 +50,28 @@ impl When {
         }
         let seconds = if minus { -(seconds as i64) } else { seconds as i64 };
         Ok(match (daily, modified) {
-            (true, _) => When::Daily(seconds),
-            (_, true) => When::Modified(seconds),
-            _ => When::Access(seconds),
+            (true, _) => Expiry::Daily(seconds),
+            (_, true) => Expiry::Modified(seconds),
+            _ => Expiry::Access(seconds),
         })
     }
     /// Time and `Cache-Control`; `last_modified` is the response's.
     fn resolve(self, now: i64, last_modified: Option<i64>) -> Option<([u8; 29], Control)> {
         let (at, age) = match (self, last_modified) {
-            (When::Off, _) => return None,
-            (When::Epoch, _) => return Some((*b"Thu, 01 Jan 1970 00:00:01 GMT", Control::NoCache)),
-            (When::Max, _) => return Some((*b"Thu, 31 Dec 2037 23:55:55 GMT", Control::MaxAge(315_360_000))),
-            (When::Access(0) | When::Modified(0), _) => (now, 0),
-            (When::Daily(seconds), _) => {
+            (Expiry::Off, _) => return None,
+            (Expiry::Epoch, _) => return Some((*b"Thu, 01 Jan 1970 00:00:01 GMT", Control::NoCache)),
+            (Expiry::Max, _) => return Some((*b"Thu, 31 Dec 2037 23:55:55 GMT", Control::MaxAge(315_360_000))),
+            (Expiry::Access(0) | Expiry::Modified(0), _) => (now, 0),
+            (Expiry::Daily(seconds), _) => {
                 let at = next_time(now, seconds);
                 (at, at - now)
             }
-            (When::Modified(seconds), Some(modified)) => {
+            (Expiry::Modified(seconds), Some(modified)) => {
                 let at = modified.saturating_add(seconds);
                 // A time before the modification is stale, even if the modification lies in the future.
                 (at, if seconds < 0 { -1 } else { at - now })
             }
-            (When::Access(seconds) | When::Modified(seconds), _) => (now.saturating_add(seconds), seconds),
+            (Expiry::Access(seconds) | Expiry::Modified(seconds), _) => (now.saturating_add(seconds), seconds),
         };
         Some((http_engine::head_out::date_text(at), if age < 0 { Control::NoCache } else { Control::MaxAge(age) }))
     }
@@ -108,7 +108,7 @@ impl Value for Expires {
         let value = Template::compile(cx, d, &text).map_err(|p| p.at(index))?;
         match value.as_literal() {
             Some(text) => {
-                When::parse(text, modified).map(Expires::Fixed).map_err(|words| Problem::directive(words).at(index))
+                Expiry::parse(text, modified).map(Expires::Fixed).map_err(|words| Problem::directive(words).at(index))
             }
             None => Ok(Expires::Computed { value, modified }),
         }
@@ -117,13 +117,13 @@ impl Value for Expires {
 
 impl Expires {
     pub fn is_off(&self) -> bool {
-        matches!(self, Expires::Fixed(When::Off))
+        matches!(self, Expires::Fixed(Expiry::Off))
     }
     pub fn apply(&self, r: &mut Request) {
         let when = match self {
             Expires::Fixed(when) => *when,
             // An invalid value sets nothing.
-            Expires::Computed { value, modified } => match When::parse(&value.eval(r), *modified) {
+            Expires::Computed { value, modified } => match Expiry::parse(&value.eval(r), *modified) {
                 Ok(when) => when,
                 Err(_) => return,
             },
@@ -149,33 +149,33 @@ mod tests {
     #[test]
     fn forms() {
         for (text, modified, want) in [
-            ("epoch", false, Ok(When::Epoch)),
-            ("max", false, Ok(When::Max)),
-            ("off", false, Ok(When::Off)),
-            ("30d", false, Ok(When::Access(30 * 86_400))),
-            ("+1h", false, Ok(When::Access(3600))),
-            ("-1", false, Ok(When::Access(-1))),
-            ("@15h30m", false, Ok(When::Daily(55_800))),
+            ("epoch", false, Ok(Expiry::Epoch)),
+            ("max", false, Ok(Expiry::Max)),
+            ("off", false, Ok(Expiry::Off)),
+            ("30d", false, Ok(Expiry::Access(30 * 86_400))),
+            ("+1h", false, Ok(Expiry::Access(3600))),
+            ("-1", false, Ok(Expiry::Access(-1))),
+            ("@15h30m", false, Ok(Expiry::Daily(55_800))),
             ("@25h", false, Err("daily time value must be less than 24 hours")),
             ("@1h", true, Err("daily time cannot be used with \"modified\" parameter")),
-            ("-24h", true, Ok(When::Modified(-86_400))),
+            ("-24h", true, Ok(Expiry::Modified(-86_400))),
             ("max", true, Err("invalid value")),
             ("", false, Err("invalid value")),
         ] {
-            assert_eq!(When::parse(text.as_bytes(), modified), want, "{text}");
+            assert_eq!(Expiry::parse(text.as_bytes(), modified), want, "{text}");
         }
     }
 
     #[test]
     fn what_the_cache_is_told() {
-        let control = |when: When, modified| when.resolve(1_000_000, modified).map(|(_, control)| control);
-        assert_eq!(control(When::Access(60), None), Some(Control::MaxAge(60)));
-        assert_eq!(control(When::Access(-60), None), Some(Control::NoCache));
-        assert_eq!(control(When::Modified(60), Some(1_000_000 - 20)), Some(Control::MaxAge(40)));
-        assert_eq!(control(When::Modified(60), Some(1_000_000 - 100)), Some(Control::NoCache));
-        assert_eq!(control(When::Modified(-60), Some(2_000_000)), Some(Control::NoCache));
-        assert_eq!(control(When::Modified(60), None), Some(Control::MaxAge(60)));
-        assert_eq!(control(When::Off, None), None);
+        let control = |when: Expiry, modified| when.resolve(1_000_000, modified).map(|(_, control)| control);
+        assert_eq!(control(Expiry::Access(60), None), Some(Control::MaxAge(60)));
+        assert_eq!(control(Expiry::Access(-60), None), Some(Control::NoCache));
+        assert_eq!(control(Expiry::Modified(60), Some(1_000_000 - 20)), Some(Control::MaxAge(40)));
+        assert_eq!(control(Expiry::Modified(60), Some(1_000_000 - 100)), Some(Control::NoCache));
+        assert_eq!(control(Expiry::Modified(-60), Some(2_000_000)), Some(Control::NoCache));
+        assert_eq!(control(Expiry::Modified(60), None), Some(Control::MaxAge(60)));
+        assert_eq!(control(Expiry::Off, None), None);
     }
 
     #[test]

@@ -106,17 +106,18 @@ impl Feature for MemcachedFeature {
             bind: conf.memcached_bind.clone(),
             ..PassConf::new("memcached")
         };
-        let protocol = Spoken { key, gzip_flag: u32::try_from(conf.memcached_gzip_flag.0).unwrap_or(u32::MAX) };
+        let protocol =
+            MemcachedProtocol { key, gzip_flag: u32::try_from(conf.memcached_gzip_flag.0).unwrap_or(u32::MAX) };
         PassPlan::new(pass, Box::new(protocol), bound, [].into_iter().collect()).mount(block)
     }
 }
 
-struct Spoken {
+struct MemcachedProtocol {
     key: Template,
     gzip_flag: u32,
 }
 
-impl Spoken {
+impl MemcachedProtocol {
     /// Fails with the response's status.
     fn key_of(&self, r: &mut Request) -> Result<Vec<u8>, u16> {
         let key = self.key.eval(r);
@@ -128,7 +129,7 @@ impl Spoken {
     }
 }
 
-impl Protocol for Spoken {
+impl Protocol for MemcachedProtocol {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
         Some(Box::new(Memcached::new(self.gzip_flag)))
     }

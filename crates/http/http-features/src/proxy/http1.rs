@@ -18,7 +18,7 @@ const AFTER_FINAL_CHUNK: &str = "upstream sent data after final chunk";
 enum ResponseState {
     Head,
     /// Remaining bytes of the body.
-    Left(u64),
+    BodyRest(u64),
     Chunked(Box<ChunkedDecoder>),
     UntilClose,
     Switched,
@@ -101,8 +101,8 @@ impl Http1 {
         let behind = self.rest.len();
         self.state = match length {
             _ if head.status == 101 => ResponseState::Switched,
-            BodyLength::None => ResponseState::Left(0),
-            BodyLength::Exact(n) => ResponseState::Left(n),
+            BodyLength::None => ResponseState::BodyRest(0),
+            BodyLength::Exact(n) => ResponseState::BodyRest(n),
             BodyLength::Chunked => {
                 // A chunk head may continue in the next input.
                 *input = std::mem::take(&mut self.rest).into();
@@ -193,11 +193,11 @@ impl SerialCodec for Http1 {
     fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse> {
         match &mut self.state {
             ResponseState::Head => self.head(input),
-            ResponseState::Left(0) => {
+            ResponseState::BodyRest(0) => {
                 let excess = (!self.rest.is_empty() || !input.is_empty()).then_some(MORE_THAN_ANNOUNCED);
                 Ok(Some(self.end(excess, Vec::new())))
             }
-            ResponseState::Left(left) => {
+            ResponseState::BodyRest(left) => {
                 let bytes = match self.rest.is_empty() {
                     true => take(input, *left),
                     false => self.rest.split_to((self.rest.len() as u64).min(*left) as usize),

@@ -21,7 +21,7 @@ use http_upstream::exchange::block::Coding;
 use http_upstream::exchange::conf::PassConf;
 use http_upstream::exchange::target::{Scheme, Target, UpstreamTarget};
 use http_upstream::exchange::{Announce, HIDDEN, PassPlan, Protocol};
-use http_upstream::tls::Said;
+use http_upstream::tls::UpstreamTlsConf;
 use http1::Http1;
 use redirect::{CookieFlags, CookieRule, RedirectRule};
 use std::any::Any;
@@ -174,10 +174,10 @@ impl Feature for Proxy {
                 None
             }
             _ if conf.proxy_http_version == HttpVersion::V2 => {
-                Some(Said { alpn: &["h2"], ..conf.tls() }.build(block.cx)?)
+                Some(UpstreamTlsConf { alpn: &["h2"], ..conf.tls() }.build(block.cx)?)
             }
             _ if conf.proxy_http_version == HttpVersion::V3 => {
-                Some(Said { alpn: &["h3"], ..conf.tls() }.build(block.cx)?)
+                Some(UpstreamTlsConf { alpn: &["h3"], ..conf.tls() }.build(block.cx)?)
             }
             _ => Some(conf.tls().build(block.cx)?),
         };

@@ -61,7 +61,7 @@ impl Feature for Scgi {
         let Some(Own(PassTo(target))) = conf.scgi_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
         let params = Params::new(block.cx, &conf.scgi_param, pass.pass_request_headers)?;
-        PassPlan::new(pass, Box::new(Spoken { params }), bound, conf.hidden(HIDDEN)).mount(block)
+        PassPlan::new(pass, Box::new(ScgiProtocol { params }), bound, conf.hidden(HIDDEN)).mount(block)
     }
 }
 
@@ -84,11 +84,11 @@ impl Packing for Strings {
     }
 }
 
-struct Spoken {
+struct ScgiProtocol {
     params: Params<Strings>,
 }
 
-impl Protocol for Spoken {
+impl Protocol for ScgiProtocol {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
         Some(Box::new(Closing::new()))
     }

@@ -154,7 +154,7 @@ fn learn(cx: &mut Cx, d: &Directive) -> Result<Parsed, Problem> {
 }
 
 #[derive(Default)]
-struct Owners(std::collections::HashMap<String, String>);
+struct StickyZones(std::collections::HashMap<String, String>);
 
 impl StickyValue {
     /// Fails when another upstream has the zone.
@@ -163,7 +163,7 @@ impl StickyValue {
         match parsed {
             Some(Parsed::Ready(sticky)) => Ok(sticky),
             Some(Parsed::Learn { create, lookup, timeout_ms, at_head, zone: (name, size) }) => {
-                if let Some(other) = cx.get::<Owners>().0.insert(name.clone(), upstream.into()) {
+                if let Some(other) = cx.get::<StickyZones>().0.insert(name.clone(), upstream.into()) {
                     let words = format!("sticky zone \"{name}\" is already used in upstream \"{other}\"");
                     return Err(Problem::says(words));
                 }

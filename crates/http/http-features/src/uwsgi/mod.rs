@@ -84,7 +84,7 @@ impl Feature for Uwsgi {
             Target::Fixed(url, _) if !url.tls => None,
             _ => Some(conf.tls().build(block.cx)?),
         };
-        let protocol = Spoken {
+        let protocol = UwsgiProtocol {
             params: Params::new(block.cx, &conf.uwsgi_param, pass.pass_request_headers)?,
             modifiers,
             text: conf.uwsgi_string.as_ref().map(|text| text.str().as_bytes().to_vec()).unwrap_or_default(),
@@ -113,13 +113,13 @@ impl Packing for Words {
     }
 }
 
-struct Spoken {
+struct UwsgiProtocol {
     params: Params<Words>,
     modifiers: (u8, u8),
     text: Vec<u8>,
 }
 
-impl Protocol for Spoken {
+impl Protocol for UwsgiProtocol {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
         Some(Box::new(Closing::new()))
     }

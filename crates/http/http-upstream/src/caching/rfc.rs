@@ -2,7 +2,7 @@
 //! methods.
 
 use super::Caching;
-use cache::strict::{Use, Wish, items};
+use cache::strict::{RequestDirectives, Use, items};
 use cache::{Hash, Meta, Zone};
 use http_engine::Request;
 use http_engine::path::CanonicalPath;
@@ -11,8 +11,10 @@ use http_types::{Known, RequestHead, ResponseHead};
 use observe::{Level, clock::http_time, os};
 use wire_h1::{HeadLimits, HeadParser, Progress};
 
-pub fn wish(r: &Request) -> Wish {
-    Wish::read(r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"cache-control")).map(|(_, value)| value))
+pub fn wish(r: &Request) -> RequestDirectives {
+    RequestDirectives::read(
+        r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"cache-control")).map(|(_, value)| value),
+    )
 }
 
 pub fn usable(caching: &Caching, r: &Request, meta: &Meta, now: i64) -> Use {

@@ -7,7 +7,7 @@ use crate::slicing::Slice;
 use base::clock;
 use cache::freshness::{self, Ignored, Verdict};
 use cache::strict::{self, Use};
-use cache::{EntryState, Fetch, Hash, Lock, Meta, Stored, Ticket, Trouble, store, vary};
+use cache::{EntryError, EntryState, Fetch, Hash, Lock, Meta, Stored, Ticket, store, vary};
 use http_engine::file_io::{self, Aio};
 use http_engine::{CacheCount, Flow, Request, subrequest};
 use http_types::{Known, Method, ResponseHead};
@@ -320,7 +320,7 @@ impl Session {
             Some(stored) => stored,
             None => match self.read(r, path.clone(), ticket.hash).await {
                 Ok(stored) => Arc::new(stored),
-                Err(Trouble::Missing) => return Opened::Missing,
+                Err(EntryError::Missing) => return Opened::Missing,
                 Err(trouble) => {
                     note(r, &path, &trouble);
                     ticket.lost();
@@ -349,7 +349,7 @@ impl Session {
         Opened::Entry(stored)
     }
 
-    async fn read(&self, r: &mut Request, path: PathBuf, hash: Hash) -> Result<Stored, Trouble> {
+    async fn read(&self, r: &mut Request, path: PathBuf, hash: Hash) -> Result<Stored, EntryError> {
         let threads = matches!(r.loc().core.conf.aio, Aio::Threads(_));
         let Some(pool) = threads.then(|| file_io::pool(r)).flatten() else {
             return store::open(&path, &hash, Some(&self.key));
@@ -357,14 +357,14 @@ impl Session {
         let key = self.key.clone();
         match pool.run(move || store::open(&path, &hash, Some(&key))) {
             Ok(read) => {
-                let gone = |_| Trouble::Io(std::io::Error::other("the reading thread has ended"));
+                let gone = |_| EntryError::Io(std::io::Error::other("the reading thread has ended"));
                 let read = read.await.map_err(gone)?;
                 clock::update();
                 read
             }
             Err(full) => {
                 let (name, waiting) = (&pool.spec().name, full.waiting);
-                Err(Trouble::Io(std::io::Error::other(format!(
+                Err(EntryError::Io(std::io::Error::other(format!(
                     "thread pool \"{name}\" queue overflow: {waiting} tasks waiting"
                 ))))
             }
@@ -697,15 +697,15 @@ enum Opened {
     Useless,
 }
 
-fn note(r: &Request, path: &Path, trouble: &Trouble) {
+fn note(r: &Request, path: &Path, trouble: &EntryError) {
     let path = path.display();
     match trouble {
-        Trouble::Missing => {}
-        Trouble::Wrong(words @ "version mismatch") => {
+        EntryError::Missing => {}
+        EntryError::Wrong(words @ "version mismatch") => {
             r.log(Level::Info, format_args!("cache file \"{path}\" {words}"));
         }
-        Trouble::Wrong(words) => r.log(Level::Crit, format_args!("cache file \"{path}\" {words}")),
-        Trouble::Io(e) => r.log(Level::Crit, format_args!("open() \"{path}\" failed {}", os(e))),
+        EntryError::Wrong(words) => r.log(Level::Crit, format_args!("cache file \"{path}\" {words}")),
+        EntryError::Io(e) => r.log(Level::Crit, format_args!("open() \"{path}\" failed {}", os(e))),
     }
 }
 

@@ -8,7 +8,7 @@ use upstream::{Event, MalformedResponse, ReceivedHead, RequestFacts, ResponseEnd
 pub const MORE_THAN_ANNOUNCED: &str = "upstream sent more data than specified in \"Content-Length\" header";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum BodyRest {
     /// No body; further bytes are dropped.
     Nothing,
     Bytes(u64),
@@ -16,24 +16,24 @@ pub enum Left {
     Open,
 }
 
-impl Left {
+impl BodyRest {
     /// Fails on an invalid `Content-Length`.
-    pub fn of(answer: &ReceivedHead, method: Method) -> Result<Left, MalformedResponse> {
+    pub fn of(answer: &ReceivedHead, method: Method) -> Result<BodyRest, MalformedResponse> {
         let (head, buf) = (&answer.head, &answer.buf);
         if matches!(head.status, 204 | 304) {
-            return Ok(Left::Bytes(0));
+            return Ok(BodyRest::Bytes(0));
         }
         if method == Method::Head {
-            return Ok(Left::Nothing);
+            return Ok(BodyRest::Nothing);
         }
-        let Some(value) = head.fields.first(Known::ContentLength) else { return Ok(Left::Open) };
+        let Some(value) = head.fields.first(Known::ContentLength) else { return Ok(BodyRest::Open) };
         let value = value.of(buf);
         let digits = value.iter().try_fold(0_u64, |n, c| match c {
             b'0'..=b'9' => n.checked_mul(10)?.checked_add(u64::from(c - b'0')),
             _ => None,
         });
         match digits {
-            Some(n) if !value.is_empty() => Ok(Left::Bytes(n)),
+            Some(n) if !value.is_empty() => Ok(BodyRest::Bytes(n)),
             _ => {
                 let text = std::str::from_utf8(value).unwrap_or_default();
                 let words = format!("upstream sent invalid \"Content-Length\" header: \"Content-Length: {text}\"");
@@ -44,20 +44,20 @@ impl Left {
     pub fn length(self, answer: &ReceivedHead) -> BodyLength {
         match self {
             _ if matches!(answer.head.status, 204 | 304) => BodyLength::None,
-            Left::Nothing => BodyLength::None,
-            Left::Bytes(n) => BodyLength::Exact(n),
-            Left::Open => BodyLength::UntilClose,
+            BodyRest::Nothing => BodyLength::None,
+            BodyRest::Bytes(n) => BodyLength::Exact(n),
+            BodyRest::Open => BodyLength::UntilClose,
         }
     }
     /// Truncates a piece to the remaining length; returns `true` if there was more.
     pub fn take(&mut self, piece: &mut Bytes) -> bool {
         match self {
-            Left::Nothing => {
+            BodyRest::Nothing => {
                 piece.clear();
                 false
             }
-            Left::Open => false,
-            Left::Bytes(left) => {
+            BodyRest::Open => false,
+            BodyRest::Bytes(left) => {
                 let more = piece.len() as u64 > *left;
                 piece.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= piece.len() as u64;
@@ -69,7 +69,7 @@ impl Left {
 
 enum State {
     Head,
-    Body(Left),
+    Body(BodyRest),
     Excess,
     Ended,
 }
@@ -123,7 +123,7 @@ impl SerialCodec for Closing {
                     input.clear();
                     return Ok(None);
                 };
-                let left = Left::of(&answer, self.asked.method)?;
+                let left = BodyRest::of(&answer, self.asked.method)?;
                 let (length, head_bytes, behind) = (left.length(&answer), answer.buf.len(), input.len() - took);
                 self.rest = Bytes::from(std::mem::take(input)).split_off(took);
                 self.state = State::Body(left);
@@ -135,7 +135,7 @@ impl SerialCodec for Closing {
                     piece = Bytes::from(std::mem::take(input));
                 }
                 let more = left.take(&mut piece);
-                let whole = *left == Left::Bytes(0);
+                let whole = *left == BodyRest::Bytes(0);
                 if more {
                     self.state = State::Excess;
                 }
@@ -149,7 +149,8 @@ impl SerialCodec for Closing {
         }
     }
     fn closed(&mut self) -> Result<Option<ResponseEnd>, MalformedResponse> {
-        Ok(matches!(self.state, State::Body(Left::Open | Left::Nothing | Left::Bytes(0))).then(ResponseEnd::default))
+        Ok(matches!(self.state, State::Body(BodyRest::Open | BodyRest::Nothing | BodyRest::Bytes(0)))
+            .then(ResponseEnd::default))
     }
     fn is_reusable(&self) -> bool {
         false

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use upstream::{Came, Event, MalformedResponse, PeerLease, ResponseEnd};
+use upstream::{Event, MalformedResponse, PeerLease, ResponseEnd, ResponseEvent};
 
 #[derive(Default)]
 pub struct Received {
@@ -37,7 +37,7 @@ pub struct UpstreamBody {
     timeout: Duration,
     started: base::clock::Instant,
     /// `proxy_buffering`: bytes read ahead of the client.
-    ahead: Option<Ahead>,
+    ahead: Option<ReadAhead>,
     /// An error between two pieces, reported with the next one.
     broken: Option<String>,
     rate: Option<Rate>,
@@ -106,7 +106,7 @@ impl Rate {
 }
 
 /// Bytes read ahead of a slow client: in memory, then in a temporary file, each up to its limit.
-pub struct Ahead {
+pub struct ReadAhead {
     plan: Arc<PassPlan>,
     memory_max: u64,
     queue: VecDeque<Bytes>,
@@ -118,9 +118,18 @@ pub struct Ahead {
     handed: u64,
 }
 
-impl Ahead {
-    pub fn new(plan: Arc<PassPlan>, memory_max: u64) -> Ahead {
-        Ahead { plan, memory_max, queue: VecDeque::new(), queued: 0, file: None, filed: false, written: 0, handed: 0 }
+impl ReadAhead {
+    pub fn new(plan: Arc<PassPlan>, memory_max: u64) -> ReadAhead {
+        ReadAhead {
+            plan,
+            memory_max,
+            queue: VecDeque::new(),
+            queued: 0,
+            file: None,
+            filed: false,
+            written: 0,
+            handed: 0,
+        }
     }
     fn folder(&self) -> &Path {
         self.plan.conf.temp_path.as_ref().map_or(Path::new(""), |temp| &temp.path)
@@ -177,7 +186,7 @@ impl UpstreamBody {
         received: Received,
         timeout: Duration,
         started: base::clock::Instant,
-        ahead: Option<Ahead>,
+        ahead: Option<ReadAhead>,
     ) -> UpstreamBody {
         UpstreamBody {
             io: Some(io),
@@ -259,7 +268,7 @@ impl UpstreamBody {
                 io.poll_send_on(cx);
             }
             let came = match io.stream.buffered() {
-                Ok(Some(event)) => Came::Event(event),
+                Ok(Some(event)) => ResponseEvent::Event(event),
                 Ok(None) => {
                     let max = match &mut self.rate {
                         None => usize::MAX,
@@ -285,30 +294,31 @@ impl UpstreamBody {
                         Poll::Pending => return Got::Nothing,
                     }
                 }
-                Err(wrong) => Came::Wrong(wrong),
+                Err(wrong) => ResponseEvent::Wrong(wrong),
             };
             match came {
-                Came::Event(Event::Body(bytes)) => {
+                ResponseEvent::Event(Event::Body(bytes)) => {
                     if let Some(one) = UpstreamState::last(r) {
                         one.response_ms = Some(base::clock::now().millis_since(self.started));
                     }
                     return Got::Bytes(bytes);
                 }
-                Came::Event(Event::End(end)) => {
+                ResponseEvent::Event(Event::End(end)) => {
                     if let Some(one) = UpstreamState::last(r) {
                         one.response_ms.get_or_insert_with(|| base::clock::now().millis_since(one.started));
                     }
                     self.end(r, &end);
                     return Got::End;
                 }
-                Came::Event(Event::Said(words)) => said(r, &words, "reading"),
+                ResponseEvent::Event(Event::Stderr(words)) => said(r, &words, "reading"),
                 // A response has one head, which was read before.
-                Came::Event(Event::Head(_) | Event::Interim(..)) => {}
-                Came::Wrong(MalformedResponse(words)) | Came::Unprocessed(MalformedResponse(words)) => {
+                ResponseEvent::Event(Event::Head(_) | Event::Interim(..)) => {}
+                ResponseEvent::Wrong(MalformedResponse(words))
+                | ResponseEvent::Unprocessed(MalformedResponse(words)) => {
                     return Got::Broken(words);
                 }
-                Came::Closed => return Got::Broken("upstream prematurely closed connection".into()),
-                Came::Failed(e) => return Got::Broken(format!("recv() failed {}", observe::os(&e))),
+                ResponseEvent::Closed => return Got::Broken("upstream prematurely closed connection".into()),
+                ResponseEvent::Failed(e) => return Got::Broken(format!("recv() failed {}", observe::os(&e))),
             }
         }
     }
@@ -343,7 +353,7 @@ impl BodySource for UpstreamBody {
         }
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
-        while self.broken.is_none() && self.ahead.as_ref().is_some_and(Ahead::has_room) {
+        while self.broken.is_none() && self.ahead.as_ref().is_some_and(ReadAhead::has_room) {
             match self.poll_server(cx, r) {
                 Got::Bytes(bytes) => {
                     if let Some(ahead) = &mut self.ahead

@@ -97,7 +97,7 @@ const WRITE_SIZE: u64 = 8 * 1024;
 
 /// Settings whose buffer sizes were checked, in `Cx`.
 #[derive(Default)]
-struct Fitting(Vec<Arc<dyn Any + Send + Sync>>);
+struct CheckedBuffers(Vec<Arc<dyn Any + Send + Sync>>);
 
 impl PassConf {
     /// To be adjusted by each protocol.
@@ -137,7 +137,7 @@ impl PassConf {
     }
     /// Checks buffer sizes once per settings (`whose`). Fails with nginx's message.
     pub fn check(&self, cx: &mut Cx, whose: &Arc<dyn Any + Send + Sync>) -> Result<(), Problem> {
-        let seen = cx.get::<Fitting>();
+        let seen = cx.get::<CheckedBuffers>();
         if seen.0.iter().any(|known| Arc::ptr_eq(known, whose)) {
             return Ok(());
         }

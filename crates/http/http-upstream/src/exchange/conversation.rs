@@ -17,8 +17,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use upstream::{
-    Came, ClientStream, Connection, Event, MalformedResponse, Peer, ReceivedHead, RequestFacts, ResponseStart, Serial,
-    Stop,
+    ClientStream, Connection, Event, MalformedResponse, Peer, ReceivedHead, RequestFacts, ResponseEvent, ResponseStart,
+    Serial, Stop,
 };
 
 /// Maximum bytes of a streamed body per write.
@@ -94,7 +94,7 @@ fn client_failed(r: &mut Request, io: &Io, peer: &Peer, target: &UpstreamTarget<
     Failure::Final(status)
 }
 
-enum Happened {
+enum ExchangeEvent {
     Sent,
     /// The server stopped reading; a response may explain why.
     Refused,
@@ -125,7 +125,7 @@ pub struct Io {
 }
 
 impl Io {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Happened> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ExchangeEvent> {
         if !self.done
             && let Poll::Ready(happened) = self.poll_send(cx)
         {
@@ -133,11 +133,11 @@ impl Io {
         }
         if let Poll::Ready(came) = self.stream.poll_event(cx, usize::MAX) {
             return Poll::Ready(match came {
-                Came::Event(event) => Happened::Event(event),
-                Came::Closed => Happened::Closed,
-                Came::Failed(e) => Happened::ReceiveFailed(e),
-                Came::Wrong(wrong) => Happened::Wrong(wrong),
-                Came::Unprocessed(wrong) => Happened::Unprocessed(wrong),
+                ResponseEvent::Event(event) => ExchangeEvent::Event(event),
+                ResponseEvent::Closed => ExchangeEvent::Closed,
+                ResponseEvent::Failed(e) => ExchangeEvent::ReceiveFailed(e),
+                ResponseEvent::Wrong(wrong) => ExchangeEvent::Wrong(wrong),
+                ResponseEvent::Unprocessed(wrong) => ExchangeEvent::Unprocessed(wrong),
             });
         }
         // Waits for the client's body, under the client's own timeout.
@@ -147,24 +147,24 @@ impl Io {
             (false, true) => return Poll::Pending,
         };
         if self.stream.idle_timer().poll_over(cx, timeout) {
-            return Poll::Ready(if self.done { Happened::ReadTimeout } else { Happened::SendTimeout });
+            return Poll::Ready(if self.done { ExchangeEvent::ReadTimeout } else { ExchangeEvent::SendTimeout });
         }
         Poll::Pending
     }
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Happened> {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<ExchangeEvent> {
         loop {
             match std::task::ready!(self.stream.poll_flush(cx)) {
                 Ok(()) => {}
-                Err(Stop::Refused) => return Poll::Ready(Happened::Refused),
-                Err(Stop::Failed(e)) => return Poll::Ready(Happened::SendFailed(e)),
+                Err(Stop::Refused) => return Poll::Ready(ExchangeEvent::Refused),
+                Err(Stop::Failed(e)) => return Poll::Ready(ExchangeEvent::SendFailed(e)),
             }
             match std::task::ready!(self.poll_fill(cx)) {
                 Ok(true) => {}
                 Ok(false) => {
                     self.stream.sent(self.honest);
-                    return Poll::Ready(Happened::Sent);
+                    return Poll::Ready(ExchangeEvent::Sent);
                 }
-                Err(status) => return Poll::Ready(Happened::Client(status)),
+                Err(status) => return Poll::Ready(ExchangeEvent::Client(status)),
             }
         }
     }
@@ -295,13 +295,13 @@ pub enum HeadStep {
 }
 
 #[derive(Clone, Copy)]
-pub struct Trial<'a> {
+pub struct PeerContext<'a> {
     pub plan: &'a PassPlan,
     pub target: &'a UpstreamTarget<'a>,
     pub peer: &'a Peer,
 }
 
-impl Trial<'_> {
+impl PeerContext<'_> {
     fn note(&self, r: &mut Request, words: &str, doing: &str) -> Failure {
         note(r, self.peer, self.target, words, doing)
     }
@@ -315,14 +315,19 @@ impl Io {
         }
     }
     /// Returns a connection error; not logged for a kept connection without a response, which may be replaced.
-    fn broken(&self, r: &mut Request, trial: &Trial<'_>, words: &str, doing: &str) -> HeadStep {
+    fn broken(&self, r: &mut Request, peer_context: &PeerContext<'_>, words: &str, doing: &str) -> HeadStep {
         if self.heard || self.stream.requests() == 1 {
-            trial.note(r, words, doing);
+            peer_context.note(r, words, doing);
         }
         HeadStep::Failed(Failure::Error, !self.heard)
     }
     /// Sends the rest of the request and reads the response head.
-    pub fn poll_head(&mut self, r: &mut Request, trial: &Trial<'_>, cx: &mut Context<'_>) -> Poll<HeadStep> {
+    pub fn poll_head(
+        &mut self,
+        r: &mut Request,
+        peer_context: &PeerContext<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<HeadStep> {
         const READING: &str = "reading response header from";
         loop {
             let polled = self.poll(cx);
@@ -330,7 +335,7 @@ impl Io {
             let happened = std::task::ready!(polled);
             let doing = if self.done { READING } else { "sending request to" };
             let (why, nothing) = match happened {
-                Happened::Sent => {
+                ExchangeEvent::Sent => {
                     self.done = true;
                     set_spare(self.stream.take_buffer());
                     if let Some(copy) = self.copied.take() {
@@ -338,47 +343,49 @@ impl Io {
                     }
                     continue;
                 }
-                Happened::Refused => {
+                ExchangeEvent::Refused => {
                     self.done = true;
                     continue;
                 }
-                Happened::Event(Event::Said(words)) => {
+                ExchangeEvent::Event(Event::Stderr(words)) => {
                     said(r, &words, READING);
                     continue;
                 }
-                Happened::Event(Event::Head(begun)) => return Poll::Ready(HeadStep::Head(begun)),
-                Happened::Event(Event::Interim(answer, bytes)) => {
+                ExchangeEvent::Event(Event::Head(begun)) => return Poll::Ready(HeadStep::Head(begun)),
+                ExchangeEvent::Event(Event::Interim(answer, bytes)) => {
                     return Poll::Ready(HeadStep::Interim(answer, bytes));
                 }
-                Happened::Closed => {
-                    return Poll::Ready(self.broken(r, trial, "upstream prematurely closed connection", doing));
+                ExchangeEvent::Closed => {
+                    return Poll::Ready(self.broken(r, peer_context, "upstream prematurely closed connection", doing));
                 }
-                Happened::ReceiveFailed(e) => {
-                    return Poll::Ready(self.broken(r, trial, &format!("recv() failed {}", os(&e)), doing));
+                ExchangeEvent::ReceiveFailed(e) => {
+                    return Poll::Ready(self.broken(r, peer_context, &format!("recv() failed {}", os(&e)), doing));
                 }
-                Happened::Client(status) => (client_failed(r, self, trial.peer, trial.target, status), false),
-                Happened::SendFailed(e) => {
-                    trial.note(r, &format!("send() failed {}", os(&e)), doing);
+                ExchangeEvent::Client(status) => {
+                    (client_failed(r, self, peer_context.peer, peer_context.target, status), false)
+                }
+                ExchangeEvent::SendFailed(e) => {
+                    peer_context.note(r, &format!("send() failed {}", os(&e)), doing);
                     (Failure::Error, true)
                 }
-                Happened::SendTimeout | Happened::ReadTimeout => {
-                    trial.note(r, "upstream timed out (110: Connection timed out)", doing);
+                ExchangeEvent::SendTimeout | ExchangeEvent::ReadTimeout => {
+                    peer_context.note(r, "upstream timed out (110: Connection timed out)", doing);
                     if let Some(one) = UpstreamState::last(r) {
                         one.status = 504;
                     }
                     (Failure::Timeout, false)
                 }
-                Happened::Wrong(wrong) => {
-                    trial.note(r, &wrong.0, READING);
+                ExchangeEvent::Wrong(wrong) => {
+                    peer_context.note(r, &wrong.0, READING);
                     (Failure::InvalidHeader, false)
                 }
-                Happened::Unprocessed(wrong) => {
-                    trial.note(r, &wrong.0, READING);
+                ExchangeEvent::Unprocessed(wrong) => {
+                    peer_context.note(r, &wrong.0, READING);
                     (Failure::Unprocessed, true)
                 }
                 // Codecs report no body before the head.
-                Happened::Event(Event::Body(_) | Event::End(_)) => {
-                    trial.note(r, "upstream sent no valid header", READING);
+                ExchangeEvent::Event(Event::Body(_) | Event::End(_)) => {
+                    peer_context.note(r, "upstream sent no valid header", READING);
                     (Failure::InvalidHeader, false)
                 }
             };
@@ -401,17 +408,17 @@ pub fn resume(plan: &PassPlan, stream: Serial, honest: bool, heard: bool) -> Box
 }
 
 /// Returns a read error before any response; not logged for a kept connection, which may be replaced.
-pub fn broken(r: &mut Request, trial: &Trial<'_>, e: &io::Error, fresh: bool) -> HeadStep {
+pub fn broken(r: &mut Request, peer_context: &PeerContext<'_>, e: &io::Error, fresh: bool) -> HeadStep {
     const READING: &str = "reading response header from";
     if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() {
-        trial.note(r, failure::TIMED_OUT, READING);
+        peer_context.note(r, failure::TIMED_OUT, READING);
         if let Some(one) = UpstreamState::last(r) {
             one.status = 504;
         }
         return HeadStep::Failed(Failure::Timeout, false);
     }
     if fresh {
-        trial.note(r, &format!("recv() failed {}", os(e)), READING);
+        peer_context.note(r, &format!("recv() failed {}", os(e)), READING);
     }
     HeadStep::Failed(Failure::Error, true)
 }
@@ -444,7 +451,7 @@ pub async fn send_request(
             return Err((client_failed(r, &io, peer, target, status), false));
         }
     }
-    let begun = read_head(&mut io, r, &Trial { plan, target, peer }, None).await?;
+    let begun = read_head(&mut io, r, &PeerContext { plan, target, peer }, None).await?;
     Ok((begun, io))
 }
 
@@ -452,14 +459,14 @@ pub async fn send_request(
 pub async fn read_head(
     io: &mut Io,
     r: &mut Request,
-    trial: &Trial<'_>,
+    peer_context: &PeerContext<'_>,
     mut interim: Option<(Rc<ReceivedHead>, usize)>,
 ) -> Result<ResponseStart, (Failure, bool)> {
     let mut hinted = 0;
     loop {
         let step = match interim.take() {
             Some((answer, bytes)) => HeadStep::Interim(answer, bytes),
-            None => std::future::poll_fn(|cx| io.poll_head(r, trial, cx)).await,
+            None => std::future::poll_fn(|cx| io.poll_head(r, peer_context, cx)).await,
         };
         match step {
             HeadStep::Head(begun) => return Ok(begun),
@@ -471,7 +478,7 @@ pub async fn read_head(
                 }
                 if answer.head.status != 100 {
                     hinted += bytes as u64;
-                    Box::pin(early_hints::pass(trial.plan, r, &answer.head, &answer.buf, hinted)).await;
+                    Box::pin(early_hints::pass(peer_context.plan, r, &answer.head, &answer.buf, hinted)).await;
                 }
             }
         }

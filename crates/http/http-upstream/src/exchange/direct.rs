@@ -1,10 +1,10 @@
 //! Passes a request on without a task in the common case: fixed group, no request body, nothing to store. Driven by the
 //! server's socket; other cases continue in `run.rs`.
 
-use super::conversation::{self, HeadStep, Io, Trial};
+use super::conversation::{self, HeadStep, Io, PeerContext};
 use super::failure::{self, Failure, Outgoing};
 use super::light::{self, Light, LightStep};
-use super::run::{self, Answered, GoOn, Resumed, ResumedAt};
+use super::run::{self, Answered, Continuation, Resumed, ResumedAt};
 use super::target::UpstreamTarget;
 use super::{Announce, PassPlan, TASK_BYTES_MAX};
 use crate::balancing::{PeerSelection, SelectionState};
@@ -191,8 +191,9 @@ impl Direct {
                 Stage::Asked(attempt, mut io) => {
                     let polled = match self.target(&attempt) {
                         Some(target) => {
-                            let trial = Trial { plan: &self.plan, target: &target, peer: attempt.lease.peer() };
-                            io.poll_head(r, &trial, cx)
+                            let peer_context =
+                                PeerContext { plan: &self.plan, target: &target, peer: attempt.lease.peer() };
+                            io.poll_head(r, &peer_context, cx)
                         }
                         None => return Poll::Ready(Flow::Status(500)),
                     };
@@ -230,9 +231,9 @@ impl Direct {
             return LightStep::Failed(HeadStep::Failed(Failure::Final(500), false));
         };
         let peer = attempt.lease.peer().clone();
-        let trial = Trial { plan: &self.plan, target: &target, peer: &peer };
+        let peer_context = PeerContext { plan: &self.plan, target: &target, peer: &peer };
         let rules = named.rules.as_deref();
-        light.finish(r, &trial, rules, &mut attempt.lease, attempt.started, got)
+        light.finish(r, &peer_context, rules, &mut attempt.lease, attempt.started, got)
     }
 
     fn connect(
@@ -302,7 +303,7 @@ impl Direct {
         let Some(target) = self.target(&attempt) else { return Flow::Status(500) };
         let Attempt { lease, selection, uri, outgoing, fresh, .. } = *attempt;
         let selection = PeerSelection::resume(named, selection);
-        let on = GoOn { plan: &self.plan, selection: &selection, started, streamed: false };
+        let on = Continuation { plan: &self.plan, selection: &selection, started, streamed: false };
         let mut lease = Some(lease);
         let flow = run::accept(&on, r, &target, Answered { begun, io, started }, &mut lease);
         run::ended(r, &flow, started);

@@ -62,7 +62,7 @@ fn run(codec: &mut dyn SerialCodec, asked: &RequestFacts, request: &[u8], pieces
                     outcome.ended = true;
                     break;
                 }
-                Ok(Some(Event::Interim(..) | Event::Said(_))) => {}
+                Ok(Some(Event::Interim(..) | Event::Stderr(_))) => {}
                 Err(_) => {
                     outcome.wrong = true;
                     break;

@@ -1,7 +1,7 @@
 //! Plain requests and responses over an idle connection: one buffer out, one read in, lines unchanged. Other cases
 //! continue in `conversation.rs`.
 
-use super::conversation::{self, HeadStep, Io, Trial};
+use super::conversation::{self, HeadStep, Io, PeerContext};
 use super::failure;
 use super::target::UpstreamTarget;
 use super::{Announce, PassPlan};
@@ -120,16 +120,16 @@ impl Light {
     pub fn finish(
         self,
         r: &mut Request,
-        trial: &Trial<'_>,
+        peer_context: &PeerContext<'_>,
         group_rules: Option<&Rules>,
         lease: &mut PeerLease,
         started: Instant,
         got: Result<Vec<u8>, io::Error>,
     ) -> LightStep {
-        let (plan, fresh) = (trial.plan, self.connection.is_fresh());
+        let (plan, fresh) = (peer_context.plan, self.connection.is_fresh());
         let input = match got {
             Ok(input) => input,
-            Err(e) => return LightStep::Failed(conversation::broken(r, trial, &e, fresh)),
+            Err(e) => return LightStep::Failed(conversation::broken(r, peer_context, &e, fresh)),
         };
         if let Some(one) = UpstreamState::last(r) {
             one.transferred(0, input.len() as u64);
@@ -151,7 +151,7 @@ impl Light {
             let stream = Serial::resume(self.connection, Vec::new(), 0, input);
             return LightStep::General(conversation::resume(plan, stream, self.honest, heard));
         };
-        answered(r, trial.target, lease, started, &head, input.len());
+        answered(r, peer_context.target, lease, started, &head, input.len());
         if let Some(sticky) = group_rules.and_then(|rules| rules.sticky.as_ref()) {
             sticky.answered(r, lease);
         }

@@ -1,8 +1,8 @@
 //! Passes a request to servers, one after the other until one responds.
 
-use super::body::{self, Ahead, CLIENT_LEFT, Received, Trailers, UpstreamBody};
+use super::body::{self, CLIENT_LEFT, ReadAhead, Received, Trailers, UpstreamBody};
 use super::conf::{IgnoreHeaders, NextUpstream};
-use super::conversation::{Io, Trial, read_head, said, send_request};
+use super::conversation::{Io, PeerContext, read_head, said, send_request};
 use super::failure::{Failure, Outgoing, TIMED_OUT, note, note_at, status_bit};
 use super::target::UpstreamTarget;
 use super::{PassPlan, headless, quic, response, storage};
@@ -145,7 +145,8 @@ async fn servers(
         if active.is_none() {
             return no_server(plan, r, target);
         }
-        let on = GoOn { plan, selection: &selection, started, streamed: matches!(outgoing, Outgoing::Streamed(_)) };
+        let on =
+            Continuation { plan, selection: &selection, started, streamed: matches!(outgoing, Outgoing::Streamed(_)) };
         match attempt(&on, r, target, &mut active, outgoing, at.take()).await {
             Ok(flow) => return flow,
             Err(Failure::Final(status)) => return Flow::Status(status),
@@ -182,7 +183,7 @@ pub fn nowhere(r: &Request, no: &NoTarget) -> Flow {
     Flow::Status(no.status)
 }
 
-pub struct GoOn<'a> {
+pub struct Continuation<'a> {
     pub plan: &'a Arc<PassPlan>,
     pub selection: &'a PeerSelection<'a>,
     pub started: clock::Instant,
@@ -190,7 +191,7 @@ pub struct GoOn<'a> {
     pub streamed: bool,
 }
 
-impl GoOn<'_> {
+impl Continuation<'_> {
     /// Requires a remaining server: otherwise the last response stands.
     fn may(&self, r: &mut Request, bit: u32) -> bool {
         let conf = &self.plan.conf;
@@ -242,7 +243,7 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
 /// Makes one try. On success the response body takes over the lease. Passed by reference: an owned argument is stored
 /// twice in the future.
 async fn attempt(
-    on: &GoOn<'_>,
+    on: &Continuation<'_>,
     r: &mut Request,
     target: &UpstreamTarget<'_>,
     active: &mut Option<PeerLease>,
@@ -331,8 +332,8 @@ async fn ask(
             started
         }
         Some(ResumedAt::Interim(mut io, answer, bytes, started)) => {
-            let trial = Trial { plan, target, peer };
-            let begun = Box::pin(read_head(&mut io, r, &trial, Some((answer, bytes)))).await;
+            let peer_context = PeerContext { plan, target, peer };
+            let begun = Box::pin(read_head(&mut io, r, &peer_context, Some((answer, bytes)))).await;
             over = Some((begun.map(|begun| (begun, io)), 0, true));
             started
         }
@@ -549,7 +550,7 @@ fn at_once(r: &mut Request, stream: &mut ClientStream, trailers: &Trailers) -> R
         match stream.buffered() {
             Ok(Some(Event::Body(more))) if all.is_empty() => all = more,
             Ok(Some(Event::Body(more))) => all = [all, more].concat().into(),
-            Ok(Some(Event::Said(words))) => said(r, &words, "reading"),
+            Ok(Some(Event::Stderr(words))) => said(r, &words, "reading"),
             Ok(Some(Event::End(end))) => {
                 if let Some(words) = end.excess.filter(|_| !r.is_head()) {
                     body::say(r, Level::Warn, words);
@@ -578,7 +579,7 @@ fn keep_if_bodiless(r: &mut Request, mut io: Box<Io>, length: BodyLength, active
 
 /// Accepts a head as the response, or returns the lease for a try at the next server.
 pub fn accept(
-    on: &GoOn<'_>,
+    on: &Continuation<'_>,
     r: &mut Request,
     target: &UpstreamTarget<'_>,
     answer: Answered,
@@ -721,7 +722,7 @@ pub fn accept(
         }
     }
     let memory = conf.buffers.count * conf.buffers.size + conf.buffer_size;
-    let ahead = (buffering && recipe.is_none()).then(|| Ahead::new(plan.clone(), memory));
+    let ahead = (buffering && recipe.is_none()).then(|| ReadAhead::new(plan.clone(), memory));
     let mut body = UpstreamBody::new(io, active, first, conf.read_timeout, started, ahead);
     body.limit_rate(rate, behind as u64);
     if recipe.is_none() && plan.storing.is_none() && !conf.ignore_client_abort {

@@ -42,13 +42,13 @@ pub enum GateResult {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judgement {
+pub struct GateReport {
     pub outcome: GateResult,
     pub what: String,
     pub why: String,
 }
 
-impl Judgement {
+impl GateReport {
     pub fn sentence(&self) -> String {
         let word = match self.outcome {
             GateResult::Holds => "holds    ",
@@ -59,7 +59,7 @@ impl Judgement {
     }
 }
 
-pub fn worst(judgements: &[Judgement]) -> Option<GateResult> {
+pub fn worst(judgements: &[GateReport]) -> Option<GateResult> {
     judgements.iter().map(|j| j.outcome).max()
 }
 
@@ -180,14 +180,14 @@ impl Condition {
     }
 }
 
-pub fn requirements(list: &[Requirement], report: &Report) -> Vec<Judgement> {
+pub fn requirements(list: &[Requirement], report: &Report) -> Vec<GateReport> {
     let mut out = Vec::new();
     for requirement in list {
         let about = |p: &&Point| requirement.at.is_none_or(|at| (p.value / at - 1.0).abs() < 0.01);
         let points: Vec<&Point> = report.points.iter().filter(about).collect();
         if points.is_empty() {
             let why = "no point of the report is at this rate".into();
-            out.push(Judgement { outcome: GateResult::Undecided, what: requirement.text.clone(), why });
+            out.push(GateReport { outcome: GateResult::Undecided, what: requirement.text.clone(), why });
         }
         for point in points {
             let (outcome, why) = judge(&requirement.condition, requirement.at.is_some(), point);
@@ -195,7 +195,7 @@ pub fn requirements(list: &[Requirement], report: &Report) -> Vec<Judgement> {
                 1 => requirement.text.clone(),
                 _ => format!("{} at {}", requirement.text, crate::report::text::grouped(point.value)),
             };
-            out.push(Judgement { outcome, what, why });
+            out.push(GateReport { outcome, what, why });
         }
     }
     out
@@ -250,9 +250,9 @@ type Compared = (&'static str, bool, fn(&Round) -> Option<f64>);
 /// CPU per request.
 /// Fails where intervals support a degradation by more than `by`, passes where they exclude it, and is undecided
 /// otherwise.
-pub fn baseline(old: &Report, new: &Report, by: f64) -> Vec<Judgement> {
+pub fn baseline(old: &Report, new: &Report, by: f64) -> Vec<GateReport> {
     let mut out = Vec::new();
-    let undecided = |what: String, why: String| Judgement { outcome: GateResult::Undecided, what, why };
+    let undecided = |what: String, why: String| GateReport { outcome: GateResult::Undecided, what, why };
     for point in &new.points {
         let at = crate::report::text::grouped(point.value);
         let Some(before) = old.points.iter().find(|p| (p.value / point.value - 1.0).abs() < 0.01) else {
@@ -276,7 +276,7 @@ pub fn baseline(old: &Report, new: &Report, by: f64) -> Vec<Judgement> {
             (_, "overloaded") => {
                 let (what, why) =
                     (format!("the load at {at} against the baseline"), "in the baseline the server kept up".into());
-                out.push(Judgement { outcome: GateResult::Fails, what, why });
+                out.push(GateReport { outcome: GateResult::Fails, what, why });
                 continue;
             }
             _ => {}
@@ -311,7 +311,7 @@ pub fn baseline(old: &Report, new: &Report, by: f64) -> Vec<Judgement> {
 }
 
 /// Fails when the error shares of all new rounds exceed those of all old rounds, and by more than 0.1 %.
-fn errors(what: String, old: &Point, new: &Point) -> Judgement {
+fn errors(what: String, old: &Point, new: &Point) -> GateReport {
     let shares = |p: &Point| p.rounds.iter().map(Round::error_share).collect::<Vec<f64>>();
     let (a, b) = (shares(old), shares(new));
     let most = a.iter().copied().fold(0.0, f64::max);
@@ -323,15 +323,15 @@ fn errors(what: String, old: &Point, new: &Point) -> Judgement {
         () if is > was + 0.001 => GateResult::Undecided,
         () => GateResult::Holds,
     };
-    Judgement { outcome, what, why }
+    GateReport { outcome, what, why }
 }
 
 /// Rounds per side below which nothing is concluded.
 const ROUNDS_MIN: usize = 3;
 
 /// Compares one of `count` figures; more figures require more confidence each, against failures by chance.
-fn compare(what: String, old: &[f64], new: &[f64], more_is_better: bool, by: f64, count: usize) -> Judgement {
-    let undecided = |why: String| Judgement { outcome: GateResult::Undecided, what: what.clone(), why };
+fn compare(what: String, old: &[f64], new: &[f64], more_is_better: bool, by: f64, count: usize) -> GateReport {
+    let undecided = |why: String| GateReport { outcome: GateResult::Undecided, what: what.clone(), why };
     let (ratio, strict) = (ratio_interval(old, new, 0.95), ratio_interval(old, new, 1.0 - 0.05 / count as f64));
     if !ratio.mid.is_finite() {
         return undecided("a figure is zero".into());
@@ -347,8 +347,8 @@ fn compare(what: String, old: &[f64], new: &[f64], more_is_better: bool, by: f64
     let figure = format!("{} ({} to {})", percent(ratio.mid), percent(ratio.low), percent(ratio.high));
     let limit = 1.0 + by;
     match () {
-        () if worse.mid > limit && strict.low > 1.0 => Judgement { outcome: GateResult::Fails, what, why: figure },
-        () if worse.high <= limit => Judgement { outcome: GateResult::Holds, what, why: figure },
+        () if worse.mid > limit && strict.low > 1.0 => GateReport { outcome: GateResult::Fails, what, why: figure },
+        () if worse.high <= limit => GateReport { outcome: GateResult::Holds, what, why: figure },
         () => {
             let why =
                 "the confidence interval contains the limit: more rounds, longer points or a larger --by would decide";

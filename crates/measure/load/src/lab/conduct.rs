@@ -16,7 +16,7 @@ use super::dry;
 use super::file::{Lab, Server, Workload};
 use super::probe::{self, ProbeResponse};
 use super::scale::Scaled;
-use super::servers::{self, Ground, RunningServer, installed, split};
+use super::servers::{self, RunningServer, Testbed, installed, split};
 use super::{Failed, Options};
 use crate::bench::execute::watched;
 use crate::engine::job::{Http2, Http3, Job, Model, Target, Think, Tls};
@@ -95,18 +95,18 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
     if clash {
         eprintln!("tidegate lab: servers and client are on threads of the same cores; they will disturb each other");
     }
-    let ground = Ground::prepare(lab, &out.join("work"), base, &server_cpus).map_err(Failed::usage)?;
+    let testbed = Testbed::prepare(lab, &out.join("work"), base, &server_cpus).map_err(Failed::usage)?;
     if options.dry_run {
-        base::out!("{}", dry::plan(lab, &ground, &server_cpus, &client_cpus));
+        base::out!("{}", dry::plan(lab, &testbed, &server_cpus, &client_cpus));
         return Ok(None);
     }
-    let unwritable = |e: std::io::Error| Failed::usage(format!("{}: {e}", ground.directory.display()));
-    fs::create_dir_all(&ground.directory).map_err(unwritable)?;
-    ground.build(lab)?;
+    let unwritable = |e: std::io::Error| Failed::usage(format!("{}: {e}", testbed.directory.display()));
+    fs::create_dir_all(&testbed.directory).map_err(unwritable)?;
+    testbed.build(lab)?;
     let mut missing = Vec::new();
     let mut present: Vec<&Server> = Vec::new();
     for server in &lab.servers {
-        if !server.backend.is_empty() || installed(&ground.fill(&server.command, &server.name)) {
+        if !server.backend.is_empty() || installed(&testbed.fill(&server.command, &server.name)) {
             present.push(server);
         } else {
             missing.push(format!("{}: its program is not installed", server.name));
@@ -114,7 +114,7 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
     }
     let mut backends = Vec::new();
     for backend in &lab.backends {
-        match ground.start(backend) {
+        match testbed.start(backend) {
             Ok(running) => backends.push(running),
             Err(_) if interrupt::told() => break,
             Err(why) => return Err(why.into()),
@@ -122,7 +122,7 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
     }
     let mut bench = Bench {
         lab,
-        ground: &ground,
+        testbed: &testbed,
         client_cpus: client_cpus.clone(),
         backends: &backends,
         rng: Rng::new(options.seed),
@@ -150,7 +150,7 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
     let greatest = bench.greatest(&present)?;
     let rounds = bench.rounds(&present, &greatest)?;
     drop(backends);
-    Ok(Some(assemble(lab, &ground, &present, &seen, rounds, missing, machine, server_cpus, client_cpus)))
+    Ok(Some(assemble(lab, &testbed, &present, &seen, rounds, missing, machine, server_cpus, client_cpus)))
 }
 
 /// Rounds by workload, server and level.
@@ -158,7 +158,7 @@ type Rounds = Vec<Vec<Vec<(f64, Vec<Round>)>>>;
 
 struct Bench<'a> {
     lab: &'a Lab,
-    ground: &'a Ground,
+    testbed: &'a Testbed,
     client_cpus: Vec<usize>,
     backends: &'a [RunningServer],
     rng: Rng,
@@ -169,12 +169,12 @@ impl Bench<'_> {
     fn start(&self, server: &Server) -> Result<RunningServer, String> {
         match self.backends.iter().find(|b| b.name == server.backend) {
             Some(backend) => Ok(RunningServer::backend(&server.name, backend)),
-            None => self.ground.start(server),
+            None => self.testbed.start(server),
         }
     }
 
     fn target(&self, server: &Server, workload: &Workload) -> Target {
-        let port = self.ground.port(&server.name);
+        let port = self.testbed.port(&server.name);
         Target {
             host: "localhost".into(),
             port,
@@ -333,7 +333,7 @@ impl Bench<'_> {
     fn scale(&self, server: &Server, workload: &Workload, value: f64, job: &Job) -> Result<(), String> {
         let Some(scale) = &workload.scale else { return Ok(()) };
         std::thread::sleep(Duration::from_secs_f64(job.warmup));
-        let port = |name: &String| format!("127.0.0.1:{}", self.ground.port(name));
+        let port = |name: &String| format!("127.0.0.1:{}", self.testbed.port(name));
         let wanted: Vec<String> = scale.machines.iter().take(scale.wanted(value)).map(port).collect();
         let plain = Job { headers: Vec::new(), http2: None, http3: None, ..self.job(server, workload, 1.0, 1.0, 0) };
         scale.synchronize(&wanted, &|spec| probe::fetch(&plain, spec))
@@ -394,7 +394,7 @@ fn version(server: &Server) -> String {
 
 fn assemble(
     lab: &Lab,
-    ground: &Ground,
+    testbed: &Testbed,
     present: &[&Server],
     seen: &[Vec<Option<ProbeResponse>>],
     rounds: Rounds,
@@ -448,11 +448,11 @@ fn assemble(
                 version: version(s),
                 note: s.note.clone(),
                 command: if s.backend.is_empty() {
-                    ground.fill(&s.command, &s.name)
+                    testbed.fill(&s.command, &s.name)
                 } else {
                     format!("(the backend {} itself)", s.backend)
                 }
-                .replace(&ground.directory.display().to_string(), "@DIR@"),
+                .replace(&testbed.directory.display().to_string(), "@DIR@"),
                 capacity: capacity(&s.name),
             })
             .collect(),

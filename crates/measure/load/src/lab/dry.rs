@@ -5,26 +5,26 @@ use std::fmt::Write as _;
 use figures::units::{counted, seconds};
 
 use super::file::{Lab, Server};
-use super::servers::{Ground, installed};
+use super::servers::{Testbed, installed};
 use crate::report::text::grouped;
 
 /// Estimated seconds of a server's start and end.
 const START: f64 = 0.3;
 const GREATEST: f64 = 1.2;
 
-pub fn plan(lab: &Lab, ground: &Ground, server_cpus: &[usize], client_cpus: &[usize]) -> String {
+pub fn plan(lab: &Lab, testbed: &Testbed, server_cpus: &[usize], client_cpus: &[usize]) -> String {
     let mut out = format!("{}\n\nservers on CPUs {server_cpus:?}, client on {client_cpus:?}\n", lab.title);
-    let _ = writeln!(out, "directory {}", ground.directory.display());
+    let _ = writeln!(out, "directory {}", testbed.directory.display());
     for command in &lab.setup {
-        let _ = writeln!(out, "first     {}", ground.fill(command, ""));
+        let _ = writeln!(out, "first     {}", testbed.fill(command, ""));
     }
     let mut present = 0;
     for (role, server) in lab.backends.iter().map(|s| ("backend", s)).chain(lab.servers.iter().map(|s| ("server", s))) {
-        let (line, there) = starts(ground, server);
+        let (line, there) = starts(testbed, server);
         present += usize::from(role == "server" && there);
-        let _ = writeln!(out, "{role:9} {} on port {}\n          {line}", server.name, ground.port(&server.name));
+        let _ = writeln!(out, "{role:9} {} on port {}\n          {line}", server.name, testbed.port(&server.name));
         for name in server.files.keys() {
-            let _ = writeln!(out, "          file {}", ground.fill(name, &server.name));
+            let _ = writeln!(out, "          file {}", testbed.fill(name, &server.name));
         }
     }
     for name in lab.files.keys() {
@@ -33,7 +33,7 @@ pub fn plan(lab: &Lab, ground: &Ground, server_cpus: &[usize], client_cpus: &[us
     let (length, warmup) = lab.times();
     let mut total = present as f64 * START;
     for w in &lab.workloads {
-        let servers = lab.servers.iter().filter(|s| w.includes(&s.name)).filter(|s| starts(ground, s).1).count();
+        let servers = lab.servers.iter().filter(|s| w.includes(&s.name)).filter(|s| starts(testbed, s).1).count();
         let levels: Vec<String> = w
             .values
             .iter()
@@ -68,11 +68,11 @@ pub fn plan(lab: &Lab, ground: &Ground, server_cpus: &[usize], client_cpus: &[us
 }
 
 /// Start command of a server, and whether its program is installed.
-fn starts(ground: &Ground, server: &Server) -> (String, bool) {
+fn starts(testbed: &Testbed, server: &Server) -> (String, bool) {
     if !server.backend.is_empty() {
         return (format!("the backend {} itself, asked directly", server.backend), true);
     }
-    let command = ground.fill(&server.command, &server.name);
+    let command = testbed.fill(&server.command, &server.name);
     match installed(&command) {
         true => (command, true),
         false => (format!("{command} (left out: its program is not installed)"), false),

@@ -416,8 +416,8 @@ mod tests {
                 let text = std::fs::read_to_string(entry.path()).unwrap();
                 let lab = read(&text).unwrap_or_else(|e| panic!("{}: {e}", entry.path().display()));
                 let nowhere = std::path::Path::new("/nowhere");
-                let ground = super::super::servers::Ground::prepare(&lab, nowhere, nowhere, &[0]);
-                assert!(ground.is_ok(), "{}: {:?}", entry.path().display(), ground.err());
+                let testbed = super::super::servers::Testbed::prepare(&lab, nowhere, nowhere, &[0]);
+                assert!(testbed.is_ok(), "{}: {:?}", entry.path().display(), testbed.err());
                 count += 1;
             }
         }

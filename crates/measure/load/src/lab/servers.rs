@@ -17,28 +17,28 @@ use crate::interrupt;
 const START: Duration = Duration::from_secs(10);
 const STOP: Duration = Duration::from_secs(5);
 
-pub struct Ground {
+pub struct Testbed {
     pub directory: PathBuf,
     cpus: Vec<usize>,
     values: BTreeMap<String, String>,
     ports: BTreeMap<String, u16>,
 }
 
-impl Ground {
+impl Testbed {
     /// Chooses ports and resolves `@NAMES@`; writes nothing. Fails without a free port or on an unknown name.
-    pub fn prepare(lab: &Lab, directory: &Path, base: &Path, cpus: &[usize]) -> Result<Ground, String> {
+    pub fn prepare(lab: &Lab, directory: &Path, base: &Path, cpus: &[usize]) -> Result<Testbed, String> {
         let absolute = |p: &Path| std::path::absolute(p).unwrap_or_else(|_| p.to_path_buf());
         let directory = absolute(directory);
-        let mut ground = Ground {
+        let mut testbed = Testbed {
             directory: directory.clone(),
             cpus: cpus.to_vec(),
             values: BTreeMap::new(),
             ports: BTreeMap::new(),
         };
         let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
-        ground.values.insert("DIR".into(), directory.display().to_string());
-        ground.values.insert("FILE".into(), absolute(base).display().to_string());
-        ground.values.insert("CPUS".into(), cpus.len().max(1).to_string());
+        testbed.values.insert("DIR".into(), directory.display().to_string());
+        testbed.values.insert("FILE".into(), absolute(base).display().to_string());
+        testbed.values.insert("CPUS".into(), cpus.len().max(1).to_string());
         // Holds all listeners until every port is chosen, so that none repeats.
         let mut held = Vec::new();
         for server in lab.backends.iter().chain(&lab.servers) {
@@ -48,35 +48,35 @@ impl Ground {
                 held.push(listener);
                 let name =
                     if number == 1 { format!("PORT:{}", server.name) } else { format!("PORT{number}:{}", server.name) };
-                ground.values.insert(name, port.to_string());
+                testbed.values.insert(name, port.to_string());
                 if number == 1 {
-                    ground.ports.insert(server.name.clone(), port);
+                    testbed.ports.insert(server.name.clone(), port);
                 }
             }
         }
         for server in lab.servers.iter().filter(|s| !s.backend.is_empty()) {
-            let port = ground.port(&server.backend);
-            ground.values.insert(format!("PORT:{}", server.name), port.to_string());
-            ground.ports.insert(server.name.clone(), port);
+            let port = testbed.port(&server.backend);
+            testbed.values.insert(format!("PORT:{}", server.name), port.to_string());
+            testbed.ports.insert(server.name.clone(), port);
         }
         drop(held);
-        ground.check(lab)?;
-        Ok(ground)
+        testbed.check(lab)?;
+        Ok(testbed)
     }
 
     pub fn build(&self, lab: &Lab) -> Result<(), String> {
         fs::create_dir_all(&self.directory).map_err(|e| format!("{}: {e}", self.directory.display()))?;
-        let ground = self;
+        let testbed = self;
         for (name, content) in &lab.files {
-            ground.write(name, content, "")?;
+            testbed.write(name, content, "")?;
         }
         for server in lab.backends.iter().chain(&lab.servers) {
             for (name, content) in &server.files {
-                ground.write(name, content, &server.name)?;
+                testbed.write(name, content, &server.name)?;
             }
         }
         for command in &lab.setup {
-            let words: Vec<String> = split(&ground.fill(command, ""));
+            let words: Vec<String> = split(&testbed.fill(command, ""));
             let Some((program, args)) = words.split_first() else { continue };
             let said = self.directory.join("setup.log");
             let file = fs::File::create(&said).map_err(|e| format!("{}: {e}", said.display()))?;
@@ -369,16 +369,16 @@ mod tests {
              [[workload]]\nname='w'\nload='rate'\npath='/'\nvalues=[1]\n",
         )
         .unwrap();
-        let ground = Ground::prepare(&lab, &directory, Path::new("."), &[0]).unwrap();
+        let testbed = Testbed::prepare(&lab, &directory, Path::new("."), &[0]).unwrap();
         assert!(!directory.exists(), "nothing is written yet");
-        ground.build(&lab).unwrap();
+        testbed.build(&lab).unwrap();
         assert_eq!(fs::metadata(directory.join("html/5kb")).unwrap().len(), 5120);
         assert!(directory.join("made").is_dir());
-        let port = ground.port("b");
-        assert_eq!(ground.fill("p=@PORT:b@ @CPUS@ @NOPE@", "a"), format!("p={port} 1 @NOPE@"));
-        assert_ne!(ground.fill("@PORT@", "a"), ground.fill("@PORT2@", "a"));
+        let port = testbed.port("b");
+        assert_eq!(testbed.fill("p=@PORT:b@ @CPUS@ @NOPE@", "a"), format!("p={port} 1 @NOPE@"));
+        assert_ne!(testbed.fill("@PORT@", "a"), testbed.fill("@PORT2@", "a"));
         assert!(fs::read_to_string(directory.join("x.txt")).unwrap().ends_with("mail@example"));
-        assert!(ground.write("../x", "", "").is_err() && ground.write("/tmp/x", "", "").is_err());
+        assert!(testbed.write("../x", "", "").is_err() && testbed.write("/tmp/x", "", "").is_err());
         fs::remove_dir_all(&directory).unwrap();
     }
 
@@ -392,7 +392,7 @@ mod tests {
             ))
             .unwrap()
         };
-        let prepare = |command: &str| Ground::prepare(&lab(command), Path::new("/nowhere"), Path::new("."), &[0]);
+        let prepare = |command: &str| Testbed::prepare(&lab(command), Path::new("/nowhere"), Path::new("."), &[0]);
         for bad in ["a @PORT:c@", "a @PORT10@", "a @PORT:@"] {
             assert!(prepare(bad).is_err_and(|why| why.contains("server `a`: @PORT")), "{bad}");
         }
@@ -402,12 +402,12 @@ mod tests {
         }
         let mut common = lab("a");
         common.files.insert("x".into(), "@NOPE@".into());
-        let why = Ground::prepare(&common, Path::new("/nowhere"), Path::new("."), &[0]).err().unwrap();
+        let why = Testbed::prepare(&common, Path::new("/nowhere"), Path::new("."), &[0]).err().unwrap();
         assert!(why.starts_with("files or setup: @NOPE@"), "{why}");
         for good in ["a me@HOST you@HOST", "a me@HOST:25 you@x", "a @fallback@", "a 1@A,2@B"] {
             assert!(prepare(good).is_ok(), "{good}");
         }
-        let ground = prepare("a @PORT:b@ @PORT2@ @DIR@ me@host you@HOST").unwrap();
-        assert_eq!(ground.port("direct"), ground.port("b"), "the backend itself");
+        let testbed = prepare("a @PORT:b@ @PORT2@ @DIR@ me@host you@HOST").unwrap();
+        assert_eq!(testbed.port("direct"), testbed.port("b"), "the backend itself");
     }
 }

@@ -21,7 +21,7 @@ pub struct H1 {
     partial: Vec<u8>,
     /// Head kept for inspection.
     head: Vec<u8>,
-    current: Meaning,
+    current: ResponseFacts,
     body: u64,
     overhead: u64,
 }
@@ -43,7 +43,7 @@ enum H1ReadState {
 
 /// On the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Meaning {
+struct ResponseFacts {
     status: u16,
     length: BodyLength,
     reusable: bool,
@@ -54,14 +54,14 @@ pub struct HeadCache {
     bytes: Vec<u8>,
     /// Position of the `Date` value, which may differ.
     date: Option<(usize, usize)>,
-    meaning: Option<(Method, Meaning)>,
+    meaning: Option<(Method, ResponseFacts)>,
     head: ResponseHead,
 }
 
 impl HeadCache {
     /// Meaning of the head at the start of `input`, if cached.
     #[inline]
-    fn find(&self, input: &[u8], method: Method) -> Option<(usize, Meaning)> {
+    fn find(&self, input: &[u8], method: Method) -> Option<(usize, ResponseFacts)> {
         let (for_method, meaning) = self.meaning?;
         let head = input.get(..self.bytes.len())?;
         if for_method != method {
@@ -79,7 +79,7 @@ impl HeadCache {
         same.then_some((self.bytes.len(), meaning))
     }
 
-    fn remember(&mut self, bytes: &[u8], method: Method, meaning: Meaning) {
+    fn remember(&mut self, bytes: &[u8], method: Method, meaning: ResponseFacts) {
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
         self.date = self.head.fields.first(Known::Date).map(|s| (s.start as usize, s.end as usize));
@@ -97,7 +97,7 @@ impl H1 {
     }
 
     /// Parses a head: its length and meaning, or `None` when incomplete.
-    fn parse(bytes: &[u8], method: Method, cache: &mut HeadCache) -> Result<Option<(usize, Meaning)>, Failure> {
+    fn parse(bytes: &[u8], method: Method, cache: &mut HeadCache) -> Result<Option<(usize, ResponseFacts)>, Failure> {
         if let Some(found) = cache.find(bytes, method) {
             return Ok(Some(found));
         }
@@ -106,7 +106,7 @@ impl H1 {
         let result = match parsed {
             Ok(Progress::Done { consumed }) => response_body(&head, bytes, method).map(|length| {
                 let reusable = response_keep_alive(&head, bytes) && length != BodyLength::UntilClose;
-                Some((consumed, Meaning { status: head.status, length, reusable }))
+                Some((consumed, ResponseFacts { status: head.status, length, reusable }))
             }),
             Ok(Progress::Partial) => Ok(None),
             Err(_) => {
@@ -129,7 +129,7 @@ impl H1 {
         }
     }
 
-    fn begin(&mut self, meaning: Meaning, head_length: usize) -> Option<Event> {
+    fn begin(&mut self, meaning: ResponseFacts, head_length: usize) -> Option<Event> {
         self.current = meaning;
         self.overhead += head_length as u64;
         if (100..200).contains(&meaning.status) && meaning.status != 101 {
@@ -177,7 +177,7 @@ impl Protocol for H1 {
             state: H1ReadState::Head,
             partial: Vec::new(),
             head: Vec::new(),
-            current: Meaning { status: 0, length: BodyLength::None, reusable: true },
+            current: ResponseFacts { status: 0, length: BodyLength::None, reusable: true },
             body: 0,
             overhead: 0,
         }

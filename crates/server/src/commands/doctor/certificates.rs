@@ -2,16 +2,16 @@
 
 use super::examine::{Finding, Verdict};
 use crate::conf::Config;
-use tls::review::{Concern, review};
+use tls::review::{CertificateWarning, review};
 
 /// `now`: seconds since 1970.
 pub fn examine(config: &Config, now: i64) -> Vec<Finding> {
-    let mut all: Vec<Concern> = Vec::new();
+    let mut all: Vec<CertificateWarning> = Vec::new();
     let areas = config.areas();
     for (names, rules) in areas.iter().flat_map(|area| area.tls()) {
         for pair in rules.certificates().pairs() {
-            for concern in review(pair, names, now) {
-                add(&mut all, concern);
+            for warning in review(pair, names, now) {
+                add(&mut all, warning);
             }
         }
     }
@@ -19,13 +19,13 @@ pub fn examine(config: &Config, now: i64) -> Vec<Finding> {
 }
 
 /// Reports a certificate of several servers once, with the names of all of them.
-fn add(all: &mut Vec<Concern>, concern: Concern) {
-    if all.contains(&concern) {
+fn add(all: &mut Vec<CertificateWarning>, warning: CertificateWarning) {
+    if all.contains(&warning) {
         return;
     }
-    if let Concern::OtherNames { subject, names } = &concern {
+    if let CertificateWarning::OtherNames { subject, names } = &warning {
         for known in all.iter_mut() {
-            if let Concern::OtherNames { subject: same, names: all } = known
+            if let CertificateWarning::OtherNames { subject: same, names: all } = known
                 && same == subject
             {
                 let new: Vec<String> = names.iter().filter(|name| !all.contains(name)).cloned().collect();
@@ -34,21 +34,23 @@ fn add(all: &mut Vec<Concern>, concern: Concern) {
             }
         }
     }
-    all.push(concern);
+    all.push(warning);
 }
 
-fn finding(concern: &Concern) -> Finding {
-    let (here, needed, remedy) = match concern {
-        Concern::Expired { .. } => ("expired", "valid", "renew it, and reload"),
-        Concern::NotYetValid { .. } => ("not valid yet", "valid", "check this machine's clock, or the certificate"),
-        Concern::EndsSoon { .. } => ("expires soon", "valid", "renew it, and reload"),
-        Concern::OtherNames { .. } => {
+fn finding(warning: &CertificateWarning) -> Finding {
+    let (here, needed, remedy) = match warning {
+        CertificateWarning::Expired { .. } => ("expired", "valid", "renew it, and reload"),
+        CertificateWarning::NotYetValid { .. } => {
+            ("not valid yet", "valid", "check this machine's clock, or the certificate")
+        }
+        CertificateWarning::EndsSoon { .. } => ("expires soon", "valid", "renew it, and reload"),
+        CertificateWarning::OtherNames { .. } => {
             ("other names", "server_name", "get a certificate for these names, or correct server_name")
         }
-        Concern::Alone { .. } => {
+        CertificateWarning::Alone { .. } => {
             ("leaf only", "full chain", "append the intermediate certificates to the file, without the root")
         }
-        Concern::Disordered { .. } => {
+        CertificateWarning::Disordered { .. } => {
             ("out of order", "leaf first", "put each certificate before its issuer's certificate")
         }
     };
@@ -56,9 +58,9 @@ fn finding(concern: &Concern) -> Finding {
         name: "certificate",
         here: here.into(),
         needed: needed.into(),
-        verdict: if concern.is_fatal() { Verdict::Short } else { Verdict::Note },
+        verdict: if warning.is_fatal() { Verdict::Short } else { Verdict::Note },
         connections: None,
-        why: concern.to_string(),
+        why: warning.to_string(),
         remedy: remedy.into(),
     }
 }
@@ -69,13 +71,13 @@ mod tests {
 
     #[test]
     fn a_certificate_has_its_fault_once() {
-        let other = |name: &str| Concern::OtherNames { subject: "CN=a".into(), names: vec![name.into()] };
-        let expired = || Concern::Expired { subject: "CN=a".into(), end: "today".into() };
+        let other = |name: &str| CertificateWarning::OtherNames { subject: "CN=a".into(), names: vec![name.into()] };
+        let expired = || CertificateWarning::Expired { subject: "CN=a".into(), end: "today".into() };
         let mut all = Vec::new();
-        for concern in [other("b.test"), expired(), other("c.test"), expired(), other("b.test")] {
-            add(&mut all, concern);
+        for warning in [other("b.test"), expired(), other("c.test"), expired(), other("b.test")] {
+            add(&mut all, warning);
         }
-        let words: Vec<String> = all.iter().map(Concern::to_string).collect();
+        let words: Vec<String> = all.iter().map(CertificateWarning::to_string).collect();
         assert_eq!(words.len(), 2, "{words:?}");
         assert!(words[0].ends_with("is not for b.test, c.test"), "{words:?}");
     }

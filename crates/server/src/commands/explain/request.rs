@@ -278,7 +278,7 @@ fn explain(
     let (files, items) = conf::load(source, invocation).map_err(|e| e.to_string())?;
     let schema = conf::schema();
     let scopes = Scopes::new(&schema, &files, &items);
-    Ok(Teller { scopes: &scopes, plan }.told(asked, &host, &address, request, body.is_some()))
+    Ok(Explanation { scopes: &scopes, plan }.told(asked, &host, &address, request, body.is_some()))
 }
 
 fn head(asked: &RequestArguments, host: &str) -> Vec<u8> {
@@ -297,12 +297,12 @@ fn head(asked: &RequestArguments, host: &str) -> Vec<u8> {
     out.into_bytes()
 }
 
-struct Teller<'a> {
+struct Explanation<'a> {
     scopes: &'a Scopes<'a>,
     plan: &'a HttpPlan,
 }
 
-impl Teller<'_> {
+impl Explanation<'_> {
     fn told(
         &self,
         asked: &RequestArguments,

@@ -15,7 +15,7 @@ use crate::generations::{moved, natural};
 use crate::process::listeners::{Listeners, Purpose};
 use crate::process::reload::{self, Unprepared};
 use crate::{report, say};
-use http_features::{Refusal, Terms, What};
+use http_features::{ConfigRequest, Refusal, Terms};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -33,7 +33,7 @@ pub struct Change {
     pub answer_by: Instant,
 }
 
-struct Wish {
+struct ConfigChange {
     texts: Texts,
     terms: Terms,
     by: &'static str,
@@ -117,25 +117,29 @@ impl Master {
     pub fn requested(&mut self, worker: i32, request: Request) {
         let Request { ticket, what } = request;
         let result = match what {
-            What::Main(text, terms) => self
+            ConfigRequest::Main(text, terms) => self
                 .with_main(text)
-                .and_then(|texts| self.wish(worker, ticket, Wish { texts, terms, by: "api", from: None })),
-            What::Files(texts, terms) => self.wish(worker, ticket, Wish { texts, terms, by: "api", from: None }),
-            What::Rollback(generation, terms) => self.shown(generation).and_then(|texts| {
-                self.wish(worker, ticket, Wish { texts, terms, by: "rollback", from: Some(generation) })
+                .and_then(|texts| self.wish(worker, ticket, ConfigChange { texts, terms, by: "api", from: None })),
+            ConfigRequest::Files(texts, terms) => {
+                self.wish(worker, ticket, ConfigChange { texts, terms, by: "api", from: None })
+            }
+            ConfigRequest::Rollback(generation, terms) => self.shown(generation).and_then(|texts| {
+                self.wish(worker, ticket, ConfigChange { texts, terms, by: "rollback", from: Some(generation) })
             }),
-            What::List => self.list().map(|list| Some((list, None))),
-            What::Show(generation) => self.shown(generation).and_then(|texts| {
+            ConfigRequest::List => self.list().map(|list| Some((list, None))),
+            ConfigRequest::Show(generation) => self.shown(generation).and_then(|texts| {
                 let files = text_of(&texts)?;
                 Ok(Some((json!({ "generation": generation, "files": files }), None)))
             }),
-            What::Level(level) => match self.config.http.as_ref().is_some_and(|http| http_features::has_writes(http)) {
-                true => {
-                    observe::set_level(level);
-                    Ok(Some((Value::Null, None)))
+            ConfigRequest::Level(level) => {
+                match self.config.http.as_ref().is_some_and(|http| http_features::has_writes(http)) {
+                    true => {
+                        observe::set_level(level);
+                        Ok(Some((Value::Null, None)))
+                    }
+                    false => Err(Refusal::new(405, "ConfigReadOnly", "levels must not be changed")),
                 }
-                false => Err(Refusal::new(405, "ConfigReadOnly", "levels must not be changed")),
-            },
+            }
         };
         match result {
             Ok(None) => {}
@@ -201,7 +205,7 @@ impl Master {
         &mut self,
         worker: i32,
         ticket: u64,
-        wish: Wish,
+        wish: ConfigChange,
     ) -> Result<Option<(Value, Option<crate::conf::Texts>)>, Refusal> {
         let (kept, came) = self.allowed()?;
         if let Some(wanted) = &wish.terms.if_match

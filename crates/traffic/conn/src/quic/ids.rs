@@ -31,7 +31,7 @@ static INBOXES: RwLock<BTreeMap<u16, Inbox>> = RwLock::new(BTreeMap::new());
 
 /// A datagram that arrived at a socket other than its connection's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Strayed {
+pub struct StrayDatagram {
     pub bytes: Vec<u8>,
     pub from: SocketAddr,
     pub to: Option<IpAddr>,
@@ -40,7 +40,7 @@ pub struct Strayed {
 
 struct Inbox {
     listener: SocketAddr,
-    sender: Sender<Strayed>,
+    sender: Sender<StrayDatagram>,
     /// Takes no new clients.
     leaving: Arc<AtomicBool>,
 }
@@ -55,7 +55,7 @@ pub struct Slot {
 
 impl Slot {
     /// Reserves an unused number, with an inbox for datagrams.
-    pub fn take(listener: SocketAddr) -> (Slot, Receiver<Strayed>) {
+    pub fn take(listener: SocketAddr) -> (Slot, Receiver<StrayDatagram>) {
         let (sender, receiver) = channel(WAITING_MAX);
         let leaving = Arc::<AtomicBool>::default();
         let mut inboxes = INBOXES.write().unwrap_or_else(PoisonError::into_inner);
@@ -82,18 +82,18 @@ impl Slot {
     /// While sockets have two readers (threads or processes that leave, and their successors), first datagrams of a
     /// client may reach either. A ClientHello with post-quantum keys takes two of them: all go to one socket, which the
     /// client's address chooses.
-    pub fn pass_on(&self, bytes: &[u8], strayed: impl FnOnce() -> Strayed) -> bool {
+    pub fn pass_on(&self, bytes: &[u8], stray: impl FnOnce() -> StrayDatagram) -> bool {
         match name_of(bytes) {
             Some(name) if name.generation == relay::this().generation => {
-                name.slot != self.number && has_inbox(name.slot) && put(name.slot, strayed())
+                name.slot != self.number && has_inbox(name.slot) && put(name.slot, stray())
             }
-            Some(name) => relay::to_generation(name.generation, name.slot, self.listener, &strayed()),
+            Some(name) => relay::to_generation(name.generation, name.slot, self.listener, &stray()),
             None if is_first(bytes) && (LEAVING.load(Ordering::Relaxed) > 0 || relay::has_older()) => {
-                let strayed = strayed();
-                match put_first(self.listener, Some(self.number), strayed.clone()) {
+                let stray = stray();
+                match put_first(self.listener, Some(self.number), stray.clone()) {
                     First::Own => false,
                     First::Put => true,
-                    First::Nowhere => relay::to_newer(self.listener, &strayed),
+                    First::Nowhere => relay::to_newer(self.listener, &stray),
                 }
             }
             None => false,
@@ -115,10 +115,10 @@ fn has_inbox(slot: u16) -> bool {
 }
 
 /// Puts a datagram into a slot's inbox; drops it if the inbox is full. Returns `false` if the slot has no inbox.
-pub fn put(slot: u16, strayed: Strayed) -> bool {
+pub fn put(slot: u16, stray: StrayDatagram) -> bool {
     let inboxes = INBOXES.read().unwrap_or_else(PoisonError::into_inner);
     let Some(inbox) = inboxes.get(&slot) else { return false };
-    let _ = inbox.sender.try_send(strayed);
+    let _ = inbox.sender.try_send(stray);
     true
 }
 
@@ -135,16 +135,16 @@ pub enum First {
 
 /// Puts a client's first datagram into the inbox of a socket of the listener that takes new clients, which is the same
 /// for all datagrams of the client. `own`: the socket that received it.
-pub fn put_first(listener: SocketAddr, own: Option<u16>, strayed: Strayed) -> First {
+pub fn put_first(listener: SocketAddr, own: Option<u16>, stray: StrayDatagram) -> First {
     let inboxes = INBOXES.read().unwrap_or_else(PoisonError::into_inner);
     let takes = |inbox: &Inbox| inbox.listener == listener && !inbox.leaving.load(Ordering::Relaxed);
     let open: Vec<(&u16, &Inbox)> = inboxes.iter().filter(|(_, inbox)| takes(inbox)).collect();
-    let chosen = usize::from(strayed.from.port()).checked_rem(open.len()).and_then(|at| open.get(at));
+    let chosen = usize::from(stray.from.port()).checked_rem(open.len()).and_then(|at| open.get(at));
     match chosen {
         None => First::Nowhere,
         Some((number, _)) if Some(**number) == own => First::Own,
         Some((_, inbox)) => {
-            let _ = inbox.sender.try_send(strayed);
+            let _ = inbox.sender.try_send(stray);
             First::Put
         }
     }
@@ -218,8 +218,8 @@ mod tests {
     fn listener(port: u16) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
-    fn strayed(bytes: &[u8]) -> Strayed {
-        Strayed { bytes: bytes.to_vec(), from: listener(1), to: None, ecn: 0 }
+    fn stray(bytes: &[u8]) -> StrayDatagram {
+        StrayDatagram { bytes: bytes.to_vec(), from: listener(1), to: None, ecn: 0 }
     }
 
     #[test]
@@ -230,18 +230,18 @@ mod tests {
         for id in [a, b] {
             let datagram = short(&id);
             assert_eq!(name_of(&datagram), Some(one.ids()));
-            assert!(!one.pass_on(&datagram, || strayed(&datagram)), "its own");
-            assert!(other.pass_on(&datagram, || strayed(&datagram)));
-            assert_eq!(inbox.try_recv().map(|strayed| strayed.bytes).ok(), Some(datagram));
+            assert!(!one.pass_on(&datagram, || stray(&datagram)), "its own");
+            assert!(other.pass_on(&datagram, || stray(&datagram)));
+            assert_eq!(inbox.try_recv().map(|stray| stray.bytes).ok(), Some(datagram));
         }
         for first in [0xe0, 0xc0, 0xd0] {
             let long = [&[first, 0, 0, 0, 1, 10], &a[..], b"rest"].concat();
-            assert!(other.pass_on(&long, || strayed(&long)), "{first:x}");
+            assert!(other.pass_on(&long, || stray(&long)), "{first:x}");
         }
         let chosen = [&[0xc0, 0, 0, 0, 1, 8], &a[..8], b"rest"].concat();
-        assert!(!other.pass_on(&chosen, || strayed(&chosen)), "the client's own choice");
+        assert!(!other.pass_on(&chosen, || stray(&chosen)), "the client's own choice");
         for cut in [&b""[..], b"\x40", b"\x40123", b"\xe0\0\0\0\x01\x0a123"] {
-            assert!(!other.pass_on(cut, || strayed(cut)));
+            assert!(!other.pass_on(cut, || stray(cut)));
         }
         assert!(others.try_recv().is_err());
     }
@@ -260,12 +260,12 @@ mod tests {
         let ((one, mut inbox), (other, _others)) = (Slot::take(listener(2)), Slot::take(listener(2)));
         let datagram = short(&one.ids().generate_cid());
         for _ in 0..2 * WAITING_MAX {
-            assert!(other.pass_on(&datagram, || strayed(b"")));
+            assert!(other.pass_on(&datagram, || stray(b"")));
         }
         let waiting = std::iter::from_fn(|| inbox.try_recv().ok()).count();
         assert_eq!(waiting, WAITING_MAX);
         drop(one);
-        assert!(!other.pass_on(&datagram, || strayed(b"")));
+        assert!(!other.pass_on(&datagram, || stray(b"")));
     }
 
     #[test]
@@ -273,17 +273,14 @@ mod tests {
         let first = b"\xc0\0\0\0\x01\x08a client's choice";
         let ((one, _), (other, mut others), (third, mut thirds)) =
             (Slot::take(listener(3)), Slot::take(listener(3)), Slot::take(listener(4)));
-        assert!(!one.pass_on(first, || strayed(first)), "it takes them itself");
+        assert!(!one.pass_on(first, || stray(first)), "it takes them itself");
         one.leave();
-        assert!(
-            !other.pass_on(first, || strayed(first)),
-            "the one that is left takes them, whichever socket they reach"
-        );
-        assert!(one.pass_on(first, || strayed(first)));
+        assert!(!other.pass_on(first, || stray(first)), "the one that is left takes them, whichever socket they reach");
+        assert!(one.pass_on(first, || stray(first)));
         assert!(others.try_recv().is_ok() && thirds.try_recv().is_err());
-        assert!(!one.pass_on(b"\xd0\0\0\0\x01\x08no first one", || strayed(b"")));
+        assert!(!one.pass_on(b"\xd0\0\0\0\x01\x08no first one", || stray(b"")));
         other.leave();
-        assert!(!one.pass_on(first, || strayed(first)), "none is left");
+        assert!(!one.pass_on(first, || stray(first)), "none is left");
         drop(third);
     }
 }

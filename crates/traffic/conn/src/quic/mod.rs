@@ -19,7 +19,7 @@ use http_engine::handler::CertificateHook;
 use http_engine::plan::Congestion;
 use http_engine::{Connection, HttpPlan, ListenerRef, PartialHead};
 use idle::IdleClients;
-use ids::{Slot, Strayed};
+use ids::{Slot, StrayDatagram};
 use metrics::process;
 use net::Address;
 use net::listen::ListenSpec;
@@ -114,7 +114,7 @@ impl QuicListener {
         let listener = ListenerRef::datagrams(address.clone());
         let Address::Ip(own) = spec.address else { return Err(io::ErrorKind::Unsupported.into()) };
         relay::start();
-        let (slot, mut strayed) = Slot::take(own);
+        let (slot, mut stray) = Slot::take(own);
         let keys = worker.plan.borrow().as_ref().map_or_else(EndpointKeys::of_process, |plan| keys(plan, &listener));
         let mut config = EndpointConfig::new(keys.reset);
         config.supported_versions(vec![VERSION_1]);
@@ -152,7 +152,7 @@ impl QuicListener {
         own.key.set(Some(key));
         let weak = own.own.clone();
         runtime::task::spawn_local(async move {
-            while let Some(packet) = strayed.recv().await {
+            while let Some(packet) = stray.recv().await {
                 let Some(own) = weak.upgrade() else { return };
                 // The task outlives a panic, as the carrier of the socket does.
                 if std::panic::catch_unwind(AssertUnwindSafe(|| own.take_strayed(&packet))).is_err() {
@@ -198,13 +198,14 @@ impl QuicListener {
 
     fn take(&self, packet: &Packet<'_>) {
         process::QUIC_DATAGRAMS.up();
-        let strayed = || Strayed { bytes: packet.bytes.to_vec(), from: packet.from, to: packet.to, ecn: packet.ecn };
-        if !self.slot.pass_on(packet.bytes, strayed) {
+        let stray =
+            || StrayDatagram { bytes: packet.bytes.to_vec(), from: packet.from, to: packet.to, ecn: packet.ecn };
+        if !self.slot.pass_on(packet.bytes, stray) {
             self.handle(packet.bytes, packet.from, packet.to, packet.ecn);
         }
     }
     /// Processes a datagram that another thread has received.
-    fn take_strayed(&self, packet: &Strayed) {
+    fn take_strayed(&self, packet: &StrayDatagram) {
         // The datagram may be the first one for this socket.
         self.configure();
         self.handle(&packet.bytes, packet.from, packet.to, packet.ecn);

@@ -3,7 +3,7 @@
 //! datagrams go there through a socket pair between each process and the next. First datagrams that a process receives
 //! while it ends go to the next process.
 
-use super::ids::{self, First, Strayed};
+use super::ids::{self, First, StrayDatagram};
 use base::bug;
 use rustix::net::SendFlags;
 use std::net::{IpAddr, SocketAddr};
@@ -94,21 +94,21 @@ fn read(socket: &OwnedFd) {
 }
 
 fn take(message: &[u8]) {
-    let Some((kind, generation, slot, listener, strayed)) = decode(message) else {
+    let Some((kind, generation, slot, listener, stray)) = decode(message) else {
         if message == [HELLO] {
             IS_FOLLOWED.store(true, Ordering::Relaxed);
         }
         return;
     };
     let is_delivered = match kind {
-        KNOWN if generation == this().generation => ids::put(slot, strayed.clone()),
-        KNOWN => to_generation(generation, slot, listener, &strayed),
+        KNOWN if generation == this().generation => ids::put(slot, stray.clone()),
+        KNOWN => to_generation(generation, slot, listener, &stray),
         _ => false,
     };
     // An id that the client has chosen may look like a Tidegate id.
-    let is_first = !is_delivered && ids::is_first(&strayed.bytes);
-    if is_first && ids::put_first(listener, None, strayed.clone()) == First::Nowhere {
-        to_newer(listener, &strayed);
+    let is_first = !is_delivered && ids::is_first(&stray.bytes);
+    if is_first && ids::put_first(listener, None, stray.clone()) == First::Nowhere {
+        to_newer(listener, &stray);
     }
 }
 
@@ -118,14 +118,14 @@ pub fn has_older() -> bool {
 }
 
 /// Sends a datagram in the direction of a generation's process. Returns `false` if there is no such neighbour.
-pub fn to_generation(generation: u8, slot: u16, listener: SocketAddr, strayed: &Strayed) -> bool {
+pub fn to_generation(generation: u8, slot: u16, listener: SocketAddr, stray: &StrayDatagram) -> bool {
     let relay = this();
     let is_newer = generation.wrapping_sub(relay.generation) < 128;
     let socket = if is_newer { &relay.newer } else { &relay.older };
     let Some(socket) = socket.as_ref().filter(|_| !is_newer || IS_FOLLOWED.load(Ordering::Relaxed)) else {
         return false;
     };
-    send(socket, &encode(KNOWN, generation, slot, listener, strayed))
+    send(socket, &encode(KNOWN, generation, slot, listener, stray))
 }
 
 /// Records that a successor starts while this process ends.
@@ -135,10 +135,10 @@ pub fn expect_next() {
 
 /// Sends a client's first datagram to the successor; until the successor reads, the datagram waits in the socket.
 /// Returns `false` without a successor.
-pub fn to_newer(listener: SocketAddr, strayed: &Strayed) -> bool {
+pub fn to_newer(listener: SocketAddr, stray: &StrayDatagram) -> bool {
     let is_next = || IS_FOLLOWED.load(Ordering::Relaxed) || WILL_BE_FOLLOWED.load(Ordering::Relaxed);
     let Some(newer) = this().newer.as_ref().filter(|_| is_next()) else { return false };
-    send(newer, &encode(FIRST, 0, 0, listener, strayed))
+    send(newer, &encode(FIRST, 0, 0, listener, stray))
 }
 
 /// Sends a datagram; drops it if the neighbour's socket is full, as a network may. Returns `false` if the neighbour has
@@ -177,25 +177,25 @@ fn read_address(bytes: &[u8]) -> Option<SocketAddr> {
     }
 }
 
-fn encode(kind: u8, generation: u8, slot: u16, listener: SocketAddr, strayed: &Strayed) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEAD + strayed.bytes.len());
+fn encode(kind: u8, generation: u8, slot: u16, listener: SocketAddr, stray: &StrayDatagram) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD + stray.bytes.len());
     out.extend_from_slice(&[kind, generation]);
     out.extend_from_slice(&slot.to_be_bytes());
-    out.push(strayed.ecn);
-    put_address(Some(strayed.from), &mut out);
-    put_address(strayed.to.map(|ip| (ip, 0).into()), &mut out);
+    out.push(stray.ecn);
+    put_address(Some(stray.from), &mut out);
+    put_address(stray.to.map(|ip| (ip, 0).into()), &mut out);
     put_address(Some(listener), &mut out);
-    out.extend_from_slice(&strayed.bytes);
+    out.extend_from_slice(&stray.bytes);
     out
 }
 
-fn decode(message: &[u8]) -> Option<(u8, u8, u16, SocketAddr, Strayed)> {
+fn decode(message: &[u8]) -> Option<(u8, u8, u16, SocketAddr, StrayDatagram)> {
     let (head, bytes) = message.split_at_checked(HEAD)?;
     let (first, addresses) = head.split_first_chunk::<5>()?;
     let [kind, generation, high, low, ecn] = *first;
     let address = |at: usize| read_address(addresses.get(at * ADDRESS..)?);
-    let strayed = Strayed { bytes: bytes.to_vec(), from: address(0)?, to: address(1).map(|to| to.ip()), ecn };
-    Some((kind, generation, u16::from_be_bytes([high, low]), address(2)?, strayed))
+    let stray = StrayDatagram { bytes: bytes.to_vec(), from: address(0)?, to: address(1).map(|to| to.ip()), ecn };
+    Some((kind, generation, u16::from_be_bytes([high, low]), address(2)?, stray))
 }
 
 #[cfg(test)]
@@ -207,15 +207,15 @@ mod tests {
         for (from, to) in
             [("192.0.2.1:443", Some("192.0.2.9")), ("[2001:db8::1]:5", Some("2001:db8::9")), ("1.2.3.4:5", None)]
         {
-            let strayed = Strayed {
+            let stray = StrayDatagram {
                 bytes: b"octets".to_vec(),
                 from: from.parse().expect("an address"),
                 to: to.map(|to| to.parse().expect("an address")),
                 ecn: 2,
             };
             let listener = "0.0.0.0:443".parse().expect("an address");
-            let message = encode(KNOWN, 200, 515, listener, &strayed);
-            assert_eq!(decode(&message), Some((KNOWN, 200, 515, listener, strayed)));
+            let message = encode(KNOWN, 200, 515, listener, &stray);
+            assert_eq!(decode(&message), Some((KNOWN, 200, 515, listener, stray)));
             assert!((0..HEAD).all(|cut| decode(&message[..cut]).is_none()));
         }
     }

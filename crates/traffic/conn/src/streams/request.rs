@@ -7,7 +7,7 @@ use crate::head_in;
 use http_engine::engine::{self, Outcome};
 use http_engine::{Request, RequestBody, counting};
 use http_types::{
-    BodyLength, Field, Known, List, Malformed, Message, Method, Place, Span, StreamId, Version, Why, known,
+    BodyLength, Field, Known, List, Malformed, Message, Method, Place, ResetReason, Span, StreamId, Version, known,
 };
 use observe::Level;
 use runtime::budget;
@@ -24,7 +24,7 @@ impl Streams {
         octets: usize,
     ) {
         let Some(mut r) = self.worker.request(&self.connection()) else {
-            return self.core.borrow_mut().reset(id, Why::Refused);
+            return self.core.borrow_mut().reset(id, ResetReason::Refused);
         };
         let shared = Rc::new(Shared::default());
         self.open.borrow_mut().insert(id, shared.clone());

@@ -9,7 +9,7 @@ use crate::send_plan::{Promised, SendPlan};
 use bytes::{Buf, Bytes};
 use http_engine::engine::{self, Outcome};
 use http_engine::{Body, FilePart, Piece, Request, head_out};
-use http_types::{StreamId, Why};
+use http_types::{ResetReason, StreamId};
 use observe::Level;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -126,7 +126,7 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
             r.out.status = 444;
         }
         // A slow client or a request without response is the client's fault (nginx: `ngx_http_v2_close_stream`).
-        let code = if matches!(r.out.status, 408 | 444) { Why::Protocol } else { Why::Internal };
+        let code = if matches!(r.out.status, 408 | 444) { ResetReason::Protocol } else { ResetReason::Internal };
         r.incoming.length += shared.read.get();
         streams.core.borrow_mut().reset(id, code);
         return streams.worker.finished(r);
@@ -158,7 +158,7 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
     } else if websocket && (200..300).contains(&r.out.status) {
         // The client would take it for a tunnel.
         r.log(Level::Error, format_args!("a WebSocket was requested, and the response is {}", r.out.status));
-        streams.core.borrow_mut().reset(id, Why::Connect);
+        streams.core.borrow_mut().reset(id, ResetReason::Connect);
         false
     } else {
         send(streams, id, &mut r, body, &shared).await
@@ -167,7 +167,7 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
     r.incoming.length += streams.core.borrow().taken(id).max(shared.read.get());
     r.accounting.completed = sent;
     if !sent {
-        streams.core.borrow_mut().reset(id, Why::Internal);
+        streams.core.borrow_mut().reset(id, ResetReason::Internal);
     }
     if r.loc().core.needs_task || !sent {
         r = engine::post_action(r).await;

@@ -1,17 +1,17 @@
 //! Tests of directives and errors.
 
 use super::*;
-use crate::testing::Nobody;
+use crate::testing::TestSession;
 use conf_schema::table::synthetic;
 
-fn log(cx: &mut Cx, text: &str) -> Result<Logs<Nobody>, String> {
+fn log(cx: &mut Cx, text: &str) -> Result<Logs<TestSession>, String> {
     Logs::parse(cx, &synthetic("access_log", text)).map_err(|p| format!("{:?}", p.words))
 }
 
 fn cx() -> Cx {
     let mut cx = Cx::default();
     cx.prefix = "/p".into();
-    Formatted::<Nobody>::parse(&mut cx, &synthetic("log_format", "short '$status $uri'")).expect("parses");
+    Formatted::<TestSession>::parse(&mut cx, &synthetic("log_format", "short '$status $uri'")).expect("parses");
     cx
 }
 
@@ -51,7 +51,7 @@ fn formats() {
         ("a 'x $'", "invalid parameter \\\"$\\\""),
         ("a 'x $ y'", "invalid parameter \\\"$ y\\\""),
     ] {
-        let got = Formatted::<Nobody>::parse(&mut cx(), &synthetic("log_format", text))
+        let got = Formatted::<TestSession>::parse(&mut cx(), &synthetic("log_format", text))
             .err()
             .map(|p| format!("{:?}", p.words));
         assert!(got.as_ref().is_some_and(|got| got.contains(want)), "{text}: {got:?}");

@@ -22,7 +22,7 @@ pub use files::{authorities, crls, key_pair, unopened};
 pub use ocsp::AskAuthorities;
 pub use server::{Loaders, Ocsp, ServerSaid, ServerTls, Verify, asking, server};
 pub use stapling::{Certified, Stapler, Staples};
-pub use upstream::{Said, UpstreamTls, Wanted};
+pub use upstream::{UpstreamTls, UpstreamTlsConf, Wanted};
 pub use values::{CacheOf, Ciphers, Passwords, Pem, TlsProtocols, passwords};
 pub use variables::Rows as Variables;
 

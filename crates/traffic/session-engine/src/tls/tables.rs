@@ -210,8 +210,8 @@ macro_rules! upstream_tls_directives {
         }
 
         impl $Plan {
-            fn tls(&self) -> $crate::tls::Said<'_, $S> {
-                $crate::tls::Said {
+            fn tls(&self) -> $crate::tls::UpstreamTlsConf<'_, $S> {
+                $crate::tls::UpstreamTlsConf {
                     prefix: $prefix,
                     certificate: self.$certificate.as_ref(),
                     certificate_key: self.$certificate_key.as_ref(),

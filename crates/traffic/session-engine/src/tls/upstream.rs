@@ -12,7 +12,7 @@ use tls::certs::KeyPair;
 use tls::quic::ClientCrypto;
 use tls::{ClientRules, ClientSettings, Target, TlsError, TlsStream};
 
-pub struct Said<'a, S> {
+pub struct UpstreamTlsConf<'a, S> {
     pub prefix: &'static str,
     pub certificate: Option<&'a Pem<S>>,
     pub certificate_key: Option<&'a Pem<S>>,
@@ -49,7 +49,7 @@ fn word(text: Option<&Text>) -> Option<String> {
     text.map(|t| t.str().into_owned()).filter(|t| !t.is_empty())
 }
 
-impl<S: Session> Said<'_, S> {
+impl<S: Session> UpstreamTlsConf<'_, S> {
     /// Key of the rules: equal keys have equal rules.
     fn key(&self) -> String {
         let pem = |p: Option<&Pem<S>>| p.map(|p| p.text.clone());

@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn what_may_be_said() {
         let parse = |text: &str| {
-            BindTo::<crate::testing::Nobody>::parse(&mut Cx::default(), &synthetic("proxy_bind", text))
+            BindTo::<crate::testing::TestSession>::parse(&mut Cx::default(), &synthetic("proxy_bind", text))
                 .map(|b| b.0.map(|b| b.1))
         };
         assert_eq!(parse("127.0.0.1").expect("an address"), Some(false));

@@ -6,9 +6,9 @@ use crate::group::Group;
 use crate::peer::Peer;
 use std::sync::Arc;
 
-struct Lots(u64);
+struct WeightedDraw(u64);
 
-impl Lots {
+impl WeightedDraw {
     fn draw(&mut self, list: &[Arc<Peer>]) -> Option<usize> {
         let total: u64 = list.iter().map(|p| u64::from(p.spec.weight)).sum();
         self.0 ^= self.0 << 13;
@@ -19,9 +19,9 @@ impl Lots {
 }
 
 pub fn one(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &mut Attempts) -> Option<usize> {
-    let mut lots = Lots(choice.random | 1);
+    let mut draw = WeightedDraw(choice.random | 1);
     while attempts.misses <= MISSES_MAX {
-        let index = lots.draw(list)?;
+        let index = draw.draw(list)?;
         if usable(list, index, choice.now, attempts) {
             return Some(index);
         }
@@ -38,14 +38,14 @@ pub fn two(
     attempts: &mut Attempts,
     time: Option<Time>,
 ) -> Option<usize> {
-    let mut lots = Lots(choice.random | 1);
+    let mut draw = WeightedDraw(choice.random | 1);
     let mut first: Option<usize> = None;
     let load = |index: usize| match time {
         None => u128::from(list[index].active()),
         Some(time) => u128::from(estimate(&list[index], choice, time)),
     };
     while attempts.misses <= MISSES_MAX {
-        let index = lots.draw(list)?;
+        let index = draw.draw(list)?;
         if first == Some(index) || !usable(list, index, choice.now, attempts) {
             attempts.misses += 1;
             continue;

@@ -6,7 +6,7 @@
 use super::response::{Response, is_interim, trailer_lines};
 use super::usage::{Kept, STREAMS_MAX, Shared, Usage};
 use super::{Lease, MuxStream, Over};
-use crate::client::{Came, Counts, Stop};
+use crate::client::{Counts, ResponseEvent, Stop};
 use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::group::Group;
 use crate::pool::IdleTimer;
@@ -303,7 +303,7 @@ impl H2Stream {
             counts: Counts::default(),
         }
     }
-    fn translate(&mut self, event: ClientEvent) -> Result<Came, MalformedResponse> {
+    fn translate(&mut self, event: ClientEvent) -> Result<ResponseEvent, MalformedResponse> {
         match event {
             ClientEvent::Head { list, end, octets, .. } => {
                 self.counts.received += octets as u64;
@@ -317,21 +317,21 @@ impl H2Stream {
                 }
                 match bytes.is_empty() {
                     // The end precedes the next event.
-                    true => Ok(self.poll_now().unwrap_or(Came::Closed)),
-                    false => Ok(Came::Event(Event::Body(bytes))),
+                    true => Ok(self.poll_now().unwrap_or(ResponseEvent::Closed)),
+                    false => Ok(ResponseEvent::Event(Event::Body(bytes))),
                 }
             }
             ClientEvent::Trailers { list, octets, .. } => {
                 self.counts.received += octets as u64;
                 self.response.finish(trailer_lines(&list, "http2")?)?;
-                Ok(self.poll_now().unwrap_or(Came::Closed))
+                Ok(self.poll_now().unwrap_or(ResponseEvent::Closed))
             }
             ClientEvent::Reset { code, unprocessed, .. } => {
                 let wrong = MalformedResponse(format!("upstream rejected request with error {code}"));
-                Ok(if unprocessed { Came::Unprocessed(wrong) } else { Came::Wrong(wrong) })
+                Ok(if unprocessed { ResponseEvent::Unprocessed(wrong) } else { ResponseEvent::Wrong(wrong) })
             }
             ClientEvent::Capacity(_) | ClientEvent::Counted { .. } | ClientEvent::Goaway => {
-                Ok(self.poll_now().unwrap_or(Came::Closed))
+                Ok(self.poll_now().unwrap_or(ResponseEvent::Closed))
             }
         }
     }
@@ -413,7 +413,7 @@ impl MuxStream for H2Stream {
         }
         Poll::Ready(Ok(()))
     }
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ResponseEvent> {
         if let Some(came) = self.poll_now() {
             return Poll::Ready(came);
         }
@@ -426,7 +426,7 @@ impl MuxStream for H2Stream {
         }
         Poll::Pending
     }
-    fn poll_now(&mut self) -> Option<Came> {
+    fn poll_now(&mut self) -> Option<ResponseEvent> {
         if let Some(end) = self.response.take_end() {
             return Some(end);
         }
@@ -445,7 +445,7 @@ impl MuxStream for H2Stream {
         match event {
             Some(event) => {
                 self.idle_timer.renew();
-                Some(self.translate(event).unwrap_or_else(Came::Wrong))
+                Some(self.translate(event).unwrap_or_else(ResponseEvent::Wrong))
             }
             None => over.map(Over::came),
         }

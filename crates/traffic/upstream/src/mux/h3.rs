@@ -5,7 +5,7 @@ use super::quic::{Link, now};
 use super::response::{Response, is_interim, trailer_lines};
 use super::usage::{Kept, STREAMS_MAX, Shared, Usage};
 use super::{Lease, MuxStream, Over};
-use crate::client::{Came, Counts, Stop};
+use crate::client::{Counts, ResponseEvent, Stop};
 use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::group::Group;
 use crate::pool::IdleTimer;
@@ -325,7 +325,7 @@ impl H3Stream {
         Poll::Ready(Ok(id))
     }
 
-    fn translate(&mut self, event: ClientEvent) -> Result<Came, MalformedResponse> {
+    fn translate(&mut self, event: ClientEvent) -> Result<ResponseEvent, MalformedResponse> {
         match event {
             ClientEvent::Head { status, list, octets, .. } => {
                 self.counts.received += octets as u64;
@@ -334,20 +334,20 @@ impl H3Stream {
             }
             ClientEvent::Trailers { list, .. } => {
                 self.response.finish(trailer_lines(&list, "http3")?)?;
-                Ok(self.poll_now().unwrap_or(Came::Closed))
+                Ok(self.poll_now().unwrap_or(ResponseEvent::Closed))
             }
             ClientEvent::Reset { code: REQUEST_REJECTED, .. } => {
-                Ok(Came::Unprocessed(MalformedResponse("upstream rejected request".into())))
+                Ok(ResponseEvent::Unprocessed(MalformedResponse("upstream rejected request".into())))
             }
-            ClientEvent::Reset { code: NO_ERROR, .. } => Ok(Came::Closed),
+            ClientEvent::Reset { code: NO_ERROR, .. } => Ok(ResponseEvent::Closed),
             ClientEvent::Reset { code, .. } => {
                 Err(MalformedResponse(format!("upstream rejected request with error {code:#x}")))
             }
-            _ => Ok(self.poll_now().unwrap_or(Came::Closed)),
+            _ => Ok(self.poll_now().unwrap_or(ResponseEvent::Closed)),
         }
     }
 
-    fn read(&mut self, id: u64) -> Option<Came> {
+    fn read(&mut self, id: u64) -> Option<ResponseEvent> {
         let taken = {
             let inner = &mut *self.lease.inner.borrow_mut();
             let taken = inner.core.take_body(id);
@@ -362,7 +362,7 @@ impl H3Stream {
             Taken::Bytes(bytes) => {
                 self.idle_timer.renew();
                 self.counts.received += bytes.len() as u64;
-                self.response.body(bytes.len()).map(|()| Some(Came::Event(Event::Body(bytes))))
+                self.response.body(bytes.len()).map(|()| Some(ResponseEvent::Event(Event::Body(bytes))))
             }
             Taken::Later => Ok(None),
             Taken::End => match self.next_event(id) {
@@ -372,17 +372,17 @@ impl H3Stream {
             Taken::Broken => Err("upstream sent a body that contradicts its frames".into()),
             Taken::Gone => match self.next_event(id) {
                 Some(event) => self.translate(event).map(Some),
-                None => Ok(Some(self.over().unwrap_or(Came::Closed))),
+                None => Ok(Some(self.over().unwrap_or(ResponseEvent::Closed))),
             },
         };
-        result.unwrap_or_else(|wrong| Some(Came::Wrong(wrong)))
+        result.unwrap_or_else(|wrong| Some(ResponseEvent::Wrong(wrong)))
     }
 
     fn next_event(&mut self, id: u64) -> Option<ClientEvent> {
         self.lease.inner.borrow_mut().slots.get_mut(&id)?.events.pop_front()
     }
 
-    fn over(&self) -> Option<Came> {
+    fn over(&self) -> Option<ResponseEvent> {
         self.lease.inner.borrow().over.clone().map(Over::came)
     }
 }
@@ -436,7 +436,7 @@ impl MuxStream for H3Stream {
         inner.push();
         Poll::Ready(Ok(()))
     }
-    fn poll_now(&mut self) -> Option<Came> {
+    fn poll_now(&mut self) -> Option<ResponseEvent> {
         if let Some(end) = self.response.take_end() {
             return Some(end);
         }
@@ -446,14 +446,14 @@ impl MuxStream for H3Stream {
         let Some(id) = self.id else { return self.over() };
         if let Some(event) = self.next_event(id) {
             self.idle_timer.renew();
-            return Some(self.translate(event).unwrap_or_else(Came::Wrong));
+            return Some(self.translate(event).unwrap_or_else(ResponseEvent::Wrong));
         }
         match self.has_head {
             true => self.read(id),
             false => self.over(),
         }
     }
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ResponseEvent> {
         if let Some(came) = self.poll_now() {
             return Poll::Ready(came);
         }

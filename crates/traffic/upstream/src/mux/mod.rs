@@ -7,7 +7,7 @@ mod quic;
 mod response;
 mod usage;
 
-use crate::client::{Came, Counts, Stop};
+use crate::client::{Counts, ResponseEvent, Stop};
 use crate::codec::RequestFacts;
 use crate::pool::IdleTimer;
 use std::io;
@@ -26,8 +26,8 @@ pub trait MuxStream {
     fn queue(&mut self, piece: &[u8], end: bool);
     fn is_flushed(&self) -> bool;
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>>;
-    fn poll_now(&mut self) -> Option<Came>;
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Came>;
+    fn poll_now(&mut self) -> Option<ResponseEvent>;
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ResponseEvent>;
     fn idle_timer(&mut self) -> &mut IdleTimer;
     fn counts(&mut self) -> &mut Counts;
 }
@@ -43,12 +43,12 @@ impl Over {
     fn failed(e: &io::Error) -> Over {
         Over::Failed(e.kind(), e.raw_os_error())
     }
-    fn came(self) -> Came {
+    fn came(self) -> ResponseEvent {
         match self {
-            Over::Closed => Came::Closed,
-            Over::Failed(_, Some(code)) => Came::Failed(io::Error::from_raw_os_error(code)),
-            Over::Failed(kind, None) => Came::Failed(kind.into()),
-            Over::Wrong(words) => Came::Wrong(words.into()),
+            Over::Closed => ResponseEvent::Closed,
+            Over::Failed(_, Some(code)) => ResponseEvent::Failed(io::Error::from_raw_os_error(code)),
+            Over::Failed(kind, None) => ResponseEvent::Failed(kind.into()),
+            Over::Wrong(words) => ResponseEvent::Wrong(words.into()),
         }
     }
 }

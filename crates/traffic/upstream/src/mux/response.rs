@@ -1,6 +1,6 @@
 //! Response of a multiplexed protocol: from lists of fields to an HTTP/1 head, with checks of the declared length.
 
-use crate::client::Came;
+use crate::client::ResponseEvent;
 use crate::codec::{Event, MalformedResponse, ReceivedHead, RequestFacts, ResponseEnd, ResponseStart};
 use bytes::Bytes;
 use http_types::{BodyLength, List, Method, ResponseHead};
@@ -25,10 +25,10 @@ impl Response {
         self.ended
     }
     /// Returns `None` before the end has arrived.
-    pub fn take_end(&mut self) -> Option<Came> {
+    pub fn take_end(&mut self) -> Option<ResponseEvent> {
         let trailers = self.end.take()?;
         self.ended = true;
-        Some(Came::Event(Event::End(ResponseEnd { trailers, excess: None })))
+        Some(ResponseEvent::Event(Event::End(ResponseEnd { trailers, excess: None })))
     }
     /// Fails beyond the declared length.
     pub fn body(&mut self, length: usize) -> Result<(), MalformedResponse> {
@@ -48,11 +48,11 @@ impl Response {
         Ok(())
     }
     /// Takes a head of `octets`, final or interim. `end`: without a body.
-    pub fn head(&mut self, list: &List, end: bool, octets: usize) -> Result<Came, MalformedResponse> {
+    pub fn head(&mut self, list: &List, end: bool, octets: usize) -> Result<ResponseEvent, MalformedResponse> {
         let (answer, length) = answer(list)?;
         let status = answer.head.status;
         if (100..200).contains(&status) {
-            return Ok(Came::Event(Event::Interim(Rc::new(answer), octets)));
+            return Ok(ResponseEvent::Event(Event::Interim(Rc::new(answer), octets)));
         }
         let bodiless = self.asked.method == Method::Head || matches!(status, 204 | 304);
         self.left = if bodiless { Some(0) } else { length };
@@ -67,7 +67,7 @@ impl Response {
             self.finish(Vec::new())?;
         }
         let head_bytes = answer.buf.len();
-        Ok(Came::Event(Event::Head(ResponseStart { answer: Rc::new(answer), head_bytes, length, behind: 0 })))
+        Ok(ResponseEvent::Event(Event::Head(ResponseStart { answer: Rc::new(answer), head_bytes, length, behind: 0 })))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Server;
 use crate::frame::ErrorCode;
 use http_types::{
-    ByteCore, Event, FieldLines, ProtocolError, Rank, SentBody, StreamId, StreamMux, Taken, Version, Why,
+    ByteCore, Event, FieldLines, ProtocolError, Rank, ResetReason, SentBody, StreamId, StreamMux, Taken, Version,
 };
 
 const NONE: u32 = 0;
@@ -48,12 +48,12 @@ impl StreamMux for Server {
     fn finish(&mut self, stream: StreamId) {
         Server::finish(self, narrow(stream));
     }
-    fn reset(&mut self, stream: StreamId, why: Why) {
+    fn reset(&mut self, stream: StreamId, why: ResetReason) {
         let code = match why {
-            Why::Refused => ErrorCode::RefusedStream,
-            Why::Protocol => ErrorCode::Protocol,
-            Why::Connect => ErrorCode::Connect,
-            Why::Internal => ErrorCode::Internal,
+            ResetReason::Refused => ErrorCode::RefusedStream,
+            ResetReason::Protocol => ErrorCode::Protocol,
+            ResetReason::Connect => ErrorCode::Connect,
+            ResetReason::Internal => ErrorCode::Internal,
         };
         Server::reset(self, narrow(stream), code);
     }

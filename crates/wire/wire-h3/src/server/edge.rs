@@ -3,7 +3,7 @@
 use super::Server;
 use crate::frame::ErrorCode;
 use bytes::Bytes;
-use http_types::{Event, FieldLines, Rank, SentBody, StreamId, StreamMux, Taken, Version, Why};
+use http_types::{Event, FieldLines, Rank, ResetReason, SentBody, StreamId, StreamMux, Taken, Version};
 
 impl StreamMux for Server {
     fn version(&self) -> Version {
@@ -49,12 +49,12 @@ impl StreamMux for Server {
     fn finish(&mut self, stream: StreamId) {
         Server::finish(self, stream);
     }
-    fn reset(&mut self, stream: StreamId, why: Why) {
+    fn reset(&mut self, stream: StreamId, why: ResetReason) {
         let code = match why {
-            Why::Refused => ErrorCode::RequestRejected,
-            Why::Protocol => ErrorCode::GeneralProtocol,
-            Why::Connect => ErrorCode::Connect,
-            Why::Internal => ErrorCode::Internal,
+            ResetReason::Refused => ErrorCode::RequestRejected,
+            ResetReason::Protocol => ErrorCode::GeneralProtocol,
+            ResetReason::Connect => ErrorCode::Connect,
+            ResetReason::Internal => ErrorCode::Internal,
         };
         Server::reset(self, stream, code);
     }

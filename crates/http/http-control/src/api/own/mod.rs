@@ -9,7 +9,7 @@ pub use state::renewal;
 
 use super::answer::{ApiError, ApiResponse};
 use super::ask::{Ask, Verb};
-use super::configuration::{Configuration, Refusal, Terms, What, current};
+use super::configuration::{ConfigRequest, Configuration, Refusal, Terms, current};
 use super::{ConfigAccess, on_thread, origin};
 use crate::shared::status_tree::time;
 use http_engine::Request;
@@ -106,12 +106,12 @@ fn terms(ask: &Ask) -> Terms {
 ///
 /// # Errors
 /// `JsonError`, `ConfigFormatError`.
-pub fn sent(body: &[u8], terms: Terms) -> Result<What, ApiError> {
+pub fn sent(body: &[u8], terms: Terms) -> Result<ConfigRequest, ApiError> {
     // No configuration begins with a brace.
     if body.iter().find(|c| !c.is_ascii_whitespace()) != Some(&b'{') {
         return match body {
             [] => Err(ApiError::new(400, "ConfigFormatError", "the body is empty")),
-            _ => Ok(What::Main(body.to_vec(), terms)),
+            _ => Ok(ConfigRequest::Main(body.to_vec(), terms)),
         };
     }
     let format = |words: String| ApiError::new(400, "ConfigFormatError", words);
@@ -134,7 +134,7 @@ pub fn sent(body: &[u8], terms: Terms) -> Result<What, ApiError> {
             _ => return Err(format(format!("the value of \"{name}\" is not a string"))),
         }
     }
-    Ok(What::Files(texts, terms))
+    Ok(ConfigRequest::Files(texts, terms))
 }
 
 /// Parses a change of levels: `{"level": "debug"}`, or `null` for the levels of the configuration.
@@ -263,8 +263,8 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
             let (plan, name) = (r.plan().clone(), state::renewal(&body)?);
             on_thread(move || state::renew(&plan, &name)).await.map_err(|_| busy())?
         }
-        (Verb::Get, OwnPoint::Generations) => asked(r, &config, What::List, false).await,
-        (Verb::Get, OwnPoint::Generation(number)) => asked(r, &config, What::Show(number), false).await,
+        (Verb::Get, OwnPoint::Generations) => asked(r, &config, ConfigRequest::List, false).await,
+        (Verb::Get, OwnPoint::Generation(number)) => asked(r, &config, ConfigRequest::Show(number), false).await,
         (Verb::Post | Verb::Put, OwnPoint::Config) => {
             let most = match r.loc().core.conf.client_max_body_size.0 {
                 0 => BODY_BYTES_MAX,
@@ -277,13 +277,13 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
             asked(r, &config, what, true).await
         }
         (Verb::Post, OwnPoint::Generation(number)) => {
-            asked(r, &config, What::Rollback(number, terms(&ask)), true).await
+            asked(r, &config, ConfigRequest::Rollback(number, terms(&ask)), true).await
         }
         (Verb::Patch | Verb::Put, OwnPoint::Logs) => {
             let body =
                 body_store::read_small(r).await.map_err(|status| body_error(status, "client_body_buffer_size"))?;
             let level = level(&body)?;
-            asked(r, &config, What::Level(level), true).await?;
+            asked(r, &config, ConfigRequest::Level(level), true).await?;
             read(move || Ok(config.logs())).await
         }
         _ => Err(ApiError::method()),
@@ -320,7 +320,7 @@ async fn read(work: impl FnOnce() -> Result<Value, Refusal> + Send + 'static) ->
 async fn asked(
     r: &Request,
     config: &Arc<dyn Configuration>,
-    what: What,
+    what: ConfigRequest,
     changes: bool,
 ) -> Result<ApiResponse, ApiError> {
     let lost = || {
@@ -384,10 +384,10 @@ mod tests {
     fn bodies_are_a_main_file_or_an_object_of_files() {
         let sent =
             |text: &str| sent(text.as_bytes(), Terms::default()).map_err(|refused| (refused.status, refused.code));
-        assert_eq!(sent("events {}"), Ok(What::Main(b"events {}".to_vec(), Terms::default())));
+        assert_eq!(sent("events {}"), Ok(ConfigRequest::Main(b"events {}".to_vec(), Terms::default())));
         let files = BTreeMap::from([("a".to_string(), b"x;".to_vec())]);
         for text in [r#"{"a": "x;"}"#, r#" {"files": {"a": "x;"}, "generation": 3}"#] {
-            assert_eq!(sent(text), Ok(What::Files(files.clone(), Terms::default())), "{text}");
+            assert_eq!(sent(text), Ok(ConfigRequest::Files(files.clone(), Terms::default())), "{text}");
         }
         assert_eq!(sent(""), Err((400, "ConfigFormatError")));
         assert_eq!(sent("{"), Err((415, "JsonError")));
