@@ -8,7 +8,7 @@ use conn::thread::{Command, Serving};
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use support::simulated::{FOLDER, Random, big, drain, first, for_seeds, quiet_panics, second, serving};
+use support::simulated::{FOLDER, Random, big, drain, first, for_seeds, longest_turn, quiet_panics, second, serving};
 
 fn sim(directives: &str) -> Sim {
     let servers = format!(
@@ -30,6 +30,22 @@ fn answered(stream: &mut UnixStream, status: u16) -> bool {
 }
 
 const GET: &[u8] = b"GET /answer HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[test]
+fn expensive_requests_delay_others_for_milliseconds_only() {
+    let mut sim = sim("");
+    let mut greedy: Vec<UnixStream> = (0..8).map(|_| sim.connect(&first()).expect("connected")).collect();
+    for stream in &mut greedy {
+        stream.write_all(&GET.repeat(64)).expect("sent");
+    }
+    sim.slow_steps(700);
+    assert!(longest_turn(&mut sim) < 30_000, "a turn of 512 requests");
+    for stream in &mut greedy {
+        let (bytes, ended) = drain(stream);
+        assert_eq!((bytes.windows(4).filter(|part| part == b"here").count(), ended), (64, false));
+    }
+    sim.forget_step();
+}
 
 #[test]
 fn a_head_has_client_header_timeout_however_it_drips() {

@@ -8,7 +8,7 @@ use conn::thread::{Command, Serving};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use support::simulated::{Random, big, first, for_seeds, quiet_panics, second, serving};
+use support::simulated::{Random, big, drain, first, for_seeds, longest_turn, quiet_panics, second, serving};
 use wire_h2::hpack::Encoder;
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
@@ -287,6 +287,36 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
     }
     sim.settle().expect("rest");
     assert!(sim.has_ended(), "the thread has not ended: {}", sim.owned());
+}
+
+#[test]
+fn expensive_requests_of_one_read_delay_others_for_milliseconds_only() {
+    let mut sim = Sim::new(plan(0)).expect("a thread");
+    let mut greedy: Vec<UnixStream> = (0..4).map(|_| sim.connect(&first()).expect("connected")).collect();
+    for stream in &mut greedy {
+        let mut client = Client::new(ClientLimits::default());
+        for _ in 0..100 {
+            let mut block = Vec::new();
+            let mut encoder = Encoder::stateless();
+            encoder.begin(&mut block);
+            for (name, value) in
+                [(&b":method"[..], &b"GET"[..]), (b":scheme", b"http"), (b":path", b"/words"), (b":authority", b"a")]
+            {
+                encoder.field(name, value, &mut block);
+            }
+            client.open(&block, true).expect("a stream");
+        }
+        stream.write_all(client.output()).expect("sent");
+    }
+    sim.slow_steps(700);
+    // The beginnings of one connection's requests are 100 steps; their answers would be 200 more.
+    let longest = longest_turn(&mut sim);
+    assert!(longest < 150_000, "a turn of 400 requests: {longest}");
+    for stream in &mut greedy {
+        let (bytes, ended) = drain(stream);
+        assert_eq!((bytes.windows(5).filter(|part| part == b"one 0").count(), ended), (100, false));
+    }
+    sim.forget_step();
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::path::bytes_path;
 use crate::response::OpenFile;
 use base::clock::{self, Instant};
 use bytes::Bytes;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use metrics::process;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use std::borrow::Cow;
@@ -32,6 +32,10 @@ const ENTRY_BYTES: u64 = 512;
 const OPEN_FILES_MAX: usize = 256;
 /// Maximum number of watches per thread; further entries are revalidated with stat().
 const WATCHES_MAX: usize = 8192;
+/// Folders without reports of changes (behind symbolic links, on network file systems) that are remembered, and for how
+/// many milliseconds: a lookup in one resolves no links.
+const UNREPORTED_MAX: usize = 256;
+const UNREPORTED_MILLIS: u64 = 1000;
 /// Cacheable errors. Others are transient; EACCES may change by policy without an event.
 const ABOUT_THE_PATH: &[i32] = &[libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::ENAMETOOLONG];
 
@@ -116,6 +120,10 @@ struct Watches {
     fd: OwnedFd,
     by_folder: HashMap<PathBuf, i32>,
     by_number: HashMap<i32, PathBuf>,
+    /// Folders without symbolic links in their path, which are watched with all their ancestors.
+    whole: HashSet<PathBuf>,
+    /// Folders that cannot be watched, and when that was seen.
+    unreported: HashMap<PathBuf, Instant>,
 }
 
 thread_local! {
@@ -143,7 +151,13 @@ pub fn enable(bytes_max: u64) -> Option<OwnedFd> {
         }
         if cache.watches.is_none() {
             let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
-            cache.watches = Some(Watches { fd, by_folder: HashMap::new(), by_number: HashMap::new() });
+            cache.watches = Some(Watches {
+                fd,
+                by_folder: HashMap::new(),
+                by_number: HashMap::new(),
+                whole: HashSet::new(),
+                unreported: HashMap::new(),
+            });
         }
         let watches = cache.watches.as_ref()?;
         rustix::io::fcntl_dupfd_cloexec(watches.fd.as_fd(), 0).ok()
@@ -269,6 +283,8 @@ impl Cache {
                 let _ = inotify::remove_watch(&watches.fd, number);
             }
             watches.by_folder.clear();
+            watches.whole.clear();
+            watches.unreported.clear();
         }
     }
 
@@ -296,8 +312,8 @@ impl Cache {
             self.remove(path);
         }
         // Watches first, to lose no change before the lookup.
-        let watched = self.watch(path);
-        let found = open(path).map(|new| match stale {
+        let (watched, missing) = self.watch(path);
+        let found = missing.map_or_else(|| open(path), Err).map(|new| match stale {
             // Unchanged: keeps the entry with its compressed representations.
             Some(old) if old.identity == new.identity && old.content == new.content => old,
             _ => Rc::new(new),
@@ -358,30 +374,30 @@ impl Cache {
         }
     }
 
-    /// Watches every folder of a path; `false` if the kernel would not report changes.
-    fn watch(&mut self, path: &[u8]) -> bool {
-        let Some(watches) = &mut self.watches else { return false };
+    /// Watches every folder of a path; `false` if the kernel would not report changes. Also returns the error of a path
+    /// that does not exist, which saves the attempt to open it: clients choose such paths.
+    fn watch(&mut self, path: &[u8]) -> (bool, Option<io::Error>) {
+        let Some(watches) = &mut self.watches else { return (false, None) };
         let path = bytes_path(path);
-        if !path.is_absolute() {
-            return false;
+        if !path.is_absolute() || path.as_os_str().as_bytes().contains(&0) {
+            return (false, None);
         }
-        let Some(folder) = path.parent() else { return false };
-        // With symbolic links, `..` or doubled slashes, the path does not name the folders that matter.
-        match std::fs::canonicalize(folder) {
-            Ok(real) if real.as_os_str() == folder.as_os_str() => {}
-            _ => return false,
-        }
-        if std::fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink()) {
-            return false;
-        }
-        let mut inner = true;
-        for folder in folder.ancestors() {
-            if !watches.add(folder, inner) {
-                return false;
+        let Some(folder) = path.parent() else { return (false, None) };
+        if !watches.covers(folder) {
+            if watches.is_unreported(folder) {
+                return (false, None);
             }
-            inner = false;
+            if let Err(e) = std::fs::metadata(folder) {
+                return (false, Some(e));
+            }
+            if !watches.cover(folder) {
+                return (false, None);
+            }
         }
-        true
+        match std::fs::symlink_metadata(path) {
+            Ok(found) => (!found.is_symlink(), None),
+            Err(e) => (true, Some(e)),
+        }
     }
 
     fn changed(&mut self) {
@@ -420,6 +436,7 @@ impl Cache {
             for number in lost {
                 if let Some(folder) = watches.by_number.remove(&number) {
                     watches.by_folder.remove(&folder);
+                    watches.whole.retain(|whole| !whole.starts_with(&folder));
                 }
             }
         }
@@ -447,6 +464,39 @@ impl Cache {
 }
 
 impl Watches {
+    /// Tells whether changes in a folder are reported: its ancestors' watches report its replacement. The watch is set
+    /// again, because a file system that was mounted there has a watch of another number.
+    fn covers(&mut self, folder: &Path) -> bool {
+        self.whole.contains(folder) && {
+            let before = self.by_folder.get(folder).copied();
+            let same = self.add(folder, true) && self.by_folder.get(folder).copied() == before;
+            if !same {
+                self.whole.remove(folder);
+            }
+            same
+        }
+    }
+    fn is_unreported(&self, folder: &Path) -> bool {
+        let seen = self.unreported.get(folder);
+        seen.is_some_and(|seen| clock::now().millis_since(*seen) < UNREPORTED_MILLIS)
+    }
+    /// Watches a folder and all its ancestors; `false`, which is remembered, if the kernel would not report changes.
+    fn cover(&mut self, folder: &Path) -> bool {
+        #[cfg(test)]
+        RESOLVED.set(RESOLVED.get() + 1);
+        // With symbolic links, `..` or doubled slashes, the path does not name the folders that matter.
+        let plain = std::fs::canonicalize(folder).is_ok_and(|real| real.as_os_str() == folder.as_os_str());
+        let whole = plain && folder.ancestors().enumerate().all(|(above, folder)| self.add(folder, above == 0));
+        if whole {
+            self.whole.insert(folder.to_path_buf());
+        } else {
+            if self.unreported.len() >= UNREPORTED_MAX {
+                self.unreported.clear();
+            }
+            self.unreported.insert(folder.to_path_buf(), clock::now());
+        }
+        whole
+    }
     /// Watches a folder; `inner`: a file's own folder, where changes of contents count, too.
     fn add(&mut self, folder: &Path, inner: bool) -> bool {
         if !inner && self.by_folder.contains_key(folder) {
@@ -486,7 +536,14 @@ impl Watches {
                 let _ = inotify::remove_watch(&self.fd, number);
             }
         }
+        self.whole.retain(|whole| !whole.starts_with(folder));
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Number of folders whose links were resolved.
+    static RESOLVED: Cell<usize> = const { Cell::new(0) };
 }
 
 fn reports_changes(folder: &Path) -> bool {

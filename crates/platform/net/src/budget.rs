@@ -3,6 +3,7 @@
 //! nothing. Every socket call ([`crate::poller`], [`crate::outbound`]) costs its bytes and [`PASS`], even if it moved
 //! nothing, as does every completed wait. Waits and loops over ready data ask [`poll_proceed`].
 
+use base::clock::{self, Instant};
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll, Waker};
 
@@ -13,7 +14,12 @@ pub const STEP: u32 = BYTES / 64;
 /// Cost of a socket call, successful or not: 512 per turn.
 pub const PASS: u32 = BYTES / 512;
 
+/// Microseconds of a slice, for work whose cost is not proportional to bytes: see [`charge_time`].
+pub const MICROS: u64 = 1000;
+
 thread_local! {
+    /// Time of the slice's first [`charge_time`]; 0 before it.
+    static SINCE: Cell<Instant> = const { Cell::new(Instant(0)) };
     static LEFT: Cell<u32> = const { Cell::new(BYTES) };
     /// Tasks out of budget, woken after the next look at the sockets.
     static GAVE_WAY: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
@@ -33,8 +39,20 @@ pub fn pass(bytes: usize) {
 #[inline]
 pub fn renew() {
     LEFT.set(BYTES);
+    SINCE.set(Instant(0));
     #[cfg(debug_assertions)]
     crate::faults::renew();
+}
+
+/// Spends the budget if [`MICROS`] have passed since the first call. Called between the requests of a slice: a password
+/// file or a regular expression may cost a thousand times as much as a small response.
+pub fn charge_time() {
+    let now = clock::read();
+    match SINCE.get() {
+        Instant(0) => SINCE.set(now),
+        since if now.micros_since(since) >= MICROS => spend(BYTES as usize),
+        _ => {}
+    }
 }
 
 #[inline]

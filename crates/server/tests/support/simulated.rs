@@ -1,5 +1,7 @@
 //! Shared by tests in simulated time: plans, random numbers, and courses by seed.
 
+use base::clock;
+use conn::sim::Sim;
 use conn::thread::Serving;
 use net::Address;
 use server::conf::{self, Invocation};
@@ -87,6 +89,22 @@ pub fn drain(stream: &mut UnixStream) -> (Vec<u8>, bool) {
         }
     }
 }
+/// Turns without a step after which a loop is idle.
+const IDLE_TURNS: usize = 10;
+
+/// Runs turns until none takes simulated time any more, and returns the longest one in microseconds.
+pub fn longest_turn(sim: &mut Sim) -> u64 {
+    let (mut longest, mut idle) = (0, 0);
+    while idle < IDLE_TURNS {
+        let began = clock::now();
+        sim.turn().expect("a turn");
+        let micros = clock::now().micros_since(began);
+        idle = if micros == 0 { idle + 1 } else { 0 };
+        longest = longest.max(micros);
+    }
+    longest
+}
+
 /// Small random numbers, the same for the same seed.
 pub struct Random(pub u64);
 

@@ -71,6 +71,8 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
     let most = if worker.listening.borrow().len() > 1 { 1 } else { ACCEPTS_MAX };
     let mut count = 0;
     loop {
+        // A connection's first request may have been answered at once.
+        budget::charge_time();
         if (!multi && count == most) || !budget::is_left() {
             // epoll reports listeners again in the next turn.
             return;

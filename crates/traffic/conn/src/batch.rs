@@ -10,6 +10,7 @@ use base::clock;
 use bytes::Bytes;
 use http_engine::{Body, Connection, Request, head_out};
 use http_types::Version;
+use runtime::budget;
 use std::cell::RefMut;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
@@ -77,10 +78,10 @@ impl<'a> Batch<'a> {
         self.done.push((r, out.len()));
         None
     }
-    /// Ends the batch: the last response closes the connection, or the batch is full.
+    /// Ends the batch: the last response closes the connection, the batch is full, or its time is over.
     pub fn is_full(&self) -> bool {
         let last = self.done.last().is_none_or(|(r, ..)| !r.reply.keep_alive || r.incoming.alone);
-        last || self.done.len() >= REQUESTS_MAX || self.body.is_some()
+        last || self.done.len() >= REQUESTS_MAX || self.body.is_some() || !budget::is_left()
     }
     pub fn is_empty(&self) -> bool {
         self.done.is_empty()

@@ -13,6 +13,7 @@ use http_engine::engine::{self, Outcome};
 use http_engine::{Connection, counting};
 use http_types::Known;
 use net::poller::Key;
+use runtime::budget;
 use std::io;
 use std::rc::Rc;
 use wire_h1::HeadParser;
@@ -155,7 +156,11 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
             }
             outcome => return batch.send_then(&mut out, Start::Outcome(outcome, from(bytes, at).to_vec())),
         }
-        if at >= bytes.len() || batch.is_full() {
+        if at >= bytes.len() {
+            break;
+        }
+        budget::charge_time();
+        if batch.is_full() {
             break;
         }
     }

@@ -6,6 +6,7 @@ use crate::command::{Command, ThreadInit};
 use crate::intake;
 use crate::serving::Serving;
 use crate::turn::{Progress, Turns};
+use crate::worker::Worker;
 use base::clock::{self, Instant};
 use http_engine::ListenerRef;
 use http_types::ByteCore;
@@ -14,7 +15,7 @@ use net::poller::Key;
 use net::socket::Accepted;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// Number of turns after which [`Sim::settle`] fails, because the loop never becomes idle.
@@ -153,10 +154,24 @@ impl Sim {
     pub fn steps_made(&self) -> u64 {
         self.step - self.turns.worker.at_step.get()
     }
+    /// Makes every step take this time, as expensive requests do.
+    pub fn slow_steps(&mut self, micros: u64) {
+        slow_step(&Rc::downgrade(&self.turns.worker), micros);
+    }
     /// Advances time without a turn, as if the thread were busy.
     pub fn stall(&mut self, millis: u64) {
         clock::set_frozen(clock::now().plus_millis(millis));
     }
+}
+
+fn slow_step(worker: &Weak<Worker>, micros: u64) {
+    let Some(worker) = worker.upgrade() else { return };
+    let again = Rc::downgrade(&worker);
+    worker.happening.replace(Some(Box::new(move || {
+        clock::set_frozen(Instant(clock::now().0 + micros));
+        slow_step(&again, micros);
+    })));
+    worker.at_step.set(1);
 }
 
 impl Drop for Sim {

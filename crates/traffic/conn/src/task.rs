@@ -145,6 +145,7 @@ impl Client {
         loop {
             // A client that sends requests without end must not keep the thread.
             budget::spend(budget::STEP as usize);
+            budget::charge_time();
             budget::proceed().await;
             let request = match next.take() {
                 Some(request) => request,

@@ -21,7 +21,7 @@ const SHARE_MICROS: u64 = 1000;
 /// Handshakes per turn within their share: a flood of them costs others a millisecond per turn.
 const HANDSHAKES_MAX: usize = 4;
 /// Slices of work between readings of the clock.
-const CLOCK_SLICES: u32 = 16;
+const CLOCK_SLICES: u32 = 4;
 
 /// Microseconds above which a turn counts as long.
 const TURN_MICROS_MAX: u64 = 1000;

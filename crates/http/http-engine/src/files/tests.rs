@@ -258,3 +258,37 @@ fn what_is_written_through_a_map_shows_after_the_recheck() {
     recheck_after(u64::MAX);
     fs::remove_dir_all(&folder).expect("clean up");
 }
+
+#[test]
+fn missing_paths_resolve_no_folder_twice() {
+    let _fd = enable(1 << 20);
+    keep_contents(true);
+    let folder = folder("missing");
+    let real = folder.join("real");
+    fs::create_dir(&real).expect("folder");
+    std::os::unix::fs::symlink(&real, folder.join("link")).expect("link");
+    let resolved = |below: &str| {
+        let before = RESOLVED.get();
+        for name in 0..50 {
+            assert_eq!(text(&folder.join(below).join(name.to_string())), None);
+        }
+        RESOLVED.get() - before
+    };
+    assert_eq!(resolved("real"), 1, "a watched folder");
+    assert_eq!(resolved("link"), 1, "a link, which is not watched");
+    assert_eq!(resolved("none"), 0, "a folder that does not exist");
+    assert_eq!(resolved("none/none/none"), 0);
+    // Files that appear are found in each of them.
+    fs::create_dir_all(folder.join("none/none/none")).expect("folders");
+    for below in ["real", "link", "none", "none/none/none"] {
+        fs::write(folder.join(below).join("new"), below).expect("write");
+        assert_eq!(text(&folder.join(below).join("new")).as_deref(), Some(below));
+    }
+    // A folder that becomes a link is resolved anew, and files behind it are not taken for watched ones.
+    fs::rename(&real, folder.join("moved")).expect("rename");
+    std::os::unix::fs::symlink(folder.join("none"), &real).expect("link");
+    assert_eq!(text(&real.join("new")).as_deref(), Some("none"));
+    fs::write(folder.join("none/new"), "again").expect("write");
+    assert_eq!(text(&real.join("new")).as_deref(), Some("again"));
+    fs::remove_dir_all(&folder).expect("clean up");
+}

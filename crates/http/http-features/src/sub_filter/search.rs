@@ -1,11 +1,13 @@
 //! Finds the first of several texts, case-insensitively; at equal positions the first written.
 
+use std::ops::Range;
+
 #[derive(Debug)]
 pub struct Needles {
-    texts: Box<[Box<[u8]>]>,
-    /// Texts by first byte, in either case: ranges of `order`.
+    /// Texts in lower case, sorted, so that texts with a common beginning are neighbours; with their indexes.
+    sorted: Box<[(Box<[u8]>, usize)]>,
+    /// Texts by first byte, in either case: ranges of `sorted`.
     starts: Box<[(u16, u16); 256]>,
-    order: Box<[u16]>,
     /// The only first byte, in both cases.
     only: Option<(u8, u8)>,
 }
@@ -22,25 +24,24 @@ pub struct SubstitutionMatch {
 impl Needles {
     /// Texts must not be empty.
     pub fn new(texts: Vec<Vec<u8>>) -> Needles {
-        let texts: Box<[Box<[u8]>]> = texts.iter().map(|text| text.to_ascii_lowercase().into()).collect();
-        let mut order: Vec<u16> = (0..texts.len() as u16).collect();
-        let first =
-            |index: &u16| texts.get(usize::from(*index)).and_then(|text| text.first()).copied().unwrap_or_default();
-        order.sort_by_key(first);
+        let lower = texts.iter().map(|text| text.to_ascii_lowercase().into_boxed_slice());
+        let mut sorted: Box<[(Box<[u8]>, usize)]> = lower.enumerate().map(|(index, text)| (text, index)).collect();
+        sorted.sort();
+        let first = |(text, _): &(Box<[u8]>, usize)| text.first().copied().unwrap_or_default();
         let mut starts = Box::new([(0, 0); 256]);
-        for (at, index) in order.iter().enumerate() {
+        for (at, text) in sorted.iter().enumerate() {
             let at = at as u16;
-            for c in [first(index), first(index).to_ascii_uppercase()] {
+            for c in [first(text), first(text).to_ascii_uppercase()] {
                 if let Some(range) = starts.get_mut(usize::from(c)) {
                     *range = if range.0 == range.1 { (at, at + 1) } else { (range.0.min(at), range.1.max(at + 1)) };
                 }
             }
         }
-        let only = match (order.first(), order.last()) {
+        let only = match (sorted.first(), sorted.last()) {
             (Some(one), Some(last)) if first(one) == first(last) => Some((first(one), first(one).to_ascii_uppercase())),
             _ => None,
         };
-        Needles { texts, starts, order: order.into(), only }
+        Needles { sorted, starts, only }
     }
     /// First wanted text. `last`: nothing follows, so an incomplete text does not count.
     pub fn find(&self, bytes: &[u8], wanted: impl Fn(usize) -> bool, last: bool) -> SubstitutionMatch {
@@ -53,22 +54,57 @@ impl Needles {
                 }
             }
             let left = bytes.get(at..).unwrap_or_default();
-            let Some(c) = left.first() else { break };
-            let (from, to) = self.starts.get(usize::from(*c)).copied().unwrap_or_default();
-            for index in self.order.get(usize::from(from)..usize::from(to)).unwrap_or_default() {
-                let index = usize::from(*index);
-                let Some(text) = self.texts.get(index) else { continue };
-                let here = left.get(..text.len()).unwrap_or(left);
-                let same = text.get(..here.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(here));
-                if (last && here.len() < text.len()) || !same || !wanted(index) {
-                    continue;
-                }
-                let whole = here.len() == text.len();
-                return SubstitutionMatch { start: at, length: here.len(), index: whole.then_some(index) };
+            if let Some((length, index)) = self.begins(left, &wanted, last) {
+                return SubstitutionMatch { start: at, length, index };
             }
             at += 1;
         }
         SubstitutionMatch { start: bytes.len(), length: 0, index: None }
+    }
+    /// Length and index of the first written text that the bytes begin with; without index if it is incomplete.
+    /// Compares each byte once, however many texts begin alike.
+    fn begins(&self, bytes: &[u8], wanted: &impl Fn(usize) -> bool, last: bool) -> Option<(usize, Option<usize>)> {
+        let (from, to) = self.starts.get(usize::from(*bytes.first()?)).copied()?;
+        let mut texts = self.sorted.get(usize::from(from)..usize::from(to))?;
+        let mut best: Option<(usize, usize)> = None;
+        let mut depth = 1;
+        loop {
+            // Texts that end here are first: they are beginnings of the others.
+            while let Some(((text, index), longer)) = texts.split_first()
+                && text.len() == depth
+            {
+                if wanted(*index) && best.is_none_or(|(_, best)| *index < best) {
+                    best = Some((depth, *index));
+                }
+                texts = longer;
+            }
+            if texts.is_empty() {
+                break;
+            }
+            let Some(c) = bytes.get(depth) else {
+                let incomplete = texts.iter().map(|(_, index)| *index).filter(|index| wanted(*index)).min();
+                match incomplete {
+                    Some(index) if !last && best.is_none_or(|(_, best)| index < best) => return Some((depth, None)),
+                    _ => break,
+                }
+            };
+            texts = texts.get(alike(texts, depth, c.to_ascii_lowercase()))?;
+            depth += 1;
+        }
+        best.map(|(length, index)| (length, Some(index)))
+    }
+}
+
+/// Texts with this byte at `depth`, of sorted texts that are equal before it.
+fn alike(texts: &[(Box<[u8]>, usize)], depth: usize, c: u8) -> Range<usize> {
+    let byte = |(text, _): &(Box<[u8]>, usize)| text.get(depth).copied();
+    match texts {
+        [first, .., last] if byte(first) != byte(last) => {
+            texts.partition_point(|text| byte(text) < Some(c))..texts.partition_point(|text| byte(text) <= Some(c))
+        }
+        // Usual: all texts go on alike.
+        [first, ..] if byte(first) == Some(c) => 0..texts.len(),
+        _ => 0..0,
     }
 }
 
@@ -132,6 +168,22 @@ mod tests {
                 (None, None) => {}
             }
         }
+    }
+
+    #[test]
+    fn texts_that_begin_alike_are_compared_together() {
+        let texts = (0..200).map(|n| [&[b'a'; 40][..], n.to_string().as_bytes()].concat()).collect();
+        let needles = Needles::new(texts);
+        let asked = std::cell::Cell::new(0);
+        let count = |_: usize| {
+            asked.set(asked.get() + 1);
+            true
+        };
+        let hay = [b'a'; 10_000];
+        let found = needles.find(&hay, count, false);
+        assert_eq!((found.start, found.index), (hay.len() - 40, None), "an incomplete text waits");
+        assert_eq!(asked.get(), 200, "only the texts at the end are looked at one by one");
+        assert_eq!(needles.find(&[&hay[..], b"17"].concat(), count, true).index, Some(1), "the first written");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use http_types::{
     BodyLength, Field, Known, List, Malformed, Message, Method, Place, ResetReason, Span, StreamId, Version, known,
 };
 use observe::Level;
+use runtime::budget;
 use std::borrow::Cow;
 use std::rc::Rc;
 
@@ -75,7 +76,17 @@ impl Streams {
         let outcome = match judged {
             Ok(()) => {
                 shared.websocket.set(is_websocket);
-                self.start(id, r, &shared, end)
+                match self.prepare(id, r, &shared, end) {
+                    Ok(r) => {
+                        budget::charge_time();
+                        if !budget::is_left() {
+                            return stream::start_later(self, id, r);
+                        }
+                        self.worker.step();
+                        engine::start(r)
+                    }
+                    Err(outcome) => outcome,
+                }
             }
             Err(status) => engine::fail(r, status),
         };
@@ -93,7 +104,14 @@ impl Streams {
         }
     }
 
-    fn start(self: &Rc<Self>, id: StreamId, mut r: Box<Request>, shared: &Rc<Shared>, end: bool) -> Outcome {
+    /// Connects a request with its body and its stream. Fails with the outcome of a body that is missing.
+    fn prepare(
+        self: &Rc<Self>,
+        id: StreamId,
+        mut r: Box<Request>,
+        shared: &Rc<Shared>,
+        end: bool,
+    ) -> Result<Box<Request>, Outcome> {
         r.incoming.watch = Some(Rc::new(Watch::new(self.clone(), id, shared.clone())));
         if r.target.method == Method::Connect || shared.websocket.get() {
             // Octets behind the head belong to a tunnel.
@@ -111,10 +129,9 @@ impl Streams {
                 Level::Info,
                 format_args!("client prematurely closed stream: no body came of the length that was said"),
             );
-            return engine::fail(r, 400);
+            return Err(engine::fail(r, 400));
         }
-        self.worker.step();
-        engine::start(r)
+        Ok(r)
     }
 }
 

@@ -26,10 +26,19 @@ pub fn answer(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
         },
         outcome => outcome,
     };
-    streams.worker.tasks.set(streams.worker.tasks.get() + 1);
-    let guard = Guard { streams: streams.clone(), id };
+    let guard = Guard::new(streams, id);
     runtime::task::spawn_local(Box::pin(async move {
         run(&guard.streams, id, outcome).await;
+        drop(guard);
+    }));
+}
+
+/// Starts a request in its own task: earlier requests of the connection have used up the time of this slice.
+pub fn start_later(streams: &Rc<Streams>, id: StreamId, r: Box<Request>) {
+    let guard = Guard::new(streams, id);
+    runtime::task::spawn_local(Box::pin(async move {
+        guard.streams.worker.step();
+        run(&guard.streams, id, engine::start(r)).await;
         drop(guard);
     }));
 }
@@ -37,6 +46,13 @@ pub fn answer(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
 struct Guard {
     streams: Rc<Streams>,
     id: StreamId,
+}
+
+impl Guard {
+    fn new(streams: &Rc<Streams>, id: StreamId) -> Guard {
+        streams.worker.tasks.set(streams.worker.tasks.get() + 1);
+        Guard { streams: streams.clone(), id }
+    }
 }
 
 impl Drop for Guard {
