@@ -179,31 +179,27 @@ fn connection_fields(r: &Request, sink: &mut impl FieldSink) {
 }
 
 fn write_slot(o: &OutHead, slot: Slot, sink: &mut impl FieldSink) {
-    let encoded;
-    let value: &[u8] = match slot {
-        Slot::Location => {
-            encoded = clean::encoded(o.location.bytes());
-            &encoded
-        }
-        Slot::AcceptRanges => b"bytes",
-        Slot::Server => without_line_end(&o.server),
-        Slot::Date => without_line_end(&o.date),
-        Slot::LastModified => without_line_end(&o.last_modified_text),
-        Slot::Etag => without_line_end(&o.etag),
-        Slot::ContentEncoding => without_line_end(&o.content_encoding),
+    let (start, value): (&'static [u8], &Str) = match slot {
+        Slot::Location => return write_named(o, slot, b"Location: ", &clean::encoded(o.location.bytes()), sink),
+        Slot::AcceptRanges => return write_named(o, slot, b"Accept-Ranges: ", b"bytes", sink),
+        Slot::Server => (b"Server: ", &o.server),
+        Slot::Date => (b"Date: ", &o.date),
+        Slot::LastModified => (b"Last-Modified: ", &o.last_modified_text),
+        Slot::Etag => (b"ETag: ", &o.etag),
+        Slot::ContentEncoding => (b"Content-Encoding: ", &o.content_encoding),
     };
-    if value.is_empty() {
-        return;
-    }
-    match o.spelling(slot) {
-        Some(name) => sink.field(name, value),
-        None => sink.known(slot.start(), value),
+    if !value.ends_line() {
+        write_named(o, slot, start, value.bytes(), sink);
     }
 }
 
-/// Returns a value, or nothing for one that would end its line.
-fn without_line_end(value: &Str) -> &[u8] {
-    if value.ends_line() { b"" } else { value.bytes() }
+/// Writes a slot with its usual name, unless an upstream server spells it otherwise.
+#[inline]
+fn write_named(o: &OutHead, slot: Slot, start: &'static [u8], value: &[u8], sink: &mut impl FieldSink) {
+    match o.spelling(slot) {
+        None => sink.known(start, value),
+        Some(name) => sink.field(name, value),
+    }
 }
 
 pub fn number(n: u64, out: &mut Vec<u8>) {

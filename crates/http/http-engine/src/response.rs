@@ -100,7 +100,7 @@ impl Slot {
     ];
 
     /// Returns the field's usual name and `": "`.
-    pub fn start(self) -> &'static [u8] {
+    fn start(self) -> &'static [u8] {
         match self {
             Slot::Location => b"Location: ",
             Slot::Server => b"Server: ",
@@ -253,6 +253,7 @@ impl OutHead {
             self.spelled.push((slot, name));
         }
     }
+    #[inline]
     pub fn spelling(&self, slot: Slot) -> Option<&[u8]> {
         self.spelled.iter().find(|(one, _)| *one == slot).map(|(_, name)| name.bytes())
     }
