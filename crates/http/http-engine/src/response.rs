@@ -99,16 +99,17 @@ impl Slot {
         Slot::AcceptRanges,
     ];
 
-    /// Returns the field's usual name and `": "`.
-    fn start(self) -> &'static [u8] {
+    /// Tells whether a field's name is spelled as usual. Comparisons of constant length take a few instructions.
+    #[inline]
+    fn is_usual(self, name: &[u8]) -> bool {
         match self {
-            Slot::Location => b"Location: ",
-            Slot::Server => b"Server: ",
-            Slot::Date => b"Date: ",
-            Slot::LastModified => b"Last-Modified: ",
-            Slot::Etag => b"ETag: ",
-            Slot::ContentEncoding => b"Content-Encoding: ",
-            Slot::AcceptRanges => b"Accept-Ranges: ",
+            Slot::Location => name == b"Location",
+            Slot::Server => name == b"Server",
+            Slot::Date => name == b"Date",
+            Slot::LastModified => name == b"Last-Modified",
+            Slot::Etag => name == b"ETag",
+            Slot::ContentEncoding => name == b"Content-Encoding",
+            Slot::AcceptRanges => name == b"Accept-Ranges",
         }
     }
 }
@@ -248,8 +249,9 @@ impl OutHead {
         }
     }
     /// Keeps the name of a slot as an upstream server spells it.
+    #[inline]
     pub fn spell(&mut self, slot: Slot, name: Str) {
-        if slot.start().strip_suffix(b": ") != Some(name.bytes()) {
+        if !slot.is_usual(name.bytes()) {
             self.spelled.push((slot, name));
         }
     }

@@ -69,12 +69,13 @@ pub fn write(
             length_said = Some(value.clone());
         } else if line.name.eq_ignore_ascii_case(b"transfer-encoding") {
             coding_said = Some(value.clone());
-        } else if line.name.eq_ignore_ascii_case(b"connection") {
-            closes |= value.split(|c| *c == b',').any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
         }
         if clean::ends_line(&value) || clean::ends_line(&line.name) {
             r.dropped("proxy_set_header", &line.name, &value);
         } else if !value.is_empty() {
+            if line.name.eq_ignore_ascii_case(b"connection") {
+                closes |= value.split(|c| *c == b',').any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
+            }
             field(out, &line.name, &value);
         }
     }
