@@ -32,6 +32,13 @@ fn fickle() -> Origin {
     })
 }
 
+/// Waits for a line of the error log, which must have this level.
+fn expect_line(site: &Site, level: &str, words: &str) {
+    site.wait_for_log(words, 1);
+    let level = format!("[{level}]");
+    assert!(site.log().lines().any(|line| line.contains(&level) && line.contains(words)), "{}", site.log());
+}
+
 #[test]
 fn resets_of_both_sides_of_a_session_are_logged() {
     let (origin, port) = (fickle(), free_port());
@@ -47,15 +54,13 @@ fn resets_of_both_sides_of_a_session_are_logged() {
          upstream: \"127.0.0.1:{}\", bytes from/to client:1/5, bytes from/to upstream:5/1",
         origin.port
     );
-    site.wait_for_log(&of_server, 1);
-    assert!(site.log().lines().any(|line| line.contains("[error]") && line.contains(&of_server)), "{}", site.log());
+    expect_line(&site, "error", &of_server);
     site.wait_for_log("upstream disconnected, bytes from/to client:1/5", 1);
     let mut client = connect(port);
     read_until(&mut client, "hello");
     reset(client);
     let of_client = format!("{RESET} while proxying and reading from client, client: 127.0.0.1");
-    site.wait_for_log(&of_client, 1);
-    assert!(site.log().lines().any(|line| line.contains("[info]") && line.contains(&of_client)), "{}", site.log());
+    expect_line(&site, "info", &of_client);
     running.quit();
     site.assert_no_alerts();
 }
@@ -126,8 +131,7 @@ fn a_reset_of_a_mail_server_is_logged() {
     assert_eq!(client.ask("PASS secret"), "+OK in");
     client.send("LIST\r\n");
     let words = format!("{RESET} while proxying and reading from upstream, client: 127.0.0.1");
-    site.wait_for_log(&words, 1);
-    assert!(site.log().lines().any(|line| line.contains("[error]") && line.contains(&words)), "{}", site.log());
+    expect_line(&site, "error", &words);
     running.quit();
     site.assert_no_alerts();
 }
@@ -143,8 +147,7 @@ fn a_socket_that_does_not_exist_is_critical() {
     let _ = connect(port).read(&mut [0; 16]);
     let words =
         format!("connect() to unix:{socket} failed (2: No such file or directory) while connecting to upstream");
-    site.wait_for_log(&words, 1);
-    assert!(site.log().lines().any(|line| line.contains("[crit]") && line.contains(&words)), "{}", site.log());
+    expect_line(&site, "crit", &words);
     running.quit();
 }
 
