@@ -2,6 +2,8 @@
 
 #![allow(clippy::indexing_slicing, reason = "only a configuration comes here; the builder made the indices itself")]
 
+mod listeners;
+
 use crate::answering::{Answering, Passing};
 use crate::block_rules::{allowed_methods, misplaced};
 use crate::core_table::{CoreConf, CoreInput};
@@ -9,15 +11,13 @@ use crate::engine::sort_filters;
 use crate::order::{HandlerOrder, Phase, PlanOrder};
 use crate::own_socket::{Datagrams, OwnSocket};
 use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
-use crate::protocols::{HTTP2, PROXY_PROTOCOL, Protocols, SSL};
 use crate::request::Request;
-use crate::session::ServerNames;
 use crate::session::{Builtin, Variables};
 use crate::tree::Tree;
 use crate::values::{Alias, LocationKind, Root, ServerName, ServerTokens, Types};
 use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
+use listeners::{default_address, plain_listen};
 use net::Address;
-use net::listen::ListenSpec;
 use session_engine::levels::{self, InnerLevels, Level};
 use std::any::Any;
 use std::collections::HashMap;
@@ -582,169 +582,6 @@ impl Builder<'_> {
         }
         answering.passing
     }
-
-    /// Groups servers by address; checks the `listen` lines of different servers for conflicts.
-    fn listeners(&mut self, drafts: &[ServerDraft]) -> Vec<Listener> {
-        struct Draft {
-            spec: ListenSpec,
-            options_set: bool,
-            default: Option<usize>,
-            proxy_protocol: bool,
-            ssl: bool,
-            http2: bool,
-            quic: bool,
-            protocols: Protocols,
-            servers: Vec<usize>,
-        }
-        let mut by_address: Vec<Draft> = Vec::new();
-        // TCP and UDP of one address are two listeners.
-        let mut places: HashMap<(Address, bool), usize> = HashMap::new();
-        for (server, draft) in drafts.iter().enumerate() {
-            let at = At { line: draft.at.line, ..At::default() };
-            let implied = plain_listen(default_address(self.cx.store.superuser()), at);
-            let listens = if draft.listens.is_empty() { std::slice::from_ref(&implied) } else { &draft.listens };
-            for listen in listens {
-                for spec in &listen.specs {
-                    let place = *places.entry((spec.address.clone(), listen.quic)).or_insert_with(|| {
-                        by_address.push(Draft {
-                            spec: ListenSpec { datagram: listen.quic, ..ListenSpec::new(spec.address.clone()) },
-                            options_set: false,
-                            default: None,
-                            proxy_protocol: false,
-                            ssl: false,
-                            http2: false,
-                            quic: listen.quic,
-                            protocols: Protocols::default(),
-                            servers: Vec::new(),
-                        });
-                        by_address.len() - 1
-                    });
-                    let at = Some(listen.at);
-                    let entry = &mut by_address[place];
-                    // Lines of one server are adjacent.
-                    if entry.servers.last() == Some(&server) {
-                        let text = format!("a duplicate listen {}", spec.address);
-                        self.complain(at, Problem::says(text));
-                        continue;
-                    }
-                    let entry = &mut by_address[place];
-                    entry.servers.push(server);
-                    entry.proxy_protocol |= listen.proxy_protocol;
-                    entry.ssl |= listen.ssl;
-                    entry.http2 |= listen.http2;
-                    let bit = |on: bool, bit: u8| if on { bit } else { 0 };
-                    let said =
-                        bit(listen.proxy_protocol, PROXY_PROTOCOL) | bit(listen.ssl, SSL) | bit(listen.http2, HTTP2);
-                    if entry.protocols.redefined(said, listen.options_set) {
-                        self.cx.warnings.push(Complaint {
-                            level: conf_schema::Level::Warn,
-                            text: format!("protocol options redefined for {}", spec.address),
-                            span: Some(listen.at.span),
-                            line: listen.at.line,
-                            hint: Some("the lines of an address say the same, or one says all".into()),
-                        });
-                    }
-                    if listen.options_set {
-                        if entry.options_set {
-                            let text = format!("duplicate listen options for {}", spec.address);
-                            self.complain(at, Problem::says(text));
-                            continue;
-                        }
-                        entry.options_set = true;
-                        entry.spec = spec.clone();
-                    }
-                    if listen.default_server {
-                        if entry.default.is_some() {
-                            let text = format!("a duplicate default server for {}", spec.address);
-                            self.complain(at, Problem::says(text));
-                            continue;
-                        }
-                        entry.default = Some(server);
-                    }
-                }
-            }
-        }
-        for draft in by_address.iter().filter(|draft| draft.ssl || draft.quic) {
-            let default = draft.default.or(draft.servers.first().copied()).unwrap_or(0);
-            let rules = |server: usize| self.servers.get(server)?.tls.as_ref()?.rules.as_ref();
-            let bare = match rules(default) {
-                None => Some(default),
-                Some(rules) if rules.has_certificates() => None,
-                // The default server rejects handshakes; the other servers need a certificate.
-                Some(_) => draft.servers.iter().copied().find(|server| rules(*server).is_none()),
-            };
-            let without_tls13 =
-                draft.servers.iter().copied().find(|server| rules(*server).is_some_and(|rules| !rules.tls13));
-            if let Some(server) = bare.filter(|server| !self.faulty.contains(server)) {
-                let kind = if draft.quic { "quic" } else { "ssl" };
-                let text = format!("no \"ssl_certificate\" is defined for the \"listen ... {kind}\" directive");
-                self.complain(drafts.get(server).map(|d| d.at), Problem::says(text));
-            }
-            if let Some(server) = without_tls13.filter(|server| draft.quic && !self.faulty.contains(server)) {
-                let text = "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive";
-                self.complain(drafts.get(server).map(|d| d.at), Problem::says(text));
-            }
-        }
-        by_address
-            .into_iter()
-            .map(|draft| {
-                let mut names = ServerNames::default();
-                for &server in &draft.servers {
-                    let unnamed = [ServerName::Exact(Vec::new())];
-                    let list = if drafts[server].names.is_empty() { &unnamed[..] } else { &drafts[server].names };
-                    for name in list {
-                        if !names.add(name, server) {
-                            let shown = name.shown();
-                            let text =
-                                format!("conflicting server name \"{shown}\" on {}, ignored", draft.spec.address);
-                            self.cx.warnings.push(Complaint {
-                                level: conf_schema::Level::Warn,
-                                text,
-                                span: None,
-                                line: 0,
-                                hint: Some("an earlier server on this address has the same name".into()),
-                            });
-                        }
-                    }
-                }
-                let default = draft.default.or(draft.servers.first().copied()).unwrap_or(0);
-                Listener {
-                    default_server: default,
-                    spec: draft.spec,
-                    proxy_protocol: draft.proxy_protocol,
-                    ssl: draft.ssl || draft.quic,
-                    quic: draft.quic,
-                    http2_listen: draft.http2,
-                    http2: draft.http2 || self.servers.get(default).is_some_and(|s| s.http2.on),
-                    names: if draft.servers.len() > 1 { names } else { only_regexes(names) },
-                }
-            })
-            .collect()
-    }
-}
-
-/// Keeps only regular expressions, for their named groups: a single server needs no selection.
-fn only_regexes(names: ServerNames) -> ServerNames {
-    names.regexes_only()
-}
-
-/// A `listen` line without parameters.
-fn plain_listen(address: Address, at: At) -> crate::listen::Listen {
-    crate::listen::Listen {
-        specs: vec![ListenSpec::new(address)],
-        default_server: false,
-        options_set: false,
-        proxy_protocol: false,
-        ssl: false,
-        http2: false,
-        quic: false,
-        at,
-    }
-}
-
-/// nginx listens on port 80 if started by the superuser, otherwise on 8000.
-fn default_address(superuser: bool) -> Address {
-    Address::Ip(std::net::SocketAddr::from(([0, 0, 0, 0], if superuser { 80 } else { 8000 })))
 }
 
 pub fn server_for(listener: &Listener, r: &mut Request) -> usize {

@@ -433,26 +433,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
         && r.loc().core.conf.auth_delay.0 > 0
         && !r.is_rehearsal()
     {
-        // Once per request, and only for answers of access checks.
-        r.progress.phase = Phase::Content;
-        let delay = r.loc().core.conf.auth_delay.duration();
-        r.log(Level::Info, format_args!("delaying unauthorized request"));
-        let later = move |r: Box<Request>| -> LocalFuture<(Box<Request>, Flow)> {
-            Box::pin(async move {
-                let watch = r.incoming.watch.clone();
-                let gone = std::future::poll_fn(|cx| {
-                    watch.as_ref().map_or(std::task::Poll::Pending, |watch| watch.poll_gone(cx))
-                });
-                // A client that has left is logged at once.
-                let has_left = runtime::time::timeout(delay, gone).await.is_ok();
-                base::clock::update();
-                if has_left {
-                    r.log(Level::Info, format_args!("client prematurely closed connection"));
-                }
-                (r, Flow::Status(if has_left { 499 } else { status }))
-            })
-        };
-        return Outcome::Later(later(r));
+        return Outcome::Later(delay_refusal(r, status));
     }
     loop {
         match flow {
@@ -508,69 +489,87 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 r.note(StepKind::Status, r.loc().at, |_| status.to_string());
                 flow = special::respond(&mut r, status);
             }
-            Flow::Redirect { path, args, internal } => {
-                r.progress.uri_changes_left = r.progress.uri_changes_left.saturating_sub(1);
-                if r.progress.uri_changes_left == 0 {
-                    let shown = String::from_utf8_lossy(&path).into_owned();
-                    r.log(
-                        Level::Error,
-                        format_args!(
-                            "rewrite or internal redirection cycle while internally redirecting to \"{shown}\""
-                        ),
-                    );
-                    flow = special::last_resort(&mut r);
-                    continue;
-                }
-                r.target.append_to_alias = false;
-                r.accounting.action = None;
-                if !r.progress.post_action {
-                    r.reply.old_location = std::mem::take(&mut r.out.location);
-                }
-                r.target.path = path;
-                // An empty query that is kept (an index file's) stays present.
-                r.target.args_given = !args.is_empty() || (r.target.args_given && r.target.args.is_empty());
-                r.target.args = args;
-                r.note(StepKind::Redirect, r.loc().at, |r| {
-                    format!("to \"{}\"", String::from_utf8_lossy(&r.target.path))
-                });
-                r.progress.internal = internal;
-                r.target.path_changed = true;
-                r.target.left_location = false;
-                r.scope.location = r.srv().location;
-                r.progress.phase = Phase::ServerRewrite;
-                r.progress.handler = 0;
-                return run(r);
-            }
-            Flow::Named(name) => {
-                r.progress.uri_changes_left = r.progress.uri_changes_left.saturating_sub(1);
-                let found = if r.progress.uri_changes_left == 0 { None } else { r.srv().tree.named(&name) };
-                let Some(location) = found else {
-                    let shown = String::from_utf8_lossy(&name).into_owned();
-                    let why = if r.progress.uri_changes_left == 0 {
-                        "rewrite or internal redirection cycle while redirect to"
-                    } else {
-                        "could not find"
-                    };
-                    r.log(Level::Error, format_args!("{why} named location \"{shown}\""));
-                    flow =
-                        if r.progress.uri_changes_left == 0 { special::last_resort(&mut r) } else { Flow::Status(500) };
-                    continue;
-                };
-                r.progress.internal = true;
-                r.scope.location = location;
-                r.note(StepKind::Redirect, r.loc().at, |_| {
-                    format!("to the named location \"{}\"", String::from_utf8_lossy(&name))
-                });
-                enter_location(&mut r);
-                r.progress.phase = Phase::Rewrite;
-                r.progress.handler = 0;
-                return run(r);
-            }
+            Flow::Redirect { path, args, internal } => match redirect(&mut r, path, args, internal) {
+                Ok(()) => return run(r),
+                Err(instead) => flow = instead,
+            },
+            Flow::Named(name) => match redirect_to_named(&mut r, &name) {
+                Ok(()) => return run(r),
+                Err(instead) => flow = instead,
+            },
             Flow::Declined | Flow::Allowed | Flow::Rewritten => return run(r),
             Flow::Later(later) => return Outcome::Later(later(r)),
             Flow::Exchange(exchange) => return Outcome::Exchange(r, exchange),
         }
     }
+}
+
+/// Delays the response to a request without valid credentials (`auth_delay`): once, and only for the status of an access check.
+fn delay_refusal(mut r: Box<Request>, status: u16) -> LocalFuture<(Box<Request>, Flow)> {
+    r.progress.phase = Phase::Content;
+    let delay = r.loc().core.conf.auth_delay.duration();
+    r.log(Level::Info, format_args!("delaying unauthorized request"));
+    Box::pin(async move {
+        let watch = r.incoming.watch.clone();
+        let gone =
+            std::future::poll_fn(|cx| watch.as_ref().map_or(std::task::Poll::Pending, |watch| watch.poll_gone(cx)));
+        // A client that has left is logged at once.
+        let has_left = runtime::time::timeout(delay, gone).await.is_ok();
+        base::clock::update();
+        if has_left {
+            r.log(Level::Info, format_args!("client prematurely closed connection"));
+        }
+        (r, Flow::Status(if has_left { 499 } else { status }))
+    })
+}
+
+/// Prepares an internal redirect (nginx: `ngx_http_internal_redirect`). Fails with the response to a redirection cycle.
+fn redirect(r: &mut Request, path: CanonicalPath, args: Vec<u8>, internal: bool) -> Result<(), Flow> {
+    r.progress.uri_changes_left = r.progress.uri_changes_left.saturating_sub(1);
+    if r.progress.uri_changes_left == 0 {
+        let shown = String::from_utf8_lossy(&path).into_owned();
+        r.log(
+            Level::Error,
+            format_args!("rewrite or internal redirection cycle while internally redirecting to \"{shown}\""),
+        );
+        return Err(special::last_resort(r));
+    }
+    r.target.append_to_alias = false;
+    r.accounting.action = None;
+    if !r.progress.post_action {
+        r.reply.old_location = std::mem::take(&mut r.out.location);
+    }
+    r.target.path = path;
+    // An empty query that is kept (an index file's) stays present.
+    r.target.args_given = !args.is_empty() || (r.target.args_given && r.target.args.is_empty());
+    r.target.args = args;
+    r.note(StepKind::Redirect, r.loc().at, |r| format!("to \"{}\"", String::from_utf8_lossy(&r.target.path)));
+    r.progress.internal = internal;
+    r.target.path_changed = true;
+    r.target.left_location = false;
+    r.scope.location = r.srv().location;
+    r.progress.phase = Phase::ServerRewrite;
+    r.progress.handler = 0;
+    Ok(())
+}
+
+/// Enters a named location (nginx: `ngx_http_named_location`). Fails with the response if there is none, or for a redirection cycle.
+fn redirect_to_named(r: &mut Request, name: &[u8]) -> Result<(), Flow> {
+    r.progress.uri_changes_left = r.progress.uri_changes_left.saturating_sub(1);
+    let is_cycle = r.progress.uri_changes_left == 0;
+    let Some(location) = r.srv().tree.named(name).filter(|_| !is_cycle) else {
+        let shown = String::from_utf8_lossy(name).into_owned();
+        let why = if is_cycle { "rewrite or internal redirection cycle while redirect to" } else { "could not find" };
+        r.log(Level::Error, format_args!("{why} named location \"{shown}\""));
+        return Err(if is_cycle { special::last_resort(r) } else { Flow::Status(500) });
+    };
+    r.progress.internal = true;
+    r.scope.location = location;
+    r.note(StepKind::Redirect, r.loc().at, |_| format!("to the named location \"{}\"", String::from_utf8_lossy(name)));
+    enter_location(r);
+    r.progress.phase = Phase::Rewrite;
+    r.progress.handler = 0;
+    Ok(())
 }
 
 /// nginx: `ngx_http_post_action`.
