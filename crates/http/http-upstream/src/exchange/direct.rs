@@ -1,10 +1,11 @@
 //! Passes a request on without a task in the common case: fixed group, no request body, nothing to store. Driven by the
 //! server's socket; other cases continue in `run.rs`.
 
+use super::accept::{Answered, accept};
 use super::conversation::{self, HeadStep, Io, PeerContext};
 use super::failure::{self, Failure, Outgoing};
 use super::light::{self, Light, LightStep};
-use super::run::{self, Answered, Continuation, Resumed, ResumedAt};
+use super::run::{self, Continuation, Resumed, ResumedAt};
 use super::target::UpstreamTarget;
 use super::{Announce, PassPlan, TASK_BYTES_MAX};
 use crate::balancing::{PeerSelection, SelectionState};
@@ -305,7 +306,7 @@ impl Direct {
         let selection = PeerSelection::resume(named, selection);
         let on = Continuation { plan: &self.plan, selection: &selection, started, streamed: false };
         let mut lease = Some(lease);
-        let flow = run::accept(&on, r, &target, Answered { begun, io, started }, &mut lease);
+        let flow = accept(&on, r, &target, Answered { begun, io, started }, &mut lease);
         run::ended(r, &flow, started);
         match (flow, lease) {
             (Ok(flow), _) => flow,

@@ -1,8 +1,9 @@
 //! Passes requests to servers, for all protocols (nginx: `ngx_http_upstream.c`).
 //! A protocol mounts the table of `conf.rs` and implements [`Protocol`] and `upstream::SerialCodec`. `target.rs` finds
-//! server and URI, `run.rs` tries servers, `conversation.rs` talks to one, `response.rs` converts heads, `storage.rs`
+//! server and URI, `run.rs` tries servers, `conversation.rs` talks to one, `accept.rs` decides about a head, `response.rs` converts it, `storage.rs`
 //! connects the cache, `body.rs` passes bodies on.
 
+mod accept;
 pub mod block;
 pub mod body;
 pub mod conf;

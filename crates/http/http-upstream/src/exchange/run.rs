@@ -1,22 +1,22 @@
 //! Passes a request to servers, one after the other until one responds.
 
-use super::body::{self, CLIENT_LEFT, ReadAhead, Received, Trailers, UpstreamBody};
-use super::conf::{IgnoreHeaders, NextUpstream};
+use super::accept::{Answered, accept};
+use super::body::{self, CLIENT_LEFT, Received, Trailers};
+use super::conf::NextUpstream;
 use super::conversation::{Io, PeerContext, read_head, said, send_request};
-use super::failure::{Failure, Outgoing, TIMED_OUT, note, note_at, status_bit};
+use super::failure::{Failure, Outgoing, TIMED_OUT, note, note_at};
 use super::target::UpstreamTarget;
-use super::{PassPlan, headless, quic, response, storage};
+use super::{PassPlan, quic, storage};
 use crate::balancing::{self, PeerSelection, SelectionState};
 use crate::binding::BindTo;
 use crate::body_store::{self};
 use crate::caching;
 use crate::hosts::NoTarget;
 use crate::tls::Wanted;
-use crate::upgraded::{BUFFER_BYTES, Upgraded};
-use crate::upstream_state::{self, Try, UpstreamState, shown_url};
+use crate::upstream_state::{Try, UpstreamState, shown_url};
 use base::clock;
 use bytes::Bytes;
-use http_engine::{Body, Flow, Request, RequestBody, trace_id};
+use http_engine::{Flow, Request, RequestBody};
 use http_types::{BodyLength, Method};
 use metrics::process;
 use observe::{Level, os};
@@ -27,8 +27,8 @@ use std::sync::Arc;
 use tls::TlsError;
 use tls::verify::Verdict;
 use upstream::{
-    BindError, ClientStream, Connection, Event, H2Lease, HandshakeError, Options, Peer, PeerLease, Pooled,
-    ResponseStart, Scope, Stream, mux, pool,
+    BindError, ClientStream, Connection, Event, H2Lease, HandshakeError, Options, Peer, PeerLease, Pooled, Scope,
+    Stream, mux, pool,
 };
 
 /// A try that started in place (`direct.rs`) and continues in [`run`].
@@ -196,7 +196,7 @@ pub struct Continuation<'a> {
 
 impl Continuation<'_> {
     /// Requires a remaining server: otherwise the last response stands.
-    fn may(&self, r: &mut Request, bit: u32) -> bool {
+    pub fn may(&self, r: &mut Request, bit: u32) -> bool {
         let conf = &self.plan.conf;
         let next = conf.next_upstream;
         let (asked, tries) = (self.selection.asked(), conf.next_upstream_tries);
@@ -300,13 +300,6 @@ pub fn ended(r: &mut Request, flow: &Result<Flow, Failure>, started: clock::Inst
     if let Some(one) = UpstreamState::last(r) {
         one.response_ms = Some(clock::now().millis_since(started));
     }
-}
-
-/// A response head with its connection, and the start of the try.
-pub struct Answered {
-    pub begun: ResponseStart,
-    pub io: Box<Io>,
-    pub started: clock::Instant,
 }
 
 async fn ask(
@@ -520,7 +513,7 @@ fn is_idempotent(r: &Request) -> bool {
 }
 
 /// Returns the body if all of it came with its head; otherwise the bytes so far, as an error.
-fn at_once(r: &mut Request, stream: &mut ClientStream, trailers: &Trailers) -> Result<Bytes, Received> {
+pub fn at_once(r: &mut Request, stream: &mut ClientStream, trailers: &Trailers) -> Result<Bytes, Received> {
     let mut all = Bytes::new();
     loop {
         match stream.buffered() {
@@ -541,185 +534,4 @@ fn at_once(r: &mut Request, stream: &mut ClientStream, trailers: &Trailers) -> R
             Err(wrong) => return Err(Received { bytes: all, wrong: Some(wrong) }),
         }
     }
-}
-
-/// Returns the connection to its pool if the replaced response has no body, as nginx does (`u->keepalive` of
-/// `process_header`).
-fn keep_if_bodiless(r: &mut Request, mut io: Box<Io>, length: BodyLength, active: &PeerLease) {
-    if matches!(length, BodyLength::None | BodyLength::Exact(0))
-        && at_once(r, &mut io.stream, &Trailers::Dropped).is_ok()
-    {
-        io.stream.finish(&active.group().keepalive);
-    }
-}
-
-/// Accepts a head as the response, or returns the lease for a try at the next server.
-pub fn accept(
-    on: &Continuation<'_>,
-    r: &mut Request,
-    target: &UpstreamTarget<'_>,
-    answer: Answered,
-    lease: &mut Option<PeerLease>,
-) -> Result<Flow, Failure> {
-    let Some(mut active) = lease.take() else { return Err(Failure::Error) };
-    let (plan, selection) = (on.plan, on.selection);
-    let Answered { begun: ResponseStart { answer, head_bytes, length, behind }, mut io, started } = answer;
-    let ms = clock::now().millis_since(started);
-    if let Some(state) = UpstreamState::of(r) {
-        state.answer = Some(answer.clone());
-        state.uri = target.uri.clone();
-        if let Some(one) = state.tries.last_mut() {
-            one.status = answer.head.status;
-            one.header_ms = Some(ms);
-        }
-    }
-    r.accounting.action = Some(upstream_state::OVER);
-    let upstream::ReceivedHead { head, buf } = &*answer;
-    active.answered(
-        head.status,
-        clock::now().micros_since(started),
-        trace_id::may_be_known(r).then_some(|| trace_id::known(r)),
-    );
-    active.header(ms);
-    balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
-    let conf = &plan.conf;
-    let sends_on = plan.protocol.goes_both_ways();
-    if io.is_cut_short() && !sends_on {
-        r.reply.keep_alive = false;
-    }
-    // If no other server may be tried, the response is passed on and does not count against its server.
-    if on.may(r, status_bit(head.status)) {
-        // nginx does not count 403 and 404 as failures of a server.
-        if matches!(head.status, 403 | 404) {
-            active.passed_on();
-            keep_if_bodiless(r, io, length, &active);
-        } else {
-            balancing::failed(r, &mut active, target.uri());
-        }
-        *lease = Some(active);
-        return Err(Failure::Status(head.status));
-    }
-    if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {
-        keep_if_bodiless(r, io, length, &active);
-        return Ok(flow);
-    }
-    selection.answered(r, &mut active);
-    if let Some(flow) = storage::revalidated(plan, r, head, buf) {
-        if at_once(r, &mut io.stream, &Trailers::Dropped).is_ok() {
-            io.stream.finish(&active.group().keepalive);
-        }
-        return Ok(flow);
-    }
-    storage::judged(plan, r, head, buf);
-    if let Some(flow) = response::take(plan, r, head, buf) {
-        storage::intercepted(r, &flow);
-        keep_if_bodiless(r, io, length, &active);
-        return Ok(flow);
-    }
-    storage::dress(r, head, buf);
-    if headless::is(head) {
-        headless::pass(r, active.peer(), target);
-    }
-    if head.status == 101 {
-        r.reply.keep_alive = false;
-        // An upgrade needs the client's `Upgrade` field, and a subrequest has no connection to offer.
-        if r.is_subrequest() || r.header(http_types::Known::Upgrade).is_none() {
-            return Ok(Flow::Content(Body::Empty));
-        }
-        let Some((stream, from_server)) = io.stream.into_stream() else { return Err(Failure::InvalidHeader) };
-        r.reply.tunnel = Some(Box::new(Upgraded {
-            stream,
-            from_server,
-            idle: conf.read_timeout,
-            stalled: conf.send_timeout,
-            buffer: BUFFER_BYTES,
-            active,
-        }));
-        return Ok(Flow::Content(Body::Empty));
-    }
-    r.out.content_length = match length {
-        BodyLength::Exact(n) => Some(n),
-        BodyLength::None if r.is_head() || head.status == 304 => head
-            .fields
-            .first(http_types::Known::ContentLength)
-            .and_then(|v| std::str::from_utf8(v.of(buf)).ok().and_then(|s| s.trim().parse().ok())),
-        _ => None,
-    };
-    let ignored = conf.ignore_headers.has(IgnoreHeaders::BUFFERING);
-    let said = head.fields.first(http_types::Known::XAccelBuffering).map(|v| v.of(buf).to_ascii_lowercase());
-    let buffering = match said.as_deref() {
-        Some(b"no") if !ignored => false,
-        Some(b"yes") if !ignored => true,
-        _ => conf.buffering,
-    };
-    if let Some(one) = UpstreamState::last(r).filter(|_| length != BodyLength::None) {
-        one.response_length = behind as u64;
-    }
-    // Unbuffered responses are not stored, as in nginx.
-    let head_text = buf.get(..head_bytes).unwrap_or_default();
-    let recipe = if buffering && !headless::is(head) { storage::recipe(plan, r, head, head_text) } else { None };
-    // As in nginx, chunked bodies keep trailers only if these are passed on.
-    let is_multiplexed = plan.protocol.multiplexes();
-    let trailers = if conf.pass_trailers && (is_multiplexed || length == BodyLength::Chunked) {
-        Trailers::Passed(plan.clone())
-    } else if is_multiplexed {
-        Trailers::Kept
-    } else {
-        Trailers::Dropped
-    };
-    let rate = if buffering { conf.limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
-    let mut first = Received::default();
-    // (nginx serves a single range at most of upstream responses: they take the long way.)
-    let may_be_here = match length {
-        BodyLength::Exact(n) => n <= behind as u64,
-        BodyLength::None => true,
-        // The end is told apart from the body: by a chunk, a record or the end of a stream.
-        BodyLength::Chunked | BodyLength::UntilClose => behind > 0 && !matches!(trailers, Trailers::Passed(_)),
-    };
-    if recipe.is_none() && r.is_head() && matches!(length, BodyLength::Exact(1..)) {
-        // (For protocols without HEAD.) The body is not read, so that the connection cannot be reused.
-        return Ok(Flow::Content(Body::Empty));
-    }
-    if !buffering && (r.loc().core.rate_limited || r.reply.limit_rate.is_some()) {
-        // As in nginx, `limit_rate` does not apply to unbuffered responses.
-        r.reply.limit_rate = Some(0);
-    }
-    if recipe.is_none() && may_be_here && rate == 0 && !r.out.ranges_allowed {
-        match at_once(r, &mut io.stream, &trailers) {
-            Ok(body) => {
-                if let Some(one) = UpstreamState::last(r) {
-                    one.whole_ms = Some(ms);
-                }
-                r.out.undeclared_length = matches!(length, BodyLength::Chunked | BodyLength::UntilClose);
-                io.stream.finish(&active.group().keepalive);
-                return Ok(Flow::Content(if body.is_empty() { Body::Empty } else { Body::Bytes(body) }));
-            }
-            Err(received) => first = received,
-        }
-    }
-    let memory = conf.buffers.count * conf.buffers.size + conf.buffer_size;
-    let ahead = (buffering && recipe.is_none()).then(|| ReadAhead::new(plan.clone(), memory));
-    let mut body = UpstreamBody::new(io, active, first, conf.read_timeout, started, ahead);
-    body.limit_rate(rate, behind as u64);
-    if recipe.is_none() && plan.storing.is_none() && !conf.ignore_client_abort {
-        body.watch_client(r.incoming.watch.clone());
-    }
-    if sends_on {
-        body.send_on();
-    }
-    trailers.expect(r);
-    body.set_trailers(trailers);
-    if let Some(recipe) = recipe
-        && let Some(temp_path) = &conf.temp_path
-    {
-        let expected = match length {
-            BodyLength::Exact(n) => Some(n),
-            BodyLength::None => Some(0),
-            _ => None,
-        };
-        let body = Box::new(body);
-        let write_size = conf.temp_file_write_size;
-        return Ok(Flow::Content(caching::fill(r, recipe, body, expected, memory, temp_path, write_size)));
-    }
-    Ok(Flow::Content(Body::Source(Box::new(body))))
 }

@@ -1,0 +1,244 @@
+//! Accepts a response head: the response is passed on, replaced, or left for a try at the next server.
+
+use super::body::{ReadAhead, Received, Trailers, UpstreamBody};
+use super::conf::{IgnoreHeaders, PassConf};
+use super::conversation::Io;
+use super::failure::{Failure, status_bit};
+use super::run::{Continuation, at_once};
+use super::target::UpstreamTarget;
+use super::{PassPlan, headless, response, storage};
+use crate::balancing;
+use crate::caching;
+use crate::upgraded::{BUFFER_BYTES, Upgraded};
+use crate::upstream_state::{self, UpstreamState};
+use base::clock;
+use http_engine::{Body, Flow, Request, trace_id};
+use http_types::{BodyLength, Known};
+use std::sync::Arc;
+use upstream::{PeerLease, ReceivedHead, ResponseStart};
+
+/// A response head with its connection, and the start of the try.
+pub struct Answered {
+    pub begun: ResponseStart,
+    pub io: Box<Io>,
+    pub started: clock::Instant,
+}
+
+/// Accepts a head as the response, or returns the lease for a try at the next server.
+pub fn accept(
+    on: &Continuation<'_>,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    answered: Answered,
+    lease: &mut Option<PeerLease>,
+) -> Result<Flow, Failure> {
+    let Some(mut active) = lease.take() else { return Err(Failure::Error) };
+    let (plan, selection) = (on.plan, on.selection);
+    let Answered { begun, mut io, started } = answered;
+    let ResponseStart { answer, length, .. } = &begun;
+    let ms = clock::now().millis_since(started);
+    note_head(r, target, &begun, &mut active, started, ms);
+    let ReceivedHead { head, buf } = &**answer;
+    if io.is_cut_short() && !plan.protocol.goes_both_ways() {
+        r.reply.keep_alive = false;
+    }
+    // If no other server may be tried, the response is passed on and does not count against its server.
+    if on.may(r, status_bit(head.status)) {
+        // nginx does not count 403 and 404 as failures of a server.
+        if matches!(head.status, 403 | 404) {
+            active.passed_on();
+            keep_if_bodiless(r, io, *length, &active);
+        } else {
+            balancing::failed(r, &mut active, target.uri());
+        }
+        *lease = Some(active);
+        return Err(Failure::Status(head.status));
+    }
+    if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {
+        keep_if_bodiless(r, io, *length, &active);
+        return Ok(flow);
+    }
+    selection.answered(r, &mut active);
+    if let Some(flow) = storage::revalidated(plan, r, head, buf) {
+        if at_once(r, &mut io.stream, &Trailers::Dropped).is_ok() {
+            io.stream.finish(&active.group().keepalive);
+        }
+        return Ok(flow);
+    }
+    storage::judged(plan, r, head, buf);
+    if let Some(flow) = response::take(plan, r, head, buf) {
+        storage::intercepted(r, &flow);
+        keep_if_bodiless(r, io, *length, &active);
+        return Ok(flow);
+    }
+    storage::dress(r, head, buf);
+    if headless::is(head) {
+        headless::pass(r, active.peer(), target);
+    }
+    if head.status == 101 {
+        return upgrade(&plan.conf, r, io, active);
+    }
+    Ok(pass_body(plan, r, Answered { begun, io, started }, active, ms))
+}
+
+/// Notes the head in the request's log variables and in the server's state.
+fn note_head(
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    begun: &ResponseStart,
+    active: &mut PeerLease,
+    started: clock::Instant,
+    ms: u64,
+) {
+    let status = begun.answer.head.status;
+    if let Some(state) = UpstreamState::of(r) {
+        state.answer = Some(begun.answer.clone());
+        state.uri = target.uri.clone();
+        if let Some(one) = state.tries.last_mut() {
+            one.status = status;
+            one.header_ms = Some(ms);
+        }
+    }
+    r.accounting.action = Some(upstream_state::OVER);
+    let trace = trace_id::may_be_known(r).then_some(|| trace_id::known(r));
+    active.answered(status, clock::now().micros_since(started), trace);
+    active.header(ms);
+    balancing::judge(r, active, matches!(status, 500 | 502..=504));
+}
+
+/// Returns the connection to its pool if the replaced response has no body, as nginx does (`u->keepalive` of
+/// `process_header`).
+fn keep_if_bodiless(r: &mut Request, mut io: Box<Io>, length: BodyLength, active: &PeerLease) {
+    if matches!(length, BodyLength::None | BodyLength::Exact(0))
+        && at_once(r, &mut io.stream, &Trailers::Dropped).is_ok()
+    {
+        io.stream.finish(&active.group().keepalive);
+    }
+}
+
+/// Connects client and server directly after a 101.
+fn upgrade(conf: &PassConf, r: &mut Request, io: Box<Io>, active: PeerLease) -> Result<Flow, Failure> {
+    r.reply.keep_alive = false;
+    // An upgrade needs the client's `Upgrade` field, and a subrequest has no connection to offer.
+    if r.is_subrequest() || r.header(Known::Upgrade).is_none() {
+        return Ok(Flow::Content(Body::Empty));
+    }
+    let Some((stream, from_server)) = io.stream.into_stream() else { return Err(Failure::InvalidHeader) };
+    r.reply.tunnel = Some(Box::new(Upgraded {
+        stream,
+        from_server,
+        idle: conf.read_timeout,
+        stalled: conf.send_timeout,
+        buffer: BUFFER_BYTES,
+        active,
+    }));
+    Ok(Flow::Content(Body::Empty))
+}
+
+/// Passes the body on: at once if all of it has arrived, otherwise piece by piece, and into the cache if it is stored.
+fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: Answered, active: PeerLease, ms: u64) -> Flow {
+    let Answered { begun: ResponseStart { answer, head_bytes, length, behind }, mut io, started } = answered;
+    let ReceivedHead { head, buf } = &*answer;
+    let conf = &plan.conf;
+    r.out.content_length = declared_length(r, &answer, length);
+    let buffering = is_buffered(conf, &answer);
+    if let Some(one) = UpstreamState::last(r).filter(|_| length != BodyLength::None) {
+        one.response_length = behind as u64;
+    }
+    // Unbuffered responses are not stored, as in nginx.
+    let head_text = buf.get(..head_bytes).unwrap_or_default();
+    let recipe = if buffering && !headless::is(head) { storage::recipe(plan, r, head, head_text) } else { None };
+    let trailers = trailers(plan, length);
+    let rate = if buffering { conf.limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
+    let mut first = Received::default();
+    // (nginx serves a single range at most of upstream responses: they take the long way.)
+    let may_be_here = match length {
+        BodyLength::Exact(n) => n <= behind as u64,
+        BodyLength::None => true,
+        // The end is told apart from the body: by a chunk, a record or the end of a stream.
+        BodyLength::Chunked | BodyLength::UntilClose => behind > 0 && !matches!(trailers, Trailers::Passed(_)),
+    };
+    if recipe.is_none() && r.is_head() && matches!(length, BodyLength::Exact(1..)) {
+        // (For protocols without HEAD.) The body is not read, so that the connection cannot be reused.
+        return Flow::Content(Body::Empty);
+    }
+    if !buffering && (r.loc().core.rate_limited || r.reply.limit_rate.is_some()) {
+        // As in nginx, `limit_rate` does not apply to unbuffered responses.
+        r.reply.limit_rate = Some(0);
+    }
+    if recipe.is_none() && may_be_here && rate == 0 && !r.out.ranges_allowed {
+        match at_once(r, &mut io.stream, &trailers) {
+            Ok(body) => {
+                if let Some(one) = UpstreamState::last(r) {
+                    one.whole_ms = Some(ms);
+                }
+                r.out.undeclared_length = matches!(length, BodyLength::Chunked | BodyLength::UntilClose);
+                io.stream.finish(&active.group().keepalive);
+                return Flow::Content(if body.is_empty() { Body::Empty } else { Body::Bytes(body) });
+            }
+            Err(received) => first = received,
+        }
+    }
+    let memory = conf.buffers.count * conf.buffers.size + conf.buffer_size;
+    let ahead = (buffering && recipe.is_none()).then(|| ReadAhead::new(plan.clone(), memory));
+    let mut body = UpstreamBody::new(io, active, first, conf.read_timeout, started, ahead);
+    body.limit_rate(rate, behind as u64);
+    if recipe.is_none() && plan.storing.is_none() && !conf.ignore_client_abort {
+        body.watch_client(r.incoming.watch.clone());
+    }
+    if plan.protocol.goes_both_ways() {
+        body.send_on();
+    }
+    trailers.expect(r);
+    body.set_trailers(trailers);
+    let body = Box::new(body);
+    if let Some(recipe) = recipe
+        && let Some(temp_path) = &conf.temp_path
+    {
+        let expected = match length {
+            BodyLength::Exact(n) => Some(n),
+            BodyLength::None => Some(0),
+            _ => None,
+        };
+        let write_size = conf.temp_file_write_size;
+        return Flow::Content(caching::fill(r, recipe, body, expected, memory, temp_path, write_size));
+    }
+    Flow::Content(Body::Source(body))
+}
+
+/// Returns the length that the response to the client declares.
+fn declared_length(r: &Request, answer: &ReceivedHead, length: BodyLength) -> Option<u64> {
+    let ReceivedHead { head, buf } = answer;
+    match length {
+        BodyLength::Exact(n) => Some(n),
+        BodyLength::None if r.is_head() || head.status == 304 => {
+            let value = head.fields.first(Known::ContentLength)?.of(buf);
+            std::str::from_utf8(value).ok()?.trim().parse().ok()
+        }
+        _ => None,
+    }
+}
+
+/// Tells whether the response is buffered: by the server's `X-Accel-Buffering`, or by the configuration.
+fn is_buffered(conf: &PassConf, answer: &ReceivedHead) -> bool {
+    if conf.ignore_headers.has(IgnoreHeaders::BUFFERING) {
+        return conf.buffering;
+    }
+    match answer.head.fields.first(Known::XAccelBuffering).map(|value| value.of(&answer.buf)) {
+        Some(value) if value.eq_ignore_ascii_case(b"no") => false,
+        Some(value) if value.eq_ignore_ascii_case(b"yes") => true,
+        _ => conf.buffering,
+    }
+}
+
+/// As in nginx, chunked bodies keep trailers only if these are passed on.
+fn trailers(plan: &Arc<PassPlan>, length: BodyLength) -> Trailers {
+    let is_multiplexed = plan.protocol.multiplexes();
+    if plan.conf.pass_trailers && (is_multiplexed || length == BodyLength::Chunked) {
+        Trailers::Passed(plan.clone())
+    } else if is_multiplexed {
+        Trailers::Kept
+    } else {
+        Trailers::Dropped
+    }
+}
