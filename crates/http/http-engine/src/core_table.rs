@@ -2,6 +2,7 @@
 
 use crate::listen::Listen;
 use crate::session::Template;
+use crate::used_paths::UsedPaths;
 use crate::values::{Aio, Directio};
 use crate::values::{
     Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
@@ -77,7 +78,7 @@ directives! {
         client_max_body_size: Offset = "1m",
         /// Maximum size of a request body in memory; larger ones are written to a temporary file. Over HTTP/1, an
         /// announced body stays in memory up to a quarter more.
-        client_body_buffer_size: Size = "16k",
+        client_body_buffer_size: Size = "8k",
         /// Maximum time between two reads of a request body.
         client_body_timeout: Msec = "60s",
         /// Saves request bodies to files.
@@ -291,7 +292,9 @@ impl Value for TempPath {
                 }
             }
         }
-        Ok(TempPath { path: cx.full_name(&text), levels })
+        let path = cx.full_name(&text);
+        UsedPaths::add(cx, d, &path, Some(&levels))?;
+        Ok(TempPath { path, levels })
     }
 }
 

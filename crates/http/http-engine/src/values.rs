@@ -181,7 +181,7 @@ impl Value for ErrorPages {
             let status =
                 decimal::<u64>(&shown).ok_or_else(|| Problem::says(format!("invalid value \"{shown}\"")).at(index))?;
             if status == 499 {
-                return Err(Problem::says("value \"499\" is not supported").at(index));
+                return Err(Problem::says("invalid value \"499\"").at(index));
             }
             if !(300..=599).contains(&status) {
                 return Err(Problem::says(format!("value \"{shown}\" must be between 300 and 599")).at(index));
@@ -217,6 +217,9 @@ impl Value for Types {
         let block = cx.block;
         let items = d.block.as_deref().unwrap_or_default();
         for line in conf_syntax::directives(items) {
+            if line.name.bytes == b"include" {
+                return Err(Problem::says("invalid number of arguments in \"include\" directive").on(line));
+            }
             let media: Arc<[u8]> = line.name.bytes.as_slice().into();
             for word in &line.args {
                 let extension = word.bytes.to_ascii_lowercase();

@@ -247,6 +247,7 @@ impl Client {
         let state = Rc::new(BodyState::new(length, expects));
         // The body's reader sends an expected 100, even for an empty body; without a body it precedes the response.
         if !state.done() || (expects && length == http_types::BodyLength::Exact(0)) {
+            r.incoming.octets = Some(state.clone());
             let conf = &r.loc().core.conf;
             r.incoming.body = RequestBody::Unread(Box::new(Reader {
                 link: self.link.clone(),
@@ -271,8 +272,15 @@ impl Client {
         let writing = Writing::begin();
         let (mut r, body) = engine::finish(outcome).await;
         r.accounting.counted = true;
+        if self.link.is_cut() {
+            // No response, and not the client's doing: nginx logs 000, too.
+            r.incoming.add_body(state.read.get());
+            r.out.status = 0;
+            self.worker.finished(r);
+            return Some(End::Close);
+        }
         let Some(body) = body else {
-            r.incoming.length += state.read.get();
+            r.incoming.add_body(state.read.get());
             let timed_out = (r.out.status == 408).then(|| r.loc().core.clone());
             if state.cut.get() {
                 r.out.status = 400;
@@ -297,16 +305,13 @@ impl Client {
             self.worker.no_delay(self.key, &self.connection);
         }
         let sent = output::response(&self.link, &mut r, body).await;
-        r.incoming.length += state.read.get();
+        r.incoming.add_body(state.read.get());
         // nginx counts 100 (Continue) as a part of the body.
         r.accounting.bytes_sent += state.sent.get();
         r.accounting.body_bytes_sent += state.sent.get();
         r.accounting.completed = sent.is_ok();
         if let Err(e) = sent {
-            if e == SendError::TimedOut {
-                r.log(Level::Info, format_args!("{}", head_in::TIMED_OUT));
-                self.reset_if(&r.loc().core);
-            }
+            self.not_sent(&r, e);
             self.worker.finished(engine::post_action(r).await);
             return Some(End::Close);
         }
@@ -379,17 +384,32 @@ impl Client {
             last.accounting.bytes_sent = last.accounting.bytes_sent.saturating_sub(unsent - sender.sent);
             last.accounting.body_bytes_sent = last.accounting.bytes_sent.saturating_sub(last.accounting.header_size);
         }
+        if let Err(e) = sent {
+            self.not_sent(&last, e);
+        }
         let keep_alive = last.reply.keep_alive && !self.worker.quitting.get();
         self.worker.finished(last);
         match (sent, keep_alive) {
             (Ok(()), true) => End::Park(conf.conf.keepalive_timeout.millis),
             (Ok(()), false) => End::Linger,
-            (Err(e), _) => {
-                if e == SendError::TimedOut {
-                    self.reset_if(&conf);
-                }
-                End::Close
+            (Err(_), _) => End::Close,
+        }
+    }
+
+    /// Logs why a response was not sent whole. Makes the close after a timeout a reset, as the request's location says.
+    #[cold]
+    fn not_sent(&self, r: &Request, e: SendError) {
+        match e {
+            SendError::TimedOut => {
+                r.log(Level::Info, format_args!("{}", head_in::TIMED_OUT));
+                self.reset_if(&r.loc().core);
             }
+            SendError::Gone(code) if !self.link.is_cut() => {
+                let code = code.map(|code| format!(" {}", observe::os(&io::Error::from_raw_os_error(code))));
+                let code = code.unwrap_or_default();
+                r.log(Level::Info, format_args!("client prematurely closed connection{code}"));
+            }
+            SendError::Gone(_) | SendError::Truncated => {}
         }
     }
 

@@ -132,19 +132,26 @@ impl Builder<'_> {
     }
 
     fn listener(&mut self, draft: Draft, drafts: &[ServerDraft]) -> Listener {
+        // A single server needs no selection; its regular expressions set named groups.
+        let is_shared = draft.servers.len() > 1;
         let mut names = ServerNames::default();
         for &server in &draft.servers {
             let unnamed = [ServerName::Exact(Vec::new())];
             let list = if drafts[server].names.is_empty() { &unnamed[..] } else { &drafts[server].names };
-            for name in list.iter().filter(|name| !names.add(name, server)) {
-                let text = format!("conflicting server name \"{}\" on {}, ignored", name.shown(), draft.spec.address);
-                self.cx.warnings.push(Complaint {
-                    level: conf_schema::Level::Warn,
-                    text,
-                    span: None,
-                    line: 0,
-                    hint: Some("an earlier server on this address has the same name".into()),
-                });
+            for name in list {
+                let address = &draft.spec.address;
+                if is_shared && name.is_unusable() {
+                    let text = format!("invalid server name or wildcard \"{}\" on {address}", name.shown());
+                    self.complain(None, Problem::says(text));
+                } else if !names.add(name, server) && is_shared {
+                    self.cx.warnings.push(Complaint {
+                        level: conf_schema::Level::Warn,
+                        text: format!("conflicting server name \"{}\" on {address}, ignored", name.shown()),
+                        span: None,
+                        line: 0,
+                        hint: Some("the name was given before, for this address".into()),
+                    });
+                }
             }
         }
         let default = draft.default_server();
@@ -156,8 +163,7 @@ impl Builder<'_> {
             quic: draft.quic,
             http2_listen: draft.http2,
             http2: draft.http2 || self.servers.get(default).is_some_and(|s| s.http2.on),
-            // A single server needs no selection; its regular expressions set named groups.
-            names: if draft.servers.len() > 1 { names } else { names.regexes_only() },
+            names: if is_shared { names } else { names.regexes_only() },
         }
     }
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_engine::{BodyReader, Request, RequestBody};
 use http_types::{BodyLength, Version};
 use observe::{Level, os};
+use runtime::budget;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::io;
@@ -352,6 +353,7 @@ impl Io {
                 }
                 ExchangeEvent::Event(Event::Stderr(words)) => {
                     said(r, &words, READING);
+                    std::task::ready!(budget::poll_proceed(cx));
                     continue;
                 }
                 ExchangeEvent::Event(Event::Head(begun)) => return Poll::Ready(HeadStep::Head(begun)),
@@ -377,8 +379,7 @@ impl Io {
                     (Failure::Error, true)
                 }
                 ExchangeEvent::SendTimeout | ExchangeEvent::ReadTimeout => {
-                    peer_context.note(r, failure::TIMED_OUT, doing);
-                    (Failure::Timeout, false)
+                    (failure::timed_out(r, peer_context.target, doing), false)
                 }
                 ExchangeEvent::Wrong(wrong) => {
                     peer_context.note(r, &wrong.0, READING);
@@ -425,8 +426,7 @@ fn write_call(peer_context: &PeerContext<'_>) -> &'static str {
 pub fn broken(r: &mut Request, peer_context: &PeerContext<'_>, e: &io::Error, fresh: bool) -> HeadStep {
     const READING: &str = "reading response header from";
     if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() {
-        peer_context.note(r, failure::TIMED_OUT, READING);
-        return HeadStep::Failed(Failure::Timeout, false);
+        return HeadStep::Failed(failure::timed_out(r, peer_context.target, READING), false);
     }
     if fresh {
         peer_context.note(r, &format!("{} failed {}", read_call(peer_context), os(e)), READING);
@@ -496,7 +496,9 @@ pub async fn read_head(
     }
 }
 
+/// Logs a text of a server. A line costs as much as an event, however short the text is.
 pub fn said(r: &Request, words: &[u8], doing: &str) {
+    budget::spend(budget::STEP as usize);
     let url = UpstreamState::url(r);
     let shown = String::from_utf8_lossy(words);
     r.log_of(Level::Error, format_args!("{shown} while {doing} upstream"), url.as_deref());

@@ -4,7 +4,7 @@ use super::accept::{Answered, accept};
 use super::body::{self, CLIENT_LEFT, Received, Trailers};
 use super::conf::NextUpstream;
 use super::conversation::{Io, PeerContext, read_head, said, send_request};
-use super::failure::{Failure, Outgoing, TIMED_OUT, note, note_at};
+use super::failure::{self, Failure, Outgoing, note, note_at};
 use super::target::UpstreamTarget;
 use super::{PassPlan, quic, storage};
 use crate::balancing::{self, PeerSelection, SelectionState};
@@ -20,6 +20,7 @@ use http_engine::{Flow, Request, RequestBody};
 use http_types::{BodyLength, Method};
 use metrics::process;
 use observe::{Level, os};
+use runtime::budget;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -88,7 +89,9 @@ pub fn client_gone(r: &mut Request) -> Flow {
         }
     }
     r.accounting.action = Some(action);
-    r.log(Level::Info, format_args!("{CLIENT_LEFT}"));
+    if !r.incoming.watch.as_ref().is_some_and(|watch| watch.is_cut()) {
+        r.log(Level::Info, format_args!("{CLIENT_LEFT}"));
+    }
     Flow::Status(499)
 }
 
@@ -282,14 +285,21 @@ async fn attempt(
 
 /// Counts a failed try against its server, except for [`Failure::Final`].
 pub fn count_failure(r: &mut Request, lease: &mut PeerLease, target: &UpstreamTarget<'_>, why: &Failure) {
-    if matches!(why, Failure::Final(_)) {
-        return;
-    }
+    let is_final = matches!(why, Failure::Final(_));
     if let Some(one) = UpstreamState::last(r) {
         let started = one.started;
         one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
+        if is_final {
+            one.status = 0;
+        }
+    }
+    if is_final {
+        return;
     }
     balancing::failed(r, lease, target.uri());
+    if matches!(why, Failure::Timeout) {
+        failure::log_timeout(r, lease.peer(), target);
+    }
     balancing::judge(r, lease, true);
 }
 
@@ -337,7 +347,7 @@ async fn ask(
     let wanted = match wanted(plan, r, target, peer) {
         Ok(wanted) => wanted,
         Err(why) => {
-            note(r, peer, target, &why, "SSL handshaking to");
+            note(r, peer, target, &why, "connecting to");
             return Err(Failure::Final(500));
         }
     };
@@ -381,10 +391,7 @@ async fn ask(
                     note(r, peer, target, "upstream prematurely closed connection", "reading response header from");
                 }
                 if let Some(one) = UpstreamState::last(r) {
-                    // The client's failure to send its body is none of the server.
-                    if !matches!(why, Failure::Final(400..=499)) {
-                        one.status = why.status();
-                    }
+                    one.status = why.status();
                     one.response_ms = Some(ms);
                 }
                 return Err(why);
@@ -419,10 +426,7 @@ async fn connect(
     let mut stream = match runtime::time::timeout(plan.conf.connect_timeout, connecting).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(e)) => return Err(not_connected(r, peer, target, &options, &e)),
-        Err(_) => {
-            note(r, peer, target, TIMED_OUT, "connecting to");
-            return Err(Failure::Timeout);
-        }
+        Err(_) => return Err(failure::timed_out(r, target, "connecting to")),
     };
     if let Some(wanted) = wanted {
         handshake(plan, r, target, peer, &mut stream, wanted).await?;
@@ -456,6 +460,9 @@ pub fn not_connected(
     if let Some(bind) = BindError::of(e) {
         let words = format!("bind({}) failed {}", bind.from(), os(&bind.error));
         note_at(Level::Crit, r, peer, target, &words, "connecting to");
+        if let Some(one) = UpstreamState::last(r) {
+            one.has_no_socket = true;
+        }
         return Failure::Final(500);
     }
     let refused = options.transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
@@ -500,10 +507,7 @@ async fn handshake(
             format!("upstream SSL certificate verify error: ({}:{})", verdict.0, verdict.reason())
         }
         Ok(Err(HandshakeError::Tls(why))) => format!("SSL_do_handshake() failed (SSL: {why})"),
-        Err(_) => {
-            note(r, peer, target, TIMED_OUT, DOING);
-            return Err(Failure::Timeout);
-        }
+        Err(_) => return Err(failure::timed_out(r, target, DOING)),
     };
     Err(note(r, peer, target, &words, DOING))
 }
@@ -519,7 +523,12 @@ pub fn at_once(r: &mut Request, stream: &mut ClientStream, trailers: &Trailers) 
         match stream.buffered() {
             Ok(Some(Event::Body(more))) if all.is_empty() => all = more,
             Ok(Some(Event::Body(more))) => all = [all, more].concat().into(),
-            Ok(Some(Event::Stderr(words))) => said(r, &words, "reading"),
+            Ok(Some(Event::Stderr(words))) => {
+                said(r, &words, "reading");
+                if !budget::is_left() {
+                    return Err(Received { bytes: all, wrong: None });
+                }
+            }
             Ok(Some(Event::End(end))) => {
                 if let Some(words) = end.excess.filter(|_| !r.is_head()) {
                     body::say(r, Level::Warn, words);
