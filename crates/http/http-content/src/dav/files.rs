@@ -1,6 +1,7 @@
 //! File operations, which run on a thread of the pool and return their log messages.
 
 use super::dead;
+use crate::shared::pooled;
 use http_engine::Request;
 use http_engine::path::bytes_path;
 use http_engine::path::is_ht_name;
@@ -37,19 +38,7 @@ pub async fn run<T: Send + 'static>(
         let result = job(&mut work);
         (result, work)
     };
-    let done = match net::pool::named(net::pool::DEFAULT) {
-        Some(pool) => match pool.run(all) {
-            Ok(waiting) => waiting.await.ok(),
-            Err(full) => {
-                let name = net::pool::DEFAULT;
-                let waiting = full.waiting;
-                r.log(Level::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
-                None
-            }
-        },
-        None => Some(all()),
-    };
-    let Some((result, work)) = done else { return Err(500) };
+    let Some((result, work)) = pooled::run(r, all).await else { return Err(500) };
     for (level, line) in work.lines {
         r.log(level, format_args!("{line}"));
     }
