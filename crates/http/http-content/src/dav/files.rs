@@ -178,6 +178,17 @@ impl DavWork {
         made.map_err(|e| self.failed(&e, not_found, "mkdir()", path))
     }
 
+    /// Refuses to put a directory into itself or over its parent by a link in one of the paths, which would copy copies, or
+    /// remove the source first. Fails with 403.
+    pub fn refuse_inside(&mut self, from: &Path, to: &Path) -> Result<(), u16> {
+        let Ok(source) = from.canonicalize() else { return Ok(()) };
+        let into = to.parent().and_then(|parent| parent.canonicalize().ok()).is_some_and(|p| p.starts_with(&source));
+        if into || to.canonicalize().is_ok_and(|target| source.starts_with(target)) {
+            return Err(self.says(403, format!("\"{}\" and \"{}\" overlap", from.display(), to.display())));
+        }
+        Ok(())
+    }
+
     /// Copies a directory's contents into an existing one; logs and skips failures, links, devices and similar. Fails
     /// if the directory is unreadable.
     pub fn copy_inside(&mut self, from: &Path, to: &Path) -> Result<(), u16> {
