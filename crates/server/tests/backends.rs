@@ -218,6 +218,14 @@ fn fastcgi_programs_that_misbehave() {
             |t| done(t.until(fastcgi_request).map(|_| t.send(&fastcgi_answer(&format!("{HEAD}body and more"))))),
             "200 body",
         ),
+        (
+            "two lengths",
+            |t| {
+                let answer = fastcgi_answer(&format!("Content-Length: 5\r\n{HEAD}body"));
+                done(t.until(fastcgi_request).map(|_| t.send(&answer)))
+            },
+            "502",
+        ),
     ];
     scripts(rows, "", "fastcgi");
 }
@@ -309,6 +317,27 @@ fn scgi_and_uwsgi_programs_that_misbehave() {
                 ("no status", |t| done(t.until($request).map(|_| t.send(b"Status: good\r\n\r\n"))), "502"),
                 ("cut", |t| done(t.until($request).map(|_| t.send(b"A: b\r\nContent-Length: 9\r\n\r\nbo"))), "200 bo"),
                 ("more", |t| done(t.until($request).map(|_| t.send(b"Content-Length: 2\r\n\r\nbody"))), "200 bo"),
+                (
+                    "two lengths",
+                    |t| {
+                        let head = b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nbody";
+                        done(t.until($request).map(|_| t.send(head)))
+                    },
+                    "502",
+                ),
+                (
+                    "a length and chunks",
+                    |t| {
+                        let head = b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\nbody";
+                        done(t.until($request).map(|_| t.send(head)))
+                    },
+                    "502",
+                ),
+                (
+                    "a length beyond files",
+                    |t| done(t.until($request).map(|_| t.send(b"Content-Length: 9223372036854775808\r\n\r\nbody"))),
+                    "502",
+                ),
             ]
         };
     }

@@ -89,6 +89,39 @@ fn every_way_of_reading_sends_the_same_bytes() {
 }
 
 #[test]
+fn large_directories_are_read_on_the_pool() {
+    let port = free_port();
+    let site = Site::new("daemon off;", "");
+    let html = site.path("html").display().to_string();
+    let locations = format!(
+        "location /list/ {{ alias {html}/many/; autoindex on; autoindex_format json; }}
+         location /few/ {{ alias {html}/few/; autoindex on; autoindex_format json; }}
+         location /any/ {{ alias {html}/many/; random_index on; }}"
+    );
+    site.configure("daemon off;", &format!("http {{ server {{ listen 127.0.0.1:{port}; {locations} }} }}"));
+    for folder in ["many", "few"] {
+        std::fs::create_dir_all(site.path("html").join(folder)).expect("a directory");
+    }
+    for n in 0..1500 {
+        site.write(&format!("html/many/{n:04}"), "one of many");
+    }
+    site.write("html/few/0000", "");
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    let mut ask = |path: &str| client.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).expect("answered");
+    let names = |page: &str| page.split("\"name\":\"").skip(1).map(|rest| rest[..4].to_string()).collect::<Vec<_>>();
+    let (status, page) = ask("/few/");
+    assert_eq!((status, names(&page)), (200, vec!["0000".to_string()]));
+    assert_eq!(pools(&running), Vec::<String>::new(), "a small directory needs no thread");
+    assert_eq!(ask("/any/"), (200, "one of many".into()));
+    assert_eq!(pools(&running), ["default"]);
+    let (status, page) = ask("/list/");
+    let all: Vec<String> = (0..1500).map(|n| format!("{n:04}")).collect();
+    assert!(status == 200 && names(&page) == all, "{status}, {} names", names(&page).len());
+    running.quit();
+}
+
+#[test]
 fn a_pool_must_be_declared() {
     let site = Site::new("daemon off;", "http { server { listen 127.0.0.1:1; aio threads=disk; } }");
     let output = site.run(&["-t"]);

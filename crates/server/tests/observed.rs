@@ -419,3 +419,30 @@ fn a_thousand_zones() {
     running.quit();
     site.assert_no_alerts();
 }
+
+/// Clients choose the keys, and so the length of the page.
+#[test]
+fn the_display_of_traffic_is_written_beside_the_workers() {
+    let port = free_port();
+    let http = format!(
+        "http {{
+            vhost_traffic_status_zone;
+            server {{
+                listen 127.0.0.1:{port};
+                location / {{ vhost_traffic_status_filter_by_set_key $arg_k keys; return 200; }}
+                location /status {{ vhost_traffic_status_display; vhost_traffic_status_display_format json; }}
+            }}
+        }}"
+    );
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    assert_eq!(page(port, "/?k=one", "").0, 200);
+    let (status, head, body) = page(port, "/status", "");
+    assert_eq!(status, 200, "{head}");
+    assert!(body.contains("\"keys\":{\"one\":{\"requestCounter\":1,"), "{body}");
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", running.worker())).expect("tasks");
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    let names: Vec<String> = names.collect();
+    assert!(names.iter().any(|name| name.trim() == "pool metrics"), "{names:?}");
+    running.quit();
+}

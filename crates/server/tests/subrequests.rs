@@ -119,6 +119,22 @@ fn one_request_makes_so_many_subrequests() {
 }
 
 #[test]
+fn a_variable_that_contains_itself_does_not_double_for_long() {
+    let port = free_port();
+    let site = site(port, "location / { ssi on; root html; }");
+    let double = "<!--#set var=\"a\" value=\"$a$a\" -->".repeat(20);
+    site.write("html/page.html", &format!("<!--#set var=\"a\" value=\"{}\" -->{double}.", "x".repeat(100)));
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    let request = "GET /page.html HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let (status, body) = client.ask(request).expect("answered");
+    // 100 octets exceed a megabyte when they have doubled 14 times.
+    assert_eq!((status, body.matches("[an error").count(), body.ends_with('.')), (200, 7, true), "{body}");
+    assert!(site.log().contains("too much text in variables of an SSI command"), "{}", site.log());
+    running.quit();
+}
+
+#[test]
 fn so_many_includes_are_under_way_together() {
     use std::io::{BufRead, BufReader, Write};
     const TOGETHER: usize = 64;

@@ -12,6 +12,11 @@ pub const PATH_BYTES_MAX: usize = 16_384;
 pub const ROUNDS_MAX: u32 = 1_000;
 /// Rules and conditions that a run may evaluate, over all rounds.
 pub const STEPS_MAX: u32 = 100_000;
+/// Maximum bytes of a text with its variables expanded, and of the arguments: a variable may contain itself, and so double
+/// with each rule.
+pub const EXPANDED_BYTES_MAX: usize = 65_536;
+/// Maximum bytes of names and values of variables that rules set for a request.
+pub const ENV_BYTES_MAX: usize = 1024 * 1024;
 
 pub trait RuleEnvironment {
     /// Value of `%{NAME}`: server variables, `HTTP:Name`, `ENV:NAME` (with the machine's `env`). The machine itself
@@ -282,7 +287,7 @@ impl Run<'_> {
         let (before, args_before) = (self.filename.clone(), self.args.clone());
         let mut external = None;
         let (mut changed, mut escape, mut end) = (false, true, false);
-        let (mut index, mut rounds, mut steps) = (0, 0, 0);
+        let (mut index, mut rounds, mut steps, mut env_bytes) = (0, 0, 0, 0);
         while let Some(rule) = rules.get(index) {
             index += 1;
             steps += 1 + rule.conditions.len() as u32;
@@ -292,9 +297,18 @@ impl Run<'_> {
             if self.is_subrequest && rule.flags.no_subrequests {
                 continue;
             }
+            let known = self.env.len();
             let applied = self.rule(rule, asks, &mut external)?;
             if self.filename.len() > PATH_BYTES_MAX {
                 return Err("rules make the path longer and longer".into());
+            }
+            if self.args.len() > EXPANDED_BYTES_MAX {
+                return Err("rules make the arguments longer and longer".into());
+            }
+            let set = self.env.iter().skip(known);
+            env_bytes += set.map(|(name, value)| name.len() + value.as_ref().map_or(0, Vec::len)).sum::<usize>();
+            if env_bytes > ENV_BYTES_MAX {
+                return Err(format!("rules set variables of more than {ENV_BYTES_MAX} bytes"));
             }
             match applied {
                 Applied::No => {
@@ -430,14 +444,14 @@ impl Run<'_> {
             match name.strip_prefix('!') {
                 Some(name) => self.env.push((name.to_string(), None)),
                 None => {
-                    let value = self.expand(value, &groups, &last, None, asks);
+                    let value = self.expand(value, &groups, &last, None, asks)?;
                     self.env.push((name.clone(), Some(value)));
                 }
             }
         }
         if let Some(media) = &rule.flags.media_type {
             self.media_type =
-                Some(String::from_utf8_lossy(&self.expand(media, &groups, &last, None, asks)).into_owned());
+                Some(String::from_utf8_lossy(&self.expand(media, &groups, &last, None, asks)?).into_owned());
         }
         let refused = rule.flags.status.filter(|status| !(300..400).contains(status));
         let Some(target) = &rule.substitution else {
@@ -450,7 +464,7 @@ impl Run<'_> {
             &last,
             rule.flags.escape.as_ref().map(|only| (only.as_str(), rule.flags.escape_space_as_20)),
             asks,
-        );
+        )?;
         if let Some(status) = refused {
             return Ok(Applied::Status(status));
         }
@@ -514,7 +528,7 @@ impl Run<'_> {
         last: &mut Groups,
         asks: &mut dyn RuleEnvironment,
     ) -> Result<bool, String> {
-        let subject = self.expand(&condition.subject, groups, last, None, asks);
+        let subject = self.expand(&condition.subject, groups, last, None, asks)?;
         let text = |own: &Self, value: &str, asks: &mut dyn RuleEnvironment, last: &Groups| {
             own.expand(value, groups, last, None, asks)
         };
@@ -540,7 +554,7 @@ impl Run<'_> {
                 }
             }
             Test::Text(sign, value) => {
-                let value = text(self, value, asks, last);
+                let value = text(self, value, asks, last)?;
                 let fold =
                     |bytes: &[u8]| if condition.ignore_case { bytes.to_ascii_lowercase() } else { bytes.to_vec() };
                 let order = fold(&subject).cmp(&fold(&value));
@@ -559,7 +573,7 @@ impl Run<'_> {
                     let end = text.char_indices().find(|(at, c)| !(c.is_ascii_digit() || *at == 0 && *c == '-'));
                     text.get(..end.map_or(text.len(), |(at, _)| at)).and_then(|text| text.parse().ok()).unwrap_or(0)
                 };
-                let order = number(&subject).cmp(&number(&text(self, value, asks, last)));
+                let order = number(&subject).cmp(&number(&text(self, value, asks, last)?));
                 match *sign {
                     "-eq" => order.is_eq(),
                     "-ne" => order.is_ne(),
@@ -573,7 +587,8 @@ impl Run<'_> {
         Ok(holds != condition.negated)
     }
 
-    /// Expands `$1`, `%1`, `%{NAME}` and backslashes; `${map:key}` is empty, since maps are declared in servers.
+    /// Expands `$1`, `%1`, `%{NAME}` and backslashes; `${map:key}` is empty, since maps are declared in servers. Fails beyond
+    /// [`EXPANDED_BYTES_MAX`].
     fn expand(
         &self,
         text: &str,
@@ -581,11 +596,14 @@ impl Run<'_> {
         last: &Groups,
         escape: Option<(&str, bool)>,
         asks: &mut dyn RuleEnvironment,
-    ) -> Vec<u8> {
+    ) -> Result<Vec<u8>, String> {
         let bytes = text.as_bytes();
         let mut out = Vec::with_capacity(bytes.len() + 32);
         let mut at = 0;
         while let Some(byte) = bytes.get(at).copied() {
+            if out.len() > EXPANDED_BYTES_MAX {
+                return Err(format!("a text of a rule has more than {EXPANDED_BYTES_MAX} bytes"));
+            }
             let next = bytes.get(at + 1).copied();
             match (byte, next) {
                 (b'\\', Some(literal)) => {
@@ -625,7 +643,7 @@ impl Run<'_> {
                 }
             }
         }
-        out
+        Ok(out)
     }
 
     fn variable(&self, name: &str, asks: &mut dyn RuleEnvironment) -> Vec<u8> {

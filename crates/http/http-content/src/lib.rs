@@ -22,6 +22,7 @@ mod image_filter;
 mod index;
 mod mp4;
 mod random_index;
+mod shared;
 mod static_files;
 mod try_files;
 

@@ -52,6 +52,27 @@ fn requests_of_all_kinds_are_answered() {
     pair.run_for(std::time::Duration::from_millis(200), |_, _| {});
 }
 
+/// Their octets exceed those that a connection may queue many times.
+#[test]
+fn large_responses_share_what_a_connection_may_queue() {
+    let limits = Limits::default();
+    let mut pair = World::new(&limits).client(limits, Faults::default());
+    let (mut echo, mut answers) = (Echo::default(), Answers::default());
+    let mut streams = Vec::new();
+    let mut unsent = 0;
+    pair.run(|server, client| {
+        answers.take(client);
+        if answers.connected.is_some() && streams.is_empty() {
+            streams = (0..40).filter_map(|_| client.open(&mut lines(&get("/size/100000")), true)).collect();
+        }
+        echo.act(server);
+        unsent = unsent.max(server.unsent());
+        streams.len() == 40 && streams.iter().all(|id| answers.of.get(id).is_some_and(|a| a.done))
+    });
+    assert!(streams.iter().all(|id| answers.of[id].body == body(100_000)));
+    assert!(unsent <= (256 + 64) * 1024 + 40 * (4096 + 100), "{unsent}");
+}
+
 /// Random requests: each gets its response, whatever the network does.
 fn course(seed: u64, faults: Faults) {
     let congestion = [Congestion::Cubic, Congestion::Bbr, Congestion::NewReno][seed as usize % 3];

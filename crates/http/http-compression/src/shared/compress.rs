@@ -2,10 +2,14 @@
 
 use super::deflate::Deflater;
 use bytes::Bytes;
-use http_engine::{Body, BodyError, BodySource, FilePart, Piece, Request, Str};
+use http_engine::{Body, BodyError, BodySource, FilePart, LocalFuture, Piece, Request, Str};
+use net::budget;
+use net::pool::Pool;
+use observe::Level;
 use std::cell::RefCell;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,8 +159,8 @@ thread_local! {
     static FORMS: RefCell<Vec<Form>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Compresses a body: in memory at once, keeping a file's form; otherwise piece by piece. Fails with 500 if the encoder
-/// cannot be created.
+/// Compresses a body: in memory at once, keeping a file's form; otherwise, or with a slow encoder, piece by piece. Fails
+/// with 500 if the encoder cannot be created.
 pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u32) -> Result<Body, u16> {
     r.out.body_changes();
     r.out.content_encoding = Str::from(coding.name());
@@ -168,12 +172,17 @@ pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u3
         let coded = if of_file { kept(original, coding, level) } else { None };
         let coded = match coded {
             Some(coded) => coded,
+            None if is_slow(coding, level) => {
+                let encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
+                let form = of_file.then(|| Form { original: original.clone(), coding, level, coded: Bytes::new() });
+                return Ok(Body::Source(Box::new(Coded::new(body, encoder, true, form))));
+            }
             None => {
                 let mut encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
                 encoder.write_all(original).map_err(|_| 500u16)?;
                 let coded = Bytes::from(encoder.finish().map_err(|_| 500u16)?);
                 if of_file {
-                    keep(original, coding, level, &coded);
+                    keep(Form { original: original.clone(), coding, level, coded: coded.clone() });
                 }
                 coded
             }
@@ -185,14 +194,17 @@ pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u3
         return Ok(Body::Bytes(coded));
     }
     let encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
-    Ok(Body::Source(Box::new(Coded {
-        body,
-        encoder: Some(encoder),
-        held: Vec::new(),
-        file: None,
-        before: 0,
-        after: 0,
-    })))
+    Ok(Body::Source(Box::new(Coded::new(body, encoder, is_slow(coding, level), None))))
+}
+
+/// Tells whether a step of the encoder may take tens of milliseconds. Brotli and zstd compress whole blocks, at a megabyte
+/// a second at their highest levels.
+fn is_slow(coding: Coding, level: u32) -> bool {
+    match coding {
+        Coding::Gzip => false,
+        Coding::Brotli => level >= 8,
+        Coding::Zstd => level >= 13,
+    }
 }
 
 fn kept(original: &Bytes, coding: Coding, level: u32) -> Option<Bytes> {
@@ -211,9 +223,9 @@ fn kept(original: &Bytes, coding: Coding, level: u32) -> Option<Bytes> {
     })
 }
 
-fn keep(original: &Bytes, coding: Coding, level: u32, coded: &Bytes) {
+fn keep(form: Form) {
     FORMS.with_borrow_mut(|forms| {
-        forms.push(Form { original: original.clone(), coding, level, coded: coded.clone() });
+        forms.push(form);
         while forms.len() > KEPT_FORMS
             || forms.iter().map(|f| f.original.len() + f.coded.len()).sum::<usize>() > KEPT_BYTES
         {
@@ -222,14 +234,43 @@ fn keep(original: &Bytes, coding: Coding, level: u32, coded: &Bytes) {
     });
 }
 
+/// A call of the encoder.
+enum Step {
+    Write(Bytes),
+    Flush,
+    Finish,
+}
+
+impl Step {
+    /// Returns the output so far. The last step takes the encoder.
+    fn perform(&self, encoder: &mut Option<Encoder>) -> std::io::Result<Vec<u8>> {
+        let Some(running) = encoder else { return Ok(Vec::new()) };
+        match self {
+            Step::Write(bytes) => running.write_all(bytes)?,
+            Step::Flush => running.flush()?,
+            Step::Finish => return encoder.take().map_or(Ok(Vec::new()), Encoder::finish),
+        }
+        Ok(running.take())
+    }
+}
+
+/// A step on a thread of the pool, which returns the encoder with its output. `None`: it panicked.
+type Pooled = LocalFuture<Option<(Option<Encoder>, Step, std::io::Result<Vec<u8>>)>>;
+
 struct Coded {
     body: Body,
     encoder: Option<Encoder>,
+    is_gzip: bool,
+    /// Steps take longer than other connections should wait.
+    is_slow: bool,
+    pooled: Option<Pooled>,
     /// Output too small for a piece.
     held: Vec<u8>,
     file: Option<FilePart>,
     before: u64,
     after: u64,
+    /// Form of a file to keep, and its output so far.
+    form: Option<(Form, Vec<u8>)>,
 }
 
 /// Bytes of a file compressed at a time.
@@ -238,14 +279,19 @@ const READ_BYTES: usize = 32 * 1024;
 const HELD_BYTES: usize = 1024;
 
 impl Coded {
-    fn feed(&mut self, bytes: &[u8]) -> Result<Option<Bytes>, BodyError> {
-        let Some(encoder) = &mut self.encoder else { return Err(BodyError) };
-        encoder.write_all(bytes).map_err(|_| BodyError)?;
-        self.before += bytes.len() as u64;
-        let mut coded = encoder.take();
-        self.after += coded.len() as u64;
-        self.held.append(&mut coded);
-        Ok((self.held.len() >= HELD_BYTES).then(|| Bytes::from(std::mem::take(&mut self.held))))
+    fn new(body: Body, encoder: Encoder, is_slow: bool, form: Option<Form>) -> Coded {
+        Coded {
+            body,
+            is_gzip: matches!(encoder, Encoder::Gzip(_)),
+            encoder: Some(encoder),
+            is_slow,
+            pooled: None,
+            held: Vec::new(),
+            file: None,
+            before: 0,
+            after: 0,
+            form: form.map(|form| (form, Vec::new())),
+        }
     }
     fn read(&mut self) -> Result<Option<Vec<u8>>, BodyError> {
         let Some(part) = &mut self.file else { return Ok(None) };
@@ -263,61 +309,107 @@ impl Coded {
         part.length -= n as u64;
         Ok(Some(buf))
     }
+    /// Returns the next input, `None` after the last step.
+    fn poll_step(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Step, BodyError>>> {
+        loop {
+            match self.read() {
+                Err(e) => return Poll::Ready(Some(Err(e))),
+                Ok(Some(buf)) => return Poll::Ready(Some(Ok(Step::Write(Bytes::from(buf))))),
+                Ok(None) if self.encoder.is_none() => return Poll::Ready(None),
+                Ok(None) => {}
+            }
+            return Poll::Ready(Some(Ok(match ready!(self.body.poll_piece(cx, r)) {
+                Some(Ok(Piece::Bytes(bytes))) => Step::Write(bytes),
+                Some(Ok(Piece::File(part))) => {
+                    self.file = Some(part);
+                    continue;
+                }
+                Some(Ok(Piece::Flush)) => Step::Flush,
+                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                None => Step::Finish,
+            })));
+        }
+    }
+    /// Gives a step to the pool. Fails when its queue is full, which is logged.
+    fn start(&mut self, step: Step, pool: &Arc<Pool>, r: &Request) -> Result<(), BodyError> {
+        let mut encoder = self.encoder.take();
+        let job = move || {
+            let out = step.perform(&mut encoder);
+            (encoder, step, out)
+        };
+        let waiting = pool.run(job).map_err(|full| {
+            let (name, waiting) = (net::pool::DEFAULT, full.waiting);
+            r.log(Level::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
+            BodyError
+        })?;
+        self.pooled = Some(Box::pin(async move { waiting.await.ok() }));
+        Ok(())
+    }
+    /// Returns the piece that is ready after a step.
+    fn done(&mut self, r: &mut Request, step: &Step, mut coded: Vec<u8>) -> Option<Piece> {
+        self.after += coded.len() as u64;
+        if let Some((_, output)) = &mut self.form {
+            output.extend_from_slice(&coded);
+        }
+        self.held.append(&mut coded);
+        match step {
+            Step::Write(bytes) => {
+                self.before += bytes.len() as u64;
+                if self.held.len() < HELD_BYTES {
+                    return None;
+                }
+            }
+            Step::Flush if self.held.is_empty() => return Some(Piece::Flush),
+            Step::Flush => {}
+            Step::Finish => {
+                if self.is_gzip {
+                    r.keep(Ratio { before: self.before, after: self.after });
+                }
+                if let Some((form, output)) = self.form.take() {
+                    keep(Form { coded: Bytes::from(output), ..form });
+                }
+            }
+        }
+        let ready = std::mem::take(&mut self.held);
+        (!ready.is_empty()).then(|| Piece::Bytes(Bytes::from(ready)))
+    }
 }
 
 impl BodySource for Coded {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         loop {
-            let bytes = match self.read() {
-                Err(e) => return Poll::Ready(Some(Err(e))),
-                Ok(Some(buf)) => Bytes::from(buf),
-                Ok(None) => {
-                    if self.encoder.is_none() {
-                        return Poll::Ready(None);
-                    }
-                    match ready!(self.body.poll_piece(cx, r)) {
-                        Some(Ok(Piece::Bytes(bytes))) => bytes,
-                        Some(Ok(Piece::File(part))) => {
-                            self.file = Some(part);
-                            continue;
-                        }
-                        Some(Ok(Piece::Flush)) => {
-                            let Some(encoder) = &mut self.encoder else { return Poll::Ready(None) };
-                            if encoder.flush().is_err() {
-                                return Poll::Ready(Some(Err(BodyError)));
-                            }
-                            let mut coded = encoder.take();
-                            self.after += coded.len() as u64;
-                            self.held.append(&mut coded);
-                            let ready = std::mem::take(&mut self.held);
-                            if ready.is_empty() {
-                                return Poll::Ready(Some(Ok(Piece::Flush)));
-                            }
-                            return Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from(ready)))));
-                        }
+            let (step, out) = match &mut self.pooled {
+                Some(pooled) => {
+                    let done = ready!(pooled.as_mut().poll(cx));
+                    self.pooled = None;
+                    let Some((encoder, step, out)) = done else { return Poll::Ready(Some(Err(BodyError))) };
+                    self.encoder = encoder;
+                    (step, out)
+                }
+                None => {
+                    let step = match ready!(self.poll_step(cx, r)) {
+                        None => return Poll::Ready(None),
                         Some(Err(e)) => return Poll::Ready(Some(Err(e))),
-                        None => {
-                            let Some(encoder) = self.encoder.take() else { return Poll::Ready(None) };
-                            let gzip = matches!(encoder, Encoder::Gzip(_));
-                            return Poll::Ready(match encoder.finish() {
-                                Ok(rest) if rest.is_empty() && self.held.is_empty() => None,
-                                Ok(mut rest) => {
-                                    if gzip {
-                                        r.keep(Ratio { before: self.before, after: self.after + rest.len() as u64 });
-                                    }
-                                    self.held.append(&mut rest);
-                                    Some(Ok(Piece::Bytes(Bytes::from(std::mem::take(&mut self.held)))))
-                                }
-                                Err(_) => Some(Err(BodyError)),
-                            });
+                        Some(Ok(step)) => step,
+                    };
+                    let pool = if self.is_slow { net::pool::named(net::pool::DEFAULT) } else { None };
+                    if let Some(pool) = pool {
+                        match self.start(step, &pool, r) {
+                            Ok(()) => continue,
+                            Err(e) => return Poll::Ready(Some(Err(e))),
                         }
                     }
+                    let out = step.perform(&mut self.encoder);
+                    // Compression takes longer than its output tells: equal octets have next to none.
+                    budget::charge_time();
+                    (step, out)
                 }
             };
-            match self.feed(&bytes) {
-                Ok(Some(ready)) => return Poll::Ready(Some(Ok(Piece::Bytes(ready)))),
-                Ok(None) => {}
-                Err(e) => return Poll::Ready(Some(Err(e))),
+            let Ok(out) = out else { return Poll::Ready(Some(Err(BodyError))) };
+            match self.done(r, &step, out) {
+                Some(piece) => return Poll::Ready(Some(Ok(piece))),
+                None if matches!(step, Step::Finish) => return Poll::Ready(None),
+                None => ready!(budget::poll_proceed(cx)),
             }
         }
     }
@@ -358,6 +450,65 @@ mod tests {
         ] {
             assert_eq!(quality(accept.as_bytes(), coding), want, "{accept}");
         }
+    }
+
+    /// Gives pieces of equal octets, and lets time pass for each.
+    struct Zeros(u32);
+
+    impl BodySource for Zeros {
+        fn poll_piece(&mut self, _: &mut Context<'_>, _: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+            let Some(left) = self.0.checked_sub(1) else { return Poll::Ready(None) };
+            self.0 = left;
+            base::clock::set_frozen(base::clock::read().plus(std::time::Duration::from_micros(400)));
+            Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from_static(&[0; 4096])))))
+        }
+    }
+
+    #[test]
+    fn input_without_output_ends_the_turn() {
+        base::clock::freeze();
+        base::clock::set_frozen(base::clock::Instant(1_000_000));
+        let mut r = Request::default();
+        let mut body = apply(&mut r, Body::Source(Box::new(Zeros(30))), Coding::Gzip, 6, 15).expect("an encoder");
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let (mut turns, mut length) = (0, 0);
+        loop {
+            budget::renew();
+            match body.poll_piece(&mut cx, &mut r) {
+                Poll::Pending => turns += 1,
+                Poll::Ready(Some(Ok(piece))) => length += piece.len(),
+                Poll::Ready(None) => break,
+                Poll::Ready(Some(Err(_))) => panic!("an error"),
+            }
+        }
+        base::clock::thaw();
+        // A millisecond: four pieces.
+        assert_eq!(turns, 30 / 4);
+        assert!((20..1000).contains(&length), "{length}");
+    }
+
+    #[test]
+    fn a_slow_encoder_works_on_the_pool() {
+        let text: Vec<u8> = (0..60_000u32).map(|n| b'a' + (n * n % 23) as u8).collect();
+        let original = Bytes::from(text.clone());
+        let mut r = Request::default();
+        r.out.last_modified = Some(1);
+        let mut coded = Vec::new();
+        let mut body = apply(&mut r, Body::Bytes(original.clone()), Coding::Zstd, 19, 0).expect("an encoder");
+        assert!(matches!(body, Body::Source(_)));
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        loop {
+            budget::renew();
+            match body.poll_piece(&mut cx, &mut r) {
+                Poll::Pending => std::thread::yield_now(),
+                Poll::Ready(Some(Ok(Piece::Bytes(bytes)))) => coded.extend_from_slice(&bytes),
+                Poll::Ready(None) => break,
+                Poll::Ready(Some(_)) => panic!("another piece"),
+            }
+        }
+        assert_eq!(zstd::decode_all(&*coded).expect("a stream"), text);
+        let again = apply(&mut r, Body::Bytes(original), Coding::Zstd, 19, 0).expect("an encoder");
+        assert!(matches!(again, Body::Bytes(kept) if kept == coded), "the form is kept");
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod render;
 #[cfg(test)]
 mod tests;
 
+use crate::shared::pooled;
 use bytes::Bytes;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives, words};
@@ -13,6 +14,7 @@ use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, Request
 use http_types::Method;
 use observe::{Level, os};
 use std::any::Any;
+use std::fs::ReadDir;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -58,6 +60,7 @@ impl Feature for Autoindex {
     }
 }
 
+#[derive(Clone, Copy)]
 struct List {
     format: Format,
     exact_size: bool,
@@ -81,6 +84,10 @@ enum EntryKind {
 
 /// In bytes.
 const CALLBACK_BYTES_MAX: usize = 128;
+/// Entries that a request reads at once: half a millisecond. A thread of the pool lists larger directories.
+const ENTRIES_AT_ONCE: usize = 256;
+/// Maximum number of lines that a request logs; a directory may have many unreadable entries.
+const LINES_MAX: usize = 100;
 
 impl Handler for List {
     fn run(&self, r: &mut Request) -> Flow {
@@ -91,9 +98,9 @@ impl Handler for List {
             Ok(path) => path.without_slash(),
             Err(status) => return Flow::Status(status),
         };
-        let mut format = self.format;
+        let mut list = *self;
         let mut callback = Vec::new();
-        if format == Format::Jsonp {
+        if list.format == Format::Jsonp {
             callback = find_arg(&r.target.args, b"callback").unwrap_or_default().to_vec();
             if let Err(why) = check_callback(&callback) {
                 let shown = String::from_utf8_lossy(&callback).into_owned();
@@ -101,31 +108,79 @@ impl Handler for List {
                 return Flow::Status(400);
             }
             if callback.is_empty() {
-                format = Format::Json;
+                list.format = Format::Json;
             }
         }
-        let mut entries = match read(r, &path) {
-            Ok(entries) => entries,
+        let mut folder = match Folder::open(r, &path) {
+            Ok(folder) => folder,
             Err(status) => return Flow::Status(status),
         };
-        entries.sort_by(|a, b| (a.kind != EntryKind::Folder, &a.name).cmp(&(b.kind != EntryKind::Folder, &b.name)));
-        r.out.status = 200;
-        let (media, body) = match format {
-            Format::Html => {
-                let utf8 = r.loc().charset.clone().eval(r).eq_ignore_ascii_case(b"utf-8");
-                ("text/html", render::html(self, &r.target.path, &entries, utf8))
-            }
-            Format::Xml => {
-                r.out.charset = "utf-8".into();
-                ("text/xml", render::xml(&entries))
-            }
-            Format::Json => ("application/json", render::json(&entries, None)),
-            Format::Jsonp => ("application/javascript", render::json(&entries, Some(&callback))),
+        let utf8 = list.format == Format::Html && {
+            let charset = r.loc().charset.clone();
+            charset.eval(r).eq_ignore_ascii_case(b"utf-8")
         };
-        r.out.content_type = Str::from(media);
-        r.out.content_length = Some(body.len() as u64);
-        Flow::Content(Body::Bytes(Bytes::from(body)))
+        let uri = r.target.path.to_vec();
+        let page = move |folder: Folder| list.page(folder, &uri, &callback, utf8);
+        if folder.read(ENTRIES_AT_ONCE) {
+            let made = page(folder);
+            return answer(r, list.format, made);
+        }
+        Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let made = pooled::run(&r, move || {
+                    folder.read(usize::MAX);
+                    page(folder)
+                });
+                let flow = match made.await {
+                    Some(made) => answer(&mut r, list.format, made),
+                    None => Flow::Status(500),
+                };
+                (r, flow)
+            })
+        }))
     }
+}
+
+/// A page, or the status of a directory that could not be read; and lines for the log.
+type Made = (Result<Vec<u8>, u16>, Vec<String>);
+
+impl List {
+    fn page(self, folder: Folder, uri: &[u8], callback: &[u8], utf8: bool) -> Made {
+        let Folder { mut entries, lines, failed, .. } = folder;
+        if failed {
+            return (Err(500), lines);
+        }
+        entries.sort_by(|a, b| (a.kind != EntryKind::Folder, &a.name).cmp(&(b.kind != EntryKind::Folder, &b.name)));
+        let page = match self.format {
+            Format::Html => render::html(&self, uri, &entries, utf8),
+            Format::Xml => render::xml(&entries),
+            Format::Json => render::json(&entries, None),
+            Format::Jsonp => render::json(&entries, Some(callback)),
+        };
+        (Ok(page), lines)
+    }
+}
+
+fn answer(r: &mut Request, format: Format, (page, lines): Made) -> Flow {
+    for line in lines {
+        r.log(Level::Crit, format_args!("{line}"));
+    }
+    let page = match page {
+        Ok(page) => page,
+        Err(status) => return Flow::Status(status),
+    };
+    r.out.status = 200;
+    r.out.content_type = Str::from(match format {
+        Format::Html => "text/html",
+        Format::Xml => "text/xml",
+        Format::Json => "application/json",
+        Format::Jsonp => "application/javascript",
+    });
+    if format == Format::Xml {
+        r.out.charset = "utf-8".into();
+    }
+    r.out.content_length = Some(page.len() as u64);
+    Flow::Content(Body::Bytes(Bytes::from(page)))
 }
 
 fn check_callback(name: &[u8]) -> Result<(), &'static str> {
@@ -138,46 +193,74 @@ fn check_callback(name: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn read(r: &Request, path: &[u8]) -> Result<Vec<Entry>, u16> {
-    let shown = || String::from_utf8_lossy(path);
-    let folder = std::fs::read_dir(bytes_path(if path.is_empty() { b"/" } else { path })).map_err(|e| {
-        let (level, status) = match e.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, 404),
-            Some(libc::EACCES) => (Level::Error, 403),
-            _ => (Level::Crit, 500u16),
-        };
-        r.log(level, format_args!("opendir() \"{}\" failed {}", shown(), os(&e)));
-        status
-    })?;
-    let mut entries = Vec::new();
-    for item in folder {
-        let item = item.map_err(|e| {
-            r.log(Level::Crit, format_args!("readdir() \"{}\" failed {}", shown(), os(&e)));
-            500u16
+/// A directory that is being read.
+struct Folder {
+    path: Vec<u8>,
+    rest: ReadDir,
+    entries: Vec<Entry>,
+    /// For the log.
+    lines: Vec<String>,
+    failed: bool,
+}
+
+impl Folder {
+    /// Fails with the request's status.
+    fn open(r: &Request, path: &[u8]) -> Result<Folder, u16> {
+        let opened = std::fs::read_dir(bytes_path(if path.is_empty() { b"/" } else { path }));
+        let rest = opened.map_err(|e| {
+            let (level, status) = match e.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, 404),
+                Some(libc::EACCES) => (Level::Error, 403),
+                _ => (Level::Crit, 500u16),
+            };
+            let shown = String::from_utf8_lossy(path);
+            r.log(level, format_args!("opendir() \"{shown}\" failed {}", os(&e)));
+            status
         })?;
-        let name = item.file_name().into_vec();
-        if name.starts_with(b".") {
-            continue;
+        Ok(Folder { path: path.to_vec(), rest, entries: Vec::new(), lines: Vec::new(), failed: false })
+    }
+    fn line(&mut self, text: String) {
+        if self.lines.len() < LINES_MAX {
+            self.lines.push(text);
         }
-        let file = item.path();
-        let meta = match std::fs::metadata(&file) {
-            Ok(meta) => meta,
-            // Lists a dangling link as a link.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ELOOP)) => match item.metadata() {
-                Ok(meta) => meta,
-                Err(_) => continue,
-            },
-            Err(e) => {
-                r.log(Level::Crit, format_args!("stat() \"{}\" failed {}", file.display(), os(&e)));
+    }
+    /// Reads up to this many further entries. Returns `true` at the end of the directory and after a failure.
+    fn read(&mut self, most: usize) -> bool {
+        for _ in 0..most {
+            let item = match self.rest.next() {
+                None => return true,
+                Some(Ok(item)) => item,
+                Some(Err(e)) => {
+                    let shown = String::from_utf8_lossy(&self.path);
+                    self.line(format!("readdir() \"{shown}\" failed {}", os(&e)));
+                    self.failed = true;
+                    return true;
+                }
+            };
+            let name = item.file_name().into_vec();
+            if name.starts_with(b".") {
                 continue;
             }
-        };
-        let kind = match (meta.is_dir(), meta.is_file()) {
-            (true, _) => EntryKind::Folder,
-            (_, true) => EntryKind::File,
-            _ => EntryKind::Other,
-        };
-        entries.push(Entry { name, kind, modified: meta.mtime(), size: meta.len() });
+            let file = item.path();
+            let meta = match std::fs::metadata(&file) {
+                Ok(meta) => meta,
+                // Lists a dangling link as a link.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ELOOP)) => match item.metadata() {
+                    Ok(meta) => meta,
+                    Err(_) => continue,
+                },
+                Err(e) => {
+                    self.line(format!("stat() \"{}\" failed {}", file.display(), os(&e)));
+                    continue;
+                }
+            };
+            let kind = match (meta.is_dir(), meta.is_file()) {
+                (true, _) => EntryKind::Folder,
+                (_, true) => EntryKind::File,
+                _ => EntryKind::Other,
+            };
+            self.entries.push(Entry { name, kind, modified: meta.mtime(), size: meta.len() });
+        }
+        false
     }
-    Ok(entries)
 }

@@ -202,6 +202,7 @@ impl Job {
             if !self.source.ends_with(b"/") {
                 return Err(work.says(400, format!("\"{}\" is collection", self.uri)));
             }
+            work.refuse_inside(&source, &target)?;
             if self.overwrite {
                 work.delete(&self.target, over_folder)?;
             }

@@ -266,7 +266,7 @@ async fn take(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     let lock = locks.take(&uri, net::random::bytes16(), wish, now).map_err(|why| match why {
         NoLock::Locked => LOCKED,
         NoLock::Full => {
-            r.log(Level::Error, format_args!("the zone of \"dav_ext_lock\" has no room for another lock"));
+            r.log(Level::Error, format_args!("\"dav_ext_lock\": the zone is full, or the path has too many locks"));
             507
         }
     })?;

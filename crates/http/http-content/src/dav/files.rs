@@ -1,6 +1,7 @@
 //! File operations, which run on a thread of the pool and return their log messages.
 
 use super::dead;
+use crate::shared::pooled;
 use http_engine::Request;
 use http_engine::path::bytes_path;
 use http_engine::path::is_ht_name;
@@ -37,19 +38,7 @@ pub async fn run<T: Send + 'static>(
         let result = job(&mut work);
         (result, work)
     };
-    let done = match net::pool::named(net::pool::DEFAULT) {
-        Some(pool) => match pool.run(all) {
-            Ok(waiting) => waiting.await.ok(),
-            Err(full) => {
-                let name = net::pool::DEFAULT;
-                let waiting = full.waiting;
-                r.log(Level::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
-                None
-            }
-        },
-        None => Some(all()),
-    };
-    let Some((result, work)) = done else { return Err(500) };
+    let Some((result, work)) = pooled::run(r, all).await else { return Err(500) };
     for (level, line) in work.lines {
         r.log(level, format_args!("{line}"));
     }
@@ -187,6 +176,17 @@ impl DavWork {
         let path = bytes_path(path.strip_suffix(b"/").unwrap_or(path));
         let made = DirBuilder::new().mode(mode).create(path);
         made.map_err(|e| self.failed(&e, not_found, "mkdir()", path))
+    }
+
+    /// Refuses to put a directory into itself or over its parent by a link in one of the paths, which would copy copies, or
+    /// remove the source first. Fails with 403.
+    pub fn refuse_inside(&mut self, from: &Path, to: &Path) -> Result<(), u16> {
+        let Ok(source) = from.canonicalize() else { return Ok(()) };
+        let into = to.parent().and_then(|parent| parent.canonicalize().ok()).is_some_and(|p| p.starts_with(&source));
+        if into || to.canonicalize().is_ok_and(|target| source.starts_with(target)) {
+            return Err(self.says(403, format!("\"{}\" and \"{}\" overlap", from.display(), to.display())));
+        }
+        Ok(())
     }
 
     /// Copies a directory's contents into an existing one; logs and skips failures, links, devices and similar. Fails

@@ -5,6 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Besides path and owner.
 const LOCK_BYTES: u64 = 256;
+/// Maximum number of shared locks of a path: responses list those of each resource, and of its parents.
+const SHARED_MAX: usize = 32;
 
 pub type Token = [u8; 16];
 
@@ -48,6 +50,8 @@ pub struct Locks {
 struct LocksState {
     by_path: BTreeMap<Vec<u8>, Vec<Lock>>,
     bytes: u64,
+    /// Unix seconds of the latest [`LocksState::sweep`].
+    swept: i64,
 }
 
 fn plain(path: &[u8]) -> &[u8] {
@@ -70,16 +74,32 @@ impl LocksState {
     fn alive(&self, path: &[u8], now: i64) -> impl Iterator<Item = &Lock> {
         self.by_path.get(path).into_iter().flatten().filter(move |lock| lock.expires > now)
     }
-    fn retain(&mut self, keep: impl Fn(&[u8], &Lock) -> bool) {
+    /// Removes expired locks, once a second: every request for a lock may find the zone full.
+    fn sweep(&mut self, now: i64) {
+        if std::mem::replace(&mut self.swept, now) == now {
+            return;
+        }
         let bytes = &mut self.bytes;
-        self.by_path.retain(|path, locks| {
+        self.by_path.retain(|_, locks| {
             locks.retain(|lock| {
-                let kept = keep(path, lock);
+                let kept = lock.expires > now;
                 *bytes -= if kept { 0 } else { cost(lock) };
                 kept
             });
             !locks.is_empty()
         });
+    }
+    fn retain_at(&mut self, path: &[u8], keep: impl Fn(&Lock) -> bool) {
+        let Some(locks) = self.by_path.get_mut(path) else { return };
+        let bytes = &mut self.bytes;
+        locks.retain(|lock| {
+            let kept = keep(lock);
+            *bytes -= if kept { 0 } else { cost(lock) };
+            kept
+        });
+        if locks.is_empty() {
+            self.by_path.remove(path);
+        }
     }
     /// Locks on the path, and infinite ones above.
     fn covering(&self, path: &[u8], now: i64) -> Vec<&Lock> {
@@ -122,8 +142,14 @@ impl Locks {
         let LockRequest { exclusive, infinite, owner, .. } = wish;
         let lock = Lock { token, root: path.to_vec(), exclusive, infinite, owner, expires };
         if state.bytes + cost(&lock) > self.bytes_max {
-            state.retain(|_, lock| lock.expires > now);
+            state.sweep(now);
             if state.bytes + cost(&lock) > self.bytes_max {
+                return Err(NoLock::Full);
+            }
+        }
+        if state.by_path.get(plain(path)).is_some_and(|locks| locks.len() >= SHARED_MAX) {
+            state.retain_at(plain(path), |lock| lock.expires > now);
+            if state.alive(plain(path), now).count() >= SHARED_MAX {
                 return Err(NoLock::Full);
             }
         }
@@ -147,18 +173,22 @@ impl Locks {
     /// Removes a lock; `false` if none with this token covers the path.
     pub fn release(&self, path: &[u8], token: &Token, now: i64) -> bool {
         let mut state = self.state();
-        if !state.covering(path, now).iter().any(|lock| lock.token == *token) {
-            return false;
-        }
-        state.retain(|_, lock| lock.token != *token);
+        let found = state.covering(path, now).into_iter().find(|lock| lock.token == *token);
+        let Some(root) = found.map(|lock| plain(&lock.root).to_vec()) else { return false };
+        state.retain_at(&root, |lock| lock.token != *token);
         true
     }
 
     /// Includes its contents.
     pub fn forget(&self, path: &[u8]) {
-        let path = plain(path);
-        let inside = |other: &[u8]| other.strip_prefix(path).is_some_and(|r| r.is_empty() || r.starts_with(b"/"));
-        self.state().retain(|other, _| !inside(other));
+        let path = plain(path).to_vec();
+        let mut state = self.state();
+        let prefix = [path.as_slice(), b"/"].concat();
+        let inside = state.by_path.range(prefix.clone()..).map(|(inner, _)| inner);
+        let gone: Vec<Vec<u8>> = inside.take_while(|inner| inner.starts_with(&prefix)).cloned().collect();
+        for path in gone.iter().chain([&path]) {
+            state.retain_at(path, |_| false);
+        }
     }
 
     /// Tells whether a request with these tokens may change the path. `members`: a name appears in its directory, or
@@ -226,6 +256,32 @@ mod tests {
         assert_eq!((prolonged.expires, prolonged.token), (90, [2; 16]));
         locks.forget(b"/a");
         assert_eq!(locks.covering(b"/a", 0), []);
+    }
+
+    #[test]
+    fn the_shared_locks_of_a_path_are_bounded() {
+        let locks = Locks::new(1 << 20, 60);
+        for n in 0..SHARED_MAX {
+            locks.take(b"/a/", [n as u8; 16], wish(false, true), 0).expect("shared");
+        }
+        assert_eq!(locks.take(b"/a/", [99; 16], wish(false, true), 0), Err(NoLock::Full));
+        locks.take(b"/a/b", [99; 16], wish(false, true), 0).expect("another path");
+        assert_eq!(locks.covering(b"/a/b", 0).len(), SHARED_MAX + 1);
+        locks.take(b"/a/", [98; 16], wish(false, true), 60).expect("the others have expired");
+        locks.forget(b"/a");
+        assert_eq!((locks.covering(b"/a/b", 0).len(), locks.state().bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_path_is_forgotten_with_its_contents_alone() {
+        let locks = Locks::new(1 << 20, 60);
+        for (n, path) in ["/a", "/a/b", "/a/b/c", "/a-b", "/ab"].into_iter().enumerate() {
+            locks.take(path.as_bytes(), [n as u8; 16], wish(true, false), 0).expect("free");
+        }
+        assert!(locks.release(b"/a/b", &[1; 16], 0) && !locks.release(b"/a/b", &[1; 16], 0));
+        locks.forget(b"/a/");
+        let left: Vec<Vec<u8>> = locks.state().by_path.keys().cloned().collect();
+        assert_eq!(left, [b"/a-b".to_vec(), b"/ab".to_vec()]);
     }
 
     #[test]

@@ -19,6 +19,8 @@ use std::task::{Context, Poll};
 
 /// Directory entries per piece of the body, after which other connections get a turn.
 const NAMES_A_PIECE: usize = 64;
+/// Bytes of a piece, behind which no entry is added: each may have the texts of many locks.
+const PIECE_BYTES: usize = 64 * 1024;
 const HEAD: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<D:multistatus xmlns:D=\"DAV:\">\n";
 const TAIL: &[u8] = b"</D:multistatus>\n";
 
@@ -77,6 +79,9 @@ impl Listing {
     fn names(&mut self, r: &Request, out: &mut Vec<u8>) -> Result<bool, BodyError> {
         let Some(mut inside) = self.inside.take() else { return Ok(false) };
         for _ in 0..NAMES_A_PIECE {
+            if out.len() >= PIECE_BYTES {
+                break;
+            }
             let Some(entry) = inside.next() else { return Ok(false) };
             let entry = entry.map_err(|e| {
                 r.log(Level::Crit, format_args!("readdir() failed {}", os(&e)));

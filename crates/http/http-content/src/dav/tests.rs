@@ -61,6 +61,20 @@ fn trees_are_removed_without_following_links() {
 }
 
 #[test]
+fn a_directory_is_not_put_into_itself_by_a_link() {
+    let folder = Folder::new();
+    std::fs::create_dir_all(folder.path("tree/a")).expect("folders");
+    std::os::unix::fs::symlink(&folder.0, folder.path("link")).expect("a link");
+    let mut work = DavWork::default();
+    let tree = folder.path("tree");
+    assert_eq!(work.refuse_inside(&tree, &folder.path("link/tree/b")), Err(403));
+    assert_eq!(work.refuse_inside(&tree, &folder.path("link/tree/a/b")), Err(403));
+    assert_eq!(work.refuse_inside(&folder.path("tree/a"), &folder.path("link/tree")), Err(403));
+    assert_eq!(work.refuse_inside(&tree, &folder.path("link/b")), Ok(()));
+    assert_eq!(work.refuse_inside(&folder.path("tree/a"), &folder.path("tree/b")), Ok(()));
+}
+
+#[test]
 fn files_keep_their_permissions_and_times() {
     let folder = Folder::new();
     let from = folder.write("from", "text");

@@ -1,7 +1,7 @@
 //! The request in terms of Apache's variables.
 
 use super::walk::Walk;
-use htaccess::rewrite::{PathKind, RuleEnvironment};
+use htaccess::rewrite::{ENV_BYTES_MAX, PathKind, RuleEnvironment};
 use htaccess::settings::EnvRule;
 use http_engine::files::FileKind;
 use http_engine::path::FilePath;
@@ -89,10 +89,13 @@ impl Values {
                 .collect(),
         }
     }
-    /// Applies conditional rules first, as mod_setenvif precedes mod_env. Fails when a pattern exceeds its limits.
+    /// Applies conditional rules first, as mod_setenvif precedes mod_env. Fails when a pattern exceeds its limits, and when
+    /// all variables have more than [`ENV_BYTES_MAX`].
     pub fn set(&mut self, rules: &[Arc<EnvRule>]) -> Result<(), String> {
         let (first, second): (Vec<&Arc<EnvRule>>, Vec<&Arc<EnvRule>>) =
             rules.iter().partition(|rule| rule.when.is_some());
+        let lengths = self.env.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, Vec::len));
+        let mut left = ENV_BYTES_MAX.saturating_sub(lengths.sum());
         for rule in first.into_iter().chain(second) {
             let mut groups = Vec::new();
             if let Some((attribute, pattern)) = &rule.when {
@@ -103,10 +106,13 @@ impl Values {
                 groups = found.unwrap_or_default();
             }
             for (name, value) in &rule.set {
-                let value = value.as_ref().map(|text| replace_groups(text, &groups));
-                if self.env.len() < ENV_MAX {
-                    self.env.push((name.clone(), value));
+                if self.env.len() >= ENV_MAX {
+                    break;
                 }
+                let value = value.as_ref().map(|text| replace_groups(text, &groups, left));
+                let rest = left.checked_sub(name.len() + value.as_ref().map_or(0, Vec::len));
+                left = rest.ok_or_else(|| format!("variables have more than {ENV_BYTES_MAX} bytes"))?;
+                self.env.push((name.clone(), value));
             }
         }
         Ok(())
@@ -130,10 +136,13 @@ impl Values {
     }
 }
 
-fn replace_groups(text: &str, groups: &[Vec<u8>]) -> Vec<u8> {
+/// Stops behind `most` bytes.
+fn replace_groups(text: &str, groups: &[Vec<u8>], most: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let mut bytes = text.bytes().peekable();
-    while let Some(byte) = bytes.next() {
+    while out.len() <= most
+        && let Some(byte) = bytes.next()
+    {
         match (byte, bytes.peek()) {
             (b'$', Some(digit @ b'0'..=b'9')) if !groups.is_empty() => {
                 out.extend_from_slice(groups.get(usize::from(digit - b'0')).map_or(&[][..], Vec::as_slice));

@@ -9,6 +9,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+use crate::shared::pooled;
 use bytes::Bytes;
 use conf_schema::value::{Flag, Latest, Own, Size};
 use conf_schema::{Area, Problem, Table, directives};
@@ -81,7 +82,7 @@ impl Handler for Mp4 {
         };
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let flow = match work(&r, film, cut).await {
+                let flow = match pooled::run(&r, move || rebuild::rebuild(&film, &cut)).await {
                     Some(Ok(Rebuilt::AsItIs)) => answer(&mut r, &found, None),
                     Some(Ok(Rebuilt::New { head, start, length })) => {
                         answer(&mut r, &found, Some((head, start, length)))
@@ -95,19 +96,6 @@ impl Handler for Mp4 {
                 (r, flow)
             })
         }))
-    }
-}
-
-/// Reads and cuts the tables on a thread of the pool.
-async fn work(r: &Request, film: Film, cut: Cut) -> Option<Result<Rebuilt, String>> {
-    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Some(rebuild::rebuild(&film, &cut)) };
-    match pool.run(move || rebuild::rebuild(&film, &cut)) {
-        Ok(waiting) => waiting.await.ok(),
-        Err(full) => {
-            let waiting = full.waiting;
-            r.log(Level::Error, format_args!("thread pool \"default\" queue overflow: {waiting} tasks waiting"));
-            None
-        }
     }
 }
 

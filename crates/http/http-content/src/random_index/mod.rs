@@ -1,5 +1,6 @@
 //! random_index (nginx: `ngx_http_random_index_module`): a random file of the directory per request.
 
+use crate::shared::pooled;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::path::bytes_path;
@@ -7,6 +8,7 @@ use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, spec
 use http_types::Method;
 use observe::{Level, os};
 use std::any::Any;
+use std::fs::ReadDir;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
@@ -45,46 +47,81 @@ impl Handler for Choose {
             Ok(path) => path.without_slash(),
             Err(status) => return Flow::Status(status),
         };
-        let names = match files(&path) {
+        let mut names = match Names::open(&path) {
             Ok(names) => names,
-            Err(e) => {
-                let (level, status) = match e.raw_os_error() {
-                    Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, 404),
-                    Some(libc::EACCES) => (Level::Error, 403),
-                    _ => (Level::Crit, 500),
-                };
-                let shown = String::from_utf8_lossy(&path);
-                r.log(level, format_args!("opendir() \"{shown}\" failed {}", os(&e)));
-                return Flow::Status(status);
-            }
+            Err(e) => return failed(r, &path, &e),
         };
-        if names.is_empty() {
-            return Flow::Declined;
+        match names.read(NAMES_AT_ONCE) {
+            Ok(true) => choose(r, &names.found),
+            Ok(false) => Flow::Later(Box::new(move |mut r| {
+                Box::pin(async move {
+                    let all = pooled::run(&r, move || names.read(usize::MAX).map(|_| names.found));
+                    let flow = match all.await {
+                        Some(Ok(found)) => choose(&mut r, &found),
+                        Some(Err(e)) => failed(&r, &path, &e),
+                        None => Flow::Status(500),
+                    };
+                    (r, flow)
+                })
+            })),
+            Err(e) => failed(r, &path, &e),
         }
-        let chance = u128::from_le_bytes(net::random::bytes16());
-        let Some(name) = names.get((chance % names.len() as u128) as usize) else { return Flow::Declined };
-        special::go_to(r, [&r.target.path, name.as_slice()].concat(), r.target.args.clone())
     }
 }
 
-/// Except hidden ones.
-fn files(path: &[u8]) -> std::io::Result<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    for item in std::fs::read_dir(bytes_path(if path.is_empty() { b"/" } else { path }))? {
-        let item = item?;
-        let name = item.file_name().into_vec();
-        if name.starts_with(b".") {
-            continue;
-        }
-        let kind = item.file_type()?;
-        let regular = if kind.is_symlink() {
-            std::fs::metadata(item.path()).is_ok_and(|meta| meta.is_file())
-        } else {
-            kind.is_file()
-        };
-        if regular {
-            names.push(name);
-        }
+fn choose(r: &mut Request, names: &[Vec<u8>]) -> Flow {
+    if names.is_empty() {
+        return Flow::Declined;
     }
-    Ok(names)
+    let chance = u128::from_le_bytes(net::random::bytes16());
+    let Some(name) = names.get((chance % names.len() as u128) as usize) else { return Flow::Declined };
+    special::go_to(r, [&r.target.path, name.as_slice()].concat(), r.target.args.clone())
+}
+
+fn failed(r: &Request, path: &[u8], e: &std::io::Error) -> Flow {
+    let (level, status) = match e.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, 404),
+        Some(libc::EACCES) => (Level::Error, 403),
+        _ => (Level::Crit, 500),
+    };
+    let shown = String::from_utf8_lossy(path);
+    r.log(level, format_args!("opendir() \"{shown}\" failed {}", os(e)));
+    Flow::Status(status)
+}
+
+/// Names that a request reads at once: half a millisecond. A thread of the pool reads larger directories.
+const NAMES_AT_ONCE: usize = 1024;
+
+/// A directory that is being read: its regular files, except hidden ones.
+struct Names {
+    rest: ReadDir,
+    found: Vec<Vec<u8>>,
+}
+
+impl Names {
+    fn open(path: &[u8]) -> std::io::Result<Names> {
+        let rest = std::fs::read_dir(bytes_path(if path.is_empty() { b"/" } else { path }))?;
+        Ok(Names { rest, found: Vec::new() })
+    }
+    /// Reads up to this many further entries. Returns `true` at the end of the directory.
+    fn read(&mut self, most: usize) -> std::io::Result<bool> {
+        for _ in 0..most {
+            let Some(item) = self.rest.next() else { return Ok(true) };
+            let item = item?;
+            let name = item.file_name().into_vec();
+            if name.starts_with(b".") {
+                continue;
+            }
+            let kind = item.file_type()?;
+            let regular = if kind.is_symlink() {
+                std::fs::metadata(item.path()).is_ok_and(|meta| meta.is_file())
+            } else {
+                kind.is_file()
+            };
+            if regular {
+                self.found.push(name);
+            }
+        }
+        Ok(false)
+    }
 }

@@ -5,6 +5,7 @@ mod format;
 mod negotiation;
 mod nginxplus;
 
+use crate::shared::page_thread;
 use bytes::Bytes;
 use conf_schema::value::Own;
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
@@ -13,10 +14,9 @@ use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
 use http_types::Method;
 use metrics::{Zone, certificate};
-use net::pool::{Pool, PoolSpec};
 use session_engine::inventory::Inventory;
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 directives! {
     pub struct MetricsConf from MetricsInput {
@@ -76,15 +76,6 @@ struct Page {
     inventory: Arc<Inventory>,
 }
 
-/// Requests that wait for the page's thread at most; more get 503.
-const WAITING_MAX: usize = 64;
-
-/// Pool of one thread, which starts with the first request and ends when there are none.
-fn pool() -> &'static Arc<Pool> {
-    static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
-    POOL.get_or_init(|| Pool::new(PoolSpec::control("metrics", WAITING_MAX)))
-}
-
 impl Page {
     /// Returns the format that the request chooses, `None` if it chooses none.
     ///
@@ -111,19 +102,7 @@ impl Handler for Page {
         let accept = r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"accept")).map(|(_, value)| value);
         let format = said.negotiated(|| negotiation::prefers_openmetrics(accept));
         let (inventory, negotiates) = (self.inventory.clone(), said == Format::Tidegate);
-        Flow::Later(Box::new(move |mut r| {
-            Box::pin(async move {
-                let made = match pool().run(move || write(format, &inventory)) {
-                    Ok(work) => work.await.map_err(|_| 500),
-                    Err(_) => Err(503),
-                };
-                let flow = match made {
-                    Ok(text) => content(&mut r, format, negotiates, text),
-                    Err(status) => Flow::Status(status),
-                };
-                (r, flow)
-            })
-        }))
+        page_thread::answer(move || write(format, &inventory), move |r, text| content(r, format, negotiates, text))
     }
 }
 

@@ -1,4 +1,5 @@
 //! Code shared by several features of this crate.
 
 pub mod acme_state;
+pub mod page_thread;
 pub mod status_tree;

@@ -1,7 +1,7 @@
 //! Counters by server, filter and upstream server, bounded by the zone's size.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Besides its name; approximate.
 const NODE_BYTES: u64 = 512;
@@ -56,6 +56,7 @@ pub struct Node {
     pub response_ms: u64,
     /// Requests up to each bound of the histogram.
     pub buckets: Vec<u64>,
+    /// Place in [`Nodes::order`]; 0: none.
     used: u64,
 }
 
@@ -112,10 +113,11 @@ pub struct Counters {
 
 #[derive(Debug, Default)]
 struct Nodes {
-    all: BTreeMap<Key, Node>,
+    all: BTreeMap<Arc<Key>, Node>,
     bytes: u64,
+    /// Filters that are limited in number, least recently used first.
+    order: BTreeMap<u64, Arc<Key>>,
     count: u64,
-    filters: usize,
 }
 
 impl Counters {
@@ -126,28 +128,34 @@ impl Counters {
     pub fn count(&self, samples: Vec<(Key, Sample)>, buckets: &[u64], limit: &FilterLimit) {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let nodes = &mut *nodes;
-        nodes.count += 1;
         for (key, sample) in samples {
-            if !nodes.all.contains_key(&key) {
-                let cost = key.len() as u64 + NODE_BYTES;
-                if limit.nodes_max > 0 && limit.is_for(&key) {
-                    if nodes.filters >= limit.nodes_max {
+            let limited = limit.nodes_max > 0 && limit.is_for(&key);
+            let key = match nodes.all.get_key_value(&key) {
+                Some((known, _)) => known.clone(),
+                None => {
+                    let cost = key.len() as u64 + NODE_BYTES;
+                    if limited && nodes.order.len() >= limit.nodes_max {
                         nodes.drop_oldest(limit);
                     }
-                    nodes.filters += 1;
+                    if nodes.bytes + cost > self.bytes_max {
+                        continue;
+                    }
+                    nodes.bytes += cost;
+                    Arc::new(key)
                 }
-                if nodes.bytes + cost > self.bytes_max {
-                    continue;
-                }
-                nodes.bytes += cost;
-            }
-            let node = nodes.all.entry(key).or_default();
+            };
+            let node = nodes.all.entry(key.clone()).or_default();
             node.add(&sample, buckets);
-            node.used = nodes.count;
+            if limited {
+                nodes.order.remove(&node.used);
+                nodes.count += 1;
+                node.used = nodes.count;
+                nodes.order.insert(nodes.count, key);
+            }
         }
     }
     /// Copies all counters, and their size in octets.
-    pub fn read(&self) -> (BTreeMap<Key, Node>, u64) {
+    pub fn read(&self) -> (BTreeMap<Arc<Key>, Node>, u64) {
         let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         (nodes.all.clone(), nodes.bytes)
     }
@@ -155,10 +163,9 @@ impl Counters {
 
 impl Nodes {
     fn drop_oldest(&mut self, limit: &FilterLimit) {
-        let oldest = self.all.iter().filter(|(key, _)| limit.is_for(key)).min_by_key(|(_, node)| node.used);
-        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+        let oldest = self.order.iter().find(|(_, key)| limit.is_for(key)).map(|(place, _)| *place);
+        if let Some(key) = oldest.and_then(|place| self.order.remove(&place)) {
             self.bytes = self.bytes.saturating_sub(key.len() as u64 + NODE_BYTES);
-            self.filters = self.filters.saturating_sub(1);
             self.all.remove(&key);
         }
     }

@@ -4,6 +4,7 @@ use super::counters::{CACHE, Key, Node};
 use metrics::process;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
@@ -13,7 +14,7 @@ pub struct TrafficStatus<'a> {
     pub bytes_used: u64,
     pub sum_key: &'a str,
     pub buckets: &'a [u64],
-    pub nodes: &'a BTreeMap<Key, Node>,
+    pub nodes: &'a BTreeMap<Arc<Key>, Node>,
 }
 
 /// Quotes a JSON string, also usable as a Prometheus label without control characters.
@@ -72,7 +73,7 @@ fn node_json(node: &Node) -> String {
 
 impl TrafficStatus<'_> {
     fn servers(&self) -> impl Iterator<Item = (&str, &Node)> {
-        self.nodes.iter().filter_map(|(key, node)| match key {
+        self.nodes.iter().filter_map(|(key, node)| match &**key {
             Key::Server(name) => Some((name.as_str(), node)),
             _ => None,
         })
@@ -80,7 +81,7 @@ impl TrafficStatus<'_> {
     fn groups(&self, upstreams: bool) -> BTreeMap<&str, Vec<(&str, &Node)>> {
         let mut groups: BTreeMap<&str, Vec<(&str, &Node)>> = BTreeMap::new();
         for (key, node) in self.nodes {
-            match key {
+            match &**key {
                 Key::Filter(group, name) if !upstreams => groups.entry(group).or_default().push((name, node)),
                 Key::Upstream(group, name) if upstreams => groups.entry(group).or_default().push((name, node)),
                 _ => {}

@@ -4,6 +4,7 @@
 mod counters;
 mod formats;
 
+use crate::shared::page_thread;
 use bytes::Bytes;
 use conf_schema::value::{Flag, List, Own, Text, parse_size};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives, words};
@@ -334,28 +335,47 @@ impl Handler for Display {
             None if rest.is_empty() => conf.vhost_traffic_status_display_format,
             None => return Flow::Status(404),
         };
-        let (nodes, used) = self.counters.read();
-        let buckets = conf.vhost_traffic_status_histogram_buckets.as_ref().map(|b| b.0.clone()).unwrap_or_default();
-        let told = formats::TrafficStatus {
-            zone: &self.zone,
-            bytes_max: self.counters.bytes_max,
-            bytes_used: used,
-            sum_key: &conf.vhost_traffic_status_display_sum_key.str(),
-            buckets: &buckets,
-            nodes: &nodes,
-        };
-        let (text, media_type) = match format {
-            Format::Json => (told.json(), "application/json"),
-            Format::Jsonp => {
-                let callback = conf.vhost_traffic_status_display_jsonp.str();
-                (format!("{callback}({})", told.json()), "application/javascript")
-            }
-            Format::Html => (told.html(), "text/html"),
-            Format::Prometheus => (told.prometheus(), "text/plain"),
-        };
-        r.out.status = 200;
-        r.out.content_type = media_type.into();
-        r.out.content_length = Some(text.len() as u64);
-        Flow::Content(Body::Bytes(Bytes::from(text)))
+        let (conf, zone, counters) = (conf.clone(), self.zone.clone(), self.counters.clone());
+        page_thread::answer(
+            move || page(format, &conf, &zone, &counters),
+            move |r, text| {
+                r.out.status = 200;
+                r.out.content_type = format.media_type().into();
+                r.out.content_length = Some(text.len() as u64);
+                Flow::Content(Body::Bytes(Bytes::from(text)))
+            },
+        )
+    }
+}
+
+impl Format {
+    fn media_type(self) -> &'static str {
+        match self {
+            Format::Json => "application/json",
+            Format::Jsonp => "application/javascript",
+            Format::Html => "text/html",
+            Format::Prometheus => "text/plain",
+        }
+    }
+}
+
+/// Writes the counters of a zone: tens of thousands, if clients choose the filters' keys.
+fn page(format: Format, conf: &TrafficConf, zone: &str, counters: &Counters) -> String {
+    base::clock::update();
+    let (nodes, used) = counters.read();
+    let buckets = conf.vhost_traffic_status_histogram_buckets.as_ref().map(|b| b.0.clone()).unwrap_or_default();
+    let told = formats::TrafficStatus {
+        zone,
+        bytes_max: counters.bytes_max,
+        bytes_used: used,
+        sum_key: &conf.vhost_traffic_status_display_sum_key.str(),
+        buckets: &buckets,
+        nodes: &nodes,
+    };
+    match format {
+        Format::Json => told.json(),
+        Format::Jsonp => format!("{}({})", conf.vhost_traffic_status_display_jsonp.str(), told.json()),
+        Format::Html => told.html(),
+        Format::Prometheus => told.prometheus(),
     }
 }

@@ -99,7 +99,9 @@ impl Memcached {
                 coded = "Content-Encoding: gzip\r\n";
             }
         }
-        let length: u64 = number(length.get(1..).unwrap_or_default()).ok_or_else(|| about("length"))?;
+        // Up to the largest file offset, as in nginx.
+        let length: Option<u64> = number(length.get(1..).unwrap_or_default());
+        let length = length.filter(|length| *length <= i64::MAX as u64).ok_or_else(|| about("length"))?;
         self.state = ResponseState::Value(length);
         let answer = Rc::new(answer(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{coded}\r\n")));
         let head_bytes = answer.buf.len();
@@ -207,6 +209,8 @@ mod tests {
             assert!(run(b"VALUE /b 0 1\r\n", step).0.starts_with("memcached sent invalid key in response"));
             assert!(run(b"VALUE /a%20b%25 x 1\r\n", step).0.starts_with("memcached sent invalid flags"));
             assert!(run(b"VALUE /a%20b%25 0 -1\r\n", step).0.starts_with("memcached sent invalid length"));
+            let beyond = run(b"VALUE /a%20b%25 0 9223372036854775808\r\n", step);
+            assert!(beyond.0.starts_with("memcached sent invalid length"));
             assert_eq!(run(b"ERROR\r\n", step).0, "memcached sent invalid response: \"ERROR\"");
             let long = [b"VALUE /a%20b%25 0 ", &[b'0'; 4096][..], b"3\r\n"].concat();
             for step in [step, 10_000] {

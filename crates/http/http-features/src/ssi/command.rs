@@ -246,6 +246,7 @@ impl Page {
         };
         self.queue.push_back(part);
         self.includes += 1;
+        self.unstarted = true;
         self.waiting = wait || set.is_some();
         Ok(())
     }

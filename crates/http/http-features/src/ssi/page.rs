@@ -8,6 +8,7 @@ use crate::shared::joining::{self, JOINED_BYTES};
 use bytes::Bytes;
 use http_engine::subrequest::{self, NoAnswer, Stream};
 use http_engine::{Body, BodyError, BodySource, FilePart, LocalFuture, Piece, Request};
+use net::budget;
 use observe::Level;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -43,6 +44,8 @@ pub struct Page {
     pub queue: VecDeque<Part>,
     /// Includes in the queue.
     pub includes: usize,
+    /// Not all of them have been started.
+    pub unstarted: bool,
     /// Waits for the queue's last include.
     pub waiting: bool,
     pub output: bool,
@@ -68,6 +71,7 @@ impl Page {
             file: None,
             queue: VecDeque::new(),
             includes: 0,
+            unstarted: false,
             waiting: false,
             output: true,
             chosen: false,
@@ -193,9 +197,14 @@ impl Page {
     }
     /// Starts the includes in their order, and lets those behind the first one proceed.
     fn drive_all(&mut self, cx: &mut Context<'_>) {
+        self.unstarted = false;
         for part in &mut self.queue {
             if let Part::Include(stream) = part {
                 stream.poll_ahead(cx);
+                if step_done(cx).is_pending() {
+                    self.unstarted = true;
+                    break;
+                }
             }
         }
     }
@@ -237,16 +246,26 @@ impl Page {
     }
 }
 
+/// Charges the turn for a step: commands may have no output, and there may be any number of them. Called behind steps, so
+/// that each poll makes at least one, nested pages included.
+fn step_done(cx: &mut Context<'_>) -> Poll<()> {
+    budget::charge_time();
+    budget::poll_proceed(cx)
+}
+
 impl BodySource for Page {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         loop {
             if self.parses_first() {
                 match std::task::ready!(self.poll_step(cx, r)) {
-                    Ok(_) => continue,
+                    Ok(_) => std::task::ready!(step_done(cx)),
                     Err(e) => return Poll::Ready(Some(Err(e))),
                 }
+                continue;
             }
-            self.drive_all(cx);
+            if self.unstarted {
+                self.drive_all(cx);
+            }
             if let Some(Part::Piece(_)) = self.queue.front() {
                 // Parses available input, to join it.
                 if self.may_gather() && matches!(self.poll_step(cx, r), Poll::Ready(Ok(true))) {
@@ -258,12 +277,21 @@ impl BodySource for Page {
             }
             let piece = match self.queue.front_mut() {
                 None => match std::task::ready!(self.poll_step(cx, r)) {
-                    Ok(true) => continue,
+                    Ok(true) => {
+                        std::task::ready!(step_done(cx));
+                        continue;
+                    }
                     Ok(false) => return Poll::Ready(None),
                     Err(e) => return Poll::Ready(Some(Err(e))),
                 },
                 Some(Part::Piece(_)) => continue,
-                Some(Part::Include(stream)) => stream.poll_piece(cx),
+                Some(Part::Include(stream)) => {
+                    let piece = stream.poll_piece(cx);
+                    if piece.is_pending() {
+                        self.drive_all(cx);
+                    }
+                    piece
+                }
                 Some(Part::Set(coming, name)) => match coming.as_mut().poll(cx) {
                     Poll::Pending => {
                         r.reply.hold_output = true;
@@ -287,7 +315,7 @@ impl BodySource for Page {
                 // Parses ahead, so that its includes start.
                 Poll::Pending if !self.has_room() => return Poll::Pending,
                 Poll::Pending => match self.poll_step(cx, r) {
-                    Poll::Ready(Ok(true)) => {}
+                    Poll::Ready(Ok(true)) => std::task::ready!(step_done(cx)),
                     // The end and errors are reported in turn.
                     Poll::Ready(Ok(false)) | Poll::Pending => return Poll::Pending,
                     Poll::Ready(Err(e)) => return Poll::Ready(Some(Err(e))),
@@ -296,11 +324,7 @@ impl BodySource for Page {
         }
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
-        for part in &mut self.queue {
-            if let Part::Include(stream) = part {
-                stream.poll_ahead(cx);
-            }
-        }
+        self.drive_all(cx);
         self.body.poll_ahead(cx, r);
     }
 }

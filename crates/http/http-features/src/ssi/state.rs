@@ -4,10 +4,15 @@ use http_engine::Request;
 use http_engine::regex::{Captures, MatchFailed, Pattern};
 use observe::Level;
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Maximum number of variables per request.
 const VARIABLES_MAX: usize = 10_000;
+/// Maximum bytes of all variables of a request: a value may contain others, and so double with each command.
+const VARIABLE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Maximum bytes of a text with its variables expanded.
+const EXPANDED_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum bytes of all blocks of a request.
 const BLOCK_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -16,8 +21,15 @@ const BLOCK_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub struct Failed;
 
 #[derive(Default)]
+struct SsiVariables {
+    values: HashMap<Vec<u8>, Vec<u8>>,
+    /// Of names and values.
+    bytes: usize,
+}
+
+#[derive(Default)]
 pub struct Shared {
-    variables: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
+    variables: RefCell<SsiVariables>,
     blocks: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
     captures: RefCell<Captures>,
 }
@@ -42,17 +54,21 @@ impl Shared {
                 return Some(captures.get(usize::from(digit - b'0')).unwrap_or_default().to_vec());
             }
         }
-        self.variables.borrow().iter().find(|(n, _)| n == name).map(|(_, value)| value.clone())
+        self.variables.borrow().values.get(name).cloned()
     }
-    /// Fails when there are too many.
+    /// Fails when there are too many, or too much text in them.
     pub fn set(&self, name: &[u8], value: Vec<u8>) -> Result<(), &'static str> {
         let mut variables = self.variables.borrow_mut();
-        let full = variables.len() >= VARIABLES_MAX;
-        match variables.iter_mut().find(|(n, _)| n == name) {
-            Some((_, old)) => *old = value,
-            None if full => return Err("too many SSI variables"),
-            None => variables.push((name.to_vec(), value)),
+        let known = variables.values.get(name).map(|old| name.len() + old.len());
+        if known.is_none() && variables.values.len() >= VARIABLES_MAX {
+            return Err("too many SSI variables");
         }
+        let bytes = variables.bytes - known.unwrap_or_default() + name.len() + value.len();
+        if bytes > VARIABLE_BYTES_MAX {
+            return Err("too much text in SSI variables");
+        }
+        variables.bytes = bytes;
+        variables.values.insert(name.to_vec(), value);
         Ok(())
     }
     pub fn open_block(&self, name: &[u8]) {
@@ -98,8 +114,8 @@ pub fn variable(r: &mut Request, name: &[u8]) -> Option<Vec<u8>> {
     r.variable_named(&String::from_utf8_lossy(&name), &mut out).then_some(out)
 }
 
-/// Expands variables and removes escapes (nginx: `ngx_http_ssi_evaluate_string`). Fails on an invalid name, which is
-/// logged.
+/// Expands variables and removes escapes (nginx: `ngx_http_ssi_evaluate_string`). Fails on an invalid name and beyond
+/// [`EXPANDED_BYTES_MAX`], logged.
 pub fn evaluate(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, Failed> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -131,6 +147,10 @@ pub fn evaluate(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, Failed> {
                     return Err(Failed);
                 }
                 out.extend_from_slice(&variable(r, name).unwrap_or_default());
+                if out.len() > EXPANDED_BYTES_MAX {
+                    r.log(Level::Error, format_args!("too much text in variables of an SSI command"));
+                    return Err(Failed);
+                }
             }
             c => out.push(c),
         }
@@ -191,6 +211,11 @@ mod tests {
         assert_eq!(shared.set(b"one more", vec![1]), Err("too many SSI variables"));
         assert_eq!(shared.set(b"v7", vec![2]), Ok(()), "known ones still change");
         assert_eq!((shared.get(b"v7"), shared.get(b"one more")), (Some(vec![2]), None));
+
+        assert_eq!(shared.set(b"v1", vec![b'x'; VARIABLE_BYTES_MAX]), Err("too much text in SSI variables"));
+        shared.set(b"v1", vec![b'x'; VARIABLE_BYTES_MAX / 2]).expect("there is room");
+        shared.set(b"v1", vec![b'x'; VARIABLE_BYTES_MAX / 2]).expect("a new value replaces the old one");
+        assert_eq!(shared.set(b"v2", vec![b'x'; VARIABLE_BYTES_MAX / 2]), Err("too much text in SSI variables"));
 
         let half = vec![b'x'; BLOCK_BYTES_MAX / 2];
         for name in [b"a", b"b"] {

@@ -2,7 +2,7 @@
 
 use super::head::CgiHead;
 use bytes::Bytes;
-use http_types::{BodyLength, Known, Method};
+use http_types::{BodyLength, Method};
 use upstream::{Event, MalformedResponse, ReceivedHead, RequestFacts, ResponseEnd, ResponseStart, SerialCodec};
 
 pub const MORE_THAN_ANNOUNCED: &str = "upstream sent more data than specified in \"Content-Length\" header";
@@ -17,29 +17,21 @@ pub enum BodyRest {
 }
 
 impl BodyRest {
-    /// Fails on an invalid `Content-Length`.
+    /// Fails on an invalid or repeated `Content-Length` or `Transfer-Encoding`, and on both together. As in nginx, chunks
+    /// are not decoded: the body has them.
     pub fn of(answer: &ReceivedHead, method: Method) -> Result<BodyRest, MalformedResponse> {
         let (head, buf) = (&answer.head, &answer.buf);
-        if matches!(head.status, 204 | 304) {
-            return Ok(BodyRest::Bytes(0));
-        }
-        if method == Method::Head {
-            return Ok(BodyRest::Nothing);
-        }
-        let Some(value) = head.fields.first(Known::ContentLength) else { return Ok(BodyRest::Open) };
-        let value = value.of(buf);
-        let digits = value.iter().try_fold(0_u64, |n, c| match c {
-            b'0'..=b'9' => n.checked_mul(10)?.checked_add(u64::from(c - b'0')),
-            _ => None,
-        });
-        match digits {
-            Some(n) if !value.is_empty() => Ok(BodyRest::Bytes(n)),
-            _ => {
-                let text = std::str::from_utf8(value).unwrap_or_default();
-                let words = format!("upstream sent invalid \"Content-Length\" header: \"Content-Length: {text}\"");
-                Err(words.into())
-            }
-        }
+        let length = wire_h1::response_body(head, buf, method).map_err(|why| {
+            let mut words = Vec::new();
+            why.upstream_log(&head.fields, buf, &mut words);
+            String::from_utf8_lossy(&words).into_owned()
+        })?;
+        Ok(match length {
+            _ if matches!(head.status, 204 | 304) => BodyRest::Bytes(0),
+            _ if method == Method::Head => BodyRest::Nothing,
+            BodyLength::Exact(n) => BodyRest::Bytes(n),
+            _ => BodyRest::Open,
+        })
     }
     pub fn length(self, answer: &ReceivedHead) -> BodyLength {
         match self {

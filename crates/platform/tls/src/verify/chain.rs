@@ -19,6 +19,10 @@ const CANDIDATES_MAX: usize = 32;
 const PATH_MAX: usize = 100;
 /// Peer certificates examined at most.
 const PEER_MAX: usize = 64;
+/// Cost of comparing the names of a chain with its constraints: bytes of both, and [`COMPARISON_BYTES`] for each pair.
+/// The peer sends both, thousands of each; OpenSSL stops at 2^20 pairs.
+const CONSTRAINT_BYTES_MAX: usize = 16 * 1024 * 1024;
+const COMPARISON_BYTES: usize = 16;
 
 /// Trust anchors, revocation lists, maximum depth.
 #[derive(Clone, Debug, Default)]
@@ -264,13 +268,14 @@ fn signatures(path: &Path<'_>, now: i64) -> Verdict {
 /// Name constraints of authorities (RFC 5280, 4.2.1.10).
 fn constraints(path: &Path<'_>) -> Verdict {
     let Some(leaf) = path.certificates.first() else { return Verdict::OK };
+    let mut left = CONSTRAINT_BYTES_MAX;
     for (index, authority) in path.certificates.iter().enumerate().skip(1) {
         let Some(value) = &authority.extensions.name_constraints else { continue };
         for below in path.certificates.iter().take(index) {
             if below.self_issued() && below.der() != leaf.der() {
                 continue;
             }
-            let found = constrained(value, below);
+            let found = constrained(value, below, &mut left);
             if !found.is_ok() {
                 return found;
             }
@@ -279,7 +284,8 @@ fn constraints(path: &Path<'_>) -> Verdict {
     Verdict::OK
 }
 
-fn constrained(value: &[u8], certificate: &Certificate) -> Verdict {
+/// `left`: what may still be spent of [`CONSTRAINT_BYTES_MAX`].
+fn constrained(value: &[u8], certificate: &Certificate, left: &mut usize) -> Verdict {
     let Some(mut both) = Reader::new(value).enter(SEQUENCE) else { return Verdict::CONSTRAINT_TYPE };
     let permitted = both.body(der::context(0)).unwrap_or_default();
     let excluded = both.body(der::context(1)).unwrap_or_default();
@@ -300,6 +306,10 @@ fn constrained(value: &[u8], certificate: &Certificate) -> Verdict {
             let mut trees = Reader::new(tree);
             while let Some(mut subtree) = trees.enter(SEQUENCE) {
                 let Some(base) = subtree.next() else { return Verdict::CONSTRAINT_TYPE };
+                let Some(rest) = left.checked_sub(name.len() + base.body.len() + COMPARISON_BYTES) else {
+                    return Verdict::UNSPECIFIED;
+                };
+                *left = rest;
                 if !matches!(base.tag, 0x82 | 0x87 | 0xa4) {
                     return Verdict::CONSTRAINT_TYPE;
                 }

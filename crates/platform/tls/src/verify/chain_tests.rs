@@ -151,6 +151,34 @@ fn names_are_kept_within_constraints() {
     }
 }
 
+#[test]
+fn many_names_below_many_constraints_are_not_compared_for_long() {
+    let root = Authority::new("root");
+    let trust = trust(&[&root], 2);
+    for (constraints, names, want) in [(1_000, 100, Verdict::OK), (9_000, 4_000, Verdict::UNSPECIFIED)] {
+        let mut params = authority_params("bound");
+        params.name_constraints = Some(rcgen::NameConstraints {
+            permitted_subtrees: Vec::new(),
+            excluded_subtrees: vec![rcgen::GeneralSubtree::DnsName("b".into()); constraints],
+        });
+        let bound = root.intermediate(params);
+        let leaf = read(&bound.server(&vec!["a"; names]));
+        let found = trust.verify(&[leaf, bound.certificate()], now(), Purpose::Server);
+        assert_eq!(found, want, "{names} names, {constraints} constraints");
+    }
+    // A long subject against many directory names.
+    let mut params = authority_params("bound");
+    let mut base = rcgen::DistinguishedName::new();
+    base.push(rcgen::DnType::OrganizationName, "b");
+    params.name_constraints = Some(rcgen::NameConstraints {
+        permitted_subtrees: Vec::new(),
+        excluded_subtrees: vec![rcgen::GeneralSubtree::DirectoryName(base); 1_000],
+    });
+    let bound = root.intermediate(params);
+    let leaf = read(&bound.client(&"a".repeat(30_000)));
+    assert_eq!(client(&trust, &[leaf, bound.certificate()]), Verdict::UNSPECIFIED);
+}
+
 fn list(authority: &Authority, serials: &[u64]) -> RevocationList {
     let day = |n| rcgen::date_time_ymd(n, 1, 1);
     let revoked_certs = serials

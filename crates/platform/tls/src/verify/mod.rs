@@ -35,6 +35,7 @@ macro_rules! verdicts {
 
 verdicts! {
     OK = 0 "ok";
+    UNSPECIFIED = 1 "unspecified certificate verification error";
     UNABLE_TO_GET_ISSUER = 2 "unable to get issuer certificate";
     NO_CRL = 3 "unable to get certificate CRL";
     BAD_SIGNATURE = 7 "certificate signature failure";

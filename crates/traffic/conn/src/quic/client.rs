@@ -61,8 +61,8 @@ impl StreamLink for QuicClient {
     fn touch(self: Rc<Self>) {
         self.mark();
     }
-    /// Has no common limit: each stream has its own (`wire_h3`), so that a stream that its client does not read cannot
-    /// stop the others.
+    /// Has no limit here: that of the core (`wire_h3`) leaves room for each stream, so that a stream that its client does
+    /// not read cannot stop the others.
     fn unsent(&self) -> usize {
         0
     }

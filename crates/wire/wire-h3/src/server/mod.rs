@@ -128,6 +128,8 @@ pub struct Server {
     session: Session,
     limits: Limits,
     streams: ByStream<Stream>,
+    /// Sum of the streams' `queued`.
+    queued: u32,
     events: VecDeque<Event>,
     /// First stream that was not accepted.
     next: u64,
@@ -146,7 +148,7 @@ pub struct Server {
     updates: VecDeque<(u64, Priority)>,
     /// Insertions into the decoder's table at the last check of blocked sections.
     decoded_with: u64,
-    blocked_sections: u64,
+    blocked_sections: u32,
 }
 
 impl Server {
@@ -158,6 +160,7 @@ impl Server {
             session,
             limits,
             streams: ByStream::default(),
+            queued: 0,
             events: VecDeque::new(),
             next: 0,
             going: false,
@@ -210,7 +213,7 @@ impl Server {
     }
     /// Returns the queued octets of all streams, which QUIC has not accepted yet.
     pub fn unsent(&self) -> usize {
-        self.streams.values().map(|stream| stream.queued).sum()
+        self.queued as usize
     }
     /// Tells whether responses are unacknowledged, which a close would lose.
     pub fn has_unacknowledged(&mut self) -> bool {
@@ -242,6 +245,7 @@ impl Server {
         }
     }
     fn drop_streams(&mut self) {
+        self.queued = 0;
         let all: Vec<(u64, bool)> = self.streams.drain().map(|(id, stream)| (id, stream.ended)).collect();
         for (id, _) in all.iter().filter(|(_, ended)| !ended) {
             self.session.cancel(*id);

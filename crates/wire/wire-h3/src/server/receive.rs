@@ -139,7 +139,8 @@ impl Server {
 
     pub(super) fn forget(&mut self, id: u64) -> Option<Stream> {
         let stream = self.streams.remove(&id)?;
-        self.blocked_sections -= u64::from(stream.blocked_section.is_some());
+        self.queued -= stream.queued as u32;
+        self.blocked_sections -= u32::from(stream.blocked_section.is_some());
         if !stream.ended {
             self.session.cancel(id);
         }
@@ -192,7 +193,7 @@ impl Server {
     /// Handles a reset within a request's head. The client may still read the response, which is 400, as in nginx.
     fn cut_head(&mut self, id: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        self.blocked_sections -= u64::from(stream.blocked_section.take().is_some());
+        self.blocked_sections -= u32::from(stream.blocked_section.take().is_some());
         stream.phase = Phase::Body;
         (stream.ended, stream.cut) = (true, true);
         self.resets += 1;
@@ -217,7 +218,8 @@ impl Server {
             }
             Ok(Decoded::Blocked(required)) => {
                 self.blocked_sections += 1;
-                if self.blocked_sections > super::BLOCKED_STREAMS_MAX.min(u64::from(self.limits.streams_max)) {
+                if u64::from(self.blocked_sections) > super::BLOCKED_STREAMS_MAX.min(u64::from(self.limits.streams_max))
+                {
                     let words = "client exceeded http3_max_blocked_streams limit";
                     return Err(error(ErrorCode::DecompressionFailed, words));
                 }

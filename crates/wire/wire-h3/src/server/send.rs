@@ -3,7 +3,7 @@
 use super::{Server, stream_id};
 use crate::frame::{self, ErrorCode};
 use crate::session::code;
-use crate::stream::{QUEUED_MAX, Stream};
+use crate::stream::{CONNECTION_QUEUED_MAX, QUEUED_LEAST, QUEUED_MAX, Stream};
 use bytes::{Buf, Bytes};
 use http_types::{Event, FieldLines, SentBody};
 use quinn_proto::WriteError;
@@ -12,10 +12,16 @@ impl Server {
     /// Returns the octets that a stream accepts, or `None` for a stream that has ended. After 0, [`Event::Capacity`]
     /// follows once half of the queue was sent.
     pub fn capacity(&mut self, id: u64) -> Option<usize> {
+        let most = self.queued_max();
         let stream = self.streams.get_mut(&id)?;
-        let room = stream.room();
+        let room = most.saturating_sub(stream.queued);
         stream.starved = room == 0;
         Some(room)
+    }
+
+    /// Returns the octets that a stream may queue at present.
+    fn queued_max(&self) -> usize {
+        if (self.queued as usize) < CONNECTION_QUEUED_MAX { QUEUED_MAX } else { QUEUED_LEAST }
     }
 
     fn send_section(&mut self, id: u64, status: Option<&[u8]>, fields: FieldLines<'_, '_>, end: bool) -> usize {
@@ -33,6 +39,7 @@ impl Server {
         frame::put_head(frame::HEADERS, section.len(), &mut out);
         out.extend_from_slice(&section);
         let octets = out.len();
+        self.queued += octets as u32;
         stream.queue(out);
         stream.fin |= end;
         self.push(id);
@@ -85,7 +92,7 @@ impl Server {
     }
 
     fn room_for(&self, id: u64) -> usize {
-        self.streams.get(&id).map_or(0, Stream::room)
+        self.streams.get(&id).map_or(0, |stream| self.queued_max().saturating_sub(stream.queued))
     }
 
     /// Sends a frame with the first octets of a body of `length`.
@@ -100,14 +107,16 @@ impl Server {
                 sent.octets += head.len();
                 stream.queue(head);
             }
+            self.queued += sent.octets as u32;
             stream.queue(now);
         }
         stream.fin = end && is_all;
         self.push(id);
+        let most = self.queued_max();
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.starved = !is_all || (stream.room() == 0 && !stream.fin);
+            stream.starved = !is_all || (stream.queued >= most && !stream.fin);
             // QUIC may have accepted all octets in the meantime.
-            if stream.starved && stream.queued <= QUEUED_MAX / 2 {
+            if stream.starved && stream.queued <= most / 2 {
                 stream.starved = false;
                 self.events.push_back(Event::Capacity(id));
             }
@@ -126,6 +135,7 @@ impl Server {
                     // QUIC leaves a completely accepted chunk empty.
                     self.passed += written.bytes as u64;
                     stream.queued -= written.bytes;
+                    self.queued -= written.bytes as u32;
                     if written.bytes == before {
                         stream.out.pop_front();
                     }
@@ -134,11 +144,13 @@ impl Server {
                 // The stream was stopped or closed, for which QUIC has an event.
                 Err(_) => {
                     stream.queued -= front.remaining();
+                    self.queued -= front.remaining() as u32;
                     stream.out.pop_front();
                 }
             }
         }
-        if stream.starved && stream.queued <= QUEUED_MAX / 2 {
+        let most = if (self.queued as usize) < CONNECTION_QUEUED_MAX { QUEUED_MAX } else { QUEUED_LEAST };
+        if stream.starved && stream.queued <= most / 2 {
             stream.starved = false;
             self.events.push_back(Event::Capacity(id));
         }

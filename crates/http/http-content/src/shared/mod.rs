@@ -1,0 +1,3 @@
+//! Code that several features of this crate use.
+
+pub mod pooled;
