@@ -80,15 +80,20 @@ pub fn note_at(
     words: &str,
     doing: &'static str,
 ) -> Failure {
+    line(level, r, peer, target, words, doing);
+    if let Some(one) = UpstreamState::last(r) {
+        one.status = if words == TIMED_OUT { 504 } else { 502 };
+        one.doing = Some(doing);
+    }
+    Failure::Error
+}
+
+/// Writes nginx's line about an attempt; the attempt has no status yet.
+pub fn line(level: Level, r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>, words: &str, doing: &'static str) {
     let url = shown_url(target.origin.scheme(), &peer.text, target.uri());
     r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
     r.accounting.action = Some(upstream_state::OVER);
     if let Some(state) = UpstreamState::of(r) {
         state.uri = target.uri.clone();
     }
-    if let Some(one) = UpstreamState::last(r) {
-        one.status = if words == TIMED_OUT { 504 } else { 502 };
-        one.doing = Some(doing);
-    }
-    Failure::Error
 }
