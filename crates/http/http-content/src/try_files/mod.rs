@@ -50,7 +50,7 @@ impl Value for Candidates {
                     Some(code) => Fallback::Status(code),
                     None => {
                         let shown = String::from_utf8_lossy(digits).into_owned();
-                        return Err(Problem::says(format!("invalid code \"{shown}\"")).at(files.len()));
+                        return Err(Problem::says(format!("invalid code \"={shown}\"")).at(files.len()));
                     }
                 }
             }
