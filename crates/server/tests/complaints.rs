@@ -288,3 +288,12 @@ fn ciphers_that_are_not_there() {
         assert!(!tls(quiet).contains("ssl_ciphers"), "{quiet}");
     }
 }
+
+#[test]
+fn stream_servers_without_a_name_conflict() {
+    let stream = "stream { server { listen 127.0.0.1:1; return a; } server { listen 127.0.0.1:1; return b; } }";
+    let output = Site::new("", stream).run(&["-t"]);
+    let words = text(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    assert!(words.contains("[warn] conflicting server name \"\" on 127.0.0.1:1, ignored"), "{words}");
+}

@@ -315,22 +315,20 @@ impl Builder<'_> {
             .into_iter()
             .map(|group| {
                 let mut names = Names::default();
+                // A server without a name has the empty one, which no client sends.
+                let mut is_unnamed = false;
                 for &server in &group.servers {
-                    for name in &drafts[server].names {
-                        if !names.add(name, server) {
-                            let text = format!(
-                                "conflicting server name \"{}\" on {}, ignored",
-                                name.shown(),
-                                group.spec.address
-                            );
-                            self.cx.warnings.push(Complaint {
-                                level: conf_schema::Level::Warn,
-                                text,
-                                span: None,
-                                line: 0,
-                                hint: Some("an earlier server on this address has the same name".into()),
-                            });
-                        }
+                    let own = &drafts[server].names;
+                    let is_second = own.is_empty() && std::mem::replace(&mut is_unnamed, true);
+                    let taken = own.iter().filter(|name| !names.add(name, server)).map(ServerName::shown);
+                    for name in taken.chain(is_second.then(String::new)) {
+                        self.cx.warnings.push(Complaint {
+                            level: conf_schema::Level::Warn,
+                            text: format!("conflicting server name \"{name}\" on {}, ignored", group.spec.address),
+                            span: None,
+                            line: 0,
+                            hint: Some("an earlier server on this address has the same name".into()),
+                        });
                     }
                 }
                 Listener {
