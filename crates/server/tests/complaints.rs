@@ -35,6 +35,7 @@ fn what_nginx_takes_twice_or_empty() {
         "server { ssl_certificate_cache off; }",
         "image_filter_sharpen 5; image_filter_sharpen 6; degradation sbrk=1m; degradation sbrk=2m; max_headers 0;",
         "proxy_cache_path c levels= keys_zone=z:1m;",
+        "server { listen 127.0.0.1:1234 ipv6only=on; }",
     ] {
         let (accepted, words) = explained(http);
         assert!(accepted, "{http}: {words}");
@@ -146,6 +147,9 @@ fn what_nginx_refuses() {
         ("send_timeout 1M;", "[emerg] \"send_timeout\" directive invalid value in "),
         ("error_page 499 /x;", "[emerg] invalid value \"499\" in "),
         ("server { location / { try_files $uri =x; } }", "[emerg] invalid code \"=x\" in "),
+        ("server { listen [::1]:1 ipv6only=of; }", "[emerg] invalid ipv6only flags \"of\" in "),
+        ("server { listen [::1]:1 ipv6only=x; }", "[emerg] invalid parameter \"ipv6only=x\" in "),
+        ("server { listen unix:s reuseport; }", "[emerg] \"reuseport\" is not supported for UNIX-domain sockets in "),
         ("server { listen 1 rcvbuf=x; }", "[emerg] invalid rcvbuf \"rcvbuf=x\" in "),
         ("map $uri $x { a b }", "[emerg] unexpected \"}\" in "),
         ("map $uri $x { volatile; a \"b; }", "[emerg] unexpected end of file, expecting \";\" or \"}\" in "),
@@ -296,4 +300,14 @@ fn stream_servers_without_a_name_conflict() {
     let words = text(&output.stderr);
     assert!(output.status.success(), "{words}");
     assert!(words.contains("[warn] conflicting server name \"\" on 127.0.0.1:1, ignored"), "{words}");
+}
+
+#[test]
+fn options_of_tcp_are_ignored_on_other_sockets() {
+    let site = Site::new("", "");
+    let socket = site.path("socket").display().to_string();
+    let options = "ipv6only=off deferred fastopen=5 so_keepalive=on";
+    site.configure("", &format!("http {{ server {{ listen unix:{socket} {options}; }} }}"));
+    let output = site.run(&["-t"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
 }
