@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use support::origin::{Origin, Talk};
-use support::{Running, Site, free_port, wait};
+use support::{Running, Site, free_port, text, wait};
 
 fn serve<'a>(site: &'a Site, port: u16, locations: &str) -> Running<'a> {
     serve_with(site, port, "", locations)
@@ -740,6 +740,60 @@ fn a_connection_that_a_request_announced_to_close_gets_no_more_requests() {
         assert_eq!(short(&get(port, "/kept")), "200 ok");
     }
     assert_eq!(origin.connections(), 7);
+    server.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn a_body_that_is_too_large_ends_a_response_of_http2() {
+    // The first request gets the start of a response, and the second one nothing.
+    let tried = Arc::new(AtomicUsize::new(0));
+    let its = tried.clone();
+    let origin = Origin::new(move |mut talk| {
+        let mut h2 = H2::new();
+        if h2.run(&mut talk, |h2| !h2.asked.is_empty()) {
+            if its.fetch_add(1, Ordering::Relaxed) == 0 {
+                h2.server.send_head(h2.asked[0], 200, std::iter::empty(), false);
+                h2.server.send_body(h2.asked[0], b"start", 16_384, false);
+            }
+            h2.run(&mut talk, |_| false);
+        }
+    });
+    let (site, port) = (Site::new("", ""), free_port());
+    let formats = "log_format its '$status $upstream_status'; client_max_body_size 10;";
+    let location = format!(
+        "location / {{
+            access_log logs/its.log its; proxy_pass http://127.0.0.1:{}; proxy_http_version 2;
+            proxy_request_buffering off; proxy_buffering off;
+        }}",
+        origin.port
+    );
+    let server = serve_with(&site, port, formats, &location);
+    let ask = |number: usize, before: &str| {
+        let mut client = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        client.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        let head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n";
+        client.write_all(head.as_bytes()).expect("written");
+        let mut all = Vec::new();
+        while !text(&all).contains(before) {
+            let mut some = [0; 1024];
+            let length = client.read(&mut some).expect("a response");
+            all.extend_from_slice(&some[..length]);
+        }
+        wait("the request", || if tried.load(Ordering::Relaxed) == number { Ok(()) } else { Err("none") });
+        client.write_all(b"6\r\n123456\r\n").expect("written");
+        client.read_to_end(&mut all).expect("the end of the connection");
+        text(&all)
+    };
+    let answer = ask(1, "start");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("\r\n0\r\n"), "{answer}");
+    assert!(ask(2, "").starts_with("HTTP/1.1 413 "));
+    wait("both lines", || {
+        let lines = site.read("logs/its.log");
+        if lines == "200 200\n413 -\n" { Ok(()) } else { Err(lines) }
+    });
+    let words = "client intended to send too large chunked body: 5+6 bytes while sending request to upstream";
+    assert_eq!(site.log().matches(words).count(), 2, "{}", site.log());
     server.quit();
     site.assert_no_alerts();
 }

@@ -38,6 +38,7 @@ fn what_nginx_takes_twice_or_empty() {
         "server { server_name a..b *.c.* d*e; }",
         "geo $x { include none/*; } map $uri $y { include none/*; } types { include none/*; }",
         "proxy_temp_path c 1; server { fastcgi_temp_path c/ 1; }",
+        "server { listen 127.0.0.1:1234 ipv6only=on; }",
     ] {
         let (accepted, words) = explained(http);
         assert!(accepted, "{http}: {words}");
@@ -147,6 +148,12 @@ fn what_nginx_refuses() {
         ("connection_pool_size 113;", "[emerg] the pool size must be a multiple of 16 in "),
         ("gzip_window 3k;", "[emerg] \"gzip_window\" directive must be 512, 1k, 2k, 4k, 8k, 16k, or 32k in "),
         ("server { listen 1 backlog=x; }", "[emerg] invalid backlog \"backlog=x\" in "),
+        ("send_timeout 1M;", "[emerg] \"send_timeout\" directive invalid value in "),
+        ("error_page 499 /x;", "[emerg] invalid value \"499\" in "),
+        ("server { location / { try_files $uri =x; } }", "[emerg] invalid code \"=x\" in "),
+        ("server { listen [::1]:1 ipv6only=of; }", "[emerg] invalid ipv6only flags \"of\" in "),
+        ("server { listen [::1]:1 ipv6only=x; }", "[emerg] invalid parameter \"ipv6only=x\" in "),
+        ("server { listen unix:s reuseport; }", "[emerg] \"reuseport\" is not supported for UNIX-domain sockets in "),
         ("server { listen 1 rcvbuf=x; }", "[emerg] invalid rcvbuf \"rcvbuf=x\" in "),
         ("map $uri $x { a b }", "[emerg] unexpected \"}\" in "),
         ("map $uri $x { volatile; a \"b; }", "[emerg] unexpected end of file, expecting \";\" or \"}\" in "),
@@ -300,4 +307,23 @@ fn ciphers_that_are_not_there() {
     for quiet in ["", "ssl_ciphers ECDHE+AESGCM:ECDHE+CHACHA20;", "ssl_protocols TLSv1.3; ssl_ciphers HIGH;"] {
         assert!(!tls(quiet).contains("ssl_ciphers"), "{quiet}");
     }
+}
+
+#[test]
+fn stream_servers_without_a_name_conflict() {
+    let stream = "stream { server { listen 127.0.0.1:1; return a; } server { listen 127.0.0.1:1; return b; } }";
+    let output = Site::new("", stream).run(&["-t"]);
+    let words = text(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    assert!(words.contains("[warn] conflicting server name \"\" on 127.0.0.1:1, ignored"), "{words}");
+}
+
+#[test]
+fn options_of_tcp_are_ignored_on_other_sockets() {
+    let site = Site::new("", "");
+    let socket = site.path("socket").display().to_string();
+    let options = "ipv6only=off deferred fastopen=5 so_keepalive=on";
+    site.configure("", &format!("http {{ server {{ listen unix:{socket} {options}; }} }}"));
+    let output = site.run(&["-t"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
 }

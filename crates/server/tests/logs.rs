@@ -357,3 +357,31 @@ fn a_syslog_server_that_is_gone_is_told_to_the_main_log() {
     site.wait_for_log("send() failed (2: No such file or directory) while logging to syslog, server: unix:", 1);
     running.quit();
 }
+
+#[test]
+fn variables_without_a_value_are_empty_or_missing() {
+    let port = free_port();
+    let http = format!(
+        "http {{
+            log_format all '[$https][$http2][$http3][$msie][$modern_browser][$proxy_host][$proxy_port]';
+            access_log logs/a.log all;
+            server {{
+                listen 127.0.0.1:{port};
+                location / {{ return 200 x; }}
+                location /none {{ fastcgi_pass unix:logs/none; }}
+            }}
+        }}"
+    );
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    for path in ["/", "/none"] {
+        client.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).expect("answered");
+    }
+    wait("both lines", || {
+        // A hyphen stands for a value that does not exist.
+        let lines = site.read("logs/a.log");
+        if lines == "[][][][][][-][-]\n".repeat(2) { Ok(()) } else { Err(lines) }
+    });
+    running.quit();
+}

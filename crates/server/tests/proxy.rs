@@ -215,3 +215,26 @@ fn a_body_that_is_not_passed_on_is_not_announced() {
     running.quit();
     thread.join().expect("the origin's view");
 }
+
+#[test]
+fn a_body_above_two_pages_is_buffered_to_a_file() {
+    let answer = |mut stream: TcpStream| {
+        read_until(&mut stream, "end");
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok").expect("written");
+    };
+    // An announced body may exceed the buffer by a quarter.
+    for (length, is_filed) in [(10_000, false), (12_000, true)] {
+        let (to, thread) = origin(answer);
+        let port = free_port();
+        let site = site(port, to, "");
+        let running = site.start();
+        let mut client = connect(port);
+        let body = format!("{}end", "x".repeat(length - 3));
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+        client.write_all((head + &body).as_bytes()).expect("written");
+        read_until(&mut client, "ok");
+        thread.join().expect("the server");
+        assert_eq!(site.log().contains("a client request body is buffered to a temporary file"), is_filed, "{length}");
+        running.quit();
+    }
+}

@@ -317,26 +317,29 @@ impl Builder<'_> {
                 // A single server needs no selection.
                 let is_shared = group.servers.len() > 1;
                 let mut names = Names::default();
+                // A server without a name has the empty one, which no client sends.
+                let mut is_unnamed = false;
                 for &server in &group.servers {
-                    for name in &drafts[server].names {
+                    let own = &drafts[server].names;
+                    let is_second = own.is_empty() && std::mem::replace(&mut is_unnamed, true);
+                    let mut taken = Vec::new();
+                    for name in own {
                         if is_shared && name.is_unusable() {
                             let shown = name.shown();
                             let text = format!("invalid server name or wildcard \"{shown}\" on {}", group.spec.address);
                             self.complain(None, Problem::says(text));
                         } else if !names.add(name, server) && is_shared {
-                            let text = format!(
-                                "conflicting server name \"{}\" on {}, ignored",
-                                name.shown(),
-                                group.spec.address
-                            );
-                            self.cx.warnings.push(Complaint {
-                                level: conf_schema::Level::Warn,
-                                text,
-                                span: None,
-                                line: 0,
-                                hint: Some("the name was given before, for this address".into()),
-                            });
+                            taken.push(name.shown());
                         }
+                    }
+                    for name in taken.into_iter().chain(is_second.then(String::new)) {
+                        self.cx.warnings.push(Complaint {
+                            level: conf_schema::Level::Warn,
+                            text: format!("conflicting server name \"{name}\" on {}, ignored", group.spec.address),
+                            span: None,
+                            line: 0,
+                            hint: Some("the name was given before, for this address".into()),
+                        });
                     }
                 }
                 Listener {

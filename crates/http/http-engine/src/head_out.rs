@@ -123,12 +123,15 @@ pub fn fields(r: &mut Request, connection: bool, sink: &mut impl FieldSink) {
     if o.location.is_empty() && !r.reply.old_location.is_empty() && matches!(o.status, 301..=308) {
         r.out.location = std::mem::take(&mut r.reply.old_location);
     }
-    // A redirect made absolute has a fixed position; others keep theirs.
+    // A redirect made absolute has a fixed position, and so has every one over HTTP/2 and HTTP/3; others keep theirs.
+    let is_list = matches!(r.target.version, Version::Http20 | Version::Http30);
     let own_location = r.out.location.bytes().starts_with(b"/") && core.conf.absolute_redirect;
     if own_location {
         let absolute = location(r);
         sink.known(b"Location: ", &absolute);
         r.out.location = absolute.into();
+    } else if is_list && !r.out.location.is_empty() {
+        sink.known(b"Location: ", &clean::encoded(r.out.location.bytes()));
     }
     if connection {
         connection_fields(r, sink);
@@ -141,7 +144,8 @@ pub fn fields(r: &mut Request, connection: bool, sink: &mut impl FieldSink) {
     if !o.lines.is_empty() {
         sink.lines(&o.lines);
     }
-    let mut slots = o.slots().filter(|(slot, _)| !(own_location && *slot == Slot::Location)).peekable();
+    let is_written = own_location || is_list;
+    let mut slots = o.slots().filter(|(slot, _)| !(is_written && *slot == Slot::Location)).peekable();
     for (index, field) in o.fields.iter().enumerate() {
         while let Some((slot, _)) = slots.next_if(|(_, before)| *before <= index) {
             write_slot(o, slot, sink);

@@ -275,7 +275,10 @@ fn same_name(field: &[u8], name: &str) -> bool {
 }
 
 fn https(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    r.connection().tls.is_some() && put(out, b"on")
+    if r.connection().tls.is_some() {
+        put(out, b"on");
+    }
+    true
 }
 
 fn request_port(r: &mut Request, out: &mut Vec<u8>) -> bool {

@@ -287,7 +287,7 @@ pub async fn spool(r: &mut Request) -> Result<Spooled, u16> {
     while let Some(read) = std::future::poll_fn(|cx| reader.poll_read(cx)).await {
         let bytes = read?;
         if limit != 0 && length + bytes.len() as u64 > limit {
-            too_large(r, length, bytes.len() as u64);
+            log_too_large(r, length, bytes.len() as u64);
             return Err(413);
         }
         length += bytes.len() as u64;
@@ -326,7 +326,7 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
     .await?;
     let here = here.settle();
     if limit != 0 && here.len() as u64 > limit {
-        too_large(r, 0, here.len() as u64);
+        log_too_large(r, 0, here.len() as u64);
         return Err(413);
     }
     if !ended {
@@ -375,14 +375,25 @@ pub async fn read_up_to(r: &mut Request, most: u64) -> Result<Bytes, u16> {
     Ok(all.settle())
 }
 
-fn received(r: &mut Request, length: u64) {
+/// Sets `$content_length` of a body of unknown length.
+pub fn received(r: &mut Request, length: u64) {
     if r.incoming.body_length == Some(BodyLength::Chunked) {
         r.incoming.body_received = Some(length);
     }
 }
 
-fn too_large(r: &Request, before: u64, more: u64) {
-    r.log(Level::Error, format_args!("client intended to send too large chunked body: {before}+{more} bytes"));
+fn log_too_large(r: &Request, before: u64, more: u64) {
+    r.log(Level::Error, format_args!("{}", too_large(r, before, more)));
+}
+
+/// Returns nginx's message about a body of unknown length; over HTTP/1, the parser of chunks names both counts.
+pub fn too_large(r: &Request, before: u64, more: u64) -> String {
+    const WORDS: &str = "client intended to send too large";
+    match r.target.version {
+        http_types::Version::Http20 => format!("{WORDS} chunked body: {} bytes", before + more),
+        http_types::Version::Http30 => format!("{WORDS} body: {before}+{more} bytes"),
+        _ => format!("{WORDS} chunked body: {before}+{more} bytes"),
+    }
 }
 
 struct StartedReader {
@@ -456,7 +467,7 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
             }
             Some(Ok(bytes)) => {
                 if limit != 0 && store.len() + bytes.len() as u64 > limit {
-                    too_large(r, store.len(), bytes.len() as u64);
+                    log_too_large(r, store.len(), bytes.len() as u64);
                     return Err(413);
                 }
                 received(r, store.len() + bytes.len() as u64);

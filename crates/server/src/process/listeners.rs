@@ -258,7 +258,7 @@ impl Listener {
             if let Some(size) = spec.send_buffer {
                 note("SO_SNDBUF", socket_ref.set_send_buffer_size(size));
             }
-            if spec.datagram || matches!(spec.address, Address::Unix(_)) {
+            if spec.datagram {
                 continue;
             }
             if let Some(keepalive) = spec.keepalive {

@@ -206,14 +206,14 @@ impl Listen {
             ("deferred", None) => spec.deferred = true,
             ("reuseport", None) => spec.reuseport = true,
             ("ipv6only", Some(v @ ("on" | "off"))) => {
-                if matches!(spec.address, Address::Ip(SocketAddr::V4(_)) | Address::Unix(_)) {
-                    return Err(Problem::says(
-                        "ipv6only is not supported on addr \"".to_string() + &spec.address.to_string() + "\"",
-                    ));
+                // Without effect on other addresses, as in nginx.
+                if matches!(spec.address, Address::Ip(SocketAddr::V6(_))) {
+                    spec.ipv6_only = v == "on";
                 }
-                spec.ipv6_only = v == "on";
             }
-            ("ipv6only", Some(v)) => return Err(Problem::says(format!("invalid ipv6only flags \"{v}\""))),
+            ("ipv6only", Some(v)) if v.starts_with('o') => {
+                return Err(Problem::says(format!("invalid ipv6only flags \"{v}\"")));
+            }
             ("so_keepalive", Some(v)) => {
                 spec.keepalive =
                     Some(keepalive(v).ok_or_else(|| Problem::says(format!("invalid so_keepalive value: \"{v}\"")))?);
@@ -226,8 +226,9 @@ impl Listen {
                 });
             }
         }
-        if unix && matches!(name, "deferred" | "fastopen" | "reuseport" | "so_keepalive") {
-            return Err(Problem::says(format!("\"{name}\" is not supported for UNIX-domain sockets")));
+        // (nginx does not start. Other options of TCP are logged as ignored when the socket is set up.)
+        if unix && name == "reuseport" {
+            return Err(Problem::says("\"reuseport\" is not supported for UNIX-domain sockets"));
         }
         self.options_set = true;
         Ok(())
@@ -274,12 +275,17 @@ pub fn addresses(text: &str, default_port: u16) -> Result<Vec<Address>, String> 
             "" => None,
             after => Some(after.strip_prefix(':').ok_or("invalid host")?),
         };
+        let range = ports_of(ports, default_port)?;
+        if host.is_empty() {
+            return Err("no host".into());
+        }
         let ip: Ipv6Addr = host.parse().map_err(|_| "invalid IPv6 address")?;
-        return ports_of(ports, default_port).map(|range| range.map(|p| at(IpAddr::V6(ip), p)).collect());
+        return Ok(range.map(|p| at(IpAddr::V6(ip), p)).collect());
     } else if text.contains(['/', '?']) {
         return Err("invalid host".into());
     } else {
-        match text.rsplit_once(':') {
+        // The port begins at the first colon, as in nginx: IPv6 addresses need brackets.
+        match text.split_once(':') {
             Some((host, ports)) => (host, Some(ports)),
             None if is_ports(text) => ("*", Some(text)),
             None => (text, None),
@@ -358,6 +364,9 @@ mod tests {
             ("127.0.0.1:9-8", "invalid port range"),
             (":80", "no host"),
             ("[::1", "invalid host"),
+            (":::80", "invalid port"),
+            ("::1:80", "invalid port"),
+            ("[]:80", "no host"),
         ] {
             assert_eq!(shown(text), Err(why.to_string()), "{text}");
         }

@@ -10,7 +10,7 @@ pub use report::{json, text};
 
 use crate::location::Name;
 use crate::scope::{ScopeId, Scopes, quoted};
-use conf_schema::value::{parse_msec, parse_offset};
+use conf_schema::value::{parse_msec, parse_offset, parse_sec};
 use conf_schema::{Contexts, vocabulary};
 use conf_syntax::Directive;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ impl Line {
         let word = self.text.trim_end_matches(';').split_once(' ');
         let value = word.and_then(|(name, word)| {
             let value = match syntax {
-                "time" => parse_msec(word.as_bytes())?,
+                "time" => parse_msec(word.as_bytes()).or_else(|| parse_sec(word.as_bytes())?.checked_mul(1000))?,
                 "size" => parse_offset(&word.as_bytes().to_ascii_lowercase())?,
                 _ => return None,
             };

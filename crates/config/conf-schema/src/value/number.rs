@@ -94,7 +94,7 @@ pub fn parse_sec(text: &[u8]) -> Option<u64> {
     parse_time(text, true)
 }
 
-/// `ngx_parse_time`: descending units, each once: `y M w d h m s ms`.
+/// `ngx_parse_time`: descending units, each once: `y M w d h m s ms`. Times in milliseconds have no years and months.
 fn parse_time(text: &[u8], seconds: bool) -> Option<u64> {
     const UNITS: [(&[u8], u64); 8] = [
         (b"y", 365 * 86_400),
@@ -108,7 +108,7 @@ fn parse_time(text: &[u8], seconds: bool) -> Option<u64> {
     ];
     let factor: u64 = if seconds { 1 } else { 1000 };
     let mut total: u64 = 0;
-    let mut next_unit = 0;
+    let mut next_unit = if seconds { 0 } else { 2 };
     let mut rest = text;
     let mut any = false;
     while !rest.is_empty() {
@@ -185,7 +185,9 @@ mod tests {
             ("1s500ms", Some(1500)),
             ("1m 30s", Some(90_000)),
             ("1h", Some(3_600_000)),
-            ("1M", Some(30 * 86_400_000)),
+            ("4w", Some(28 * 86_400_000)),
+            ("1M", None),
+            ("1y", None),
             ("30s1m", None),
             ("1x", None),
             ("", None),
@@ -196,6 +198,7 @@ mod tests {
             assert_eq!(parse_msec(text.as_bytes()), want, "{text}");
         }
         assert_eq!(parse_sec(b"1d"), Some(86_400));
+        assert_eq!(parse_sec(b"1y1M"), Some(395 * 86_400));
         assert_eq!(parse_sec(b"1ms"), None);
     }
 

@@ -196,10 +196,9 @@ impl Mark {
 
 fn value(r: &Request, modern: bool, out: &mut Vec<u8>) -> bool {
     let Some(browsers) = r.loc().ext::<Browsers>() else { return false };
-    if browsers.is_modern(r.header(Known::UserAgent)) != modern {
-        return false;
+    if browsers.is_modern(r.header(Known::UserAgent)) == modern {
+        out.extend_from_slice(if modern { &browsers.modern_value } else { &browsers.ancient_value });
     }
-    out.extend_from_slice(if modern { &browsers.modern_value } else { &browsers.ancient_value });
     true
 }
 
@@ -212,11 +211,10 @@ fn ancient_browser(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn msie(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let is = special::is_msie(r);
-    if is {
+    if special::is_msie(r) {
         out.push(b'1');
     }
-    is
+    true
 }
 
 #[cfg(test)]

@@ -129,10 +129,10 @@ impl Value for Obsolete {
 static ROWS: &[Builtin] = &[Builtin::one(
     "http2",
     |r, out| {
-        let name: &[u8] = if r.connection().tls.is_some() { b"h2" } else { b"h2c" };
-        let is_it = r.target.version == Version::Http20;
-        out.extend_from_slice(if is_it { name } else { b"" });
-        is_it
+        if r.target.version == Version::Http20 {
+            out.extend_from_slice(if r.connection().tls.is_some() { b"h2" } else { b"h2c" });
+        }
+        true
     },
     "The negotiated protocol: `h2` over TLS, `h2c` in cleartext; otherwise empty.",
 )];

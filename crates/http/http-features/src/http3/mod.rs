@@ -116,7 +116,7 @@ static ROWS: &[Builtin] = &[Builtin::one(
             _ => b"",
         };
         out.extend_from_slice(protocol);
-        !protocol.is_empty()
+        true
     },
     "The negotiated protocol: `h3` for HTTP/3, `hq` for HTTP/0.9 over QUIC (`http3_hq`); otherwise empty.",
 )];

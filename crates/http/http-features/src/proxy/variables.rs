@@ -76,16 +76,23 @@ pub static ROWS: &[Builtin] = &[
 fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<str>) -> bool {
     // After an internal redirect, the new location has passed nothing on.
     let state = r.upstream.get::<UpstreamState>().filter(|_| r.loc().passes);
-    let Some(text) = state.and_then(|state| state.origin.as_ref()) else { return false };
-    let text = which(text);
+    let Some(origin) = state.and_then(|state| state.origin.as_ref()).filter(|origin| is_proxied(origin)) else {
+        return false;
+    };
+    let text = which(origin);
     out.extend_from_slice(text.as_bytes());
     !text.is_empty()
 }
 
 fn origin(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<str>) -> bool {
-    let Some(origin) = r.loc().ext::<Origin>() else { return false };
+    let Some(origin) = r.loc().ext::<Origin>().filter(|origin| is_proxied(origin)) else { return false };
     out.extend_from_slice(which(origin).as_bytes());
     true
+}
+
+/// Tells if `proxy_pass` names the server: the variables of `ngx_http_proxy_module` are not those of other protocols.
+fn is_proxied(origin: &Origin) -> bool {
+    origin.scheme.plain == "http"
 }
 
 fn status(one: &http_upstream::upstream_state::Try, out: &mut Vec<u8>) {

@@ -47,6 +47,8 @@ pub struct UpstreamBody {
     watch: Option<Rc<dyn Watch>>,
     /// Full-duplex protocol: continues to send the request.
     sends_on: bool,
+    /// The request's body failed while the response was read ahead.
+    abandoned: bool,
 }
 
 /// Destination of a response's trailers.
@@ -201,6 +203,7 @@ impl UpstreamBody {
             trailers: Trailers::Dropped,
             watch: None,
             sends_on: false,
+            abandoned: false,
         }
     }
     /// Limits the rate in bytes per second at which the response is read; 0: no limit. `read`: bytes already received.
@@ -255,6 +258,8 @@ enum Got {
     End,
     Nothing,
     Broken(String),
+    /// The request's body failed, and its error is logged.
+    Abandoned,
 }
 
 impl UpstreamBody {
@@ -265,8 +270,8 @@ impl UpstreamBody {
         }
         loop {
             let Some(io) = &mut self.io else { return Got::End };
-            if self.sends_on {
-                io.poll_send_on(cx);
+            if self.sends_on && io.poll_send_on(cx, r).is_err() {
+                return Got::Abandoned;
             }
             let came = match io.stream.buffered() {
                 Ok(Some(event)) => ResponseEvent::Event(event),
@@ -344,6 +349,9 @@ impl BodySource for UpstreamBody {
                 }
             }
         }
+        if self.abandoned {
+            return self.give_up(r);
+        }
         if self.first.is_empty()
             && let Some(words) = self.broken.take()
         {
@@ -360,10 +368,11 @@ impl BodySource for UpstreamBody {
             }
             Got::Nothing => Poll::Pending,
             Got::Broken(words) => self.failed(r, &words),
+            Got::Abandoned => self.give_up(r),
         }
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
-        while self.broken.is_none() && self.ahead.as_ref().is_some_and(ReadAhead::has_room) {
+        while self.broken.is_none() && !self.abandoned && self.ahead.as_ref().is_some_and(ReadAhead::has_room) {
             match self.poll_server(cx, r) {
                 Got::Bytes(bytes) => {
                     if let Some(ahead) = &mut self.ahead
@@ -380,6 +389,7 @@ impl BodySource for UpstreamBody {
                     }
                 }
                 Got::Broken(words) => self.broken = Some(words),
+                Got::Abandoned => self.abandoned = true,
                 Got::End | Got::Nothing => return,
             }
         }

@@ -4,7 +4,7 @@
 use super::failure::{self, Failure, Outgoing, note};
 use super::target::UpstreamTarget;
 use super::{Announce, PassPlan, early_hints};
-use crate::body_store::BodyStore;
+use crate::body_store::{self, BodyStore};
 use crate::upstream_state::UpstreamState;
 use bytes::Bytes;
 use http_engine::{BodyReader, Request, RequestBody};
@@ -51,6 +51,9 @@ struct Client {
 }
 
 impl Client {
+    fn too_large(&self, r: &Request) -> String {
+        body_store::too_large(r, self.total - self.latest, self.latest)
+    }
     /// Queues available bytes of the body, up to [`STREAM_BYTES`]; `Ready(true)` at the end of the body.
     fn poll_fill(&mut self, cx: &mut Context<'_>, stream: &mut ClientStream) -> Poll<Result<bool, u16>> {
         // Pieces that arrive together share a frame.
@@ -85,12 +88,13 @@ impl Client {
     }
 }
 
+const SENDING: &str = "sending request to";
+
 /// Returns the failure for a status from the client's body; logs a body that is too large.
 fn client_failed(r: &mut Request, io: &Io, peer: &Peer, target: &UpstreamTarget<'_>, status: u16) -> Failure {
     if let (413, Source::Client(client)) = (status, &io.source) {
-        let (before, more) = (client.total - client.latest, client.latest);
-        let words = format!("client intended to send too large chunked body: {before}+{more} bytes");
-        note(r, peer, target, &words, "sending request to");
+        let words = client.too_large(r);
+        failure::line(Level::Error, r, peer, target, &words, SENDING);
     } else {
         // For the line about a body that ends early.
         r.accounting.action = Some("sending request to upstream");
@@ -124,9 +128,18 @@ pub struct Io {
     heard: bool,
     send_timeout: Duration,
     read_timeout: Duration,
-    /// Copy of a complete client body that fits the buffer.
-    copied: Option<Vec<u8>>,
+    /// The client's body, once it is complete.
+    ended: Option<EndedBody>,
 }
+
+struct EndedBody {
+    total: u64,
+    /// Copy of a body that fits the buffer.
+    copy: Option<Vec<u8>>,
+}
+
+/// The client's body failed during the response.
+pub struct ClientFailed;
 
 impl Io {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ExchangeEvent> {
@@ -191,7 +204,8 @@ impl Io {
             Source::Client(client) => {
                 if std::task::ready!(client.poll_fill(cx, &mut self.stream))? {
                     let copy = std::mem::take(&mut client.copy);
-                    self.copied = (client.total > 0 && client.total <= client.copy_max).then_some(copy);
+                    let copy = (client.total > 0 && client.total <= client.copy_max).then_some(copy);
+                    self.ended = Some(EndedBody { total: client.total, copy });
                     self.source = Source::Ended;
                 }
                 Poll::Ready(Ok(true))
@@ -202,11 +216,36 @@ impl Io {
     pub fn is_cut_short(&self) -> bool {
         matches!(self.source, Source::Client(_))
     }
-    /// Continues sending during the response, for full-duplex protocols.
-    pub fn poll_send_on(&mut self, cx: &mut Context<'_>) {
-        // (If the server stopped reading, its response or close explains why.)
-        if !self.done && self.poll_send(cx).is_ready() {
-            self.done = true;
+    /// Continues sending during the response, for full-duplex protocols. Fails if the client's body does: its error is
+    /// logged, and the server still waits for the rest.
+    pub fn poll_send_on(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Result<(), ClientFailed> {
+        if self.done {
+            return Ok(());
+        }
+        match self.poll_send(cx) {
+            Poll::Pending => {}
+            Poll::Ready(ExchangeEvent::Client(status)) => {
+                self.done = true;
+                if let (413, Source::Client(client)) = (status, &self.source) {
+                    let words = client.too_large(r);
+                    said(r, words.as_bytes(), SENDING);
+                }
+                return Err(ClientFailed);
+            }
+            // (If the server stopped reading, its response or close explains why.)
+            Poll::Ready(_) => {
+                self.done = true;
+                self.body_ended(r);
+            }
+        }
+        Ok(())
+    }
+    /// Publishes the body of the client, which has been sent: its bytes, if it fits the buffer, and its length.
+    fn body_ended(&mut self, r: &mut Request) {
+        let Some(ended) = self.ended.take() else { return };
+        body_store::received(r, ended.total);
+        if let Some(copy) = ended.copy {
+            r.incoming.body_bytes = Some(copy.into());
         }
     }
     /// Adds transferred bytes to the try's counts; returns the bytes received.
@@ -286,7 +325,7 @@ pub fn begin(
         heard: false,
         send_timeout: conf.send_timeout,
         read_timeout: conf.read_timeout,
-        copied: None,
+        ended: None,
     }))
 }
 
@@ -337,14 +376,12 @@ impl Io {
             let polled = self.poll(cx);
             self.heard |= self.count(r) > 0;
             let happened = std::task::ready!(polled);
-            let doing = if self.done { READING } else { "sending request to" };
+            let doing = if self.done { READING } else { SENDING };
             let (why, nothing) = match happened {
                 ExchangeEvent::Sent => {
                     self.done = true;
                     set_spare(self.stream.take_buffer());
-                    if let Some(copy) = self.copied.take() {
-                        r.incoming.body_bytes = Some(copy.into());
-                    }
+                    self.body_ended(r);
                     continue;
                 }
                 ExchangeEvent::Refused => {
@@ -409,7 +446,7 @@ pub fn resume(plan: &PassPlan, stream: Serial, honest: bool, heard: bool) -> Box
         heard,
         send_timeout: plan.conf.send_timeout,
         read_timeout: plan.conf.read_timeout,
-        copied: None,
+        ended: None,
     })
 }
 

@@ -93,18 +93,29 @@ pub fn note_at(
     words: &str,
     doing: &'static str,
 ) -> Failure {
-    let url = shown_url(target.origin.scheme(), &peer.text, target.uri());
-    r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
+    line(level, r, peer, target, words, doing);
     record(r, target, 502, doing);
     Failure::Error
 }
 
 fn record(r: &mut Request, target: &UpstreamTarget<'_>, status: u16, doing: &'static str) {
+    set_action(r, target);
+    if let Some(one) = UpstreamState::last(r) {
+        (one.status, one.doing) = (status, Some(doing));
+    }
+}
+
+/// Writes nginx's line about an attempt; the attempt has no status yet.
+pub fn line(level: Level, r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>, words: &str, doing: &'static str) {
+    let url = shown_url(target.origin.scheme(), &peer.text, target.uri());
+    r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
+    set_action(r, target);
+}
+
+/// Sets the action and the URL that later log lines of the request name.
+fn set_action(r: &mut Request, target: &UpstreamTarget<'_>) {
     r.accounting.action = Some(upstream_state::OVER);
     if let Some(state) = UpstreamState::of(r) {
         state.uri = target.uri.clone();
-    }
-    if let Some(one) = UpstreamState::last(r) {
-        (one.status, one.doing) = (status, Some(doing));
     }
 }

@@ -59,13 +59,13 @@ fn fill(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], is_st
     for field in &head.fields.all {
         let (name, value) = (field.name.of(buf), field.value.of(buf));
         if ONCE.has(field.known)
-            && let Some(first) = head.fields.first(field.known).filter(|first| *first != field.value)
+            && let Some(first) = head.fields.first_field(field.known).filter(|first| first.value != field.value)
         {
-            let shown = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
-            let (name, value, first) = (shown(name), shown(value), shown(first.of(buf)));
-            let words = format!(
-                "upstream sent duplicate header line: \"{name}: {value}\", previous value: \"{name}: {first}\", ignored"
-            );
+            let line = |name: &[u8], value: &[u8]| {
+                format!("\"{}: {}\"", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
+            };
+            let (later, first) = (line(name, value), line(first.name.of(buf), first.value.of(buf)));
+            let words = format!("upstream sent duplicate header line: {later}, previous value: {first}, ignored");
             say(r, Level::Warn, &words);
             continue;
         }

@@ -37,7 +37,8 @@ impl<S: Session> Value for Formatted<S> {
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Some((name, words)) = d.args.split_first() else { return Err(Problem::invalid()) };
-        if cx.get::<Formats<S>>().find(&name.bytes).is_some_and(|(own, _)| own == name.bytes) {
+        let is_predefined = S::LOG_FORMAT.is_some_and(|(own, _)| own.as_bytes() == &*name.bytes);
+        if is_predefined || cx.get::<Formats<S>>().find(&name.bytes).is_some_and(|(own, _)| own == name.bytes) {
             let shown = name.text().into_owned();
             return Err(Problem::says(format!("duplicate \"log_format\" name \"{shown}\"")).at(0));
         }

@@ -46,6 +46,7 @@ fn buffering_belongs_to_the_file() {
 fn formats() {
     for (text, want) in [
         ("short x", "duplicate \\\"log_format\\\" name \\\"short\\\""),
+        ("combined x", "duplicate \\\"log_format\\\" name \\\"combined\\\""),
         ("a escape=html x", "unknown log format escaping \\\"html\\\""),
         ("a '${uri'", "the closing bracket in \\\"uri\\\" variable is missing"),
         ("a 'x $'", "invalid parameter \\\"$\\\""),
