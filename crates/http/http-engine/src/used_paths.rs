@@ -19,11 +19,11 @@ impl UsedPaths {
     /// Adds a directive's folder. `levels`: those of temporary files, which several directives may share; `None`: a
     /// cache's, which is its own.
     pub fn add(cx: &mut Cx, d: &Directive, path: &Path, levels: Option<&[usize]>) -> Result<(), Problem> {
-        // Defaults have no line.
+        // Skips defaults, which have no line.
         if d.span.file.0 == u32::MAX {
             return Ok(());
         }
-        // Without a slash at the end.
+        // Strips a slash at the end.
         let path: PathBuf = path.components().collect();
         let place = cx.place_of(conf_schema::At { span: d.span, line: d.line });
         let used = cx.get::<UsedPaths>();

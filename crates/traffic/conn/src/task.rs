@@ -273,7 +273,7 @@ impl Client {
         let (mut r, body) = engine::finish(outcome).await;
         r.accounting.counted = true;
         if self.link.is_cut() {
-            // No response, and not the client's doing: nginx logs 000, too.
+            // Logs 000, as nginx: the server itself has closed the connection.
             r.incoming.add_body(state.read.get());
             r.out.status = 0;
             self.worker.finished(r);

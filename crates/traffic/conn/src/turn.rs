@@ -195,8 +195,8 @@ impl Turns {
         }
         worker.handshakes_wait.set(!self.handshakes.is_empty());
         if self.stop_at.is_some_and(|at| at <= clock::now()) {
-            // Sessions and streams announce their end, and tasks log their requests; those that wait for anything else
-            // than their client are cut.
+            // Cuts all clients: sessions and streams announce their end, and tasks log their requests. Drops tasks that
+            // still wait when none is ready.
             let sessions = worker.stream.sessions.count() + worker.mail.sessions.count();
             let is_empty = sessions == 0 && worker.tasks.get() == 0;
             if is_empty || (self.stopping && !task::any_ready()) {

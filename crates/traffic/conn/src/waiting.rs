@@ -77,7 +77,7 @@ impl Carrier for Waiting {
     fn cut_off(&self, worker: &Worker) {
         let Some(Work { mut request, exchange, .. }) = self.work.take() else { return };
         drop(exchange);
-        // No response, and not the client's doing: nginx logs 000, too.
+        // Logs 000, as nginx: the server itself has closed the connection.
         request.out.status = 0;
         worker.finished(request);
     }
