@@ -1,10 +1,13 @@
 //! Counters by server, filter and upstream server, bounded by the zone's size.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Besides its name; approximate.
 const NODE_BYTES: u64 = 512;
+/// Nodes that a reader copies under the lock.
+const READ_AT_ONCE: usize = 256;
 
 /// Cache states with nginx's names, in the formats' order.
 pub const CACHE: [(&str, &str); 8] = [
@@ -154,10 +157,23 @@ impl Counters {
             }
         }
     }
-    /// Copies all counters, and their size in octets.
+    /// Copies all counters, and their size in octets. Takes the lock for a few at a time: the requests of all threads need
+    /// it.
     pub fn read(&self) -> (BTreeMap<Arc<Key>, Node>, u64) {
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        (nodes.all.clone(), nodes.bytes)
+        let mut all: BTreeMap<Arc<Key>, Node> = BTreeMap::new();
+        loop {
+            let from = all.last_key_value().map_or(Bound::Unbounded, |(key, _)| Bound::Excluded(key.clone()));
+            let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            let part = nodes.all.range((from, Bound::Unbounded)).take(READ_AT_ONCE);
+            let part: Vec<_> = part.map(|(key, node)| (key.clone(), node.clone())).collect();
+            let bytes = nodes.bytes;
+            drop(nodes);
+            let is_last = part.len() < READ_AT_ONCE;
+            all.extend(part);
+            if is_last {
+                return (all, bytes);
+            }
+        }
     }
 }
 
@@ -191,6 +207,17 @@ mod tests {
         assert_eq!(names, ["Filter(\"g\", \"a\")", "Filter(\"g\", \"c\")"]);
         let a = all.values().next().expect("a node");
         assert_eq!((a.requests, a.responses[1], a.buckets.as_slice()), (2, 2, &[0, 2][..]));
+    }
+
+    #[test]
+    fn all_nodes_are_read() {
+        for count in [0, 1, READ_AT_ONCE, 2 * READ_AT_ONCE + 1] {
+            let counters = Counters::new(1 << 20);
+            for n in 0..count {
+                counters.count(filter(&n.to_string()), &[], &FilterLimit::default());
+            }
+            assert_eq!(counters.read().0.len(), count);
+        }
     }
 
     #[test]
