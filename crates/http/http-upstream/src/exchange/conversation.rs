@@ -243,7 +243,10 @@ impl Io {
     /// Publishes the body of the client, which has been sent: its bytes, if it fits the buffer, and its length.
     fn body_ended(&mut self, r: &mut Request) {
         let Some(ended) = self.ended.take() else { return };
-        body_store::received(r, ended.total);
+        // nginx counts the chunks of HTTP/1.
+        if r.target.version <= Version::Http11 {
+            body_store::received(r, ended.total);
+        }
         if let Some(copy) = ended.copy {
             r.incoming.body_bytes = Some(copy.into());
         }
