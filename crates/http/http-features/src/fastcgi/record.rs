@@ -126,8 +126,21 @@ pub struct FastCgi {
     header: Vec<u8>,
     record: Option<Record>,
     head: CgiHead,
+    window: HeadWindow,
     state: ResponseState,
     reusable: bool,
+}
+
+/// nginx's `fastcgi_buffer_size` buffer, which holds all records in front of the body. Text of the standard error stream
+/// that ends the received bytes empties the buffer unless a part of the head is in it
+/// (`ngx_http_fastcgi_process_header`). A full buffer is an error: it bounds the log lines of a try.
+#[derive(Default)]
+struct HeadWindow {
+    /// Bytes of the chunk that are in the buffer and not yet processed.
+    here: usize,
+    /// Bytes that fit behind them.
+    room: usize,
+    has_stdout: bool,
 }
 
 impl FastCgi {
@@ -140,12 +153,14 @@ impl FastCgi {
             header: Vec::new(),
             record: None,
             head: CgiHead::new(false),
+            window: HeadWindow::default(),
             state: ResponseState::Ended,
             reusable: false,
         }
     }
     /// Discards bytes; an emptied buffer is freed.
     fn skip(&mut self, n: usize) {
+        self.window.here = self.window.here.saturating_sub(n);
         if n < self.chunk.len() {
             self.chunk.advance(n);
         } else {
@@ -154,13 +169,15 @@ impl FastCgi {
     }
     /// Header of the next record; `None`: incomplete.
     fn header(&mut self) -> Result<Option<Record>, MalformedResponse> {
-        let here = self.chunk.first_chunk().filter(|_| self.header.is_empty()).copied();
+        let is_whole = self.header.is_empty() && self.window.here >= HEADER_BYTES;
+        let here = self.chunk.first_chunk().filter(|_| is_whole).copied();
         if let Some([VERSION, kind @ (STDOUT | STDERR | END_REQUEST), 0, 1, high, low, padding, _]) = here {
             self.skip(HEADER_BYTES);
             return Ok(Some(Record::new(kind, high, low, padding)));
         }
-        let wanted = HEADER_BYTES - self.header.len();
+        let wanted = (HEADER_BYTES - self.header.len()).min(self.window.here);
         let part = self.chunk.split_to(wanted.min(self.chunk.len()));
+        self.window.here -= part.len();
         self.header.extend_from_slice(&part);
         let header = match *self.header.as_slice() {
             [version, ..] if version != VERSION => {
@@ -216,14 +233,18 @@ impl FastCgi {
     }
     /// Next content bytes of a record; a head is parsed in place.
     fn content(&mut self, record: &mut Record) -> Result<Option<Event>, MalformedResponse> {
-        let here = record.left.min(self.chunk.len());
+        let here = record.left.min(self.chunk.len()).min(self.window.here);
         let mut taken = here;
         let event = match (record.kind, &mut self.state) {
             (STDERR, _) => {
                 let piece = self.chunk.slice(..here);
+                if here == self.window.here && !self.window.has_stdout {
+                    self.window.room = self.asked.head_max;
+                }
                 self.stderr(&piece)?
             }
             (STDOUT, ResponseState::Head) => {
+                self.window.has_stdout = true;
                 let piece = self.chunk.get(..here).unwrap_or_default();
                 match self.head.push(piece, self.asked.head_max)? {
                     None => None,
@@ -233,6 +254,7 @@ impl FastCgi {
                         let (length, head_bytes) = (left.length(&answer), answer.buf.len());
                         let behind = self.chunk.len() - took;
                         self.state = ResponseState::Body(left);
+                        self.window.here = usize::MAX;
                         Some(Event::Head(ResponseStart { answer, head_bytes, length, behind }))
                     }
                 }
@@ -287,6 +309,19 @@ impl FastCgi {
         self.record = Some(Record { left: 0, ..record });
         Some(piece)
     }
+    /// Moves more bytes of the chunk into the window after all of it is processed. `false`: the chunk is empty.
+    fn fill_window(&mut self) -> Result<bool, MalformedResponse> {
+        if self.window.here > 0 {
+            return Ok(false);
+        }
+        if self.window.room == 0 {
+            return Err("upstream sent too big header".into());
+        }
+        let more = self.window.room.min(self.chunk.len());
+        self.window.here = more;
+        self.window.room -= more;
+        Ok(more > 0)
+    }
     fn step(&mut self) -> Result<Option<Event>, MalformedResponse> {
         loop {
             match self.state {
@@ -297,12 +332,17 @@ impl FastCgi {
             let mut record = match self.record {
                 Some(record) => record,
                 None => {
-                    let Some(record) = self.header()? else { return Ok(None) };
+                    let Some(record) = self.header()? else {
+                        if self.fill_window()? {
+                            continue;
+                        }
+                        return Ok(None);
+                    };
                     self.begun(record)?;
                     record
                 }
             };
-            if record.left > 0 && !self.chunk.is_empty() {
+            if record.left > 0 && !self.chunk.is_empty() && self.window.here > 0 {
                 let event = self.content(&mut record)?;
                 self.record = Some(record);
                 if event.is_some() {
@@ -310,13 +350,17 @@ impl FastCgi {
                 }
                 continue;
             }
-            let padding = if record.left == 0 { record.padding.min(self.chunk.len()) } else { 0 };
+            let here = self.chunk.len().min(self.window.here);
+            let padding = if record.left == 0 { record.padding.min(here) } else { 0 };
             if padding > 0 {
                 self.skip(padding);
                 record.padding -= padding;
             }
             if record.left > 0 || record.padding > 0 {
                 self.record = Some(record);
+                if self.fill_window()? {
+                    continue;
+                }
                 return Ok(None);
             }
             self.record = None;
@@ -335,6 +379,7 @@ impl SerialCodec for FastCgi {
         self.header.clear();
         self.record = None;
         self.head.reset();
+        self.window = HeadWindow { here: 0, room: asked.head_max, has_stdout: false };
         self.state = ResponseState::Head;
         self.reusable = false;
     }
@@ -414,6 +459,46 @@ mod tests {
             assert_eq!(short, "201 Exact(9);upstream prematurely closed FastCGI stdout");
             assert_eq!(run(true, Method::Head, &whole, step), ("201 None;;end false;".into(), true));
         }
+    }
+
+    /// Returns the texts of the standard error stream and the end of a response, whose bytes arrive together.
+    fn texts(bytes: Vec<u8>) -> (Vec<usize>, String) {
+        let mut codec = FastCgi::new(true, [].into());
+        codec.begin(&RequestFacts { method: Method::Get, head_max: 4096, chunked: false }, b"");
+        let (mut texts, mut input) = (Vec::new(), bytes);
+        let end = loop {
+            match codec.decode(&mut input, &mut Vec::new()) {
+                Ok(Some(Event::Stderr(words))) => texts.push(words.len() - "FastCGI sent in stderr: \"\"".len()),
+                Ok(Some(Event::Head(_))) => break "head".into(),
+                Ok(Some(_)) => break "body".into(),
+                Ok(None) => break "incomplete".into(),
+                Err(MalformedResponse(words)) => break words,
+            }
+        };
+        (texts, end)
+    }
+
+    #[test]
+    fn texts_in_front_of_the_head_are_bounded_as_in_nginx() {
+        const TOO_BIG: &str = "upstream sent too big header";
+        let head = record(STDOUT, "Status: 200\r\n\r\n");
+        // A buffer that ends in a text is empty again.
+        let (found, end) = texts([record(STDERR, &"x".repeat(20_000)), head.clone()].concat());
+        assert_eq!((found, &*end), (vec![4088, 4096, 4096, 4096, 3624], "head"));
+        // 256 records of 16 octets fill the buffer with padding.
+        let (found, end) = texts([record(STDERR, "x").repeat(1000), head.clone()].concat());
+        assert_eq!((found.len(), &*end), (256, TOO_BIG));
+        let (found, end) = texts([record(STDERR, "x").repeat(256), head.clone()].concat());
+        assert_eq!((found.len(), &*end), (256, TOO_BIG));
+        let (found, end) = texts([record(STDERR, "x").repeat(200), head.clone()].concat());
+        assert_eq!((found.len(), &*end), (200, "head"));
+        // The buffer ends in the header of a record.
+        let (found, end) = texts([record(STDERR, &"x".repeat(4080)), head.clone()].concat());
+        assert_eq!((found, &*end), (vec![4080], TOO_BIG));
+        // A part of a head stays in the buffer.
+        let part = record(STDOUT, "Status: 200\r\n");
+        let (found, end) = texts([part, record(STDERR, &"x".repeat(20_000)), head].concat());
+        assert_eq!((found, &*end), (vec![4096 - 24 - 8], TOO_BIG));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::upstream_state::UpstreamState;
 use bytes::Bytes;
 use http_engine::{BodyError, BodySource, Piece, Request, Watch};
 use observe::Level;
+use runtime::budget;
 use runtime::time::Sleep;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -310,7 +311,12 @@ impl UpstreamBody {
                     self.end(r, &end);
                     return Got::End;
                 }
-                ResponseEvent::Event(Event::Stderr(words)) => said(r, &words, "reading"),
+                ResponseEvent::Event(Event::Stderr(words)) => {
+                    said(r, &words, "reading");
+                    if budget::poll_proceed(cx).is_pending() {
+                        return Got::Nothing;
+                    }
+                }
                 // A response has one head, which was read before.
                 ResponseEvent::Event(Event::Head(_) | Event::Interim(..)) => {}
                 ResponseEvent::Wrong(MalformedResponse(words))

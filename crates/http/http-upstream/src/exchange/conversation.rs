@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_engine::{BodyReader, Request, RequestBody};
 use http_types::{BodyLength, Version};
 use observe::{Level, os};
+use runtime::budget;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::io;
@@ -352,6 +353,7 @@ impl Io {
                 }
                 ExchangeEvent::Event(Event::Stderr(words)) => {
                     said(r, &words, READING);
+                    std::task::ready!(budget::poll_proceed(cx));
                     continue;
                 }
                 ExchangeEvent::Event(Event::Head(begun)) => return Poll::Ready(HeadStep::Head(begun)),
@@ -496,7 +498,9 @@ pub async fn read_head(
     }
 }
 
+/// Logs a text of a server. A line costs as much as an event, however short the text is.
 pub fn said(r: &Request, words: &[u8], doing: &str) {
+    budget::spend(budget::STEP as usize);
     let url = UpstreamState::url(r);
     let shown = String::from_utf8_lossy(words);
     r.log_of(Level::Error, format_args!("{shown} while {doing} upstream"), url.as_deref());

@@ -20,6 +20,7 @@ use http_engine::{Body, Flow, Request, RequestBody, trace_id};
 use http_types::{BodyLength, Method};
 use metrics::process;
 use observe::{Level, os};
+use runtime::budget;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -526,7 +527,12 @@ fn at_once(r: &mut Request, stream: &mut ClientStream, trailers: &Trailers) -> R
         match stream.buffered() {
             Ok(Some(Event::Body(more))) if all.is_empty() => all = more,
             Ok(Some(Event::Body(more))) => all = [all, more].concat().into(),
-            Ok(Some(Event::Stderr(words))) => said(r, &words, "reading"),
+            Ok(Some(Event::Stderr(words))) => {
+                said(r, &words, "reading");
+                if !budget::is_left() {
+                    return Err(Received { bytes: all, wrong: None });
+                }
+            }
             Ok(Some(Event::End(end))) => {
                 if let Some(words) = end.excess.filter(|_| !r.is_head()) {
                     body::say(r, Level::Warn, words);
