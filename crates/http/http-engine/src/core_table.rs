@@ -77,7 +77,7 @@ directives! {
         client_max_body_size: Offset = "1m",
         /// Maximum size of a request body in memory; larger ones are written to a temporary file. Over HTTP/1, an
         /// announced body stays in memory up to a quarter more.
-        client_body_buffer_size: Size = "16k",
+        client_body_buffer_size: Size = "8k",
         /// Maximum time between two reads of a request body.
         client_body_timeout: Msec = "60s",
         /// Saves request bodies to files.
