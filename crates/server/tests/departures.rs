@@ -226,6 +226,19 @@ fn pipelined_requests_and_streams_have_their_own_numbers() {
 }
 
 #[test]
+fn a_request_counts_from_its_first_byte() {
+    let port = free_port();
+    let more = "client_header_timeout 200ms; location / { return 200 ok; }";
+    let site = site(port, more, "$status $connection_requests");
+    let running = site.start();
+    let mut client = connect(port);
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT").expect("sent");
+    client.read_to_end(&mut Vec::new()).expect("the end");
+    assert_eq!(lines(&site, 2), ["200 1", "408 2"]);
+    running.quit();
+}
+
+#[test]
 fn unbuffered_responses_have_no_rate() {
     let (to, _reads) = origin("HTTP/1.1 200 OK\r\nX-Accel-Limit-Rate: 1\r\nContent-Length: 3\r\n\r\nabc");
     let port = free_port();

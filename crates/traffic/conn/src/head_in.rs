@@ -73,6 +73,8 @@ pub fn never_came(
     }
     let Some(mut r) = worker.request(connection) else { return };
     r.accounting.started = since;
+    // As in nginx, a request counts from its first byte.
+    r.incoming.ordinal = connection.requests.get().saturating_add(1);
     use_initial_server(&mut r);
     r.out.status = status;
     let start = bytes.iter().position(|c| !matches!(c, b'\r' | b'\n')).unwrap_or(bytes.len());

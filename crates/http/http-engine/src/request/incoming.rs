@@ -25,7 +25,7 @@ pub struct Incoming {
     /// 100 (Continue) is due even before a built-in page: a `return` with a redirect discards the body first (nginx:
     /// `ngx_http_send_response`).
     pub continue_due: bool,
-    /// `$connection_requests`: the number of the request on its connection. 0: not counted, as for a broken head.
+    /// `$connection_requests`: the number of the request on its connection; 0: its connection counts none.
     pub ordinal: u32,
     /// The head was read together with an earlier request (`$pipe`).
     pub pipelined: bool,
