@@ -185,6 +185,9 @@ fn handshakes_that_servers_do_not_finish_have_statuses_of_their_kind() {
         4,
         "{log}"
     );
+    // As in nginx, the lines of a timeout are in this order.
+    let at = |words: &str| log.find(words).expect(words);
+    assert!(at("upstream server temporarily disabled") < at("upstream timed out"), "{log}");
     let words =
         "peer closed connection in SSL handshake (104: Connection reset by peer) while SSL handshaking to upstream";
     assert!(log.contains(words), "{log}");

@@ -379,8 +379,7 @@ impl Io {
                     (Failure::Error, true)
                 }
                 ExchangeEvent::SendTimeout | ExchangeEvent::ReadTimeout => {
-                    peer_context.note(r, failure::TIMED_OUT, doing);
-                    (Failure::Timeout, false)
+                    (failure::timed_out(r, peer_context.target, doing), false)
                 }
                 ExchangeEvent::Wrong(wrong) => {
                     peer_context.note(r, &wrong.0, READING);
@@ -427,8 +426,7 @@ fn write_call(peer_context: &PeerContext<'_>) -> &'static str {
 pub fn broken(r: &mut Request, peer_context: &PeerContext<'_>, e: &io::Error, fresh: bool) -> HeadStep {
     const READING: &str = "reading response header from";
     if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() {
-        peer_context.note(r, failure::TIMED_OUT, READING);
-        return HeadStep::Failed(Failure::Timeout, false);
+        return HeadStep::Failed(failure::timed_out(r, peer_context.target, READING), false);
     }
     if fresh {
         peer_context.note(r, &format!("{} failed {}", read_call(peer_context), os(e)), READING);

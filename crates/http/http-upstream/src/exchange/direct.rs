@@ -254,8 +254,7 @@ impl Direct {
             }
             Poll::Ready(Err(e)) => Poll::Ready(Err(run::not_connected(r, peer, &target, options, &e))),
             Poll::Pending if timer.poll_over(cx, plan.conf.connect_timeout) => {
-                failure::note(r, peer, &target, failure::TIMED_OUT, "connecting to");
-                Poll::Ready(Err(Failure::Timeout))
+                Poll::Ready(Err(failure::timed_out(r, &target, "connecting to")))
             }
             Poll::Pending => Poll::Pending,
         }

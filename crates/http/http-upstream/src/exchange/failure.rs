@@ -72,6 +72,19 @@ pub fn note(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>, words: &s
     note_at(Level::Error, r, peer, target, words, doing)
 }
 
+/// Takes note of a timeout, which [`log_timeout`] logs.
+pub fn timed_out(r: &mut Request, target: &UpstreamTarget<'_>, doing: &'static str) -> Failure {
+    record(r, target, 504, doing);
+    Failure::Timeout
+}
+
+/// Logs a timeout after the server's "temporarily disabled" line, as nginx does (`ngx_http_upstream_next`).
+pub fn log_timeout(r: &Request, peer: &Peer, target: &UpstreamTarget<'_>) {
+    let doing = r.upstream.get::<UpstreamState>().and_then(|state| state.tries.last()?.doing).unwrap_or("reading");
+    let url = shown_url(target.origin.scheme(), &peer.text, target.uri());
+    r.log_of(Level::Error, format_args!("{TIMED_OUT} while {doing} upstream"), Some(&url));
+}
+
 pub fn note_at(
     level: Level,
     r: &mut Request,
@@ -82,13 +95,16 @@ pub fn note_at(
 ) -> Failure {
     let url = shown_url(target.origin.scheme(), &peer.text, target.uri());
     r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
+    record(r, target, 502, doing);
+    Failure::Error
+}
+
+fn record(r: &mut Request, target: &UpstreamTarget<'_>, status: u16, doing: &'static str) {
     r.accounting.action = Some(upstream_state::OVER);
     if let Some(state) = UpstreamState::of(r) {
         state.uri = target.uri.clone();
     }
     if let Some(one) = UpstreamState::last(r) {
-        one.status = if words == TIMED_OUT { 504 } else { 502 };
-        one.doing = Some(doing);
+        (one.status, one.doing) = (status, Some(doing));
     }
-    Failure::Error
 }

@@ -1,7 +1,7 @@
 //! Connects to a server over QUIC, for HTTP/3.
 
 use super::PassPlan;
-use super::failure::{Failure, TIMED_OUT, note};
+use super::failure::{self, Failure, note};
 use super::run::{not_connected, options};
 use super::target::UpstreamTarget;
 use crate::tls::Wanted;
@@ -35,9 +35,6 @@ pub async fn connect(
         Ok(Err(ConnectError::Handshake(why))) => {
             Err(note(r, peer, target, &format!("QUIC handshake failed ({why})"), "SSL handshaking to"))
         }
-        Err(_) => {
-            note(r, peer, target, TIMED_OUT, DOING);
-            Err(Failure::Timeout)
-        }
+        Err(_) => Err(failure::timed_out(r, target, DOING)),
     }
 }

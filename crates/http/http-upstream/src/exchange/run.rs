@@ -3,7 +3,7 @@
 use super::body::{self, CLIENT_LEFT, ReadAhead, Received, Trailers, UpstreamBody};
 use super::conf::{IgnoreHeaders, NextUpstream};
 use super::conversation::{Io, PeerContext, read_head, said, send_request};
-use super::failure::{Failure, Outgoing, TIMED_OUT, note, note_at, status_bit};
+use super::failure::{self, Failure, Outgoing, note, note_at, status_bit};
 use super::target::UpstreamTarget;
 use super::{PassPlan, headless, quic, response, storage};
 use crate::balancing::{self, PeerSelection, SelectionState};
@@ -291,6 +291,9 @@ pub fn count_failure(r: &mut Request, lease: &mut PeerLease, target: &UpstreamTa
         one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
     }
     balancing::failed(r, lease, target.uri());
+    if matches!(why, Failure::Timeout) {
+        failure::log_timeout(r, lease.peer(), target);
+    }
     balancing::judge(r, lease, true);
 }
 
@@ -427,10 +430,7 @@ async fn connect(
     let mut stream = match runtime::time::timeout(plan.conf.connect_timeout, connecting).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(e)) => return Err(not_connected(r, peer, target, &options, &e)),
-        Err(_) => {
-            note(r, peer, target, TIMED_OUT, "connecting to");
-            return Err(Failure::Timeout);
-        }
+        Err(_) => return Err(failure::timed_out(r, target, "connecting to")),
     };
     if let Some(wanted) = wanted {
         handshake(plan, r, target, peer, &mut stream, wanted).await?;
@@ -508,10 +508,7 @@ async fn handshake(
             format!("upstream SSL certificate verify error: ({}:{})", verdict.0, verdict.reason())
         }
         Ok(Err(HandshakeError::Tls(why))) => format!("SSL_do_handshake() failed (SSL: {why})"),
-        Err(_) => {
-            note(r, peer, target, TIMED_OUT, DOING);
-            return Err(Failure::Timeout);
-        }
+        Err(_) => return Err(failure::timed_out(r, target, DOING)),
     };
     Err(note(r, peer, target, &words, DOING))
 }
