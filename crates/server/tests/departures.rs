@@ -239,6 +239,30 @@ fn a_request_counts_from_its_first_byte() {
 }
 
 #[test]
+fn a_socket_that_cannot_be_bound_has_no_server_in_the_log() {
+    let (to, _reads) = origin("");
+    let port = free_port();
+    let more = format!(
+        "location /bind {{ proxy_bind 192.0.2.1; proxy_pass http://127.0.0.1:{to}; }}
+         location /key {{
+             proxy_ssl_certificate $arg_none/c; proxy_ssl_certificate_key $arg_none/k; proxy_pass https://127.0.0.1:{to};
+         }}"
+    );
+    let site = site(port, &more, "$status [$upstream_addr] $upstream_status $upstream_response_time");
+    let running = site.start();
+    for path in ["/bind", "/key"] {
+        let mut client = connect(port);
+        write!(client, "GET {path} HTTP/1.0\r\n\r\n").expect("sent");
+        client.read_to_end(&mut Vec::new()).expect("500");
+    }
+    let lines = lines(&site, 2);
+    assert!(lines[0].starts_with("500 [] - 0."), "{lines:?}");
+    assert!(lines[1].starts_with(&format!("500 [127.0.0.1:{to}] - 0.")), "{lines:?}");
+    site.wait_for_log("while connecting to upstream", 2);
+    running.quit();
+}
+
+#[test]
 fn unbuffered_responses_have_no_rate() {
     let (to, _reads) = origin("HTTP/1.1 200 OK\r\nX-Accel-Limit-Rate: 1\r\nContent-Length: 3\r\n\r\nabc");
     let port = free_port();

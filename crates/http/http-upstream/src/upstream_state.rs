@@ -32,6 +32,8 @@ pub struct Try {
     pub apart: bool,
     /// Set once a part of the request was sent over an established connection.
     pub sent: bool,
+    /// The socket could not be bound: `$upstream_addr` is empty, as in nginx.
+    pub has_no_socket: bool,
     pub bytes_sent: u64,
     pub bytes_received: u64,
     /// `None` for a group without `zone`.
@@ -53,6 +55,7 @@ impl Try {
             response_length: 0,
             apart: false,
             sent: false,
+            has_no_socket: false,
             bytes_sent: 0,
             bytes_received: 0,
             zone: None,

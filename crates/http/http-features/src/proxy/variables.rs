@@ -25,7 +25,7 @@ pub static ROWS: &[Builtin] = &[
     Builtin::one("proxy_add_x_forwarded_for", forwarded_for, "X-Forwarded-For with the client's address appended."),
     Builtin::one(
         "upstream_addr",
-        |r, o| each(r, o, |t, o| o.extend_from_slice(t.address.as_bytes())),
+        |r, o| each(r, o, |t, o| o.extend_from_slice(if t.has_no_socket { b"" } else { t.address.as_bytes() })),
         "The addresses of the upstream servers that were tried; one per attempt.",
     ),
     Builtin::one(

@@ -283,12 +283,16 @@ async fn attempt(
 
 /// Counts a failed try against its server, except for [`Failure::Final`].
 pub fn count_failure(r: &mut Request, lease: &mut PeerLease, target: &UpstreamTarget<'_>, why: &Failure) {
-    if matches!(why, Failure::Final(_)) {
-        return;
-    }
+    let is_final = matches!(why, Failure::Final(_));
     if let Some(one) = UpstreamState::last(r) {
         let started = one.started;
         one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
+        if is_final {
+            one.status = 0;
+        }
+    }
+    if is_final {
+        return;
     }
     balancing::failed(r, lease, target.uri());
     if matches!(why, Failure::Timeout) {
@@ -348,7 +352,7 @@ async fn ask(
     let wanted = match wanted(plan, r, target, peer) {
         Ok(wanted) => wanted,
         Err(why) => {
-            note(r, peer, target, &why, "SSL handshaking to");
+            note(r, peer, target, &why, "connecting to");
             return Err(Failure::Final(500));
         }
     };
@@ -392,10 +396,7 @@ async fn ask(
                     note(r, peer, target, "upstream prematurely closed connection", "reading response header from");
                 }
                 if let Some(one) = UpstreamState::last(r) {
-                    // The client's failure to send its body is none of the server.
-                    if !matches!(why, Failure::Final(400..=499)) {
-                        one.status = why.status();
-                    }
+                    one.status = why.status();
                     one.response_ms = Some(ms);
                 }
                 return Err(why);
@@ -464,6 +465,9 @@ pub fn not_connected(
     if let Some(bind) = BindError::of(e) {
         let words = format!("bind({}) failed {}", bind.from(), os(&bind.error));
         note_at(Level::Crit, r, peer, target, &words, "connecting to");
+        if let Some(one) = UpstreamState::last(r) {
+            one.has_no_socket = true;
+        }
         return Failure::Final(500);
     }
     let refused = options.transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
