@@ -158,6 +158,12 @@ pub struct TunnelFault {
     pub is_secure: bool,
 }
 
+/// Counts the octets of a body with their framing; implemented by the connection.
+pub trait BodyOctets {
+    /// Octets that were read so far.
+    fn octets(&self) -> u64;
+}
+
 /// Watches a request's client; implemented by the connection.
 pub trait Watch {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;

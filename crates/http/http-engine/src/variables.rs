@@ -464,7 +464,7 @@ fn request_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_length(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put_number(out, r.incoming.length)
+    put_number(out, r.incoming.length_so_far())
 }
 
 fn request_method(r: &mut Request, out: &mut Vec<u8>) -> bool {

@@ -97,6 +97,12 @@ pub struct BodyState {
     pub cut: std::cell::Cell<bool>,
 }
 
+impl http_engine::connection::BodyOctets for BodyState {
+    fn octets(&self) -> u64 {
+        self.read.get()
+    }
+}
+
 impl BodyState {
     pub fn new(length: BodyLength, expects: bool) -> BodyState {
         let framing = match length {

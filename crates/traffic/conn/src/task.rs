@@ -247,6 +247,7 @@ impl Client {
         let state = Rc::new(BodyState::new(length, expects));
         // The body's reader sends an expected 100, even for an empty body; without a body it precedes the response.
         if !state.done() || (expects && length == http_types::BodyLength::Exact(0)) {
+            r.incoming.octets = Some(state.clone());
             let conf = &r.loc().core.conf;
             r.incoming.body = RequestBody::Unread(Box::new(Reader {
                 link: self.link.clone(),
@@ -272,7 +273,7 @@ impl Client {
         let (mut r, body) = engine::finish(outcome).await;
         r.accounting.counted = true;
         let Some(body) = body else {
-            r.incoming.length += state.read.get();
+            r.incoming.add_body(state.read.get());
             let timed_out = (r.out.status == 408).then(|| r.loc().core.clone());
             if state.cut.get() {
                 r.out.status = 400;
@@ -297,7 +298,7 @@ impl Client {
             self.worker.no_delay(self.key, &self.connection);
         }
         let sent = output::response(&self.link, &mut r, body).await;
-        r.incoming.length += state.read.get();
+        r.incoming.add_body(state.read.get());
         // nginx counts 100 (Continue) as a part of the body.
         r.accounting.bytes_sent += state.sent.get();
         r.accounting.body_bytes_sent += state.sent.get();

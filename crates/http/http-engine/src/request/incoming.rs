@@ -1,7 +1,7 @@
 //! The request's body, and the client that sends it.
 
 use super::RequestBody;
-use crate::connection::Watch;
+use crate::connection::{BodyOctets, Watch};
 use bytes::Bytes;
 use http_types::BodyLength;
 use std::rc::Rc;
@@ -18,8 +18,10 @@ pub struct Incoming {
     pub body_bytes: Option<Bytes>,
     /// Bytes read so far of a body without `Content-Length` (`$content_length`).
     pub body_received: Option<u64>,
-    /// Bytes of head and body read from the client (`$request_length`).
+    /// Bytes of the head, and in the end of the body, read from the client.
     pub length: u64,
+    /// Counts the body's bytes that `length` does not have yet.
+    pub octets: Option<Rc<dyn BodyOctets>>,
     /// Responded before `Expect: 100-continue` was satisfied; 100 must not be sent.
     pub expect_tested: bool,
     /// 100 (Continue) is due even before a built-in page: a `return` with a redirect discards the body first (nginx:
@@ -39,6 +41,15 @@ impl Incoming {
     /// Takes note of a malformed body that no handler has read: the response is 400 (nginx: `ngx_http_discard_request_body`).
     pub fn take_broken_body(&mut self) -> bool {
         self.broken_body && matches!(self.body, RequestBody::Unread(_)) && std::mem::take(&mut self.broken_body)
+    }
+    /// Bytes of head and body read so far (`$request_length`).
+    pub fn length_so_far(&self) -> u64 {
+        self.length + self.octets.as_ref().map_or(0, |body| body.octets())
+    }
+    /// Adds the bytes of the body, which is not read any further.
+    pub fn add_body(&mut self, octets: u64) {
+        self.octets = None;
+        self.length += octets;
     }
     pub(super) fn reset(&mut self) {
         *self = Incoming::default();

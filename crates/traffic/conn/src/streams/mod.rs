@@ -44,6 +44,12 @@ struct Shared {
     watch: RefCell<Option<Waker>>,
 }
 
+impl http_engine::connection::BodyOctets for Shared {
+    fn octets(&self) -> u64 {
+        self.read.get()
+    }
+}
+
 impl Shared {
     fn go(&self) {
         self.gone.set(true);

@@ -123,6 +123,7 @@ impl Streams {
                 _ => r.incoming.body_length = Some(BodyLength::Chunked),
             }
             let timeout = r.loc().core.conf.client_body_timeout.duration();
+            r.incoming.octets = Some(shared.clone());
             r.incoming.body = RequestBody::Unread(Box::new(Body::new(self.clone(), id, shared.clone(), timeout)));
         } else if matches!(r.incoming.body_length, Some(BodyLength::Exact(1..))) {
             r.log(

@@ -81,7 +81,7 @@ fn at_once(streams: &Rc<Streams>, id: StreamId, mut r: Box<Request>, body: Body)
     }
     r.accounting.body_bytes_sent = bytes.len() as u64;
     r.accounting.completed = true;
-    r.incoming.length += streams.core.borrow().taken(id);
+    r.incoming.add_body(streams.core.borrow().taken(id));
     streams.worker.finished(r);
     streams.finished(id);
     None
@@ -127,7 +127,7 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
         }
         // A slow client or a request without response is the client's fault (nginx: `ngx_http_v2_close_stream`).
         let code = if matches!(r.out.status, 408 | 444) { ResetReason::Protocol } else { ResetReason::Internal };
-        r.incoming.length += shared.read.get();
+        r.incoming.add_body(shared.read.get());
         streams.core.borrow_mut().reset(id, code);
         return streams.worker.finished(r);
     };
@@ -164,7 +164,7 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
         send(streams, id, &mut r, body, &shared).await
     };
     r.accounting.bytes_sent = shared.octets.get() + r.accounting.header_size;
-    r.incoming.length += streams.core.borrow().taken(id).max(shared.read.get());
+    r.incoming.add_body(streams.core.borrow().taken(id).max(shared.read.get()));
     r.accounting.completed = sent;
     if !sent {
         streams.core.borrow_mut().reset(id, ResetReason::Internal);
