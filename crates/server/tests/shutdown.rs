@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
-use support::client::{Client, get};
+use support::client::{Client, get, read_until};
+use support::origin::Origin;
 use support::{Running, Site, free_port, wait};
 
 /// Far below every timeout of a connection.
@@ -105,6 +106,54 @@ fn a_request_that_never_ends_is_cut_off_when_the_time_is_up() {
     assert!(begun.elapsed() < QUICK && begun.elapsed() >= Duration::from_millis(100));
     let mut rest = Vec::new();
     assert!(matches!(stream.read_to_end(&mut rest), Ok(0) | Err(_)), "{rest:?}");
+    site.assert_no_alerts();
+}
+
+#[test]
+fn requests_that_are_cut_off_are_logged() {
+    let silent = Origin::new(|mut talk| while talk.some().is_some() {});
+    let slow = Origin::new(|mut talk| {
+        talk.some();
+        talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc");
+        while talk.some().is_some() {}
+    });
+    let port = free_port();
+    // In place and as a task, which a variable requires.
+    let conf = format!(
+        "http {{ log_format l '$status $uri'; access_log logs/l.log l; server {{ listen 127.0.0.1:{port};
+            location / {{ return 200 x; }}
+            location /place {{ proxy_pass http://127.0.0.1:{silent}; }}
+            location /task {{ proxy_pass http://127.0.0.1:$arg_port; }}
+            location /begun {{ proxy_buffering off; proxy_pass http://127.0.0.1:{slow}; }}
+            location /body {{ proxy_pass http://127.0.0.1:{silent}; }} }} }}",
+        silent = silent.port,
+        slow = slow.port
+    );
+    let site = Site::new(
+        "daemon off; worker_processes 1; worker_shutdown_timeout 100ms; error_log logs/error.log info;",
+        &conf,
+    );
+    let running = start(&site, port);
+    let open = |head: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        stream.set_read_timeout(Some(QUICK)).expect("timeout");
+        write!(stream, "{head}\r\nHost: a\r\n\r\n").expect("sent");
+        stream
+    };
+    let mut all = vec![open("GET /place HTTP/1.1"), open(&format!("GET /task?port={} HTTP/1.1", silent.port))];
+    // Both requests have begun when the later ones are answered by the same thread.
+    all.push(open("GET /begun HTTP/1.1"));
+    read_until(all.last_mut().expect("a stream"), "abc");
+    all.push(open("POST /body HTTP/1.1\r\nContent-Length: 9\r\nExpect: 100-continue"));
+    read_until(all.last_mut().expect("a stream"), "100 Continue");
+    running.quit();
+    let log = site.read("logs/l.log");
+    let mut lines: Vec<_> = log.lines().filter(|line| !line.ends_with(" /")).collect();
+    lines.sort();
+    assert_eq!(lines, ["000 /body", "000 /place", "000 /task", "200 /begun"]);
+    // The clients are not to blame.
+    assert!(!site.log().contains("client prematurely closed connection"), "{}", site.log());
+    drop(all);
     site.assert_no_alerts();
 }
 

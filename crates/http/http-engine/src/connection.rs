@@ -167,6 +167,10 @@ pub trait BodyOctets {
 /// Watches a request's client; implemented by the connection.
 pub trait Watch {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
+    /// Tells whether the server itself has closed the connection (`worker_shutdown_timeout`).
+    fn is_cut(&self) -> bool {
+        false
+    }
     /// Sends an interim response (103); ready when all of it was written, or the connection failed.
     fn poll_interim(&self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<()>;
 }

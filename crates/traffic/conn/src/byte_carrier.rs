@@ -75,6 +75,9 @@ impl Carrier for ByteCarrier {
     fn cut_off(&self, _: &Worker) {
         self.streams.cut_off();
     }
+    fn has_streams(&self) -> bool {
+        true
+    }
     fn begin_quit(self: Rc<Self>, _: &Rc<Worker>, _: Key) -> bool {
         self.streams.begin_quit();
         true

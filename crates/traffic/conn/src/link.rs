@@ -117,6 +117,10 @@ impl Link {
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<bool> {
         self.worker.poller.poll_writable(self.key, cx)
     }
+    /// Tells whether the server itself has closed the connection.
+    pub fn is_cut(&self) -> bool {
+        !self.worker.poller.contains(self.key)
+    }
     pub fn poll_closing(&self, cx: &mut Context<'_>) -> Poll<bool> {
         self.worker.poller.poll_closing(self.key, cx)
     }

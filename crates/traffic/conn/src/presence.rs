@@ -33,6 +33,9 @@ impl http_engine::Watch for Presence {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.link.poll_closing(cx).map(|_| ())
     }
+    fn is_cut(&self) -> bool {
+        self.link.is_cut()
+    }
     fn poll_interim(&self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<()> {
         while !bytes.is_empty() {
             match self.link.send(&[IoSlice::new(bytes)], false) {

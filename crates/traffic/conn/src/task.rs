@@ -272,6 +272,13 @@ impl Client {
         let writing = Writing::begin();
         let (mut r, body) = engine::finish(outcome).await;
         r.accounting.counted = true;
+        if self.link.is_cut() {
+            // Logs 000, as nginx: the server itself has closed the connection.
+            r.incoming.add_body(state.read.get());
+            r.out.status = 0;
+            self.worker.finished(r);
+            return Some(End::Close);
+        }
         let Some(body) = body else {
             r.incoming.add_body(state.read.get());
             let timed_out = (r.out.status == 408).then(|| r.loc().core.clone());

@@ -195,19 +195,24 @@ impl Turns {
         }
         worker.handshakes_wait.set(!self.handshakes.is_empty());
         if self.stop_at.is_some_and(|at| at <= clock::now()) {
-            // Sessions and streams announce their end; those that do not end in this turn are cut.
+            // Cuts all clients: sessions and streams announce their end, and tasks log their requests. Drops tasks that
+            // still wait when none is ready.
             let sessions = worker.stream.sessions.count() + worker.mail.sessions.count();
             let is_empty = sessions == 0 && worker.tasks.get() == 0;
-            if is_empty || self.stopping {
+            if is_empty || (self.stopping && !task::any_ready()) {
                 flush_logs(worker);
                 return Ok(Progress::Ended);
             }
-            self.stopping = true;
-            worker.stream.sessions.cut_off(u64::MAX);
-            worker.mail.sessions.cut_off(u64::MAX);
-            for key in worker.poller.keys() {
-                if let Some(carrier) = worker.poller.registration(key) {
+            if !self.stopping {
+                self.stopping = true;
+                worker.stream.sessions.cut_off(u64::MAX);
+                worker.mail.sessions.cut_off(u64::MAX);
+                for key in worker.poller.keys() {
+                    let Some(carrier) = worker.poller.registration(key) else { continue };
                     carrier.cut_off(worker);
+                    if !carrier.has_streams() && carrier.client().is_some() {
+                        worker.close(key);
+                    }
                 }
             }
         }

@@ -75,10 +75,11 @@ impl Carrier for Waiting {
         }
     }
     fn cut_off(&self, worker: &Worker) {
-        let Some(mut work) = self.work.take() else { return };
-        let _ = work.exchange.client_gone(&mut work.request);
-        work.request.out.status = 499;
-        worker.finished(work.request);
+        let Some(Work { mut request, exchange, .. }) = self.work.take() else { return };
+        drop(exchange);
+        // Logs 000, as nginx: the server itself has closed the connection.
+        request.out.status = 0;
+        worker.finished(request);
     }
     fn has_wakeups(&self) -> bool {
         true

@@ -32,6 +32,10 @@ pub trait Carrier {
     fn end_of_turn(self: Rc<Self>, _worker: &Rc<Worker>, _key: Key) {}
     fn closing(&self, _worker: &Worker, _key: Key) {}
     fn cut_off(&self, _worker: &Worker) {}
+    /// Carries concurrent requests, whose output leaves at the end of the turn.
+    fn has_streams(&self) -> bool {
+        false
+    }
     /// Refuses new requests and closes after the last. False: holds one request, which the caller handles.
     fn begin_quit(self: Rc<Self>, _worker: &Rc<Worker>, _key: Key) -> bool {
         false

@@ -353,7 +353,9 @@ impl BodySource for UpstreamBody {
             Got::Bytes(bytes) => Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
             Got::End => Poll::Ready(None),
             Got::Nothing if self.watch.as_ref().is_some_and(|watch| watch.poll_gone(cx).is_ready()) => {
-                say(r, Level::Info, CLIENT_LEFT);
+                if !self.watch.as_ref().is_some_and(|watch| watch.is_cut()) {
+                    say(r, Level::Info, CLIENT_LEFT);
+                }
                 self.give_up(r)
             }
             Got::Nothing => Poll::Pending,

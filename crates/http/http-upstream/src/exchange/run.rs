@@ -89,7 +89,9 @@ pub fn client_gone(r: &mut Request) -> Flow {
         }
     }
     r.accounting.action = Some(action);
-    r.log(Level::Info, format_args!("{CLIENT_LEFT}"));
+    if !r.incoming.watch.as_ref().is_some_and(|watch| watch.is_cut()) {
+        r.log(Level::Info, format_args!("{CLIENT_LEFT}"));
+    }
     Flow::Status(499)
 }
 
