@@ -113,6 +113,23 @@ fn resets_of_an_upgraded_connection_are_logged() {
 }
 
 #[test]
+fn a_reset_during_a_response_is_logged() {
+    let port = free_port();
+    let site = Site::new(MAIN, &format!("http {{ server {{ listen 127.0.0.1:{port}; root html; }} }}"));
+    // More than the buffers of both sockets.
+    site.write("html/big", &"x".repeat(32 << 20));
+    let running = site.start();
+    let mut client = connect(port);
+    write!(client, "GET /big HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    read_until(&mut client, "200 OK");
+    reset(client);
+    expect_line(&site, "info", "client prematurely closed connection");
+    expect_line(&site, "info", "while sending response to client");
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
 fn a_reset_of_a_mail_server_is_logged() {
     let pop3 = mail::server(|mut reader| {
         for answer in ["+OK ready", "+OK", "+OK in"] {

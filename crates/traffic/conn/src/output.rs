@@ -17,7 +17,8 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    Gone,
+    /// The connection ended, with the error code of a write.
+    Gone(Option<i32>),
     /// No progress for `send_timeout`.
     TimedOut,
     /// The body's source failed, or a file was truncated.
@@ -88,11 +89,11 @@ impl Sender {
                     });
                     match runtime::time::timeout(self.timeout, writable).await {
                         Ok(true) => {}
-                        Ok(false) => return Err(SendError::Gone),
+                        Ok(false) => return Err(SendError::Gone(None)),
                         Err(_) => return Err(SendError::TimedOut),
                     }
                 }
-                Err(_) => return Err(SendError::Gone),
+                Err(e) => return Err(SendError::Gone(e.raw_os_error())),
             }
         }
         Ok(())
@@ -231,7 +232,7 @@ fn at_once(link: &Link, r: &mut Request, body: &Body) -> Result<Option<(Bytes, u
     let sent = match link.send(&[IoSlice::new(&out)], false) {
         Ok(sent) => sent,
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
-        Err(_) => return Err(SendError::Gone),
+        Err(e) => return Err(SendError::Gone(e.raw_os_error())),
     };
     if sent == out.len() && !link.has_unsent() {
         note_sent(r, sent as u64, head_size);
@@ -358,7 +359,7 @@ async fn wait(pace: &Pace, sender: &mut Sender) -> Result<u64, SendError> {
         tokio::select! {
             biased;
             () = runtime::time::sleep(pause) => {}
-            _ = poll_fn(|cx| sender.link.poll_closing(cx)) => return Err(SendError::Gone),
+            _ = poll_fn(|cx| sender.link.poll_closing(cx)) => return Err(SendError::Gone(None)),
         }
     }
 }

@@ -311,10 +311,7 @@ impl Client {
         r.accounting.body_bytes_sent += state.sent.get();
         r.accounting.completed = sent.is_ok();
         if let Err(e) = sent {
-            if e == SendError::TimedOut {
-                r.log(Level::Info, format_args!("{}", head_in::TIMED_OUT));
-                self.reset_if(&r.loc().core);
-            }
+            self.not_sent(&r, e);
             self.worker.finished(engine::post_action(r).await);
             return Some(End::Close);
         }
@@ -387,17 +384,32 @@ impl Client {
             last.accounting.bytes_sent = last.accounting.bytes_sent.saturating_sub(unsent - sender.sent);
             last.accounting.body_bytes_sent = last.accounting.bytes_sent.saturating_sub(last.accounting.header_size);
         }
+        if let Err(e) = sent {
+            self.not_sent(&last, e);
+        }
         let keep_alive = last.reply.keep_alive && !self.worker.quitting.get();
         self.worker.finished(last);
         match (sent, keep_alive) {
             (Ok(()), true) => End::Park(conf.conf.keepalive_timeout.millis),
             (Ok(()), false) => End::Linger,
-            (Err(e), _) => {
-                if e == SendError::TimedOut {
-                    self.reset_if(&conf);
-                }
-                End::Close
+            (Err(_), _) => End::Close,
+        }
+    }
+
+    /// Logs why a response was not sent whole. Makes the close after a timeout a reset, as the request's location says.
+    #[cold]
+    fn not_sent(&self, r: &Request, e: SendError) {
+        match e {
+            SendError::TimedOut => {
+                r.log(Level::Info, format_args!("{}", head_in::TIMED_OUT));
+                self.reset_if(&r.loc().core);
             }
+            SendError::Gone(code) if !self.link.is_cut() => {
+                let code = code.map(|code| format!(" {}", observe::os(&io::Error::from_raw_os_error(code))));
+                let code = code.unwrap_or_default();
+                r.log(Level::Info, format_args!("client prematurely closed connection{code}"));
+            }
+            SendError::Gone(_) | SendError::Truncated => {}
         }
     }
 
