@@ -61,8 +61,11 @@ pub fn run(
     write_size: u64,
 ) -> Body {
     let Ok(mut copy) = r.copy() else { return Body::Source(body) };
-    // An independent request: its log messages are those of the original.
-    (copy.family.sub, copy.incoming.watch) = (None, None);
+    // An independent request, whose log messages are those of the original.
+    copy.incoming.watch = None;
+    if !r.is_subrequest() {
+        copy.family.sub = None;
+    }
     let (origin, uri) = UpstreamState::of(r).map(|s| (s.origin.clone(), s.uri.clone())).unwrap_or_default();
     copy.upstream.set(UpstreamState {
         tries: UpstreamState::last(r).cloned().into_iter().collect(),
