@@ -496,7 +496,8 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
             // After the page of a filter's error and the `post_action`, later errors do not change the log line.
             Flow::Status(_) if r.progress.settled => return Outcome::Close(r),
             Flow::Status(444) | Flow::Close => return Outcome::Close(r),
-            Flow::Status(status @ (408 | 499)) if r.phase_is_final(status) => {
+            // Even if `return` says so (nginx: `ngx_http_finalize_request`).
+            Flow::Status(status @ (408 | 499)) => {
                 r.out.status = status;
                 return Outcome::Close(r);
             }
@@ -718,10 +719,6 @@ impl Request {
     /// Tells whether a rewrite changed the path since the last match, and resets the mark.
     fn path_changed_now(&mut self) -> bool {
         std::mem::take(&mut self.target.match_again)
-    }
-    /// Tells whether 408 or 499 closes the connection: not if sent by an operator's `return`.
-    fn phase_is_final(&self, _status: u16) -> bool {
-        !matches!(self.progress.phase, Phase::Rewrite | Phase::ServerRewrite)
     }
 }
 
