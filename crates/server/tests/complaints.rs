@@ -35,6 +35,7 @@ fn what_nginx_takes_twice_or_empty() {
         "server { ssl_certificate_cache off; }",
         "image_filter_sharpen 5; image_filter_sharpen 6; degradation sbrk=1m; degradation sbrk=2m; max_headers 0;",
         "proxy_cache_path c levels= keys_zone=z:1m;",
+        "geo $x { include none/*; } map $uri $y { include none/*; } types { include none/*; }",
     ] {
         let (accepted, words) = explained(http);
         assert!(accepted, "{http}: {words}");
@@ -166,6 +167,8 @@ fn what_nginx_refuses() {
             "[emerg] \"limit_conn\" directive is duplicate in ",
         ),
         ("proxy_cache_path c keys_zone=z:1m; proxy_cache_path c keys_zone=z:1m;", "[emerg] the same path name "),
+        ("types { include a b; }", "[emerg] invalid number of arguments in \"include\" directive in "),
+        ("split_clients $uri $v { include none/*; }", "[emerg] invalid percent value \"include\" in "),
         ("upstream u { sticky cookie ''; server 127.0.0.1:1; }", "[emerg] \"sticky\" directive empty cookie name in "),
         ("error_page 4294967296 /x;", "[emerg] value \"4294967296\" must be between 300 and 599 in "),
     ] {

@@ -13,7 +13,7 @@ pub use lexer::{Lexer, Token, TokenKind, WORD_BYTES_MAX};
 pub use load::{Disk, INCLUDE_DEPTH_MAX, Load, Memory, Source, is_pattern, load, load_text, load_texts, matches};
 pub use parser::{BLOCK_DEPTH_MAX, parse};
 pub use tree::{
-    Directive, FileId, Files, Included, Item, SourceFile, Span, SyntaxError, Word, directives, first_error,
+    Directive, FileId, Files, Included, Item, SourceFile, Span, SyntaxError, Word, directives, first_error, include_of,
 };
 
 #[cfg(test)]

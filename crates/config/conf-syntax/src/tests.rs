@@ -94,6 +94,11 @@ fn a_missing_include_is_named_and_an_empty_glob_is_not() {
     let read = load(&source, Path::new("/c/nginx.conf")).expect("main file");
     let e = first_error(&read.items).expect("an error");
     assert_eq!((e.text.as_str(), e.line), ("open() \"/c/gone\" failed (2: No such file or directory)", 2));
+    // It is not a line of its block, unlike an include with other arguments.
+    let read = load(&memory(&[("/c/nginx.conf", "include none/*; include a b; c;")]), Path::new("/c/nginx.conf"));
+    let items = read.expect("main file").items;
+    assert_eq!(directives(&items).iter().map(|d| d.args.len()).collect::<Vec<_>>(), [2, 0]);
+    assert!(include_of(&items).is_some() && include_of(&items[2..]).is_none());
 }
 
 #[test]

@@ -124,10 +124,24 @@ pub fn directives(items: &[Item]) -> Vec<&Directive> {
     out
 }
 
+/// Returns the first `include` of a block, for blocks in which nginx does not know it.
+pub fn include_of(items: &[Item]) -> Option<&Directive> {
+    items.iter().find_map(|item| match item {
+        Item::Directive(d) if d.name.bytes == b"include" => Some(d),
+        _ => None,
+    })
+}
+
+/// Tells whether a directive is an `include` that was read: a pattern may match no file.
+fn is_read(d: &Directive) -> bool {
+    let is_pattern = || matches!(d.args.as_slice(), [path] if crate::is_pattern(&path.text()));
+    d.name.bytes == b"include" && (!d.included.is_empty() || is_pattern())
+}
+
 fn collect<'a>(items: &'a [Item], out: &mut Vec<&'a Directive>) {
     for item in items {
         if let Item::Directive(d) = item {
-            if d.included.is_empty() || d.name.bytes != b"include" {
+            if !is_read(d) {
                 out.push(d);
             }
             for inner in &d.included {

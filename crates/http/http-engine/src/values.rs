@@ -217,6 +217,9 @@ impl Value for Types {
         let block = cx.block;
         let items = d.block.as_deref().unwrap_or_default();
         for line in conf_syntax::directives(items) {
+            if line.name.bytes == b"include" {
+                return Err(Problem::says("invalid number of arguments in \"include\" directive").on(line));
+            }
             let media: Arc<[u8]> = line.name.bytes.as_slice().into();
             for word in &line.args {
                 let extension = word.bytes.to_ascii_lowercase();

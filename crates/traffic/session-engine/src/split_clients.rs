@@ -42,7 +42,12 @@ const WHOLE: u32 = 10_000;
 fn shares(d: &Directive) -> Result<Vec<(u32, Box<[u8]>)>, Problem> {
     let mut shares = Vec::new();
     let (mut sum, mut last) = (0u32, 0u32);
-    for line in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+    let block = d.block.as_deref().unwrap_or_default();
+    // As in nginx, the block reads no other file.
+    if let Some(line) = conf_syntax::include_of(block) {
+        return Err(Problem::says("invalid percent value \"include\"").on(line));
+    }
+    for line in conf_syntax::directives(block) {
         let text = line.name.text();
         let value = line.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
         let part = match text.strip_suffix('%').and_then(hundredths) {
@@ -197,6 +202,7 @@ mod tests {
         assert_eq!(ends, [2_147_483_647, 3_242_700_307, 0]);
         assert_eq!(read("50% a; 50% b;").expect("parses")[1].0, 0);
         assert!(read("60% a; 50% b;").expect_err("too much").contains("percent total is greater than 100%"));
+        assert!(read("include a;").expect_err("another file").contains("invalid percent value \\\"include\\\""));
         assert!(read("60 a;").expect_err("no percent").contains("invalid percent value \\\"60\\\""));
     }
 

@@ -43,7 +43,12 @@ impl Maps {
                 "duplicate \"charset_map\" between \"{shown_from}\" and \"{shown_to}\""
             )));
         }
-        let lines = conf_syntax::directives(d.block.as_deref().unwrap_or_default());
+        let block = d.block.as_deref().unwrap_or_default();
+        // As in nginx, the block reads no other file.
+        if let Some(line) = conf_syntax::include_of(block) {
+            return Err(invalid(line, "include"));
+        }
+        let lines = conf_syntax::directives(block);
         let (there, back) = if to.eq_ignore_ascii_case(b"utf-8") { utf8(&lines)? } else { bytes(&lines)? };
         self.0.push((from.clone(), to.clone(), Arc::new(there)));
         self.0.push((to.clone(), from.clone(), Arc::new(back)));
@@ -199,6 +204,7 @@ mod tests {
             ("charset_map a A { }", "\\\"charset_map\\\" between the same charsets \\\"a\\\" and \\\"A\\\""),
             ("charset_map utf-8 a { }", "should be given in the second column"),
             ("charset_map a b { x 1; }", "invalid value \\\"x\\\""),
+            ("charset_map a b { include x; }", "invalid value \\\"include\\\""),
             ("charset_map a b { 1; }", "invalid parameters number"),
             ("charset_map a utf-8 { 80 D0; }", "invalid value \\\"D0\\\""),
         ] {
