@@ -36,6 +36,7 @@ fn what_nginx_takes_twice_or_empty() {
         "image_filter_sharpen 5; image_filter_sharpen 6; degradation sbrk=1m; degradation sbrk=2m; max_headers 0;",
         "proxy_cache_path c levels= keys_zone=z:1m;",
         "geo $x { include none/*; } map $uri $y { include none/*; } types { include none/*; }",
+        "proxy_temp_path c 1; server { fastcgi_temp_path c/ 1; }",
     ] {
         let (accepted, words) = explained(http);
         assert!(accepted, "{http}: {words}");
@@ -167,6 +168,8 @@ fn what_nginx_refuses() {
             "[emerg] \"limit_conn\" directive is duplicate in ",
         ),
         ("proxy_cache_path c keys_zone=z:1m; proxy_cache_path c keys_zone=z:1m;", "[emerg] the same path name "),
+        ("proxy_cache_path c keys_zone=z:1m; server { proxy_temp_path c/; }", "/c\" used in "),
+        ("proxy_temp_path c 1; server { fastcgi_temp_path c 1 2; }", " has the different levels than in "),
         ("types { include a b; }", "[emerg] invalid number of arguments in \"include\" directive in "),
         ("split_clients $uri $v { include none/*; }", "[emerg] invalid percent value \"include\" in "),
         ("upstream u { sticky cookie ''; server 127.0.0.1:1; }", "[emerg] \"sticky\" directive empty cookie name in "),

@@ -2,6 +2,7 @@
 
 use crate::listen::Listen;
 use crate::session::Template;
+use crate::used_paths::UsedPaths;
 use crate::values::{Aio, Directio};
 use crate::values::{
     Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
@@ -291,7 +292,9 @@ impl Value for TempPath {
                 }
             }
         }
-        Ok(TempPath { path: cx.full_name(&text), levels })
+        let path = cx.full_name(&text);
+        UsedPaths::add(cx, d, &path, Some(&levels))?;
+        Ok(TempPath { path, levels })
     }
 }
 

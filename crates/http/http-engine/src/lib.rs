@@ -47,6 +47,7 @@ pub mod trace_id;
 pub mod tree;
 mod tries;
 pub mod upstream_slot;
+pub mod used_paths;
 pub mod values;
 pub mod variable;
 pub mod variables;

@@ -7,6 +7,7 @@ use cache::{CacheRoot, Limits, Zone};
 use conf_schema::value::{Flag, decimal, parse_msec, parse_offset, parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Template;
+use http_engine::used_paths::UsedPaths;
 use metrics::cache as row;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -182,12 +183,8 @@ impl Value for PathLine {
             return Err(Problem::says(format!("\"{name}\" must have \"keys_zone\" parameter")));
         };
         let family = name.trim_end_matches("_cache_path").to_string();
+        UsedPaths::add(cx, d, &root, None)?;
         let declared = cx.get::<Declared>();
-        if declared.all().any(|known| known.zone.place.root == root) {
-            return Err(
-                Problem::says(format!("the same path name \"{}\" is used by another cache", root.display())).at(0)
-            );
-        }
         if declared.all().any(|known| known.zone.name == zone_name) {
             return Err(Problem::says(format!("duplicate zone \"{zone_name}\"")));
         }
