@@ -35,6 +35,7 @@ fn what_nginx_takes_twice_or_empty() {
         "server { ssl_certificate_cache off; }",
         "image_filter_sharpen 5; image_filter_sharpen 6; degradation sbrk=1m; degradation sbrk=2m; max_headers 0;",
         "proxy_cache_path c levels= keys_zone=z:1m;",
+        "server { server_name a..b *.c.* d*e; }",
         "geo $x { include none/*; } map $uri $y { include none/*; } types { include none/*; }",
         "proxy_temp_path c 1; server { fastcgi_temp_path c/ 1; }",
     ] {
@@ -54,6 +55,7 @@ fn what_nginx_takes_twice_or_empty() {
             "[warn] accept filters \"accept_filter=httpready\" are not supported on this platform, ignored in ",
         ),
         ("server { server_name a/b; }", "[warn] server name \"a/b\" has suspicious symbols in "),
+        ("server { server_name a A; } server { server_name b; }", "[warn] conflicting server name \"a\" on 0.0.0.0:"),
     ] {
         let (accepted, words) = explained(http);
         assert!(accepted && words.contains(want) && words.matches("[warn]").count() == 1, "{http}: {words}");
@@ -170,6 +172,11 @@ fn what_nginx_refuses() {
         ("proxy_cache_path c keys_zone=z:1m; proxy_cache_path c keys_zone=z:1m;", "[emerg] the same path name "),
         ("proxy_cache_path c keys_zone=z:1m; server { proxy_temp_path c/; }", "/c\" used in "),
         ("proxy_temp_path c 1; server { fastcgi_temp_path c 1 2; }", " has the different levels than in "),
+        ("server { server_name .; }", "[emerg] server name \".\" is invalid in "),
+        (
+            "server { server_name a; } server { server_name *.c.*; }",
+            "[emerg] invalid server name or wildcard \"*.c.*\" on 0.0.0.0:",
+        ),
         ("types { include a b; }", "[emerg] invalid number of arguments in \"include\" directive in "),
         ("split_clients $uri $v { include none/*; }", "[emerg] invalid percent value \"include\" in "),
         ("upstream u { sticky cookie ''; server 127.0.0.1:1; }", "[emerg] \"sticky\" directive empty cookie name in "),

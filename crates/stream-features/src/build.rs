@@ -314,10 +314,16 @@ impl Builder<'_> {
         groups
             .into_iter()
             .map(|group| {
+                // A single server needs no selection.
+                let is_shared = group.servers.len() > 1;
                 let mut names = Names::default();
                 for &server in &group.servers {
                     for name in &drafts[server].names {
-                        if !names.add(name, server) {
+                        if is_shared && name.is_unusable() {
+                            let shown = name.shown();
+                            let text = format!("invalid server name or wildcard \"{shown}\" on {}", group.spec.address);
+                            self.complain(None, Problem::says(text));
+                        } else if !names.add(name, server) && is_shared {
                             let text = format!(
                                 "conflicting server name \"{}\" on {}, ignored",
                                 name.shown(),
@@ -328,7 +334,7 @@ impl Builder<'_> {
                                 text,
                                 span: None,
                                 line: 0,
-                                hint: Some("an earlier server on this address has the same name".into()),
+                                hint: Some("the name was given before, for this address".into()),
                             });
                         }
                     }

@@ -688,12 +688,18 @@ impl Builder<'_> {
         by_address
             .into_iter()
             .map(|draft| {
+                // A single server needs no selection.
+                let is_shared = draft.servers.len() > 1;
                 let mut names = ServerNames::default();
                 for &server in &draft.servers {
                     let unnamed = [ServerName::Exact(Vec::new())];
                     let list = if drafts[server].names.is_empty() { &unnamed[..] } else { &drafts[server].names };
                     for name in list {
-                        if !names.add(name, server) {
+                        if is_shared && name.is_unusable() {
+                            let shown = name.shown();
+                            let text = format!("invalid server name or wildcard \"{shown}\" on {}", draft.spec.address);
+                            self.complain(None, Problem::says(text));
+                        } else if !names.add(name, server) && is_shared {
                             let shown = name.shown();
                             let text =
                                 format!("conflicting server name \"{shown}\" on {}, ignored", draft.spec.address);
@@ -702,7 +708,7 @@ impl Builder<'_> {
                                 text,
                                 span: None,
                                 line: 0,
-                                hint: Some("an earlier server on this address has the same name".into()),
+                                hint: Some("the name was given before, for this address".into()),
                             });
                         }
                     }
@@ -716,7 +722,7 @@ impl Builder<'_> {
                     quic: draft.quic,
                     http2_listen: draft.http2,
                     http2: draft.http2 || self.servers.get(default).is_some_and(|s| s.http2.on),
-                    names: if draft.servers.len() > 1 { names } else { only_regexes(names) },
+                    names: if is_shared { names } else { only_regexes(names) },
                 }
             })
             .collect()

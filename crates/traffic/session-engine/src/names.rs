@@ -67,6 +67,12 @@ impl<S: Session> ServerName<S> {
             name => name.written(),
         }
     }
+    /// Tells whether the name is neither a host nor a wildcard, such as `a*b`: nginx accepts it for the only server of an
+    /// address, which needs no name.
+    pub fn is_unusable(&self) -> bool {
+        let ServerName::Exact(name) = self else { return false };
+        name.contains(&b'*') || name.windows(2).any(|pair| pair == b"..")
+    }
     pub fn shown(&self) -> String {
         match self {
             ServerName::Below(n) => format!(".{}", String::from_utf8_lossy(n)),
@@ -109,17 +115,21 @@ fn server_name<S: Session>(cx: &mut Cx, d: &Directive, text: &[u8]) -> Result<Se
     if lower.contains(&b'/') {
         cx.warn(d, format!("server name \"{shown}\" has suspicious symbols"));
     }
-    if lower.windows(2).any(|w| w == b"..") {
-        return Err(Problem::says(format!("invalid server name or wildcard \"{shown}\"")));
-    }
-    if lower.contains(&0) || lower.iter().filter(|c| **c == b'*').count() > 1 {
+    let is_short = match lower.as_slice() {
+        [b'*', rest @ ..] => !matches!(rest, [b'.', _, ..]),
+        name => name == b".",
+    };
+    if lower.contains(&0) || is_short {
         return Err(invalid());
+    }
+    // Is unusable as an exact name.
+    if lower.windows(2).any(|w| w == b"..") || lower.iter().filter(|c| **c == b'*').count() > 1 {
+        return Ok(ServerName::Exact(lower));
     }
     match lower.as_slice() {
         [b'*', dotted @ ..] if matches!(dotted, [b'.', _, ..]) => Ok(ServerName::Suffix(dotted.to_vec())),
         [b'.', below @ ..] if !below.is_empty() && !below.contains(&b'*') => Ok(ServerName::Below(below.to_vec())),
         [dotted @ .., b'*'] if matches!(dotted, [_, .., b'.']) => Ok(ServerName::Prefix(dotted.to_vec())),
-        _ if lower.contains(&b'*') => Err(invalid()),
         _ => Ok(ServerName::Exact(lower)),
     }
 }
@@ -146,12 +156,12 @@ impl<S: Session> std::fmt::Debug for Names<S> {
 }
 
 impl<S: Session> Names<S> {
-    /// Adds a server's name; `false` if an earlier server has it.
+    /// Adds a server's name; `false` if it was added before.
     pub fn add(&mut self, name: &ServerName<S>, server: usize) -> bool {
         fn insert(table: &mut HashMap<Vec<u8>, usize>, key: &[u8], server: usize) -> bool {
-            match table.get(key) {
-                Some(owner) => *owner == server,
-                None => {
+            match table.contains_key(key) {
+                true => false,
+                false => {
                     table.insert(key.to_vec(), server);
                     true
                 }
