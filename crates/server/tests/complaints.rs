@@ -179,6 +179,7 @@ fn what_nginx_refuses() {
         ),
         ("types { include a b; }", "[emerg] invalid number of arguments in \"include\" directive in "),
         ("split_clients $uri $v { include none/*; }", "[emerg] invalid percent value \"include\" in "),
+        ("proxy_bind [::1]:0;", "[emerg] invalid address \"[::1]:0\" in "),
         ("upstream u { sticky cookie ''; server 127.0.0.1:1; }", "[emerg] \"sticky\" directive empty cookie name in "),
         ("error_page 4294967296 /x;", "[emerg] value \"4294967296\" must be between 300 and 599 in "),
     ] {

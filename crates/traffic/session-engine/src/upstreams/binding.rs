@@ -56,13 +56,14 @@ impl<S: Session> BindTo<S> {
     }
 }
 
-fn address(text: &[u8]) -> Option<std::net::SocketAddr> {
+fn address(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
-    if let Ok(address) = text.parse() {
-        return Some(address);
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        // As in nginx, a port is from 1 on.
+        return Some(address).filter(|address| address.port() > 0);
     }
     let ip: std::net::IpAddr = text.trim_matches(['[', ']']).parse().ok()?;
-    Some(std::net::SocketAddr::new(ip, 0))
+    Some(SocketAddr::new(ip, 0))
 }
 
 #[cfg(test)]
@@ -80,6 +81,7 @@ mod tests {
         assert_eq!(parse("[::1]:81 transparent").expect("an address"), Some(true));
         assert_eq!(parse("$remote_addr transparent").expect("a variable"), Some(true));
         assert_eq!(parse("off").expect("nothing"), None);
+        assert!(parse("[::1]:0").is_err() && parse("127.0.0.1:0").is_err() && parse("127.0.0.1:1").is_ok());
         assert!(parse("127.0.0.1 opaque").is_err() && parse("localhost").is_err());
     }
 }
