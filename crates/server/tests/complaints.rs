@@ -177,6 +177,8 @@ fn what_nginx_refuses() {
             "server { server_name a; } server { server_name *.c.*; }",
             "[emerg] invalid server name or wildcard \"*.c.*\" on 0.0.0.0:",
         ),
+        ("server { location / { try_files /x =abc; } }", "[emerg] invalid code \"=abc\" in "),
+        ("error_page 499 /x;", "[emerg] invalid value \"499\" in "),
         ("types { include a b; }", "[emerg] invalid number of arguments in \"include\" directive in "),
         ("split_clients $uri $v { include none/*; }", "[emerg] invalid percent value \"include\" in "),
         ("proxy_bind [::1]:0;", "[emerg] invalid address \"[::1]:0\" in "),

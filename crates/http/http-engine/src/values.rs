@@ -181,7 +181,7 @@ impl Value for ErrorPages {
             let status =
                 decimal::<u64>(&shown).ok_or_else(|| Problem::says(format!("invalid value \"{shown}\"")).at(index))?;
             if status == 499 {
-                return Err(Problem::says("value \"499\" is not supported").at(index));
+                return Err(Problem::says("invalid value \"499\"").at(index));
             }
             if !(300..=599).contains(&status) {
                 return Err(Problem::says(format!("value \"{shown}\" must be between 300 and 599")).at(index));

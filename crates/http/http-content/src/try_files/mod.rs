@@ -49,7 +49,7 @@ impl Value for Candidates {
                 match code {
                     Some(code) => Fallback::Status(code),
                     None => {
-                        let shown = String::from_utf8_lossy(digits).into_owned();
+                        let shown = last.text();
                         return Err(Problem::says(format!("invalid code \"{shown}\"")).at(files.len()));
                     }
                 }
