@@ -10,7 +10,8 @@ pub const QUEUED_MAX: usize = 64 * 1024;
 /// Octets of all streams of a client's connection that QUIC has not taken, above which each stream may queue
 /// [`QUEUED_LEAST`]: a request of 60 octets whose response the client does not read would hold [`QUEUED_MAX`].
 pub const CONNECTION_QUEUED_MAX: usize = 512 * 1024;
-/// Lets each stream proceed, whatever the others hold. Less would wake the sources of many large responses more often.
+/// Octets that each stream may queue beside streams that their client does not read. Fewer would wake the sources of many
+/// large responses more often.
 pub const QUEUED_LEAST: usize = 16 * 1024;
 
 /// Where a stream's message stands.
