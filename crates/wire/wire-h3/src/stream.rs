@@ -10,7 +10,7 @@ pub const QUEUED_MAX: usize = 64 * 1024;
 /// Octets of all streams of a client's connection that QUIC has not taken, above which each stream may queue
 /// [`QUEUED_LEAST`]: a request of 60 octets whose response the client does not read would hold [`QUEUED_MAX`].
 pub const CONNECTION_QUEUED_MAX: usize = 256 * 1024;
-/// Lets each stream proceed, whatever the others hold.
+/// Octets that each stream may queue beside streams that their client does not read.
 pub const QUEUED_LEAST: usize = 4 * 1024;
 
 /// Where a stream's message stands.

@@ -52,7 +52,7 @@ fn requests_of_all_kinds_are_answered() {
     pair.run_for(std::time::Duration::from_millis(200), |_, _| {});
 }
 
-/// Their octets exceed those that a connection may queue many times.
+/// Sends four megabytes, sixteen times the octets that a connection may queue.
 #[test]
 fn large_responses_share_what_a_connection_may_queue() {
     let limits = Limits::default();

@@ -284,7 +284,7 @@ fn constraints(path: &Path<'_>) -> Verdict {
     Verdict::OK
 }
 
-/// `left`: what may still be spent of [`CONSTRAINT_BYTES_MAX`].
+/// Compares the names of a certificate with constraints. `left`: the rest of [`CONSTRAINT_BYTES_MAX`].
 fn constrained(value: &[u8], certificate: &Certificate, left: &mut usize) -> Verdict {
     let Some(mut both) = Reader::new(value).enter(SEQUENCE) else { return Verdict::CONSTRAINT_TYPE };
     let permitted = both.body(der::context(0)).unwrap_or_default();
