@@ -5,7 +5,7 @@ use crate::conf::values::{DebugPoints, is_for_a_start};
 use crate::conf::{Failure, GLOBALS, Reading};
 use crate::{say, voice};
 use conf_schema::{Complaint, Level};
-use conf_syntax::Files;
+use conf_syntax::{FileId, Files};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -98,20 +98,60 @@ pub fn first_line(failure: &Failure) -> String {
         .map_or_else(|| "for no reason given".into(), |c| words(c, &failure.files))
 }
 
-/// `shown` formats file names.
+/// Maximum length of the line that a complaint quotes, in bytes.
+const SOURCE_BYTES_MAX: usize = 1024;
+
+/// Finds lines and columns as [`Files::line_column`] does. Positions that follow each other in a file cost one pass over
+/// its text together: a configuration may have a hundred thousand directives.
+#[derive(Default)]
+pub struct Positions {
+    file: Option<FileId>,
+    at: usize,
+    line: u32,
+    line_start: usize,
+}
+
+impl Positions {
+    /// Returns line and column, both from 1.
+    pub fn find(&mut self, files: &Files, file: FileId, offset: u32) -> (u32, u32) {
+        let Some(text) = files.get(file).map(|file| &file.text) else { return (0, 0) };
+        let at = (offset as usize).min(text.len());
+        if self.file != Some(file) || at < self.at {
+            *self = Positions { file: Some(file), at: 0, line: 1, line_start: 0 };
+        }
+        for (index, byte) in text.iter().enumerate().take(at).skip(self.at) {
+            if *byte == b'\n' {
+                self.line += 1;
+                self.line_start = index + 1;
+            }
+        }
+        self.at = at;
+        (self.line, (at - self.line_start) as u32 + 1)
+    }
+    /// Returns the text of the line that was found, up to [`SOURCE_BYTES_MAX`].
+    fn line_text<'a>(&self, files: &'a Files) -> &'a [u8] {
+        let file = self.file.and_then(|file| files.get(file));
+        let rest = file.and_then(|file| file.text.get(self.line_start..)).unwrap_or_default();
+        let rest = rest.get(..SOURCE_BYTES_MAX).unwrap_or(rest);
+        let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        line.strip_suffix(b"\r").unwrap_or(line)
+    }
+}
+
+/// Converts complaints. `shown` formats file names.
 pub fn json(complaints: &[Complaint], files: &Files, shown: impl Fn(&Path) -> String) -> Value {
+    let mut positions = Positions::default();
     let one = |complaint: &Complaint| {
         let level = if complaint.level == Level::Emerg { "emerg" } else { "warn" };
         let message = words(complaint, files);
         let mut value =
             json!({ "level": level, "reason": complaint.text, "suggestion": complaint.hint, "message": message });
         if let (Some(span), Value::Object(value)) = (complaint.span, &mut value) {
-            let (line, column) = files.line_column(span.file, span.start);
+            let (line, column) = positions.find(files, span.file, span.start);
             value.insert("file".into(), json!(shown(files.path(span.file))));
             value.insert("line".into(), json!(line));
             value.insert("column".into(), json!(column));
-            let source = String::from_utf8_lossy(files.line_text(span.file, span.start)).into_owned();
-            value.insert("source".into(), json!(source));
+            value.insert("source".into(), json!(String::from_utf8_lossy(positions.line_text(files))));
         }
         value
     };
@@ -145,5 +185,39 @@ pub fn debug_point() {
         }
         2 => std::process::abort(),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_syntax::{SourceFile, Span};
+
+    #[test]
+    fn positions_are_those_of_the_files() {
+        let file = |text: &str| SourceFile { path: "a.conf".into(), text: text.into() };
+        let files = Files { all: vec![file("a;\nbc; d;\r\n\n  e;"), file("f; g;\nh;")] };
+        let mut positions = Positions::default();
+        for (file, offset) in [(0, 0), (0, 3), (0, 7), (0, 14), (0, 3), (1, 3), (1, 6), (0, 14), (0, 99), (2, 0)] {
+            let file = FileId(file);
+            assert_eq!(positions.find(&files, file, offset), files.line_column(file, offset), "{file:?}, {offset}");
+            if files.get(file).is_some() {
+                assert_eq!(positions.line_text(&files), files.line_text(file, offset), "{file:?}, {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn complaints_of_one_long_line_quote_its_start() {
+        let text = "x 1; ".repeat(20_000);
+        let files = Files { all: vec![SourceFile { path: "a.conf".into(), text: text.into() }] };
+        let complaint = |n: u32| {
+            let span = Span { file: FileId(0), start: n * 5, end: n * 5 + 4 };
+            Complaint { span: Some(span), line: 1, ..Complaint::emerg("unknown") }
+        };
+        let complaints: Vec<Complaint> = (0..20_000).map(complaint).collect();
+        let all = json(&complaints, &files, |path| path.display().to_string());
+        assert_eq!(all[19_999]["column"], 99_996);
+        assert_eq!(all[19_999]["source"].as_str().map(str::len), Some(SOURCE_BYTES_MAX));
     }
 }

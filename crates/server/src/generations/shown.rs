@@ -6,6 +6,7 @@ use crate::commands::plan;
 use crate::conf::source::Replay;
 use crate::conf::{self, GLOBALS, Invocation, Texts};
 use crate::process::requests::Submitted;
+use crate::report::Positions;
 use advisor::diff;
 use advisor::scope::Scopes;
 use conf_syntax::{Files, Item, directives};
@@ -53,9 +54,9 @@ fn loaded(invocation: &Invocation, texts: &Texts) -> (Files, Vec<Item>) {
 }
 
 /// In the form of the program crossplane.
-fn tree(items: &[Item], files: &Files, layout: Option<&Layout>) -> Value {
+fn tree(items: &[Item], files: &Files, layout: Option<&Layout>, positions: &mut Positions) -> Value {
     let one = |d: &&conf_syntax::Directive| {
-        let (line, column) = files.line_column(d.span.file, d.span.start);
+        let (line, column) = positions.find(files, d.span.file, d.span.start);
         let mut all = Map::new();
         all.insert("directive".into(), json!(d.name.text()));
         all.insert("args".into(), d.args.iter().map(|word| json!(word.text())).collect());
@@ -63,7 +64,7 @@ fn tree(items: &[Item], files: &Files, layout: Option<&Layout>) -> Value {
         all.insert("line".into(), json!(line));
         all.insert("column".into(), json!(column));
         if let Some(block) = &d.block {
-            all.insert("block".into(), tree(block, files, layout));
+            all.insert("block".into(), tree(block, files, layout, positions));
         }
         Value::Object(all)
     };
@@ -90,7 +91,7 @@ impl Configuration for Shown {
 
     fn tree(&self) -> Value {
         let (files, items) = self.load();
-        json!({ "generation": self.generation(), "tree": tree(&items, &files, self.layout().as_ref()) })
+        json!({ "generation": self.generation(), "tree": tree(&items, &files, self.layout().as_ref(), &mut Positions::default()) })
     }
 
     fn plan(&self) -> Value {
