@@ -4,7 +4,7 @@
 //! A configuration with several files becomes active when its main file is renamed. The `include` lines of that file
 //! name the generation's directory, `.tidegate/N/conf/`, instead of the main file's directory.
 
-use conf_syntax::{FileId, Item, directives};
+use conf_syntax::{FileId, Item};
 use std::path::{Path, PathBuf};
 
 /// Directory beside the main file, for all generations.
@@ -123,8 +123,10 @@ pub struct Include {
 }
 
 pub fn includes(text: &[u8]) -> Vec<Include> {
+    // The files of the lines were not read, so that `conf_syntax::directives` would skip patterns.
     fn visit(items: &[Item], found: &mut Vec<Include>) {
-        for d in directives(items) {
+        for item in items {
+            let Item::Directive(d) = item else { continue };
             match (&d.block, d.args.as_slice()) {
                 (Some(block), _) => visit(block, found),
                 (None, [word]) if d.name.bytes == b"include" => found.push(Include {
