@@ -98,6 +98,20 @@ impl Value for Listen {
 }
 
 impl Listen {
+    /// Returns a line without parameters.
+    #[must_use]
+    pub fn plain(specs: Vec<ListenSpec>, at: conf_schema::At) -> Self {
+        Listen {
+            specs,
+            default_server: false,
+            options_set: false,
+            proxy_protocol: false,
+            ssl: false,
+            http2: false,
+            quic: false,
+            at,
+        }
+    }
     /// Parses a line of this area; fails with nginx's message.
     pub fn read(cx: &mut Cx, d: &Directive, kind: ListenKind) -> Result<Self, Problem> {
         let default_port = if kind == ListenKind::Http { 80 } else { 0 };
@@ -107,16 +121,7 @@ impl Listen {
             .into_iter()
             .map(ListenSpec::new)
             .collect();
-        let mut listen = Listen {
-            specs: Vec::new(),
-            default_server: false,
-            options_set: false,
-            proxy_protocol: false,
-            ssl: false,
-            http2: false,
-            quic: false,
-            at: conf_schema::At { span: d.span, line: d.line },
-        };
+        let mut listen = Listen::plain(Vec::new(), conf_schema::At { span: d.span, line: d.line });
         let mut option = specs.first().cloned().unwrap_or_else(|| ListenSpec::new(Address::Unix(PathBuf::new())));
         for (index, word) in d.args.iter().enumerate().skip(1) {
             let text = word.text();

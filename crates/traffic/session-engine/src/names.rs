@@ -159,13 +159,11 @@ impl<S: Session> Names<S> {
     /// Adds a server's name; `false` if it was added before.
     pub fn add(&mut self, name: &ServerName<S>, server: usize) -> bool {
         fn insert(table: &mut HashMap<Vec<u8>, usize>, key: &[u8], server: usize) -> bool {
-            match table.contains_key(key) {
-                true => false,
-                false => {
-                    table.insert(key.to_vec(), server);
-                    true
-                }
+            if table.contains_key(key) {
+                return false;
             }
+            table.insert(key.to_vec(), server);
+            true
         }
         match name {
             ServerName::Exact(n) => insert(&mut self.exact, n, server),

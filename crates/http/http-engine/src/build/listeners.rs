@@ -170,16 +170,7 @@ impl Builder<'_> {
 
 /// Returns a `listen` line without parameters.
 pub(super) fn plain_listen(address: Address, at: At) -> Listen {
-    Listen {
-        specs: vec![ListenSpec::new(address)],
-        default_server: false,
-        options_set: false,
-        proxy_protocol: false,
-        ssl: false,
-        http2: false,
-        quic: false,
-        at,
-    }
+    Listen::plain(vec![ListenSpec::new(address)], at)
 }
 
 /// Returns nginx's default: port 80 if started by the superuser, otherwise 8000.
