@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "every test file uses another part")]
 
+pub mod api;
 pub mod client;
 pub mod config_api;
 pub mod http2;

@@ -1,0 +1,131 @@
+//! Arguments of `RewriteCond` and `RewriteRule` (Apache: `cmd_rewritecond`, `cmd_rewriterule` and their flags).
+
+use super::{Condition, Flags, Rule, Test};
+use crate::pattern::Pattern;
+use crate::syntax::raw_words;
+
+const NUMBERS: &[&str] = &["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
+
+impl Condition {
+    pub fn parse(line: u32, rest: &str) -> Result<Condition, String> {
+        let words = raw_words(rest);
+        let (Some(subject), Some(text)) = (words.first(), words.get(1)) else {
+            return Err(format!("RewriteCond: bad argument line '{rest}'"));
+        };
+        let (mut or, mut ignore_case) = (false, false);
+        for (name, _) in flags(words.get(2).map_or("", String::as_str), "RewriteCond")? {
+            match name.to_ascii_lowercase().as_str() {
+                "or" | "ornext" => or = true,
+                "nc" | "nocase" => ignore_case = true,
+                "nv" | "novary" => {}
+                _ => return Err(format!("RewriteCond: unknown flag '{name}'")),
+            }
+        }
+        if subject.eq_ignore_ascii_case("expr") {
+            return Err("RewriteCond expr: expressions are not supported".into());
+        }
+        let (negated, bare) = text.strip_prefix('!').map_or((false, text.as_str()), |bare| (true, bare));
+        let mut letters = bare.chars();
+        let test = match (letters.next(), letters.next(), letters.next()) {
+            (Some('-'), Some(letter @ ('f' | 'd' | 's' | 'l' | 'h' | 'L' | 'x' | 'F' | 'U')), None) => {
+                if matches!(letter, 'F' | 'U') {
+                    return Err(format!("RewriteCond -{letter}: subrequests are not made"));
+                }
+                Test::File(letter)
+            }
+            (Some('-'), Some(_), Some(_)) if NUMBERS.iter().any(|sign| bare.starts_with(sign)) => {
+                let sign = NUMBERS.iter().find(|sign| bare.starts_with(**sign)).copied().unwrap_or("-eq");
+                Test::Number(sign, bare.get(3..).unwrap_or_default().to_string())
+            }
+            (Some('<'), Some('='), _) => Test::Text('l', bare.get(2..).unwrap_or_default().to_string()),
+            (Some('>'), Some('='), _) => Test::Text('g', bare.get(2..).unwrap_or_default().to_string()),
+            (Some(sign @ ('<' | '>' | '=')), _, _) => {
+                let value = bare.get(1..).unwrap_or_default();
+                Test::Text(sign, if value == "\"\"" { String::new() } else { value.to_string() })
+            }
+            _ => Test::Pattern(Pattern::new(bare, ignore_case).map_err(|e| format!("RewriteCond: {e}"))?),
+        };
+        Ok(Condition { line, subject: subject.clone(), test, negated, or, ignore_case })
+    }
+}
+
+fn flags<'a>(text: &'a str, directive: &str) -> Result<Vec<(&'a str, &'a str)>, String> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) else {
+        return Err(format!("{directive}: bad flag delimiters"));
+    };
+    let parts = inner.split(',').map(str::trim).filter(|part| !part.is_empty());
+    Ok(parts.map(|part| part.split_once('=').unwrap_or((part, ""))).collect())
+}
+
+impl Rule {
+    pub fn parse(line: u32, rest: &str, conditions: Vec<Condition>) -> Result<Rule, String> {
+        let words = raw_words(rest);
+        let (Some(pattern), Some(target)) = (words.first(), words.get(1)) else {
+            return Err(format!("RewriteRule: bad argument line '{rest}'"));
+        };
+        let own = Flags::parse(words.get(2).map_or("", String::as_str))?;
+        let pattern = Pattern::new(pattern, own.ignore_case).map_err(|e| format!("RewriteRule: {e}"))?;
+        let substitution = (target != "-").then(|| target.clone());
+        if target.starts_with("proxy:") {
+            return Err("RewriteRule: requests are not passed on from here".into());
+        }
+        Ok(Rule { line, conditions, pattern, substitution, flags: own })
+    }
+}
+
+impl Flags {
+    fn parse(text: &str) -> Result<Flags, String> {
+        let mut out = Flags::default();
+        for (name, value) in flags(text, "RewriteRule")? {
+            match name.to_ascii_lowercase().as_str() {
+                "l" | "last" => out.last = true,
+                "end" => out.end = true,
+                "n" | "next" => out.next = true,
+                "c" | "chain" => out.chain = true,
+                "s" | "skip" => out.skip = value.parse().map_err(|_| format!("RewriteRule: bad skip '{value}'"))?,
+                "f" | "forbidden" => out.status = Some(403),
+                "g" | "gone" => out.status = Some(410),
+                "r" | "redirect" => out.status = Some(status(value)?),
+                "qsa" | "qsappend" => out.append_args = true,
+                "qsd" | "qsdiscard" => out.drop_args = true,
+                "qsl" | "qslast" => out.last_question = true,
+                "nc" | "nocase" => out.ignore_case = true,
+                "ne" | "noescape" => out.no_escape = true,
+                "b" => out.escape = Some(value.to_string()),
+                "bnp" | "backrefnoplus" => out.escape_space_as_20 = true,
+                "ns" | "nosubreq" => out.no_subrequests = true,
+                "dpi" | "discardpath" => out.drop_path_info = true,
+                "unsafeallow3f" => out.allow_question = true,
+                // A directory has no later handler to pass through to.
+                "pt" | "passthrough" | "unsafeprefixstat" | "unsafeprefixstatus" | "bctls" | "bne" => {}
+                "t" | "type" => out.media_type = Some(value.to_string()),
+                "e" | "env" => {
+                    let (name, content) = value.split_once(':').unwrap_or((value, ""));
+                    out.env.push((name.to_string(), content.to_string()));
+                }
+                "p" | "proxy" => {
+                    return Err("RewriteRule: [P] is not supported: requests are not passed on from here".into());
+                }
+                "co" | "cookie" => return Err("RewriteRule: [CO] is not supported".into()),
+                "h" | "handler" => return Err("RewriteRule: [H] is not supported".into()),
+                _ => return Err(format!("RewriteRule: unknown flag '{name}'")),
+            }
+        }
+        Ok(out)
+    }
+}
+
+fn status(word: &str) -> Result<u16, String> {
+    Ok(match word.to_ascii_lowercase().as_str() {
+        "" | "temp" => 302,
+        "permanent" => 301,
+        "seeother" => 303,
+        other => match other.parse::<u16>() {
+            Ok(code) if (300..=599).contains(&code) => code,
+            _ => return Err(format!("RewriteRule: invalid HTTP response code '{word}' for flag 'R'")),
+        },
+    })
+}
