@@ -1,8 +1,8 @@
 //! nginx's command line options: `-t`, `-s reload`, `-c FILE` and others.
 
-use crate::conf::{self, Invocation, paths};
-use crate::process::pidfile;
+use crate::conf::{self, CorePlan, Invocation, paths};
 use crate::process::start::{self, Task};
+use crate::process::{pidfile, upgrade_command};
 use crate::{commands, report, say, version, voice};
 use conf_schema::Store;
 use conf_syntax::Disk;
@@ -109,7 +109,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
             "g" => options.globals = value("parameter")?.into_encoded_bytes(),
             "s" => {
                 let signal = value("parameter")?.to_string_lossy().into_owned();
-                if !["stop", "quit", "reopen", "reload"].contains(&signal.as_str()) {
+                if !["stop", "quit", "reopen", "reload", "upgrade"].contains(&signal.as_str()) {
                     return Err(format!("invalid option: \"-s {signal}\""));
                 }
                 options.signal = Some(signal);
@@ -187,7 +187,7 @@ impl Options {
     }
 }
 
-/// `-s` reads the configuration only for its `pid`.
+/// `-s` reads the configuration only for its `pid`, and `-s upgrade` also for `master_process`.
 fn send(invocation: &Invocation, signal: &str) -> i32 {
     if let Some(words) = start::open_first_log(invocation, false) {
         eprintln!("{}: {words}", voice::name());
@@ -198,10 +198,28 @@ fn send(invocation: &Invocation, signal: &str) -> i32 {
     match reading.config {
         Ok(config) => {
             say!(Notice, "signal process started");
+            if signal == "upgrade" {
+                return upgrade(&config.core);
+            }
             pidfile::signal(&config.core.pid, signal)
         }
         Err(failure) => {
             report::print_failure(&failure, style, None);
+            1
+        }
+    }
+}
+
+fn upgrade(core: &CorePlan) -> i32 {
+    match upgrade_command::run(&core.pid, core.master_process) {
+        Ok(words) => {
+            eprintln!("{}: {words}", voice::name());
+            0
+        }
+        Err(reason) => {
+            if let Some(words) = reason {
+                say!(Emerg, "upgrade: {words}");
+            }
             1
         }
     }

@@ -6,11 +6,15 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 use support::client::get;
 use support::{Site, alive, children, exists, free_port, signal, wait};
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Starts a daemon; its master's pid.
 fn daemon(site: &Site) -> u32 {
@@ -71,6 +75,85 @@ fn the_new_master_leaves() {
     signal(old, "QUIT");
     gone(old);
     site.assert_no_alerts();
+}
+
+/// Runs `-s upgrade`; returns whether it succeeded, and its message.
+fn upgrade(site: &Site) -> (bool, String) {
+    let output = site.run(&["-s", "upgrade"]);
+    (output.status.success(), support::text(&output.stderr))
+}
+
+#[test]
+fn one_command_upgrades() {
+    let site = Site::new("", "");
+    let old = daemon(&site);
+    let (is_ok, words) = upgrade(&site);
+    assert!(is_ok, "{words}");
+    let new = site.pid().expect("a pid file");
+    assert!(new != old && words.contains(&format!("the master process {new} has followed {old}")), "{words}");
+    gone(old);
+    assert_eq!(old_pid(&site), None);
+    signal(new, "QUIT");
+    gone(new);
+    site.assert_no_alerts();
+}
+
+#[test]
+fn an_upgrade_that_fails_leaves_the_old_binary() {
+    let port = free_port();
+    let site = Site::new("", "");
+    site.configure("", &format!("http {{ server {{ listen 127.0.0.1:{port}; return 200 old; }} }}"));
+    let old = daemon(&site);
+    // Only a start fails, not the reading of the configuration that finds the pid file.
+    site.write("taken", "");
+    site.configure("", &format!("http {{ server {{ listen 127.0.0.1:{port}; access_log taken/below.log; }} }}"));
+    let (is_ok, words) = upgrade(&site);
+    assert!(!is_ok && words.contains("the old one serves on; the error log has the reason"), "{words}");
+    assert_eq!((site.pid(), old_pid(&site)), (Some(old), None));
+    assert_eq!(get(port), Ok((200, "old".into())));
+    signal(old, "QUIT");
+    gone(old);
+}
+
+#[test]
+fn a_supervised_master_is_followed() {
+    let site = Site::new("daemon off;", "");
+    let path = site.path("notify");
+    let supervisor = UnixDatagram::bind(&path).expect("bind");
+    supervisor.set_read_timeout(Some(PATIENCE)).expect("timeout");
+    let next = || {
+        let mut buffer = [0; 200];
+        let length = supervisor.recv(&mut buffer).expect("a message");
+        support::text(&buffer[..length])
+    };
+    let mut child = site.command(&[]).env("NOTIFY_SOCKET", &path).spawn().expect("starts");
+    let old = child.id();
+    assert_eq!(next(), format!("READY=1\nMAINPID={old}"));
+    // The second upgrade is one of a master whose parent has ended.
+    let (is_ok, words) = upgrade(&site);
+    assert!(is_ok, "{words}");
+    let second = site.pid().expect("a pid file");
+    assert_eq!(next(), format!("MAINPID={second}"));
+    assert!(child.wait().expect("ends").success());
+    let (is_ok, words) = upgrade(&site);
+    assert!(is_ok, "{words}");
+    let third = site.pid().expect("a pid file");
+    assert_eq!(next(), format!("MAINPID={third}"));
+    gone(second);
+    signal(third, "QUIT");
+    assert_eq!(next(), "STOPPING=1");
+    gone(third);
+    site.assert_no_alerts();
+}
+
+#[test]
+fn a_master_in_the_foreground_is_not_upgraded() {
+    let site = Site::new("daemon off;", "");
+    let running = site.start();
+    let (is_ok, words) = upgrade(&site);
+    assert!(!is_ok && words.contains("the new binary was not started"), "{words}");
+    site.wait_for_log("the changing binary signal is ignored", 1);
+    running.quit();
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn values(flag: &Flag) -> Option<Offer> {
         "FILE" | "REPORT" | "TABLE" | "LOG" | "PATH" | "FILE|URL" | "filename" => Offer::Files,
         "DIR" | "prefix" => Offer::Directories,
         "ID" => Offer::Words(advisor::lint::checks().map(|check| check.id).collect::<Vec<_>>().join(" ")),
-        "signal" => Offer::Words("stop quit reopen reload".into()),
+        "signal" => Offer::Words("stop quit reopen reload upgrade".into()),
         list if list.contains('|') => Offer::Words(list.replace('|', " ")),
         _ => Offer::Nothing,
     })

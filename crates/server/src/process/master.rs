@@ -273,7 +273,7 @@ impl Master {
             }
             sig::TERM | sig::INT => {
                 sig::note(received, ", exiting");
-                supervisor::tell("STOPPING=1");
+                self.announce_end();
                 self.terminating = true;
                 self.restart_at = None;
                 self.forget_replaced();
@@ -282,7 +282,7 @@ impl Master {
             }
             sig::QUIT => {
                 sig::note(received, ", shutting down");
-                supervisor::tell("STOPPING=1");
+                self.announce_end();
                 self.quitting = true;
                 self.restart_at = None;
                 self.forget_replaced();
@@ -315,6 +315,15 @@ impl Master {
             _ => sig::note(received, ""),
         }
         Step::Go
+    }
+
+    /// Tells the service manager which process is the main one from now on, or that the service ends.
+    fn announce_end(&self) {
+        match self.new_binary {
+            Some(pid) => supervisor::tell(&format!("MAINPID={pid}")),
+            None if self.old_binary_lives() => {}
+            None => supervisor::tell("STOPPING=1"),
+        }
     }
 
     fn quit_workers(&mut self) {
@@ -533,13 +542,15 @@ impl Master {
     }
 
     fn change_binary(&mut self, received: Received) {
-        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        let parent = parent();
         if self.quitting || self.terminating {
             sig::note(received, ", ignoring");
             say!(Crit, "the changing binary signal is ignored: the server is shutting down");
             return;
         }
-        if self.new_binary.is_some() || parent == self.standing.parent {
+        // A master that leaves the foreground would end its service, unless the service manager is told.
+        let is_bound = parent == self.standing.parent && (self.standing.is_heir || !supervisor::is_present());
+        if self.new_binary.is_some() || is_bound {
             sig::note(received, ", ignoring");
             say!(
                 Crit,
@@ -609,10 +620,14 @@ impl Master {
         pause
     }
 
+    /// Tells whether the master that this one follows still runs.
+    fn old_binary_lives(&self) -> bool {
+        self.standing.is_heir && parent() == self.standing.parent
+    }
+
     /// Frees the addresses, unless a new binary uses them.
     fn close_listeners(&mut self) {
-        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-        let old_binary_lives = self.standing.is_heir && parent == self.standing.parent;
+        let old_binary_lives = self.old_binary_lives();
         if self.new_binary.is_none() && !old_binary_lives {
             self.listeners.remove_paths(&Listeners::default());
         }
@@ -637,6 +652,10 @@ impl Master {
         self.close_listeners();
         code
     }
+}
+
+fn parent() -> i32 {
+    rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get())
 }
 
 /// Tells workers to end through the channel, or by signal if that fails.

@@ -17,4 +17,5 @@ pub mod start;
 mod supervisor;
 pub mod threads;
 mod upgrade;
+pub mod upgrade_command;
 pub mod worker;

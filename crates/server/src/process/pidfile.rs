@@ -1,14 +1,18 @@
 //! The pid file, and the `-s` signals, which are sent to the process in it.
 
-use crate::process::signals;
 use crate::say;
 use observe::os;
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Suffix of the pid file's name while a new binary uses the name.
 const OLD: &str = ".oldbin";
+
+/// A failure that has been logged.
+#[derive(Debug)]
+pub struct Logged;
 
 pub fn old_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -63,33 +67,55 @@ pub fn remove(path: &Path) {
     }
 }
 
-/// Returns the exit code.
-pub fn signal(path: &Path, command: &str) -> i32 {
+/// Returns the process in a pid file, if the file can be read and contains a number.
+pub fn read(path: &Path) -> Option<Pid> {
+    number(&std::fs::read_to_string(path).ok()?)
+}
+
+fn number(text: &str) -> Option<Pid> {
+    let text = text.trim_end_matches(['\r', '\n']);
+    text.parse::<i32>().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)
+}
+
+/// Returns the process in a pid file.
+///
+/// # Errors
+/// The reason, which has been logged in nginx's words.
+pub fn running(path: &Path) -> Result<Pid, Logged> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(e) => {
             say!(Error, "open() \"{}\" failed {}", path.display(), os(&e));
-            return 1;
+            return Err(Logged);
         }
     };
-    let text = text.trim_end_matches(['\r', '\n']);
-    let Some(pid) = text.parse::<i32>().ok().filter(|pid| *pid > 0).and_then(rustix::process::Pid::from_raw) else {
+    number(&text).ok_or_else(|| {
+        let text = text.trim_end_matches(['\r', '\n']);
         say!(Error, "invalid PID number \"{text}\" in \"{}\"", path.display());
-        return 1;
+        Logged
+    })
+}
+
+/// Sends a signal.
+///
+/// # Errors
+/// The reason, which has been logged in nginx's words.
+pub fn send(pid: Pid, signal: Signal) -> Result<(), Logged> {
+    kill_process(pid, signal).map_err(|e| {
+        say!(Alert, "kill({}, {}) failed {}", pid.as_raw_nonzero(), signal.as_raw(), os(&e.into()));
+        Logged
+    })
+}
+
+/// Sends the signal of a `-s` command to the process in a pid file; returns the exit code.
+pub fn signal(path: &Path, command: &str) -> i32 {
+    let signal = match command {
+        "stop" => Signal::TERM,
+        "quit" => Signal::QUIT,
+        "reopen" => Signal::USR1,
+        _ => Signal::HUP,
     };
-    let (signal, number) = match command {
-        "stop" => (rustix::process::Signal::TERM, signals::TERM),
-        "quit" => (rustix::process::Signal::QUIT, signals::QUIT),
-        "reopen" => (rustix::process::Signal::USR1, signals::USR1),
-        _ => (rustix::process::Signal::HUP, signals::HUP),
-    };
-    match rustix::process::kill_process(pid, signal) {
-        Ok(()) => 0,
-        Err(e) => {
-            say!(Alert, "kill({}, {number}) failed {}", pid.as_raw_nonzero(), os(&e.into()));
-            1
-        }
-    }
+    i32::from(running(path).and_then(|pid| send(pid, signal)).is_err())
 }
 
 #[cfg(test)]

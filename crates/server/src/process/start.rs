@@ -171,7 +171,10 @@ fn serve(
     if !pidfile::write(&config.core.pid) {
         return 1;
     }
-    supervisor::tell(&format!("READY=1\nMAINPID={}", std::process::id()));
+    // A service manager supervises a new binary from the end of the old one, which tells it.
+    if !is_heir {
+        supervisor::tell(&format!("READY=1\nMAINPID={}", std::process::id()));
+    }
     redirect_stderr(&config.error_log);
     voice::leave_terminal();
     report::debug_points(config.core.debug_points);

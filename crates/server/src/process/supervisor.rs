@@ -1,10 +1,21 @@
 //! Reports readiness to a supervisor (systemd's `Type=notify`): one datagram to its socket.
 
+use std::ffi::OsString;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 const VARIABLE: &str = "NOTIFY_SOCKET";
+
+/// Tells whether a service manager has started this process, or a process that it has followed.
+pub fn is_present() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
+/// Returns the variable for a new binary, which the service manager supervises after this process.
+pub fn for_new_binary() -> Option<(&'static str, OsString)> {
+    std::env::var_os(VARIABLE).map(|path| (VARIABLE, path))
+}
 
 /// Sends a state such as `READY=1` to the service manager, if there is one.
 pub fn tell(state: &str) {

@@ -6,7 +6,7 @@
 use crate::conf::CorePlan;
 use crate::process::listeners::Listeners;
 use crate::process::neighbours::{self, Neighbours};
-use crate::process::{pidfile, worker};
+use crate::process::{pidfile, supervisor, worker};
 use crate::say;
 use observe::os;
 use std::ffi::OsString;
@@ -89,6 +89,7 @@ pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners, neighbou
         .envs(worker::environment(core))
         .env(VARIABLE, numbers)
         .envs(crate::confinement::for_new_binary())
+        .envs(supervisor::for_new_binary())
         .envs(neighbours.socket().map(|socket| (neighbours::VARIABLE, socket.as_raw_fd().to_string())))
         .spawn();
     mark(rustix::io::FdFlags::CLOEXEC);

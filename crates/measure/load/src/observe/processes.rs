@@ -146,7 +146,8 @@ fn all_pids() -> impl Iterator<Item = u32> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok())
 }
 
-fn children(pid: u32) -> Vec<u32> {
+/// Returns the child processes of all threads of a process.
+pub fn children(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks
         .flat_map(|task| {
