@@ -186,7 +186,8 @@ Options, as in nginx:
   -t            : test configuration and exit
   -T            : test configuration, dump it and exit
   -q            : suppress non-error messages during configuration testing
-  -s signal     : send signal to a master process: stop, quit, reopen, reload
+  -s signal     : send signal to a master process: stop, quit, reopen, reload;
+                  or upgrade: replace the running binary (Tidegate's own)
   -p prefix     : set prefix path (default: {})
   -e filename   : set error log file (default: {})
   -c filename   : set configuration file (default: {})

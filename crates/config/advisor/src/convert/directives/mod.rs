@@ -1,10 +1,15 @@
 //! Translates Apache's directives except rewriting: each becomes nginx lines, or is left with a reason.
 
+mod access;
+mod values;
+
 use super::{Block, Converter, Server, below, word};
 use crate::scope::quoted;
-use htaccess::access::{Ordered, Require, Subject};
+use access::Access;
 use htaccess::settings::section_holds;
 use htaccess::syntax::Line;
+pub use values::regex_quoted;
+use values::{duration, of_glob, of_name, protocols};
 
 /// Position of lines: the directory as a URI path (`/`, `/sub/`; `None`: the server), and the target location's words.
 #[derive(Clone, Debug, Default)]
@@ -238,70 +243,14 @@ impl Converter<'_> {
                 block(server, place).line(format!("error_log {};", value(&path)));
             }
             "customlog" | "transferlog" if !arg(0).starts_with('|') && args.len() <= 2 => {
-                let format = if matches!(arg(1), "" | "combined" | "vhost_combined") { "combined" } else { arg(1) };
-                if format != "combined" {
-                    return Err(format!("the format \"{format}\" has no counterpart; write a log_format"));
-                }
-                let path = self.absolute(arg(0));
-                block(server, place).line(format!("access_log {} combined;", value(&path)));
+                return self.custom_log(&args, block(server, place));
             }
-            "errordocument" => {
-                let target = args.get(1..).unwrap_or_default().join(" ");
-                if target.contains('$') {
-                    return Err("a URL with \"$\" has no translation".into());
-                }
-                if target.starts_with('/') || target.starts_with("http") {
-                    block(server, place).line(format!("error_page {} {};", arg(0), value(&target)));
-                } else {
-                    return Err("inline text: write it to a file and use error_page".into());
-                }
-            }
+            "errordocument" => return error_document(&args, block(server, place)),
             "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch" => {
                 return redirect(name, &args, server);
             }
-            "alias" => {
-                let (uri, folder) = (arg(0), self.absolute(arg(1)));
-                let alias = (uri.to_string(), folder.trim_end_matches('/').to_string());
-                if !server.aliases.contains(&alias) {
-                    server.aliases.push(alias);
-                }
-                let is_folder = uri.ends_with('/') || !uri.rsplit('/').next().unwrap_or_default().contains('.');
-                let words = if is_folder {
-                    format!("^~ {}", word(&format!("{}/", uri.trim_end_matches('/'))))
-                } else {
-                    format!("= {}", word(uri))
-                };
-                let folder = if is_folder { format!("{}/", folder.trim_end_matches('/')) } else { folder };
-                server.block.location(&words).line(format!("alias {};", value(&folder)));
-                if is_folder && !uri.ends_with('/') {
-                    let target = word(&format!("{uri}/"));
-                    server.block.location(&format!("= {}", word(uri))).line(format!("return 301 {target};"));
-                }
-            }
-            "proxypass" if args.len() >= 2 => {
-                let (uri, url) = if place.location.is_some() { ("", arg(0)) } else { (arg(0), arg(1)) };
-                if url == "!" || !(url.starts_with("http://") || url.starts_with("https://")) || args.len() > 3 {
-                    return Err("this kind of ProxyPass has no translation".into());
-                }
-                let (uri, url) = (uri.to_string(), url.to_string());
-                let target = match uri.as_str() {
-                    "" => block(server, place),
-                    "/" => server.block.location("/"),
-                    // Apache joins the rest of the path to the URL: both need a slash.
-                    uri => {
-                        let prefix = format!("{}/", uri.trim_end_matches('/'));
-                        server.block.location(&format!("^~ {}", word(&prefix)))
-                    }
-                };
-                proxy(target, &uri, &url);
-            }
-            "proxypass" if place.location.is_some() => {
-                let url = arg(0).to_string();
-                if !url.starts_with("http") {
-                    return Err("this kind of ProxyPass has no translation".into());
-                }
-                proxy(block(server, place), "", &url);
-            }
+            "alias" => self.alias(&args, server),
+            "proxypass" => return proxy_pass(&args, server, place),
             "proxypassreverse" => {}
             "proxypreservehost" => {
                 if arg(0).eq_ignore_ascii_case("on") {
@@ -331,24 +280,7 @@ impl Converter<'_> {
                 ("unset", 2) => block(server, place).line(format!("proxy_set_header {} \"\";", value(arg(1)))),
                 _ => return Err("this form has no translation".into()),
             },
-            "options" => {
-                let on = |name: &str| args.iter().any(|word| word.trim_start_matches('+').eq_ignore_ascii_case(name));
-                let off = args.iter().any(|word| word.eq_ignore_ascii_case("-Indexes"));
-                if on("indexes") || on("all") {
-                    block(server, place).set("autoindex", "on");
-                } else if off {
-                    block(server, place).set("autoindex", "off");
-                }
-                if on("includes") {
-                    block(server, place).set("ssi", "on");
-                }
-                if on("execcgi") {
-                    return Err("CGI programs are not supported: use an application server".into());
-                }
-                if on("multiviews") {
-                    return Err("MultiViews has no equivalent; try_files $uri $uri.html is similar".into());
-                }
-            }
+            "options" => return options(&args, block(server, place)),
             "adddefaultcharset" => {
                 let charset = match arg(0).to_ascii_lowercase().as_str() {
                     "on" => "iso-8859-1".to_string(),
@@ -369,20 +301,7 @@ impl Converter<'_> {
                 target.line("types { }");
                 target.set("default_type", &value(arg(0)));
             }
-            "addhandler" | "sethandler" | "addtype" => {
-                let what = args.join(" ");
-                if let Some(proxy) = what.strip_prefix("proxy:") {
-                    let socket = proxy.split('|').next().unwrap_or_default();
-                    let tcp = proxy
-                        .strip_prefix("fcgi://")
-                        .map(|rest| rest.split('/').next().unwrap_or_default().to_string());
-                    server.php = Some(tcp.unwrap_or_else(|| socket.to_string()));
-                } else if what.contains("php") && !what.contains(".html") {
-                    server.php.get_or_insert_with(|| self.options.php.clone());
-                } else {
-                    return Err("handlers for file types have no translation".into());
-                }
-            }
+            "addhandler" | "sethandler" | "addtype" => return self.handler(&args, server),
             "php_value" | "php_admin_value" | "php_flag" | "php_admin_flag" => {
                 server.php_values.insert(arg(0).to_string(), arg(1).to_string());
                 server.php.get_or_insert_with(|| self.options.php.clone());
@@ -395,22 +314,7 @@ impl Converter<'_> {
             "expiresdefault" | "expiresbytype" => {
                 return self.expires(name, &args, server, place);
             }
-            "addoutputfilterbytype" => {
-                let types: Vec<&str> = args.iter().skip(1).map(String::as_str).filter(|t| *t != "text/html").collect();
-                let on = if arg(0).to_ascii_lowercase().contains("brotli") { "brotli" } else { "gzip" };
-                server.block.set(on, "on");
-                let line = format!("{on}_types ");
-                let old = server
-                    .block
-                    .lines
-                    .iter()
-                    .find_map(|l| l.strip_prefix(&line).map(|l| l.trim_end_matches(';').to_string()));
-                let mut all: Vec<String> = old.iter().flat_map(|old| old.split(' ')).map(str::to_string).collect();
-                all.extend(types.iter().map(|t| (*t).to_string()).filter(|t| !all.contains(t)).collect::<Vec<_>>());
-                if !all.is_empty() {
-                    server.block.set(&format!("{on}_types"), &all.join(" "));
-                }
-            }
+            "addoutputfilterbytype" => compress_types(&args, &mut server.block),
             "limitrequestbody" => block(server, place).set("client_max_body_size", arg(0)),
             "timeout" => {
                 server.block.set("client_body_timeout", &format!("{}s", arg(0)));
@@ -426,6 +330,51 @@ impl Converter<'_> {
                 return Err("CGI programs are not supported: use an application server".into());
             }
             _ => return Err("it has no translation".into()),
+        }
+        Ok(())
+    }
+
+    fn custom_log(&mut self, args: &[String], block: &mut Block) -> Result<(), String> {
+        let format = match argument(args, 1) {
+            "" | "combined" | "vhost_combined" => "combined",
+            other => return Err(format!("the format \"{other}\" has no counterpart; write a log_format")),
+        };
+        let path = self.absolute(argument(args, 0));
+        block.line(format!("access_log {} {format};", word(&path)));
+        Ok(())
+    }
+
+    fn alias(&mut self, args: &[String], server: &mut Server) {
+        let (uri, folder) = (argument(args, 0), self.absolute(argument(args, 1)));
+        let alias = (uri.to_string(), folder.trim_end_matches('/').to_string());
+        if !server.aliases.contains(&alias) {
+            server.aliases.push(alias);
+        }
+        let is_folder = uri.ends_with('/') || !uri.rsplit('/').next().unwrap_or_default().contains('.');
+        let words = if is_folder {
+            format!("^~ {}", word(&format!("{}/", uri.trim_end_matches('/'))))
+        } else {
+            format!("= {}", word(uri))
+        };
+        let folder = if is_folder { format!("{}/", folder.trim_end_matches('/')) } else { folder };
+        server.block.location(&words).line(format!("alias {};", word(&folder)));
+        if is_folder && !uri.ends_with('/') {
+            let target = word(&format!("{uri}/"));
+            server.block.location(&format!("= {}", word(uri))).line(format!("return 301 {target};"));
+        }
+    }
+
+    /// `AddHandler`, `SetHandler` and `AddType` for PHP.
+    fn handler(&mut self, args: &[String], server: &mut Server) -> Result<(), String> {
+        let what = args.join(" ");
+        if let Some(proxy) = what.strip_prefix("proxy:") {
+            let socket = proxy.split('|').next().unwrap_or_default();
+            let tcp = proxy.strip_prefix("fcgi://").map(|rest| rest.split('/').next().unwrap_or_default().to_string());
+            server.php = Some(tcp.unwrap_or_else(|| socket.to_string()));
+        } else if what.contains("php") && !what.contains(".html") {
+            server.php.get_or_insert_with(|| self.options.php.clone());
+        } else {
+            return Err("handlers for file types have no translation".into());
         }
         Ok(())
     }
@@ -495,6 +444,83 @@ pub fn block<'s>(server: &'s mut Server, place: &LinePlace) -> &'s mut Block {
         None => &mut server.block,
         Some(words) => words.split('\n').fold(&mut server.block, |block, words| block.location(words)),
     }
+}
+
+fn argument(args: &[String], index: usize) -> &str {
+    args.get(index).map_or("", String::as_str)
+}
+
+fn error_document(args: &[String], block: &mut Block) -> Result<(), String> {
+    let target = args.get(1..).unwrap_or_default().join(" ");
+    if target.contains('$') {
+        return Err("a URL with \"$\" has no translation".into());
+    }
+    if !target.starts_with('/') && !target.starts_with("http") {
+        return Err("inline text: write it to a file and use error_page".into());
+    }
+    block.line(format!("error_page {} {};", argument(args, 0), word(&target)));
+    Ok(())
+}
+
+fn options(args: &[String], block: &mut Block) -> Result<(), String> {
+    let on = |name: &str| args.iter().any(|word| word.trim_start_matches('+').eq_ignore_ascii_case(name));
+    let off = args.iter().any(|word| word.eq_ignore_ascii_case("-Indexes"));
+    if on("indexes") || on("all") {
+        block.set("autoindex", "on");
+    } else if off {
+        block.set("autoindex", "off");
+    }
+    if on("includes") {
+        block.set("ssi", "on");
+    }
+    if on("execcgi") {
+        return Err("CGI programs are not supported: use an application server".into());
+    }
+    if on("multiviews") {
+        return Err("MultiViews has no equivalent; try_files $uri $uri.html is similar".into());
+    }
+    Ok(())
+}
+
+/// `AddOutputFilterByType`: adds types to those that are compressed.
+fn compress_types(args: &[String], block: &mut Block) {
+    let types = args.iter().skip(1).filter(|name| *name != "text/html");
+    let on = if argument(args, 0).to_ascii_lowercase().contains("brotli") { "brotli" } else { "gzip" };
+    block.set(on, "on");
+    let start = format!("{on}_types ");
+    let old = block.lines.iter().find_map(|line| line.strip_prefix(&start).map(|line| line.trim_end_matches(';')));
+    let mut all: Vec<String> = old.iter().flat_map(|old| old.split(' ')).map(str::to_string).collect();
+    for name in types {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    if !all.is_empty() {
+        block.set(&format!("{on}_types"), &all.join(" "));
+    }
+}
+
+fn proxy_pass(args: &[String], server: &mut Server, place: &LinePlace) -> Result<(), String> {
+    const OTHER: &str = "this kind of ProxyPass has no translation";
+    let (uri, url) = match args {
+        [uri, url, ..] if place.location.is_none() => (uri.as_str(), url),
+        [url, ..] if place.location.is_some() => ("", url),
+        _ => return Err("it has no translation".into()),
+    };
+    if !(url.starts_with("http://") || url.starts_with("https://")) || args.len() > 3 {
+        return Err(OTHER.into());
+    }
+    let target = match uri {
+        "" => block(server, place),
+        "/" => server.block.location("/"),
+        // Apache joins the rest of the path to the URL: both need a slash.
+        uri => {
+            let prefix = format!("{}/", uri.trim_end_matches('/'));
+            server.block.location(&format!("^~ {}", word(&prefix)))
+        }
+    };
+    proxy(target, uri, url);
+    Ok(())
 }
 
 fn proxy(target: &mut Block, uri: &str, url: &str) {
@@ -573,210 +599,4 @@ fn header(args: &[String], block: &mut Block) -> Result<(), String> {
         }
         _ => Err("this form has no translation".into()),
     }
-}
-
-fn protocols(args: &[String]) -> String {
-    const ALL: &[&str] = &["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
-    let mut on: Vec<&str> = Vec::new();
-    for word in args {
-        let (add, name) = match word.split_at_checked(1) {
-            Some(("-", name)) => (false, name),
-            Some(("+", name)) => (true, name),
-            _ => (true, word.as_str()),
-        };
-        if name.eq_ignore_ascii_case("all") {
-            on = if add { ALL.to_vec() } else { Vec::new() };
-        } else if let Some(known) = ALL.iter().find(|known| known.eq_ignore_ascii_case(name)) {
-            on.retain(|own| own != known);
-            if add {
-                on.push(known);
-            }
-        }
-    }
-    on.sort_unstable();
-    if on.is_empty() { "TLSv1.2 TLSv1.3".into() } else { on.join(" ") }
-}
-
-/// Converts `access plus 1 month` to nginx's form.
-fn duration(text: &str) -> Option<String> {
-    let text = text.trim_matches('"');
-    if let Some(seconds) = text.strip_prefix('A').and_then(|n| n.parse::<u64>().ok()) {
-        return Some(format!("{seconds}s"));
-    }
-    if let Some(seconds) = text.strip_prefix('M').and_then(|n| n.parse::<u64>().ok()) {
-        return Some(format!("modified {seconds}s"));
-    }
-    let mut words = text.split_whitespace();
-    let modified = match words.next()?.to_ascii_lowercase().as_str() {
-        "access" | "now" => "",
-        "modification" => "modified ",
-        _ => return None,
-    };
-    let mut out = 0_u64;
-    let mut words = words.peekable();
-    words.next_if(|word| word.eq_ignore_ascii_case("plus"));
-    while let Some(number) = words.next() {
-        let number: u64 = number.parse().ok()?;
-        let unit = match words.next()?.to_ascii_lowercase().trim_end_matches('s') {
-            "year" => 31_536_000,
-            "month" => 2_592_000,
-            "week" => 604_800,
-            "day" => 86_400,
-            "hour" => 3_600,
-            "minute" => 60,
-            "second" => 1,
-            _ => return None,
-        };
-        out = number.checked_mul(unit).and_then(|seconds| out.checked_add(seconds))?;
-    }
-    Some(format!("{modified}{out}s"))
-}
-
-fn of_name(pattern: &str) -> String {
-    let (start, bare) = pattern.strip_prefix('^').map_or(("", pattern), |bare| ("/", bare));
-    if bare.ends_with('$') && !bare.ends_with("\\$") {
-        format!("{start}{bare}")
-    } else {
-        format!("{start}{bare}[^/]*$")
-    }
-}
-
-fn of_glob(glob: &str) -> String {
-    let mut out = String::from("/");
-    for c in glob.chars() {
-        match c {
-            '*' => out.push_str("[^/]*"),
-            '?' => out.push_str("[^/]"),
-            c => out.push_str(&regex_quoted(&c.to_string())),
-        }
-    }
-    out + "$"
-}
-
-pub fn regex_quoted(text: &str) -> String {
-    text.chars().flat_map(|c| if "\\.+*?()[]{}^$|".contains(c) { vec!['\\', c] } else { vec![c] }).collect()
-}
-
-#[derive(Default)]
-struct Access {
-    require: Vec<Result<Require, String>>,
-    ordered: Option<Ordered>,
-    wrong: Option<String>,
-    auth: Vec<String>,
-    user: bool,
-    any: bool,
-    first: Option<Line>,
-}
-
-impl Access {
-    fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
-    fn require(&mut self, line: &Line) {
-        self.first.get_or_insert_with(|| line.clone());
-        self.require.push(Require::of(line));
-    }
-    fn take(&mut self, line: &Line, name: &str) -> bool {
-        match name {
-            "require" if line.arg(0).eq_ignore_ascii_case("valid-user") => self.user = true,
-            "require" => self.require.push(Require::of(line)),
-            "order" => {
-                let order = line.args.join(",").to_ascii_lowercase();
-                self.ordered.get_or_insert_default().deny_last = order.starts_with("allow");
-            }
-            "allow" | "deny" => match Subject::list(&line.args) {
-                Ok(list) if name == "allow" => self.ordered.get_or_insert_default().allow.extend(list),
-                Ok(list) => self.ordered.get_or_insert_default().deny.extend(list),
-                Err(why) => self.wrong = Some(why),
-            },
-            "satisfy" => self.any = line.arg(0).eq_ignore_ascii_case("any"),
-            "authtype" if line.arg(0).eq_ignore_ascii_case("basic") => {}
-            "authname" => self.auth.push(format!("auth_basic {};", quoted(line.arg(0), true))),
-            "authuserfile" => self.auth.push(format!("auth_basic_user_file {};", word(line.arg(0)))),
-            "authbasicprovider" if line.arg(0).eq_ignore_ascii_case("file") => {}
-            _ => return false,
-        }
-        self.first.get_or_insert_with(|| line.clone());
-        true
-    }
-    /// Fails on requirements that allow and deny cannot express.
-    fn lines(&self) -> Result<Vec<String>, String> {
-        let mut out = Vec::new();
-        if let Some(why) = &self.wrong {
-            return Err(why.clone());
-        }
-        if self.user {
-            if !self.auth.iter().any(|line| line.starts_with("auth_basic ")) {
-                out.push("auth_basic restricted;".to_string());
-            }
-            out.extend(self.auth.iter().cloned());
-        }
-        if self.any || (self.user && !self.require.is_empty()) {
-            out.push("satisfy any;".into());
-        }
-        for require in &self.require {
-            let require = require.as_ref().map_err(Clone::clone)?;
-            rules(require, &mut out)?;
-        }
-        if out.iter().any(|line| line.starts_with("allow ")) && !out.iter().any(|line| line.ends_with(" all;")) {
-            out.push("deny all;".into());
-        }
-        if let Some(ordered) = &self.ordered {
-            let one = |word: &str, who: &Subject| match who {
-                Subject::All => Ok(format!("{word} all;")),
-                Subject::Network(network) => Ok(format!("{word} {};", network.shown())),
-                Subject::Env(_) => Err("a rule for a variable has no translation".to_string()),
-            };
-            let allow = ordered.allow.iter().map(|who| one("allow", who)).collect::<Result<Vec<_>, _>>()?;
-            let deny = ordered.deny.iter().map(|who| one("deny", who)).collect::<Result<Vec<_>, _>>()?;
-            // The list that decides last in Apache comes first in nginx; the catch-all stands last.
-            let (first, second, end) =
-                if ordered.deny_last { (deny, allow, "deny all;") } else { (allow, deny, "allow all;") };
-            let is_all = |line: &String| line.ends_with(" all;");
-            if first.iter().any(is_all) {
-                out.extend(first.iter().filter(|line| is_all(line)).cloned());
-            } else {
-                out.extend(first);
-                out.extend(second.iter().filter(|line| !is_all(line)).cloned());
-                out.extend(second.iter().filter(|line| is_all(line)).cloned());
-                if !out.iter().any(is_all) {
-                    out.push(end.into());
-                }
-            }
-        }
-        Ok(out)
-    }
-}
-
-fn rules(require: &Require, out: &mut Vec<String>) -> Result<(), String> {
-    match require {
-        Require::All(true) => out.push("allow all;".into()),
-        Require::All(false) => out.push("deny all;".into()),
-        Require::Networks(list) => out.extend(list.iter().map(|network| format!("allow {};", network.shown()))),
-        Require::Local => out.extend(["allow 127.0.0.0/8;".into(), "allow ::1;".into()]),
-        Require::AnyOf(list) => {
-            for one in list {
-                rules(one, out)?;
-            }
-        }
-        Require::AllOf(list) => {
-            // "all but these": the denied clients first, then everyone.
-            let (not, rest): (Vec<_>, Vec<_>) = list.iter().partition(|one| matches!(one, Require::Not(_)));
-            if rest.as_slice() != [&Require::All(true)] && rest.len() > 1 {
-                return Err("several requirements at once have no translation".into());
-            }
-            for one in not {
-                let Require::Not(inner) = one else { continue };
-                let Require::Networks(networks) = &**inner else {
-                    return Err("\"not\" of anything but addresses has no translation".into());
-                };
-                out.extend(networks.iter().map(|network| format!("deny {};", network.shown())));
-            }
-            for one in rest {
-                rules(one, out)?;
-            }
-        }
-        _ => return Err("this requirement has no translation".into()),
-    }
-    Ok(())
 }
