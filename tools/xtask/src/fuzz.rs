@@ -2,6 +2,8 @@
 //!
 //! The flags are those of cargo-fuzz, which needs a nightly compiler; here the stable compiler builds with `RUSTC_BOOTSTRAP`.
 
+mod kept;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -9,13 +11,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub const HELP: &str = "\
-Usage: cargo xtask fuzz [TARGET...] [--minutes N] [--jobs N]
+Usage: cargo xtask fuzz [TARGET...] [--minutes N] [--jobs N] [--keep]
 
 Builds fuzz targets with libFuzzer and the address sanitizer, runs each of them, and prints executions,
-coverage and inputs. Without a name it runs all targets (fuzz/fuzz_targets).
+coverage and inputs. Without a name it runs all targets (fuzz/fuzz_targets). A run starts with the inputs of
+fuzz/corpora, and with those of earlier runs in fuzz/corpus.
 
   --minutes N   duration for each target (default: 1)
   --jobs N      targets at a time (default: 1)
+  --keep        replace fuzz/corpora/TARGET.txt by the fewest inputs that reach all code reached so far
 
   cargo xtask fuzz jwt h1_request --minutes 10 --jobs 2
 ";
@@ -44,6 +48,7 @@ struct Options {
     minutes: u64,
     /// At once.
     jobs: usize,
+    keep: bool,
     only: Vec<String>,
 }
 
@@ -69,7 +74,9 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             let stats = Stats::of(&String::from_utf8_lossy(&output.stderr));
             let word = if output.status.success() { "ok" } else { "FAILED" };
             println!("{name:<20} {:>14} {:>9} {:>9}  {word}", stats.executions, stats.coverage, stats.inputs);
-            if !output.status.success() {
+            if output.status.success() && options.keep {
+                kept::replace(&folder, &built.join(name), name)?;
+            } else if !output.status.success() {
                 failed.lock().unwrap_or_else(PoisonError::into_inner).push(describe(name, &output));
             }
         }
@@ -85,7 +92,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn parse(arguments: &[String]) -> Result<Options, String> {
-    let mut options = Options { minutes: 1, jobs: 1, only: Vec::new() };
+    let mut options = Options { minutes: 1, jobs: 1, ..Options::default() };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let mut number = || {
@@ -95,6 +102,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         match argument.as_str() {
             "--minutes" => options.minutes = number()?,
             "--jobs" => options.jobs = number()? as usize,
+            "--keep" => options.keep = true,
             name if name.starts_with('-') => {
                 return Err(format!("unknown option \"{name}\"; see cargo xtask fuzz --help"));
             }
@@ -134,10 +142,9 @@ fn start(folder: &Path, built: &Path, name: &str, minutes: u64) -> Result<std::p
     for folder in [&corpus, &artifacts] {
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
+    kept::unpack(folder, name, &corpus)?;
     let seconds = Duration::from_secs(minutes * 60).as_secs();
-    // A write to a closed connection is an error for the server, whose runtime ignores SIGPIPE. libFuzzer's `main` does not.
-    let mut command = Command::new("sh");
-    command.args(["-c", "trap '' PIPE; exec \"$0\" \"$@\""]).arg(built.join(name));
+    let mut command = target_command(&built.join(name));
     command.arg(&corpus).args([
         format!("-max_total_time={seconds}"),
         format!("-rss_limit_mb={MEMORY_MB}"),
@@ -148,6 +155,13 @@ fn start(folder: &Path, built: &Path, name: &str, minutes: u64) -> Result<std::p
         "-print_final_stats=1".to_string(),
     ]);
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|e| format!("{name}: {e}"))
+}
+
+/// A write to a closed connection is an error for the server, whose runtime ignores SIGPIPE. libFuzzer's `main` does not.
+fn target_command(binary: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' PIPE; exec \"$0\" \"$@\""]).arg(binary);
+    command
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -196,8 +210,8 @@ mod tests {
     #[test]
     fn options_are_read() {
         let words = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
-        let options = parse(&words("jwt --minutes 60 --jobs 2")).expect("valid");
-        assert_eq!(options, Options { minutes: 60, jobs: 2, only: vec!["jwt".into()] });
+        let options = parse(&words("jwt --minutes 60 --jobs 2 --keep")).expect("valid");
+        assert_eq!(options, Options { minutes: 60, jobs: 2, keep: true, only: vec!["jwt".into()] });
         assert!(parse(&words("--minutes 0")).is_err() && parse(&words("--hours 1")).is_err());
     }
 
