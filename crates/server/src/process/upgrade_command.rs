@@ -25,6 +25,8 @@ const NOT_FOLLOWED: &str =
 /// # Errors
 /// The reason; `None` if it has been logged. The old master serves, unless the message says that it has ended.
 pub fn run(path: &Path, has_workers: bool) -> Result<String, Option<String>> {
+    // Kernels without CONFIG_PROC_CHILDREN do not tell.
+    let has_workers = has_workers && Path::new("/proc/thread-self/children").exists();
     let old = pidfile::running(path).map_err(|Logged| None)?;
     pidfile::send(old, Signal::USR2).map_err(|Logged| None)?;
     let old_path = pidfile::old_path(path);
