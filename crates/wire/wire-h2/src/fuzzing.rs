@@ -3,6 +3,7 @@
 use crate::hpack::{Decoder, Encoder};
 use crate::{Client, ClientEvent, ClientLimits, Limits, PREFACE, Server};
 use http_types::{Event, ListLimits, StreamMux, Taken};
+use std::collections::BTreeMap;
 
 /// Panics unless a decoded header block encodes to an equal one.
 pub fn hpack(bytes: &[u8]) {
@@ -105,15 +106,37 @@ pub fn client(bytes: &[u8]) {
     }
 }
 
-/// `acts`: takes and sends bodies; the result then depends on the pieces.
-fn seen(bytes: &[u8], size: usize, acts: bool) -> Vec<String> {
+/// Events of a stream. Adjacent parts of a body are one, because an event may cover several frames.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct StreamEvents {
+    others: Vec<String>,
+    body: Vec<u8>,
+    /// Octets of the body's frames, and whether the last one ended the stream.
+    frames: (usize, bool),
+}
+
+impl StreamEvents {
+    fn add(&mut self, event: &ClientEvent) {
+        if let ClientEvent::Body { bytes, end, octets, .. } = event {
+            self.body.extend_from_slice(bytes);
+            self.frames = (self.frames.0 + octets, *end);
+        } else {
+            let (body, frames) = (std::mem::take(&mut self.body), std::mem::take(&mut self.frames));
+            self.others.push(format!("{body:?} {frames:?} {event:?}"));
+        }
+    }
+}
+
+/// Returns the events by stream, those of the connection as stream 0. `acts`: takes and sends bodies; the result then
+/// depends on the pieces.
+fn seen(bytes: &[u8], size: usize, acts: bool) -> BTreeMap<u32, StreamEvents> {
     let limits = ClientLimits {
         streams_max: 4,
         list_max: 32 * 1024,
         field_max: 8 * 1024,
         fields_max: 100,
         stream_window: 1000,
-        // As in the load generator, with a table; an event may cover several frames.
+        // As in the load generator, with a table.
         table: if acts { 4096 } else { 0 },
         count_bodies: acts && size == 7,
         ..ClientLimits::default()
@@ -123,11 +146,11 @@ fn seen(bytes: &[u8], size: usize, acts: bool) -> Vec<String> {
     Encoder::stateless().field(b":method", b"POST", &mut block);
     let streams: Vec<u32> = (0..5).filter_map(|n| client.open(&block, n % 2 == 0)).collect();
     assert!(streams.len() == 4, "more streams than the limit");
-    let mut all = Vec::new();
+    let mut all = BTreeMap::<u32, StreamEvents>::new();
     for piece in bytes.chunks(size) {
         let failed = client.receive(piece).is_err();
         while let Some(event) = client.poll_event() {
-            all.push(format!("{event:?}"));
+            all.entry(stream_of(&event)).or_default().add(&event);
             match event {
                 _ if !acts => {}
                 ClientEvent::Body { stream, bytes, .. } => {
@@ -148,6 +171,18 @@ fn seen(bytes: &[u8], size: usize, acts: bool) -> Vec<String> {
         }
     }
     all
+}
+
+fn stream_of(event: &ClientEvent) -> u32 {
+    match event {
+        ClientEvent::Head { stream, .. }
+        | ClientEvent::Body { stream, .. }
+        | ClientEvent::Counted { stream, .. }
+        | ClientEvent::Trailers { stream, .. }
+        | ClientEvent::Reset { stream, .. }
+        | ClientEvent::Capacity(stream) => *stream,
+        ClientEvent::Goaway => 0,
+    }
 }
 
 #[cfg(test)]

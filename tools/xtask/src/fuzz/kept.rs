@@ -23,7 +23,8 @@ pub fn unpack(fuzz: &Path, name: &str, corpus: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces the committed corpus of a target: libFuzzer picks a set of inputs that covers all reached edges, of which the shortest are kept.
+/// Replaces the committed corpus of a target: libFuzzer picks a set of inputs that covers all reached edges, of which
+/// those that reach the most code are kept.
 pub fn replace(fuzz: &Path, binary: &Path, name: &str) -> Result<(), String> {
     let fewest = fuzz.join("artifacts").join(name).join("fewest");
     let _ = std::fs::remove_dir_all(&fewest);
@@ -37,21 +38,26 @@ pub fn replace(fuzz: &Path, binary: &Path, name: &str) -> Result<(), String> {
     }
     let mut inputs = Vec::new();
     for entry in std::fs::read_dir(&fewest).map_err(|e| format!("{}: {e}", fewest.display()))?.flatten() {
-        inputs.push(std::fs::read(entry.path()).map_err(|e| format!("{}: {e}", entry.path().display()))?);
+        let read = || Ok::<_, std::io::Error>((entry.metadata()?.modified()?, std::fs::read(entry.path())?));
+        inputs.push(read().map_err(|e| format!("{}: {e}", entry.path().display()))?);
     }
+    // libFuzzer writes those that reach the most code first.
+    inputs.sort_by_key(|(written, input)| (*written, input.len()));
+    let inputs = within_limit(inputs.into_iter().map(|(_, input)| input).collect());
     let folder = fuzz.join("corpora");
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let path = folder.join(format!("{name}.txt"));
-    std::fs::write(&path, corpora::print(&shortest(inputs))).map_err(|e| format!("{}: {e}", path.display()))?;
+    std::fs::write(&path, corpora::print(&inputs)).map_err(|e| format!("{}: {e}", path.display()))?;
     std::fs::remove_dir_all(&fewest).map_err(|e| format!("{}: {e}", fewest.display()))
 }
 
-fn shortest(mut inputs: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    inputs.sort_by_key(Vec::len);
+/// Drops the inputs that would exceed the limit of a corpus.
+fn within_limit(mut inputs: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let mut bytes = 0;
     inputs.retain(|input| {
-        bytes += input.len();
-        bytes <= CORPUS_BYTES_MAX
+        let fits = bytes + input.len() <= CORPUS_BYTES_MAX;
+        bytes += if fits { input.len() } else { 0 };
+        fits
     });
     inputs
 }
@@ -61,9 +67,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shortest_inputs_are_kept_up_to_the_limit() {
+    fn the_first_inputs_are_kept_up_to_the_limit() {
         let half = CORPUS_BYTES_MAX / 2;
-        let kept = shortest(vec![vec![0; half + 1], vec![1; 3], vec![2; half]]);
-        assert_eq!(kept.iter().map(Vec::len).collect::<Vec<_>>(), [3, half]);
+        let kept = within_limit(vec![vec![0; half + 1], vec![2; half], vec![1; 3]]);
+        assert_eq!(kept.iter().map(Vec::len).collect::<Vec<_>>(), [half + 1, 3]);
     }
 }
