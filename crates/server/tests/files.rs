@@ -1,4 +1,4 @@
-//! Files by every way of reading them: the kernel alone, buffers, direct reads, threads.
+//! Files by every way of reading them (the kernel alone, buffers, direct reads, threads), and long searches in them.
 
 mod support;
 
@@ -118,6 +118,33 @@ fn large_directories_are_read_on_the_pool() {
     let (status, page) = ask("/list/");
     let all: Vec<String> = (0..1500).map(|n| format!("{n:04}")).collect();
     assert!(status == 200 && names(&page) == all, "{status}, {} names", names(&page).len());
+    running.quit();
+}
+
+/// A body that begins a text everywhere: the search leaves its thread to other connections and continues.
+#[test]
+fn an_interrupted_search_replaces_the_same_texts() {
+    let port = free_port();
+    let half = "a".repeat(150);
+    let one = format!("sub_filter {half}b{half} [X];");
+    let several = format!("{one} sub_filter {half}{half}c [Y]; sub_filter zz [Z];");
+    let locations = ["/one/", "/several/"].iter().zip([&one, &several]);
+    let locations: String = locations
+        .map(|(path, texts)| format!("location {path} {{ alias HTML/; {texts} sub_filter_once off; }}\n"))
+        .collect();
+    let site = Site::new("daemon off;", "");
+    let locations = locations.replace("HTML", &site.path("html").display().to_string());
+    site.configure("daemon off;", &format!("http {{ server {{ listen 127.0.0.1:{port}; {locations} }} }}"));
+    let long = "a".repeat(100_000);
+    site.write("html/a.html", &format!("{long}b{long}b{}", "a".repeat(149)));
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    let around = &long[150..];
+    let want = format!("{around}[X]{around}b{}", "a".repeat(149));
+    for path in ["/one/", "/several/"] {
+        let (status, body) = client.ask(&format!("GET {path}a.html HTTP/1.1\r\nHost: a\r\n\r\n")).expect("answered");
+        assert!(status == 200 && body == want, "{path}: {status}, {} bytes", body.len());
+    }
     running.quit();
 }
 

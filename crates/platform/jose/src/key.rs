@@ -69,6 +69,13 @@ pub(crate) struct Key {
 }
 
 impl Key {
+    /// Cost of a verification, in those with an RSA key of 2048 bits: it grows with the square of the modulus.
+    pub fn cost(&self) -> usize {
+        match &self.material {
+            Material::Rsa(public, _) => (public.len() / RSA_BYTES.start()).pow(2).max(1),
+            Material::Oct(_) | Material::Ec(..) | Material::Ed25519(_) => 1,
+        }
+    }
     fn parse(members: &Map<String, Value>) -> Result<Key, &'static str> {
         let text = |name: &str| match members.get(name) {
             None => Ok(None),

@@ -143,6 +143,21 @@ fn keys_keep_to_their_restrictions() {
     assert!(Token::verify(token.as_bytes(), Expected::Signed, &[&one, &two]).is_ok());
 }
 
+/// A verification takes a millisecond with a key of 8192 bits.
+#[test]
+fn long_keys_count_for_several() {
+    let all: Vec<Value> = serde_json::from_str(include_str!("vectors.json")).expect("JSON");
+    let vector = all.iter().find(|vector| vector["source"] == "RFC 7515 A.2").expect("a token of RS256");
+    let long =
+        |n: usize| json!({"kty": "RSA", "n": encode([vec![0xff; 1023], vec![n as u8 * 2 + 1]].concat()), "e": "AQAB"});
+    let verify = |others: usize| {
+        let keys: Vec<Value> = (0..others).map(long).chain([vector["key"].clone()]).collect();
+        signed(vector["token"].as_str().expect("a token").as_bytes(), &[&set(&json!({ "keys": keys }))]).map(|_| ())
+    };
+    assert_eq!(verify(7), Ok(()));
+    assert_eq!(verify(8), Err(Failure::Invalid));
+}
+
 #[test]
 fn malformed_tokens() {
     let keys = set(&oct(b"secret"));

@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 pub const TOKEN_BYTES_MAX: usize = 65_536;
 /// Maximum number of keys that are tried for a token: a token without `kid` could use any.
 pub const KEYS_TRIED_MAX: usize = 32;
+/// Maximum cost ([`Key::cost`]) of the keys that are tried for a token: eight RSA keys of 8192 bits.
+const COST_MAX: usize = 128;
 /// Maximum number of private RSA keys that are tried: an attempt takes milliseconds.
 pub const SLOW_KEYS_TRIED_MAX: usize = 2;
 
@@ -188,7 +190,13 @@ pub(crate) fn signed<'a>(text: &'a [u8], sets: &[&KeySet]) -> Result<(Header, &'
     let message = text.get(..protected.len() + 1 + payload.len()).unwrap_or_default();
     let names = if matches!(algorithm, Algorithm::Ed25519) { ["EdDSA", "Ed25519"] } else { [name, name] };
     let keys = candidates(sets, header.name("kid"), Purpose::Verify, names).filter(|key| algorithm.fits(key));
-    let verified = first(keys.take(KEYS_TRIED_MAX), |key| algorithm.verify(key, message, &signature).then_some(()));
+    let mut left = COST_MAX;
+    let keys = keys.take(KEYS_TRIED_MAX).take_while(|key| {
+        let rest = left.checked_sub(key.cost());
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    });
+    let verified = first(keys, |key| algorithm.verify(key, message, &signature).then_some(()));
     verified.map(|()| (header, payload))
 }
 

@@ -346,8 +346,9 @@ fn sessions(config: &mut ServerConfig, settings: &ServerSettings, scope: Scope, 
     }
     if settings.early_data {
         config.max_early_data_size = EARLY_DATA_MAX;
-        // As in nginx, early requests may be answered before the handshake ends, unless a certificate is requested.
-        config.send_half_rtt_data = settings.verify == VerifyClient::Off;
+        // As in nginx, early requests are answered before the handshake ends. rustls excludes handshakes that request a
+        // certificate; resumed ones, to which early data belongs, request none.
+        config.send_half_rtt_data = true;
     }
 }
 

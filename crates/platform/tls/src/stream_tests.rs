@@ -372,10 +372,18 @@ fn clients_are_verified_and_their_verdict_survives_resumption() {
 }
 
 #[test]
-fn early_data_is_marked_and_not_taken_twice() {
+fn early_data_is_marked_answered_and_not_taken_twice() {
+    early_data_with(VerifyClient::Off);
+    early_data_with(VerifyClient::Optional);
+}
+
+/// Exchanges early data with a server that verifies clients according to `verify`.
+fn early_data_with(verify: VerifyClient) {
     let (clock, _) = clock();
     let (authority, settings) = simple();
-    let settings = ServerSettings { early_data: true, tickets: Some(Arc::new(TicketKeys::automatic())), ..settings };
+    let tickets = Some(Arc::new(TicketKeys::automatic()));
+    let client_authorities = vec![authority.certificate()];
+    let settings = ServerSettings { early_data: true, tickets, verify, client_authorities, ..settings };
     let rules = rules(&settings, &clock);
     let client = client_rules(&verifying(&authority), &clock);
     let config = client.config(&target("localhost"), None).expect("a configuration");
@@ -389,7 +397,7 @@ fn early_data_is_marked_and_not_taken_twice() {
         let mut server = TlsStream::server();
         let chooser = always(&rules);
         let (mut to_server, mut to_client, mut at_server) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut said, mut marked, mut told) = (false, false, false);
+        let (mut said, mut marked, mut told, mut at_client) = (false, false, false, Vec::new());
         for _ in 0..100 {
             let status = client.process_tls_records(&mut to_client);
             let discard = status.discard;
@@ -410,6 +418,11 @@ fn early_data_is_marked_and_not_taken_twice() {
                     }
                     data.done();
                 }
+                ConnectionState::ReadTraffic(mut traffic) => {
+                    while let Some(record) = traffic.next_record() {
+                        at_client.extend_from_slice(record.expect("decrypted").payload);
+                    }
+                }
                 ConnectionState::PeerClosed => told = true,
                 _ => {
                     if to_server.is_empty() && server.output().is_empty() && discard == 0 {
@@ -423,6 +436,8 @@ fn early_data_is_marked_and_not_taken_twice() {
             if received.early {
                 marked = true;
                 assert!(server.facts().is_some_and(|f| f.is_early()));
+                // The answer does not wait for the client's Finished, as in nginx.
+                server.send(&[IoSlice::new(b"answer")]).expect("sent");
                 if close {
                     assert!(server.is_handshaking());
                     server.close_notify().expect("closed");
@@ -433,7 +448,7 @@ fn early_data_is_marked_and_not_taken_twice() {
             server.advance(n);
         }
         assert!(server.facts().is_some_and(|f| !f.is_early()));
-        assert_eq!(told, close);
+        assert_eq!((told, &at_client[..]), (close, if marked { b"answer" } else { &b""[..] }));
         (said && marked, at_server)
     };
     assert_eq!(over(b"early", false), (false, Vec::new()));

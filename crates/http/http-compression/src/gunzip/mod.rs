@@ -7,6 +7,7 @@ use conf_schema::{Area, Problem, Table, directives};
 use http_engine::{
     BlockPlan, Body, BodyError, BodySource, Feature, FilePart, Filter, FilterOrder, Piece, Request, Str,
 };
+use net::budget;
 use std::any::Any;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -94,10 +95,13 @@ impl BodySource for Inflated {
                 if fed.is_err() || flushed.is_err() {
                     return failed(r);
                 }
+                // Input may have no output: empty blocks and members.
+                budget::charge_time();
                 let out = std::mem::take(self.decoder.get_mut());
                 if !out.is_empty() {
                     return Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from(out)))));
                 }
+                ready!(budget::poll_proceed(cx));
                 continue;
             }
             if self.done {
@@ -145,6 +149,43 @@ impl BodySource for Inflated {
 mod tests {
     use super::*;
     use std::task::Waker;
+
+    /// Gives a gzip stream of empty blocks behind its head, and lets time pass for each piece.
+    struct EmptyBlocks(u32);
+
+    impl BodySource for EmptyBlocks {
+        fn poll_piece(&mut self, _: &mut Context<'_>, _: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+            let Some(left) = self.0.checked_sub(1) else { return Poll::Ready(None) };
+            self.0 = left;
+            base::clock::set_frozen(base::clock::read().plus(std::time::Duration::from_micros(400)));
+            let end: &[u8] = if left == 0 { &[1, 0, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0] } else { b"" };
+            let bytes = [&[0, 0, 0, 0xff, 0xff].repeat(90), end].concat();
+            Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from(bytes)))))
+        }
+    }
+
+    #[test]
+    fn input_without_output_ends_the_turn() {
+        base::clock::freeze();
+        base::clock::set_frozen(base::clock::Instant(1_000_000));
+        let mut decoder = flate2::write::MultiGzDecoder::new(Vec::new());
+        decoder.write_all(b"\x1f\x8b\x08\0\0\0\0\0\0\x03").expect("a head");
+        let body = Body::Source(Box::new(EmptyBlocks(30)));
+        let mut inflated = Inflated { body, decoder, file: None, waiting: None, done: false };
+        let (mut cx, mut r) = (Context::from_waker(Waker::noop()), Request::default());
+        let mut turns = 0;
+        loop {
+            budget::renew();
+            match inflated.poll_piece(&mut cx, &mut r) {
+                Poll::Pending => turns += 1,
+                Poll::Ready(None) => break,
+                Poll::Ready(Some(_)) => panic!("output"),
+            }
+        }
+        base::clock::thaw();
+        // A millisecond: four pieces.
+        assert_eq!(turns, 30 / 4);
+    }
 
     #[test]
     fn what_came_before_a_body_was_cut_off_is_inflated() {

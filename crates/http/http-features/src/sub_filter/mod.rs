@@ -10,6 +10,7 @@ use http_engine::media_types::MediaTypes;
 use http_engine::{
     BlockPlan, Body, BodyError, BodySource, Feature, FilePart, Filter, FilterOrder, Piece, Request, Str, Template,
 };
+use net::budget;
 use search::Needles;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -58,6 +59,8 @@ struct Pair {
 
 /// As in nginx.
 const PAIRS_MAX: usize = 255;
+/// Comparisons before other connections may run: about a millisecond.
+const COMPARISONS_MAX: usize = 64 * 1024;
 
 impl Value for Pairs {
     const SYNTAX: &'static str = "string replacement";
@@ -148,7 +151,10 @@ impl Filter for Replace {
             body,
             file: None,
             ready: VecDeque::new(),
-            held: Bytes::new(),
+            input: Bytes::new(),
+            searched: 0,
+            is_last: false,
+            is_interrupted: false,
         })))
     }
 }
@@ -162,8 +168,13 @@ struct Replaced {
     body: Body,
     file: Option<FilePart>,
     ready: VecDeque<Piece>,
-    /// End of the input that may start a text.
-    held: Bytes,
+    /// Input of a search that was interrupted; otherwise its end, which may start a text.
+    input: Bytes,
+    /// Octets of `input` at which no text begins.
+    searched: usize,
+    /// Nothing follows `input`.
+    is_last: bool,
+    is_interrupted: bool,
 }
 
 impl Replaced {
@@ -171,21 +182,28 @@ impl Replaced {
     fn over(&self) -> bool {
         self.once && self.replaced.iter().all(Option::is_some)
     }
-    /// Searches input; `last`: nothing follows.
-    fn look(&mut self, r: &mut Request, mut bytes: Bytes, last: bool) {
-        while !bytes.is_empty() {
+    /// Searches `input`; interrupts itself after [`COMPARISONS_MAX`].
+    fn search(&mut self, r: &mut Request) {
+        let mut work = COMPARISONS_MAX;
+        self.is_interrupted = false;
+        while !self.input.is_empty() && !self.over() {
             let (once, replaced) = (self.once, &self.replaced);
             let wanted = |index: usize| !once || replaced.get(index).is_some_and(Option::is_none);
-            let found = self.needles.find(&bytes, wanted, last);
-            let before = bytes.split_to(found.start);
+            let found = match self.needles.find(&self.input, self.searched, wanted, self.is_last, &mut work) {
+                Ok(found) => found,
+                Err(at) => {
+                    self.searched = at;
+                    self.is_interrupted = true;
+                    return budget::charge_time();
+                }
+            };
+            self.searched = 0;
+            let before = self.input.split_to(found.start);
             if !before.is_empty() {
                 self.ready.push_back(Piece::Bytes(before));
             }
-            let Some(index) = found.index else {
-                self.held = bytes;
-                return;
-            };
-            let _ = bytes.split_to(found.length);
+            let Some(index) = found.index else { return budget::charge_time() };
+            let _ = self.input.split_to(found.length);
             let by = match self.replaced.get_mut(index) {
                 Some(Some(by)) => by.clone(),
                 slot => {
@@ -199,18 +217,16 @@ impl Replaced {
             if !by.is_empty() {
                 self.ready.push_back(Piece::Bytes(by));
             }
-            if self.over() {
-                break;
-            }
         }
-        if !bytes.is_empty() {
-            self.ready.push_back(Piece::Bytes(bytes));
+        let rest = std::mem::take(&mut self.input);
+        if !rest.is_empty() {
+            self.ready.push_back(Piece::Bytes(rest));
         }
     }
     fn come(&mut self, r: &mut Request, bytes: Bytes) {
-        let held = std::mem::take(&mut self.held);
-        let bytes = if held.is_empty() { bytes } else { [held, bytes].concat().into() };
-        self.look(r, bytes, false);
+        let held = std::mem::take(&mut self.input);
+        self.input = if held.is_empty() { bytes } else { [held, bytes].concat().into() };
+        self.search(r);
     }
 }
 
@@ -219,6 +235,11 @@ impl BodySource for Replaced {
         loop {
             if let Some(piece) = joining::pop(&mut self.ready) {
                 return Poll::Ready(Some(Ok(piece)));
+            }
+            if self.is_interrupted {
+                ready!(budget::poll_proceed(cx));
+                self.search(r);
+                continue;
             }
             let over = self.over();
             if let Some(part) = &mut self.file {
@@ -239,10 +260,10 @@ impl BodySource for Replaced {
                 Some(Ok(Piece::Bytes(bytes))) => self.come(r, bytes),
                 Some(Ok(Piece::File(part))) => self.file = Some(part),
                 Some(other) => return Poll::Ready(Some(other)),
-                None if self.held.is_empty() => return Poll::Ready(None),
+                None if self.input.is_empty() => return Poll::Ready(None),
                 None => {
-                    let held = std::mem::take(&mut self.held);
-                    self.look(r, held, true);
+                    self.is_last = true;
+                    self.search(r);
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Finds the first of several texts, case-insensitively; at equal positions the first written.
+//! Finds the first of several texts, case-insensitively; at equal positions the first written. Counts comparisons, because
+//! every octet of a body may begin a long text.
 
 use std::ops::Range;
 
@@ -10,11 +11,13 @@ pub struct Needles {
     starts: Box<[(u16, u16); 256]>,
     /// The only first byte, in both cases.
     only: Option<(u8, u8)>,
+    /// Offset and value of the last byte of a single text: places without this byte need no comparison.
+    tail: Option<(usize, u8)>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubstitutionMatch {
-    /// Bytes before it contain nothing.
+    /// No text begins before it.
     pub start: usize,
     pub length: usize,
     /// `None`: an incomplete text may begin at `start`, or nothing was found.
@@ -41,11 +44,23 @@ impl Needles {
             (Some(one), Some(last)) if first(one) == first(last) => Some((first(one), first(one).to_ascii_uppercase())),
             _ => None,
         };
-        Needles { sorted, starts, only }
+        let tail = match &*sorted {
+            [(text, _)] => text.last().map(|last| (text.len() - 1, *last)),
+            _ => None,
+        };
+        Needles { sorted, starts, only, tail }
     }
-    /// First wanted text. `last`: nothing follows, so an incomplete text does not count.
-    pub fn find(&self, bytes: &[u8], wanted: impl Fn(usize) -> bool, last: bool) -> SubstitutionMatch {
-        let mut at = 0;
+    /// First wanted text that begins at `from` or later. `last`: nothing follows, so an incomplete text does not count.
+    /// Subtracts its comparisons from `work`; fails with the place to continue from when none are left.
+    pub fn find(
+        &self,
+        bytes: &[u8],
+        from: usize,
+        wanted: impl Fn(usize) -> bool,
+        last: bool,
+        work: &mut usize,
+    ) -> Result<SubstitutionMatch, usize> {
+        let mut at = from;
         while at < bytes.len() {
             if let Some((lower, upper)) = self.only {
                 match memchr::memchr2(lower, upper, bytes.get(at..).unwrap_or_default()) {
@@ -54,25 +69,42 @@ impl Needles {
                 }
             }
             let left = bytes.get(at..).unwrap_or_default();
-            if let Some((length, index)) = self.begins(left, &wanted, last) {
-                return SubstitutionMatch { start: at, length, index };
+            if let Some((offset, byte)) = self.tail
+                && left.get(offset).is_some_and(|c| c.to_ascii_lowercase() != byte)
+            {
+                at += 1;
+                continue;
+            }
+            if *work == 0 {
+                return Err(at);
+            }
+            if let Some((length, index)) = self.begins(left, &wanted, last, work) {
+                return Ok(SubstitutionMatch { start: at, length, index });
             }
             at += 1;
         }
-        SubstitutionMatch { start: bytes.len(), length: 0, index: None }
+        Ok(SubstitutionMatch { start: bytes.len(), length: 0, index: None })
     }
     /// Length and index of the first written text that the bytes begin with; without index if it is incomplete.
     /// Compares each byte once, however many texts begin alike.
-    fn begins(&self, bytes: &[u8], wanted: &impl Fn(usize) -> bool, last: bool) -> Option<(usize, Option<usize>)> {
+    fn begins(
+        &self,
+        bytes: &[u8],
+        wanted: &impl Fn(usize) -> bool,
+        last: bool,
+        work: &mut usize,
+    ) -> Option<(usize, Option<usize>)> {
         let (from, to) = self.starts.get(usize::from(*bytes.first()?)).copied()?;
         let mut texts = self.sorted.get(usize::from(from)..usize::from(to))?;
         let mut best: Option<(usize, usize)> = None;
         let mut depth = 1;
         loop {
+            *work = work.saturating_sub(1);
             // Texts that end here are first: they are beginnings of the others.
             while let Some(((text, index), longer)) = texts.split_first()
                 && text.len() == depth
             {
+                *work = work.saturating_sub(1);
                 if wanted(*index) && best.is_none_or(|(_, best)| *index < best) {
                     best = Some((depth, *index));
                 }
@@ -114,7 +146,18 @@ mod tests {
 
     fn find(texts: &[&str], bytes: &str, last: bool) -> (usize, Option<usize>) {
         let needles = Needles::new(texts.iter().map(|t| t.as_bytes().to_vec()).collect());
-        let found = needles.find(bytes.as_bytes(), |_| true, last);
+        // Interrupted after each place, and not at all.
+        let mut from = 0;
+        let found = loop {
+            match needles.find(bytes.as_bytes(), from, |_| true, last, &mut 1) {
+                Ok(found) => break found,
+                Err(at) => {
+                    assert!(at > from, "each step makes progress");
+                    from = at;
+                }
+            }
+        };
+        assert_eq!(needles.find(bytes.as_bytes(), 0, |_| true, last, &mut { usize::MAX }), Ok(found));
         (found.start, found.index)
     }
 
@@ -126,6 +169,24 @@ mod tests {
         assert_eq!(find(&["no"], "nnnope", true), (2, Some(0)));
         assert_eq!(find(&["1-2"], "11-2", true), (1, Some(0)));
         assert_eq!(find(&["x"], "abc", true), (3, None));
+    }
+
+    #[test]
+    fn comparisons_are_counted() {
+        let body = vec![b'a'; 32 * 1024];
+        let find = |texts: &[Vec<u8>], mut work: usize| {
+            (Needles::new(texts.to_vec()).find(&body, 0, |_| true, true, &mut work), work)
+        };
+        let nothing = SubstitutionMatch { start: body.len(), length: 0, index: None };
+        // A body that begins a text everywhere costs the text's length at each place.
+        let long = [vec![b'a'; 150], b"b".to_vec(), vec![b'a'; 150]].concat();
+        assert_eq!(find(&[long.clone()], 15_000), (Err(100), 0));
+        assert_eq!(find(&[long, b"ac".to_vec()], 15_000), (Err(100), 0));
+        // The last byte of a single text is compared first.
+        let ends = [vec![b'a'; 300], b"b".to_vec()].concat();
+        let (found, work) = find(&[ends], 50_000);
+        assert_eq!(found, Ok(nothing));
+        assert!(work > 0);
     }
 
     #[test]
@@ -180,16 +241,18 @@ mod tests {
             true
         };
         let hay = [b'a'; 10_000];
-        let found = needles.find(&hay, count, false);
+        let found = needles.find(&hay, 0, count, false, &mut { usize::MAX }).expect("searched");
         assert_eq!((found.start, found.index), (hay.len() - 40, None), "an incomplete text waits");
         assert_eq!(asked.get(), 200, "only the texts at the end are looked at one by one");
-        assert_eq!(needles.find(&[&hay[..], b"17"].concat(), count, true).index, Some(1), "the first written");
+        let hay = [&hay[..], b"17"].concat();
+        let found = needles.find(&hay, 0, count, true, &mut { usize::MAX }).expect("searched");
+        assert_eq!(found.index, Some(1), "the first written");
     }
 
     #[test]
     fn those_that_are_not_wanted_are_passed_over() {
         let needles = Needles::new(vec![b"a".to_vec(), b"ab".to_vec()]);
-        let found = needles.find(b"xab", |index| index == 1, true);
+        let found = needles.find(b"xab", 0, |index| index == 1, true, &mut { usize::MAX }).expect("searched");
         assert_eq!((found.start, found.length, found.index), (1, 2, Some(1)));
     }
 }
