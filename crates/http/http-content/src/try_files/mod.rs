@@ -14,7 +14,8 @@ directives! {
     pub struct TryConf from TryInput {
         /// Uses the first existing file, else the last argument: a URI, `=code` or a named location.
         /// Differs: dot segments are resolved; a file above the root does not exist, a URI above it gets 400.
-        /// A URI without a slash never names a file; nginx appends it to the root's name.
+        /// A URI without a slash never names a file; nginx appends it to the root's name. With `alias`, a last
+        /// parameter with variables keeps the location's prefix if it had no slash without it.
         try_files: Own<Candidates>,
     }
 }
@@ -77,6 +78,16 @@ impl Feature for TryFiles {
     }
 }
 
+/// Returns `value` without the location's prefix that `alias` replaces. As in nginx, only parameters with variables
+/// lose it.
+fn below_alias<'a>(parameter: &Template, value: &'a [u8], alias: Alias, r: &Request) -> Option<&'a [u8]> {
+    let Alias::Prefix(length) = alias else { return None };
+    if parameter.as_literal().is_some() {
+        return None;
+    }
+    value.strip_prefix(r.target.path.get(..length)?)
+}
+
 impl Handler for Candidates {
     fn run(&self, r: &mut Request) -> Flow {
         let plan = r.plan_rc();
@@ -86,15 +97,12 @@ impl Handler for Candidates {
             return Flow::Status(status);
         }
         for (name, folder) in self.files.iter() {
-            let name = name.eval(r);
+            let mut below = name.eval(r);
             let mut path = Vec::with_capacity(128);
             root.write(r, &mut path);
-            let below = match root.alias {
-                Alias::Prefix(length) if r.target.path.get(..length).is_some_and(|named| name.starts_with(named)) => {
-                    name.get(length..).unwrap_or_default().to_vec()
-                }
-                _ => name,
-            };
+            if let Some(rest) = below_alias(name, &below, root.alias, r) {
+                below = rest.to_vec();
+            }
             // A name outside of the root counts as missing.
             let made = CanonicalPath::made(below.clone()).and_then(|below| match root.alias {
                 Alias::No => FilePath::of(path, &below),
@@ -125,6 +133,9 @@ impl Handler for Candidates {
             Fallback::Status(status) => Flow::Status(*status),
             Fallback::Uri(uri) => {
                 let mut target = uri.eval(r);
+                if let Some(rest @ [b'/', ..]) = below_alias(uri, &target, root.alias, r) {
+                    target = rest.to_vec();
+                }
                 if target.starts_with(b"@") {
                     return Flow::Named(target);
                 }
