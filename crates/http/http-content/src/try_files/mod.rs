@@ -2,11 +2,12 @@
 
 use conf_schema::value::{Own, decimal};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::core_table::SymlinkMode;
 use http_engine::files::FileKind;
 use http_engine::path::{CanonicalPath, FilePath};
 use http_engine::values::Alias;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
-use observe::Level;
+use observe::{Level, os};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -78,6 +79,16 @@ impl Feature for TryFiles {
     }
 }
 
+/// Logs the error of a test that does not mean that the file is missing.
+fn untested(r: &Request, path: &[u8], e: &std::io::Error) {
+    if r.loc().ht_names_hidden || matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG)) {
+        return;
+    }
+    let linkless = r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed;
+    let call = if linkless { "openat()" } else { "stat()" };
+    r.log(Level::Crit, format_args!("{call} \"{}\" failed {}", String::from_utf8_lossy(path), os(e)));
+}
+
 /// Returns `value` without the location's prefix that `alias` replaces. As in nginx, only parameters with variables
 /// lose it.
 fn below_alias<'a>(parameter: &Template, value: &'a [u8], alias: Alias, r: &Request) -> Option<&'a [u8]> {
@@ -109,9 +120,13 @@ impl Handler for Candidates {
                 Alias::Prefix(_) | Alias::Whole => FilePath::aliased(path, &below, 0),
             });
             let Ok(path) = made else { continue };
-            let Ok(found) = special::look(r, &path) else { continue };
-            if (found.kind == FileKind::Folder) != *folder {
-                continue;
+            match special::kind(r, &path) {
+                Ok(kind) if (kind == FileKind::Folder) == *folder => {}
+                Ok(_) => continue,
+                Err(e) => {
+                    untested(r, &path, &e);
+                    continue;
+                }
             }
             let uri = match root.alias {
                 Alias::No => below,
