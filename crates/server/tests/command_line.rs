@@ -610,6 +610,11 @@ fn a_test_finds_folders_that_a_start_cannot_create() {
         site.path("none/such").display()
     );
     assert!(!output.status.success() && words.contains(&line), "{words}");
+    // Requests whose bodies stay in memory do not need it.
+    site.configure("", "http { client_body_temp_path none/such; server { listen unix:socket; } }");
+    let output = site.run(&["-t"]);
+    let words = text(&output.stderr);
+    assert!(output.status.success() && words.contains(&line.replace("[emerg]", "[warn]")), "{words}");
     site.configure("", &cache("cache"));
     assert!(site.run(&["-t"]).status.success());
     assert!(!site.path("cache").exists(), "a test creates no folder");

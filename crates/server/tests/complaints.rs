@@ -190,6 +190,16 @@ fn what_nginx_refuses() {
         ("split_clients $uri $v { include none/*; }", "[emerg] invalid percent value \"include\" in "),
         ("proxy_bind [::1]:0;", "[emerg] invalid address \"[::1]:0\" in "),
         ("upstream u { sticky cookie ''; server 127.0.0.1:1; }", "[emerg] \"sticky\" directive empty cookie name in "),
+        ("proxy_cookie_flags secure;", "[emerg] invalid parameter \"secure\" in "),
+        (
+            "proxy_cookie_flags a secure; proxy_cookie_flags off;",
+            "[emerg] \"proxy_cookie_flags\" directive is duplicate in ",
+        ),
+        ("proxy_cookie_path off; proxy_cookie_path /a /b;", "[emerg] \"proxy_cookie_path\" directive is duplicate in "),
+        (
+            "proxy_cookie_domain a b; proxy_cookie_domain off;",
+            "[emerg] \"proxy_cookie_domain\" directive is duplicate in ",
+        ),
         ("error_page 4294967296 /x;", "[emerg] value \"4294967296\" must be between 300 and 599 in "),
     ] {
         let (accepted, words) = explained(http);

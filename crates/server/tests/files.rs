@@ -149,6 +149,27 @@ fn an_interrupted_search_replaces_the_same_texts() {
 }
 
 #[test]
+fn links_to_themselves_are_forbidden() {
+    let port = free_port();
+    let http = format!(
+        "http {{ server {{ listen 127.0.0.1:{port}; root html; location /tried/ {{ try_files $uri =404; }} }} }}"
+    );
+    let site = Site::new("daemon off;", &http);
+    std::fs::create_dir_all(site.path("html/tried")).expect("folders");
+    for link in ["html/loop", "html/tried/loop"] {
+        std::os::unix::fs::symlink("loop", site.path(link)).expect("a link");
+    }
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    let mut status = |path: &str| client.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).expect("answered").0;
+    assert_eq!(["/loop", "/loop/", "/tried/loop"].map(&mut status), [403, 403, 404]);
+    running.quit();
+    let words = format!("[crit] stat() \"{}\" failed (40: Too many levels", site.path("html/tried/loop").display());
+    let (level, rest) = words.split_at("[crit] ".len());
+    assert!(site.log().lines().any(|line| line.contains(level) && line.contains(rest)), "{}", site.log());
+}
+
+#[test]
 fn a_pool_must_be_declared() {
     let site = Site::new("daemon off;", "http { server { listen 127.0.0.1:1; aio threads=disk; } }");
     let output = site.run(&["-t"]);

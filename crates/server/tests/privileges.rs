@@ -5,7 +5,7 @@ mod support;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
-use support::client::get;
+use support::client::{Client, get};
 use support::{Running, Site, children, free_port, signal, wait};
 
 /// Tells whether the tests can run; prints a notice otherwise.
@@ -178,6 +178,44 @@ fn the_port_of_a_server_without_one_is_roots_after_a_reload() {
     running.quit();
     let log = site.log();
     assert!(!log.contains("[emerg]") && !log.contains("[error]") && !log.contains("[alert]"), "{log}");
+}
+
+#[test]
+fn files_exist_without_the_permission_to_read_them() {
+    if !is_root() {
+        return;
+    }
+    let port = free_port();
+    let http = format!(
+        "http {{ server {{ listen 127.0.0.1:{port}; root html; index script.php;
+             location /text {{ try_files $uri =404; }}
+             location /coded {{ gzip_static on; gzip_vary on; }}
+             location /closed/ {{ try_files $uri /other; }}
+             location /other {{ return 200 other; }}
+             location ~ \\.php$ {{ try_files $uri =404; empty_gif; }} }} }}"
+    );
+    let site = Site::new(&format!("daemon off; {}", nobody()), &http);
+    std::fs::create_dir_all(site.path("html/closed")).expect("folders");
+    for name in ["html/text", "html/script.php", "html/closed/text", "html/coded", "html/coded.gz"] {
+        site.write(name, "text");
+    }
+    close(&site, &["html/text", "html/script.php", "html/closed", "html/coded.gz"]);
+    let running = site.start();
+    let status = |path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        wait(path, || Client::connect(port)?.ask_for_head(&request)).0
+    };
+    // Another program reads scripts, as another user.
+    assert_eq!(["/script.php", "/", "/text", "/closed/text", "/coded"].map(status), [200, 200, 403, 200, 200]);
+    running.quit();
+    let log = site.log();
+    for (level, call, name) in
+        [("[error]", "open()", "text"), ("[crit]", "stat()", "closed/text"), ("[error]", "open()", "coded.gz")]
+    {
+        let words =
+            format!("{call} \"{}\" failed (13: Permission denied), client", site.path("html").join(name).display());
+        assert!(log.lines().any(|line| line.contains(level) && line.contains(&words)), "{words}: {log}");
+    }
 }
 
 /// Starts the program where an empty file system hides a folder. `None` without the right to mount.

@@ -39,6 +39,11 @@ const UNREPORTED_MILLIS: u64 = 1000;
 /// Cacheable errors. Others are transient; EACCES may change by policy without an event.
 const ABOUT_THE_PATH: &[i32] = &[libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::ENAMETOOLONG];
 
+/// Tells whether an error of a lookup means that the path names no file.
+pub(crate) fn is_about_path(e: &io::Error) -> bool {
+    e.raw_os_error().is_some_and(|code| ABOUT_THE_PATH.contains(&code))
+}
+
 /// Formats the validator of a response with a file's time (`ngx_http_set_etag`).
 fn etag(modified: i64, length: u64) -> Arc<[u8]> {
     format!("\"{modified:x}-{length:x}\"").into_bytes().into()
@@ -72,6 +77,16 @@ pub enum FileKind {
     File,
     Folder,
     Other,
+}
+
+impl FileKind {
+    fn of(meta: &Metadata) -> FileKind {
+        match meta.is_dir() {
+            true => FileKind::Folder,
+            false if meta.is_file() => FileKind::File,
+            false => FileKind::Other,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -581,16 +596,15 @@ fn open(path: &[u8]) -> io::Result<FileEntry> {
     found(file, CACHED.get())
 }
 
+/// Kind and size of a file, which the process need not be able to read.
+pub(crate) fn stat(path: &[u8]) -> io::Result<(FileKind, u64)> {
+    std::fs::metadata(bytes_path(path)).map(|meta| (FileKind::of(&meta), meta.len()))
+}
+
 /// Returns the entry of an open file; reads the content of a small file if it will be cached.
 fn found(mut file: File, cached: bool) -> io::Result<FileEntry> {
     let meta = file.metadata()?;
-    let kind = if meta.is_dir() {
-        FileKind::Folder
-    } else if meta.is_file() {
-        FileKind::File
-    } else {
-        FileKind::Other
-    };
+    let kind = FileKind::of(&meta);
     let mut found = FileEntry {
         kind,
         size: meta.len(),

@@ -339,16 +339,36 @@ pub fn canonical(r: &Request, path: Vec<u8>) -> Result<CanonicalPath, u16> {
 
 /// Kind and size of any path, for conditions, which never read files.
 pub fn probe(r: &mut Request, path: &[u8]) -> std::io::Result<(crate::files::FileKind, u64)> {
-    look_at(r, path).map(|found| (found.kind, found.size))
+    match look_at(r, path) {
+        Ok(found) => Ok((found.kind, found.size)),
+        // As in nginx, a file exists without the permission to read it, or a free descriptor.
+        Err(e)
+            if r.loc().core.conf.disable_symlinks.mode == SymlinkMode::Allowed && !crate::files::is_about_path(&e) =>
+        {
+            crate::files::stat(path)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Kind of a file that a handler tests and does not read. Fails as [`look`], but not for unreadable files.
+pub fn kind(r: &mut Request, path: &FilePath) -> std::io::Result<crate::files::FileKind> {
+    visible(r, path)?;
+    probe(r, path).map(|(kind, _)| kind)
 }
 
 /// Entry of a file under `disable_symlinks`. Fails with EACCES for `.ht` names where `.htaccess` applies.
 pub fn look(r: &mut Request, path: &FilePath) -> std::io::Result<std::rc::Rc<crate::files::FileEntry>> {
-    let name = path.rsplit(|c| *c == b'/').next().unwrap_or_default();
-    if r.loc().ht_names_hidden && path::is_ht_name(name) {
-        return Err(std::io::Error::from_raw_os_error(libc::EACCES));
-    }
+    visible(r, path)?;
     look_at(r, path)
+}
+
+fn visible(r: &Request, path: &FilePath) -> std::io::Result<()> {
+    let name = path.rsplit(|c| *c == b'/').next().unwrap_or_default();
+    match r.loc().ht_names_hidden && path::is_ht_name(name) {
+        true => Err(std::io::Error::from_raw_os_error(libc::EACCES)),
+        false => Ok(()),
+    }
 }
 
 /// Entry of a `.htaccess` file, which [`look`] denies.

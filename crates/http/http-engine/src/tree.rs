@@ -10,6 +10,9 @@ pub struct Tree {
     exact: HashMap<Vec<u8>, usize>,
     /// Lengths and last octets of the exact names, by [`name_bit`]: most paths are ruled out without a hash.
     exact_bits: u64,
+    /// Exact locations `/name/` by `/name`, for redirects, and the bits of these names.
+    slashed: HashMap<Vec<u8>, usize>,
+    slashed_bits: u64,
     prefixes: Vec<Prefix>,
     pub(crate) regexes: Vec<(Arc<Pattern>, usize)>,
     named: HashMap<Vec<u8>, usize>,
@@ -49,6 +52,10 @@ impl Tree {
                     return Err(first);
                 }
                 self.exact_bits |= name_bit(name);
+                if let Some(bare) = name.strip_suffix(b"/") {
+                    self.slashed.insert(bare.to_vec(), location);
+                    self.slashed_bits |= name_bit(bare);
+                }
             }
             LocationKind::Named(name) => {
                 if let Some(first) = self.named.insert(name.clone(), location) {
@@ -96,7 +103,8 @@ impl Tree {
     /// Finds the location without regular expressions; the flag excludes them. `wants_slash`: the location redirects
     /// `/name` to `/name/`.
     pub fn static_location(&self, wants_slash: &dyn Fn(usize) -> bool, path: &[u8]) -> (Match, bool) {
-        if self.exact_bits & name_bit(path) != 0
+        let bit = name_bit(path);
+        if self.exact_bits & bit != 0
             && let Some(location) = self.exact.get(path)
         {
             return (Match::Final(*location), false);
@@ -105,7 +113,7 @@ impl Tree {
         let longest = self.longest_prefix(after, path);
         // A location named as the path itself does not redirect.
         if longest.is_none_or(|prefix| prefix.name.len() < path.len())
-            && let Some(slash) = self.slash(after, wants_slash, path)
+            && let Some(slash) = self.slash(after, bit, wants_slash, path)
         {
             return (Match::Slash(slash), false);
         }
@@ -122,10 +130,14 @@ impl Tree {
             candidate = prefix.parent;
         }
     }
-    /// Returns the location `/name/` that redirects `/name`, from the first entry behind the path.
-    fn slash(&self, after: usize, wants_slash: &dyn Fn(usize) -> bool, path: &[u8]) -> Option<usize> {
+    /// Returns the location `/name/` that redirects `/name`, from the first entry behind the path. An exact one
+    /// has precedence if either redirects. `bit`: that of the path.
+    fn slash(&self, after: usize, bit: u64, wants_slash: &dyn Fn(usize) -> bool, path: &[u8]) -> Option<usize> {
         let behind = self.prefixes.get(after..)?.iter().take_while(|p| p.name.starts_with(path));
         let mut named = behind.filter(|p| p.name.len() == path.len() + 1 && p.name.ends_with(b"/"));
-        named.next().map(|p| p.location).filter(|location| wants_slash(*location))
+        let prefix = named.next().map(|p| p.location);
+        let exact = if self.slashed_bits & bit == 0 { None } else { self.slashed.get(path).copied() };
+        let redirects = [exact, prefix].into_iter().flatten().any(wants_slash);
+        exact.or(prefix).filter(|_| redirects)
     }
 }

@@ -152,22 +152,23 @@ pub fn make_folders(config: &Config) -> Result<(), Failed> {
     make_files(config)
 }
 
-/// `-t`: tests that missing directories can be created, and removes them again. Tests only those that a start needs.
+/// `-t`: tests that missing directories can be created, and removes them again. Warns where a start does.
 ///
 /// # Errors
-/// A directory cannot be created, which has been logged.
+/// A directory that a start needs cannot be created, which has been logged.
 pub fn test_folders(config: &Config) -> Result<(), Failed> {
     let folders = config.http.iter().flat_map(|http| &http.folders);
     // A start creates missing parents of state.
-    let tested = folders.filter(|folder| folder.needed && (!folder.is_state || has_parent(&folder.path)));
-    for Folder { path, .. } in tested {
+    let tested = folders.filter(|folder| !folder.is_state || has_parent(&folder.path));
+    for Folder { path, needed, .. } in tested {
         match std::fs::DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => drop(std::fs::remove_dir(path)),
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(e) => {
+            Err(e) if *needed => {
                 say!(Emerg, "mkdir() \"{}\" failed {}", path.display(), os(&e));
                 return Err(Failed);
             }
+            Err(e) => say!(Warn, "mkdir() \"{}\" failed {}", path.display(), os(&e)),
         }
     }
     Ok(())

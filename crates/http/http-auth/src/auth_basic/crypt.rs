@@ -11,7 +11,7 @@ use yescrypt::{PasswordVerifier, Yescrypt};
 pub enum Verdict {
     Right,
     Wrong,
-    /// The stored form is unknown.
+    /// The stored form is unknown: no password matches.
     Unreadable,
 }
 

@@ -98,11 +98,18 @@ impl Handler for Ask {
                 };
                 let pool = net::pool::named(net::pool::DEFAULT);
                 let verdict = match pool.map(|pool| pool.run(move || crypt::check(&password, &stored))) {
-                    Some(Ok(work)) => work.await.unwrap_or(Verdict::Unreadable),
-                    _ => Verdict::Unreadable,
+                    Some(Ok(work)) => work.await.ok(),
+                    _ => None,
                 };
                 drop(turn);
-                let flow = answer(&mut r, verdict, &user, &realm);
+                let flow = match verdict {
+                    Some(verdict) => answer(&mut r, verdict, &user, &realm),
+                    None => {
+                        let shown = String::from_utf8_lossy(&user);
+                        r.log(Level::Crit, format_args!("user \"{shown}\": the thread pool checked no password"));
+                        Flow::Status(500)
+                    }
+                };
                 (r, flow)
             })
         }))
@@ -167,10 +174,12 @@ fn answer(r: &mut Request, verdict: Verdict, user: &[u8], realm: &[u8]) -> Flow 
             failed_logins::note(r);
             refuse(r, realm)
         }
+        // As in nginx, `user:!` is a locked account, like any other form that crypt(3) does not know.
         Verdict::Unreadable => {
             let shown = String::from_utf8_lossy(user);
-            r.log(Level::Crit, format_args!("the stored password of user \"{shown}\" is in no known form"));
-            Flow::Status(500)
+            r.log(Level::Error, format_args!("user \"{shown}\": password mismatch, its stored form is unknown"));
+            failed_logins::note(r);
+            refuse(r, realm)
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use super::compress::{self, Coding};
 use super::gzip_ok::GzipOk;
+use http_engine::core_table::SymlinkMode;
 use http_engine::files::FileKind;
 use http_engine::{Body, FilePart, Flow, Handler, Request, Str, special};
 use http_types::{Known, Method};
+use observe::{Level, os};
 
 conf_schema::words! {
     pub enum StaticMode { Off = "off", On = "on", Always = "always" }
@@ -37,7 +39,13 @@ impl Handler for StaticCoded {
             Ok(path) => path.with_extension(self.coding.extension()),
             Err(status) => return Flow::Status(status),
         };
-        let Ok(found) = special::look(r, &path) else { return Flow::Declined };
+        let found = match special::look(r, &path) {
+            Ok(found) => found,
+            Err(e) => {
+                unopened(r, &path, &e);
+                return Flow::Declined;
+            }
+        };
         if found.kind != FileKind::File {
             return Flow::Declined;
         }
@@ -60,4 +68,16 @@ impl Handler for StaticCoded {
             (None, None) => Body::Empty,
         })
     }
+}
+
+/// Logs why a file that exists is not used.
+fn unopened(r: &Request, path: &[u8], e: &std::io::Error) {
+    let level = match e.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => return,
+        Some(libc::EACCES | libc::EMLINK | libc::ELOOP) => Level::Error,
+        _ => Level::Crit,
+    };
+    let linkless = r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed;
+    let call = if linkless { "openat()" } else { "open()" };
+    r.log(level, format_args!("{call} \"{}\" failed {}", String::from_utf8_lossy(path), os(e)));
 }

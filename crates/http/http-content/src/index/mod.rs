@@ -86,8 +86,8 @@ impl Handler for Look {
                 r.log(Level::Error, format_args!("index \"{}\" leads above the root", String::from_utf8_lossy(&name)));
                 return Flow::Status(400);
             };
-            match special::look(r, &file) {
-                Ok(found) if found.kind == FileKind::Folder => {}
+            match special::kind(r, &file) {
+                Ok(FileKind::Folder) => {}
                 Ok(_) => return special::go_to(r, [&r.target.path, name.as_slice()].concat(), r.target.args.clone()),
                 Err(e) => match e.raw_os_error() {
                     Some(libc::EACCES) => {
@@ -95,8 +95,9 @@ impl Handler for Look {
                         r.log(Level::Error, format_args!("\"{shown}\" is forbidden {}", os(&e)));
                         return Flow::Status(403);
                     }
+                    Some(libc::EMLINK | libc::ELOOP) => return Flow::Status(403),
                     Some(libc::ENOTDIR | libc::ENAMETOOLONG) => return not_found(r, &file, &e),
-                    Some(libc::ENOENT | libc::ELOOP | libc::EINVAL) | None => {
+                    Some(libc::ENOENT | libc::EINVAL) | None => {
                         if !folder_seen && let Some(flow) = missing_folder(r, &folder, &file) {
                             return flow;
                         }

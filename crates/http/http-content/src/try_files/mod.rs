@@ -2,11 +2,12 @@
 
 use conf_schema::value::{Own, decimal};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::core_table::SymlinkMode;
 use http_engine::files::FileKind;
 use http_engine::path::{CanonicalPath, FilePath};
 use http_engine::values::Alias;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
-use observe::Level;
+use observe::{Level, os};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ directives! {
     pub struct TryConf from TryInput {
         /// Uses the first existing file, else the last argument: a URI, `=code` or a named location.
         /// Differs: dot segments are resolved; a file above the root does not exist, a URI above it gets 400.
-        /// A URI without a slash never names a file; nginx appends it to the root's name.
+        /// A URI without a slash never names a file; nginx appends it to the root's name. With `alias`, a last
+        /// parameter with variables keeps the location's prefix if it had no slash without it.
         try_files: Own<Candidates>,
     }
 }
@@ -77,6 +79,26 @@ impl Feature for TryFiles {
     }
 }
 
+/// Logs the error of a test that does not mean that the file is missing.
+fn untested(r: &Request, path: &[u8], e: &std::io::Error) {
+    if r.loc().ht_names_hidden || matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG)) {
+        return;
+    }
+    let linkless = r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed;
+    let call = if linkless { "openat()" } else { "stat()" };
+    r.log(Level::Crit, format_args!("{call} \"{}\" failed {}", String::from_utf8_lossy(path), os(e)));
+}
+
+/// Returns `value` without the location's prefix that `alias` replaces. As in nginx, only parameters with variables
+/// lose it.
+fn below_alias<'a>(parameter: &Template, value: &'a [u8], alias: Alias, r: &Request) -> Option<&'a [u8]> {
+    let Alias::Prefix(length) = alias else { return None };
+    if parameter.as_literal().is_some() {
+        return None;
+    }
+    value.strip_prefix(r.target.path.get(..length)?)
+}
+
 impl Handler for Candidates {
     fn run(&self, r: &mut Request) -> Flow {
         let plan = r.plan_rc();
@@ -86,24 +108,25 @@ impl Handler for Candidates {
             return Flow::Status(status);
         }
         for (name, folder) in self.files.iter() {
-            let name = name.eval(r);
+            let mut below = name.eval(r);
             let mut path = Vec::with_capacity(128);
             root.write(r, &mut path);
-            let below = match root.alias {
-                Alias::Prefix(length) if r.target.path.get(..length).is_some_and(|named| name.starts_with(named)) => {
-                    name.get(length..).unwrap_or_default().to_vec()
-                }
-                _ => name,
-            };
+            if let Some(rest) = below_alias(name, &below, root.alias, r) {
+                below = rest.to_vec();
+            }
             // A name outside of the root counts as missing.
             let made = CanonicalPath::made(below.clone()).and_then(|below| match root.alias {
                 Alias::No => FilePath::of(path, &below),
                 Alias::Prefix(_) | Alias::Whole => FilePath::aliased(path, &below, 0),
             });
             let Ok(path) = made else { continue };
-            let Ok(found) = special::look(r, &path) else { continue };
-            if (found.kind == FileKind::Folder) != *folder {
-                continue;
+            match special::kind(r, &path) {
+                Ok(kind) if (kind == FileKind::Folder) == *folder => {}
+                Ok(_) => continue,
+                Err(e) => {
+                    untested(r, &path, &e);
+                    continue;
+                }
             }
             let uri = match root.alias {
                 Alias::No => below,
@@ -125,6 +148,9 @@ impl Handler for Candidates {
             Fallback::Status(status) => Flow::Status(*status),
             Fallback::Uri(uri) => {
                 let mut target = uri.eval(r);
+                if let Some(rest @ [b'/', ..]) = below_alias(uri, &target, root.alias, r) {
+                    target = rest.to_vec();
+                }
                 if target.starts_with(b"@") {
                     return Flow::Named(target);
                 }

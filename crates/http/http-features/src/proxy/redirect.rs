@@ -148,6 +148,10 @@ impl Value for CookieRule {
             }
         }
     }
+    fn meets(&self, later: &Self, _: &mut Cx, _: &Directive) -> Result<(), Problem> {
+        let off = matches!(self, CookieRule::Off) || matches!(later, CookieRule::Off);
+        if off { Err(Problem::duplicate()) } else { Ok(()) }
+    }
 }
 
 #[derive(Clone)]
@@ -177,11 +181,15 @@ pub struct CookieFlag {
 }
 
 impl Value for CookieFlags {
-    const SYNTAX: &'static str = "off | cookie [flag ...]";
+    const SYNTAX: &'static str = "off | cookie flag ...";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
-        if d.args.len() == 1 && name == b"off" {
-            return Ok(CookieFlags::Off);
+        if d.args.len() == 1 {
+            if name == b"off" {
+                return Ok(CookieFlags::Off);
+            }
+            let shown = String::from_utf8_lossy(&name).into_owned();
+            return Err(Problem::says(format!("invalid parameter \"{shown}\"")).at(0));
         }
         let mut flags = Vec::new();
         for (index, word) in d.args.iter().enumerate().skip(1) {
@@ -205,6 +213,10 @@ impl Value for CookieFlags {
             text => CookieName::Is(Template::compile(cx, d, text).map_err(|p| p.at(0))?),
         };
         Ok(CookieFlags::For { name, flags })
+    }
+    fn meets(&self, later: &Self, _: &mut Cx, _: &Directive) -> Result<(), Problem> {
+        let off = matches!(self, CookieFlags::Off) || matches!(later, CookieFlags::Off);
+        if off { Err(Problem::duplicate()) } else { Ok(()) }
     }
 }
 

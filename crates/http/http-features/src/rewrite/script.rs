@@ -88,7 +88,9 @@ fn return_(cx: &mut Cx, d: &Directive) -> Result<Return, Problem> {
         _ => return Err(Problem::says(format!("invalid return code \"{word}\"")).at(0)),
     };
     match d.args.get(1) {
+        // nginx does not tell an empty text of an error from none: the error page answers.
         None => Ok(Return::Status(code)),
+        Some(text) if code >= 400 && text.bytes.is_empty() => Ok(Return::Status(code)),
         Some(text) => Template::compile(cx, d, &text.bytes).map(|t| Return::Text(code, t)).map_err(|p| p.at(1)),
     }
 }

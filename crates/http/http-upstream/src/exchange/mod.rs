@@ -166,7 +166,7 @@ impl PassPlan {
             }
         }
         let location = &mut block.location;
-        location.auto_redirect = location.name.ends_with(b"/") && !location.regex && !location.exact;
+        location.auto_redirect = location.name.ends_with(b"/") && !location.regex;
         if let Some(origin) = self.target.origin() {
             location.extensions.push(origin);
         }
