@@ -39,7 +39,8 @@ impl Url {
             return Err(wrong("user and password must be given in a header"));
         }
         let usual = if tls { 443 } else { 80 };
-        let port = |t: &str| t.parse::<u16>().ok().filter(|p| *p > 0).ok_or_else(|| wrong("the port is not a number"));
+        let number = |t: &str| t.parse::<u16>().ok().filter(|p| *p > 0);
+        let port = |t: &str| number(t).ok_or_else(|| wrong("the port is not a number from 1 to 65535"));
         let (host, port) = match authority.strip_prefix('[') {
             Some(rest) => {
                 let (host, after) = rest.split_once(']').ok_or_else(|| wrong("`[` without `]`"))?;
@@ -207,6 +208,8 @@ mod tests {
         for bad in ["ftp://h/", "http://", "http://h:x/", "http://u:p@h/", "http://[::1/"] {
             assert!(Url::parse(bad).is_err(), "{bad}");
         }
+        let large = Url::parse("http://h:99999/").err();
+        assert_eq!(large.as_deref(), Some("URL `http://h:99999/`: the port is not a number from 1 to 65535"));
     }
 
     #[test]
