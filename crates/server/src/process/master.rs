@@ -549,7 +549,7 @@ impl Master {
             return;
         }
         // A master that leaves the foreground would end its service, unless the service manager is told.
-        let is_bound = parent == self.standing.parent && (self.standing.is_heir || !supervisor::is_present());
+        let is_bound = parent == self.standing.parent && (self.standing.is_heir || !supervisor::accepts_successor());
         if self.new_binary.is_some() || is_bound {
             sig::note(received, ", ignoring");
             say!(

@@ -7,9 +7,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// Tells whether a service manager has started this process, or a process that it has followed.
-pub fn is_present() -> bool {
-    std::env::var_os(VARIABLE).is_some()
+/// Tells whether another process may become the main one: a service manager is told, and the end of this process is not
+/// that of a container.
+pub fn accepts_successor() -> bool {
+    std::env::var_os(VARIABLE).is_some() && std::process::id() != 1
 }
 
 /// Returns the variable for a new binary, which the service manager supervises after this process.
