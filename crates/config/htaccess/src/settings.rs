@@ -615,7 +615,10 @@ fn header(words: &[String]) -> Result<Option<HeaderRule>, String> {
 }
 
 /// Parses `access plus 1 month`, `A3600`, `modification plus 2 hours 30 minutes`.
-fn expires(text: &str) -> Result<Expires, String> {
+///
+/// # Errors
+/// Apache's message about a malformed time.
+pub fn expires(text: &str) -> Result<Expires, String> {
     let wrong = || format!("bad expires code '{text}'");
     let short = text.strip_prefix('A').map(|rest| (false, rest)).or(text.strip_prefix('M').map(|rest| (true, rest)));
     if let Some((from_modification, rest)) = short

@@ -23,39 +23,12 @@ pub fn protocols(args: &[String]) -> String {
     if on.is_empty() { "TLSv1.2 TLSv1.3".into() } else { on.join(" ") }
 }
 
-/// Converts `access plus 1 month` to nginx's form.
+/// Converts `access plus 1 month` to nginx's form. `None`: malformed, or a time before.
 pub fn duration(text: &str) -> Option<String> {
-    let text = text.trim_matches('"');
-    if let Some(seconds) = text.strip_prefix('A').and_then(|n| n.parse::<u64>().ok()) {
-        return Some(format!("{seconds}s"));
-    }
-    if let Some(seconds) = text.strip_prefix('M').and_then(|n| n.parse::<u64>().ok()) {
-        return Some(format!("modified {seconds}s"));
-    }
-    let mut words = text.split_whitespace();
-    let modified = match words.next()?.to_ascii_lowercase().as_str() {
-        "access" | "now" => "",
-        "modification" => "modified ",
-        _ => return None,
-    };
-    let mut out = 0_u64;
-    let mut words = words.peekable();
-    words.next_if(|word| word.eq_ignore_ascii_case("plus"));
-    while let Some(number) = words.next() {
-        let number: u64 = number.parse().ok()?;
-        let unit = match words.next()?.to_ascii_lowercase().trim_end_matches('s') {
-            "year" => 31_536_000,
-            "month" => 2_592_000,
-            "week" => 604_800,
-            "day" => 86_400,
-            "hour" => 3_600,
-            "minute" => 60,
-            "second" => 1,
-            _ => return None,
-        };
-        out = number.checked_mul(unit).and_then(|seconds| out.checked_add(seconds))?;
-    }
-    Some(format!("{modified}{out}s"))
+    let expires = htaccess::settings::expires(text.trim_matches('"')).ok()?;
+    let seconds = u64::try_from(expires.seconds).ok()?;
+    let modified = if expires.from_modification { "modified " } else { "" };
+    Some(format!("{modified}{seconds}s"))
 }
 
 /// Converts a pattern of file names to one of paths.
