@@ -378,13 +378,10 @@ impl Apache {
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("apache starts");
         let apache = Apache(child);
-        wait("apache", || {
-            match std::net::TcpStream::connect(("127.0.0.1", port)) {
-                // A connect to an unused port may get that port as its own and reach itself.
-                Ok(stream) if stream.local_addr().is_ok_and(|own| own.port() == port) => Err("not yet".to_string()),
-                Ok(_) => Ok(()),
-                Err(e) => Err(format!("{e}: {}", site.read("logs/apache.log"))),
-            }
+        // Apache reads its configuration twice and may listen in between: the pid file tells that it serves.
+        wait("apache", || match site.read("logs/apache.pid").as_str() {
+            "" => Err(site.read("logs/apache.log")),
+            _ => Ok(()),
         });
         apache
     }
