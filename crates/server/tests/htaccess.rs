@@ -378,7 +378,7 @@ impl Apache {
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("apache starts");
         let apache = Apache(child);
-        // Apache reads its configuration twice and may listen in between: the pid file tells that it serves.
+        // A connection would not show whose port it is. Apache writes the pid file after it has opened its sockets.
         wait("apache", || match site.read("logs/apache.pid").as_str() {
             "" => Err(site.read("logs/apache.log")),
             _ => Ok(()),
