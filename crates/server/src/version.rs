@@ -73,6 +73,7 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("http_mp4_module", "ngx_http_mp4_module"),
     ("http_gunzip_module", "ngx_http_gunzip_filter_module"),
     ("http_gzip_static_module", "ngx_http_gzip_static_module"),
+    ("http_json_module", "ngx_http_json_module"),
     ("http_slice_module", "ngx_http_slice_filter_module"),
     ("http_secure_link_module", "ngx_http_secure_link_module"),
     ("http_random_index_module", "ngx_http_random_index_module"),

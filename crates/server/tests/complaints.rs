@@ -227,6 +227,30 @@ fn what_nginx_refuses() {
     assert!(words.contains("zero size shared memory zone \"z\""), "{words}");
 }
 
+/// nginx has had these directives since 1.31.5, or in its commercial edition.
+#[test]
+fn values_of_newer_directives_are_checked() {
+    for (http, want) in [
+        ("json_set $v $arg_json 'a[\"x\\\\q\"]';", "[emerg] invalid json_set path \"a[\"x\\q\"]\" in "),
+        ("json_set $v $arg_json '';", "[emerg] empty json_set path in "),
+        ("json_set v $arg_json a;", "[emerg] invalid variable name \"v\" in "),
+        ("json_set $v arg_json a;", "[emerg] invalid variable name \"arg_json\" in "),
+        ("json_set $v $arg_json a; json_set $V $arg_x b;", "[emerg] json_set variable \"V\" is already defined in "),
+        ("json_set $host $arg_json a;", "[emerg] the duplicate \"host\" variable in "),
+        ("json_max_depth 0;", "[emerg] value must be between 1 and 256 in "),
+        ("json_max_depth 257;", "[emerg] value must be between 1 and 256 in "),
+        ("server { json_set $v $arg_json a; }", "[emerg] \"json_set\" directive is not allowed here in "),
+        ("auth_require admin;", "[emerg] invalid parameter \"admin\" in "),
+        ("auth_require $a error=200;", "[emerg] invalid parameter \"error=200\" in "),
+        ("auth_require $a error=403 error=404;", "[emerg] invalid parameter \"error=404\" in "),
+        ("auth_require error=403;", "[emerg] \"auth_require\" directive needs a value in "),
+        ("internal_redirect /x;", "[emerg] \"internal_redirect\" directive is not allowed here in "),
+    ] {
+        let (accepted, words) = explained(http);
+        assert!(!accepted && words.contains(want), "{http}: {words}");
+    }
+}
+
 #[test]
 fn unknown_directives_have_a_suggestion_or_a_replacement() {
     for (http, hint) in [

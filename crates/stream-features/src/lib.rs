@@ -31,6 +31,7 @@ mod geoip2;
 mod keyval;
 mod limit_conn;
 mod map;
+mod mqtt_preread;
 mod pass;
 mod proxy;
 mod realip;

@@ -12,6 +12,7 @@ mod auth_failure_limit;
 mod auth_jwt;
 mod auth_oidc;
 mod auth_request;
+mod auth_require;
 mod limit_conn;
 mod limit_req;
 mod realip;
@@ -26,6 +27,7 @@ pub static FEATURES: &[&dyn Feature] = &[
     &auth_jwt::AuthJwt,
     &auth_oidc::AuthOidc,
     &auth_request::AuthRequest,
+    &auth_require::AuthRequire,
     &limit_conn::LimitConn,
     &limit_req::LimitReq,
     &realip::Realip,

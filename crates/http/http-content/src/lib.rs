@@ -20,6 +20,7 @@ mod flv;
 mod htaccess;
 mod image_filter;
 mod index;
+mod internal_redirect;
 mod mp4;
 mod random_index;
 mod shared;
@@ -34,6 +35,7 @@ pub static FEATURES: &[&dyn Feature] = &[
     &htaccess::HtaccessFeature,
     &image_filter::ImageFilter,
     &index::Index,
+    &internal_redirect::InternalRedirect,
     &mp4::Mp4Feature,
     &random_index::RandomIndex,
     &static_files::StaticFiles,

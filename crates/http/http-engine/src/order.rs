@@ -66,10 +66,14 @@ pub enum HandlerOrder {
     AuthOidc,
     AuthJwt,
     AuthRequest,
+    /// After checks that set variables.
+    AuthRequire,
     /// With `satisfy any`, a failed login counts when no check has admitted the request.
     AuthFailureCount,
     /// With `satisfy any`, a login begins when no check has admitted the request.
     OidcLogin,
+    /// After all checks, whose results the target may use.
+    InternalRedirect,
     /// Folder settings precede handlers that look up files.
     Htaccess,
     /// Before the body is read.
@@ -131,9 +135,11 @@ impl HandlerOrder {
             | HandlerOrder::AuthOidc
             | HandlerOrder::AuthJwt
             | HandlerOrder::AuthRequest
+            | HandlerOrder::AuthRequire
             | HandlerOrder::AuthFailureCount
             | HandlerOrder::OidcLogin => Phase::Access,
-            HandlerOrder::Htaccess
+            HandlerOrder::InternalRedirect
+            | HandlerOrder::Htaccess
             | HandlerOrder::TrackUploads
             | HandlerOrder::TryFiles
             | HandlerOrder::DavGuard

@@ -31,6 +31,7 @@ mod headers_more;
 mod health_check;
 mod http2;
 mod http3;
+mod json;
 mod keyval;
 mod left_out;
 mod map;

@@ -34,6 +34,7 @@ static OWN: &[&dyn Feature] = &[
     &crate::health_check::HealthCheck,
     &crate::http2::Http2Feature,
     &crate::http3::Http3Feature,
+    &crate::json::Json,
     &crate::keyval::KeyvalFeature,
     &crate::left_out::LeftOut,
     &crate::map::Map,

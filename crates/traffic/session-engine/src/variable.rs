@@ -3,6 +3,7 @@
 use crate::split_clients::Split;
 use crate::{Session, Slot};
 use conf_schema::{At, Complaint, Directive, Level, Problem};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -310,16 +311,16 @@ pub fn value<S: Session>(s: &mut S, variable: &Variable<S>, out: &mut Vec<u8>) -
             Some(found) => found,
             None => get(s, out),
         },
-        Source::Computed { by, slot: None, .. } => by.get(s, out),
+        Source::Computed { by, slot: None, .. } => compute(s, variable, by, out),
         Source::Computed { by, slot: Some(slot), volatile } => {
             if let Some(found) = s.read_slot(*slot, out) {
                 return found;
             }
             if *volatile {
-                return by.get(s, out);
+                return compute(s, variable, by, out);
             }
             let start = out.len();
-            let found = by.get(s, out);
+            let found = compute(s, variable, by, out);
             let value = match out.get(start..) {
                 Some(value) if found => Slot::of(value),
                 _ => Slot::Missing,
@@ -329,6 +330,49 @@ pub fn value<S: Session>(s: &mut S, variable: &Variable<S>, out: &mut Vec<u8>) -
         }
         Source::Unknown => false,
     }
+}
+
+/// Computed variables that may be nested (nginx: `ngx_http_variable_depth`).
+const DEPTH_MAX: u32 = 100;
+
+#[derive(Clone, Copy, Default)]
+struct Nesting {
+    depth: u32,
+    /// A cycle was found: the computations that led to it end without another one.
+    is_cycle: bool,
+}
+
+thread_local! {
+    static NESTING: Cell<Nesting> = const { Cell::new(Nesting { depth: 0, is_cycle: false }) };
+}
+
+/// Leaves a computation, also after a panic.
+struct Nested;
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        NESTING.with(|nesting| {
+            let Nesting { depth, is_cycle } = nesting.get();
+            nesting.set(Nesting { depth: depth - 1, is_cycle: is_cycle && depth > 1 });
+        });
+    }
+}
+
+/// Computes a value, which may use other computed variables. Values that depend on themselves are missing, with an error
+/// in the log.
+fn compute<S: Session>(s: &mut S, variable: &Variable<S>, by: &Arc<dyn Compute<S>>, out: &mut Vec<u8>) -> bool {
+    let Nesting { depth, is_cycle } = NESTING.get();
+    if is_cycle {
+        return false;
+    }
+    let is_cycle = depth >= DEPTH_MAX;
+    NESTING.set(Nesting { depth: depth + 1, is_cycle });
+    let _nested = Nested;
+    if is_cycle {
+        s.log(observe::Level::Error, format_args!("cycle while evaluating variable \"{}\"", variable.name));
+        return false;
+    }
+    by.get(s, out)
 }
 
 impl<S: Session> Variable<S> {

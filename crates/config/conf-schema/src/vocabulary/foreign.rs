@@ -75,7 +75,6 @@ const FAMILIES: &[Family] = &[
     family(&["upload_pass", "upload_pass_*", "upload_store*", "upload_set_*", "upload_aggregate_*", "upload_cleanup", "upload_state_*", "upload_resumable", "upload_limit_*", "upload_max_*", "upload_buffer_*", "upload_tame_*", "upload_add_header", "upload_archive_*", "upload_range_*", "upload_merge_*", "upload_empty_*"],
         "nginx-upload-module", "read the form in the application; \"client_body_in_file_only\" passes the body as a file"),
     family(&["aws_*", "s3_*"], "a module for S3", "sign requests in a gateway behind \"proxy_pass\""),
-    family(&["internal_redirect*"], "ngx_http_internal_redirect_module", "write \"rewrite ... last;\" or \"try_files\""),
     family(&["eval", "eval_*", "array_*", "form_input*", "set_form_input*", "encrypted_session_*", "set_encrypt_session", "set_decrypt_session", "ndk_*", "let", "var"],
         "a module for variables", "\"set\", \"map\" and the \"set_...\" directives of set-misc are supported"),
     family(&["proxy_connect", "proxy_connect_allow", "proxy_connect_address", "proxy_connect_bind", "proxy_connect_response", "proxy_connect_data_timeout"], "ngx_http_proxy_connect_module", "write \"tunnel_pass\""),

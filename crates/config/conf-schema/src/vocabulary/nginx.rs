@@ -233,6 +233,8 @@ pub const ROWS: &[Known] = &[
     k("internal", "ngx_http_core_module", 0b10000, Counts(0b1), false, "", ""),
     k("iocp_threads", "ngx_iocp_module", 0b10, Counts(0b10), false, "", ""),
     k("ip_hash", "ngx_http_upstream_ip_hash_module", 0b100000000, Counts(0b1), false, "", ""),
+    k("json_max_depth", "ngx_http_json_module", 0b100, Counts(0b10), false, "32", "1.31.5"),
+    k("json_set", "ngx_http_json_module", 0b100, Counts(0b1000), false, "", "1.31.5"),
     k("keepalive", "ngx_http_upstream_keepalive_module", 0b100000000, Counts(0b110), false, "32 local", "1.1.4"),
     k("keepalive_disable", "ngx_http_core_module", 0b11100, Counts(0b110), false, "msie6", ""),
     k("keepalive_min_timeout", "ngx_http_core_module", 0b11100, Counts(0b10), false, "0", "1.27.4"),

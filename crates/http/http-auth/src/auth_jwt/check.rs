@@ -4,6 +4,7 @@ use super::keys::{NoKeys, Source};
 use super::variables::Checked;
 use super::verified;
 use crate::shared::failed_logins;
+use crate::shared::requirement::Requirement;
 use http_engine::{Flow, Handler, Request, Template};
 use http_types::{Known, Method};
 use jose::{Expected, Failure, KeySet, Token, Unverified};
@@ -25,18 +26,6 @@ pub struct Check {
     pub key_cache: u64,
     pub sources: Box<[Source]>,
     pub requirements: Box<[Arc<Requirement>]>,
-}
-
-/// `auth_jwt_require`
-pub struct Requirement {
-    pub values: Vec<Template>,
-    pub status: u16,
-}
-
-impl Requirement {
-    fn holds(&self, r: &mut Request) -> bool {
-        self.values.iter().all(|value| !matches!(value.eval(r).as_slice(), b"" | b"0"))
-    }
 }
 
 impl Check {

@@ -8,7 +8,8 @@ mod keys;
 mod variables;
 mod verified;
 
-use check::{Check, Requirement};
+use crate::shared::requirement::Requirement;
+use check::Check;
 use conf_schema::value::{List, Msec, Sec};
 use conf_schema::{Area, At, Complaint, Contexts, Cx, Directive, Level, Problem, Table, Value, directives, words};
 use http_engine::variable::Builtin;
@@ -83,20 +84,8 @@ pub struct Require(Arc<Requirement>);
 impl Value for Require {
     const SYNTAX: &'static str = "$value ... [error=401 | 403]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let (mut values, mut status) = (Vec::new(), None);
-        for (index, word) in d.args.iter().enumerate() {
-            let wrong = || Problem::says(format!("invalid parameter \"{}\"", word.text())).at(index);
-            match word.bytes.as_slice() {
-                b"error=401" if status.is_none() => status = Some(401),
-                b"error=403" if status.is_none() => status = Some(403),
-                [b'$', _, ..] => values.push(Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?),
-                _ => return Err(wrong().hint("each value must begin with a variable; \"error\" is 401 or 403")),
-            }
-        }
-        if values.is_empty() {
-            return Err(Problem::directive("needs a value"));
-        }
-        Ok(Require(Arc::new(Requirement { values, status: status.unwrap_or(401) })))
+        let is_allowed = |status| matches!(status, 401 | 403);
+        Ok(Require(Arc::new(Requirement::parse(cx, d, 401, is_allowed, "\"error\" is 401 or 403")?)))
     }
 }
 

@@ -1,3 +1,4 @@
 //! Code shared by several features of this crate.
 
 pub mod failed_logins;
+pub mod requirement;

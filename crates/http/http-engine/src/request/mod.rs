@@ -190,6 +190,13 @@ impl Request {
             session_engine::Session::write_slot(self, slot, Slot::Value(value));
         }
     }
+    /// Stores a computed value for later, unless the variable has one; `None`: it is known to have none.
+    pub fn offer_value(&mut self, id: VarId, value: Option<&[u8]>) {
+        let Some(slot) = self.plan().variables.get(id.0 as usize).and_then(|v| v.slot()) else { return };
+        if session_engine::Session::read_slot(self, slot, &mut Vec::new()).is_none() {
+            session_engine::Session::write_slot(self, slot, value.map_or(Slot::Missing, Slot::of));
+        }
+    }
     pub fn set_variable(&mut self, id: VarId, value: Vec<u8>) {
         let set = self.plan().variables.get(id.0 as usize).and_then(|v| v.set);
         match set {

@@ -521,6 +521,8 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
         HandlerOrder::OidcAnswer => &["oidc_provider"],
         HandlerOrder::AuthOidc | HandlerOrder::OidcLogin => &["auth_oidc", "oidc_provider", "satisfy"],
         HandlerOrder::AuthRequest => &["auth_request"],
+        HandlerOrder::AuthRequire => &["auth_require", "satisfy"],
+        HandlerOrder::InternalRedirect => &["internal_redirect"],
         HandlerOrder::TrackUploads => &["track_uploads"],
         HandlerOrder::TryFiles => &["try_files"],
         HandlerOrder::Htaccess | HandlerOrder::HtaccessListing => &["htaccess"],
