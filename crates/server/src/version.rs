@@ -5,7 +5,7 @@ use crate::voice;
 use conf_schema::{Schema, vocabulary};
 use std::collections::BTreeMap;
 
-pub const NGINX: &str = "nginx/1.31.4";
+pub const NGINX: &str = "nginx/1.31.6";
 
 /// Prints `-v`. Under the name `nginx`, the first line is nginx's version, for scripts.
 pub fn short() -> String {

@@ -13,7 +13,7 @@ fn plain(arguments: &[&str]) -> Output {
 fn versions_and_help() {
     let short = text(&plain(&["-v"]).stderr);
     assert!(
-        short.contains("tidegate version: tidegate/") && short.contains("\nnginx version: nginx/1.31.4\n"),
+        short.contains("tidegate version: tidegate/") && short.contains("\nnginx version: nginx/1.31.6\n"),
         "{short}"
     );
     assert!(!short.contains("configure arguments"));

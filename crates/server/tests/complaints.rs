@@ -240,6 +240,16 @@ fn values_of_newer_directives_are_checked() {
         ("json_max_depth 0;", "[emerg] value must be between 1 and 256 in "),
         ("json_max_depth 257;", "[emerg] value must be between 1 and 256 in "),
         ("server { json_set $v $arg_json a; }", "[emerg] \"json_set\" directive is not allowed here in "),
+        ("server { location $nothing { } }", "[emerg] unknown \"nothing\" variable"),
+        ("server { location $ { } }", "[emerg] invalid variable name \"$\" in "),
+        (
+            "server { location = /x { location $uri { } } }",
+            "[emerg] location \"$uri\" cannot be inside the exact location \"/x\" in ",
+        ),
+        (
+            "server { location $uri { proxy_pass http://127.0.0.1/x; } }",
+            "[emerg] \"proxy_pass\" cannot have URI part in location given by regular expression, or inside predicate location, or ",
+        ),
         ("auth_require admin;", "[emerg] invalid parameter \"admin\" in "),
         ("auth_require $a error=200;", "[emerg] invalid parameter \"error=200\" in "),
         ("auth_require $a error=403 error=404;", "[emerg] invalid parameter \"error=404\" in "),

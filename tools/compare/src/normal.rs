@@ -158,7 +158,7 @@ pub fn without_http2_details(line: &str) -> String {
     format!("{before}upstream: \"{}\"{after}", &url[..end])
 }
 
-/// `nginx/1.31.4` without its version.
+/// `nginx/1.31.6` without its version.
 fn unversioned(text: &str) -> String {
     let mut parts = text.split("nginx/");
     let mut out = parts.next().unwrap_or_default().to_string();

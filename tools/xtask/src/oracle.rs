@@ -158,12 +158,12 @@ pub fn nginx(source: Option<&Path>, binary: Option<&Path>) -> Result<Option<Path
     Ok(Some(PathBuf::from(INSTALLED)).filter(|path| path.is_file()))
 }
 
-/// `nginx/1.31.4`
+/// `nginx/1.31.6`
 pub fn version(binary: &Path) -> Option<String> {
     told(binary, "-v").split_whitespace().find(|word| word.starts_with("nginx/")).map(ToString::to_string)
 }
 
-/// Tells whether `nginx/1.31.4` is at least this version.
+/// Tells whether `nginx/1.31.6` is at least this version.
 fn is_since(version: &str, (major, minor): (u32, u32)) -> bool {
     let mut numbers = version.trim_start_matches("nginx/").split('.').map_while(|n| n.parse().ok());
     let seen: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));

@@ -16,7 +16,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// Returns `None` for invalid arguments.
+    /// Returns `None` for invalid arguments, and for locations that a variable selects.
     pub fn of(d: &Directive) -> Option<Name> {
         let first = d.args.first()?.text().into_owned();
         if let Some(second) = d.args.get(1) {
@@ -38,6 +38,8 @@ impl Name {
             Name::Regex { text, ignore_case: true }
         } else if let Some(text) = rest("~") {
             Name::Regex { text, ignore_case: false }
+        } else if first.starts_with('$') {
+            return None;
         } else if first.starts_with('@') {
             Name::Named(first)
         } else {

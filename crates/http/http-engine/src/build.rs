@@ -511,7 +511,7 @@ impl Builder<'_> {
         match (said, &conf.alias) {
             ((_, true), Some(alias)) => {
                 let replaces = match kind {
-                    LocationKind::Regex(_) => Alias::Whole,
+                    LocationKind::Regex(_) | LocationKind::Predicate(..) => Alias::Whole,
                     kind => Alias::Prefix(kind.name().len()),
                 };
                 Root { alias: replaces, ..alias.0.clone() }

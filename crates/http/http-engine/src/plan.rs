@@ -249,6 +249,10 @@ pub struct Location {
 }
 
 impl Location {
+    /// Tells whether its name is a path or a prefix, and not a regular expression, a variable or `@name`.
+    pub fn has_path(&self) -> bool {
+        !self.regex && !self.named && !self.name.starts_with(b"$")
+    }
     /// Counts what features add to a location.
     pub(crate) fn footprint(&self) -> [usize; 8] {
         let flags = [self.passes, self.connect, self.auto_redirect, self.ht_names_hidden, self.transform.is_some()];

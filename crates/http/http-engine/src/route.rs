@@ -6,6 +6,7 @@ use crate::request::Request;
 use crate::trace::StepKind;
 use crate::tree::{Match, Tree};
 use session_engine::regex::MatchFailed;
+use session_engine::variable::VarId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
@@ -47,6 +48,21 @@ fn note_prefix(plan: &HttpPlan, r: &Request, found: &Match, final_: bool) {
     r.note(StepKind::Candidate, location.at, |_| format!("{sign}{name}: {words}"));
 }
 
+/// Evaluates the variable that selects a location. `path` is that of the request, which the search has borrowed.
+fn is_selected(plan: &HttpPlan, r: &mut Request, id: VarId, location: usize, path: &CanonicalPath) -> bool {
+    r.target.path = path.clone();
+    let mut value = Vec::new();
+    let is_there = r.variable(id, &mut value);
+    r.target.path.clear();
+    let is_selected = is_there && !matches!(value.as_slice(), b"" | b"0");
+    let location = plan.loc(location);
+    r.note(StepKind::Candidate, location.at, |_| {
+        let (name, value) = (String::from_utf8_lossy(&location.name), String::from_utf8_lossy(&value));
+        format!("{name}: {} (\"{value}\")", if is_selected { "matches" } else { "does not match" })
+    });
+    is_selected
+}
+
 /// Searches a tree and its inner trees; the flag tells that the result is final.
 fn within(
     plan: &HttpPlan,
@@ -84,6 +100,17 @@ fn within(
                 format!("~ {text}: {}", if matches { "matches" } else { "does not match" })
             });
             if matches {
+                let inner = &plan.loc(*location).inner;
+                if !inner.is_empty()
+                    && let Some((deeper, _)) = within(plan, inner, path, r)?
+                {
+                    return Ok(Some((deeper, true)));
+                }
+                return Ok(Some((Route::Location(*location), true)));
+            }
+        }
+        for (id, location) in &tree.predicates {
+            if is_selected(plan, r, *id, *location, path) {
                 let inner = &plan.loc(*location).inner;
                 if !inner.is_empty()
                     && let Some((deeper, _)) = within(plan, inner, path, r)?

@@ -3,6 +3,7 @@
 use crate::session::Pattern;
 use crate::values::LocationKind;
 use hashbrown::HashMap;
+use session_engine::variable::VarId;
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -15,6 +16,8 @@ pub struct Tree {
     slashed_bits: u64,
     prefixes: Vec<Prefix>,
     pub(crate) regexes: Vec<(Arc<Pattern>, usize)>,
+    /// Variables and their locations, in the order of the configuration.
+    pub(crate) predicates: Vec<(VarId, usize)>,
     named: HashMap<Vec<u8>, usize>,
 }
 
@@ -69,6 +72,7 @@ impl Tree {
                 self.prefixes.push(Prefix { name: name.clone(), location, final_: *final_, parent: 0 });
             }
             LocationKind::Regex(pattern) => self.regexes.push((pattern.clone(), location)),
+            LocationKind::Predicate(id, _) => self.predicates.push((*id, location)),
         }
         Ok(())
     }
@@ -95,7 +99,7 @@ impl Tree {
         }
     }
     pub fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.prefixes.is_empty() && self.regexes.is_empty()
+        self.exact.is_empty() && self.prefixes.is_empty() && self.regexes.is_empty() && self.predicates.is_empty()
     }
     pub fn named(&self, name: &[u8]) -> Option<usize> {
         self.named.get(name).copied()

@@ -36,7 +36,10 @@ const STRUCTURAL: [(&str, &str); 12] = [
     ("stream", "Contains the configuration of TCP and UDP proxying."),
     ("mail", "Contains the configuration of the mail proxy."),
     ("server", "Defines a virtual server: addresses, names and the handling of requests or sessions."),
-    ("location", "Configures the requests whose path matches."),
+    (
+        "location",
+        "Configures the requests whose path matches, or for which a variable is neither empty nor `0` (`location $name`).",
+    ),
     ("if", "Applies directives if a condition holds."),
     ("limit_except", "Restricts access for all methods except the listed ones."),
     ("upstream", "Defines a group of servers that requests or sessions are passed to."),

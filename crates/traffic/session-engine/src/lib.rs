@@ -42,7 +42,7 @@ pub mod variable;
 pub mod zones;
 
 /// Version of nginx whose configuration language and behaviour apply.
-pub const NGINX_VERSION: &str = "1.31.4";
+pub const NGINX_VERSION: &str = "1.31.6";
 
 pub use session::{Session, Slot};
 pub use template::Template;

@@ -139,7 +139,7 @@ impl Feature for ApiFeature {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let said = conf.downcast_ref::<ApiConf>().and_then(|conf| conf.api.as_ref());
         let Some(Own(given)) = said.filter(|_| block.context == Contexts::location) else { return Ok(()) };
-        if block.location.regex || block.location.named {
+        if !block.location.has_path() {
             let words =
                 "\"api\" needs a location that is given by a prefix: the rest of the URI is the path of the API";
             return Err(Problem::says(words).of("api"));

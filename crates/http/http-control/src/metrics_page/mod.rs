@@ -58,7 +58,7 @@ impl Feature for MetricsPage {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let said = conf.downcast_ref::<MetricsConf>().and_then(|conf| conf.metrics.as_ref());
         if let Some(Own(PageFormat(format))) = said.filter(|_| block.context == Contexts::location) {
-            let has_prefix = !block.location.regex && !block.location.named;
+            let has_prefix = block.location.has_path();
             block.location.content = Some(Arc::new(Page {
                 format: *format,
                 prefix: has_prefix.then_some(block.location.name.len()),

@@ -12,7 +12,7 @@ mod variables;
 use conf_schema::value::{Flag, List, Own};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value};
 use http_engine::clean;
-use http_engine::values::{in_named_location, in_regex_location};
+use http_engine::values::{in_named_location, in_predicate_location, in_regex_location};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request, Template};
 use http_types::{BodyLength, Method, NameSet};
@@ -108,6 +108,12 @@ impl Value for PassTo {
     const SYNTAX: &'static str = "URL";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let target = Target::parse(&SCHEME, cx, d)?;
+        if in_predicate_location(cx) && target.has_uri() {
+            return Err(Problem::says(
+                "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside predicate \
+                 location, or inside named location, or inside \"if\" statement, or inside \"limit_except\" block",
+            ));
+        }
         let no_uri = in_regex_location(cx)
             || in_named_location(cx)
             || matches!(cx.context, Contexts::if_in_location | Contexts::limit_except);

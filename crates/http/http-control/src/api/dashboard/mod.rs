@@ -106,7 +106,7 @@ impl Feature for DashboardFeature {
         let Some(Own(DashboardAccess { writes })) = said.filter(|_| block.context == Contexts::location) else {
             return Ok(());
         };
-        if block.location.regex || block.location.named || block.location.exact {
+        if !block.location.has_path() || block.location.exact {
             let words = "\"dashboard\" needs a location that is given by a prefix: its files are below it";
             return Err(Problem::says(words).of("dashboard"));
         }
