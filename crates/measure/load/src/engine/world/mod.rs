@@ -172,9 +172,13 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 Source::List { at: mine.map(|(t, r)| (((t + job.warmup) * 1e9) as u64, *r)).collect(), next: 0 }
             }
         };
-        let slots = match job.model {
-            Model::Closed { .. } => part(profile.highest().ceil() as usize, number, of),
-            _ => part(job.connections_max, number, of).max(1),
+        let budget = |b: u64| b.min(usize::MAX as u64) as usize;
+        let (slots, budget) = match job.model {
+            Model::Closed { .. } => {
+                let users = profile.highest().ceil() as usize;
+                (part(users, number, of), job.budget.map(|b| share(budget(b), users, number, of)))
+            }
+            _ => (part(job.connections_max, number, of).max(1), job.budget.map(|b| part(budget(b), number, of))),
         };
         let tls = match &job.target.tls {
             Some(spec) if !P::DATAGRAMS => Some(tls::client(spec, &job.target.host, &[P::NAME])?),
@@ -198,7 +202,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             users: 0,
             rng: Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
             sequence: number as u64,
-            budget: job.budget.map_or(u64::MAX, |b| part(b as usize, number, of) as u64),
+            budget: budget.map_or(u64::MAX, |b| b as u64),
             in_flight: 0,
             waiting: 0,
             origin: 0,
@@ -531,15 +535,31 @@ fn part(total: usize, number: usize, of: usize) -> usize {
     (total + of - 1 - number.min(of - 1)) / of
 }
 
+/// A world's part of a closed loop's requests, in proportion to its users: a world without a user gets none, because it
+/// could not send them.
+fn share(total: usize, users: usize, number: usize, of: usize) -> usize {
+    let before: usize = (0..number).map(|world| part(users, world, of)).sum();
+    let up_to = |users_before: usize| (total as u128 * users_before as u128 / users.max(1) as u128) as usize;
+    up_to(before + part(users, number, of)) - up_to(before)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::part;
+    use super::{part, share};
 
     #[test]
     fn parts_add_up() {
         for total in [0, 1, 7, 100] {
             for of in 1..9 {
                 assert_eq!((0..of).map(|n| part(total, n, of)).sum::<usize>(), total);
+                for users in 1..9 {
+                    let shares: Vec<usize> = (0..of).map(|n| share(total, users, n, of)).collect();
+                    assert_eq!(shares.iter().sum::<usize>(), total);
+                    assert!(
+                        (0..of).all(|n| part(users, n, of) > 0 || shares[n] == 0),
+                        "{users} users, {of}: {shares:?}"
+                    );
+                }
             }
         }
     }
