@@ -21,7 +21,12 @@ fn find(name: &str) -> Option<Preset> {
 /// Translates the arguments of a tool; `None` for an unknown one. `--json`, `--csv` and `--html` are accepted beside
 /// the tool's flags.
 pub fn translate(tool: &str, args: &[String]) -> Option<Result<Vec<String>, String>> {
-    let preset = find(tool)?;
+    // As printed in documents: `./wrk`, `/usr/bin/ab`. A URL is no path.
+    let name = match tool.starts_with(['.', '/']) {
+        true => tool.rsplit('/').next().unwrap_or_default(),
+        false => tool,
+    };
+    let preset = find(name)?;
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -82,10 +87,11 @@ fn push(out: &mut Vec<String>, name: &str, value: impl Into<String>) {
     out.extend([name.to_string(), value.into()]);
 }
 
-fn wrk_like(args: &[String], open: bool) -> Result<Vec<String>, String> {
+/// wrk, and wrk2, whose program is also named `wrk`: a rate makes an open loop.
+fn wrk_like(args: &[String], needs_rate: bool) -> Result<Vec<String>, String> {
     let mut a = Arguments::new(args);
     let mut out = Vec::new();
-    let (mut rate, mut timeout) = (None, "2s".to_string());
+    let (mut rate, mut requests, mut timeout) = (None, None, "2s".to_string());
     // Defaults of wrk: 2 threads, 10 connections, 10 seconds.
     let (mut threads, mut connections, mut duration) = ("2".to_string(), "10".to_string(), "10s".to_string());
     while let Some((name, value)) = a.next() {
@@ -98,7 +104,9 @@ fn wrk_like(args: &[String], open: bool) -> Result<Vec<String>, String> {
                 push(&mut out, "-H", header);
             }
             "--timeout" | "-T" => timeout = a.value(&name, value)?,
-            "-R" | "--rate" if open => rate = Some(a.value(&name, value)?),
+            "-R" | "--rate" => rate = Some(a.value(&name, value)?),
+            // wrk 1: a number of requests instead of a duration.
+            "-r" | "--requests" => requests = Some(amount(&name, &a.value(&name, value)?)?),
             "-L" | "--latency" | "-U" | "--u_latency" | "-B" | "--batch_latency" => {}
             "-s" | "--script" => {
                 return Err("Lua scripts are not run; see --request-file and templates ({{seq}}, {{rand:1:9}})".into());
@@ -106,15 +114,20 @@ fn wrk_like(args: &[String], open: bool) -> Result<Vec<String>, String> {
             other => return Err(format!("{other} is not a flag of this preset")),
         }
     }
-    if open && rate.is_none() {
+    if needs_rate && rate.is_none() {
         return Err("-R (rate) is needed".into());
     }
     let mut all = vec![a.url()?];
     push(&mut all, "-t", threads);
     push(&mut all, "-c", connections);
-    push(&mut all, "-d", duration);
+    match requests {
+        Some(requests) => push(&mut all, "-n", format!("{requests}")),
+        None => {
+            push(&mut all, "-d", duration);
+            push(&mut all, "--warmup", "0s");
+        }
+    }
     push(&mut all, "--timeout", timeout);
-    push(&mut all, "--warmup", "0s");
     if let Some(rate) = rate {
         push(&mut all, "-r", rate);
         push(&mut all, "--arrivals", "fixed");
@@ -444,6 +457,17 @@ fn number(name: &str, text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{name}: `{text}` is not a number"))
 }
 
+/// Reads a number with a unit of wrk: `k`, `M` and `G` in either case.
+fn amount(name: &str, text: &str) -> Result<f64, String> {
+    let factor = match text.bytes().last().map(|c| c.to_ascii_lowercase()) {
+        Some(b'k') => 1e3,
+        Some(b'm') => 1e6,
+        Some(b'g') => 1e9,
+        _ => return number(name, text),
+    };
+    number(name, text.get(..text.len() - 1).unwrap_or_default()).map(|n| n * factor)
+}
+
 fn ab(args: &[String]) -> Result<Vec<String>, String> {
     let mut a = Arguments::new(args);
     let (mut out, mut keep, mut duration, mut requests) = (Vec::new(), false, None, None);
@@ -555,6 +579,11 @@ mod tests {
         assert_eq!((p.values[0], p.base().connections_max, p.base().threads), (1e9, 1000, 50));
         assert!(p.open_loop && p.base().target.tls.is_some());
         assert!(find("wrk2").unwrap()(&["http://h/".into()]).is_err());
+        // The program of wrk2 is named wrk, too; wrk 1 had a number of requests.
+        assert!(plan("wrk --rate 20k -t 50 -c 1000 http://127.0.0.1:1/").open_loop);
+        let p = plan("wrk -t 10 -c 64 -r 10m http://127.0.0.1:1/index.html");
+        assert_eq!((p.base().budget, p.values[0], p.open_loop), (Some(10_000_000), 64.0, false));
+        assert!(find("wrk").unwrap()(&["-r".into(), "m".into(), "http://h/".into()]).is_err());
         assert!(find("wrk").unwrap()(&["-s".into(), "x.lua".into()]).unwrap_err().contains("Lua"));
     }
 
@@ -598,6 +627,8 @@ mod tests {
         let all = translate("httperf", &words).unwrap().unwrap();
         assert!(all.ends_with(&["--json".into(), "a.json".into(), "--html=b.html".into()]), "{all:?}");
         assert!(translate("siege", &words).is_none());
+        assert!(translate("./httperf", &words).is_some() && translate("/usr/bin/httperf", &words).is_some());
+        assert!(translate("http://h/httperf", &words).is_none());
         assert!(translate("wrk", &["--jsonn".into(), "http://h/".into()]).unwrap().is_err());
     }
 
