@@ -11,7 +11,8 @@ fn find(name: &str) -> Option<Preset> {
         "httperf" => httperf,
         "ab" => ab,
         "jmeter" => jmeter,
-        "oha" | "hey" => oha,
+        "oha" => oha,
+        "hey" => hey,
         "fortio" => fortio,
         "nighthawk" => nighthawk,
         _ => return None,
@@ -136,9 +137,42 @@ fn wrk_like(args: &[String], needs_rate: bool) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-/// oha and hey: a number of requests or a time. A rate becomes an open loop, where these tools queue behind their
-/// workers.
+/// Rewrites options of Go's `flag` package: names of any length have one dash or two, and values follow after a space or
+/// an equals sign.
+fn go_options(args: &[String]) -> Vec<String> {
+    let mut out = Vec::new();
+    for arg in args {
+        let Some(option) = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-').filter(|o| !o.is_empty())) else {
+            out.push(arg.clone());
+            continue;
+        };
+        match option.split_once('=') {
+            Some((name, value)) if name.len() == 1 => out.extend([format!("-{name}"), value.into()]),
+            None if option.len() == 1 => out.push(format!("-{option}")),
+            _ => out.push(format!("--{option}")),
+        }
+    }
+    out
+}
+
+/// The field of a name and password, `user:password`.
+fn basic(login: &str) -> String {
+    use base64::Engine as _;
+    format!("Authorization: Basic {}", base64::engine::general_purpose::STANDARD.encode(login))
+}
+
+/// hey, whose rate is that of each worker.
+fn hey(args: &[String]) -> Result<Vec<String>, String> {
+    requests_or_time(&go_options(args), true)
+}
+
+/// oha, whose rate is that of all connections.
 fn oha(args: &[String]) -> Result<Vec<String>, String> {
+    requests_or_time(args, false)
+}
+
+/// A number of requests or a time. A rate becomes an open loop, where these tools queue behind their workers.
+fn requests_or_time(args: &[String], hey: bool) -> Result<Vec<String>, String> {
     let mut a = Arguments::new(args);
     let (mut out, mut requests, mut time, mut rate) = (Vec::new(), "200".to_string(), None, None);
     let mut connections = "50".to_string();
@@ -154,12 +188,18 @@ fn oha(args: &[String]) -> Result<Vec<String>, String> {
             "-D" => push(&mut out, "-b", format!("@{}", a.value(&name, value)?)),
             "-T" => push(&mut out, "-H", format!("Content-Type: {}", a.value(&name, value)?)),
             "-t" => push(&mut out, "--timeout", a.value(&name, value)?),
-            "--unix-socket" => push(&mut out, "--unix", a.value(&name, value)?),
+            "-a" => push(&mut out, "-H", basic(&a.value(&name, value)?)),
+            "-A" => push(&mut out, "-H", format!("Accept: {}", a.value(&name, value)?)),
+            "--unix-socket" if !hey => push(&mut out, "--unix", a.value(&name, value)?),
+            "--cpus" if hey => push(&mut out, "-t", a.value(&name, value)?),
+            "--h2" if hey => out.push("--http2".into()),
             "--disable-keepalive" => out.push("--no-keepalive".into()),
-            "--no-tui" | "--latency-correction" | "--insecure" => {}
+            "--disable-compression" | "--disable-redirects" if hey => {}
+            "--no-tui" | "--latency-correction" | "--insecure" if !hey => {}
             other => return Err(format!("{other} is not a flag of this preset")),
         }
     }
+    let workers = if hey { number("-c", &connections)? } else { 1.0 };
     let mut all = vec![a.url()?];
     push(&mut all, "-c", connections);
     match time {
@@ -170,7 +210,7 @@ fn oha(args: &[String]) -> Result<Vec<String>, String> {
         None => push(&mut all, "-n", requests),
     }
     if let Some(rate) = rate {
-        push(&mut all, "-r", rate);
+        push(&mut all, "-r", format!("{}", number("-q", &rate)? * workers));
         push(&mut all, "--arrivals", "fixed");
     }
     all.extend(out);
@@ -179,12 +219,7 @@ fn oha(args: &[String]) -> Result<Vec<String>, String> {
 
 /// `fortio load`: a rate over connections, 8 requests/s by default.
 fn fortio(args: &[String]) -> Result<Vec<String>, String> {
-    // fortio's long options have a single dash.
-    let args: Vec<String> = args
-        .iter()
-        .filter(|a| *a != "load")
-        .map(|a| if a.starts_with('-') && !a.starts_with("--") && a.len() > 2 { format!("-{a}") } else { a.clone() })
-        .collect();
+    let args = go_options(&args.iter().filter(|a| *a != "load").cloned().collect::<Vec<_>>());
     let mut a = Arguments::new(&args);
     let (mut out, mut rate, mut connections) = (Vec::new(), 8.0, "4".to_string());
     let (mut time, mut requests) = ("5s".to_string(), None);
@@ -503,6 +538,7 @@ fn ab(args: &[String]) -> Result<Vec<String>, String> {
                 push(&mut out, "-b", format!("@{file}"));
                 push(&mut out, "-X", "POST");
             }
+            "-A" => push(&mut out, "-H", basic(&a.value(&name, value)?)),
             "-i" => push(&mut out, "-X", "HEAD"),
             "-q" | "-r" | "-d" | "-S" | "-l" => {}
             other => return Err(format!("{other} is not a flag of this preset")),
@@ -649,12 +685,20 @@ mod tests {
     fn oha_fortio_and_nighthawk() {
         let p = plan("oha -n 1000 -c 20 --no-tui http://127.0.0.1:1/");
         assert_eq!((p.base().budget, p.values[0], p.open_loop), (Some(1000), 20.0, false));
-        let p = plan("hey -z 10s -q 100 -m POST -d x http://127.0.0.1:1/");
+        let p = plan("hey -z 10s -q 100 -c 20 -m POST -d x http://127.0.0.1:1/");
         let request = &p.base().requests[0];
         assert_eq!(
             (p.values[0], p.open_loop, request.method.as_str(), request.body.as_str()),
-            (100.0, true, "POST", "x")
+            (2000.0, true, "POST", "x")
         );
+        assert_eq!(plan("oha -z 10s -q 100 -c 20 http://127.0.0.1:1/").values, [100.0]);
+        // Go's options have one dash or two.
+        let p = plan("hey -disable-keepalive -cpus=3 --n 9 -c=2 -a u:p http://127.0.0.1:1/");
+        assert_eq!((p.base().calls, p.base().threads, p.base().budget), (1, 3, Some(9)));
+        assert_eq!(p.base().requests[0].body, "");
+        let words = hey(&["-a".into(), "u:p".into(), "http://h/".into()]).unwrap();
+        assert!(words.contains(&"Authorization: Basic dTpw".into()), "{words:?}");
+        assert!(find("hey").unwrap()(&["-x".into(), "http://proxy/".into()]).is_err());
         let p = plan("fortio load -qps 50 -c 2 -t 3s -H X:y http://127.0.0.1:1/");
         assert_eq!((p.values[0], p.base().connections_max, p.job(50.0, 0).profile.seconds()), (50.0, 2, 3.0));
         assert!(!plan("fortio load -qps 0 -c 2 http://127.0.0.1:1/").open_loop);
