@@ -2,7 +2,7 @@
 
 use crate::values::{Listens, ServerNames};
 use conf_schema::directives;
-use conf_schema::value::{Flag, List, Msec, Number, Size};
+use conf_schema::value::{Flag, HashSize, List, Msec, Number, Size};
 use observe::ErrorLogLines;
 
 directives! {
@@ -27,8 +27,8 @@ directives! {
         /// As `server_names_hash_max_size`.
         server_names_hash_bucket_size: Number = "64",
         /// Size of nginx's table of variables. The value is checked and has no effect.
-        variables_hash_max_size: Number = "1024",
+        variables_hash_max_size: HashSize = "1024",
         /// As `variables_hash_max_size`.
-        variables_hash_bucket_size: Number = "64",
+        variables_hash_bucket_size: HashSize = "64",
     }
 }

@@ -8,7 +8,7 @@ use crate::values::{
     Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
     Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
 };
-use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Sec, Size, Text, decimal};
+use conf_schema::value::{Buffers, Flag, HashSize, List, Msec, Number, Offset, Sec, Size, Text, decimal};
 use conf_schema::{Cx, Directive, Problem, Value, directives};
 use observe::ErrorLogLines;
 
@@ -33,9 +33,9 @@ directives! {
         /// Media type of files whose extension is not in `types`.
         default_type: Text = "text/plain",
         /// Size of nginx's table of types. The value is checked and has no effect.
-        types_hash_max_size: Number = "1024",
+        types_hash_max_size: HashSize = "1024",
         /// As `types_hash_max_size`.
-        types_hash_bucket_size: Number = "64",
+        types_hash_bucket_size: HashSize = "64",
         /// URI of the response to these errors.
         /// Differs: line breaks and NUL in the target of a redirect are percent-encoded; an empty target is a redirect
         /// without a `Location`, which nginx sends empty.
@@ -179,9 +179,9 @@ directives! {
         /// As `server_names_hash_max_size`.
         server_names_hash_bucket_size: Number = "64",
         /// Size of nginx's table of variables. The value is checked and has no effect.
-        variables_hash_max_size: Number = "1024",
+        variables_hash_max_size: HashSize = "1024",
         /// As `variables_hash_max_size`.
-        variables_hash_bucket_size: Number = "64",
+        variables_hash_bucket_size: HashSize = "64",
         /// Destination and minimum level of error messages about requests.
         error_log: ErrorLogLines,
         /// Delay of responses with status 401.

@@ -537,7 +537,7 @@ fn redirect(r: &mut Request, path: CanonicalPath, args: Vec<u8>, internal: bool)
     }
     r.target.append_to_alias = false;
     r.accounting.action = None;
-    if !r.progress.post_action {
+    if !r.progress.post_action && !r.out.location.is_empty() {
         r.reply.old_location = std::mem::take(&mut r.out.location);
     }
     r.target.path = path;

@@ -120,7 +120,7 @@ pub fn fields(r: &mut Request, connection: bool, sink: &mut impl FieldSink) {
     {
         sink.known(b"Last-Modified: ", &date_text(modified));
     }
-    if o.location.is_empty() && !r.reply.old_location.is_empty() && matches!(o.status, 301..=308) {
+    if o.location.is_empty() && !r.reply.old_location.is_empty() {
         r.out.location = std::mem::take(&mut r.reply.old_location);
     }
     // A redirect made absolute has a fixed position, and so has every one over HTTP/2 and HTTP/3; others keep theirs.

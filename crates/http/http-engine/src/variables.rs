@@ -130,7 +130,7 @@ fn millis(out: &mut Vec<u8>, ms: u64) -> bool {
 }
 
 fn arg(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
-    put_some(out, find_arg(&r.target.args, name.as_bytes()))
+    put_some(out, find_arg(&r.target.args, name.as_bytes()).filter(|_| !name.is_empty()))
 }
 
 pub fn find_arg<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {

@@ -9,7 +9,8 @@ mod word;
 pub use cidr::Cidr;
 pub use list::{Buffers, Latest, List, Own, Repeated, Words};
 pub use number::{
-    Between, Msec, Number, Offset, Sec, SendLowat, Size, decimal, parse_msec, parse_offset, parse_sec, parse_size,
+    Between, HashSize, Msec, Number, Offset, Sec, SendLowat, Size, decimal, parse_msec, parse_offset, parse_sec,
+    parse_size,
 };
 pub use text::{FilePath, Text};
 pub use word::Flag;

@@ -2,6 +2,7 @@
 
 use super::arg;
 use crate::complaint::Problem;
+use crate::context::Contexts;
 use crate::cx::Cx;
 use crate::table::Value;
 use conf_syntax::Directive;
@@ -10,6 +11,24 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Number(pub u64);
+
+/// Size of one of nginx's hash tables. 0 is an error in the blocks in which nginx always builds the table: a location
+/// may share the one of its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HashSize(pub u64);
+
+impl Value for HashSize {
+    const SYNTAX: &'static str = Number::SYNTAX;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let Number(size) = Number::parse(cx, d)?;
+        if size == 0 && (cx.context == Contexts::http || cx.context == Contexts::stream) {
+            let name = d.name.text();
+            let table = name.trim_end_matches("_max_size").trim_end_matches("_bucket_size");
+            return Err(Problem::says(format!("could not build {table}, you should increase {name}: 0")).at(0));
+        }
+        Ok(HashSize(size))
+    }
+}
 
 /// Bytes: `512`, `8k`, `1m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -23,6 +23,7 @@ directives! {
         /// Requires a user name and password (RFC 7617) for this realm; `off` disables the check.
         auth_basic: Template = "off",
         /// File with user names and password hashes.
+        /// Differs: hashes of crypt(3) that begin with `$2x$`, `$3$`, `$7$`, `$gy$` or `$md5` match no password.
         auth_basic_user_file: Template,
     }
 }

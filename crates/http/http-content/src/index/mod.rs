@@ -69,9 +69,6 @@ impl Handler for Look {
         let mut folder_seen = false;
         for name in self.0.iter() {
             let name = name.eval(r);
-            if name.is_empty() {
-                continue;
-            }
             if name.starts_with(b"/") {
                 return special::go_to(r, name, r.target.args.clone());
             }
@@ -87,7 +84,8 @@ impl Handler for Look {
                 return Flow::Status(400);
             };
             match special::kind(r, &file) {
-                Ok(FileKind::Folder) => {}
+                // Even a directory, to whose name the next round adds a slash. An empty name is the directory
+                // itself, which ends as a redirection cycle.
                 Ok(_) => return special::go_to(r, [&r.target.path, name.as_slice()].concat(), r.target.args.clone()),
                 Err(e) => match e.raw_os_error() {
                     Some(libc::EACCES) => {

@@ -27,7 +27,7 @@ directives! {
         /// requests with `Upgrade: websocket`.
         http2_websockets: Flag = "on",
         /// Size of nginx's shared receive buffer. The value is checked and has no effect.
-        http2_recv_buffer_size: Size = "256k",
+        http2_recv_buffer_size: RecvBufferSize = "256k",
         /// Memory per connection in nginx. The value is checked and has no effect.
         http2_pool_size: PoolSize = "4k",
         /// Size of nginx's table of streams. The value is checked and has no effect.
@@ -84,6 +84,24 @@ impl Feature for Http2Feature {
             upgrade: conf.http2 && conf.http2_upgrade,
         }));
         Ok(())
+    }
+}
+
+/// Size of nginx's receive buffer: more than the bytes of a frame that it keeps between reads.
+#[derive(Clone, Copy, Debug)]
+struct RecvBufferSize;
+
+impl Value for RecvBufferSize {
+    const SYNTAX: &'static str = Size::SYNTAX;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        /// nginx: `NGX_HTTP_V2_STATE_BUFFER_SIZE`.
+        const KEPT_BYTES: u64 = 16;
+        match Size::parse(cx, d)? {
+            Size(..=KEPT_BYTES) => {
+                Err(Problem::says(format!("\"{}\" directive value is too small", d.name.text())).at(0))
+            }
+            Size(_) => Ok(RecvBufferSize),
+        }
     }
 }
 

@@ -93,9 +93,9 @@ http_upstream::pass_directives! {
         /// Passes trailer fields of responses to the client.
         proxy_pass_trailers: Flag = "off",
         /// Size of nginx's hash table of hidden header fields. The value is checked and has no effect.
-        proxy_headers_hash_max_size: conf_schema::value::Number = "512",
+        proxy_headers_hash_max_size: conf_schema::value::HashSize = "512",
         /// As `proxy_headers_hash_max_size`.
-        proxy_headers_hash_bucket_size: conf_schema::value::Number = "64",
+        proxy_headers_hash_bucket_size: conf_schema::value::HashSize = "64",
     }
 }
 

@@ -2,6 +2,7 @@
 
 use http_engine::Request;
 use http_engine::head_out::number;
+use http_engine::order::Phase;
 use http_engine::variable::Builtin;
 use http_upstream::body_store;
 use http_upstream::caching::stored_fields;
@@ -85,7 +86,9 @@ fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<str>) 
 }
 
 fn origin(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<str>) -> bool {
-    let Some(origin) = r.loc().ext::<Origin>().filter(|origin| is_proxied(origin)) else { return false };
+    // A request that an earlier phase answered was not passed on.
+    let reached = r.progress.phase == Phase::Content;
+    let Some(origin) = r.loc().ext::<Origin>().filter(|origin| reached && is_proxied(origin)) else { return false };
     out.extend_from_slice(which(origin).as_bytes());
     true
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 directives! {
     pub struct RewriteConf from RewriteInput {
         /// Ends processing and responds with a status, a text or a redirect.
-        /// Differs: line breaks and NUL in the target of a redirect are percent-encoded.
+        /// Differs: line breaks and NUL in the target of a redirect are percent-encoded. The status 0 is sent as 200.
         r#return: Line,
         /// Replaces the URI if a regular expression matches it.
         /// Differs: line breaks and NUL in the target of a redirect are percent-encoded. Dot segments of a replaced URI

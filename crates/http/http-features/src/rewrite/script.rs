@@ -466,9 +466,6 @@ fn answer(r: &mut Request, what: &Return) -> Flow {
                 r.out.location = text.into();
                 return Flow::Status(*status);
             }
-            if *status == 444 {
-                return Flow::Close;
-            }
             content(r, *status, text)
         }
     }

@@ -273,7 +273,13 @@ fn mapped(r: &Request, base: &[u8]) -> Rc<[u8]> {
     let location = r.loc();
     let rest = r.target.path.get(location.name.len().min(r.target.path.len())..).unwrap_or(b"");
     let mut out = base.to_vec();
-    if r.head.complex || r.target.path_changed || *r.target.path != *r.head.path.of(&r.buf) {
+    let sent = r.head.path.of(&r.buf);
+    // As in nginx, a path that the client sent unescaped is passed on so, even if slashes and dots were merged.
+    let escapes = match r.head.complex {
+        true => memchr::memchr(b'%', sent).is_some() || rest.iter().any(|c| *c <= b' ' || *c == 0x7f),
+        false => *r.target.path != *sent,
+    };
+    if escapes || r.target.path_changed {
         path::escape_uri(rest, &mut out);
     } else {
         out.extend_from_slice(rest);

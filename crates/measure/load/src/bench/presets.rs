@@ -11,7 +11,8 @@ fn find(name: &str) -> Option<Preset> {
         "httperf" => httperf,
         "ab" => ab,
         "jmeter" => jmeter,
-        "oha" | "hey" => oha,
+        "oha" => oha,
+        "hey" => hey,
         "fortio" => fortio,
         "nighthawk" => nighthawk,
         _ => return None,
@@ -21,7 +22,12 @@ fn find(name: &str) -> Option<Preset> {
 /// Translates the arguments of a tool; `None` for an unknown one. `--json`, `--csv` and `--html` are accepted beside
 /// the tool's flags.
 pub fn translate(tool: &str, args: &[String]) -> Option<Result<Vec<String>, String>> {
-    let preset = find(tool)?;
+    // As printed in documents: `./wrk`, `/usr/bin/ab`. A URL is no path.
+    let name = match tool.starts_with(['.', '/']) {
+        true => tool.rsplit('/').next().unwrap_or_default(),
+        false => tool,
+    };
+    let preset = find(name)?;
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -82,10 +88,11 @@ fn push(out: &mut Vec<String>, name: &str, value: impl Into<String>) {
     out.extend([name.to_string(), value.into()]);
 }
 
-fn wrk_like(args: &[String], open: bool) -> Result<Vec<String>, String> {
+/// wrk, and wrk2, whose program is also named `wrk`: a rate makes an open loop.
+fn wrk_like(args: &[String], needs_rate: bool) -> Result<Vec<String>, String> {
     let mut a = Arguments::new(args);
     let mut out = Vec::new();
-    let (mut rate, mut timeout) = (None, "2s".to_string());
+    let (mut rate, mut requests, mut timeout) = (None, None, "2s".to_string());
     // Defaults of wrk: 2 threads, 10 connections, 10 seconds.
     let (mut threads, mut connections, mut duration) = ("2".to_string(), "10".to_string(), "10s".to_string());
     while let Some((name, value)) = a.next() {
@@ -98,7 +105,9 @@ fn wrk_like(args: &[String], open: bool) -> Result<Vec<String>, String> {
                 push(&mut out, "-H", header);
             }
             "--timeout" | "-T" => timeout = a.value(&name, value)?,
-            "-R" | "--rate" if open => rate = Some(a.value(&name, value)?),
+            "-R" | "--rate" => rate = Some(a.value(&name, value)?),
+            // wrk 1: a number of requests instead of a duration.
+            "-r" | "--requests" => requests = Some(amount(&name, &a.value(&name, value)?)?),
             "-L" | "--latency" | "-U" | "--u_latency" | "-B" | "--batch_latency" => {}
             "-s" | "--script" => {
                 return Err("Lua scripts are not run; see --request-file and templates ({{seq}}, {{rand:1:9}})".into());
@@ -106,15 +115,20 @@ fn wrk_like(args: &[String], open: bool) -> Result<Vec<String>, String> {
             other => return Err(format!("{other} is not a flag of this preset")),
         }
     }
-    if open && rate.is_none() {
+    if needs_rate && rate.is_none() {
         return Err("-R (rate) is needed".into());
     }
     let mut all = vec![a.url()?];
     push(&mut all, "-t", threads);
     push(&mut all, "-c", connections);
-    push(&mut all, "-d", duration);
+    match requests {
+        Some(requests) => push(&mut all, "-n", format!("{requests}")),
+        None => {
+            push(&mut all, "-d", duration);
+            push(&mut all, "--warmup", "0s");
+        }
+    }
     push(&mut all, "--timeout", timeout);
-    push(&mut all, "--warmup", "0s");
     if let Some(rate) = rate {
         push(&mut all, "-r", rate);
         push(&mut all, "--arrivals", "fixed");
@@ -123,9 +137,42 @@ fn wrk_like(args: &[String], open: bool) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-/// oha and hey: a number of requests or a time. A rate becomes an open loop, where these tools queue behind their
-/// workers.
+/// Rewrites options of Go's `flag` package: names of any length have one dash or two, and values follow after a space or
+/// an equals sign.
+fn go_options(args: &[String]) -> Vec<String> {
+    let mut out = Vec::new();
+    for arg in args {
+        let Some(option) = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-').filter(|o| !o.is_empty())) else {
+            out.push(arg.clone());
+            continue;
+        };
+        match option.split_once('=') {
+            Some((name, value)) if name.len() == 1 => out.extend([format!("-{name}"), value.into()]),
+            None if option.len() == 1 => out.push(format!("-{option}")),
+            _ => out.push(format!("--{option}")),
+        }
+    }
+    out
+}
+
+/// The field of a name and password, `user:password`.
+fn basic(login: &str) -> String {
+    use base64::Engine as _;
+    format!("Authorization: Basic {}", base64::engine::general_purpose::STANDARD.encode(login))
+}
+
+/// hey, whose rate is that of each worker.
+fn hey(args: &[String]) -> Result<Vec<String>, String> {
+    requests_or_time(&go_options(args), true)
+}
+
+/// oha, whose rate is that of all connections.
 fn oha(args: &[String]) -> Result<Vec<String>, String> {
+    requests_or_time(args, false)
+}
+
+/// A number of requests or a time. A rate becomes an open loop, where these tools queue behind their workers.
+fn requests_or_time(args: &[String], hey: bool) -> Result<Vec<String>, String> {
     let mut a = Arguments::new(args);
     let (mut out, mut requests, mut time, mut rate) = (Vec::new(), "200".to_string(), None, None);
     let mut connections = "50".to_string();
@@ -141,12 +188,18 @@ fn oha(args: &[String]) -> Result<Vec<String>, String> {
             "-D" => push(&mut out, "-b", format!("@{}", a.value(&name, value)?)),
             "-T" => push(&mut out, "-H", format!("Content-Type: {}", a.value(&name, value)?)),
             "-t" => push(&mut out, "--timeout", a.value(&name, value)?),
-            "--unix-socket" => push(&mut out, "--unix", a.value(&name, value)?),
+            "-a" => push(&mut out, "-H", basic(&a.value(&name, value)?)),
+            "-A" => push(&mut out, "-H", format!("Accept: {}", a.value(&name, value)?)),
+            "--unix-socket" if !hey => push(&mut out, "--unix", a.value(&name, value)?),
+            "--cpus" if hey => push(&mut out, "-t", a.value(&name, value)?),
+            "--h2" if hey => out.push("--http2".into()),
             "--disable-keepalive" => out.push("--no-keepalive".into()),
-            "--no-tui" | "--latency-correction" | "--insecure" => {}
+            "--disable-compression" | "--disable-redirects" if hey => {}
+            "--no-tui" | "--latency-correction" | "--insecure" if !hey => {}
             other => return Err(format!("{other} is not a flag of this preset")),
         }
     }
+    let workers = if hey { number("-c", &connections)? } else { 1.0 };
     let mut all = vec![a.url()?];
     push(&mut all, "-c", connections);
     match time {
@@ -157,7 +210,7 @@ fn oha(args: &[String]) -> Result<Vec<String>, String> {
         None => push(&mut all, "-n", requests),
     }
     if let Some(rate) = rate {
-        push(&mut all, "-r", rate);
+        push(&mut all, "-r", format!("{}", number("-q", &rate)? * workers));
         push(&mut all, "--arrivals", "fixed");
     }
     all.extend(out);
@@ -166,12 +219,7 @@ fn oha(args: &[String]) -> Result<Vec<String>, String> {
 
 /// `fortio load`: a rate over connections, 8 requests/s by default.
 fn fortio(args: &[String]) -> Result<Vec<String>, String> {
-    // fortio's long options have a single dash.
-    let args: Vec<String> = args
-        .iter()
-        .filter(|a| *a != "load")
-        .map(|a| if a.starts_with('-') && !a.starts_with("--") && a.len() > 2 { format!("-{a}") } else { a.clone() })
-        .collect();
+    let args = go_options(&args.iter().filter(|a| *a != "load").cloned().collect::<Vec<_>>());
     let mut a = Arguments::new(&args);
     let (mut out, mut rate, mut connections) = (Vec::new(), 8.0, "4".to_string());
     let (mut time, mut requests) = ("5s".to_string(), None);
@@ -444,6 +492,17 @@ fn number(name: &str, text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{name}: `{text}` is not a number"))
 }
 
+/// Reads a number with a unit of wrk: `k`, `M` and `G` in either case.
+fn amount(name: &str, text: &str) -> Result<f64, String> {
+    let factor = match text.bytes().last().map(|c| c.to_ascii_lowercase()) {
+        Some(b'k') => 1e3,
+        Some(b'm') => 1e6,
+        Some(b'g') => 1e9,
+        _ => return number(name, text),
+    };
+    number(name, text.get(..text.len() - 1).unwrap_or_default()).map(|n| n * factor)
+}
+
 fn ab(args: &[String]) -> Result<Vec<String>, String> {
     let mut a = Arguments::new(args);
     let (mut out, mut keep, mut duration, mut requests) = (Vec::new(), false, None, None);
@@ -479,6 +538,7 @@ fn ab(args: &[String]) -> Result<Vec<String>, String> {
                 push(&mut out, "-b", format!("@{file}"));
                 push(&mut out, "-X", "POST");
             }
+            "-A" => push(&mut out, "-H", basic(&a.value(&name, value)?)),
             "-i" => push(&mut out, "-X", "HEAD"),
             "-q" | "-r" | "-d" | "-S" | "-l" => {}
             other => return Err(format!("{other} is not a flag of this preset")),
@@ -555,6 +615,11 @@ mod tests {
         assert_eq!((p.values[0], p.base().connections_max, p.base().threads), (1e9, 1000, 50));
         assert!(p.open_loop && p.base().target.tls.is_some());
         assert!(find("wrk2").unwrap()(&["http://h/".into()]).is_err());
+        // The program of wrk2 is named wrk, too; wrk 1 had a number of requests.
+        assert!(plan("wrk --rate 20k -t 50 -c 1000 http://127.0.0.1:1/").open_loop);
+        let p = plan("wrk -t 10 -c 64 -r 10m http://127.0.0.1:1/index.html");
+        assert_eq!((p.base().budget, p.values[0], p.open_loop), (Some(10_000_000), 64.0, false));
+        assert!(find("wrk").unwrap()(&["-r".into(), "m".into(), "http://h/".into()]).is_err());
         assert!(find("wrk").unwrap()(&["-s".into(), "x.lua".into()]).unwrap_err().contains("Lua"));
     }
 
@@ -598,6 +663,8 @@ mod tests {
         let all = translate("httperf", &words).unwrap().unwrap();
         assert!(all.ends_with(&["--json".into(), "a.json".into(), "--html=b.html".into()]), "{all:?}");
         assert!(translate("siege", &words).is_none());
+        assert!(translate("./httperf", &words).is_some() && translate("/usr/bin/httperf", &words).is_some());
+        assert!(translate("http://h/httperf", &words).is_none());
         assert!(translate("wrk", &["--jsonn".into(), "http://h/".into()]).unwrap().is_err());
     }
 
@@ -618,12 +685,20 @@ mod tests {
     fn oha_fortio_and_nighthawk() {
         let p = plan("oha -n 1000 -c 20 --no-tui http://127.0.0.1:1/");
         assert_eq!((p.base().budget, p.values[0], p.open_loop), (Some(1000), 20.0, false));
-        let p = plan("hey -z 10s -q 100 -m POST -d x http://127.0.0.1:1/");
+        let p = plan("hey -z 10s -q 100 -c 20 -m POST -d x http://127.0.0.1:1/");
         let request = &p.base().requests[0];
         assert_eq!(
             (p.values[0], p.open_loop, request.method.as_str(), request.body.as_str()),
-            (100.0, true, "POST", "x")
+            (2000.0, true, "POST", "x")
         );
+        assert_eq!(plan("oha -z 10s -q 100 -c 20 http://127.0.0.1:1/").values, [100.0]);
+        // Go's options have one dash or two.
+        let p = plan("hey -disable-keepalive -cpus=3 --n 9 -c=2 -a u:p http://127.0.0.1:1/");
+        assert_eq!((p.base().calls, p.base().threads, p.base().budget), (1, 3, Some(9)));
+        assert_eq!(p.base().requests[0].body, "");
+        let words = hey(&["-a".into(), "u:p".into(), "http://h/".into()]).unwrap();
+        assert!(words.contains(&"Authorization: Basic dTpw".into()), "{words:?}");
+        assert!(find("hey").unwrap()(&["-x".into(), "http://proxy/".into()]).is_err());
         let p = plan("fortio load -qps 50 -c 2 -t 3s -H X:y http://127.0.0.1:1/");
         assert_eq!((p.values[0], p.base().connections_max, p.job(50.0, 0).profile.seconds()), (50.0, 2, 3.0));
         assert!(!plan("fortio load -qps 0 -c 2 http://127.0.0.1:1/").open_loop);

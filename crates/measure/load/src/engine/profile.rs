@@ -144,13 +144,14 @@ impl Schedule {
         Some(due)
     }
 
-    /// Requests due until a time and not taken (for Poisson arrivals: on average).
-    pub fn left(&self, until: u64) -> u64 {
+    /// Requests due between two times and not taken (for Poisson arrivals: on average).
+    pub fn left(&self, from: u64, until: u64) -> u64 {
         let level = self.profile.integral(until as f64 * 1e-9);
         if self.next.is_none_or(|t| t >= until) {
             0
         } else {
-            ((level - self.level) / self.worlds).ceil().max(0.0) as u64
+            let first = self.level.max(self.profile.integral(from as f64 * 1e-9));
+            ((level - first) / self.worlds).ceil().max(0.0) as u64
         }
     }
 
@@ -210,11 +211,12 @@ mod tests {
         let p = Profile::parse("0..1000@10s,500@10s").unwrap();
         assert_eq!((p.integral(10.0), p.integral(15.0), p.integral(99.0)), (5000.0, 7500.0, 10_000.0));
         let mut s = Schedule::new(p, Arrivals::Fixed, 1, 4, 1);
-        assert_eq!(s.left(20_000_000_000), 2500);
+        assert_eq!(s.left(0, 20_000_000_000), 2500);
         (0..100).for_each(|_| assert!(s.take().is_some()));
-        assert_eq!((s.left(20_000_000_000), s.left(0)), (2400, 0));
+        assert_eq!((s.left(0, 20_000_000_000), s.left(0, 0)), (2400, 0));
         let enormous = Schedule::new(Profile::constant(1e9, 10.0), Arrivals::Fixed, 0, 1, 1);
-        assert_eq!(enormous.left(10_000_000_000), 10_000_000_000);
+        assert_eq!(enormous.left(0, 10_000_000_000), 10_000_000_000);
+        assert_eq!(enormous.left(4_000_000_000, 10_000_000_000), 6_000_000_000);
     }
 
     #[test]

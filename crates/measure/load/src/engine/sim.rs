@@ -1,7 +1,7 @@
 //! Virtual network and clock: runs the whole engine without sockets or waiting, so that every reported time is
 //! comparable with the script's.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
@@ -46,6 +46,8 @@ pub struct Sim {
     pub settings: Option<Vec<u8>>,
     /// (time, slot) of every arrived request.
     pub arrivals: Rc<RefCell<Vec<(u64, Slot)>>>,
+    /// Number of waits for events.
+    pub waits: Rc<Cell<u64>>,
 }
 
 #[derive(Default)]
@@ -72,6 +74,7 @@ impl Sim {
             events: BinaryHeap::new(),
             order: 0,
             arrivals: Rc::default(),
+            waits: Rc::default(),
         }
     }
 
@@ -182,6 +185,7 @@ impl Transport for Sim {
     }
     fn wait(&mut self, deadline: u64, ready: &mut Vec<Ready>) {
         ready.clear();
+        self.waits.set(self.waits.get() + 1);
         while ready.is_empty() {
             let Some(Reverse((at, ..))) = self.events.peek() else { break };
             let at = *at;

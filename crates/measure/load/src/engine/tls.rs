@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -42,7 +42,8 @@ pub fn client(spec: &Tls, host: &str, alpn: &[&[u8]]) -> Result<ClientTls, Strin
         .with_protocol_versions(versions)
         .map_err(|e| format!("TLS: {e}"))?;
     let verifier: Arc<dyn ServerCertVerifier> = match &spec.ca {
-        None => Arc::new(AnyServer { provider }),
+        // The handshake's signature is checked: equal work, and no secrets are sent.
+        None => Arc::new(::tls::verify::AnyServer),
         Some(pem) => {
             let (roots, known) = authorities(pem).map_err(|e| format!("CA certificates: {e}"))?;
             let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
@@ -80,6 +81,10 @@ pub fn explain(error: &str) -> String {
             "the certificate's authority is unknown: pass it with --cacert, or leave --cacert out to verify nothing",
         ),
         ("BadSignature", "a signature does not belong to its certificate"),
+        (
+            "UnsupportedCertVersion",
+            "the certificate is of X.509 version 1, which names no host: leave --cacert out to verify nothing",
+        ),
         ("CaUsedAsEndEntity", "the certificate is one of an authority, not of a server"),
     ];
     known.iter().find(|(name, _)| error.contains(name)).map_or(error, |(_, words)| words).to_string()
@@ -139,46 +144,6 @@ impl ServerCertVerifier for KnownServer {
     }
 }
 
-/// Accepts any certificate, but checks the handshake's signature: equal work, and no secrets are sent.
-#[derive(Debug)]
-struct AnyServer {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,6 +165,62 @@ mod tests {
         assert!(client(&Tls { version: "1.1".into(), ..Tls::default() }, "h", &[]).is_err());
         assert!(client(&Tls { ca: Some("no PEM".into()), ..Tls::default() }, "h", &[]).is_err());
         assert_eq!(authorities("").unwrap_err(), "no certificate in PEM format");
+    }
+
+    /// Certificate of X.509 version 1, as `openssl x509 -req` makes it without extensions, and its key.
+    const VERSION_1: &str = "\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg75yZLBA8jLHMatfn
+4cMSRsHwRXeSkiclACpBRlfN3WShRANCAATdjH68BskWgISPESFgoCwJqAYfO21x
+W7QHlpe/DC3OllzIvQlofC8VNk1UZ0WX4NXFF7BnHpfSn/oksKgQl/nt
+-----END PRIVATE KEY-----
+-----BEGIN CERTIFICATE-----
+MIIBIzCBywIUXZERle+HThNoq1GBanYgKWvk1xEwCgYIKoZIzj0EAwIwFDESMBAG
+A1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyNzAyNTkxNloYDzIxMjYxMTAzMDI1OTE2
+WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC
+AATdjH68BskWgISPESFgoCwJqAYfO21xW7QHlpe/DC3OllzIvQlofC8VNk1UZ0WX
+4NXFF7BnHpfSn/oksKgQl/ntMAoGCCqGSM49BAMCA0cAMEQCIBJF/jIoANKYmYr1
+d+KNKgPNqMSdWklBKREtTu4s6bxMAiBoWJ/5lhyVgfCPLzU6OjocRH/OwxGbSjB5
+kUEhC01bLw==
+-----END CERTIFICATE-----";
+
+    #[test]
+    fn version_1_certificates_are_taken_unless_verified() {
+        use rustls::pki_types::PrivateKeyDer;
+        use rustls::{ClientConnection, ServerConfig, ServerConnection};
+        let chain = CertificateDer::pem_slice_iter(VERSION_1.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
+        let key = PrivateKeyDer::from_pem_slice(VERSION_1.as_bytes()).unwrap();
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let signing = provider.key_provider.load_private_key(key).unwrap();
+        let resolver = rustls::sign::SingleCertAndKey::from(rustls::sign::CertifiedKey::new(chain, signing));
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(rustls::DEFAULT_VERSIONS)
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(resolver));
+        let config = Arc::new(config);
+        let shake = |spec: Tls| {
+            let made = client(&spec, "localhost", &[]).unwrap();
+            let mut client = ClientConnection::new(made.config, made.name).unwrap();
+            let mut server = ServerConnection::new(config.clone()).unwrap();
+            let mut bytes = Vec::new();
+            while client.is_handshaking() {
+                client.write_tls(&mut bytes).unwrap();
+                server.read_tls(&mut &bytes[..]).unwrap();
+                server.process_new_packets().unwrap();
+                bytes.clear();
+                server.write_tls(&mut bytes).unwrap();
+                client.read_tls(&mut &bytes[..]).unwrap();
+                client.process_new_packets().map_err(|e| explain(&e.to_string()))?;
+                bytes.clear();
+            }
+            Ok::<_, String>(())
+        };
+        for version in ["1.2", "1.3"] {
+            assert_eq!(shake(Tls { version: version.into(), ..Tls::default() }), Ok(()), "{version}");
+        }
+        let verified = shake(Tls { ca: Some(VERSION_1.into()), ..Tls::default() });
+        assert!(verified.clone().unwrap_err().contains("X.509 version 1"), "{verified:?}");
     }
 
     #[test]

@@ -334,10 +334,30 @@ fn an_impossible_rate_ends_in_time_and_is_counted_in_full() {
     let mut job = job(20, 0.05);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(1e9, 0.05);
+    let waits = sim.waits.clone();
     let (r, done) = play(sim, &job);
     assert_eq!((r.due, done.measured), (50_000_000, S / 20));
     near(r.answers as f64, 500.0, 10.0);
     near(r.failures.of(Failure::Unsent) as f64, 50e6, 1000.0);
+    // The client rests while its queue is full, instead of taking up each of them.
+    assert!(waits.get() < 1_010_000, "{} waits", waits.get());
+}
+
+#[test]
+fn a_full_queue_loses_no_wait_and_counts_no_warm_up() {
+    // More requests than the queue holds, for a server that answers 1,000/s.
+    let mut free_at = 0;
+    let sim = Sim::new(Box::new(move |now, _, _| {
+        free_at = now.max(free_at) + MS;
+        vec![(free_at, ok())]
+    }));
+    let mut job = job(20, 0.5);
+    job.model = Model::Open { arrivals: Arrivals::Fixed };
+    (job.profile, job.warmup) = (Profile::constant(3e6, 0.5), 0.1);
+    let (r, _) = play(sim, &job);
+    assert_eq!((r.due, r.corrected.count()), (1_500_000, 1_500_000), "each due request is in the histogram");
+    // The answers in the measured time belong to the warm-up.
+    assert_eq!(r.failures.of(Failure::Unsent), r.due);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod signature;
 pub use chain::{Purpose, Trust};
 pub use crl::RevocationList;
 pub use host::{matches_address, matches_host};
+pub use roles::AnyServer;
 pub(crate) use roles::{ClientVerifier, Refused, ServerVerifier};
 pub use signature::signed;
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::connection::Connection;
-use super::{AGAIN_MAX, BACKOFF, Due, Flight, MADE_AT_ONCE, PENDING_MAX, World};
+use super::{AGAIN_MAX, BACKOFF, Due, Flight, MADE_AT_ONCE, World};
 use crate::engine::failure::Failure;
 use crate::engine::job::Model;
 use crate::engine::request::{Fnv, Prepared};
@@ -45,10 +45,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 }
                 self.openings.push_back(self.opening);
             }
-        } else if self.pending.len() < PENDING_MAX {
-            self.pending.push_back(due);
         } else {
-            self.fail(due, None, Failure::Unsent, now);
+            self.pending.push_back(due);
         }
     }
 

@@ -24,7 +24,8 @@ use super::tls;
 use super::transport::{Slot, Transport};
 use crate::protocol::Protocol;
 
-/// Waiting requests at most; further ones count as never sent.
+/// Waiting requests of all worlds on this machine. Beyond, due requests stay in the schedule, which costs nothing,
+/// until there is room.
 pub const PENDING_MAX: usize = 1_000_000;
 /// Due requests taken up before answers are read again.
 const TAKEN_AT_ONCE: usize = 256;
@@ -103,6 +104,10 @@ pub struct World<T: Transport, P: Protocol> {
     idle: VecDeque<(Slot, u32)>,
     free: Vec<Slot>,
     pending: VecDeque<Due>,
+    /// This world's part of [`PENDING_MAX`].
+    pending_max: usize,
+    /// When `pending` was last seen full: later requests were not taken up.
+    full_at: u64,
     source: Source,
     /// Pausing users and sessions by time, with their connection's epoch.
     wake: BinaryHeap<Reverse<(u64, Slot, u32)>>,
@@ -172,9 +177,13 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 Source::List { at: mine.map(|(t, r)| (((t + job.warmup) * 1e9) as u64, *r)).collect(), next: 0 }
             }
         };
-        let slots = match job.model {
-            Model::Closed { .. } => part(profile.highest().ceil() as usize, number, of),
-            _ => part(job.connections_max, number, of).max(1),
+        let budget = |b: u64| b.min(usize::MAX as u64) as usize;
+        let (slots, budget) = match job.model {
+            Model::Closed { .. } => {
+                let users = profile.highest().ceil() as usize;
+                (part(users, number, of), job.budget.map(|b| share(budget(b), users, number, of)))
+            }
+            _ => (part(job.connections_max, number, of).max(1), job.budget.map(|b| part(budget(b), number, of))),
         };
         let tls = match &job.target.tls {
             Some(spec) if !P::DATAGRAMS => Some(tls::client(spec, &job.target.host, &[P::NAME])?),
@@ -191,6 +200,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
             idle: VecDeque::new(),
             free: (0..slots).rev().collect(),
             pending: VecDeque::new(),
+            pending_max: (PENDING_MAX / job.threads.max(1)).max(1),
+            full_at: 0,
             source,
             wake: BinaryHeap::new(),
             profile,
@@ -198,7 +209,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             users: 0,
             rng: Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
             sequence: number as u64,
-            budget: job.budget.map_or(u64::MAX, |b| part(b as usize, number, of) as u64),
+            budget: budget.map_or(u64::MAX, |b| b as u64),
             in_flight: 0,
             waiting: 0,
             origin: 0,
@@ -389,9 +400,24 @@ impl<T: Transport, P: Protocol> World<T, P> {
         for due in std::mem::take(&mut self.pending) {
             self.fail(due, None, Failure::Unsent, now);
         }
+        // Due requests that were not even taken up: the first of them with their wait.
+        for _ in 0..self.pending_max {
+            let Source::Schedule(schedule) = &mut self.source else { break };
+            let Some(planned) = schedule.peek().map(|t| self.origin + t).filter(|t| *t < self.to) else { break };
+            let counted = planned >= self.from;
+            if counted && self.budget == 0 {
+                break;
+            }
+            schedule.take();
+            let request = if self.job.session { 0 } else { self.chooser.choose(&mut self.rng) };
+            if counted {
+                self.budget -= 1;
+                self.record.due += 1;
+            }
+            self.fail(Due { planned, request, counted, again: 0 }, None, Failure::Unsent, now);
+        }
         if let (Source::Schedule(schedule), true) = (&self.source, self.budget > 0) {
-            // Due requests that were not even taken up.
-            let left = schedule.left(self.to - self.origin);
+            let left = schedule.left(self.from - self.origin, self.to - self.origin).min(self.budget);
             self.record.due += left;
             self.record.failures.add_many(Failure::Unsent, left);
         }
@@ -428,6 +454,10 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
         // At impossible rates something is always due; answers need their turn.
         for _ in 0..TAKEN_AT_ONCE {
+            if self.is_full() {
+                self.full_at = now;
+                return;
+            }
             let (planned, request) = match &mut self.source {
                 Source::Answers => return,
                 Source::Schedule(s) => match s.peek() {
@@ -454,12 +484,18 @@ impl<T: Transport, P: Protocol> World<T, P> {
             if counted {
                 self.budget -= 1;
                 self.record.due += 1;
-                self.record.lag.record(now - planned);
+                self.record.lag.record(now - planned.max(self.full_at));
             }
             self.serve(Due { planned, request, counted, again: 0 }, now);
             // Sending takes time, which must show as lateness of the next request.
             now = self.net.now();
         }
+    }
+
+    /// Tells whether due requests must stay in the schedule. Those of a list are few.
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.pending.len() >= self.pending_max && matches!(self.source, Source::Schedule(_))
     }
 
     #[inline]
@@ -475,6 +511,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let planned = match &self.source {
             _ if self.budget == 0 => None,
             Source::Answers => None,
+            Source::Schedule(_) if self.is_full() => None,
             Source::Schedule(s) => s.peek(),
             Source::List { at, next } => at.get(*next).map(|x| x.0),
         };
@@ -521,8 +558,15 @@ impl<T: Transport, P: Protocol> World<T, P> {
     fn flush(&mut self) {
         let mut record = std::mem::take(&mut self.record);
         record.connect_cost = self.net.connect_cost();
-        let interval =
-            Interval { world: self.place.0, index: self.index, record, open: self.open, pending: self.pending.len() };
+        let left = match &self.source {
+            Source::Schedule(schedule) if self.is_full() => {
+                let now = self.net.now().min(self.to);
+                schedule.left(0, now - self.origin) as usize
+            }
+            _ => 0,
+        };
+        let pending = self.pending.len() + left;
+        let interval = Interval { world: self.place.0, index: self.index, record, open: self.open, pending };
         (self.sink)(interval);
     }
 }
@@ -531,15 +575,31 @@ fn part(total: usize, number: usize, of: usize) -> usize {
     (total + of - 1 - number.min(of - 1)) / of
 }
 
+/// A world's part of a closed loop's requests, in proportion to its users: a world without a user gets none, because it
+/// could not send them.
+fn share(total: usize, users: usize, number: usize, of: usize) -> usize {
+    let before: usize = (0..number).map(|world| part(users, world, of)).sum();
+    let up_to = |users_before: usize| (total as u128 * users_before as u128 / users.max(1) as u128) as usize;
+    up_to(before + part(users, number, of)) - up_to(before)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::part;
+    use super::{part, share};
 
     #[test]
     fn parts_add_up() {
         for total in [0, 1, 7, 100] {
             for of in 1..9 {
                 assert_eq!((0..of).map(|n| part(total, n, of)).sum::<usize>(), total);
+                for users in 1..9 {
+                    let shares: Vec<usize> = (0..of).map(|n| share(total, users, n, of)).collect();
+                    assert_eq!(shares.iter().sum::<usize>(), total);
+                    assert!(
+                        (0..of).all(|n| part(users, n, of) > 0 || shares[n] == 0),
+                        "{users} users, {of}: {shares:?}"
+                    );
+                }
             }
         }
     }
