@@ -384,14 +384,15 @@ impl Scheduler {
         let at = now();
         let Some(job) = self.jobs.get(&order.task).cloned() else { return };
         job.served_by.set(Some(order.issuer));
-        self.agenda.succeeded(order, at, job.renewal());
+        let ends = job.certificate.leaf().map_or(0, |leaf| leaf.not_after);
+        self.agenda.succeeded(order, at, job.renewal(), ends);
         job.error.take();
         job.is_suggested.set(false);
         job.questions_failed.set(0);
         self.windows.retain(|(_, other)| *other != order.task);
         self.windows.insert((at.steady, order.task));
         let name = job.name();
-        let until = tls::x509::time::print(job.certificate.leaf().map_or(0, |leaf| leaf.not_after));
+        let until = tls::x509::time::print(ends);
         self.say(order.issuer, Level::Notice, format_args!("issued a certificate for \"{name}\", valid until {until}"));
         if let Some(why) = issued.not_stored {
             let words = format_args!("the certificate for \"{name}\" is not stored: {why}");
