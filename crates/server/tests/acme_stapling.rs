@@ -174,3 +174,34 @@ fn certificates_by_acme_have_their_status() {
     running.quit();
     site.assert_no_alerts();
 }
+
+/// Responders that hang delay only the certificates that name them.
+#[test]
+fn responders_that_hang_delay_no_other() {
+    let (port, site) = (free_port(), Site::new("daemon off;", ""));
+    site.certify();
+    let responder = || {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        listener.set_nonblocking(true).expect("set");
+        let port = listener.local_addr().expect("an address").port();
+        (listener, port)
+    };
+    let ((hanging, slow), (answering, quick)) = (responder(), responder());
+    let server = |name: &str, responder: u16| {
+        format!(
+            "server {{ listen 127.0.0.1:{port} ssl; server_name {name}; ssl_stapling_responder http://127.0.0.1:{responder}/; }}"
+        )
+    };
+    let mut servers: Vec<String> = (0..20).map(|n| server(&format!("n{n}.test"), slow)).collect();
+    servers.push(server("last.test", quick));
+    let servers = servers.join("\n");
+    let certificate = "ssl_certificate a.crt; ssl_certificate_key a.key; ssl_trusted_certificate a.crt;";
+    site.configure("daemon off;", &format!("http {{ ssl_stapling on; {certificate} {servers} }}"));
+    let running = site.start();
+    // The queries of the others are accepted by the kernel, and never answered.
+    drop(wait("a query", || answering.accept()));
+    let asked = std::iter::from_fn(|| hanging.accept().ok()).count();
+    assert!((1..20).contains(&asked), "{asked} queries of one responder at a time");
+    running.quit();
+    site.assert_no_alerts();
+}

@@ -25,6 +25,8 @@ struct Script {
     validates: bool,
     /// `Retry-After` of pending authorizations.
     retry_after: Option<u32>,
+    /// Answers to new orders after the first one; then they are accepted.
+    refusals: VecDeque<Vec<u8>>,
     /// Responses about renewal windows; the last one stays.
     windows: VecDeque<Vec<u8>>,
     /// Looks at authorizations, payloads of new orders, certificates whose windows were requested.
@@ -104,6 +106,11 @@ fn respond(script: &mut Script, folder: &std::path::Path, url: &str, path: &str,
         "/nonce" => response("204 No Content", "", ""),
         "/account" => response("201 Created", &format!("Location: {url}/account/1\r\n"), r#"{"status":"valid"}"#),
         "/order" => {
+            if script.number > 0
+                && let Some(refusal) = script.refusals.pop_front()
+            {
+                return refusal;
+            }
             let asked = payload(body);
             script.number += 1;
             script.name = asked["identifiers"][0]["value"].as_str().unwrap_or_default().to_string();
@@ -277,6 +284,25 @@ fn an_order_that_is_never_validated_ends_and_is_repeated_later() {
         }
         // The second try began no earlier than announced.
         assert!(failed[1].0 - failed[0].0 >= failed[0].1 + least, "{failed:?}");
+    }
+}
+
+/// An authority that refuses renewals and asks for a year's patience: the certificate is renewed before its end all the same.
+#[test]
+fn no_pause_that_an_authority_asks_for_lets_a_certificate_end() {
+    let limited = r#"{"type":"urn:ietf:params:acme:error:rateLimited"}"#;
+    for (name, status, body) in
+        [("busy.test", "503 Service Unavailable", ""), ("limited.test", "429 Too Many Requests", limited)]
+    {
+        let site = Site::new("", "");
+        let refusals = (0..3).map(|_| response(status, "Retry-After: 31536000\r\n", body)).collect();
+        let authority = Authority::start(&site, Script { validates: true, refusals, ..Script::default() });
+        let mut renewed = 0;
+        live(&site, &authority, name, DAY, |look| {
+            renewed = look.seconds;
+            authority.script().number == 2 && look.is("issued")
+        });
+        assert!((DAY / 2..DAY).contains(&renewed), "{name}: {renewed}\n{}", site.log());
     }
 }
 

@@ -144,6 +144,29 @@ fn a_client_that_leaves_while_its_credentials_are_asked_for_or_refused_has_statu
     running.quit();
 }
 
+/// Over HTTP/2 the pauses of closed connections would be limited by nothing.
+#[test]
+fn a_client_that_leaves_ends_the_pauses_of_echo() {
+    let port = free_port();
+    let site = site(port, "location / { echo first; echo_sleep 3600; echo late; }", "$uri $status");
+    let running = site.start();
+    let mut client = connect(port);
+    client.write_all(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    read_until(&mut client, "first\n");
+    drop(client);
+    assert_eq!(lines(&site, 1), ["/1 200"]);
+    let mut client = http2::Client::connect(port);
+    client.ask(1, "/2");
+    while !matches!(client.next(), Some((http2::DATA, ..))) {}
+    client.send(&frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]));
+    assert_eq!(lines(&site, 2)[1], "/2 200");
+    client.ask(3, "/3");
+    while !matches!(client.next(), Some((http2::DATA, ..))) {}
+    drop(client);
+    assert_eq!(lines(&site, 3)[2], "/3 200");
+    running.quit();
+}
+
 #[test]
 fn times_of_requests_that_time_out_are_logged() {
     let (to, reads) = origin("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");

@@ -7,7 +7,7 @@ use std::process::Command;
 use support::client::Client;
 use support::origin::ok;
 use support::provider::{Provider, argument, base64url};
-use support::{Site, free_port, text, wait};
+use support::{Site, free_port, http2, text, wait};
 
 /// A browser: its cookies, and one connection for each request, so that the system chooses the thread.
 #[derive(Clone, Default)]
@@ -470,6 +470,35 @@ fn providers_end_sessions_in_the_back_channel() {
     provider.inner().instead.insert("/jwks".into(), answer);
     assert_eq!(send("logout+jwt", &logout(&issuer, issued(now + 55))).status, 200);
     assert_eq!(late.get("/").status, 302);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+/// A provider that hangs: requests whose client leaves end with it, and leave no task behind.
+#[test]
+fn requests_that_end_while_the_provider_hangs_leave_nothing() {
+    const REQUESTS: usize = 50;
+    let (provider, port) = (Provider::start(), free_port());
+    let locations = "http2 on; location = /metrics { auth_oidc off; metrics; } location /x { auth_oidc idp; access_log logs/x; try_files /page =404; }";
+    let site = site(port, &provider, "", locations);
+    let running = site.start();
+    let discovery = "/.well-known/openid-configuration";
+    provider.inner().held = Some(discovery.into());
+    let mut client = http2::Client::connect(port);
+    (0..REQUESTS).for_each(|n| client.ask(2 * n as u32 + 1, "/x"));
+    wait("the fetch", || if provider.asked(discovery) == 1 { Ok(()) } else { Err("not yet") });
+    drop(client);
+    wait("the ends of all", || match site.read("logs/x").lines().count() {
+        REQUESTS => Ok(()),
+        other => Err(format!("{other} of {REQUESTS}")),
+    });
+    let page = Browser::new(port).get("/metrics").body;
+    let tasks: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("tidegate_tasks_active")).collect();
+    let sum: f64 = tasks.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+    assert!(!tasks.is_empty() && sum < REQUESTS as f64 / 2.0, "{tasks:?}");
+    provider.inner().held = None;
+    assert_eq!(Browser::new(port).get("/x").status, 302);
+    assert_eq!(provider.asked(discovery), 1);
     running.quit();
     site.assert_no_alerts();
 }

@@ -5,6 +5,7 @@ mod support;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::time::Duration;
 use support::client::Client;
 use support::origin::{NameServer, Origin, ok};
 use support::{Site, free_port, wait};
@@ -76,6 +77,30 @@ fn servers_that_fail_their_checks_are_left_out_until_they_pass() {
     site.configure("daemon off;", &conf(""));
     running.signal("HUP");
     wait_for(port, "/", &["a", "b"]);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+/// Its octets come faster than one in `proxy_read_timeout`, and without an end.
+#[test]
+fn a_server_that_drips_its_response_fails_its_check() {
+    let drip = Origin::new(|mut talk| {
+        if talk.request().is_some() && talk.send(b"HTTP/1.1 200 OK\r\nX-Drip: ") {
+            while talk.send(b"x") {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    });
+    let conf = format!(
+        "http {{ upstream u {{ zone u 64k; server 127.0.0.1:{}; }}
+         server {{ listen 127.0.0.1:{}; proxy_read_timeout 200ms;
+             location / {{ proxy_pass http://u; health_check interval=20ms; }} }} }}",
+        drip.port,
+        free_port()
+    );
+    let site = Site::new("daemon off;", &conf);
+    let running = site.start();
+    site.wait_for_log(&format!("health check: 127.0.0.1:{} of upstream \"u\" is unhealthy: ", drip.port), 1);
     running.quit();
     site.assert_no_alerts();
 }

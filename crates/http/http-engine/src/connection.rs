@@ -4,6 +4,7 @@ use base::clock::Instant;
 use bytes::Bytes;
 use session_engine::background::LocalFuture;
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -162,6 +163,17 @@ pub struct TunnelFault {
 pub trait BodyOctets {
     /// Octets that were read so far.
     fn octets(&self) -> u64;
+}
+
+/// Waits for a handler's work, unless the client of its request leaves first (`None`). A wait without it outlives its connection, and is
+/// not among those that `worker_connections` counts.
+pub async fn unless_gone<T>(watch: Option<Rc<dyn Watch>>, work: impl Future<Output = T>) -> Option<T> {
+    let gone = poll_fn(|cx| watch.as_ref().map_or(Poll::Pending, |watch| watch.poll_gone(cx)));
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = gone => None,
+    }
 }
 
 /// Watches a request's client; implemented by the connection.

@@ -53,7 +53,9 @@ pub mod variable;
 pub mod variables;
 
 pub use build::{BlockPlan, Feature, HttpBuild};
-pub use connection::{Begun, BodyReader, Connection, ListenerRef, PartialHead, Tunnel, TunnelFault, Tunnelled, Watch};
+pub use connection::{
+    Begun, BodyReader, Connection, ListenerRef, PartialHead, Tunnel, TunnelFault, Tunnelled, Watch, unless_gone,
+};
 pub use handler::{Body, BodySource, Exchange, Filter, Flow, Handler, Later, LocalFuture, Logger, Transform};
 pub use order::{FilterOrder, HandlerOrder, PlanOrder};
 pub use plan::{Background, HttpPlan, Listener, Location, Server};

@@ -14,7 +14,8 @@ const RETRY_MOST: i64 = 3600;
 const LIMITED_FIRST: i64 = 60;
 /// The longest pause that an issuer can ask for.
 const ASKED_MOST: i64 = 7 * 86_400;
-/// Seconds between two orders of a certificate, even if an issuer's certificates end at once.
+/// Seconds between two orders of a certificate, even if an issuer's certificates end at once. Each certificate in a row that is due
+/// for renewal when it is issued triples them.
 const ORDERS_APART: i64 = 5;
 
 /// The time of a decision, in seconds.
@@ -127,6 +128,8 @@ struct Task {
     issued: Option<i64>,
     /// Renewals in a row that the issuer asked for early in the certificate's life.
     early: u32,
+    /// Certificates in a row that were due for renewal when they were issued: this machine's clock is ahead, or the issuer's is behind.
+    overdue: u32,
 }
 
 /// See the module's documentation.
@@ -181,7 +184,7 @@ impl Agenda {
         self.next += 1;
         let tries = issuers.iter().map(|issuer| Tries { issuer: *issuer, failures: 0, not_before: 0 }).collect();
         self.waiting.insert((at, id));
-        self.tasks.insert(id, Task { tries, state: State::Waiting(at), urgent, issued: None, early: 0 });
+        self.tasks.insert(id, Task { tries, state: State::Waiting(at), urgent, issued: None, early: 0, overdue: 0 });
         id
     }
 
@@ -289,17 +292,27 @@ impl Agenda {
         waiting.min(paused).clamp(0, most)
     }
 
-    /// Ends an order: the next one is at `at`, by the wall clock.
-    pub fn succeeded(&mut self, order: DueOrder, now: Now, at: i64) {
+    /// Ends an order: the next one is at `at`, by the wall clock. A time that is past is replaced by a pause that grows, up to half of
+    /// the time until `ends`, the certificate's end: a new certificate would be due at once, too.
+    pub fn succeeded(&mut self, order: DueOrder, now: Now, at: i64, ends: i64) {
         if let Some(pace) = self.issuers.get_mut(order.issuer) {
             pace.failures = 0;
         }
+        let mut state = State::Waiting(at.max(now.wall.saturating_add(ORDERS_APART)));
         if let Some(task) = self.tasks.get_mut(&order.task) {
             task.tries.iter_mut().for_each(|tries| (tries.failures, tries.not_before) = (0, 0));
             task.issued = Some(now.steady);
             task.urgent = false;
+            if at > now.wall {
+                task.overdue = 0;
+            } else {
+                let step = pause(ORDERS_APART, task.overdue, 0.5).min(ends.saturating_sub(now.wall) / 2);
+                task.overdue = task.overdue.saturating_add(1);
+                // By the steady clock: the wall clock is probably wrong, and may be corrected.
+                state = State::Paused(now.steady.saturating_add(step.max(ORDERS_APART)));
+            }
         }
-        self.enter(order.task, State::Waiting(at.max(now.wall.saturating_add(ORDERS_APART))));
+        self.enter(order.task, state);
     }
 
     /// Ends a failed order. `asked`: seconds that the issuer requests to wait. `random`: 0 to 1. Returns the seconds

@@ -75,7 +75,7 @@ fn run(
             let order = entry.remove();
             of_task.insert(order.task, 0);
             match answer(order, time) {
-                Ok(renewal) => agenda.succeeded(order, at(time), at(renewal).wall),
+                Ok(renewal) => agenda.succeeded(order, at(time), at(renewal).wall, at(renewal + 30 * DAY).wall),
                 Err((cause, asked)) => drop(agenda.failed(order, at(time), cause, asked, random.next())),
             }
         }
@@ -222,7 +222,7 @@ fn pauses_grow_and_end() {
     let order = agenda.start(at(time)).expect("due");
     agenda.hurry(id);
     assert!(agenda.start(at(time)).is_none(), "one at a time");
-    agenda.succeeded(order, at(time), at(time + 100).wall);
+    agenda.succeeded(order, at(time), at(time + 100).wall, at(time + 200).wall);
     assert_eq!((agenda.failures(id), agenda.idle_for(at(time), 60), agenda.idle_for(at(time + 90), 60)), (0, 60, 10));
 }
 
@@ -237,13 +237,43 @@ fn clocks_that_are_set() {
     assert!(agenda.start(later(2, 2)).is_none());
     let order = agenda.start(later(6, 6)).expect("due");
     // Issued with true times, renewed by them.
-    agenda.succeeded(order, later(7, 7), at(60 * DAY).wall);
+    agenda.succeeded(order, later(7, 7), at(60 * DAY).wall, at(90 * DAY).wall);
     assert!(agenda.start(later(8, -20 * 365 * DAY)).is_none(), "back to an earlier time: nothing is due");
     let order = agenda.start(later(9, 70 * DAY)).expect("a jump over the renewal");
     // A certificate that has ended by a clock that is wrong is ordered in steps, not at once.
-    agenda.succeeded(order, later(10, 70 * DAY), at(60 * DAY).wall);
+    agenda.succeeded(order, later(10, 70 * DAY), at(60 * DAY).wall, at(90 * DAY).wall);
     assert!(agenda.start(later(11, 70 * DAY + 1)).is_none());
     assert!(agenda.start(later(16, 70 * DAY + 6)).is_some());
+}
+
+/// A clock that is 70 days ahead, or an issuer's that is behind: each certificate of 90 days is due when it is issued.
+#[test]
+fn certificates_that_are_due_when_they_are_issued_do_not_loop() {
+    let mut agenda = Agenda::new(&[Limits::of(1)]);
+    let id = agenda.add(&[0], 0, false);
+    let mut orders = 0;
+    for time in 0..DAY {
+        if let Some(order) = agenda.start(at(time)) {
+            orders += 1;
+            agenda.succeeded(order, at(time), at(time - 10 * DAY).wall, at(time + 20 * DAY).wall);
+        }
+    }
+    assert!((20..40).contains(&orders), "{orders}");
+    // The clock is corrected: one more order, and the renewal is that of its certificate.
+    let corrected = |time: i64| Now { wall: at(time - 70 * DAY).wall, steady: at(time).steady };
+    let order = (DAY..).find_map(|time| agenda.start(corrected(time))).expect("due within an hour");
+    let time = 2 * DAY;
+    agenda.succeeded(order, corrected(time), corrected(time + 60 * DAY).wall, corrected(time + 90 * DAY).wall);
+    assert_eq!(agenda.next_order(id, corrected(time)), corrected(time + 60 * DAY).wall);
+    // A short rest of the life is no reason to let the certificate end.
+    let mut time = time + 60 * DAY;
+    for _ in 0..10 {
+        let order = agenda.start(corrected(time)).expect("due");
+        agenda.succeeded(order, corrected(time), corrected(time - 60).wall, corrected(time + 1200).wall);
+        let next = agenda.next_order(id, corrected(time));
+        assert!(next <= corrected(time + 600).wall);
+        time += next - corrected(time).wall;
+    }
 }
 
 #[test]
@@ -256,7 +286,7 @@ fn suggestions_to_renew_at_once_do_not_loop() {
     while time < DAY {
         if let Some(order) = agenda.start(at(time)) {
             orders += 1;
-            agenda.succeeded(order, at(time), at(time + 60 * DAY).wall);
+            agenda.succeeded(order, at(time), at(time + 60 * DAY).wall, at(time + 90 * DAY).wall);
             agenda.suggest(id, at(time), at(time - DAY).wall, 90 * DAY);
         }
         time += 1;
@@ -278,7 +308,7 @@ fn clients_that_wait_come_first() {
     let order = agenda.start(at(0)).expect("due");
     assert_eq!(order.task, urgent);
     assert!(!agenda.remove(urgent), "its order is under way");
-    agenda.succeeded(order, at(1), at(100).wall);
+    agenda.succeeded(order, at(1), at(100).wall, at(200).wall);
     assert!(agenda.remove(urgent) && agenda.len() == 5);
 }
 

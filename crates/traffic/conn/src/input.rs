@@ -48,6 +48,12 @@ impl Input {
             self.start = 0;
         }
     }
+    /// Frees an empty buffer: a client that pauses within its body keeps the body's memory only.
+    fn release(&mut self) {
+        if self.bytes().is_empty() {
+            *self = Input::default();
+        }
+    }
     /// Reads once without waiting.
     pub fn read_some(&mut self, link: &Link) -> io::Result<usize> {
         if self.start > 0 {
@@ -269,7 +275,10 @@ impl BodyReader for Reader {
             match self.link.poll_readable(cx) {
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => return self.cut(),
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    self.input.borrow_mut().release();
+                    return Poll::Pending;
+                }
             }
         }
     }
@@ -278,6 +287,17 @@ impl BodyReader for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_empty_buffer_is_freed() {
+        let mut input = Input { buf: b"ab".to_vec(), start: 1 };
+        input.release();
+        assert_eq!(input.bytes(), b"b");
+        input.use_up(1);
+        assert!(input.buf.capacity() > 0);
+        input.release();
+        assert_eq!((input.buf.capacity(), input.start), (0, 0));
+    }
 
     #[test]
     fn a_buffer_goes_with_the_bytes_that_fill_it() {

@@ -1,6 +1,6 @@
 //! The check of a request: token, keys, verification, times, requirements.
 
-use super::keys::{NoKeys, Source};
+use super::keys::{NoKeys, Source, has_left};
 use super::variables::Checked;
 use super::verified;
 use crate::shared::failed_logins;
@@ -239,7 +239,7 @@ async fn later(check: &Check, r: &mut Request, realm: &[u8], token: Vec<u8>, set
 
 fn without_keys(r: &mut Request) -> Flow {
     r.share(Rc::new(Checked::Refused));
-    Flow::Status(500)
+    Flow::Status(if has_left(r) { 499 } else { 500 })
 }
 
 /// Refuses a request, with the challenge of RFC 6750. Challenges of other schemes stay.

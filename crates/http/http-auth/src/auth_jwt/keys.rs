@@ -4,7 +4,7 @@
 use arc_swap::{ArcSwap, ArcSwapOption};
 use conf_schema::{Complaint, Cx, Directive, Level as ComplaintLevel, Problem, Value};
 use http_engine::path::{CanonicalPath, FilePath, bytes_path, unsafe_uri};
-use http_engine::{Request, Template, subrequest};
+use http_engine::{Request, Template, subrequest, unless_gone};
 use jose::KeySet;
 use jose::key::KEY_SET_BYTES_MAX;
 use observe::{Level, os};
@@ -222,7 +222,7 @@ impl KeyRequest {
                 turn
             }
             // Another request fetches.
-            Err(_) => kept.turn.lock().await,
+            Err(_) => unless_gone(r.incoming.watch.clone(), kept.turn.lock()).await.ok_or(NoKeys)?,
         };
         base::clock::update();
         let now = base::clock::now().0 / 1000;
@@ -293,7 +293,8 @@ impl KeyRequest {
     }
 }
 
-fn has_left(r: &Request) -> bool {
+/// Tells whether the request's client has left.
+pub fn has_left(r: &Request) -> bool {
     let mut cx = Context::from_waker(Waker::noop());
     r.incoming.watch.as_ref().is_some_and(|watch| watch.poll_gone(&mut cx).is_ready())
 }

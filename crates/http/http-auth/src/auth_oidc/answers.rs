@@ -2,13 +2,13 @@
 //! every server with an `auth_oidc` of the provider, after the limits of the location and whatever its access rules.
 
 use super::discovery::Metadata;
-use super::gate::Gate;
+use super::gate::{Gate, left};
 use super::login::{Return, argument, complain, origin, redirect, resolving, set_cookie, with_arguments};
 use super::provider::Provider;
 use super::session::{EndedSessions, Session};
 use super::tokens::{ProviderClient, form, is_for};
 use bytes::Bytes;
-use http_engine::{Body, Flow, Handler, Request};
+use http_engine::{Body, Flow, Handler, Request, unless_gone};
 use http_types::Method;
 use http_upstream::body_store;
 use jose::Unverified;
@@ -95,7 +95,10 @@ fn log_out(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
     let resolving = resolving(r);
     Flow::Later(Box::new(move |mut r| {
         Box::pin(async move {
-            let metadata = provider.metadata(resolving).await;
+            let Some(metadata) = unless_gone(r.incoming.watch.clone(), provider.metadata(resolving)).await else {
+                let flow = left(&mut r);
+                return (r, flow);
+            };
             // The session here has ended, whatever the provider does.
             let metadata = metadata.inspect_err(|why| complain(&r, &provider, why)).ok();
             let flow = leave(&provider, &mut r, hint.as_deref(), metadata.as_deref());
@@ -169,7 +172,12 @@ fn log_out_in_back(providers: Vec<Arc<Provider>>, r: &mut Request) -> Flow {
             };
             let here = providers.iter().filter(|provider| provider.backchannel_path.as_ref() == Some(&path));
             let resolving = resolving(&r);
-            let flow = match end_by_token(here, &body, resolving).await {
+            let ended = unless_gone(r.incoming.watch.clone(), end_by_token(here, &body, resolving)).await;
+            let Some(ended) = ended else {
+                let flow = left(&mut r);
+                return (r, flow);
+            };
+            let flow = match ended {
                 Ok((provider, words)) => {
                     r.log(Level::Info, format_args!("oidc_provider \"{provider}\": {words}"));
                     acknowledge(&mut r, 200, "")

@@ -5,11 +5,13 @@ use super::provider::Provider;
 use super::state::Fetched;
 use http_client::{Client, Limits, Request, Response, Settings, Url};
 use jose::KeySet;
+use runtime::task::spawn_local;
 use serde_json::Value;
 use session_engine::upstreams::Resolving;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
 
 /// Milliseconds after which metadata and keys are fetched again, while the present ones serve.
 const OLD_MILLIS: u64 = 3_600_000;
@@ -111,6 +113,10 @@ impl Metadata {
     }
 }
 
+fn interrupted<T>() -> Result<T, ProviderFailure> {
+    Err(ProviderFailure::Unavailable("the fetch was interrupted".into()))
+}
+
 fn millis() -> u64 {
     base::clock::update();
     base::clock::now().0 / 1000
@@ -149,21 +155,25 @@ impl Provider {
     /// # Errors
     /// See [`ProviderFailure`].
     pub async fn metadata(self: &Arc<Self>, resolving: Option<Resolving>) -> Result<Arc<Metadata>, ProviderFailure> {
+        let began = millis();
         let known = self.state.metadata.load_full();
-        let old = known.as_ref().is_some_and(|known| millis().saturating_sub(known.at) > OLD_MILLIS);
+        let turn = match &known {
+            Some(known) if began.saturating_sub(known.at) <= OLD_MILLIS => return Ok(known.thing.clone()),
+            // One fetch renews it for all.
+            Some(known) => match self.state.turn.clone().try_lock_owned() {
+                Ok(turn) => turn,
+                Err(_) => return Ok(known.thing.clone()),
+            },
+            None => self.state.turn.clone().lock_owned().await,
+        };
         let provider = self.clone();
-        let fetch = async move { provider.fetch_metadata(resolving).await };
+        let fetch = spawn_local(async move { provider.fetch_metadata(resolving, began, turn).await });
         match known {
-            Some(known) if !old => Ok(known.thing.clone()),
             Some(known) => {
-                drop(runtime::task::spawn_local(fetch));
+                drop(fetch);
                 Ok(known.thing.clone())
             }
-            // Detached from the request: its client may leave while others wait.
-            None => match runtime::task::spawn_local(fetch).await {
-                Ok(done) => done,
-                Err(_) => Err(ProviderFailure::Unavailable("the fetch was interrupted".into())),
-            },
+            None => fetch.await.unwrap_or_else(|_| interrupted()),
         }
     }
 
@@ -182,9 +192,13 @@ impl Provider {
         trouble
     }
 
-    async fn fetch_metadata(&self, resolving: Option<Resolving>) -> Result<Arc<Metadata>, ProviderFailure> {
-        let began = millis();
-        let _turn = self.state.turn.lock().await;
+    /// Runs in a task of its own: its client may leave while others wait for the `turn`.
+    async fn fetch_metadata(
+        &self,
+        resolving: Option<Resolving>,
+        began: u64,
+        _turn: OwnedMutexGuard<()>,
+    ) -> Result<Arc<Metadata>, ProviderFailure> {
         if let Some(known) = self.state.metadata.load().as_ref().filter(|known| known.at >= began) {
             return Ok(known.thing.clone());
         }
@@ -210,37 +224,46 @@ impl Provider {
     ) -> Result<Option<Arc<KeySet>>, ProviderFailure> {
         let now = millis();
         let known = self.state.keys.load_full().filter(|known| now.saturating_sub(known.at) <= KEYS_LIFE_MILLIS);
-        if anew {
-            let last = self.state.doubted.load(Ordering::Relaxed);
-            let is_recent = last > 0 && now < last.saturating_add(REFETCH_MILLIS);
-            // A fetch under way serves all tokens that need it.
-            match self.state.turn.try_lock() {
-                Ok(_) if is_recent => return Ok(None),
-                Ok(_) => self.state.doubted.store(now, Ordering::Relaxed),
-                Err(_) => {}
-            }
-        }
+        let known = known.filter(|_| !anew);
+        let turn = match &known {
+            Some(known) if now.saturating_sub(known.at) <= OLD_MILLIS => return Ok(Some(known.thing.clone())),
+            Some(known) => match self.state.turn.clone().try_lock_owned() {
+                Ok(turn) => turn,
+                Err(_) => return Ok(Some(known.thing.clone())),
+            },
+            None => match self.state.turn.clone().try_lock_owned() {
+                Ok(turn) if anew => {
+                    let last = self.state.doubted.load(Ordering::Relaxed);
+                    if last > 0 && now < last.saturating_add(REFETCH_MILLIS) {
+                        return Ok(None);
+                    }
+                    self.state.doubted.store(now, Ordering::Relaxed);
+                    turn
+                }
+                Ok(turn) => turn,
+                // A fetch under way serves all tokens that need it.
+                Err(_) => self.state.turn.clone().lock_owned().await,
+            },
+        };
         let (provider, url) = (self.clone(), metadata.keys.clone());
-        let fetch = async move { provider.fetch_keys(resolving, &url, now).await };
-        if let (Some(known), false) = (known, anew) {
-            if now.saturating_sub(known.at) > OLD_MILLIS {
-                drop(runtime::task::spawn_local(fetch));
+        let fetch = spawn_local(async move { provider.fetch_keys(resolving, &url, now, turn).await });
+        match known {
+            Some(known) => {
+                drop(fetch);
+                Ok(Some(known.thing.clone()))
             }
-            return Ok(Some(known.thing.clone()));
-        }
-        match runtime::task::spawn_local(fetch).await {
-            Ok(done) => done.map(Some),
-            Err(_) => Err(ProviderFailure::Unavailable("the fetch was interrupted".into())),
+            None => fetch.await.unwrap_or_else(|_| interrupted()).map(Some),
         }
     }
 
+    /// Runs in a task of its own, as [`Provider::fetch_metadata`].
     async fn fetch_keys(
         &self,
         resolving: Option<Resolving>,
         url: &Url,
         began: u64,
+        _turn: OwnedMutexGuard<()>,
     ) -> Result<Arc<KeySet>, ProviderFailure> {
-        let _turn = self.state.turn.lock().await;
         if let Some(known) = self.state.keys.load().as_ref().filter(|known| known.at >= began) {
             return Ok(known.thing.clone());
         }

@@ -5,7 +5,7 @@ use super::provider::Provider;
 use super::session::Session;
 use super::variables::Known;
 use http_engine::values::Satisfy;
-use http_engine::{Flow, Handler, Request, Template};
+use http_engine::{Flow, Handler, Request, Template, unless_gone};
 use observe::Level;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -92,7 +92,11 @@ impl Handler for Ask {
                 return Flow::Later(Box::new(move |mut r| {
                     Box::pin(async move {
                         // Ends with the sender.
-                        while done.changed().await.is_ok() {}
+                        let refreshed = async { while done.changed().await.is_ok() {} };
+                        if unless_gone(r.incoming.watch.clone(), refreshed).await.is_none() {
+                            let flow = left(&mut r);
+                            return (r, flow);
+                        }
                         base::clock::update();
                         let flow = match provider.find(&key) {
                             Some(session) => admit(&mut r, session),
@@ -146,10 +150,17 @@ fn later(provider: Arc<Provider>) -> Flow {
     }))
 }
 
+/// Ends a request whose client has left.
+pub fn left(r: &mut Request) -> Flow {
+    r.log(Level::Info, format_args!("client prematurely closed connection while waiting for an OpenID provider"));
+    Flow::Status(499)
+}
+
 async fn log_in(provider: &Arc<Provider>, r: &mut Request) -> Flow {
-    match provider.metadata(resolving(r)).await {
-        Ok(metadata) => begin(provider, r, &metadata),
-        Err(why) => {
+    match unless_gone(r.incoming.watch.clone(), provider.metadata(resolving(r))).await {
+        None => left(r),
+        Some(Ok(metadata)) => begin(provider, r, &metadata),
+        Some(Err(why)) => {
             complain(r, provider, &why);
             Flow::Status(why.status())
         }

@@ -31,8 +31,9 @@ pub struct State {
     /// Milliseconds of the clock: the last failed fetch; the last fetch of keys for an unknown one.
     pub failed: AtomicU64,
     pub doubted: AtomicU64,
-    /// Held by the task that fetches.
-    pub turn: tokio::sync::Mutex<()>,
+    /// Held by the task that fetches. Requests wait for it themselves, and leave with their clients: a provider that hangs collects no
+    /// tasks.
+    pub turn: Arc<tokio::sync::Mutex<()>>,
     exchanges: AtomicUsize,
     refreshes: Mutex<HashMap<String, watch::Receiver<()>>>,
 }
@@ -69,7 +70,7 @@ impl State {
             keys: ArcSwapOption::empty(),
             failed: AtomicU64::new(0),
             doubted: AtomicU64::new(0),
-            turn: tokio::sync::Mutex::default(),
+            turn: Arc::default(),
             exchanges: AtomicUsize::new(0),
             refreshes: Mutex::default(),
         }

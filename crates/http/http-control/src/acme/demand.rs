@@ -206,15 +206,18 @@ impl Name {
     pub fn is_valid(&self) -> bool {
         self.certificate.leaf().is_some_and(|leaf| leaf.not_after > clock::unix_seconds())
     }
-    fn is_forgettable(&self) -> bool {
+    /// Tells whether the table may forget the name: it is refused, and the scheduler has no orders for it. Their certificates
+    /// would reach this name only, and a new one in its place would be asked about forever.
+    fn is_forgettable(self: &Arc<Self>) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(state.verdict, Verdict::Refused(_) | Verdict::Failed(_))
+        matches!(state.verdict, Verdict::Refused(_) | Verdict::Failed(_)) && Arc::strong_count(self) == 1
     }
 }
 
-type Id = (Arc<str>, String);
+/// The names of one [`OnDemand::id`]. Each has limits of its own.
+type Names = HashMap<String, Arc<Name>>;
 
-static NAMES_OF_ALL: LazyLock<RwLock<HashMap<Id, Arc<Name>>>> = LazyLock::new(RwLock::default);
+static NAMES_OF_ALL: LazyLock<RwLock<HashMap<Arc<str>, Names>>> = LazyLock::new(RwLock::default);
 static QUEUE: Mutex<VecDeque<Asked>> = Mutex::new(VecDeque::new());
 static CAME: LazyLock<tokio::sync::Notify> = LazyLock::new(tokio::sync::Notify::new);
 
@@ -239,9 +242,7 @@ pub async fn came() {
 pub fn take() -> Option<Asked> {
     loop {
         let asked = QUEUE.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
-        let id = (Arc::clone(&asked.demand.id), asked.text.clone());
-        let names = NAMES_OF_ALL.read().unwrap_or_else(PoisonError::into_inner);
-        if names.get(&id).is_some_and(|name| Arc::ptr_eq(name, &asked.name)) {
+        if find(&asked.demand, &asked.text).is_some_and(|name| Arc::ptr_eq(&name, &asked.name)) {
             return Some(asked);
         }
     }
@@ -260,10 +261,10 @@ pub struct Kept {
 pub fn forget_unused(demands: &[Arc<OnDemand>]) -> Vec<Kept> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let mut kept = Vec::new();
-    let mut names = NAMES_OF_ALL.write().unwrap_or_else(PoisonError::into_inner);
-    names.retain(|(id, text), name| {
-        let demand = demands.iter().find(|demand| demand.id == *id).filter(|_| name.is_valid());
-        match demand {
+    let mut all = NAMES_OF_ALL.write().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|id, names| {
+        let demand = demands.iter().find(|demand| demand.id == *id);
+        names.retain(|text, name| match demand.filter(|_| name.is_valid()) {
             Some(demand) => {
                 kept.push(Kept { demand: Arc::clone(demand), text: text.clone(), name: Arc::clone(name) });
                 true
@@ -273,14 +274,21 @@ pub fn forget_unused(demands: &[Arc<OnDemand>]) -> Vec<Kept> {
                 name.fail(0);
                 false
             }
-        }
+        });
+        !names.is_empty()
     });
     kept
 }
 
 pub fn forget(demand: &OnDemand, text: &str) {
-    let id = (Arc::clone(&demand.id), text.to_string());
-    NAMES_OF_ALL.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    let mut all = NAMES_OF_ALL.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(names) = all.get_mut(&demand.id) {
+        names.remove(text);
+    }
+}
+
+fn find(demand: &OnDemand, text: &str) -> Option<Arc<Name>> {
+    NAMES_OF_ALL.read().unwrap_or_else(PoisonError::into_inner).get(&demand.id)?.get(text).cloned()
 }
 
 impl OnDemand {
@@ -337,12 +345,10 @@ pub fn handshake(location: &Location, hello: &ClientHello) -> Option<Certificate
 
 /// Decides about a handshake with a name in lower case.
 fn decide(demand: &Arc<OnDemand>, text: String) -> CertificateResult {
-    let id = (Arc::clone(&demand.id), text);
-    let found = NAMES_OF_ALL.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
-    let name = match found {
+    let name = match find(demand, &text) {
         Some(name) => name,
-        None if !demand.takes(&id.1) => return CertificateResult::Refused,
-        None => match enter(id.clone(), demand.max) {
+        None if !demand.takes(&text) => return CertificateResult::Refused,
+        None => match enter(demand, &text) {
             Some(name) => name,
             None => return CertificateResult::Failed,
         },
@@ -371,7 +377,7 @@ fn decide(demand: &Arc<OnDemand>, text: String) -> CertificateResult {
             state.verdict = Verdict::Failed(now);
             return CertificateResult::Failed;
         }
-        queue.push_back(Asked { demand: Arc::clone(demand), text: id.1, name: Arc::clone(&name) });
+        queue.push_back(Asked { demand: Arc::clone(demand), text, name: Arc::clone(&name) });
         drop(queue);
         state.verdict = Verdict::Asked;
         CAME.notify_one();
@@ -380,13 +386,14 @@ fn decide(demand: &Arc<OnDemand>, text: String) -> CertificateResult {
     CertificateResult::Wait(wait)
 }
 
-/// Adds a name to the table; `None`: it is full. `max`: certificates.
-fn enter(id: Id, max: usize) -> Option<Arc<Name>> {
-    let mut names = NAMES_OF_ALL.write().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = names.get(&id) {
+/// Adds a name to the table; `None`: it is full.
+fn enter(demand: &OnDemand, text: &str) -> Option<Arc<Name>> {
+    let mut all = NAMES_OF_ALL.write().unwrap_or_else(PoisonError::into_inner);
+    let names = all.entry(Arc::clone(&demand.id)).or_default();
+    if let Some(known) = names.get(text) {
         return Some(Arc::clone(known));
     }
-    let most = max.saturating_add(REFUSED_MAX);
+    let most = demand.max.saturating_add(REFUSED_MAX);
     if names.len() >= most {
         names.retain(|_, name| !name.is_forgettable());
     }
@@ -399,7 +406,7 @@ fn enter(id: Id, max: usize) -> Option<Arc<Name>> {
         issued: AtomicI64::new(0),
         state: Mutex::new(State { verdict: Verdict::Failed(i64::MIN), waits: Vec::new() }),
     });
-    names.insert(id, Arc::clone(&name));
+    names.insert(text.to_string(), Arc::clone(&name));
     Some(name)
 }
 
@@ -462,16 +469,24 @@ mod tests {
         // Names without a certificate: refused ones are forgotten for new ones, those being asked about are not.
         forget_unused(&[]);
         let two = demand("two", 5);
-        let enter_one = |n: usize| enter((Arc::clone(&two.id), format!("n{n}.test")), two.max);
+        let enter_one = |n: usize| enter(&two, &format!("n{n}.test"));
         let most = REFUSED_MAX + two.max;
         for n in 0..most {
             enter_one(n).expect("room").state.lock().expect("not poisoned").verdict = Verdict::Asked;
         }
         assert!(enter_one(most).is_none());
+        // A name with orders stays, whose certificates it serves.
+        let with_orders = enter_one(1).expect("known");
+        with_orders.fail(FAILED);
+        assert!(enter_one(most).is_none());
         enter_one(0).expect("known").refuse(REFUSED);
-        assert!(enter_one(most).is_some());
-        let entered = || NAMES_OF_ALL.read().expect("not poisoned").keys().filter(|(id, _)| *id == two.id).count();
+        enter_one(most).expect("room").state.lock().expect("not poisoned").verdict = Verdict::Asked;
+        assert!(Arc::ptr_eq(&with_orders, &enter_one(1).expect("known")));
+        let entered = || NAMES_OF_ALL.read().expect("not poisoned").get(&two.id).map_or(0, HashMap::len);
         assert_eq!(entered(), most);
+        // The names of another issuer, or with another kind of key, take no room.
+        let three = demand("three", 5);
+        assert!(enter(&three, "a.test").is_some() && enter_one(most + 1).is_none());
         // Names that wait for their URL's answer are not kept: they would be ordered without it.
         assert!(forget_unused(std::slice::from_ref(&two)).is_empty());
         assert_eq!(entered(), 0);

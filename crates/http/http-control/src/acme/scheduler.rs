@@ -384,14 +384,15 @@ impl Scheduler {
         let at = now();
         let Some(job) = self.jobs.get(&order.task).cloned() else { return };
         job.served_by.set(Some(order.issuer));
-        self.agenda.succeeded(order, at, job.renewal());
+        let ends = job.certificate.leaf().map_or(0, |leaf| leaf.not_after);
+        self.agenda.succeeded(order, at, job.renewal(), ends);
         job.error.take();
         job.is_suggested.set(false);
         job.questions_failed.set(0);
         self.windows.retain(|(_, other)| *other != order.task);
         self.windows.insert((at.steady, order.task));
         let name = job.name();
-        let until = tls::x509::time::print(job.certificate.leaf().map_or(0, |leaf| leaf.not_after));
+        let until = tls::x509::time::print(ends);
         self.say(order.issuer, Level::Notice, format_args!("issued a certificate for \"{name}\", valid until {until}"));
         if let Some(why) = issued.not_stored {
             let words = format_args!("the certificate for \"{name}\" is not stored: {why}");
@@ -407,7 +408,8 @@ impl Scheduler {
         let at = now();
         let Some(job) = self.jobs.get(&order.task).cloned() else { return };
         let why = &failed.error;
-        let asked = why.retry_after().and_then(|after| i64::try_from(after.as_secs()).ok());
+        let asked = why.retry_after().map(|after| i64::try_from(after.as_secs()).unwrap_or(i64::MAX));
+        let asked = asked.map(|asked| asked.min(self.patience(&job, failed.cause, at.wall)));
         let pause = self.agenda.failed(order, at, failed.cause, asked, random());
         *job.error.borrow_mut() = Some((why.to_string(), at.wall));
         let (name, issuer) = (job.name(), self.issuer_name(order.issuer));
@@ -431,6 +433,19 @@ impl Scheduler {
                 self.drop_on_demand(order.task);
             }
         }
+    }
+
+    /// Returns the longest pause that an issuer may ask for after a failure: half of the time that the certificate has left, or that the
+    /// first of all has whose orders wait. A pause of the issuer's choice must not let a certificate end.
+    fn patience(&self, job: &Rc<Job>, cause: FailureCause, now: i64) -> i64 {
+        let left = |job: &Rc<Job>| {
+            job.certificate.leaf().map(|leaf| leaf.not_after.saturating_sub(now)).filter(|left| *left > 0)
+        };
+        let least = match cause {
+            FailureCause::Issuer => self.jobs.values().filter_map(left).min(),
+            FailureCause::Task | FailureCause::Limits => left(job),
+        };
+        least.map_or(i64::MAX, |left| left / 2)
     }
 
     /// Follows an answer about the renewal window. `of`: the certificate that the question was about.

@@ -251,7 +251,10 @@ impl BodySource for Run {
                     Err(e) => return Poll::Ready(Some(Err(e))),
                 },
                 Waits::Time(sleep) => {
-                    ready!(Pin::new(sleep).poll(cx));
+                    if Pin::new(sleep).poll(cx).is_pending() {
+                        let gone = r.incoming.watch.as_ref().is_some_and(|watch| watch.poll_gone(cx).is_ready());
+                        return if gone { Poll::Ready(Some(Err(BodyError))) } else { Poll::Pending };
+                    }
                     self.waits = Waits::No;
                 }
                 Waits::Location(stream) => match ready!(stream.poll_piece(cx)) {

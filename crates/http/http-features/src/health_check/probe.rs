@@ -111,7 +111,24 @@ async fn ask(
     send(&connection.stream, &bytes, times.send).await?;
 
     let limits = Limits { head: prober.head_max(), body: BODY_MAX, idle: times.read };
-    let mut reader = Reader::new(&connection.stream, Method::Get, limits);
+    // For the whole response: a server that sends it octet by octet is judged, too.
+    let judged = timeout(times.read, judge(round, peer, r, &connection.stream, limits, close)).await;
+    if judged.map_err(|_| Failure::TimedOut(Step::Receive))?? {
+        *kept = Some(connection);
+    }
+    Ok(())
+}
+
+/// Reads and judges a response. Returns `true` if its connection can be kept.
+async fn judge(
+    round: &Round,
+    peer: &Peer,
+    r: &mut Request,
+    stream: &Stream,
+    limits: Limits,
+    close: bool,
+) -> Result<bool, String> {
+    let mut reader = Reader::new(stream, Method::Get, limits);
     let (head, bytes) = reader.head().await?;
     match &round.matching {
         None => plain(head.status)?,
@@ -126,16 +143,13 @@ async fn ask(
     let reusable = !close && reader.keep_alive();
     let wants_body = round.matching.as_deref().is_some_and(Match::wants_body);
     if !wants_body && !reusable {
-        return Ok(());
+        return Ok(false);
     }
     let (body, ended) = reader.body().await?;
     if let Some(matching) = &round.matching {
         matching.body(&body)?;
     }
-    if reusable && reader.keep_alive() && ended {
-        *kept = Some(connection);
-    }
-    Ok(())
+    Ok(reusable && reader.keep_alive() && ended)
 }
 
 fn note(r: &mut Request, peer: &Peer, head: ResponseHead, buf: Bytes) {

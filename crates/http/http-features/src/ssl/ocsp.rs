@@ -1,6 +1,6 @@
 //! `ssl_ocsp`: checks a client's certificate before the first request of its connection; see `session_engine::tls`.
 
-use http_engine::{Flow, Handler, Request};
+use http_engine::{Flow, Handler, Request, unless_gone};
 use http_upstream::resolving::Resolving;
 use observe::Level;
 use session_engine::tls::AskAuthorities;
@@ -20,7 +20,12 @@ impl Handler for Ask {
             Box::pin(async move {
                 let Some(peer) = facts.as_ref().and_then(|f| f.peer.as_deref()) else { return (r, Flow::Declined) };
                 let resolving = r.loc().ext::<Resolving>().cloned();
-                let fault = ask.fault(&*r, peer, resolving).await;
+                let asked = unless_gone(r.incoming.watch.clone(), ask.fault(&*r, peer, resolving)).await;
+                let Some(fault) = asked else {
+                    let words = "client prematurely closed connection while requesting certificate status";
+                    r.log(Level::Info, format_args!("{words}"));
+                    return (r, Flow::Status(499));
+                };
                 // A concurrent request may have stored an equal result.
                 let fault = *peer.asked.get_or_init(|| fault);
                 let flow = match fault {

@@ -11,6 +11,8 @@ use upstream::{Options, Stream};
 
 /// Longest query (nginx: per step).
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest attempt to connect to one of several addresses.
+const CONNECT: Duration = Duration::from_secs(10);
 /// Octets of a response head.
 const HEAD_MAX: usize = 4096;
 
@@ -70,6 +72,11 @@ impl Responder {
         runtime::time::timeout(TIMEOUT, asking).await.map_err(|_| timed_out())?
     }
 
+    /// Returns host and port as they are written.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     async fn addresses(&self, resolving: Option<&Resolving>) -> Result<Vec<SocketAddr>, String> {
         if !self.addresses.is_empty() {
             return Ok(self.addresses.clone());
@@ -90,7 +97,9 @@ impl Responder {
             Failure::TooLarge => "OCSP responder sent too big response".into(),
             other => other.to_string(),
         };
-        let stream = Stream::connect(&Address::Ip(address), &Options::default()).await;
+        let (address, options) = (Address::Ip(address), Options::default());
+        let connected = runtime::time::timeout(CONNECT, Stream::connect(&address, &options)).await;
+        let stream = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
         let stream = stream.map_err(|e| words(Failure::Io(Step::Connect, e)))?;
         let question = format!("GET {}{} HTTP/1.0\r\nHost: {}\r\n\r\n", self.uri, id.uri_part(), self.host);
         send(&stream, question.as_bytes(), TIMEOUT).await.map_err(words)?;

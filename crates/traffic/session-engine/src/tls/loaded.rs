@@ -51,12 +51,17 @@ impl LoadedStaples {
         None
     }
 
-    /// Lists the certificates whose time of a fetch has come, and forgets those that handshakes do not show any more.
-    pub(super) fn due(&self, now: i64) -> Vec<(LeafId, Arc<Vec<Certificate>>)> {
+    /// Lists the certificates whose time of a fetch has come, once until [`LoadedStaples::put`] or [`LoadedStaples::postpone`], and
+    /// forgets those that handshakes do not show any more.
+    pub(super) fn take_due(&self, now: i64) -> Vec<(LeafId, Arc<Vec<Certificate>>)> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, loaded| now.saturating_sub(loaded.used) < UNUSED);
-        let due = all.iter().filter(|(_, loaded)| loaded.at <= now);
-        due.map(|(id, loaded)| (*id, Arc::clone(&loaded.chain))).collect()
+        let due = all.iter_mut().filter(|(_, loaded)| loaded.at <= now);
+        let taken = due.map(|(id, loaded)| {
+            loaded.at = i64::MAX;
+            (*id, Arc::clone(&loaded.chain))
+        });
+        taken.collect()
     }
 
     pub(super) fn next(&self) -> Option<i64> {
@@ -110,20 +115,20 @@ mod tests {
         clock::update();
         let (staples, pair, now) = (LoadedStaples::default(), pair(), clock::unix_seconds());
         assert_eq!((staples.response(&pair), staples.next()), (None, Some(0)));
-        let due = staples.due(now);
-        assert_eq!(due.len(), 1);
+        let due = staples.take_due(now);
+        assert_eq!((due.len(), staples.take_due(now).len()), (1, 0));
         staples.put(&due[0].0, vec![1], now + 100, now + 50);
         assert_eq!(
-            (staples.response(&pair), staples.due(now).len(), staples.next()),
+            (staples.response(&pair), staples.take_due(now).len(), staples.next()),
             (Some(vec![1]), 0, Some(now + 50))
         );
-        assert_eq!(staples.due(now + 50).len(), 1);
+        assert_eq!(staples.take_due(now + 50).len(), 1);
         // A failed fetch leaves the response to its end.
         staples.postpone(&due[0].0, now + 90);
         assert_eq!(staples.response(&pair), Some(vec![1]));
         staples.put(&due[0].0, vec![2], now, now + 50);
         assert_eq!(staples.response(&pair), None);
-        assert!(staples.due(now + UNUSED).is_empty() && staples.next().is_none());
+        assert!(staples.take_due(now + UNUSED).is_empty() && staples.next().is_none());
         let set = CertificateSet::new(vec![pair]);
         assert_eq!(staple(set.clone(), |_| None).pairs()[0].ocsp(), None);
         assert_eq!(staple(set, |_| Some(vec![3])).pairs()[0].ocsp(), Some(&[3][..]));

@@ -9,10 +9,11 @@ use crate::background::{Background, LocalFuture};
 use crate::upstreams::Resolving;
 use base::clock;
 use observe::{ErrorLog, Level};
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tls::certs::{CertificateSet, KeyPair};
 use tls::ocsp::{CertificateId, OcspResponse, Signer, Status, check};
@@ -22,8 +23,9 @@ use tls::x509::{Certificate, name};
 /// Seconds until the next fetch after a failure, and at most after success.
 const RETRY: i64 = 300;
 const REFRESH: i64 = 3600;
-/// Responses of loaded certificates that are fetched at a time.
-const FETCHES_MAX: usize = 8;
+/// Responses that are fetched at a time, in all and from one responder: one that hangs delays only the certificates that name it.
+const FETCHES_MAX: usize = 64;
+const FETCHES_OF_RESPONDER_MAX: usize = 8;
 
 pub struct Staples {
     /// Replaces the certificates' responders.
@@ -82,45 +84,81 @@ impl<P> Default for Stapler<P> {
     }
 }
 
-/// A configured certificate with the due time and the end of its response.
-struct Due {
+/// A configured certificate, by the numbers of its server and of its pair.
+struct Configured {
     server: usize,
     pair: usize,
+    /// Seconds since 1970: the next fetch, and the end of the response; `i64::MAX`: none.
     at: i64,
     end: i64,
+}
+
+/// A certificate whose response is due.
+struct Due {
+    server: usize,
+    subject: Subject,
+    chain: Arc<Vec<Certificate>>,
+    /// Host and port of the responder.
+    host: String,
+}
+
+#[derive(Clone, Copy)]
+enum Subject {
+    /// Index of [`Fetches::configured`].
+    Configured(usize),
+    Loaded(LeafId),
+}
+
+type Fetched = Result<Option<(Vec<u8>, OcspResponse)>, String>;
+
+/// The certificates of a plan, those that are due, and the fetches under way.
+struct Fetches {
+    configured: Vec<Configured>,
+    /// The plan has certificates that are loaded per connection.
+    loads: bool,
+    /// Seconds since 1970: the time of the next fetch that is neither queued nor under way.
+    next: i64,
+    queue: VecDeque<Due>,
+    running: Vec<(Due, LocalFuture<Fetched>)>,
 }
 
 impl<P: Certified> Background<P> for Stapler<P> {
     fn run(self: Arc<Self>, plan: Weak<P>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
-            let (mut due, mut loads) = (Vec::new(), false);
-            if let Some(plan) = plan.upgrade() {
-                for (server, tls) in (0..plan.servers()).filter_map(|i| Some((i, plan.tls(i)?))) {
-                    let (Some(_), Some(rules)) = (&tls.staples, &tls.rules) else { continue };
-                    loads |= tls.certificates.is_some();
-                    let pairs = 0..rules.certificates().pairs().len();
-                    due.extend(pairs.map(|pair| Due { server, pair, at: 0, end: 0 }));
-                }
-            }
-            while loads || !due.is_empty() {
+            let mut fetches = Fetches::of(plan.upgrade().as_deref());
+            let mut changed = true;
+            while fetches.loads || !fetches.configured.is_empty() {
                 let mut came = pin!(CAME.notified());
                 // Before the look at the certificates, so that none is missed.
                 came.as_mut().enable();
-                for one in &mut due {
-                    if one.at > clock::unix_seconds() {
-                        continue;
-                    }
-                    let Some(plan) = plan.upgrade() else { return };
-                    one.at = renew(&*plan, one, &log).await;
-                }
-                let Some(plan) = plan.upgrade() else { return };
-                let next = if loads { renew_loaded(&plan, &log).await } else { None };
-                drop(plan);
-                let now = clock::unix_seconds();
-                let next = due.iter().map(|one| one.at).chain(next).min().unwrap_or(now + REFRESH);
-                let wait = next.saturating_sub(now).clamp(1, REFRESH);
-                let _ = runtime::time::timeout(Duration::from_secs(wait.unsigned_abs()), came).await;
                 clock::update();
+                let now = clock::unix_seconds();
+                let Some(present) = plan.upgrade() else { return };
+                let until_end = fetches.remove_ended(&*present, now);
+                if changed || fetches.next <= now {
+                    fetches.collect(&*present, now);
+                }
+                fetches.start(&present);
+                drop(present);
+                let wait = Duration::from_secs(
+                    fetches.next.min(until_end).saturating_sub(now).clamp(1, REFRESH).unsigned_abs(),
+                );
+                let woken = runtime::time::timeout(wait, async {
+                    tokio::select! {
+                        biased;
+                        ended = std::future::poll_fn(|cx| fetches.poll_ended(cx)) => Some(ended),
+                        () = came => None,
+                    }
+                });
+                changed = false;
+                match woken.await {
+                    Ok(Some((due, fetched))) => {
+                        let Some(present) = plan.upgrade() else { return };
+                        fetches.ended(&*present, &due, fetched, &log);
+                    }
+                    Ok(None) => changed = true,
+                    Err(_) => {}
+                }
             }
         })
     }
@@ -134,94 +172,128 @@ fn complain(log: &ErrorLog, why: &str) {
     log.log(Level::Error, 0, format_args!("OCSP stapling: {why}"));
 }
 
-/// Fetches and installs the response of a configured certificate; returns the time of the next fetch.
-async fn renew<P: Certified>(plan: &P, due: &mut Due, log: &ErrorLog) -> i64 {
-    let Some(tls) = plan.tls(due.server) else { return i64::MAX };
-    let (Some(staples), Some(rules)) = (&tls.staples, &tls.rules) else { return i64::MAX };
+/// Sets or removes the response of a configured certificate.
+fn install<P: Certified>(plan: &P, of: &Configured, response: Option<Vec<u8>>) {
+    let Some(rules) = plan.tls(of.server).and_then(|tls| tls.rules.as_ref()) else { return };
     let set = rules.certificates();
-    let Some(pair) = set.pairs().get(due.pair) else { return i64::MAX };
-    let install = |response: Option<Vec<u8>>| {
-        // Another certificate of the set may have changed meanwhile.
-        let set = rules.certificates();
-        let pairs = set.pairs().iter().enumerate();
-        let stapled = pairs.map(|(i, p)| if i == due.pair { p.with_ocsp(response.clone()) } else { p.clone() });
-        rules.replace_certificates(CertificateSet::new(stapled.collect()));
-    };
-    let fetched = fetch(staples, &pair.chain, plan.resolving(due.server)).await;
-    let now = clock::unix_seconds();
-    match fetched {
-        Ok(None) => i64::MAX,
-        Ok(Some((response, answer))) => {
-            install(Some(response));
-            due.end = answer.next_update.unwrap_or(i64::MAX);
-            after(&answer, now)
-        }
-        Err(why) => {
-            complain(log, &why);
-            // As nginx, which sends no response that has ended.
-            if due.end <= now && pair.ocsp().is_some() {
-                install(None);
-            }
-            now + RETRY
-        }
-    }
+    let pairs = set.pairs().iter().enumerate();
+    let stapled = pairs.map(|(i, p)| if i == of.pair { p.with_ocsp(response.clone()) } else { p.clone() });
+    rules.replace_certificates(CertificateSet::new(stapled.collect()));
 }
 
-/// Fetches the responses of loaded certificates that are due; returns the time of the next fetch.
-async fn renew_loaded<P: Certified>(plan: &Arc<P>, log: &Arc<ErrorLog>) -> Option<i64> {
-    let mut jobs = Vec::new();
-    for server in 0..plan.servers() {
-        let Some(staples) = plan.tls(server).and_then(|tls| tls.staples.as_ref()) else { continue };
-        for (id, chain) in staples.loaded.due(clock::unix_seconds()) {
-            jobs.push((server, id, chain));
+impl Fetches {
+    fn of<P: Certified>(plan: Option<&P>) -> Fetches {
+        let (mut configured, mut loads) = (Vec::new(), false);
+        for (server, tls) in plan.iter().flat_map(|plan| (0..plan.servers()).filter_map(|i| Some((i, plan.tls(i)?)))) {
+            let (Some(_), Some(rules)) = (&tls.staples, &tls.rules) else { continue };
+            loads |= tls.certificates.is_some();
+            let pairs = 0..rules.certificates().pairs().len();
+            configured.extend(pairs.map(|pair| Configured { server, pair, at: 0, end: i64::MAX }));
         }
+        Fetches { configured, loads, next: 0, queue: VecDeque::new(), running: Vec::new() }
     }
-    let mut jobs = jobs.into_iter();
-    let mut start = || {
-        let (server, id, chain) = jobs.next()?;
-        let (plan, log) = (Arc::clone(plan), Arc::clone(log));
-        let job: LocalFuture<()> = Box::pin(async move { renew_one(&*plan, server, &id, &chain, &log).await });
-        Some(job)
-    };
-    let mut running: Vec<LocalFuture<()>> = (0..FETCHES_MAX).map_while(|_| start()).collect();
-    std::future::poll_fn(|cx| {
+
+    /// Removes the responses that have ended, as nginx, which sends none of them: their fetches may be late. Returns the time of
+    /// the next end.
+    fn remove_ended<P: Certified>(&mut self, plan: &P, now: i64) -> i64 {
+        for one in self.configured.iter_mut().filter(|one| one.end <= now) {
+            one.end = i64::MAX;
+            install(plan, one, None);
+        }
+        self.configured.iter().map(|one| one.end).min().unwrap_or(i64::MAX)
+    }
+
+    /// Queues the certificates whose time of a fetch has come.
+    fn collect<P: Certified>(&mut self, plan: &P, now: i64) {
+        let host = |staples: &Staples, chain: &[Certificate]| {
+            let responder = chain.first().and_then(|leaf| staples.responder(leaf).ok());
+            responder.map(|responder| responder.host().to_string()).unwrap_or_default()
+        };
+        for (index, one) in self.configured.iter_mut().enumerate().filter(|(_, one)| one.at <= now) {
+            one.at = i64::MAX;
+            let Some(tls) = plan.tls(one.server) else { continue };
+            let (Some(staples), Some(rules)) = (&tls.staples, &tls.rules) else { continue };
+            let set = rules.certificates();
+            let Some(pair) = set.pairs().get(one.pair) else { continue };
+            let (chain, host) = (Arc::clone(&pair.chain), host(staples, &pair.chain));
+            self.queue.push_back(Due { server: one.server, subject: Subject::Configured(index), chain, host });
+        }
+        let mut next = self.configured.iter().map(|one| one.at).min().unwrap_or(i64::MAX);
+        for server in 0..plan.servers() {
+            let Some(staples) = plan.tls(server).and_then(|tls| tls.staples.as_ref()) else { continue };
+            for (id, chain) in staples.loaded.take_due(now) {
+                let host = host(staples, &chain);
+                self.queue.push_back(Due { server, subject: Subject::Loaded(id), chain, host });
+            }
+            next = next.min(staples.loaded.next().unwrap_or(i64::MAX));
+        }
+        self.next = next;
+    }
+
+    /// Starts fetches within the limits.
+    fn start<P: Certified>(&mut self, plan: &Arc<P>) {
         let mut at = 0;
-        while let Some(job) = running.get_mut(at) {
-            if job.as_mut().poll(cx).is_pending() {
+        while let Some(due) = self.queue.get(at).filter(|_| self.running.len() < FETCHES_MAX) {
+            if self.running.iter().filter(|(other, _)| other.host == due.host).count() >= FETCHES_OF_RESPONDER_MAX {
                 at += 1;
                 continue;
             }
-            drop(running.swap_remove(at));
-            running.extend(start());
+            let Some(due) = self.queue.remove(at) else { return };
+            let (plan, server, chain) = (Arc::clone(plan), due.server, Arc::clone(&due.chain));
+            let fetch = Box::pin(async move {
+                let Some(staples) = plan.tls(server).and_then(|tls| tls.staples.as_ref()) else { return Ok(None) };
+                fetch(staples, &chain, plan.resolving(server)).await
+            });
+            self.running.push((due, fetch));
         }
-        if running.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    (0..plan.servers()).filter_map(|server| plan.tls(server)?.staples.as_ref()?.loaded.next()).min()
-}
+    }
 
-async fn renew_one<P: Certified>(plan: &P, server: usize, id: &LeafId, chain: &[Certificate], log: &ErrorLog) {
-    let Some(staples) = plan.tls(server).and_then(|tls| tls.staples.as_ref()) else { return };
-    let fetched = fetch(staples, chain, plan.resolving(server)).await;
-    let now = clock::unix_seconds();
-    match fetched {
-        Ok(None) => staples.loaded.postpone(id, i64::MAX),
-        Ok(Some((response, answer))) => {
-            staples.loaded.put(id, response, answer.next_update.unwrap_or(i64::MAX), after(&answer, now));
+    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<(Due, Fetched)> {
+        for at in 0..self.running.len() {
+            let Some((_, fetch)) = self.running.get_mut(at) else { continue };
+            if let Poll::Ready(fetched) = fetch.as_mut().poll(cx) {
+                return Poll::Ready((self.running.swap_remove(at).0, fetched));
+            }
         }
-        Err(why) => {
-            complain(log, &why);
-            staples.loaded.postpone(id, now + RETRY);
+        Poll::Pending
+    }
+
+    /// Uses a response, and plans the next fetch.
+    fn ended<P: Certified>(&mut self, plan: &P, due: &Due, fetched: Fetched, log: &ErrorLog) {
+        clock::update();
+        let now = clock::unix_seconds();
+        let at = match &fetched {
+            Ok(None) => i64::MAX,
+            Ok(Some((_, answer))) => after(answer, now),
+            Err(why) => {
+                complain(log, why);
+                now + RETRY
+            }
+        };
+        let response = fetched.ok().flatten().map(|(octets, answer)| (octets, answer.next_update.unwrap_or(i64::MAX)));
+        self.next = self.next.min(at);
+        match due.subject {
+            Subject::Configured(index) => {
+                let Some(one) = self.configured.get_mut(index) else { return };
+                one.at = at;
+                if let Some((octets, end)) = response {
+                    one.end = end;
+                    install(plan, one, Some(octets));
+                }
+            }
+            Subject::Loaded(id) => {
+                let Some(staples) = plan.tls(due.server).and_then(|tls| tls.staples.as_ref()) else { return };
+                match response {
+                    Some((octets, end)) => staples.loaded.put(&id, octets, end, at),
+                    None => staples.loaded.postpone(&id, at),
+                }
+            }
         }
     }
 }
 
 /// Fetches a response; `None`: the certificate has no issuer or responder, as the configuration's test has told.
-async fn fetch(
-    staples: &Staples,
-    chain: &[Certificate],
-    resolving: Option<Resolving>,
-) -> Result<Option<(Vec<u8>, OcspResponse)>, String> {
+async fn fetch(staples: &Staples, chain: &[Certificate], resolving: Option<Resolving>) -> Fetched {
     let Some(leaf) = chain.first() else { return Ok(None) };
     let (Some(issuer), Ok(responder)) = (staples.issuer(chain), staples.responder(leaf)) else { return Ok(None) };
     let id = CertificateId::of(leaf, &issuer).ok_or("OCSP_cert_to_id() failed")?;
@@ -234,4 +306,73 @@ async fn fetch(
         return Err(format!("certificate status \"{status}\" in the OCSP response"));
     }
     Ok(Some((response, answer)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestSession;
+    use tls::{ServerRules, ServerSettings, VerifyClient};
+
+    struct TestPlan(Vec<ServerTls<TestSession>>);
+
+    impl Certified for TestPlan {
+        type Session = TestSession;
+        fn servers(&self) -> usize {
+            self.0.len()
+        }
+        fn tls(&self, server: usize) -> Option<&ServerTls<TestSession>> {
+            self.0.get(server)
+        }
+        fn resolving(&self, _: usize) -> Option<Resolving> {
+            None
+        }
+    }
+
+    /// A plan of servers with certificates of these responders.
+    fn plan(responders: &[&str]) -> Arc<TestPlan> {
+        let made = rcgen::generate_simple_self_signed(["a.test".to_string()]).expect("made");
+        let pair = KeyPair::load(made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes(), &[]);
+        let pair = pair.expect("a pair");
+        let server = |responder: &&str| {
+            let settings = ServerSettings { certificates: vec![pair.clone()], ..ServerSettings::default() };
+            let rules = ServerRules::build(&settings, &crate::tls::clock(), &mut Vec::new()).expect("rules");
+            let staples = Staples {
+                responder: Some(Responder::parse(responder).expect("a URL")),
+                verify: false,
+                known: pair.chain.to_vec(),
+                loaded: LoadedStaples::default(),
+            };
+            ServerTls {
+                verify: VerifyClient::Off,
+                rules: Some(rules),
+                names: Vec::new(),
+                staples: Some(staples),
+                certificates: None,
+            }
+        };
+        Arc::new(TestPlan(responders.iter().map(server).collect()))
+    }
+
+    fn shown(plan: &TestPlan) -> Option<Vec<u8>> {
+        let set = plan.tls(0)?.rules.as_ref()?.certificates();
+        set.pairs().first()?.ocsp().map(<[u8]>::to_vec)
+    }
+
+    #[test]
+    fn responses_of_configured_certificates_end() {
+        let (plan, log) = (plan(&["http://127.0.0.1:1/"]), ErrorLog::new(Vec::new()));
+        clock::update();
+        let now = clock::unix_seconds();
+        let mut fetches = Fetches::of(Some(&*plan));
+        fetches.collect(&*plan, now);
+        let due = fetches.queue.pop_front().expect("due");
+        let answer = OcspResponse { status: Status::Good, next_update: Some(now + 60) };
+        fetches.ended(&*plan, &due, Ok(Some((vec![1], answer))), &log);
+        assert_eq!((fetches.remove_ended(&*plan, now + 59), shown(&plan)), (now + 60, Some(vec![1])));
+        // A failed fetch leaves the response to its end, a late one too.
+        fetches.ended(&*plan, &due, Err("no answer".into()), &log);
+        assert_eq!((shown(&plan), fetches.configured[0].at), (Some(vec![1]), now + RETRY));
+        assert_eq!((fetches.remove_ended(&*plan, now + 60), shown(&plan)), (i64::MAX, None));
+    }
 }
