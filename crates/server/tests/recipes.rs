@@ -17,6 +17,7 @@ use support::{Running, Site, free_port, http2, text, wait};
 const RECIPES: &[&str] = &[
     "cache",
     "grpc",
+    "json-routing",
     "load-balancing",
     "login",
     "mail",
@@ -261,6 +262,42 @@ fn tls_proxy() {
     }
     assert!(app.connections() <= 2, "connections to the application are kept");
     end(running);
+}
+
+#[test]
+fn json_routing() {
+    // Responds with its name and the request's path and body.
+    let app = |name: &'static str| {
+        Origin::new(move |mut talk: Talk<'_>| {
+            while let Some(request) = talk.request() {
+                if !talk.send(&ok(&format!("{name} {request}"))) {
+                    return;
+                }
+            }
+        })
+    };
+    let (usual, reports) = (app("usual"), app("reports"));
+    let (recipe, port) = Recipe::new("json-routing").listen(80);
+    let recipe = recipe.with("127.0.0.1:3000", &format!("127.0.0.1:{}", usual.port));
+    let site = recipe.with("127.0.0.1:3001", &format!("127.0.0.1:{}", reports.port)).site();
+    let _running = site.start();
+    let post = |kind: &str, body: &str| {
+        let mut client = wait("a connection", || Client::connect(port));
+        let head = format!("POST /rpc HTTP/1.1\r\nHost: example.com\r\nContent-Type: {kind}\r\nConnection: close\r\n");
+        client.ask(&format!("{head}Content-Length: {}\r\n\r\n{body}", body.len())).expect("answered")
+    };
+    let report = r#"{"id":7,"method":"report.sales"}"#;
+    let (status, seen) = post("application/json", report);
+    assert!(status == 200 && seen.starts_with("reports POST /rpc/report.sales HTTP/1.1"), "{seen}");
+    let (_, seen) = post("application/json; charset=utf-8", r#"{"method":"add"}"#);
+    assert!(seen.starts_with("usual POST /rpc/add HTTP/1.1"), "{seen}");
+    // Invalid, and of another type.
+    for (kind, body) in [("application/json", "{"), ("text/plain", report)] {
+        let (_, seen) = post(kind, body);
+        assert!(seen.starts_with("usual POST /rpc/ HTTP/1.1"), "{seen}");
+    }
+    assert_eq!(post("application/json", &format!("\"{}\"", "x".repeat(70_000))).0, 413);
+    assert_eq!(body(port, "/rpc/report.sales", "").0, 404);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub fn text(told: &RequestTrace) -> String {
     let mut before = "";
     for step in &told.steps {
         let kind = if step.kind == before { "" } else { &step.kind };
-        line(&mut out, &format!("{kind:<13}{}", step.text), &step.place);
+        line(&mut out, &format!("{kind:<12} {}", step.text), &step.place);
         for inner in &step.lines {
             line(&mut out, &format!("{:<13}  {}", "", inner.text), &inner.place);
         }
