@@ -27,6 +27,8 @@ pub struct Options {
     pub conf_file: Option<PathBuf>,
     pub error_log: Option<PathBuf>,
     pub globals: Vec<u8>,
+    /// `-l`: address of the control API.
+    pub control_api: Option<String>,
 }
 
 /// Returns the exit code.
@@ -68,7 +70,7 @@ pub fn main(arguments: &[OsString]) -> i32 {
     } else {
         Task::Serve
     };
-    start::run(invocation, task, arguments)
+    start::run(invocation, task, arguments, options.control_api.as_deref())
 }
 
 /// Explains how to start, if the program was started without arguments on a machine without a configuration.
@@ -106,6 +108,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
             "p" => options.prefix = Some(value("directory name")?.into()),
             "c" => options.conf_file = Some(value("file name")?.into()),
             "e" => options.error_log = Some(value("file name")?.into()),
+            "l" => options.control_api = Some(value("address")?.to_string_lossy().into_owned()),
             "g" => options.globals = value("parameter")?.into_encoded_bytes(),
             "s" => {
                 let signal = value("parameter")?.to_string_lossy().into_owned();
@@ -147,6 +150,7 @@ pub fn place(arguments: &[OsString]) -> Result<Invocation, String> {
         ("-q", options.quiet),
         ("-s", options.signal.is_some()),
         ("-e", options.error_log.is_some()),
+        ("-l", options.control_api.is_some()),
     ];
     match of_server.iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => Err(format!("option \"{name}\" has no meaning for this command")),
@@ -245,6 +249,7 @@ mod tests {
         assert!(read("-T").expect("parses").dump);
         assert_eq!(read("-sreload").expect("parses").signal.as_deref(), Some("reload"));
         assert_eq!(read("-e stderr").expect("parses").invocation().error_log, None);
+        assert_eq!(read("-l unix:/x").expect("parses").control_api.as_deref(), Some("unix:/x"));
         assert!(read("-?").expect("parses").help);
     }
 
@@ -252,7 +257,7 @@ mod tests {
     fn options_of_the_server_are_none_of_commands() {
         let place = |words: &str| place(&words.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert_eq!(place("-p /tmp/x -c a -g b").map(|found| found.conf_file), Ok(PathBuf::from("/tmp/x/a")));
-        for words in ["-t", "-T", "-q", "-V", "-v", "-h", "-s stop", "-e log", "--explain", "--plan"] {
+        for words in ["-t", "-T", "-q", "-V", "-v", "-h", "-s stop", "-e log", "-l 9000", "--explain", "--plan"] {
             let option = words.split(' ').next().expect("a word");
             let wanted = format!("option \"{option}\" has no meaning for this command");
             assert_eq!(place(words).map(|found| found.conf_file), Err(wanted));
@@ -267,6 +272,7 @@ mod tests {
             ("-s start", "invalid option: \"-s start\""),
             ("-p", "option \"-p\" requires directory name"),
             ("-c", "option \"-c\" requires file name"),
+            ("-l", "option \"-l\" requires address"),
             ("-g", "option \"-g\" requires parameter"),
             ("--plan --explain", "options \"--plan\" and \"--explain\" exclude each other"),
             ("--plan -T", "options \"--plan\" and \"-T\" exclude each other"),

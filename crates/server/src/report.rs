@@ -5,7 +5,7 @@ use crate::conf::values::{DebugPoints, is_for_a_start};
 use crate::conf::{Failure, GLOBALS, Reading};
 use crate::{say, voice};
 use conf_schema::{Complaint, Level};
-use conf_syntax::{FileId, Files};
+use conf_syntax::{FileId, Files, SourceFile};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -158,8 +158,13 @@ pub fn json(complaints: &[Complaint], files: &Files, shown: impl Fn(&Path) -> St
     complaints.iter().map(one).collect()
 }
 
+/// Files of a configuration, without the text of `-g`.
+pub fn sources(files: &Files) -> impl Iterator<Item = &SourceFile> {
+    files.all.iter().filter(|file| file.path.as_os_str() != GLOBALS)
+}
+
 pub fn dump(files: &Files) {
-    for file in files.all.iter().filter(|file| file.path.as_os_str() != GLOBALS) {
+    for file in sources(files) {
         base::outln!("# configuration file {}:", file.path.display());
         base::stdout::write_octets(&file.text);
         base::outln!("");

@@ -38,27 +38,38 @@ pub fn leave_terminal() {
     TERMINAL.store(false, Ordering::Relaxed);
 }
 
-thread_local! {
-    /// Errors since the last call of [`heard`].
-    static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+/// A message without its time and process.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    pub level: Level,
+    pub words: String,
 }
 
-/// Runs `work` and returns the errors that it logged, without their levels.
-pub fn heard<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
-    HEARD.with(|heard| *heard.borrow_mut() = Some(Vec::new()));
+/// A call of [`heard`] that has not returned.
+struct Listening {
+    level: Level,
+    messages: Vec<Heard>,
+}
+
+thread_local! {
+    static LISTENING: RefCell<Vec<Listening>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `work` and returns the messages of this level or a more severe one that it logged. Calls may be nested.
+pub fn heard<T>(level: Level, work: impl FnOnce() -> T) -> (T, Vec<Heard>) {
+    LISTENING.with_borrow_mut(|all| all.push(Listening { level, messages: Vec::new() }));
     let result = work();
-    (result, HEARD.with(|heard| heard.borrow_mut().take()).unwrap_or_default())
+    let ended = LISTENING.with_borrow_mut(Vec::pop);
+    (result, ended.map(|ended| ended.messages).unwrap_or_default())
 }
 
 /// Logs a message of the process. Use [`say!`].
 pub fn say(level: Level, words: fmt::Arguments<'_>) {
-    if level <= Level::Emerg {
-        HEARD.with(|heard| {
-            if let Some(heard) = heard.borrow_mut().as_mut() {
-                heard.push(words.to_string());
-            }
-        });
-    }
+    LISTENING.with_borrow_mut(|all| {
+        for one in all.iter_mut().filter(|one| level <= one.level) {
+            one.messages.push(Heard { level, words: words.to_string() });
+        }
+    });
     let log = LOG.load();
     if let Some(log) = log.as_ref() {
         log.log(level, 0, words);
@@ -89,4 +100,25 @@ pub fn report_bugs() {
         let place = info.location().map_or(String::new(), |l| format!(" at {}:{}", l.file(), l.line()));
         say(Level::Alert, format_args!("panic: {}{place}", words.unwrap_or("no words")));
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_heard_by_all_that_listen() {
+        let ((inner, told), outer) = heard(Level::Warn, || {
+            say(Level::Warn, format_args!("before"));
+            heard(Level::Emerg, || {
+                say(Level::Warn, format_args!("within"));
+                say(Level::Emerg, format_args!("severe"));
+                1
+            })
+        });
+        say(Level::Emerg, format_args!("after"));
+        let words = |all: &[Heard]| all.iter().map(|one| one.words.clone()).collect::<Vec<_>>();
+        assert_eq!((inner, words(&told)), (1, vec!["severe".into()]));
+        assert_eq!(words(&outer), ["before", "within", "severe"]);
+    }
 }

@@ -11,7 +11,7 @@ pub mod ring;
 pub mod syslog;
 pub mod tail;
 
-pub use error_log::{ErrorLog, Level, Sink, Target, level_of_all, os, set_level, set_process_log};
+pub use error_log::{ErrorLog, Level, Sink, Target, level_of_all, line, os, set_level, set_process_log};
 pub use error_log_value::{ErrorLogLines, MainLog, STDERR_USED};
 pub use json_line::Detail;
 pub use log_file::{DefaultAccessLog, LogFile, LogFiles};

@@ -177,6 +177,7 @@ pub fn overview() -> String {
     let mut out = format!(
         "Usage: tidegate [-?hvVtTq] [-s signal] [-p prefix]
                 [-e filename] [-c filename] [-g directives]
+                [-l address]
        tidegate COMMAND [...]
 
 Options, as in nginx:
@@ -192,6 +193,7 @@ Options, as in nginx:
   -e filename   : set error log file (default: {})
   -c filename   : set configuration file (default: {})
   -g directives : set global directives out of configuration file
+  -l address    : serve the control API on unix:PATH or [ADDRESS:]PORT
 
 Tidegate's own options:
   --explain     : like -t, and print every error with its line and a suggestion

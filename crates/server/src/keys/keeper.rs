@@ -176,6 +176,11 @@ impl Keeper {
         KeyProcessEnd::Unexpected
     }
 
+    /// Process id of the key process.
+    pub fn pid(&self) -> Option<i32> {
+        self.state().running.as_ref().map(|running| running.pid)
+    }
+
     pub fn restart_at(&self) -> Option<Instant> {
         self.state().restart_at
     }

@@ -35,12 +35,14 @@ const RELOAD: u8 = b'r';
 const REFUSED: u8 = b'n';
 const OUTCOME: u8 = b'c';
 const KEYS_RESPAWNED: u8 = b'k';
+const CONFIRM: u8 = b'w';
 const MORE: u8 = b'+';
 const DONE: u8 = b'd';
 const FAILED: u8 = b'f';
 const STARTED: u8 = b's';
 const REQUEST: u8 = b'a';
 const SETTLED: u8 = b'e';
+const CONFIRMED: u8 = b'y';
 
 #[derive(Debug)]
 pub enum Order {
@@ -57,6 +59,8 @@ pub enum Order {
     Refused(String),
     /// Number of key processes that were replaced, for the metrics.
     KeysRespawned(u64),
+    /// Asks for [`Message::Confirmed`].
+    Confirm,
     /// Reply to a request about configurations.
     Outcome(Box<Outcome>),
 }
@@ -78,6 +82,8 @@ pub enum Message {
     Started,
     /// No plan of an earlier configuration is in use.
     Settled,
+    /// All threads have executed the orders before [`Order::Confirm`].
+    Confirmed,
     /// A request about configurations; `None`: it is malformed.
     Request(Option<Box<Request>>),
 }
@@ -134,6 +140,10 @@ impl Commander {
         self.send(&[&[KEYS_RESPAWNED], &number.to_le_bytes()[..]].concat(), &[])
     }
 
+    pub fn confirm(&self) -> io::Result<()> {
+        self.send(&[CONFIRM], &[])
+    }
+
     pub fn reopen(&self, logs: &[(PathBuf, OwnedFd)]) -> io::Result<()> {
         let mut writer = Writer::default();
         writer.paths(logs.iter().map(|(path, _)| path.as_path()));
@@ -178,6 +188,7 @@ impl Commander {
             (DONE, _) => Message::Answer(Ok(())),
             (STARTED, _) => Message::Started,
             (SETTLED, _) => Message::Settled,
+            (CONFIRMED, _) => Message::Confirmed,
             (REQUEST, _) => Message::Request(rights.and_then(|memory| read_request(memory).map(Box::new))),
             (_, words) => Message::Answer(Err(String::from_utf8_lossy(words).into_owned())),
         }))
@@ -286,6 +297,11 @@ impl Channel {
         let _ = send(self.socket.get_ref(), &[SETTLED], &[]);
     }
 
+    /// Responds to [`Order::Confirm`].
+    pub fn confirmed(&self) {
+        let _ = send(self.socket.get_ref(), &[CONFIRMED], &[]);
+    }
+
     /// Sends a request about configurations; the response is an order.
     ///
     /// # Errors
@@ -322,6 +338,7 @@ impl Channel {
                 let number = bytes.get(1..9).and_then(|number| number.try_into().ok()).map_or(0, u64::from_le_bytes);
                 return Ok(Some(Order::KeysRespawned(number)));
             }
+            CONFIRM => return Ok(Some(Order::Confirm)),
             kind @ (REOPEN | RELOAD | OUTCOME) => {
                 let wanted = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize;
                 *partial = Some(Partial { kind, wanted: wanted.min(ORDER_DESCRIPTORS_MAX), descriptors });

@@ -337,6 +337,12 @@ impl Loop {
             Some(Order::Terminate) => self.terminate(),
             Some(Order::Refused(why)) => reload::note_refused(&why),
             Some(Order::KeysRespawned(number)) => metrics::Lifecycle::set_key_processes_respawned(number),
+            Some(Order::Confirm) => {
+                self.threads.settled().await;
+                if let Supervisor::Master(channel) = &self.supervisor {
+                    channel.confirmed();
+                }
+            }
             Some(Order::Reopen { logs }) => {
                 // Pending log lines belong to the old files.
                 self.threads.flush().await;

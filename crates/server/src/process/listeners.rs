@@ -342,7 +342,7 @@ fn bind(spec: &ListenSpec, reuse_port: bool) -> Result<Socket, (String, io::Erro
 
 /// Removes the file of an unused socket, left by a killed server, because `bind` would fail. A file of another type
 /// also refuses connections, but may be anything.
-fn remove_stale(path: &Path) {
+pub fn remove_stale(path: &Path) {
     if !path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket()) {
         return;
     }

@@ -1,6 +1,7 @@
 //! The master: one thread that handles signals, supervises the worker process and passes configurations to it (nginx:
 //! `ngx_process_cycle.c`).
 
+mod calls;
 mod changes;
 mod replacing;
 
@@ -9,6 +10,7 @@ use crate::confinement;
 use crate::keys::{Keeper, KeyProcessEnd};
 use crate::process::channel::{self, Commander, Message};
 use crate::process::control::FATAL;
+use crate::process::control_api::ControlApi;
 use crate::process::listeners::Listeners;
 use crate::process::neighbours::Neighbours;
 use crate::process::signals as sig;
@@ -16,9 +18,10 @@ use crate::process::threads::{copies, new_seats};
 use crate::process::upgrade::{self, Program};
 use crate::process::{pidfile, reload, supervisor, worker};
 use crate::{report, say, voice};
+use calls::AskedReload;
 use changes::Change;
 use net::process::{Fork, Received, Signals, fork};
-use observe::os;
+use observe::{Level, os};
 use replacing::Replaced;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
@@ -104,6 +107,11 @@ struct Master {
     /// Rules of the most recent worker process.
     rules: Option<Rules>,
     keeper: Arc<Keeper>,
+    control_api: Option<ControlApi>,
+    /// Requests of the control API for the next reload.
+    reload_tickets: Vec<u64>,
+    /// Such a reload is under way.
+    asked_reload: Option<AskedReload>,
     /// Replaced key processes that the workers know of.
     keys_respawned_told: u64,
 }
@@ -118,6 +126,7 @@ pub fn run(
     program: Program,
     standing: Standing,
     keeper: Arc<Keeper>,
+    control_api: Option<ControlApi>,
 ) -> i32 {
     let mut master = Master {
         invocation,
@@ -143,6 +152,9 @@ pub fn run(
         new_binary: None,
         rules: None,
         keeper,
+        control_api,
+        reload_tickets: Vec::new(),
+        asked_reload: None,
         keys_respawned_told: 0,
     };
     note_load();
@@ -164,6 +176,7 @@ pub fn run(
             }
         }
         master.messages();
+        master.calls();
         master.keeper.restart_if_due();
         master.tell_keys_respawned();
         let now = Instant::now();
@@ -186,6 +199,7 @@ pub fn run(
                 master.reload();
             }
         }
+        master.end_asked_reload();
         if std::mem::take(&mut master.replace) {
             master = match master.start_worker() {
                 Ok(master) => master,
@@ -234,10 +248,20 @@ impl Master {
             Ok(Fork::Child) => {
                 // Closes descriptors that the child does not need, before it changes its user.
                 let Master {
-                    invocation, config, listeners, neighbours, signals, workers, pending, rules, keeper, ..
+                    invocation,
+                    config,
+                    listeners,
+                    neighbours,
+                    signals,
+                    workers,
+                    pending,
+                    rules,
+                    keeper,
+                    control_api,
+                    ..
                 } = self;
                 // Signals stay blocked, so that one that arrives before the control thread listens is not lost.
-                drop((neighbours, signals, workers, commander, pending));
+                drop((neighbours, signals, workers, commander, pending, control_api));
                 keeper.leave();
                 conn::relay::set(place);
                 Err(worker::run(invocation, config, listeners, rules, theirs, door))
@@ -254,9 +278,13 @@ impl Master {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         let open = self.workers.iter().filter(|worker| !worker.is_closed);
         fds.extend(open.map(|worker| PollFd::from_borrowed_fd(worker.commander.as_fd(), PollFlags::IN)));
+        fds.extend(self.control_api.iter().flat_map(|api| api.poll_fds(self.new_binary.is_none())));
         let answer_by = self.answer_by.filter(|_| self.pending.is_some());
         let change_by = self.change.as_ref().map(|change| change.answer_by);
-        let times = [self.restart_at, self.kill_at, answer_by, change_by, self.keeper.restart_at()];
+        let call_by = self.control_api.as_ref().and_then(ControlApi::next_end);
+        let confirmed_by = self.asked_reload.as_ref().and_then(AskedReload::confirmed_by);
+        let times =
+            [confirmed_by, self.restart_at, self.kill_at, answer_by, change_by, call_by, self.keeper.restart_at()];
         let next = times.into_iter().flatten().min();
         let timeout = next.map(|at| {
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
@@ -345,9 +373,26 @@ impl Master {
 
     /// Reads, checks and binds. The worker builds the configuration and reports later.
     fn reload(&mut self) {
+        if self.reload_tickets.is_empty() {
+            return self.try_reload();
+        }
+        let tickets = std::mem::take(&mut self.reload_tickets);
+        let ((), messages) = voice::heard(Level::Warn, || {
+            self.asked_reload = Some(AskedReload::new(tickets));
+            self.try_reload();
+        });
+        if let Some(asked) = &mut self.asked_reload {
+            asked.hear(messages);
+        }
+    }
+
+    fn try_reload(&mut self) {
         say!(Notice, "reconfiguring");
         let prepared = reload::prepare(&self.invocation, &self.config, &self.listeners, &self.keeper);
-        let Ok((mut config, listeners)) = prepared else { return self.tell_refused() };
+        let Ok((mut config, listeners)) = prepared else {
+            self.refuse_asked_reload();
+            return self.tell_refused();
+        };
         config.texts.came = self.keep(&config, "reload");
         let generation = config.texts.came.as_ref().map(|came| came.generation);
         if let Err(why) = self.install(config, listeners) {
@@ -355,6 +400,7 @@ impl Master {
                 self.remove_refused(generation);
             }
             reload::note_refused(&why);
+            self.refuse_asked_reload();
             self.tell_refused();
         }
     }
@@ -476,7 +522,9 @@ impl Master {
             Message::Answer(Err(words)) if serves => {
                 let Some((config, _)) = self.pending.take() else { return };
                 reload::note_refused(&words);
-                say!(Emerg, "the worker process refused the configuration, the old one stays: {words}");
+                let told = format!("the worker process refused the configuration, the old one stays: {words}");
+                say!(Emerg, "{told}");
+                self.asked_reload_failed(&told);
                 match &config.texts.came {
                     Some(came) if self.change.is_none() => self.remove_refused(came.generation),
                     _ => self.change_failed(&words),
@@ -489,6 +537,7 @@ impl Master {
                 }
                 self.forget_keys();
             }
+            Message::Confirmed => self.asked_reload_confirmed(pid),
             Message::Started => {
                 self.successor_started(pid);
                 if serves && self.change.as_ref().is_some_and(|change| change.awaits_start) {
@@ -561,7 +610,13 @@ impl Master {
         }
         sig::note(received, ", changing binary");
         say!(Notice, "changing binary");
-        self.new_binary = upgrade::start(&self.program, &self.config.core, &self.listeners, &mut self.neighbours);
+        self.new_binary = upgrade::start(
+            &self.program,
+            &self.config.core,
+            &self.listeners,
+            &mut self.neighbours,
+            self.control_api.as_ref(),
+        );
     }
 
     fn reap(&mut self) -> Step {
@@ -585,13 +640,16 @@ impl Master {
                 continue;
             };
             let worker = self.workers.remove(at);
+            self.asked_reload_confirmed(pid);
             note_end("worker process", pid, status);
             self.forget_keys();
             if worker.exiting || self.quitting || self.terminating {
                 continue;
             }
             if self.pending.take().is_some() {
-                say!(Emerg, "the worker process ended while it took over a configuration; the old one stays");
+                let told = "the worker process ended while it took over a configuration; the old one stays";
+                say!(Emerg, "{told}");
+                self.asked_reload_failed(told);
                 self.change_failed("the worker process ended while it took over the configuration");
             }
             if self.ended_during_replacement(&worker) {
@@ -648,6 +706,12 @@ impl Master {
             None => pidfile::remove(pid_file),
         }
         self.keeper.stop();
+        if let Some(api) = &self.control_api
+            && self.new_binary.is_none()
+            && !self.old_binary_lives()
+        {
+            api.remove_path();
+        }
         say!(Notice, "exit");
         self.close_listeners();
         code

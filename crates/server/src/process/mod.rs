@@ -4,6 +4,7 @@ pub mod background;
 pub mod channel;
 pub mod codec;
 pub mod control;
+pub mod control_api;
 pub mod facts;
 pub mod listeners;
 pub mod master;

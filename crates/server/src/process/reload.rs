@@ -10,7 +10,7 @@ use conf_schema::{Complaint, Store};
 use conf_syntax::{Disk, Source};
 use http_engine::plan::{Folder, NewFile};
 use net::process::Account;
-use observe::{LogFile, LogFiles, os};
+use observe::{Level, LogFile, LogFiles, os};
 use rustix::fs::{Mode, OFlags};
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -77,9 +77,12 @@ pub fn prepare_from(
         let listeners = Listeners::open(&config.specs(), config.core.workers, sockets, purpose)?;
         Ok((logs, listeners))
     };
-    let (result, errors) = voice::heard(opened);
+    let (result, errors) = voice::heard(Level::Emerg, opened);
     let (logs, listeners) = result.map_err(|_: Failed| Unprepared {
-        why: errors.first().cloned().unwrap_or_else(|| "a log, a folder or a socket could not be opened".into()),
+        why: errors
+            .into_iter()
+            .next()
+            .map_or_else(|| "a log, a folder or a socket could not be opened".into(), |error| error.words),
         failure: None,
     })?;
     if purpose == Purpose::Serve {

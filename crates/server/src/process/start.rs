@@ -5,6 +5,7 @@ use crate::confinement;
 use crate::keys::Keeper;
 use crate::process::background;
 use crate::process::control::{self, Control, Orders};
+use crate::process::control_api::ControlApi;
 use crate::process::listeners::{Failed, Listeners, Purpose};
 use crate::process::neighbours::Neighbours;
 use crate::process::single::Single;
@@ -31,7 +32,8 @@ pub enum Task {
 }
 
 /// Returns the exit code.
-pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
+/// `control_api` is the address of `-l`, which a test of the configuration does not open.
+pub fn run(invocation: Invocation, task: Task, arguments: &[OsString], control_api: Option<&str>) -> i32 {
     let test = matches!(task, Task::Test { .. });
     let unopened = open_first_log(&invocation, test);
     if let Some(words) = unopened.as_ref().filter(|_| !test || invocation.error_log_said) {
@@ -71,7 +73,7 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
             }
             check_only(&config, &name, quiet, dump, explain)
         }
-        Task::Serve => serve(invocation, config, inherited, neighbours, Program::of(arguments), keeper),
+        Task::Serve => serve(invocation, config, inherited, neighbours, Program::of(arguments), keeper, control_api),
     }
 }
 
@@ -139,6 +141,7 @@ fn serve(
     neighbours: Neighbours,
     program: Program,
     keeper: Arc<Keeper>,
+    control_api: Option<&str>,
 ) -> i32 {
     let is_heir = inherited.is_some();
     worker::raise_descriptor_limit();
@@ -151,6 +154,11 @@ fn serve(
     let old = inherited.unwrap_or_default();
     let Ok(listeners) = Listeners::open(&config.specs(), config.core.workers, &old, Purpose::Serve) else { return 1 };
     drop(old);
+    if control_api.is_some() && !config.core.master_process {
+        say!(Emerg, "control: the API of \"-l\" requires a master process, and \"master_process\" is off");
+        return 1;
+    }
+    let Ok(control_api) = control_api.map(ControlApi::open).transpose() else { return 1 };
     say!(Notice, "using the \"epoll\" event method");
     say!(Notice, "{}, in the language of {}", conf::PROGRAM.replace(' ', "/"), crate::version::NGINX);
 
@@ -180,7 +188,7 @@ fn serve(
     report::debug_points(config.core.debug_points);
     if config.core.master_process {
         let standing = master::Standing { parent, is_heir, daemonized: daemon || is_heir };
-        return master::run(invocation, config, listeners, neighbours, signals, program, standing, keeper);
+        return master::run(invocation, config, listeners, neighbours, signals, program, standing, keeper, control_api);
     }
     drop(signals);
     keeper.adopt(&config);

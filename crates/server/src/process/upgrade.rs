@@ -4,6 +4,7 @@
 //! Tidegate.
 
 use crate::conf::CorePlan;
+use crate::process::control_api::{self, ControlApi};
 use crate::process::listeners::Listeners;
 use crate::process::neighbours::{self, Neighbours};
 use crate::process::{pidfile, supervisor, worker};
@@ -56,7 +57,13 @@ pub fn inherited() -> Option<Listeners> {
 }
 
 /// Starts the new program with the sockets; returns its process id.
-pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners, neighbours: &mut Neighbours) -> Option<i32> {
+pub fn start(
+    program: &Program,
+    core: &CorePlan,
+    listeners: &Listeners,
+    neighbours: &mut Neighbours,
+    control_api: Option<&ControlApi>,
+) -> Option<i32> {
     let (pid_file, old) = (&core.pid, pidfile::old_path(&core.pid));
     let name = program.path.display();
     if !pidfile::is_special(pid_file)
@@ -76,12 +83,15 @@ pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners, neighbou
         for socket in sockets() {
             let _ = rustix::io::fcntl_setfd(socket.as_fd(), flags);
         }
-        if let Some(socket) = neighbours.socket() {
+        for socket in neighbours.socket().into_iter().chain(control_api.map(ControlApi::listener)) {
             let _ = rustix::io::fcntl_setfd(socket, flags);
         }
     };
     let numbers: String = sockets().map(|socket| format!("{};", socket.as_raw_fd())).collect();
     mark(rustix::io::FdFlags::empty());
+    if let Some(api) = control_api {
+        api.permit_signals();
+    }
     listeners.set_messages(false);
     let spawned = std::process::Command::new(&program.path)
         .args(program.arguments.iter().skip(1))
@@ -90,6 +100,7 @@ pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners, neighbou
         .env(VARIABLE, numbers)
         .envs(crate::confinement::for_new_binary())
         .envs(supervisor::for_new_binary())
+        .envs(control_api.map(|api| (control_api::VARIABLE, api.listener().as_raw_fd().to_string())))
         .envs(neighbours.socket().map(|socket| (neighbours::VARIABLE, socket.as_raw_fd().to_string())))
         .spawn();
     mark(rustix::io::FdFlags::CLOEXEC);

@@ -81,7 +81,12 @@ impl Site {
     }
     /// Waits for the pid file.
     pub fn start(&self) -> Running<'_> {
-        let child = self.command(&[]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        self.start_with(&[])
+    }
+    /// [`Site::start`] with further arguments.
+    pub fn start_with(&self, arguments: &[&str]) -> Running<'_> {
+        let child =
+            self.command(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
         let mut running = Running { site: self, child };
         loop {
             if let Some(pid) = self.pid() {

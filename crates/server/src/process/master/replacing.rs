@@ -69,6 +69,7 @@ impl Master {
         let Some(Replaced { config, listeners, rules, .. }) = self.replaced.take() else { return false };
         let words = "the new worker process ended before it served";
         say!(Emerg, "{words}, the old configuration stays");
+        self.asked_reload_failed(&format!("{words}, the old configuration stays"));
         reload::note_refused(words);
         self.keeper.restore(&config);
         self.listeners.remove_paths(&listeners);

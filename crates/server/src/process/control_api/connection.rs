@@ -1,0 +1,156 @@
+//! One connection of the control API: reads a request line, waits for the master, writes a response.
+
+use super::request::{Call, LINE_BYTES_MAX, LineReader, Status};
+use crate::conf;
+use crate::say;
+use observe::os;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use serde_json::Value;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Maximum time for a client to send its request line, to take the response, and to close the connection.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Octets behind the request line that are read in a turn: a connection that is closed with unread octets would be
+/// reset, and its response lost.
+const DISCARDED_BYTES_MAX: usize = 64 * 1024;
+
+pub struct Connection {
+    pub ticket: u64,
+    socket: OwnedFd,
+    state: State,
+    ends: Instant,
+}
+
+enum State {
+    Reading { octets: Vec<u8>, line: LineReader },
+    Waiting,
+    Writing { octets: Vec<u8>, sent: usize },
+    Closing,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Turn {
+    Stays,
+    Asks(Call),
+    Ends,
+}
+
+impl Connection {
+    pub fn new(ticket: u64, socket: OwnedFd) -> Connection {
+        let state = State::Reading { octets: Vec::new(), line: LineReader::new() };
+        Connection { ticket, socket, state, ends: Instant::now() + PATIENCE }
+    }
+
+    /// `None` while the master works on the request: a client that leaves is noticed at the response.
+    pub fn poll_fd(&self) -> Option<PollFd<'_>> {
+        let wanted = match self.state {
+            State::Reading { .. } | State::Closing => PollFlags::IN,
+            State::Writing { .. } => PollFlags::OUT,
+            State::Waiting => return None,
+        };
+        Some(PollFd::new(&self.socket, wanted))
+    }
+
+    pub fn ends_at(&self) -> Option<Instant> {
+        (!matches!(self.state, State::Waiting)).then_some(self.ends)
+    }
+
+    pub fn turn(&mut self, now: Instant) -> Turn {
+        if self.ends_at().is_some_and(|at| at <= now) {
+            return Turn::Ends;
+        }
+        match &mut self.state {
+            State::Reading { .. } => self.read(),
+            State::Waiting => Turn::Stays,
+            State::Writing { .. } => self.write(),
+            State::Closing => self.discard(),
+        }
+    }
+
+    fn read(&mut self) -> Turn {
+        let State::Reading { octets, line } = &mut self.state else { return Turn::Stays };
+        let mut chunk = [0; LINE_BYTES_MAX];
+        loop {
+            match rustix::net::recv(&self.socket, &mut chunk[..], RecvFlags::empty()) {
+                Ok((0, _)) => return Turn::Ends,
+                Ok((count, _)) => octets.extend_from_slice(&chunk[..count]),
+                Err(Errno::AGAIN) => return Turn::Stays,
+                Err(Errno::INTR) => continue,
+                Err(e) => return lost("recv()", e),
+            }
+            match line.read(octets) {
+                None => {}
+                Some(Ok(call)) => {
+                    self.state = State::Waiting;
+                    return Turn::Asks(call);
+                }
+                Some(Err(status)) => {
+                    if status == Status::BadRequest {
+                        say!(Error, "control: failed to parse request");
+                    }
+                    return self.respond(status, None);
+                }
+            }
+        }
+    }
+
+    pub fn respond(&mut self, status: Status, body: Option<&Value>) -> Turn {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let allow = match status {
+            Status::NotAllowed(methods) => format!("Allow: {methods}\r\n"),
+            _ => String::new(),
+        };
+        let octets = format!(
+            "HTTP/1.1 {}\r\nServer: {}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+             {allow}\r\n{body}",
+            status.line(),
+            conf::PROGRAM.replace(' ', "/"),
+            body.len(),
+        );
+        self.state = State::Writing { octets: octets.into_bytes(), sent: 0 };
+        self.ends = Instant::now() + PATIENCE;
+        self.write()
+    }
+
+    fn write(&mut self) -> Turn {
+        let State::Writing { octets, sent } = &mut self.state else { return Turn::Stays };
+        while let Some(rest) = octets.get(*sent..).filter(|rest| !rest.is_empty()) {
+            match rustix::net::send(&self.socket, rest, SendFlags::NOSIGNAL) {
+                Ok(count) => {
+                    *sent += count;
+                    self.ends = Instant::now() + PATIENCE;
+                }
+                Err(Errno::AGAIN) => return Turn::Stays,
+                Err(Errno::INTR) => {}
+                Err(e) => return lost("send()", e),
+            }
+        }
+        self.state = State::Closing;
+        match rustix::net::shutdown(&self.socket, Shutdown::Write) {
+            Ok(()) => self.discard(),
+            Err(_) => Turn::Ends,
+        }
+    }
+
+    /// Reads up to the end of a client that has its response.
+    fn discard(&mut self) -> Turn {
+        let mut chunk = [0; LINE_BYTES_MAX];
+        for _ in 0..DISCARDED_BYTES_MAX / LINE_BYTES_MAX {
+            match rustix::net::recv(&self.socket, &mut chunk[..], RecvFlags::empty()) {
+                Ok((0, _)) => return Turn::Ends,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Turn::Stays,
+                Err(_) => return Turn::Ends,
+            }
+        }
+        Turn::Stays
+    }
+}
+
+fn lost(call: &str, e: Errno) -> Turn {
+    say!(Error, "control: {call} failed {}", os(&e.into()));
+    Turn::Ends
+}

@@ -1,0 +1,166 @@
+//! Requests of the control API (`-l`): processes, the active configuration, and reloads with their outcome.
+
+use super::{ANSWER_PATIENCE, Master};
+use crate::conf;
+use crate::process::control_api::{Asked, Call, Status};
+use crate::voice::Heard;
+use crate::{report, version};
+use conf_syntax::SourceFile;
+use observe::Level;
+use serde_json::{Value, json};
+use std::time::Instant;
+
+/// A reload that clients of the control API wait for.
+pub struct AskedReload {
+    tickets: Vec<u64>,
+    /// Warnings and errors as the error log has them.
+    lines: Vec<String>,
+    refused: bool,
+    confirmation: Confirmation,
+}
+
+/// From a worker process: all of its threads serve the new configuration, or have stopped accepting connections.
+enum Confirmation {
+    /// The reload has not ended.
+    Early,
+    /// From these processes, up to a time.
+    Awaited { pids: Vec<i32>, by: Instant },
+}
+
+impl AskedReload {
+    pub fn new(tickets: Vec<u64>) -> AskedReload {
+        AskedReload { tickets, lines: Vec::new(), refused: false, confirmation: Confirmation::Early }
+    }
+
+    /// Time at which clients get the outcome without a confirmation.
+    pub fn confirmed_by(&self) -> Option<Instant> {
+        match self.confirmation {
+            Confirmation::Awaited { by, .. } => Some(by),
+            Confirmation::Early => None,
+        }
+    }
+
+    pub fn hear(&mut self, messages: Vec<Heard>) {
+        self.lines.extend(messages.iter().map(|message| line(message.level, &message.words)));
+    }
+}
+
+impl Master {
+    /// Handles the control API's connections.
+    pub fn calls(&mut self) {
+        let accepts = self.new_binary.is_none();
+        let asked = self.control_api.as_mut().map(|api| api.turn(accepts)).unwrap_or_default();
+        for Asked { ticket, call } in asked {
+            let shown = match call {
+                Call::Versions => json!(["1"]),
+                Call::Namespaces => json!(["control", "nginx"]),
+                Call::Resources => json!(["processes", "config"]),
+                Call::Program => program(),
+                Call::Processes => self.shown_processes(),
+                Call::Configuration => self.shown_configuration(),
+                Call::Reload => {
+                    self.reload_tickets.push(ticket);
+                    continue;
+                }
+            };
+            self.respond(ticket, Status::Ok, &shown);
+        }
+        if self.reload_tickets.is_empty() {
+            return;
+        }
+        let Some(why) = self.reloads_not() else {
+            self.again = true;
+            return;
+        };
+        let body = json!({ "logs": [line(Level::Emerg, why)] });
+        for ticket in std::mem::take(&mut self.reload_tickets) {
+            self.respond(ticket, Status::Unprocessable, &body);
+        }
+    }
+
+    /// Returns the reason why no reload will begin.
+    fn reloads_not(&self) -> Option<&'static str> {
+        if self.quitting || self.terminating {
+            return Some("no reload: the server is shutting down");
+        }
+        self.new_binary
+            .is_some()
+            .then_some("no reload: a new binary has been started, and serves its own configuration")
+    }
+
+    /// The reload that is under way will not happen. Its errors have been logged.
+    pub fn refuse_asked_reload(&mut self) {
+        if let Some(asked) = &mut self.asked_reload {
+            asked.refused = true;
+        }
+    }
+
+    /// The reload that is under way failed in a worker process.
+    pub fn asked_reload_failed(&mut self, why: &str) {
+        if let Some(asked) = &mut self.asked_reload {
+            asked.lines.push(line(Level::Emerg, why));
+            asked.refused = true;
+        }
+    }
+
+    /// A worker process has executed the order of a reload, or has ended.
+    pub fn asked_reload_confirmed(&mut self, pid: i32) {
+        if let Some(AskedReload { confirmation: Confirmation::Awaited { pids, .. }, .. }) = &mut self.asked_reload {
+            pids.retain(|awaited| *awaited != pid);
+        }
+    }
+
+    /// Reports the outcome of a reload that has ended: a success once no connection meets the old configuration.
+    pub fn end_asked_reload(&mut self) {
+        if self.pending.is_some() || self.replaced.is_some() || self.replace {
+            return;
+        }
+        let Some(asked) = &mut self.asked_reload else { return };
+        if matches!(asked.confirmation, Confirmation::Early) && !asked.refused {
+            let reached = self.workers.iter().filter(|worker| worker.commander.confirm().is_ok());
+            let pids = reached.map(|worker| worker.pid).collect();
+            asked.confirmation = Confirmation::Awaited { pids, by: Instant::now() + ANSWER_PATIENCE };
+        }
+        if let Confirmation::Awaited { pids, by } = &asked.confirmation
+            && !pids.is_empty()
+            && Instant::now() < *by
+        {
+            return;
+        }
+        let Some(asked) = self.asked_reload.take() else { return };
+        let status = if asked.refused { Status::Unprocessable } else { Status::Ok };
+        let body = json!({ "logs": asked.lines });
+        for ticket in asked.tickets {
+            self.respond(ticket, status, &body);
+        }
+    }
+
+    fn respond(&mut self, ticket: u64, status: Status, body: &Value) {
+        if let Some(api) = &mut self.control_api {
+            api.respond(ticket, status, Some(body));
+        }
+    }
+
+    fn shown_processes(&self) -> Value {
+        let one = |name: &str, pid: i32, exiting: bool| json!({ "name": name, "pid": pid, "exiting": exiting });
+        let keys = self.keeper.pid().map(|pid| one("key process", pid, false));
+        let workers = self.workers.iter().map(|worker| one("worker process", worker.pid, worker.exiting));
+        let new_binary = self.new_binary.map(|pid| one("new binary process", pid, false));
+        keys.into_iter().chain(workers).chain(new_binary).collect()
+    }
+
+    /// JSON has no form for octets that are not UTF-8: they become U+FFFD.
+    fn shown_configuration(&self) -> Value {
+        let one = |file: &SourceFile| json!({ "name": file.path.to_string_lossy(), "content": String::from_utf8_lossy(&file.text) });
+        report::sources(&self.config.texts.files).map(one).collect()
+    }
+}
+
+/// As nginx's, whose clients read the version of the language.
+fn program() -> Value {
+    json!({ "version": version::NGINX.trim_start_matches("nginx/"), "build": conf::PROGRAM.replace(' ', "/") })
+}
+
+fn line(level: Level, words: &str) -> String {
+    observe::line(level, format_args!("{words}"))
+}
