@@ -108,7 +108,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
             "p" => options.prefix = Some(value("directory name")?.into()),
             "c" => options.conf_file = Some(value("file name")?.into()),
             "e" => options.error_log = Some(value("file name")?.into()),
-            "l" => options.control_api = Some(value("address")?.to_string_lossy().into_owned()),
+            "l" => options.control_api = Some(value("listen address")?.to_string_lossy().into_owned()),
             "g" => options.globals = value("parameter")?.into_encoded_bytes(),
             "s" => {
                 let signal = value("parameter")?.to_string_lossy().into_owned();
@@ -272,7 +272,7 @@ mod tests {
             ("-s start", "invalid option: \"-s start\""),
             ("-p", "option \"-p\" requires directory name"),
             ("-c", "option \"-c\" requires file name"),
-            ("-l", "option \"-l\" requires address"),
+            ("-l", "option \"-l\" requires listen address"),
             ("-g", "option \"-g\" requires parameter"),
             ("--plan --explain", "options \"--plan\" and \"--explain\" exclude each other"),
             ("--plan -T", "options \"--plan\" and \"-T\" exclude each other"),

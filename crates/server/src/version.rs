@@ -51,6 +51,7 @@ pub fn arguments(schema: &Schema) -> Vec<String> {
         format!("--pid-path={}", defaults.pid.display()),
         format!("--modules-path={}", defaults.prefix.join("modules").display()),
     ];
+    out.push("--with-control-api".into());
     out.extend(OPTIONAL.iter().filter(|(_, module)| present(module)).map(|(option, _)| format!("--with-{option}")));
     out.extend(DEFAULT.iter().filter(|(_, module)| !present(module)).map(|(option, _)| format!("--without-{option}")));
     if !vocabulary::find("proxy_cache").iter().any(|known| schema.supports(known)) {

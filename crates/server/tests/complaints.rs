@@ -245,7 +245,9 @@ fn values_of_newer_directives_are_checked() {
         ("json_max_depth 257;", "[emerg] value must be between 1 and 256 in "),
         ("server { json_set $v $arg_json a; }", "[emerg] \"json_set\" directive is not allowed here in "),
         ("server { location $nothing { } }", "[emerg] unknown \"nothing\" variable"),
-        ("server { location $ { } }", "[emerg] invalid variable name \"$\" in "),
+        ("server { location $ { } }", "[emerg] invalid variable name in "),
+        ("server { location ${uri { } }", "[emerg] the closing bracket in \"uri\" variable is missing in "),
+        ("server { location ~ b { location /a { } } }", "[emerg] location \"/a\" is outside location \"b\" in "),
         (
             "server { location = /x { location $uri { } } }",
             "[emerg] location \"$uri\" cannot be inside the exact location \"/x\" in ",

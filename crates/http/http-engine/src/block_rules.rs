@@ -17,7 +17,11 @@ pub fn misplaced(outer: &LocationKind, inner: &LocationKind) -> Option<Problem> 
         (_, LocationKind::Named(_)) => {
             says(format!("named location \"{}\" can be on the server level only", name(inner)))
         }
-        (LocationKind::Prefix(p, _), LocationKind::Exact(n) | LocationKind::Prefix(n, _)) if !n.starts_with(p) => {
+        // The text of a regular expression is compared, too, as in nginx.
+        (
+            LocationKind::Prefix(..) | LocationKind::Regex(_),
+            LocationKind::Exact(name_within) | LocationKind::Prefix(name_within, _),
+        ) if !name_within.starts_with(outer.name()) => {
             says(format!("location \"{}\" is outside location \"{}\"", name(inner), name(outer)))
         }
         _ => None,

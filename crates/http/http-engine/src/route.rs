@@ -3,10 +3,10 @@
 use crate::path::CanonicalPath;
 use crate::plan::{HttpPlan, Server};
 use crate::request::Request;
+use crate::session::Template;
 use crate::trace::StepKind;
 use crate::tree::{Match, Tree};
 use session_engine::regex::MatchFailed;
-use session_engine::variable::VarId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
@@ -48,13 +48,12 @@ fn note_prefix(plan: &HttpPlan, r: &Request, found: &Match, final_: bool) {
     r.note(StepKind::Candidate, location.at, |_| format!("{sign}{name}: {words}"));
 }
 
-/// Evaluates the variable that selects a location. `path` is that of the request, which the search has borrowed.
-fn is_selected(plan: &HttpPlan, r: &mut Request, id: VarId, location: usize, path: &CanonicalPath) -> bool {
+/// Evaluates the predicate of a location. `path` is that of the request, which the search has borrowed.
+fn is_selected(plan: &HttpPlan, r: &mut Request, predicate: &Template, location: usize, path: &CanonicalPath) -> bool {
     r.target.path = path.clone();
-    let mut value = Vec::new();
-    let is_there = r.variable(id, &mut value);
+    let value = predicate.eval(r);
     r.target.path.clear();
-    let is_selected = is_there && !matches!(value.as_slice(), b"" | b"0");
+    let is_selected = session_engine::template::truthy(&value);
     let location = plan.loc(location);
     r.note(StepKind::Candidate, location.at, |_| {
         let (name, value) = (String::from_utf8_lossy(&location.name), String::from_utf8_lossy(&value));
@@ -109,8 +108,8 @@ fn within(
                 return Ok(Some((Route::Location(*location), true)));
             }
         }
-        for (id, location) in &tree.predicates {
-            if is_selected(plan, r, *id, *location, path) {
+        for (predicate, location) in &tree.predicates {
+            if is_selected(plan, r, predicate, *location, path) {
                 let inner = &plan.loc(*location).inner;
                 if !inner.is_empty()
                     && let Some((deeper, _)) = within(plan, inner, path, r)?

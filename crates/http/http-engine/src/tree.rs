@@ -1,9 +1,8 @@
 //! Locations by name and regular expression (nginx: `ngx_http_location_tree_node_t`).
 
-use crate::session::Pattern;
+use crate::session::{Pattern, Template};
 use crate::values::LocationKind;
 use hashbrown::HashMap;
-use session_engine::variable::VarId;
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -16,8 +15,8 @@ pub struct Tree {
     slashed_bits: u64,
     prefixes: Vec<Prefix>,
     pub(crate) regexes: Vec<(Arc<Pattern>, usize)>,
-    /// Variables and their locations, in the order of the configuration.
-    pub(crate) predicates: Vec<(VarId, usize)>,
+    /// Predicates and their locations, in the order of the configuration.
+    pub(crate) predicates: Vec<(Template, usize)>,
     named: HashMap<Vec<u8>, usize>,
 }
 
@@ -72,7 +71,7 @@ impl Tree {
                 self.prefixes.push(Prefix { name: name.clone(), location, final_: *final_, parent: 0 });
             }
             LocationKind::Regex(pattern) => self.regexes.push((pattern.clone(), location)),
-            LocationKind::Predicate(id, _) => self.predicates.push((*id, location)),
+            LocationKind::Predicate(predicate, _) => self.predicates.push((predicate.clone(), location)),
         }
         Ok(())
     }

@@ -1,11 +1,10 @@
 //! Value types of the core module's directives.
 
-use crate::session::{Template, Variables};
+use crate::session::Template;
 use conf_schema::value::{decimal, parse_msec, parse_sec};
 use conf_schema::{At, Cx, Directive, Problem, Value};
 use hashbrown::HashMap;
 use net::pool::DEFAULT;
-use session_engine::variable::{VarId, place};
 use std::sync::Arc;
 
 conf_schema::words! {
@@ -92,7 +91,7 @@ pub fn in_regex_location(cx: &Cx) -> bool {
     cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"~"))
 }
 
-/// Tells whether a block is a location that a variable selects (`location $name`).
+/// Tells whether a block is a location that variables select (`location $name`).
 pub fn in_predicate_location(cx: &Cx) -> bool {
     cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"$"))
 }
@@ -104,8 +103,8 @@ pub enum LocationKind {
     Prefix(Vec<u8>, bool),
     Regex(Arc<crate::session::Pattern>),
     Named(Vec<u8>),
-    /// A variable with its `$`: matches unless its value is empty or `0`.
-    Predicate(VarId, Vec<u8>),
+    /// A text that begins with a variable, and as written: matches unless its value is empty or `0`.
+    Predicate(Template, Vec<u8>),
 }
 
 impl LocationKind {
@@ -144,11 +143,9 @@ impl LocationKind {
             [b'~', b'*', rest @ ..] => regex(rest, true).map(LocationKind::Regex).map_err(|p| p.at(0)),
             [b'~', rest @ ..] => regex(rest, false).map(LocationKind::Regex).map_err(|p| p.at(0)),
             [b'@', ..] => Ok(LocationKind::Named(name)),
-            [b'$'] => Err(Problem::says("invalid variable name \"$\"").at(0)),
-            [b'$', variable @ ..] => {
-                let variable = String::from_utf8_lossy(variable).into_owned();
-                let id = cx.get::<Variables>().read(&variable, place(d));
-                Ok(LocationKind::Predicate(id, name))
+            [b'$', ..] => {
+                let predicate = Template::compile(cx, d, &name).map_err(|p| p.at(0))?;
+                Ok(LocationKind::Predicate(predicate, name))
             }
             _ => Ok(LocationKind::Prefix(name, false)),
         }

@@ -205,10 +205,9 @@ pub fn os(e: &io::Error) -> impl fmt::Display + '_ {
     Words(e)
 }
 
-/// Returns a line as the error log has it, without its line break.
+/// Returns a line as the error log has it, with its line break.
 pub fn line(level: Level, words: fmt::Arguments<'_>) -> String {
-    let line = Line::new(level, 0, words, &[]);
-    String::from_utf8_lossy(line.bytes().trim_ascii_end()).into_owned()
+    String::from_utf8_lossy(Line::new(level, 0, words, &[]).bytes()).into_owned()
 }
 
 /// In a fixed buffer: truncates, and escapes line breaks.

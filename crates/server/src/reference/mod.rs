@@ -38,7 +38,7 @@ const STRUCTURAL: [(&str, &str); 12] = [
     ("server", "Defines a virtual server: addresses, names and the handling of requests or sessions."),
     (
         "location",
-        "Configures the requests whose path matches, or for which a variable is neither empty nor `0` (`location $name`).",
+        "Configures the requests whose path matches, or for which a text with variables is neither empty nor `0` (`location $name`).",
     ),
     ("if", "Applies directives if a condition holds."),
     ("limit_except", "Restricts access for all methods except the listed ones."),

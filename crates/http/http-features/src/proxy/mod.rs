@@ -108,19 +108,14 @@ impl Value for PassTo {
     const SYNTAX: &'static str = "URL";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let target = Target::parse(&SCHEME, cx, d)?;
-        if in_predicate_location(cx) && target.has_uri() {
-            return Err(Problem::says(
-                "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside predicate \
-                 location, or inside named location, or inside \"if\" statement, or inside \"limit_except\" block",
-            ));
-        }
         let no_uri = in_regex_location(cx)
+            || in_predicate_location(cx)
             || in_named_location(cx)
             || matches!(cx.context, Contexts::if_in_location | Contexts::limit_except);
         if no_uri && target.has_uri() {
             return Err(Problem::says(
-                "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside named location, \
-                 or inside \"if\" statement, or inside \"limit_except\" block",
+                "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside predicate \
+                 location, or inside named location, or inside \"if\" statement, or inside \"limit_except\" block",
             ));
         }
         let block = cx.block;

@@ -73,7 +73,12 @@ fn call(octets: &[u8], head: &RequestHead) -> Result<Call, Status> {
     if !matches!(head.version, Version::Http10 | Version::Http11) {
         return Err(Status::BadRequest);
     }
-    let path = head.path.of(octets);
+    let (path, args) = (head.path.of(octets), head.args.of(octets));
+    // As nginx, which decodes no path.
+    let is_odd = [path, args].iter().any(|part| part.iter().any(|octet| b".%+".contains(octet)));
+    if is_odd || head.target.of(octets).contains(&b'#') {
+        return Err(Status::BadRequest);
+    }
     let (asked, methods) = match path.strip_suffix(b"/").unwrap_or(path) {
         b"" => (Call::Versions, "GET"),
         b"/1" => (Call::Namespaces, "GET"),
@@ -114,6 +119,11 @@ mod tests {
             ("DELETE /1/control/config HTTP/1.1\r\n", Err(Status::NotAllowed("GET, PATCH"))),
             ("GET /2 HTTP/1.1\r\n", Err(Status::NotFound)),
             ("DELETE /1/no HTTP/1.1\r\n", Err(Status::NotFound)),
+            ("GET /1nginx HTTP/1.1\r\n", Err(Status::NotFound)),
+            ("GET /1/./nginx HTTP/1.1\r\n", Err(Status::BadRequest)),
+            ("GET /%31 HTTP/1.1\r\n", Err(Status::BadRequest)),
+            ("GET /1?a=%20 HTTP/1.1\r\n", Err(Status::BadRequest)),
+            ("GET /1#a HTTP/1.1\r\n", Err(Status::BadRequest)),
             ("GET //1 HTTP/1.1\r\n", Err(Status::NotFound)),
             ("GET /1/\r\n", Err(Status::BadRequest)),
             ("GET /1 HTTP/2.0\r\n", Err(Status::BadRequest)),

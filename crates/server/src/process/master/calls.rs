@@ -161,6 +161,7 @@ fn program() -> Value {
     json!({ "version": version::NGINX.trim_start_matches("nginx/"), "build": conf::PROGRAM.replace(' ', "/") })
 }
 
+/// With a line break, as nginx's.
 fn line(level: Level, words: &str) -> String {
     observe::line(level, format_args!("{words}"))
 }
