@@ -179,6 +179,50 @@ fn a_reload_by_a_new_worker_process_is_awaited() {
     server.running.quit();
 }
 
+/// A client whose request the master has read.
+fn begin_reload(site: &Site, server: &Controlled<'_>) -> UnixStream {
+    let mut stream = connect(&server.path);
+    stream.write_all(b"PATCH /1/control/config HTTP/1.1\r\n\r\n").expect("sent");
+    // The API handles its connections in the order of their arrival.
+    assert_eq!(ask(&server.path, "GET", "/1").0, 200);
+    site.wait_for_log("reconfiguring", 1);
+    stream
+}
+
+#[test]
+fn each_of_two_reloads_reports_its_outcome() {
+    let port = free_port();
+    let site = Site::new("daemon off;", &page(port, "old"));
+    let server = start(&site);
+    let worker = server.running.worker();
+    signal(worker, "STOP");
+    let first = begin_reload(&site, &server);
+    site.configure("daemon off;", "htpp { }");
+    let second = begin_reload(&site, &server);
+    signal(worker, "CONT");
+    assert_eq!(parts(&exchange(first, b"")), (200, json!({ "logs": [] })));
+    let (status, body) = parts(&exchange(second, b""));
+    assert!(status == 422 && body["logs"].to_string().contains("unknown directive"), "{body}");
+    server.running.quit();
+}
+
+#[test]
+fn a_reload_that_the_end_of_the_server_prevents_is_refused() {
+    for ends in ["QUIT", "TERM"] {
+        let site = Site::new("daemon off;", "");
+        let server = start(&site);
+        let worker = server.running.worker();
+        signal(worker, "STOP");
+        let client = begin_reload(&site, &server);
+        signal(server.running.pid(), ends);
+        let (status, body) = parts(&exchange(client, b""));
+        let lines = body["logs"].as_array().map_or(0, Vec::len);
+        assert!(status == 422 && lines == 1 && body.to_string().contains("the old one stays"), "{ends}: {body}");
+        signal(worker, "CONT");
+        server.running.quit();
+    }
+}
+
 #[test]
 fn a_new_binary_takes_the_socket_over() {
     let site = Site::new("", "");

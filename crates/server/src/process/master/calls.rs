@@ -19,6 +19,8 @@ pub struct AskedReload {
     confirmation: Confirmation,
 }
 
+const SHUTTING_DOWN: &str = "no reload: the server is shutting down";
+
 /// From a worker process: all of its threads serve the new configuration, or have stopped accepting connections.
 enum Confirmation {
     /// The reload has not ended.
@@ -81,7 +83,7 @@ impl Master {
     /// Returns the reason why no reload will begin.
     fn reloads_not(&self) -> Option<&'static str> {
         if self.quitting || self.terminating {
-            return Some("no reload: the server is shutting down");
+            return Some(SHUTTING_DOWN);
         }
         self.new_binary
             .is_some()
@@ -95,9 +97,12 @@ impl Master {
         }
     }
 
-    /// The reload that is under way failed in a worker process.
+    /// The reload that is under way failed in a worker process. One that awaits its confirmation has succeeded: the
+    /// failure is that of a later change by the API.
     pub fn asked_reload_failed(&mut self, why: &str) {
-        if let Some(asked) = &mut self.asked_reload {
+        if let Some(asked) = &mut self.asked_reload
+            && matches!(asked.confirmation, Confirmation::Early)
+        {
             asked.lines.push(line(Level::Emerg, why));
             asked.refused = true;
         }
@@ -114,6 +119,10 @@ impl Master {
     pub fn end_asked_reload(&mut self) {
         if self.pending.is_some() || self.replaced.is_some() || self.replace {
             return;
+        }
+        let is_refused = self.asked_reload.as_ref().is_some_and(|asked| asked.refused);
+        if (self.quitting || self.terminating) && !is_refused {
+            self.asked_reload_failed(SHUTTING_DOWN);
         }
         let Some(asked) = &mut self.asked_reload else { return };
         if matches!(asked.confirmation, Confirmation::Early) && !asked.refused {
