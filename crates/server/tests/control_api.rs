@@ -224,6 +224,38 @@ fn a_reload_that_the_end_of_the_server_prevents_is_refused() {
 }
 
 #[test]
+fn clients_share_the_shown_configuration() {
+    let site = Site::new("daemon off;", "include long.conf;");
+    site.write("conf/long.conf", &format!("# {}\n", "x".repeat(8 << 20)));
+    let server = start(&site);
+    let peak = || {
+        let path = format!("/proc/{}/status", server.running.pid());
+        let status = std::fs::read_to_string(path).expect("readable");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
+        line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") / 1024
+    };
+    let ask = || {
+        let mut stream = connect(&server.path);
+        stream.write_all(b"GET /1/control/config HTTP/1.1\r\n\r\n").expect("sent");
+        stream.read_exact(&mut [0]).expect("the begin of a response");
+        stream
+    };
+    let first = ask();
+    let before = peak();
+    let others: Vec<UnixStream> = (0..40).map(|_| ask()).collect();
+    let more = peak() - before;
+    assert!(more < 64, "{more} MB for responses that are not read");
+    let response = exchange(others.into_iter().next().expect("one"), b"");
+    assert!(response.len() > 8 << 20);
+    drop(first);
+    // The next response has the configuration of the reload.
+    site.write("conf/long.conf", "# short\n");
+    assert_eq!(self::ask(&server.path, "PATCH", "/1/control/config").0, 200);
+    assert_eq!(self::ask(&server.path, "GET", "/1/control/config").1[1]["content"], "# short\n");
+    server.running.quit();
+}
+
+#[test]
 fn a_new_binary_takes_the_socket_over() {
     let site = Site::new("", "");
     let path = site.path("control.sock");

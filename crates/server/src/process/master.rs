@@ -18,7 +18,7 @@ use crate::process::threads::{copies, new_seats};
 use crate::process::upgrade::{self, Program};
 use crate::process::{pidfile, reload, supervisor, worker};
 use crate::{report, say, voice};
-use calls::AskedReload;
+use calls::{AskedReload, ShownConfiguration};
 use changes::Change;
 use net::process::{Fork, Received, Signals, fork};
 use observe::{Level, os};
@@ -112,6 +112,7 @@ struct Master {
     reload_tickets: Vec<u64>,
     /// Such a reload is under way.
     asked_reload: Option<AskedReload>,
+    shown: ShownConfiguration,
     /// Replaced key processes that the workers know of.
     keys_respawned_told: u64,
 }
@@ -155,6 +156,7 @@ pub fn run(
         control_api,
         reload_tickets: Vec::new(),
         asked_reload: None,
+        shown: ShownConfiguration::default(),
         keys_respawned_told: 0,
     };
     note_load();
@@ -587,6 +589,7 @@ impl Master {
     /// Activates a configuration, without the removal of old paths; returns the old one.
     fn exchange(&mut self, config: Config, listeners: Listeners) -> (Config, Listeners) {
         let old = (std::mem::replace(&mut self.config, config), std::mem::replace(&mut self.listeners, listeners));
+        self.shown.outdated();
         self.config.logs.forget_unused();
         voice::set_log(self.config.error_log.clone());
         observe::set_level(None);

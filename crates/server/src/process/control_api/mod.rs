@@ -17,11 +17,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use serde_json::Value;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Passes the listening socket to the next program (nginx: `NGX_CTRL_ENV`).
@@ -97,7 +97,7 @@ impl ControlApi {
     }
 
     /// Sends a response. A client that has left gets none.
-    pub fn respond(&mut self, ticket: u64, status: Status, body: Option<&Value>) {
+    pub fn respond(&mut self, ticket: u64, status: Status, body: Arc<str>) {
         if let Some(at) = self.connections.iter().position(|connection| connection.ticket == ticket)
             && self.connections[at].respond(status, body) == Turn::Ends
         {
