@@ -7,6 +7,7 @@ use observe::os;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,8 +55,13 @@ impl Connection {
         Some(PollFd::new(&self.socket, wanted))
     }
 
+    /// The master works on the request of this connection.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waiting)
+    }
+
     pub fn ends_at(&self) -> Option<Instant> {
-        (!matches!(self.state, State::Waiting)).then_some(self.ends)
+        (!self.is_waiting()).then_some(self.ends)
     }
 
     pub fn turn(&mut self, now: Instant) -> Turn {
@@ -152,6 +158,10 @@ impl Connection {
 }
 
 fn lost(call: &str, e: Errno) -> Turn {
-    say!(Error, "control: {call} failed {}", os(&e.into()));
+    let e = io::Error::from(e);
+    match e.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => say!(Info, "control: {call} failed {}", os(&e)),
+        _ => say!(Error, "control: {call} failed {}", os(&e)),
+    }
     Turn::Ends
 }
