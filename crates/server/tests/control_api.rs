@@ -179,6 +179,82 @@ fn a_reload_by_a_new_worker_process_is_awaited() {
     server.running.quit();
 }
 
+/// A client whose request the master has read.
+fn begin_reload(site: &Site, server: &Controlled<'_>) -> UnixStream {
+    let mut stream = connect(&server.path);
+    stream.write_all(b"PATCH /1/control/config HTTP/1.1\r\n\r\n").expect("sent");
+    // The API handles its connections in the order of their arrival.
+    assert_eq!(ask(&server.path, "GET", "/1").0, 200);
+    site.wait_for_log("reconfiguring", 1);
+    stream
+}
+
+#[test]
+fn each_of_two_reloads_reports_its_outcome() {
+    let port = free_port();
+    let site = Site::new("daemon off;", &page(port, "old"));
+    let server = start(&site);
+    let worker = server.running.worker();
+    signal(worker, "STOP");
+    let first = begin_reload(&site, &server);
+    site.configure("daemon off;", "htpp { }");
+    let second = begin_reload(&site, &server);
+    signal(worker, "CONT");
+    assert_eq!(parts(&exchange(first, b"")), (200, json!({ "logs": [] })));
+    let (status, body) = parts(&exchange(second, b""));
+    assert!(status == 422 && body["logs"].to_string().contains("unknown directive"), "{body}");
+    server.running.quit();
+}
+
+#[test]
+fn a_reload_that_the_end_of_the_server_prevents_is_refused() {
+    for ends in ["QUIT", "TERM"] {
+        let site = Site::new("daemon off;", "");
+        let server = start(&site);
+        let worker = server.running.worker();
+        signal(worker, "STOP");
+        let client = begin_reload(&site, &server);
+        signal(server.running.pid(), ends);
+        let (status, body) = parts(&exchange(client, b""));
+        let lines = body["logs"].as_array().map_or(0, Vec::len);
+        assert!(status == 422 && lines == 1 && body.to_string().contains("the old one stays"), "{ends}: {body}");
+        signal(worker, "CONT");
+        server.running.quit();
+    }
+}
+
+#[test]
+fn clients_share_the_shown_configuration() {
+    let site = Site::new("daemon off;", "include long.conf;");
+    site.write("conf/long.conf", &format!("# {}\n", "x".repeat(8 << 20)));
+    let server = start(&site);
+    let peak = || {
+        let path = format!("/proc/{}/status", server.running.pid());
+        let status = std::fs::read_to_string(path).expect("readable");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
+        line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") / 1024
+    };
+    let ask = || {
+        let mut stream = connect(&server.path);
+        stream.write_all(b"GET /1/control/config HTTP/1.1\r\n\r\n").expect("sent");
+        stream.read_exact(&mut [0]).expect("the begin of a response");
+        stream
+    };
+    let first = ask();
+    let before = peak();
+    let others: Vec<UnixStream> = (0..40).map(|_| ask()).collect();
+    let more = peak() - before;
+    assert!(more < 64, "{more} MB for responses that are not read");
+    let response = exchange(others.into_iter().next().expect("one"), b"");
+    assert!(response.len() > 8 << 20);
+    drop(first);
+    // The next response has the configuration of the reload.
+    site.write("conf/long.conf", "# short\n");
+    assert_eq!(self::ask(&server.path, "PATCH", "/1/control/config").0, 200);
+    assert_eq!(self::ask(&server.path, "GET", "/1/control/config").1[1]["content"], "# short\n");
+    server.running.quit();
+}
+
 #[test]
 fn a_new_binary_takes_the_socket_over() {
     let site = Site::new("", "");

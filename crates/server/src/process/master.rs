@@ -18,7 +18,7 @@ use crate::process::threads::{copies, new_seats};
 use crate::process::upgrade::{self, Program};
 use crate::process::{pidfile, reload, supervisor, worker};
 use crate::{report, say, voice};
-use calls::AskedReload;
+use calls::{AskedReload, ShownConfiguration};
 use changes::Change;
 use net::process::{Fork, Received, Signals, fork};
 use observe::{Level, os};
@@ -112,6 +112,7 @@ struct Master {
     reload_tickets: Vec<u64>,
     /// Such a reload is under way.
     asked_reload: Option<AskedReload>,
+    shown: ShownConfiguration,
     /// Replaced key processes that the workers know of.
     keys_respawned_told: u64,
 }
@@ -155,6 +156,7 @@ pub fn run(
         control_api,
         reload_tickets: Vec::new(),
         asked_reload: None,
+        shown: ShownConfiguration::default(),
         keys_respawned_told: 0,
     };
     note_load();
@@ -192,7 +194,9 @@ pub fn run(
                 Err(code) => return code,
             };
         }
-        if master.again && master.pending.is_none() && master.replaced.is_none() {
+        // Another reload begins after the response to the previous one.
+        master.end_asked_reload();
+        if master.again && master.pending.is_none() && master.replaced.is_none() && master.asked_reload.is_none() {
             master.again = false;
             // A stopping server opens no files.
             if !master.quitting && !master.terminating {
@@ -304,7 +308,7 @@ impl Master {
                 self.announce_end();
                 self.terminating = true;
                 self.restart_at = None;
-                self.forget_replaced();
+                self.abandon_reload();
                 self.tell_workers(Commander::terminate, Signal::TERM);
                 self.kill_at = self.kill_at.or(Some(Instant::now() + TERMINATE_PATIENCE));
             }
@@ -313,7 +317,7 @@ impl Master {
                 self.announce_end();
                 self.quitting = true;
                 self.restart_at = None;
-                self.forget_replaced();
+                self.abandon_reload();
                 self.quit_workers();
                 self.close_listeners();
             }
@@ -337,7 +341,7 @@ impl Master {
                 sig::note(received, ", stop accepting connections");
                 self.idle = true;
                 self.restart_at = None;
-                self.forget_replaced();
+                self.abandon_reload();
                 self.quit_workers();
             }
             _ => sig::note(received, ""),
@@ -525,10 +529,7 @@ impl Master {
                 let told = format!("the worker process refused the configuration, the old one stays: {words}");
                 say!(Emerg, "{told}");
                 self.asked_reload_failed(&told);
-                match &config.texts.came {
-                    Some(came) if self.change.is_none() => self.remove_refused(came.generation),
-                    _ => self.change_failed(&words),
-                }
+                self.drop_refused(&config, &words);
             }
             Message::Answer(_) => {}
             Message::Settled => {
@@ -546,6 +547,24 @@ impl Master {
             }
             Message::Request(Some(request)) => self.requested(pid, *request),
             Message::Request(None) => say!(Alert, "worker process {pid} sent a malformed request"),
+        }
+    }
+
+    /// Gives a reload up, of which the workers will not report: they have been told to end.
+    fn abandon_reload(&mut self) {
+        self.forget_replaced();
+        let Some((config, _)) = self.pending.take() else { return };
+        let words = "the worker process was told to end while it took over a configuration";
+        say!(Notice, "{words}; the old one stays");
+        self.asked_reload_failed(&format!("{words}; the old one stays"));
+        self.drop_refused(&config, words);
+    }
+
+    /// Removes a stored configuration that was not activated, or responds to the request of the API that changes to it.
+    fn drop_refused(&mut self, config: &Config, why: &str) {
+        match &config.texts.came {
+            Some(came) if self.change.is_none() => self.remove_refused(came.generation),
+            _ => self.change_failed(why),
         }
     }
 
@@ -570,6 +589,7 @@ impl Master {
     /// Activates a configuration, without the removal of old paths; returns the old one.
     fn exchange(&mut self, config: Config, listeners: Listeners) -> (Config, Listeners) {
         let old = (std::mem::replace(&mut self.config, config), std::mem::replace(&mut self.listeners, listeners));
+        self.shown.outdated();
         self.config.logs.forget_unused();
         voice::set_log(self.config.error_log.clone());
         observe::set_level(None);

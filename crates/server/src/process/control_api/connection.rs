@@ -7,8 +7,9 @@ use observe::os;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
-use serde_json::Value;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum time for a client to send its request line, to take the response, and to close the connection.
@@ -27,7 +28,7 @@ pub struct Connection {
 enum State {
     Reading { octets: Vec<u8>, line: LineReader },
     Waiting,
-    Writing { octets: Vec<u8>, sent: usize },
+    Writing { head: Vec<u8>, body: Arc<str>, sent: usize },
     Closing,
 }
 
@@ -54,8 +55,13 @@ impl Connection {
         Some(PollFd::new(&self.socket, wanted))
     }
 
+    /// The master works on the request of this connection.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waiting)
+    }
+
     pub fn ends_at(&self) -> Option<Instant> {
-        (!matches!(self.state, State::Waiting)).then_some(self.ends)
+        (!self.is_waiting()).then_some(self.ends)
     }
 
     pub fn turn(&mut self, now: Instant) -> Turn {
@@ -91,33 +97,34 @@ impl Connection {
                     if status == Status::BadRequest {
                         say!(Error, "control: failed to parse request");
                     }
-                    return self.respond(status, None);
+                    return self.respond(status, "".into());
                 }
             }
         }
     }
 
-    pub fn respond(&mut self, status: Status, body: Option<&Value>) -> Turn {
-        let body = body.map(Value::to_string).unwrap_or_default();
+    pub fn respond(&mut self, status: Status, body: Arc<str>) -> Turn {
         let allow = match status {
             Status::NotAllowed(methods) => format!("Allow: {methods}\r\n"),
             _ => String::new(),
         };
-        let octets = format!(
+        let head = format!(
             "HTTP/1.1 {}\r\nServer: {}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
-             {allow}\r\n{body}",
+             {allow}\r\n",
             status.line(),
             conf::PROGRAM.replace(' ', "/"),
             body.len(),
         );
-        self.state = State::Writing { octets: octets.into_bytes(), sent: 0 };
+        self.state = State::Writing { head: head.into_bytes(), body, sent: 0 };
         self.ends = Instant::now() + PATIENCE;
         self.write()
     }
 
     fn write(&mut self) -> Turn {
-        let State::Writing { octets, sent } = &mut self.state else { return Turn::Stays };
-        while let Some(rest) = octets.get(*sent..).filter(|rest| !rest.is_empty()) {
+        let State::Writing { head, body, sent } = &mut self.state else { return Turn::Stays };
+        while *sent < head.len() + body.len() {
+            let rest = head.get(*sent..).filter(|rest| !rest.is_empty());
+            let rest = rest.or_else(|| body.as_bytes().get(*sent - head.len()..)).unwrap_or_default();
             match rustix::net::send(&self.socket, rest, SendFlags::NOSIGNAL) {
                 Ok(count) => {
                     *sent += count;
@@ -151,6 +158,10 @@ impl Connection {
 }
 
 fn lost(call: &str, e: Errno) -> Turn {
-    say!(Error, "control: {call} failed {}", os(&e.into()));
+    let e = io::Error::from(e);
+    match e.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => say!(Info, "control: {call} failed {}", os(&e)),
+        _ => say!(Error, "control: {call} failed {}", os(&e)),
+    }
     Turn::Ends
 }

@@ -17,17 +17,20 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use serde_json::Value;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Passes the listening socket to the next program (nginx: `NGX_CTRL_ENV`).
 pub const VARIABLE: &str = "NGINX_CTRL";
 /// Maximum number of connections; one more closes the oldest (nginx: `NGX_CTRL_MAX_FD`, with the listening socket).
 const CONNECTIONS_MAX: usize = 63;
+/// Pause after an error of `accept`, such as a lack of descriptors (nginx: 500 ms for its workers). The socket stays
+/// readable, so that the master would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 const BACKLOG: i32 = 511;
 
 pub struct ControlApi {
@@ -35,6 +38,10 @@ pub struct ControlApi {
     address: Address,
     connections: Vec<Connection>,
     last_ticket: u64,
+    /// End of a pause after an error of `accept`.
+    accepts_at: Option<Instant>,
+    /// The lack of room has been logged, and has lasted since.
+    told_full: bool,
 }
 
 /// A complete request. [`ControlApi::respond`] takes its ticket.
@@ -65,26 +72,34 @@ impl ControlApi {
         {
             say!(Warn, "control: every machine that reaches {ip} can read the configuration and reload it");
         }
-        Ok(ControlApi { listener, address, connections: Vec::new(), last_ticket: 0 })
+        Ok(ControlApi {
+            listener,
+            address,
+            connections: Vec::new(),
+            last_ticket: 0,
+            accepts_at: None,
+            told_full: false,
+        })
     }
 
     /// Descriptors to poll. `accepts` is false while a new binary accepts from the listening socket.
     pub fn poll_fds(&self, accepts: bool) -> impl Iterator<Item = PollFd<'_>> {
-        let listener = accepts.then(|| PollFd::new(&self.listener, PollFlags::IN));
+        let listener = (accepts && self.accepts_at.is_none()).then(|| PollFd::new(&self.listener, PollFlags::IN));
         listener.into_iter().chain(self.connections.iter().filter_map(Connection::poll_fd))
     }
 
-    /// The earliest time at which a connection must have made progress.
+    /// The earliest time at which a connection must have made progress, or a pause ends.
     pub fn next_end(&self) -> Option<Instant> {
-        self.connections.iter().filter_map(Connection::ends_at).min()
+        self.connections.iter().filter_map(Connection::ends_at).chain(self.accepts_at).min()
     }
 
     /// Accepts, reads and writes without blocking. Returns complete requests.
     pub fn turn(&mut self, accepts: bool) -> Vec<Asked> {
-        if accepts {
-            self.accept();
-        }
         let (mut asked, now) = (Vec::new(), Instant::now());
+        self.accepts_at = self.accepts_at.filter(|at| *at > now);
+        if accepts && self.accepts_at.is_none() {
+            self.accept(now);
+        }
         self.connections.retain_mut(|connection| match connection.turn(now) {
             Turn::Stays => true,
             Turn::Asks(call) => {
@@ -97,7 +112,7 @@ impl ControlApi {
     }
 
     /// Sends a response. A client that has left gets none.
-    pub fn respond(&mut self, ticket: u64, status: Status, body: Option<&Value>) {
+    pub fn respond(&mut self, ticket: u64, status: Status, body: Arc<str>) {
         if let Some(at) = self.connections.iter().position(|connection| connection.ticket == ticket)
             && self.connections[at].respond(status, body) == Turn::Ends
         {
@@ -105,14 +120,14 @@ impl ControlApi {
         }
     }
 
-    fn accept(&mut self) {
-        loop {
+    /// Accepts as many connections as have room, and at least one. The others wait until the accepted ones have had a
+    /// turn: requests that arrived together do not displace each other, and no client keeps the master here.
+    fn accept(&mut self, now: Instant) {
+        let room = CONNECTIONS_MAX.saturating_sub(self.connections.len());
+        for _ in 0..room.max(1) {
             match rustix::net::accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => {
-                    if self.connections.len() == CONNECTIONS_MAX {
-                        say!(Warn, "control: too many client connections");
-                        self.connections.remove(0);
-                    }
+                    self.make_room();
                     self.last_ticket += 1;
                     self.connections.push(Connection::new(self.last_ticket, socket));
                 }
@@ -120,10 +135,24 @@ impl ControlApi {
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(e) => {
                     say!(Error, "control: accept() failed {}", os(&e.into()));
+                    self.accepts_at = Some(now + ACCEPT_PAUSE);
                     return;
                 }
             }
         }
+    }
+
+    /// Closes the oldest connection of a full table, preferably one that does not wait for a reload.
+    fn make_room(&mut self) {
+        if self.connections.len() < CONNECTIONS_MAX {
+            self.told_full = false;
+            return;
+        }
+        if !std::mem::replace(&mut self.told_full, true) {
+            say!(Warn, "control: too many client connections");
+        }
+        let oldest = self.connections.iter().position(|connection| !connection.is_waiting());
+        self.connections.remove(oldest.unwrap_or(0));
     }
 
     /// Returns the listening socket, for a new binary.
@@ -212,6 +241,73 @@ fn bind(address: &Address) -> Result<OwnedFd, (String, io::Error)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    fn api(listener: OwnedFd) -> ControlApi {
+        let address = Address::Unix("unused".into());
+        ControlApi { listener, address, connections: Vec::new(), last_ticket: 0, accepts_at: None, told_full: false }
+    }
+
+    /// An API with its port.
+    fn open() -> (ControlApi, u16) {
+        let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = bind(&Address::Ip(any_port)).expect("bound");
+        let address = SockRef::from(&listener).local_addr().ok().and_then(|address| address.as_socket());
+        (api(listener), address.expect("an address").port())
+    }
+
+    fn client(port: u16, octets: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
+        stream.write_all(octets).expect("sent");
+        stream
+    }
+
+    #[test]
+    fn an_error_of_accept_pauses() {
+        // `accept` fails on each call, as without descriptors.
+        let mut api = api(std::fs::File::open("/dev/null").expect("opens").into());
+        assert_eq!((api.poll_fds(true).count(), api.next_end()), (1, None));
+        assert!(api.turn(true).is_empty());
+        assert_eq!(api.poll_fds(true).count(), 0, "poll would return at once");
+        let pause = api.next_end().expect("an end of the pause");
+        assert!(api.turn(true).is_empty());
+        assert_eq!(api.next_end(), Some(pause), "no other call in between");
+        api.accepts_at = Some(Instant::now());
+        api.turn(true);
+        assert!(api.next_end().is_some_and(|next| next > pause), "another call follows");
+    }
+
+    #[test]
+    fn requests_that_arrive_together_do_not_displace_each_other() {
+        let (mut api, port) = open();
+        let clients: Vec<TcpStream> = (0..200).map(|_| client(port, b"GET /1 HTTP/1.1\r\n\r\n")).collect();
+        while api.last_ticket < 200 {
+            for Asked { ticket, call } in api.turn(true) {
+                assert_eq!(call, Call::Namespaces);
+                api.respond(ticket, Status::Ok, "[]".into());
+            }
+        }
+        for mut stream in clients {
+            let mut response = [0; 15];
+            stream.read_exact(&mut response).expect("a response");
+            assert_eq!(&response, b"HTTP/1.1 200 OK");
+        }
+    }
+
+    #[test]
+    fn clients_that_wait_for_a_reload_stay() {
+        let (mut api, port) = open();
+        let mut patient = client(port, b"PATCH /1/control/config HTTP/1.1\r\n\r\n");
+        let asked = std::iter::repeat_with(|| api.turn(true)).find(|asked| !asked.is_empty()).expect("a request");
+        let idle: Vec<TcpStream> = (0..100).map(|_| client(port, b"GET")).collect();
+        while api.last_ticket < 101 {
+            api.turn(true);
+        }
+        api.respond(asked[0].ticket, Status::Ok, "{}".into());
+        patient.read_exact(&mut [0; 15]).expect("a response");
+        drop(idle);
+    }
 
     #[test]
     fn addresses() {

@@ -8,6 +8,9 @@ use crate::{report, version};
 use conf_syntax::SourceFile;
 use observe::Level;
 use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// A reload that clients of the control API wait for.
@@ -17,6 +20,20 @@ pub struct AskedReload {
     lines: Vec<String>,
     refused: bool,
     confirmation: Confirmation,
+}
+
+const SHUTTING_DOWN: &str = "no reload: the server is shutting down";
+
+/// JSON of the active configuration, as long as a connection sends it: the size of the configuration bounds the memory
+/// of all clients together.
+#[derive(Default)]
+pub struct ShownConfiguration(Option<Weak<str>>);
+
+impl ShownConfiguration {
+    /// Forgets the JSON of an earlier configuration.
+    pub fn outdated(&mut self) {
+        self.0 = None;
+    }
 }
 
 /// From a worker process: all of its threads serve the new configuration, or have stopped accepting connections.
@@ -57,13 +74,17 @@ impl Master {
                 Call::Resources => json!(["processes", "config"]),
                 Call::Program => program(),
                 Call::Processes => self.shown_processes(),
-                Call::Configuration => self.shown_configuration(),
+                Call::Configuration => {
+                    let shown = self.shown_configuration();
+                    self.respond(ticket, Status::Ok, shown);
+                    continue;
+                }
                 Call::Reload => {
                     self.reload_tickets.push(ticket);
                     continue;
                 }
             };
-            self.respond(ticket, Status::Ok, &shown);
+            self.respond(ticket, Status::Ok, shown.to_string().into());
         }
         if self.reload_tickets.is_empty() {
             return;
@@ -72,16 +93,16 @@ impl Master {
             self.again = true;
             return;
         };
-        let body = json!({ "logs": [line(Level::Emerg, why)] });
+        let body: Arc<str> = json!({ "logs": [line(Level::Emerg, why)] }).to_string().into();
         for ticket in std::mem::take(&mut self.reload_tickets) {
-            self.respond(ticket, Status::Unprocessable, &body);
+            self.respond(ticket, Status::Unprocessable, body.clone());
         }
     }
 
     /// Returns the reason why no reload will begin.
     fn reloads_not(&self) -> Option<&'static str> {
         if self.quitting || self.terminating {
-            return Some("no reload: the server is shutting down");
+            return Some(SHUTTING_DOWN);
         }
         self.new_binary
             .is_some()
@@ -95,9 +116,12 @@ impl Master {
         }
     }
 
-    /// The reload that is under way failed in a worker process.
+    /// The reload that is under way failed in a worker process. One that awaits its confirmation has succeeded: the
+    /// failure is that of a later change by the API.
     pub fn asked_reload_failed(&mut self, why: &str) {
-        if let Some(asked) = &mut self.asked_reload {
+        if let Some(asked) = &mut self.asked_reload
+            && matches!(asked.confirmation, Confirmation::Early)
+        {
             asked.lines.push(line(Level::Emerg, why));
             asked.refused = true;
         }
@@ -115,6 +139,10 @@ impl Master {
         if self.pending.is_some() || self.replaced.is_some() || self.replace {
             return;
         }
+        let is_refused = self.asked_reload.as_ref().is_some_and(|asked| asked.refused);
+        if (self.quitting || self.terminating) && !is_refused {
+            self.asked_reload_failed(SHUTTING_DOWN);
+        }
         let Some(asked) = &mut self.asked_reload else { return };
         if matches!(asked.confirmation, Confirmation::Early) && !asked.refused {
             let reached = self.workers.iter().filter(|worker| worker.commander.confirm().is_ok());
@@ -129,15 +157,15 @@ impl Master {
         }
         let Some(asked) = self.asked_reload.take() else { return };
         let status = if asked.refused { Status::Unprocessable } else { Status::Ok };
-        let body = json!({ "logs": asked.lines });
+        let body: Arc<str> = json!({ "logs": asked.lines }).to_string().into();
         for ticket in asked.tickets {
-            self.respond(ticket, status, &body);
+            self.respond(ticket, status, body.clone());
         }
     }
 
-    fn respond(&mut self, ticket: u64, status: Status, body: &Value) {
+    fn respond(&mut self, ticket: u64, status: Status, body: Arc<str>) {
         if let Some(api) = &mut self.control_api {
-            api.respond(ticket, status, Some(body));
+            api.respond(ticket, status, body);
         }
     }
 
@@ -150,10 +178,19 @@ impl Master {
     }
 
     /// JSON has no form for octets that are not UTF-8: they become U+FFFD.
-    fn shown_configuration(&self) -> Value {
-        let one = |file: &SourceFile| json!({ "name": file.path.to_string_lossy(), "content": String::from_utf8_lossy(&file.text) });
-        report::sources(&self.config.texts.files).map(one).collect()
+    fn shown_configuration(&mut self) -> Arc<str> {
+        if let Some(shown) = self.shown.0.as_ref().and_then(Weak::upgrade) {
+            return shown;
+        }
+        let files: Vec<_> = report::sources(&self.config.texts.files).map(shown_file).collect();
+        let shown: Arc<str> = serde_json::to_string(&files).unwrap_or_default().into();
+        self.shown.0 = Some(Arc::downgrade(&shown));
+        shown
     }
+}
+
+fn shown_file(file: &SourceFile) -> BTreeMap<&str, Cow<'_, str>> {
+    BTreeMap::from([("content", String::from_utf8_lossy(&file.text)), ("name", file.path.to_string_lossy())])
 }
 
 /// As nginx's, whose clients read the version of the language.

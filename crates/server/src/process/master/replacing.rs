@@ -78,10 +78,7 @@ impl Master {
         if refused.core.pid != self.config.core.pid && pidfile::write(&self.config.core.pid) {
             pidfile::remove(&refused.core.pid);
         }
-        match &refused.texts.came {
-            Some(came) if self.change.is_none() => self.remove_refused(came.generation),
-            _ => self.change_failed(words),
-        }
+        self.drop_refused(&refused, words);
         self.tell_refused();
         if self.workers.iter().all(|worker| worker.exiting) {
             self.restart_at = Some(Instant::now());
