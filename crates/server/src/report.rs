@@ -158,7 +158,7 @@ pub fn json(complaints: &[Complaint], files: &Files, shown: impl Fn(&Path) -> St
     complaints.iter().map(one).collect()
 }
 
-/// Files of a configuration, without the text of `-g`.
+/// Returns the files of a configuration, without the text of `-g`.
 pub fn sources(files: &Files) -> impl Iterator<Item = &SourceFile> {
     files.all.iter().filter(|file| file.path.as_os_str() != GLOBALS)
 }

@@ -176,7 +176,7 @@ impl Keeper {
         KeyProcessEnd::Unexpected
     }
 
-    /// Process id of the key process.
+    /// Returns the process id of the key process.
     pub fn pid(&self) -> Option<i32> {
         self.state().running.as_ref().map(|running| running.pid)
     }

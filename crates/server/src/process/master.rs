@@ -550,7 +550,7 @@ impl Master {
         }
     }
 
-    /// Gives a reload up, of which the workers will not report: they have been told to end.
+    /// Gives up a reload whose outcome the workers will not report, because they have been told to end.
     fn abandon_reload(&mut self) {
         self.forget_replaced();
         let Some((config, _)) = self.pending.take() else { return };

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Maximum time for a client to send its request line, to take the response, and to close the connection.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Octets behind the request line that are read in a turn: a connection that is closed with unread octets would be
-/// reset, and its response lost.
+/// Maximum number of octets behind the request line that are read in a turn. Closing a connection with unread octets
+/// would reset it and lose the response.
 const DISCARDED_BYTES_MAX: usize = 64 * 1024;
 
 pub struct Connection {
@@ -45,7 +45,8 @@ impl Connection {
         Connection { ticket, socket, state, ends: Instant::now() + PATIENCE }
     }
 
-    /// `None` while the master works on the request: a client that leaves is noticed at the response.
+    /// Returns the descriptor to poll; `None` while the master works on the request: its response shows whether the client
+    /// has left.
     pub fn poll_fd(&self) -> Option<PollFd<'_>> {
         let wanted = match self.state {
             State::Reading { .. } | State::Closing => PollFlags::IN,
@@ -55,7 +56,7 @@ impl Connection {
         Some(PollFd::new(&self.socket, wanted))
     }
 
-    /// The master works on the request of this connection.
+    /// Tells whether the master works on the request of this connection.
     pub fn is_waiting(&self) -> bool {
         matches!(self.state, State::Waiting)
     }

@@ -82,13 +82,13 @@ impl ControlApi {
         })
     }
 
-    /// Descriptors to poll. `accepts` is false while a new binary accepts from the listening socket.
+    /// Returns descriptors to poll. `accepts` is false while a new binary accepts from the listening socket.
     pub fn poll_fds(&self, accepts: bool) -> impl Iterator<Item = PollFd<'_>> {
         let listener = (accepts && self.accepts_at.is_none()).then(|| PollFd::new(&self.listener, PollFlags::IN));
         listener.into_iter().chain(self.connections.iter().filter_map(Connection::poll_fd))
     }
 
-    /// The earliest time at which a connection must have made progress, or a pause ends.
+    /// Returns the earliest time at which a connection must have made progress, or a pause ends.
     pub fn next_end(&self) -> Option<Instant> {
         self.connections.iter().filter_map(Connection::ends_at).chain(self.accepts_at).min()
     }

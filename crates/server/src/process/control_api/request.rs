@@ -35,7 +35,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Code and reason phrase of the status line.
+    /// Returns code and reason phrase of the status line.
     pub fn line(self) -> &'static str {
         match self {
             Status::Ok => "200 OK",

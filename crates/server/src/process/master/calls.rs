@@ -24,8 +24,8 @@ pub struct AskedReload {
 
 const SHUTTING_DOWN: &str = "no reload: the server is shutting down";
 
-/// JSON of the active configuration, as long as a connection sends it: the size of the configuration bounds the memory
-/// of all clients together.
+/// Caches the JSON of the active configuration while a connection sends it: the size of the configuration bounds the
+/// memory of all clients together.
 #[derive(Default)]
 pub struct ShownConfiguration(Option<Weak<str>>);
 
@@ -49,7 +49,7 @@ impl AskedReload {
         AskedReload { tickets, lines: Vec::new(), refused: false, confirmation: Confirmation::Early }
     }
 
-    /// Time at which clients get the outcome without a confirmation.
+    /// Returns the time at which clients get the outcome without a confirmation.
     pub fn confirmed_by(&self) -> Option<Instant> {
         match self.confirmation {
             Confirmation::Awaited { by, .. } => Some(by),
@@ -109,14 +109,14 @@ impl Master {
             .then_some("no reload: a new binary has been started, and serves its own configuration")
     }
 
-    /// The reload that is under way will not happen. Its errors have been logged.
+    /// Marks the reload under way as refused. Its errors have been logged.
     pub fn refuse_asked_reload(&mut self) {
         if let Some(asked) = &mut self.asked_reload {
             asked.refused = true;
         }
     }
 
-    /// The reload that is under way failed in a worker process. One that awaits its confirmation has succeeded: the
+    /// Marks the reload under way as failed in a worker process. A reload that awaits its confirmation has succeeded: the
     /// failure is that of a later change by the API.
     pub fn asked_reload_failed(&mut self, why: &str) {
         if let Some(asked) = &mut self.asked_reload
@@ -127,7 +127,7 @@ impl Master {
         }
     }
 
-    /// A worker process has executed the order of a reload, or has ended.
+    /// Records that a worker process has executed the order of a reload, or has ended.
     pub fn asked_reload_confirmed(&mut self, pid: i32) {
         if let Some(AskedReload { confirmation: Confirmation::Awaited { pids, .. }, .. }) = &mut self.asked_reload {
             pids.retain(|awaited| *awaited != pid);
@@ -177,7 +177,7 @@ impl Master {
         keys.into_iter().chain(workers).chain(new_binary).collect()
     }
 
-    /// JSON has no form for octets that are not UTF-8: they become U+FFFD.
+    /// Renders the active configuration. JSON has no form for octets that are not UTF-8: they become U+FFFD.
     fn shown_configuration(&mut self) -> Arc<str> {
         if let Some(shown) = self.shown.0.as_ref().and_then(Weak::upgrade) {
             return shown;
@@ -193,12 +193,12 @@ fn shown_file(file: &SourceFile) -> BTreeMap<&str, Cow<'_, str>> {
     BTreeMap::from([("content", String::from_utf8_lossy(&file.text)), ("name", file.path.to_string_lossy())])
 }
 
-/// As nginx's, whose clients read the version of the language.
+/// Describes the program as nginx does. Clients of nginx's API read the version of the language.
 fn program() -> Value {
     json!({ "version": version::NGINX.trim_start_matches("nginx/"), "build": conf::PROGRAM.replace(' ', "/") })
 }
 
-/// With a line break, as nginx's.
+/// Formats a line of the log. nginx's end with a line break, too.
 fn line(level: Level, words: &str) -> String {
     observe::line(level, format_args!("{words}"))
 }
