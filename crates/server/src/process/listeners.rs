@@ -204,12 +204,7 @@ impl Listeners {
 
 impl Listener {
     fn remove_path(&self) {
-        if let Address::Unix(path) = &self.spec.address
-            && let Err(e) = std::fs::remove_file(path)
-            && e.kind() != io::ErrorKind::NotFound
-        {
-            say!(Emerg, "unlink() {} failed {}", path.display(), os(&e));
-        }
+        remove_path(&self.spec.address);
     }
 
     /// Gives every thread its own socket where possible.
@@ -338,6 +333,16 @@ fn bind(spec: &ListenSpec, reuse_port: bool) -> Result<Socket, (String, io::Erro
         socket.listen(backlog.min(i32::MAX as u32) as i32).map_err(|e| (call, e))?;
     }
     Ok(socket)
+}
+
+/// Removes the path of a UNIX-domain socket. Other addresses have none.
+pub fn remove_path(address: &Address) {
+    if let Address::Unix(path) = address
+        && let Err(e) = std::fs::remove_file(path)
+        && e.kind() != io::ErrorKind::NotFound
+    {
+        say!(Emerg, "unlink() {} failed {}", path.display(), os(&e));
+    }
 }
 
 /// Removes the file of an unused socket, left by a killed server, because `bind` would fail. A file of another type

@@ -7,7 +7,7 @@
 mod connection;
 mod request;
 
-use crate::process::listeners::{Failed, remove_stale};
+use crate::process::listeners::{Failed, remove_path, remove_stale};
 use crate::say;
 use connection::{Connection, Turn};
 use net::Address;
@@ -167,12 +167,7 @@ impl ControlApi {
 
     /// Removes the path of a UNIX-domain socket.
     pub fn remove_path(&self) {
-        if let Address::Unix(path) = &self.address
-            && let Err(e) = std::fs::remove_file(path)
-            && e.kind() != io::ErrorKind::NotFound
-        {
-            say!(Emerg, "control: unlink() {} failed {}", path.display(), os(&e));
-        }
+        remove_path(&self.address);
     }
 }
 
@@ -180,9 +175,8 @@ impl ControlApi {
 fn parse(text: &str) -> Result<Address, String> {
     let addresses = session_engine::listen::addresses(text, 0)?;
     match addresses.as_slice() {
-        // A range of ports has several, and a missing port is 0.
-        [Address::Ip(ip)] if ip.port() != 0 => Ok(Address::Ip(*ip)),
         [Address::Unix(path)] => Ok(Address::Unix(path.clone())),
+        // A name may have several addresses, a range has several ports, and a missing port is 0.
         [Address::Ip(first), rest @ ..] if first.port() != 0 && rest.iter().all(|one| has_port(one, first.port())) => {
             Ok(Address::Ip(*first))
         }
