@@ -51,8 +51,13 @@ impl<'a> Servers<'a> {
         let choice = Choice { now: clock::now(), random, key: &self.key, bound: None };
         match group.choose(&choice, &mut self.attempts) {
             Some(active) => {
-                s.upstream = Some(active.peer().text.clone());
-                s.tries.push(Try::new(active.peer().text.clone()));
+                let peer = active.peer();
+                s.upstream = Some(peer.text.clone());
+                s.tries.push(Try { peer: Some(peer.clone()), ..Try::new(peer.text.clone()) });
+                let conf = &self.passing.conf;
+                if conf.proxy_bind_dynamic {
+                    (self.options.from, self.options.transparent) = BindTo::of(&conf.proxy_bind, s);
+                }
                 Ok(active)
             }
             None => {

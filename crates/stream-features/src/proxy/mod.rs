@@ -33,12 +33,14 @@ conf_schema::words! {
 upstream_tls_directives! {
     pub struct ProxyConf from ProxyInput, StreamSession, "proxy_ssl";
     proxy_ssl_certificate proxy_ssl_certificate_key proxy_ssl_certificate_cache proxy_ssl_ciphers proxy_ssl_conf_command proxy_ssl_crl proxy_ssl_name proxy_ssl_password_file
-    proxy_ssl_protocols proxy_ssl_server_name proxy_ssl_session_reuse proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth
+    proxy_ssl_protocols proxy_ssl_server_name proxy_ssl_session_reuse proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth proxy_ssl_key_log
     own {
         /// Passes sessions to a server or group; the address may contain variables.
         proxy_pass: Pass,
         /// Local address of connections to the server.
         proxy_bind: BindTo,
+        /// Determines the local address anew for each server, from variables such as `$upstream_last_addr`.
+        proxy_bind_dynamic: Flag = "off",
         /// Enables TCP keepalive (SO_KEEPALIVE) on connections to the server.
         proxy_socket_keepalive: Flag = "off",
         /// Receive buffer (SO_RCVBUF) of connections to the server; 0: the system's default.

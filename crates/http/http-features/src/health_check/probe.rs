@@ -122,7 +122,7 @@ async fn ask(
 /// Reads and judges a response. Returns `true` if its connection can be kept.
 async fn judge(
     round: &Round,
-    peer: &Peer,
+    peer: &Arc<Peer>,
     r: &mut Request,
     stream: &Stream,
     limits: Limits,
@@ -152,10 +152,10 @@ async fn judge(
     Ok(reusable && reader.keep_alive() && ended)
 }
 
-fn note(r: &mut Request, peer: &Peer, head: ResponseHead, buf: Bytes) {
+fn note(r: &mut Request, peer: &Arc<Peer>, head: ResponseHead, buf: Bytes) {
     if let Some(state) = UpstreamState::of(r) {
         state.tries.clear();
-        state.tries.push(Try { status: head.status, ..Try::new(peer.text.clone(), clock::now()) });
+        state.tries.push(Try { status: head.status, ..Try::of(peer, clock::now()) });
         state.answer = Some(Rc::new(ReceivedHead { head, buf }));
     }
 }
