@@ -182,6 +182,10 @@ impl UpstreamState {
         state.hides = false;
         state.tries.last_mut()
     }
+    /// Tells whether a request is being made: neither an attempt nor a stored response is shown.
+    pub fn is_hidden(r: &Request) -> bool {
+        r.upstream.get::<UpstreamState>().is_some_and(|state| state.hides)
+    }
     /// Returns the server that was selected last, for variables.
     pub fn last_peer(r: &Request) -> Option<&Peer> {
         r.upstream.get::<UpstreamState>()?.shown().last()?.peer()

@@ -148,6 +148,7 @@ fn with_fields(r: &Request, read: impl FnOnce(&[(&[u8], &[u8])]) -> bool) -> boo
     let answer = r.upstream.get::<UpstreamState>().and_then(|state| state.answer.as_ref());
     match answer.filter(|answer| !answer.head.fields.all.is_empty()) {
         Some(answer) => read(&answer.head, &answer.buf),
+        None if UpstreamState::is_hidden(r) => false,
         None => stored_fields(r, read).unwrap_or(false),
     }
 }
