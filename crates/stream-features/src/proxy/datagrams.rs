@@ -11,7 +11,7 @@ use observe::{Level, os};
 use runtime::budget;
 use runtime::time::{Sleep, sleep_until};
 use session_engine::Session;
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::SockRef;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
@@ -99,34 +99,10 @@ impl<'a> Exchange<'a> {
     }
 }
 
-fn open(to: &Address, options: &Options) -> io::Result<Outbound> {
-    let (domain, address) = match to {
-        Address::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
-        Address::Ip(ip) => (Domain::for_address(*ip), SockAddr::from(*ip)),
-    };
-    let socket = Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), None)?;
-    if let Address::Ip(ip) = to {
-        if options.transparent {
-            if ip.is_ipv4() { socket.set_ip_transparent_v4(true)? } else { socket.set_ip_transparent_v6(true)? }
-        }
-        if let Some(from) = options.from {
-            socket.bind(&from.into())?;
-        }
-    }
-    if options.receive_buffer > 0 {
-        socket.set_recv_buffer_size(options.receive_buffer)?;
-    }
-    if options.send_buffer > 0 {
-        socket.set_send_buffer_size(options.send_buffer)?;
-    }
-    socket.connect(&address)?;
-    Outbound::datagrams(socket.into())
-}
-
 fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound, PeerLease), u16> {
     loop {
         let active = servers.next(s)?;
-        match open(&active.peer().spec.address, servers.options()) {
+        match udp::open(&active.peer().spec.address, servers.options()) {
             Ok(socket) => return Ok((socket, active)),
             Err(e) => {
                 not_connected(s, &active, &e);
@@ -261,7 +237,7 @@ pub(crate) fn course(data: &[u8]) {
     clock::freeze();
     runtime::block_on(async {
         let Some(flow) = Flow::alone(listener.into(), peer) else { return };
-        let Ok(outbound) = open(&Address::Ip(at), &Options::default()) else { return };
+        let Ok(outbound) = udp::open(&Address::Ip(at), &Options::default()) else { return };
         let [requests, responses, rate] = terms.map(u64::from);
         let terms = Terms {
             requests_max: requests % 8,
@@ -483,7 +459,7 @@ mod tests {
         runtime::block_on(async {
             let flow = Flow::alone(listener.into(), client.local_addr().expect("address")).expect("a session");
             let to = Address::Ip(server.local_addr().expect("address"));
-            let outbound = open(&to, &Options::default()).expect("a socket");
+            let outbound = udp::open(&to, &Options::default()).expect("a socket");
             let (requests_max, upload_rate, download_rate) = (0, 0, 0);
             let terms =
                 Terms { requests_max, responses_wanted: Some(1), upload_rate, download_rate, timeout_ms: 60_000 };

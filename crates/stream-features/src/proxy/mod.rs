@@ -11,10 +11,11 @@ use crate::Template;
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::client::SessionClient;
 use crate::groups::Groups;
-use crate::plan::{Content, ContentFuture, ContentResult};
+use crate::plan::{CheckFuture, Content, ContentFuture, ContentResult};
 use crate::session::StreamSession;
 use conf_schema::value::{Flag, Msec, Number, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
+use net::Address;
 use session_engine::template;
 use session_engine::tls::UpstreamTls;
 use session_engine::upstream_tls_directives;
@@ -22,6 +23,7 @@ use session_engine::upstreams;
 use std::any::Any;
 use std::sync::Arc;
 use target::{Pass, Target};
+use upstream::{Group, Stream};
 
 type SizeTemplate = template::SizeTemplate<StreamSession>;
 type BindTo = upstreams::BindTo<StreamSession>;
@@ -165,5 +167,23 @@ impl Content for Passing {
             };
             ContentResult::Status(status)
         })
+    }
+    fn group(&self) -> Option<Arc<Group>> {
+        match &self.target {
+            Target::Fixed(named) => Some(named.group.clone()),
+            Target::Computed(_) => None,
+        }
+    }
+    fn begin_check<'a>(
+        &'a self,
+        s: &'a mut StreamSession,
+        stream: &'a mut Stream,
+        address: &'a Address,
+        has_data: bool,
+    ) -> CheckFuture<'a> {
+        Box::pin(connect::begin_check(self, s, stream, address, has_data))
+    }
+    fn check_bytes_max(&self) -> usize {
+        self.buffer_bytes
     }
 }

@@ -10,10 +10,8 @@ use http_engine::{Connection, HttpPlan, ListenerRef, PartialHead, Request};
 use http_types::{Method, ResponseHead, Span};
 use http_upstream::probing::{Prober, Probing};
 use http_upstream::upstream_state::{Try, UpstreamState};
-use net::Address;
 use runtime::time::timeout;
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use upstream::{Options, Peer, ReceivedHead, Stream};
@@ -90,10 +88,7 @@ async fn ask(
     let connection = match old {
         Some(kept) => kept,
         None => {
-            let address = match (&peer.spec.address, round.check.port) {
-                (Address::Ip(ip), Some(port)) => Address::Ip(SocketAddr::new(ip.ip(), port)),
-                (address, _) => address.clone(),
-            };
+            let address = round.check.schedule.address(peer);
             let connected = timeout(times.connect, Stream::connect(&address, &Options::default())).await;
             let connected = connected.map_err(|_| Failure::TimedOut(Step::Connect))?;
             let mut stream = connected.map_err(|e| Failure::Io(Step::Connect, e))?;
