@@ -170,13 +170,21 @@ impl UpstreamState {
         let end = if self.hides { self.earlier } else { self.tries.len() };
         self.tries.get(..end).unwrap_or_default()
     }
-    /// Hides the attempts in this group from variables until [`UpstreamState::show`].
-    pub fn hide(r: &mut Request) {
+    /// Notes the connection of an attempt. With `hides`, variables do not show attempts in this group until
+    /// [`UpstreamState::show`].
+    pub fn connected(r: &mut Request, started: Instant, hides: bool) {
+        let Some(state) = r.upstream.get_mut::<UpstreamState>() else { return };
+        state.hides = hides;
+        if let Some(one) = state.tries.last_mut() {
+            one.connect_ms = Some(clock::now().millis_since(started));
+        }
+    }
+    fn hide(r: &mut Request) {
         if let Some(state) = r.upstream.get_mut::<UpstreamState>() {
             state.hides = true;
         }
     }
-    /// Ends [`UpstreamState::hide`]; returns the last attempt.
+    /// Shows all attempts again; returns the last one.
     pub fn show(r: &mut Request) -> Option<&mut Try> {
         let state = r.upstream.get_mut::<UpstreamState>()?;
         state.hides = false;

@@ -12,8 +12,9 @@ use metrics::process;
 use net::poller::Key;
 use observe::Level;
 use runtime::{LoopWaker, budget, task, time, wake};
+use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -47,34 +48,34 @@ impl Share {
     }
 }
 
-/// Measures a turn of a thread.
-struct Measured {
-    began: Instant,
-    worker: Rc<Worker>,
+thread_local! {
+    /// Worker of the thread, for messages about long turns.
+    static WORKER: RefCell<Weak<Worker>> = const { RefCell::new(Weak::new()) };
 }
 
-impl Measured {
-    /// Logs a turn above `stall_threshold`: clients have waited, because of blocking calls or a lack of processor time.
-    #[cold]
-    fn note_stall(&self, micros: u64) {
-        let threshold_ms = self.worker.serving.borrow().stall_threshold_ms;
-        let ms = micros / 1000;
-        if threshold_ms > 0 && ms > threshold_ms {
-            self.worker.log(Level::Warn, 0, format_args!("event loop stalled for {ms} ms"));
-        }
+/// Logs a turn above `stall_threshold`: clients have waited, because of blocking calls or a lack of processor time.
+#[cold]
+fn note_stall(micros: u64) {
+    let Some(worker) = WORKER.with_borrow(Weak::upgrade) else { return };
+    let threshold_ms = worker.serving.borrow().stall_threshold_ms;
+    let ms = micros / 1000;
+    if threshold_ms > 0 && ms > threshold_ms {
+        worker.log(Level::Warn, 0, format_args!("event loop stalled for {ms} ms"));
     }
 }
+
+struct Measured(Instant);
 
 impl Drop for Measured {
     fn drop(&mut self) {
         // `clock::update` follows the wait.
-        let micros = clock::read().micros_since(self.began);
+        let micros = clock::read().micros_since(self.0);
         process::LOOP_TURNS.up();
         process::LOOP_BUSY.add(micros);
         if micros > TURN_MICROS_MAX {
             process::LOOP_TURNS_LONG.up();
             process::LOOP_TIMES.note(micros);
-            self.note_stall(micros);
+            note_stall(micros);
         }
     }
 }
@@ -114,6 +115,7 @@ impl Turns {
         metrics::prepare_thread();
         let thread = runtime::Thread::enter()?;
         let worker = Rc::new(Worker::new(init.serving)?);
+        WORKER.set(Rc::downgrade(&worker));
         let before = net::outbound::watch_with(&worker.poller);
         worker.poller.add_copy(thread.remote().event().try_clone()?)?;
         watch_files(&worker)?;
@@ -175,7 +177,7 @@ impl Turns {
         thread.remote().end_sleep();
         // After the wait: events must not lie in the future.
         clock::update();
-        let _turn = Measured { began: clock::now(), worker: Rc::clone(worker) };
+        let _turn = Measured(clock::now());
         // Before any request: changed files must not be served stale.
         if let Some(files) = worker.files.get()
             && let Some(at) = self.found.iter().position(|key| *key == files)
@@ -375,7 +377,8 @@ mod tests {
         while clock::now().0 < 2 * micros {
             clock::update();
         }
-        drop(Measured { began: Instant(clock::now().0 - micros), worker: Rc::clone(worker) });
+        WORKER.set(Rc::downgrade(worker));
+        drop(Measured(Instant(clock::now().0 - micros)));
     }
 
     #[test]

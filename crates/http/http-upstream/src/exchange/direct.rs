@@ -135,7 +135,7 @@ impl Direct {
         target: &UpstreamTarget<'_>,
         connection: Box<Pooled>,
     ) -> Result<Stage, Flow> {
-        run::connected(r, attempt.started, attempt.fresh);
+        run::connected(&self.plan, r, attempt.started, attempt.fresh);
         if self.plan.light && light::is_for(r) {
             let announce = match attempt.outgoing {
                 Outgoing::Nothing => Announce::Nothing,

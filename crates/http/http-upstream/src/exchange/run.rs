@@ -374,7 +374,7 @@ async fn ask(
                     None => Box::pin(connect(plan, r, target, peer, scope, wanted.as_deref())).await?,
                 };
                 let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
-                connected(r, started, fresh);
+                connected(plan, r, started, fresh);
                 (send_request(plan, r, target, peer, outgoing, connection).await, sent, fresh)
             }
         };
@@ -421,14 +421,13 @@ fn denied(plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, peer: &
     Failure::Denied
 }
 
-/// Notes the time to a connection; kept connections do not count in the metric.
-pub fn connected(r: &mut Request, started: clock::Instant, fresh: bool) {
+/// Notes the time to a connection; kept connections do not count in the metric. Until the request is written, variables
+/// do not show the server, unless requests are dynamic: nginx writes the request before it selects a server.
+pub fn connected(plan: &PassPlan, r: &mut Request, started: clock::Instant, fresh: bool) {
     if fresh {
         process::UPSTREAM_CONNECT.note(clock::now().micros_since(started));
     }
-    if let Some(one) = UpstreamState::last(r) {
-        one.connect_ms = Some(clock::now().millis_since(started));
-    }
+    UpstreamState::connected(r, started, !plan.conf.request_dynamic);
 }
 
 async fn connect(
