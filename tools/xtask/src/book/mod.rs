@@ -34,6 +34,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
         "Coming from",
         &[
             "docs/replace-nginx.md",
+            "docs/from-nginx-plus.md",
             "docs/apache.md",
             "docs/from-caddy.md",
             "docs/from-haproxy.md",
