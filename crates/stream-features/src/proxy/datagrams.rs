@@ -1,6 +1,6 @@
 //! Copies datagrams in both directions (nginx: the functions of `ngx_stream_proxy_process` for `SOCK_DGRAM`).
 
-use super::connect::{Servers, blame, end_try, not_connected, proxy_header};
+use super::connect::{Failure, Servers, blame, end_try, not_connected, proxy_header};
 use super::{Passing, ProxyProtocol};
 use crate::session::StreamSession;
 use crate::udp::{self, DATAGRAM_MAX, Flow};
@@ -11,13 +11,13 @@ use observe::{Level, os};
 use runtime::budget;
 use runtime::time::{Sleep, sleep_until};
 use session_engine::Session;
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::SockRef;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use upstream::{Options, PeerLease};
+use upstream::{Options, PeerLease, datagram_socket};
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -99,39 +99,16 @@ impl<'a> Exchange<'a> {
     }
 }
 
-fn open(to: &Address, options: &Options) -> io::Result<Outbound> {
-    let (domain, address) = match to {
-        Address::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
-        Address::Ip(ip) => (Domain::for_address(*ip), SockAddr::from(*ip)),
-    };
-    let socket = Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), None)?;
-    if let Address::Ip(ip) = to {
-        if options.transparent {
-            if ip.is_ipv4() { socket.set_ip_transparent_v4(true)? } else { socket.set_ip_transparent_v6(true)? }
-        }
-        if let Some(from) = options.from {
-            socket.bind(&from.into())?;
-        }
-    }
-    if options.receive_buffer > 0 {
-        socket.set_recv_buffer_size(options.receive_buffer)?;
-    }
-    if options.send_buffer > 0 {
-        socket.set_send_buffer_size(options.send_buffer)?;
-    }
-    socket.connect(&address)?;
-    Outbound::datagrams(socket.into())
-}
-
 fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound, PeerLease), u16> {
     loop {
         let active = servers.next(s)?;
-        match open(&active.peer().spec.address, servers.options()) {
+        let socket = datagram_socket(&active.peer().spec.address, servers.options());
+        match socket.and_then(Outbound::datagrams) {
             Ok(socket) => return Ok((socket, active)),
-            Err(e) => {
-                not_connected(s, &active, &e);
-                servers.failed(s, active)?;
-            }
+            Err(e) => match not_connected(s, &active, &e) {
+                Failure::Final(status) => return Err(status),
+                Failure::Next => servers.failed(s, active)?,
+            },
         }
     }
 }
@@ -261,7 +238,9 @@ pub(crate) fn course(data: &[u8]) {
     clock::freeze();
     runtime::block_on(async {
         let Some(flow) = Flow::alone(listener.into(), peer) else { return };
-        let Ok(outbound) = open(&Address::Ip(at), &Options::default()) else { return };
+        let Ok(outbound) = datagram_socket(&Address::Ip(at), &Options::default()).and_then(Outbound::datagrams) else {
+            return;
+        };
         let [requests, responses, rate] = terms.map(u64::from);
         let terms = Terms {
             requests_max: requests % 8,
@@ -483,7 +462,7 @@ mod tests {
         runtime::block_on(async {
             let flow = Flow::alone(listener.into(), client.local_addr().expect("address")).expect("a session");
             let to = Address::Ip(server.local_addr().expect("address"));
-            let outbound = open(&to, &Options::default()).expect("a socket");
+            let outbound = datagram_socket(&to, &Options::default()).and_then(Outbound::datagrams).expect("a socket");
             let (requests_max, upload_rate, download_rate) = (0, 0, 0);
             let terms =
                 Terms { requests_max, responses_wanted: Some(1), upload_rate, download_rate, timeout_ms: 60_000 };

@@ -37,6 +37,7 @@ pub mod template;
 #[cfg(test)]
 mod testing;
 pub mod tls;
+mod unopened;
 pub mod upstreams;
 pub mod variable;
 pub mod zones;
@@ -46,3 +47,4 @@ pub const NGINX_VERSION: &str = "1.31.6";
 
 pub use session::{Session, Slot};
 pub use template::Template;
+pub use unopened::unopened;

@@ -238,6 +238,17 @@ impl Round {
             let found = probe::once(&self, &peer, &mut kept).await;
             base::clock::update();
             let now = base::clock::now();
+            let found = match found {
+                Ok(()) => Ok(()),
+                Err(probe::ProbeFailure::Server(why)) => Err(why),
+                Err(probe::ProbeFailure::Unopened(level, words)) => {
+                    let (text, name) = (&peer.text, &self.group.name);
+                    self.log.log(level, 0, format_args!("{words} while checking {text} of upstream \"{name}\""));
+                    drop(peer);
+                    self.pause().await;
+                    continue;
+                }
+            };
             peer.history().probed(found.as_ref().err().map(String::as_str));
             match found {
                 Ok(()) => (failed, passed) = (0, passed.saturating_add(1)),
@@ -262,11 +273,16 @@ impl Round {
                 self.log.log(level, 0, format_args!("health check: {text} of upstream \"{name}\" is {words}"));
             }
             drop(peer);
-            let jitter = match self.check.jitter_ms {
-                0 => 0,
-                most => u64::from_le_bytes(net::random::bytes16()[..8].try_into().unwrap_or_default()) % (most + 1),
-            };
-            runtime::time::sleep(Duration::from_millis(self.check.interval_ms + jitter)).await;
+            self.pause().await;
         }
+    }
+
+    /// Waits for the next probe of a server.
+    async fn pause(&self) {
+        let jitter = match self.check.jitter_ms {
+            0 => 0,
+            most => u64::from_le_bytes(net::random::bytes16()[..8].try_into().unwrap_or_default()) % (most + 1),
+        };
+        runtime::time::sleep(Duration::from_millis(self.check.interval_ms + jitter)).await;
     }
 }

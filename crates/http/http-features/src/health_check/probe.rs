@@ -11,7 +11,9 @@ use http_types::{Method, ResponseHead, Span};
 use http_upstream::probing::{Prober, Probing};
 use http_upstream::upstream_state::{Try, UpstreamState};
 use net::Address;
+use observe::Level;
 use runtime::time::timeout;
+use session_engine::unopened;
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -26,8 +28,31 @@ pub struct KeptConnection {
     opened: clock::Instant,
 }
 
-/// Returns the reason of a failure.
-pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<KeptConnection>) -> Result<(), String> {
+pub enum ProbeFailure {
+    /// Reason for which the server counts as unhealthy.
+    Server(String),
+    /// No connection could be opened, which says nothing about the server.
+    Unopened(Level, String),
+}
+
+impl From<Failure> for ProbeFailure {
+    fn from(why: Failure) -> ProbeFailure {
+        match &why {
+            Failure::Io(Step::Connect, e) if let Some((level, words)) = unopened(e) => {
+                ProbeFailure::Unopened(level, words)
+            }
+            why => ProbeFailure::Server(why.to_string()),
+        }
+    }
+}
+
+impl From<String> for ProbeFailure {
+    fn from(why: String) -> ProbeFailure {
+        ProbeFailure::Server(why)
+    }
+}
+
+pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<KeptConnection>) -> Result<(), ProbeFailure> {
     let Some(plan) = round.plan.upgrade() else { return Ok(()) };
     let location = plan.locations.get(round.location);
     let Some(Probing(prober)) = location.and_then(|l| l.ext::<Probing>()).cloned() else { return Ok(()) };
@@ -85,7 +110,7 @@ async fn ask(
     r: &mut Request,
     old: Option<KeptConnection>,
     kept: &mut Option<KeptConnection>,
-) -> Result<(), String> {
+) -> Result<(), ProbeFailure> {
     let times = prober.timeouts();
     let connection = match old {
         Some(kept) => kept,
