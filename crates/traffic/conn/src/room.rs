@@ -2,9 +2,10 @@
 
 use crate::worker::Worker;
 use base::clock;
+use net::outbound::Admission;
 use net::poller::Key;
 use observe::Level;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// Idle connections closed for new ones: maximum, and share of all.
 const DRAINED_MAX: usize = 32;
@@ -12,29 +13,50 @@ const DRAINED_PART: usize = 8;
 /// Interval of the log message about it, in milliseconds.
 const REUSE_LOG_MS: u64 = 1000;
 
-/// Closes idle connections: sockets nearest to their deadline, or the client of a datagram socket that has been idle
-/// longest, whichever kind has more connections. Returns `false` if none is idle.
-pub fn make_room(worker: &Rc<Worker>) -> bool {
+/// Admits a worker's connections to servers.
+pub struct Admitting(pub Weak<Worker>);
+
+impl Admission for Admitting {
+    fn admit(&self) -> Result<(), usize> {
+        let Some(worker) = self.0.upgrade() else { return Ok(()) };
+        // The driver that connects may hold the state of its own clients.
+        worker.admit_beside(worker.current.get())
+    }
+}
+
+/// Closes idle connections, but for those of the entry `except`: sockets nearest to their deadline, or the client of a
+/// datagram socket that has been idle longest, whichever kind has more connections, and without idle clients a kept
+/// connection to a server. Returns `false` if none is idle.
+pub fn make_room(worker: &Rc<Worker>, except: Option<Key>) -> bool {
+    // A search looks at all entries: none more before the clock proceeds.
+    if worker.no_room_at.get() == Some(clock::now()) {
+        return false;
+    }
     let is_made = match worker.poller.registered() >= worker.datagram_clients.get() {
-        true => close_sockets(worker) || close_datagram_client(worker),
-        false => close_datagram_client(worker) || close_sockets(worker),
+        true => close_sockets(worker, except) || close_datagram_client(worker, except),
+        false => close_datagram_client(worker, except) || close_sockets(worker, except),
     };
-    if is_made {
-        log_reuse(worker);
+    let is_made = is_made || upstream::pool::drop_oldest();
+    match is_made {
+        true => log_reuse(worker),
+        false => worker.no_room_at.set(Some(clock::now())),
     }
     is_made
 }
 
-fn close_sockets(worker: &Rc<Worker>) -> bool {
+fn close_sockets(worker: &Rc<Worker>, except: Option<Key>) -> bool {
     let most = (worker.poller.registered() / DRAINED_PART).clamp(1, DRAINED_MAX);
-    let idle = worker.poller.nearest_idle(most, |carrier| carrier.is_idle());
+    let mut idle = worker.poller.nearest_idle(most + 1, |carrier| carrier.is_idle());
+    idle.retain(|key| Some(*key) != except);
+    idle.truncate(most);
     idle.iter().for_each(|key| worker.close(*key));
     !idle.is_empty()
 }
 
-fn close_datagram_client(worker: &Rc<Worker>) -> bool {
+fn close_datagram_client(worker: &Rc<Worker>, except: Option<Key>) -> bool {
     let keys: Vec<Key> = worker.listening.borrow().iter().map(|listening| listening.key).collect();
-    keys.into_iter().filter_map(|key| worker.poller.registration(key)).any(|carrier| carrier.close_idle_client())
+    let mut others = keys.into_iter().filter(|key| Some(*key) != except);
+    others.any(|key| worker.poller.registration(key).is_some_and(|carrier| carrier.close_idle_client()))
 }
 
 fn log_reuse(worker: &Worker) {

@@ -4,7 +4,6 @@
 use crate::areas::StreamPlanRef;
 use crate::intake;
 use crate::mail_area;
-use crate::room::make_room;
 use crate::secure::Secure;
 use crate::worker::{Carrier, Worker};
 use http_engine::ListenerRef;
@@ -89,8 +88,7 @@ impl Host for WorkerHost {
     }
     fn number(&self) -> Option<u64> {
         let worker = self.0.upgrade()?;
-        let limit = worker.serving.borrow().connections_max;
-        if worker.connections() >= limit && !make_room(&worker) {
+        if let Err(limit) = worker.admit() {
             worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return None;
         }
