@@ -78,6 +78,13 @@ impl Browser {
         let back = provider.agree(&sent.location());
         self.get(&back)
     }
+    /// Completes a login that began before the session did: the former session ends.
+    fn log_in_again(&mut self, provider: &Provider) {
+        let session = self.cookies.remove("NGX_OIDC_SESSION").expect("a session");
+        let back = provider.agree(&self.get("/").location());
+        self.cookies.insert("NGX_OIDC_SESSION".into(), session);
+        assert_eq!(self.get(&back).status, 302);
+    }
     fn logged_in(port: u16, provider: &Provider) -> Browser {
         let mut browser = Browser::new(port);
         let answer = browser.log_in(provider, "/");
@@ -160,6 +167,29 @@ fn users_log_in_and_out() {
     assert!(!browser.cookies.contains_key("NGX_OIDC_SESSION"));
     assert_eq!(before.clone().get("/").status, 302, "the session has ended, not only the cookie");
     assert_eq!(provider.asked("/.well-known/openid-configuration"), 1);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn a_user_with_many_sessions_loses_the_oldest() {
+    const SESSIONS_MAX: usize = 64;
+    let (provider, port) = (Provider::start(), free_port());
+    let site = site(port, &provider, "", "");
+    let running = site.start();
+    provider.inner().claims = |claims| claims["sub"] = "ann".into();
+    let mut other = Browser::logged_in(port, &provider);
+    provider.inner().claims = |_| {};
+    let mut first = Browser::logged_in(port, &provider);
+    // Sessions that have ended do not count.
+    let mut again = Browser::logged_in(port, &provider);
+    again.log_in_again(&provider);
+    let mut all: Vec<Browser> = (2..SESSIONS_MAX).map(|_| Browser::logged_in(port, &provider)).collect();
+    assert!(first.get("/").user().starts_with("joe|"));
+    all.push(Browser::logged_in(port, &provider));
+    assert_eq!(first.get("/").status, 302, "the oldest has ended");
+    assert!(all.iter_mut().chain([&mut again]).all(|browser| browser.get("/").status == 200));
+    assert!(other.get("/").user().starts_with("ann|"), "other users keep theirs");
     running.quit();
     site.assert_no_alerts();
 }
@@ -412,8 +442,8 @@ fn providers_end_sessions_in_the_back_channel() {
     let (mut one, mut two) = (Browser::logged_in(port, &provider), Browser::logged_in(port, &provider));
     provider.inner().claims = |claims| claims["sid"] = "sid-2".into();
     let mut other = Browser::logged_in(port, &provider);
-    // Two lists of sessions.
-    assert_eq!(keys(), 3 + 2);
+    // Two lists of sessions of a `sid`, and that of the user.
+    assert_eq!(keys(), 3 + 3);
     // Refused: nothing ends.
     let refused = [
         ("JWT", serde_json::json!({"aud": "other", "sid": "sid-1"})),
@@ -449,8 +479,8 @@ fn providers_end_sessions_in_the_back_channel() {
     assert_eq!((done.status, done.body.as_str()), (200, ""));
     assert!(done.head.contains("Cache-Control: no-store"), "{}", done.head);
     assert_eq!([one.get("/").status, two.get("/").status, other.get("/").status], [302, 302, 200]);
-    // The session and the list of the other one; the time of the logout.
-    assert_eq!(keys(), 3);
+    // The session and the list of the other one; the list of the user; the time of the logout.
+    assert_eq!(keys(), 4);
     // All sessions of the user, which were begun before.
     let issued = |at: u64| serde_json::json!({"sub": "joe", "iat": at});
     let now = support::provider::now();
