@@ -179,6 +179,35 @@ fn idle_clients_give_way_to_connections_to_servers() {
     running.signal("TERM");
 }
 
+/// nginx: `ngx_http_set_lingering_close`.
+#[test]
+fn lingering_clients_give_way_to_others() {
+    let port = free_port();
+    let site = site(
+        LIMIT,
+        "",
+        &format!(
+            "http {{ lingering_timeout 1h; lingering_time 1h; server {{ listen 127.0.0.1:{port};
+             location / {{ return 200 free; }} location /refused {{ return 403; }} }} }}"
+        ),
+    );
+    let running = site.start();
+    let mut lingering: Vec<TcpStream> = (0..LIMIT + 8)
+        .map(|_| {
+            let mut client = connect(port);
+            client.write_all(b"POST /refused HTTP/1.0\r\nContent-Length: 9\r\n\r\n").expect("sent");
+            client
+        })
+        .collect();
+    for _ in 0..4 {
+        assert_eq!(get(port), Ok((200, "free".into())), "{}", site.log());
+    }
+    assert_eq!(status(&mut lingering[0]), 403);
+    site.wait_for_log(&format!("{LIMIT} worker_connections are not enough, reusing connections"), 1);
+    site.assert_no_alerts();
+    running.signal("TERM");
+}
+
 #[test]
 fn kept_connections_to_servers_give_way_to_clients() {
     const KEPT: usize = LIMIT / 2 - 4;

@@ -24,10 +24,14 @@ impl Admission for Admitting {
     }
 }
 
-/// Closes idle connections, but for those of the entry `except`: sockets nearest to their deadline, or the client of a
+/// Closes lingering connections, or idle ones but for those of the entry `except`: sockets nearest to their deadline, or the client of a
 /// datagram socket that has been idle longest, whichever kind has more connections, and without idle clients a kept
 /// connection to a server. Returns `false` if none is idle.
 pub fn make_room(worker: &Rc<Worker>, except: Option<Key>) -> bool {
+    if close_lingering(worker) {
+        log_reuse(worker);
+        return true;
+    }
     // A search looks at all entries: none more before the clock proceeds.
     if worker.no_room_at.get() == Some(clock::now()) {
         return false;
@@ -42,6 +46,17 @@ pub fn make_room(worker: &Rc<Worker>, except: Option<Key>) -> bool {
         false => worker.no_room_at.set(Some(clock::now())),
     }
     is_made
+}
+
+/// Closes connections that have their response.
+fn close_lingering(worker: &Rc<Worker>) -> bool {
+    let mut lingering = worker.lingering.borrow_mut();
+    let most = (lingering.count() / DRAINED_PART).clamp(1, DRAINED_MAX);
+    let mut keys = lingering.take(most);
+    drop(lingering);
+    keys.retain(|key| worker.poller.contains(*key));
+    keys.iter().for_each(|key| worker.close(*key));
+    !keys.is_empty()
 }
 
 fn close_sockets(worker: &Rc<Worker>, except: Option<Key>) -> bool {

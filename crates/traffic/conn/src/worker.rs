@@ -1,6 +1,7 @@
 //! A worker thread's state, and the trait of its sockets' drivers.
 
 use crate::areas::{MailArea, StreamArea};
+use crate::linger::Lingering;
 use crate::room::make_room;
 use crate::secure::Secure;
 use crate::serving::{Listening, Serving};
@@ -105,6 +106,7 @@ pub struct Worker {
     pub paused_until: Cell<Option<Instant>>,
     /// Key whose event is being handled: its driver may hold its state.
     pub current: Cell<Option<Key>>,
+    pub lingering: RefCell<Lingering>,
     /// Last search that found no idle connection to close.
     pub no_room_at: Cell<Option<Instant>>,
     /// Last log message about closing idle connections.
@@ -141,6 +143,7 @@ impl Worker {
             unproven_handshakes: Cell::new(0),
             paused_until: Cell::new(None),
             current: Cell::new(None),
+            lingering: RefCell::default(),
             no_room_at: Cell::new(None),
             reuse_logged: Cell::new(None),
             handshakes_wait: Cell::new(false),
