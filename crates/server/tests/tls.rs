@@ -456,3 +456,60 @@ fn the_doctor_looks_at_certificates() {
     assert!(said.contains("the certificate of \"CN=a.example\" is not for b.example"), "{said}");
     assert!(said.contains("is sent without its chain: clients that do not have"), "{said}");
 }
+
+#[test]
+fn both_sides_log_the_same_secrets() {
+    let (front, middle, back) = (free_port(), free_port(), free_port());
+    let authority = Authority::new();
+    let site = Site::new(
+        MAIN,
+        &format!(
+            "http {{
+            server {{ listen 127.0.0.1:{back} ssl; ssl_certificate a.example.crt; ssl_certificate_key a.example.key;
+                ssl_key_log logs/servers.keys; return 200 $ssl_protocol; }}
+            server {{ listen 127.0.0.1:{front}; proxy_ssl_key_log logs/clients.keys;
+                location / {{ proxy_pass https://127.0.0.1:{back}; }}
+                location /old {{ proxy_pass https://127.0.0.1:{back}; proxy_ssl_protocols TLSv1.2; }}
+                location /secret {{ proxy_pass https://127.0.0.1:{back}; proxy_ssl_key_log logs/others.keys; }} }} }}
+            stream {{ server {{ listen 127.0.0.1:{middle}; proxy_pass 127.0.0.1:{back}; proxy_ssl on;
+                proxy_ssl_key_log logs/clients.keys; }} }}"
+        ),
+    );
+    authority.put(&site, "a.example");
+    let running = site.start();
+    let get = |port: u16, uri: &str| {
+        wait("an answer", || {
+            let mut client = support::client::Client::connect(port)?;
+            client.ask(&format!("GET {uri} HTTP/1.1\r\nHost: a\r\n\r\n"))
+        })
+    };
+    assert_eq!(get(front, "/new"), (200, "TLSv1.3".into()));
+    assert_eq!(get(front, "/old"), (200, "TLSv1.2".into()));
+    assert_eq!(get(middle, "/"), (200, "TLSv1.3".into()));
+    // A server derives the secret of early data from each resumed session, a client only to use it.
+    let sorted = |name: &str| {
+        let lines = site.read(name);
+        let lines = lines.lines().filter(|line| !line.starts_with("CLIENT_EARLY_TRAFFIC_SECRET "));
+        let mut lines: Vec<String> = lines.map(str::to_string).collect();
+        lines.sort();
+        lines
+    };
+    let (servers, clients) = (sorted("logs/servers.keys"), sorted("logs/clients.keys"));
+    assert_eq!(servers, clients);
+    let count = |label: &str| servers.iter().filter(|line| line.split(' ').next() == Some(label)).count();
+    assert_eq!((count("CLIENT_RANDOM"), count("CLIENT_TRAFFIC_SECRET_0"), count("SERVER_TRAFFIC_SECRET_0")), (1, 2, 2));
+    for line in &servers {
+        let parts: Vec<&str> = line.split(' ').collect();
+        let is_hex = |text: &str| text.bytes().all(|c| c.is_ascii_hexdigit());
+        assert!(matches!(parts[..], [_, random, secret] if random.len() == 64 && is_hex(random) && is_hex(secret)));
+    }
+    // Another location has connections of its own, whose secrets are in its file.
+    assert_eq!(get(front, "/secret"), (200, "TLSv1.3".into()));
+    assert_eq!(sorted("logs/others.keys").len() + clients.len(), sorted("logs/servers.keys").len());
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(site.path("logs/servers.keys")).expect("the file").permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+    running.quit();
+    site.assert_no_alerts();
+}

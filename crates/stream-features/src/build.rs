@@ -214,6 +214,7 @@ impl Builder<'_> {
             preread: Vec::new(),
             content: None,
             loggers: Vec::new(),
+            extensions: Vec::new(),
             zone: None,
         };
         let mut answers = Vec::new();

@@ -28,6 +28,7 @@ mod acme;
 mod geo;
 mod geoip;
 mod geoip2;
+mod health_check;
 mod keyval;
 mod limit_conn;
 mod map;

@@ -16,6 +16,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use upstream::{Group, Stream};
 
 pub type Names = session_engine::names::Names<StreamSession>;
 
@@ -112,7 +113,15 @@ pub struct Server {
     pub preread: Vec<Arc<dyn Preread>>,
     pub content: Option<Arc<dyn Content>>,
     pub loggers: Vec<Arc<dyn Logger>>,
+    /// Data of features.
+    pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
     pub zone: Option<metrics::Zone<metrics::stream_zone::Of>>,
+}
+
+impl Server {
+    pub fn ext<T: 'static + Send + Sync>(&self) -> Option<&T> {
+        self.extensions.iter().find_map(|t| t.downcast_ref())
+    }
 }
 
 /// Order of handlers in the preaccess phase, defined only here (nginx: the reverse order of its modules).
@@ -153,8 +162,30 @@ pub enum ContentResult {
 
 pub type ContentFuture<'a> = Pin<Box<dyn Future<Output = ContentResult> + 'a>>;
 
+pub type CheckFuture<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + 'a>>;
+
 pub trait Content: Send + Sync {
     fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> ContentFuture<'a>;
+    /// Returns the group of servers, if it does not depend on the session.
+    fn group(&self) -> Option<Arc<Group>> {
+        None
+    }
+    /// Prepares a connection for a health check as for a session: PROXY protocol before data, and TLS. Fails with the
+    /// reason.
+    fn begin_check<'a>(
+        &'a self,
+        s: &'a mut StreamSession,
+        stream: &'a mut Stream,
+        address: &'a Address,
+        has_data: bool,
+    ) -> CheckFuture<'a> {
+        let _ = (s, stream, address, has_data);
+        Box::pin(async { Ok(()) })
+    }
+    /// Returns the number of bytes of an answer that a health check examines.
+    fn check_bytes_max(&self) -> usize {
+        0
+    }
 }
 
 pub trait Logger: Send + Sync {

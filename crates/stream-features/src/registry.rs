@@ -13,6 +13,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::geo::Geo,
     &crate::geoip::GeoipFeature,
     &crate::geoip2::Geoip2Feature,
+    &crate::health_check::HealthCheck,
     &crate::keyval::KeyvalFeature,
     &crate::limit_conn::LimitConn,
     &crate::map::Map,

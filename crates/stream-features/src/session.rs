@@ -16,6 +16,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Try {
     pub address: Arc<str>,
+    /// The selected server; `None` if there was none.
+    pub peer: Option<Arc<upstream::Peer>>,
     pub started: Instant,
     /// Milliseconds until the connection was established; `None` if it was not.
     pub connect_ms: Option<u64>,
@@ -29,6 +31,7 @@ impl Try {
     pub fn new(address: Arc<str>) -> Try {
         Try {
             address,
+            peer: None,
             started: clock::now(),
             connect_ms: None,
             first_byte_ms: None,

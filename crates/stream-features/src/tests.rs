@@ -60,6 +60,7 @@ fn plan() -> Rc<Arc<StreamPlan>> {
         preread: Vec::new(),
         content: Some(Arc::new(Breaks)),
         loggers: Vec::new(),
+        extensions: Vec::new(),
         zone: None,
     };
     let spec = ListenSpec::new(Address::Unix("test".into()));

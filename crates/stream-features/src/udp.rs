@@ -7,6 +7,7 @@ use crate::session::{SessionFacts, StreamSession};
 use crate::sessions::{Host, Sessions};
 use net::Address;
 use net::datagram;
+use net::outbound::Outbound;
 use net::packets::PacketSocket;
 use runtime::budget;
 use std::cell::RefCell;
@@ -16,6 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
+use upstream::{Options, datagram_socket};
 
 /// In bytes.
 pub const DATAGRAM_MAX: usize = 65_535;
@@ -270,4 +272,8 @@ fn take(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: 
         let _held = held;
         engine::serve(session, SessionClient::Datagrams(flow), place, host).await;
     });
+}
+/// Opens a socket that is connected to a server.
+pub fn open(to: &Address, options: &Options) -> io::Result<Outbound> {
+    datagram_socket(to, options).and_then(Outbound::datagrams)
 }

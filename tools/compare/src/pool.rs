@@ -138,6 +138,10 @@ const LINES: &[&str] = &[
     "proxy_set_header Accept-Encoding '';",
     "proxy_set_header User-Agent own;",
     "proxy_set_header Connection close;",
+    // values that the request of a server must not have
+    "proxy_set_header X-Server '$upstream_addr,$upstream_status,$upstream_http_etag,$upstream_cookie_one';",
+    "proxy_set_header X-Time '$upstream_bytes_sent,$upstream_response_length,$sent_http_etag';",
+    "proxy_set_body '$upstream_addr,$upstream_status,$upstream_cache_status';",
     "proxy_hide_header X-Powered-By;",
     "proxy_hide_header Set-Cookie;",
     "proxy_pass_header Server;",

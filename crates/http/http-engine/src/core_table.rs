@@ -298,7 +298,8 @@ impl Value for TempPath {
     }
 }
 
-#[derive(Clone, Debug)]
+/// Texts with variables: one is true if it is neither empty nor `0`.
+#[derive(Clone, Debug, Default)]
 pub struct Conditions(pub Vec<Template>);
 
 impl Value for Conditions {
@@ -311,6 +312,12 @@ impl Value for Conditions {
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
+    }
+}
+
+impl Conditions {
+    pub fn all_true(&self, r: &mut crate::Request) -> bool {
+        self.0.iter().all(|value| !matches!(value.eval(r).as_slice(), b"" | b"0"))
     }
 }
 

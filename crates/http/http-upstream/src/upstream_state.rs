@@ -1,5 +1,6 @@
 //! Records a request's attempts on upstream servers, for `$upstream_addr` and its relatives, logs, metrics and spans.
 
+use crate::binding::BindTo;
 use crate::exchange::target::Origin;
 use base::clock::{self, Instant};
 use http_engine::Request;
@@ -7,13 +8,28 @@ use http_engine::head_out::number;
 use http_engine::span::TrySpan;
 use http_engine::upstream_slot::UpstreamFacts;
 use smallvec::SmallVec;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use upstream::ReceivedHead;
+use upstream::{Peer, ReceivedHead};
+
+/// Receiver of an attempt.
+#[derive(Clone, Debug)]
+pub enum Receiver {
+    Server(Arc<Peer>),
+    /// Name of a group without an available server.
+    Group(Arc<str>),
+}
+
+impl Default for Receiver {
+    fn default() -> Self {
+        Receiver::Group(Arc::default())
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 pub struct Try {
-    pub address: Arc<str>,
+    pub to: Receiver,
     pub status: u16,
     /// Action of a failure, for later messages about it.
     pub doing: Option<&'static str>,
@@ -36,14 +52,12 @@ pub struct Try {
     pub has_no_socket: bool,
     pub bytes_sent: u64,
     pub bytes_received: u64,
-    /// `None` for a group without `zone`.
-    pub zone: Option<metrics::Zone<metrics::peer::Of>>,
 }
 
 impl Try {
-    pub fn new(address: Arc<str>, started: Instant) -> Try {
+    pub fn new(to: Receiver, started: Instant) -> Try {
         Try {
-            address,
+            to,
             status: 0,
             doing: None,
             started,
@@ -58,18 +72,34 @@ impl Try {
             has_no_socket: false,
             bytes_sent: 0,
             bytes_received: 0,
-            zone: None,
         }
     }
     /// Creates an attempt whose bytes are added to the counters of `peer`.
-    pub fn of(peer: &upstream::Peer, started: Instant) -> Try {
-        Try { zone: peer.zone().cloned(), ..Try::new(peer.text.clone(), started) }
+    pub fn of(peer: &Arc<Peer>, started: Instant) -> Try {
+        Try::new(Receiver::Server(peer.clone()), started)
+    }
+    /// Creates an attempt for which a group has no server.
+    pub fn without_server(group: &str, started: Instant) -> Try {
+        Try { status: 502, response_ms: Some(0), ..Try::new(Receiver::Group(group.into()), started) }
+    }
+    /// Returns the server's address, or the group's name.
+    pub fn address(&self) -> &Arc<str> {
+        match &self.to {
+            Receiver::Server(peer) => &peer.text,
+            Receiver::Group(name) => name,
+        }
+    }
+    pub fn peer(&self) -> Option<&Peer> {
+        match &self.to {
+            Receiver::Server(peer) => Some(peer),
+            Receiver::Group(_) => None,
+        }
     }
     #[inline]
     pub fn transferred(&mut self, sent: u64, received: u64) {
         self.bytes_sent += sent;
         self.bytes_received += received;
-        if let Some(zone) = self.zone.as_ref().map(metrics::Zone::here) {
+        if let Some(zone) = self.peer().and_then(Peer::zone).map(metrics::Zone::here) {
             zone.add(metrics::peer::SENT, sent);
             zone.add(metrics::peer::RECEIVED, received);
         }
@@ -87,6 +117,11 @@ pub struct UpstreamState {
     pub trailers: Vec<u8>,
     /// Marks the next attempt as the first one in another group.
     pub apart: bool,
+    /// Attempts in earlier groups.
+    pub(crate) earlier: usize,
+    /// Hides the attempts in this group from variables, while a text is made that nginx makes once, before it selects
+    /// a server.
+    pub(crate) hides: bool,
 }
 
 impl UpstreamFacts for UpstreamState {
@@ -94,6 +129,7 @@ impl UpstreamFacts for UpstreamState {
         self.tries.clear();
         self.trailers.clear();
         (self.answer, self.origin, self.uri, self.apart) = (None, None, None, false);
+        (self.earlier, self.hides) = (0, false);
     }
     fn tries(&self) -> Vec<TrySpan> {
         let mut all = Vec::new();
@@ -102,7 +138,7 @@ impl UpstreamFacts for UpstreamState {
             let ended = lasted.map_or_else(clock::now, |ms| one.started.plus_millis(ms));
             all.push(TrySpan {
                 id: one.span,
-                address: one.address.clone(),
+                address: one.address().clone(),
                 scheme: self.scheme(),
                 status: one.status,
                 started: one.started,
@@ -126,7 +162,33 @@ impl UpstreamState {
     }
     /// Starts attempts in a group, separated from those in an earlier group (internal redirect).
     pub fn begin(&mut self) {
-        self.apart = !self.tries.is_empty();
+        self.earlier = self.tries.len();
+        self.apart = self.earlier > 0;
+    }
+    /// Returns the attempts that variables show.
+    fn shown(&self) -> &[Try] {
+        let end = if self.hides { self.earlier } else { self.tries.len() };
+        self.tries.get(..end).unwrap_or_default()
+    }
+    /// Hides the attempts in this group from variables until [`UpstreamState::show`].
+    pub fn hide(r: &mut Request) {
+        if let Some(state) = r.upstream.get_mut::<UpstreamState>() {
+            state.hides = true;
+        }
+    }
+    /// Ends [`UpstreamState::hide`]; returns the last attempt.
+    pub fn show(r: &mut Request) -> Option<&mut Try> {
+        let state = r.upstream.get_mut::<UpstreamState>()?;
+        state.hides = false;
+        state.tries.last_mut()
+    }
+    /// Tells whether a request is being made: neither an attempt nor a stored response is shown.
+    pub fn is_hidden(r: &Request) -> bool {
+        r.upstream.get::<UpstreamState>().is_some_and(|state| state.hides)
+    }
+    /// Returns the server that was selected last, for variables.
+    pub fn last_peer(r: &Request) -> Option<&Peer> {
+        r.upstream.get::<UpstreamState>()?.shown().last()?.peer()
     }
     pub fn push(&mut self, one: Try) {
         let apart = std::mem::take(&mut self.apart);
@@ -144,11 +206,23 @@ impl UpstreamState {
     /// Returns the URL of the last attempt, for the error log.
     pub fn url(r: &Request) -> Option<String> {
         let state = r.upstream.get::<UpstreamState>()?;
-        Some(shown_url(state.scheme(), &state.tries.last()?.address, state.uri.as_deref().unwrap_or_default()))
+        Some(shown_url(state.scheme(), state.tries.last()?.address(), state.uri.as_deref().unwrap_or_default()))
     }
     pub fn last(r: &mut Request) -> Option<&mut Try> {
         r.upstream.get_mut::<UpstreamState>()?.tries.last_mut()
     }
+}
+
+/// Returns the local address of a connection, and whether it may be foreign. Unless it is `dynamic`, it does not depend
+/// on the selected server, as in nginx, which determines it before.
+pub fn local_address(r: &mut Request, bind: &Option<BindTo>, dynamic: bool) -> (Option<SocketAddr>, bool) {
+    if bind.is_none() || dynamic {
+        return BindTo::of(bind, r);
+    }
+    UpstreamState::hide(r);
+    let address = BindTo::of(bind, r);
+    UpstreamState::show(r);
+    address
 }
 
 pub fn shown_url(scheme: &str, server: &str, uri: &[u8]) -> String {
@@ -175,13 +249,14 @@ pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) ->
 /// Writes one value per attempt, separated as in nginx.
 pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8>)) -> bool {
     let Some(state) = r.upstream.get::<UpstreamState>() else { return false };
-    for (index, one) in state.tries.iter().enumerate() {
+    let shown = state.shown();
+    for (index, one) in shown.iter().enumerate() {
         if index > 0 {
             out.extend_from_slice(if one.apart { b" : " } else { b", " });
         }
         write(one, out);
     }
-    !state.tries.is_empty()
+    !shown.is_empty()
 }
 
 /// Writes the response times; `-` during the response. In the log line, the time of an unread response ends now.

@@ -10,6 +10,16 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+impl Address {
+    /// Returns the IP address without brackets and port, or the path of the socket with `unix:`.
+    pub fn host(&self) -> String {
+        match self {
+            Address::Ip(ip) => ip.ip().to_string(),
+            Address::Unix(_) => self.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Address {
     /// As nginx writes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,6 +10,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct LogFile {
     pub path: PathBuf,
+    /// Holds secrets: a new file can be read by its owner only.
+    secret: bool,
     fd: ArcSwapOption<OwnedFd>,
 }
 
@@ -22,8 +24,12 @@ impl LogFile {
         self.fd.load_full()
     }
     pub fn open(&self) -> std::io::Result<()> {
-        self.set(open(&self.path)?);
+        self.set(self.descriptor()?);
         Ok(())
+    }
+    /// Opens the file without using it yet.
+    pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
+        open_with(&self.path, if self.secret { 0o600 } else { 0o644 })
     }
     /// Appends complete lines with one write. The caller reports errors.
     pub fn append(&self, bytes: &[u8]) -> std::io::Result<()> {
@@ -49,9 +55,16 @@ pub struct LogFiles {
 impl LogFiles {
     /// Returns the file of an absolute path, shared by all directives that name it.
     pub fn file(&mut self, path: &Path) -> Arc<LogFile> {
+        self.entry(path, false)
+    }
+    /// [`LogFiles::file`] for secrets: the file is created with mode 0600.
+    pub fn secret_file(&mut self, path: &Path) -> Arc<LogFile> {
+        self.entry(path, true)
+    }
+    fn entry(&mut self, path: &Path, secret: bool) -> Arc<LogFile> {
         self.files
             .entry(path.to_path_buf())
-            .or_insert_with(|| Arc::new(LogFile { path: path.to_path_buf(), fd: ArcSwapOption::empty() }))
+            .or_insert_with(|| Arc::new(LogFile { path: path.to_path_buf(), secret, fd: ArcSwapOption::empty() }))
             .clone()
     }
     pub fn forget_unused(&mut self) {
@@ -69,6 +82,10 @@ pub struct DefaultAccessLog(pub Option<PathBuf>);
 /// Opens a log file for appending, with mode 0644 less the umask as in nginx. Names of the standard streams mean the
 /// process's own streams: by name, sockets cannot be opened, and a plain file would be written at two offsets.
 pub fn open(path: &Path) -> std::io::Result<OwnedFd> {
+    open_with(path, 0o644)
+}
+
+fn open_with(path: &Path, mode: u32) -> std::io::Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags};
     use std::os::fd::AsFd;
     match path.to_str() {
@@ -77,5 +94,5 @@ pub fn open(path: &Path) -> std::io::Result<OwnedFd> {
         _ => {}
     }
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?)
+    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?)
 }

@@ -1,10 +1,10 @@
 //! TLS rules of upstream connections (`proxy_ssl_*`).
 
-use crate::Clock;
 use crate::certs::{ClientCertificate, KeyPair};
 use crate::server::{Protocols, RustlsClock, provider};
 use crate::verify::{RevocationList, ServerVerifier, Trust};
 use crate::x509::Certificate;
+use crate::{Clock, KeyLog};
 use rustls::client::{ClientSessionMemoryCache, Resumption};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
@@ -37,6 +37,8 @@ pub struct ClientSettings {
     pub alpn: Vec<Vec<u8>>,
     /// A name that is an address must be an address of the certificate (RFC 9110, 4.3.5); nginx compares it with host names.
     pub addresses: bool,
+    /// Receives the secrets of connections; `None`: they stay in memory.
+    pub key_log: Option<KeyLog>,
 }
 
 impl Default for ClientSettings {
@@ -55,6 +57,7 @@ impl Default for ClientSettings {
             session_reuse: true,
             alpn: Vec::new(),
             addresses: false,
+            key_log: None,
         }
     }
 }
@@ -80,6 +83,7 @@ pub struct ClientRules {
     session_reuse: bool,
     alpn: Vec<Vec<u8>>,
     addresses: bool,
+    key_log: Option<KeyLog>,
     clock: RustlsClock,
     /// Configurations by target: sessions resume only under the verifier that accepted them.
     configs: Mutex<HashMap<Target, Arc<ClientConfig>>>,
@@ -123,6 +127,7 @@ impl ClientRules {
             session_reuse: settings.session_reuse,
             alpn: settings.alpn.clone(),
             addresses: settings.addresses,
+            key_log: settings.key_log.clone(),
             clock: RustlsClock(Arc::clone(clock)),
             configs: Mutex::default(),
         }))
@@ -163,6 +168,9 @@ impl ClientRules {
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols.clone_from(if target.alpn.is_empty() { &self.alpn } else { &target.alpn });
+        if let Some(log) = &self.key_log {
+            config.key_log = Arc::new(log.clone());
+        }
         config.enable_sni = target.send_name;
         config.resumption = if self.session_reuse && certificate.is_none() {
             Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX)))

@@ -6,7 +6,7 @@ use crate::session::{ScopedCache, Tickets};
 use crate::verify::{ClientVerifier, RevocationList, Trust};
 use crate::wait::Wait;
 use crate::x509::Certificate;
-use crate::{Clock, Facts, Scope, SessionCache, TicketKeys, ciphers, groups};
+use crate::{Clock, Facts, KeyLog, Scope, SessionCache, TicketKeys, ciphers, groups};
 use aws_lc_rs::digest;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::UnixTime;
@@ -91,6 +91,8 @@ pub struct ServerSettings {
     pub compress_certificates: bool,
     /// Keeps the path of a client's certificate (`ssl_ocsp`).
     pub keep_path: bool,
+    /// Receives the secrets of connections; `None`: they stay in memory.
+    pub key_log: Option<KeyLog>,
 }
 
 impl Default for ServerSettings {
@@ -117,6 +119,7 @@ impl Default for ServerSettings {
             reject_handshake: false,
             compress_certificates: false,
             keep_path: false,
+            key_log: None,
         }
     }
 }
@@ -236,6 +239,9 @@ impl ServerRules {
             if settings.compress_certificates { vec![&crate::compress::Zlib] } else { Vec::new() };
         let record = settings.buffer_size.clamp(512, RECORD_MAX);
         config.max_fragment_size = (record < RECORD_MAX).then_some(record + RECORD_HEADER);
+        if let Some(log) = &settings.key_log {
+            config.key_log = Arc::new(log.clone());
+        }
         sessions(&mut config, settings, fingerprint, clock);
         let mut config_h2 = config.clone();
         config_h2.alpn_protocols.insert(0, b"h2".to_vec());

@@ -107,6 +107,9 @@ directives! {
         /// Delay before a worker tries again to accept connections.
         /// No effect: see accept_mutex.
         accept_mutex_delay: Msec = "500ms",
+        /// Turns of the event loop above this time are logged with the level `warn`; 0 and `timer_resolution` disable
+        /// the messages.
+        stall_threshold: Msec = "1000ms",
         /// Enables debug messages for some clients.
         /// No effect: there are no debug messages; -t warns.
         debug_connection: DebugConnections,

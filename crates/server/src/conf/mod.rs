@@ -122,6 +122,10 @@ pub struct CorePlan {
     pub key_isolation: bool,
     pub worker_connections: usize,
     pub multi_accept: bool,
+    /// `timer_resolution`, which has no other effect than on `stall_threshold`.
+    pub timer_resolution_ms: u64,
+    /// `stall_threshold` in milliseconds; 0: no messages.
+    pub stall_threshold_ms: u64,
     pub thread_pools: Vec<net::pool::PoolSpec>,
 }
 
@@ -242,6 +246,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     };
     core.worker_connections = events.worker_connections.0;
     core.multi_accept = events.multi_accept;
+    core.stall_threshold_ms = if core.timer_resolution_ms == 0 { events.stall_threshold.0 } else { 0 };
     let sockets = areas.iter().map(|area| area.specs().count()).sum::<usize>();
     if core.worker_connections <= sockets {
         let text =
@@ -404,6 +409,8 @@ fn core_plan(
         key_isolation: core.ssl_key_isolation,
         worker_connections: 0,
         multi_accept: false,
+        timer_resolution_ms: core.timer_resolution.0,
+        stall_threshold_ms: 0,
         thread_pools: core.thread_pool.map_or_else(Vec::new, |pools| pools.0),
     };
     (plan, core.error_log)

@@ -274,5 +274,6 @@ fn serving(text: &str) -> Serving {
         connections_max: config.core.worker_connections,
         multi_accept: config.core.multi_accept,
         shutdown_timeout_ms: config.core.shutdown_timeout_ms,
+        stall_threshold_ms: config.core.stall_threshold_ms,
     }
 }

@@ -107,7 +107,7 @@ pub fn note_refused(why: &str) {
 
 /// Opens all log files without activating them.
 pub fn open_logs(files: &LogFiles) -> Result<OpenLogs, Failed> {
-    let open = |file: &Arc<LogFile>| match observe::log_file::open(&file.path) {
+    let open = |file: &Arc<LogFile>| match file.descriptor() {
         Ok(fd) => Ok((file.clone(), fd)),
         Err(e) => {
             say!(Emerg, "open() \"{}\" failed {}", file.path.display(), os(&e));
@@ -237,7 +237,7 @@ pub fn commit_logs(logs: OpenLogs) {
 /// becomes the owner.
 pub fn reopen_logs(files: &LogFiles, user: Option<&Account>) {
     for file in files.all() {
-        let fd = match observe::log_file::open(&file.path) {
+        let fd = match file.descriptor() {
             Ok(fd) => fd,
             Err(e) => {
                 say!(Emerg, "open() \"{}\" failed {}", file.path.display(), os(&e));

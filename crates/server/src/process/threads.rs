@@ -70,6 +70,7 @@ impl Threads {
             connections_max: config.core.worker_connections,
             multi_accept: config.core.multi_accept,
             shutdown_timeout_ms: config.core.shutdown_timeout_ms,
+            stall_threshold_ms: config.core.stall_threshold_ms,
         };
         let keep: Vec<_> = listeners.all.iter().map(|l| (l.spec.address.clone(), l.spec.datagram)).collect();
         let mut bound: Vec<Vec<Bound>> = (0..config.core.workers).map(|_| Vec::new()).collect();

@@ -73,6 +73,7 @@ pub fn configured(text: &str) -> (Serving, Vec<net::listen::ListenSpec>) {
         connections_max: config.core.worker_connections,
         multi_accept: config.core.multi_accept,
         shutdown_timeout_ms: config.core.shutdown_timeout_ms,
+        stall_threshold_ms: 0,
     };
     (serving, specs)
 }

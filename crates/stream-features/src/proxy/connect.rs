@@ -1,7 +1,8 @@
 //! Connects to a server of a group, and to the next after a failure (nginx: `ngx_stream_proxy_connect`,
 //! `ngx_stream_proxy_next_upstream`).
 
-use super::{BindTo, Passing, ProxyProtocol};
+use super::target::Target;
+use super::{BindTo, Passing, ProxyProtocol, UpstreamTls};
 use crate::groups::{Counts, UpstreamRef};
 use crate::session::{StreamSession, Try};
 use base::clock::{self, Instant};
@@ -50,8 +51,13 @@ impl<'a> Servers<'a> {
         let choice = Choice { now: clock::now(), random, key: &self.key, bound: None };
         match group.choose(&choice, &mut self.attempts) {
             Some(active) => {
-                s.upstream = Some(active.peer().text.clone());
-                s.tries.push(Try::new(active.peer().text.clone()));
+                let peer = active.peer();
+                s.upstream = Some(peer.text.clone());
+                s.tries.push(Try { peer: Some(peer.clone()), ..Try::new(peer.text.clone()) });
+                let conf = &self.passing.conf;
+                if conf.proxy_bind_dynamic {
+                    (self.options.from, self.options.transparent) = BindTo::of(&conf.proxy_bind, s);
+                }
                 Ok(active)
             }
             None => {
@@ -139,35 +145,63 @@ impl<'a> Servers<'a> {
             return Err(Failure::Final(200));
         }
         s.doing = "SSL handshaking to upstream";
-        let host = self.named.group.name.clone();
-        let mut wanted = match tls.wanted(s, &host, active.peer().text.to_string()) {
-            Ok(wanted) => wanted,
-            Err(why) => {
-                s.log(Level::Error, format_args!("{why}"));
-                return Err(Failure::Final(500));
+        let (host, address) = (self.named.group.name.clone(), active.peer().text.to_string());
+        match secure(self.passing, tls, s, &mut stream, &host, address).await {
+            Ok(()) => Ok(stream),
+            Err((words, failure)) => {
+                s.log(Level::Error, format_args!("{words}"));
+                Err(failure)
             }
-        };
-        if let Some(alpn) = &conf.proxy_ssl_alpn {
-            let names = alpn.0.iter().map(|name| name.eval(s));
-            wanted.offer(names.filter(|name| (1..=255).contains(&name.len())).collect());
         }
-        let handshake = match wanted.stream() {
-            Ok(tls) => timeout(idle_timer, stream.handshake(tls)).await,
-            Err(why) => {
-                s.log(Level::Error, format_args!("SSL_do_handshake() failed (SSL: {why})"));
-                return Err(Failure::Next);
-            }
-        };
-        let words = match handshake {
-            Ok(Ok(())) => return Ok(stream),
-            Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
-            Ok(Err(HandshakeError::Io(e))) => format!("peer closed connection in SSL handshake {}", os(&e)),
-            Ok(Err(HandshakeError::Tls(why))) => words_of(&why, wanted.name()),
-            Err(_) => "upstream timed out (110: Connection timed out)".into(),
-        };
-        s.log(Level::Error, format_args!("{words}"));
-        Err(Failure::Next)
     }
+}
+
+/// Performs the TLS handshake. Fails with the words for the log.
+async fn secure(
+    passing: &Passing,
+    tls: &UpstreamTls<StreamSession>,
+    s: &mut StreamSession,
+    stream: &mut Stream,
+    host: &str,
+    address: String,
+) -> Result<(), (String, Failure)> {
+    let conf = &passing.conf;
+    let mut wanted = tls.wanted(s, host, address).map_err(|why| (why, Failure::Final(500)))?;
+    if let Some(alpn) = &conf.proxy_ssl_alpn {
+        let names = alpn.0.iter().map(|name| name.eval(s));
+        wanted.offer(names.filter(|name| (1..=255).contains(&name.len())).collect());
+    }
+    let handshake = match wanted.stream() {
+        Ok(tls) => timeout(conf.proxy_connect_timeout.duration(), stream.handshake(tls)).await,
+        Err(why) => return Err((format!("SSL_do_handshake() failed (SSL: {why})"), Failure::Next)),
+    };
+    let words = match handshake {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
+        Ok(Err(HandshakeError::Io(e))) => format!("peer closed connection in SSL handshake {}", os(&e)),
+        Ok(Err(HandshakeError::Tls(why))) => words_of(&why, wanted.name()),
+        Err(_) => "upstream timed out (110: Connection timed out)".into(),
+    };
+    Err((words, Failure::Next))
+}
+
+/// Prepares a connection of a health check; see `Content::begin_check`.
+pub async fn begin_check(
+    passing: &Passing,
+    s: &mut StreamSession,
+    stream: &mut Stream,
+    address: &Address,
+    has_data: bool,
+) -> Result<(), String> {
+    let (Target::Fixed(named), tls) = (&passing.target, &passing.tls) else { return Ok(()) };
+    if has_data || tls.is_some() {
+        let header = proxy_header(passing.conf.proxy_protocol, s, false).unwrap_or_default();
+        if !header.is_empty() {
+            stream.write_all(&header).await.map_err(|e| format!("send() failed {}", os(&e)))?;
+        }
+    }
+    let Some(tls) = tls else { return Ok(()) };
+    secure(passing, tls, s, stream, &named.group.name, address.to_string()).await.map_err(|(words, _)| words)
 }
 
 fn words_of(why: &TlsError, name: &str) -> String {

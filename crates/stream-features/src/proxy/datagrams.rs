@@ -17,7 +17,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use upstream::{Options, PeerLease, datagram_socket};
+use upstream::{Options, PeerLease};
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -102,8 +102,7 @@ impl<'a> Exchange<'a> {
 fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound, PeerLease), u16> {
     loop {
         let active = servers.next(s)?;
-        let socket = datagram_socket(&active.peer().spec.address, servers.options());
-        match socket.and_then(Outbound::datagrams) {
+        match udp::open(&active.peer().spec.address, servers.options()) {
             Ok(socket) => return Ok((socket, active)),
             Err(e) => match not_connected(s, &active, &e) {
                 Failure::Final(status) => return Err(status),
@@ -238,9 +237,7 @@ pub(crate) fn course(data: &[u8]) {
     clock::freeze();
     runtime::block_on(async {
         let Some(flow) = Flow::alone(listener.into(), peer) else { return };
-        let Ok(outbound) = datagram_socket(&Address::Ip(at), &Options::default()).and_then(Outbound::datagrams) else {
-            return;
-        };
+        let Ok(outbound) = udp::open(&Address::Ip(at), &Options::default()) else { return };
         let [requests, responses, rate] = terms.map(u64::from);
         let terms = Terms {
             requests_max: requests % 8,
@@ -462,7 +459,7 @@ mod tests {
         runtime::block_on(async {
             let flow = Flow::alone(listener.into(), client.local_addr().expect("address")).expect("a session");
             let to = Address::Ip(server.local_addr().expect("address"));
-            let outbound = datagram_socket(&to, &Options::default()).and_then(Outbound::datagrams).expect("a socket");
+            let outbound = udp::open(&to, &Options::default()).expect("a socket");
             let (requests_max, upload_rate, download_rate) = (0, 0, 0);
             let terms =
                 Terms { requests_max, responses_wanted: Some(1), upload_rate, download_rate, timeout_ms: 60_000 };

@@ -11,10 +11,11 @@ use crate::Template;
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::client::SessionClient;
 use crate::groups::Groups;
-use crate::plan::{Content, ContentFuture, ContentResult};
+use crate::plan::{CheckFuture, Content, ContentFuture, ContentResult};
 use crate::session::StreamSession;
 use conf_schema::value::{Flag, Msec, Number, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
+use net::Address;
 use session_engine::template;
 use session_engine::tls::UpstreamTls;
 use session_engine::upstream_tls_directives;
@@ -22,6 +23,7 @@ use session_engine::upstreams;
 use std::any::Any;
 use std::sync::Arc;
 use target::{Pass, Target};
+use upstream::{Group, Stream};
 
 type SizeTemplate = template::SizeTemplate<StreamSession>;
 type BindTo = upstreams::BindTo<StreamSession>;
@@ -33,12 +35,14 @@ conf_schema::words! {
 upstream_tls_directives! {
     pub struct ProxyConf from ProxyInput, StreamSession, "proxy_ssl";
     proxy_ssl_certificate proxy_ssl_certificate_key proxy_ssl_certificate_cache proxy_ssl_ciphers proxy_ssl_conf_command proxy_ssl_crl proxy_ssl_name proxy_ssl_password_file
-    proxy_ssl_protocols proxy_ssl_server_name proxy_ssl_session_reuse proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth
+    proxy_ssl_protocols proxy_ssl_server_name proxy_ssl_session_reuse proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth proxy_ssl_key_log
     own {
         /// Passes sessions to a server or group; the address may contain variables.
         proxy_pass: Pass,
         /// Local address of connections to the server.
         proxy_bind: BindTo,
+        /// Determines the local address anew for each server, from variables such as `$upstream_last_addr`.
+        proxy_bind_dynamic: Flag = "off",
         /// Enables TCP keepalive (SO_KEEPALIVE) on connections to the server.
         proxy_socket_keepalive: Flag = "off",
         /// Receive buffer (SO_RCVBUF) of connections to the server; 0: the system's default.
@@ -163,5 +167,23 @@ impl Content for Passing {
             };
             ContentResult::Status(status)
         })
+    }
+    fn group(&self) -> Option<Arc<Group>> {
+        match &self.target {
+            Target::Fixed(named) => Some(named.group.clone()),
+            Target::Computed(_) => None,
+        }
+    }
+    fn begin_check<'a>(
+        &'a self,
+        s: &'a mut StreamSession,
+        stream: &'a mut Stream,
+        address: &'a Address,
+        has_data: bool,
+    ) -> CheckFuture<'a> {
+        Box::pin(connect::begin_check(self, s, stream, address, has_data))
+    }
+    fn check_bytes_max(&self) -> usize {
+        self.buffer_bytes
     }
 }

@@ -31,6 +31,11 @@ pub static ROWS: &[Builtin] = &[
         "Times to the first byte from upstream servers, in seconds with milliseconds; one per attempt.",
     ),
     Builtin::one(
+        "upstream_last_addr",
+        last_addr,
+        "IP address, or path of the socket with `unix:`, of the upstream server that was selected last.",
+    ),
+    Builtin::one(
         "upstream_session_time",
         |s, o| each(s, o, |one, o| time(one.session_ms, o)),
         "Times to the end of the session with each upstream server, in seconds with milliseconds; one per attempt.",
@@ -45,6 +50,12 @@ fn each(s: &StreamSession, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8>)
         write(one, out);
     }
     !s.tries.is_empty()
+}
+
+fn last_addr(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
+    let Some(peer) = s.tries.last().and_then(|one| one.peer.as_ref()) else { return false };
+    out.extend_from_slice(peer.spec.address.host().as_bytes());
+    true
 }
 
 fn time(ms: Option<u64>, out: &mut Vec<u8>) {

@@ -220,6 +220,7 @@ mod tests {
             connections_max: 8,
             multi_accept: false,
             shutdown_timeout_ms: 0,
+            stall_threshold_ms: 0,
         }
     }
 

@@ -19,7 +19,10 @@ impl Pace {
             Some(rate) => rate,
             None => core.conf.limit_rate.get(r),
         };
-        let after = core.conf.limit_rate_after.get(r);
+        let after = match r.reply.limit_rate_after {
+            Some(after) => after,
+            None => core.conf.limit_rate_after.get(r),
+        };
         clock::update();
         (rate > 0).then(|| Pace { rate, after, started: clock::now(), sent: 0 })
     }

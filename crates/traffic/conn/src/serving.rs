@@ -31,6 +31,8 @@ pub struct Serving {
     pub multi_accept: bool,
     /// `worker_shutdown_timeout` in milliseconds: how long older connections may stay after a reload; 0: forever.
     pub shutdown_timeout_ms: u64,
+    /// `stall_threshold` in milliseconds: longer turns of the event loop are logged; 0: none.
+    pub stall_threshold_ms: u64,
 }
 
 /// Cached listener index, with its plan's generation.

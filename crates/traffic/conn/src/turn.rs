@@ -11,6 +11,7 @@ use base::clock::{self, Instant};
 use http_engine::counting;
 use metrics::process;
 use net::poller::Key;
+use observe::Level;
 use runtime::{LoopWaker, budget, task, time, wake};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -47,17 +48,34 @@ impl Share {
     }
 }
 
-struct Measured(Instant);
+/// Measures a turn of a thread.
+struct Measured {
+    began: Instant,
+    worker: Rc<Worker>,
+}
+
+impl Measured {
+    /// Logs a turn above `stall_threshold`: clients have waited, because of blocking calls or a lack of processor time.
+    #[cold]
+    fn note_stall(&self, micros: u64) {
+        let threshold_ms = self.worker.serving.borrow().stall_threshold_ms;
+        let ms = micros / 1000;
+        if threshold_ms > 0 && ms > threshold_ms {
+            self.worker.log(Level::Warn, 0, format_args!("event loop stalled for {ms} ms"));
+        }
+    }
+}
 
 impl Drop for Measured {
     fn drop(&mut self) {
         // `clock::update` follows the wait.
-        let micros = clock::read().micros_since(self.0);
+        let micros = clock::read().micros_since(self.began);
         process::LOOP_TURNS.up();
         process::LOOP_BUSY.add(micros);
         if micros > TURN_MICROS_MAX {
             process::LOOP_TURNS_LONG.up();
             process::LOOP_TIMES.note(micros);
+            self.note_stall(micros);
         }
     }
 }
@@ -159,7 +177,7 @@ impl Turns {
         thread.remote().end_sleep();
         // After the wait: events must not lie in the future.
         clock::update();
-        let _turn = Measured(clock::now());
+        let _turn = Measured { began: clock::now(), worker: Rc::clone(worker) };
         // Before any request: changed files must not be served stale.
         if let Some(files) = worker.files.get()
             && let Some(at) = self.found.iter().position(|key| *key == files)
@@ -334,16 +352,51 @@ fn is_done(worker: &Worker) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serving::Serving;
+    use observe::ring::Ring;
+    use observe::{ErrorLog, Sink, Target};
+
+    fn worker(stall_threshold_ms: u64) -> (Rc<Worker>, Arc<Ring>) {
+        let ring = Arc::new(Ring::new(1 << 16));
+        let target = Target { level: Level::Warn, sink: Sink::Memory(ring.clone()), json: false };
+        let serving = Serving {
+            http: None,
+            stream: None,
+            mail: None,
+            error_log: Arc::new(ErrorLog::new(vec![target])),
+            connections_max: 8,
+            multi_accept: false,
+            shutdown_timeout_ms: 0,
+            stall_threshold_ms,
+        };
+        (Rc::new(Worker::new(serving).expect("a worker")), ring)
+    }
+
+    /// Ends a turn that began so long ago.
+    fn end_turn(worker: &Rc<Worker>, micros: u64) {
+        clock::update();
+        while clock::now().0 < 2 * micros {
+            clock::update();
+        }
+        drop(Measured { began: Instant(clock::now().0 - micros), worker: Rc::clone(worker) });
+    }
 
     #[test]
     fn long_turns_are_counted_apart() {
-        clock::update();
-        while clock::now().0 < 2 * TURN_MICROS_MAX {
-            clock::update();
-        }
+        let (worker, _) = worker(0);
         let (turns, long) = (process::LOOP_TURNS.sum(), process::LOOP_TURNS_LONG.sum());
-        let began = Instant(clock::now().0 - TURN_MICROS_MAX - 1);
-        drop(Measured(began));
+        end_turn(&worker, TURN_MICROS_MAX + 1);
         assert!(process::LOOP_TURNS.sum() > turns && process::LOOP_TURNS_LONG.sum() > long);
+    }
+
+    #[test]
+    fn stalls_are_logged() {
+        for (threshold, lines) in [(0, 0), (3_600_000, 0), (2, 1)] {
+            let (worker, ring) = worker(threshold);
+            end_turn(&worker, 5_000);
+            let text = String::from_utf8_lossy(&ring.contents()).into_owned();
+            assert_eq!(text.matches("[warn] ").count(), lines, "{threshold}: {text}");
+            assert_eq!(text.matches("event loop stalled for ").count(), lines, "{threshold}: {text}");
+        }
     }
 }

@@ -12,6 +12,7 @@ pub mod area;
 pub mod authorities;
 pub mod background;
 pub mod bucket;
+pub mod checks;
 pub mod first_bytes;
 pub mod forwarded;
 pub mod geo;

@@ -82,7 +82,7 @@ const FAMILIES: &[Family] = &[
         "write \"otel_exporter\", \"otel_trace\" and \"otel_trace_context\""),
     family(&["statsd_*", "graphite_*", "req_status*", "reqstat*", "log_zmq_*", "stream_server_traffic_status*", "server_traffic_status*"], "a module for statistics",
         "write \"metrics;\" in a location, or \"vhost_traffic_status\""),
-    family(&["status", "status_format", "health_check_timeout", "session_log", "session_log_*", "zone_sync*", "mgmt", "license_token", "usage_report"],
+    family(&["status", "status_format", "session_log", "session_log_*", "zone_sync*", "mgmt", "license_token", "usage_report"],
         "nginx's commercial edition", "write \"api;\" or \"metrics;\" in a location"),
     family(&["ssl_ct*"], "nginx-ct", "certificates contain their proofs (SCTs): remove the line"),
     family(&["lower_upper*", "sorted_*", "sorted_querystring*", "cookie_limit*", "bot_verifier*"], "a third-party module", "\"map\" replaces most such lines"),

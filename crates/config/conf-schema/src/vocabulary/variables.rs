@@ -30,7 +30,7 @@ const NAMES: &[&str] = &[
     "tcpinfo_rttvar", "tcpinfo_snd_cwnd", "time_iso8601", "time_local", "upstream_addr", "upstream_bytes_received",
     "upstream_bytes_sent", "upstream_cache_etag", "upstream_cache_last_modified", "upstream_cache_status",
     "upstream_connect_time", "upstream_cookie_", "upstream_header_time", "upstream_http_",
-    "upstream_response_length", "upstream_response_time", "upstream_status", "upstream_trailer_", "uri",
+    "upstream_last_addr", "upstream_last_server_name", "upstream_response_length", "upstream_response_time", "upstream_status", "upstream_trailer_", "uri",
 ];
 
 pub fn is_of_http(name: &str) -> bool {

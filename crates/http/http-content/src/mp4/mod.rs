@@ -1,9 +1,10 @@
 //! mp4 (nginx: `ngx_http_mp4_module`): sends a film from one time to another.
-//! `boxes.rs` parses boxes (ISO/IEC 14496-12), `tables.rs` cuts a track's tables, `rebuild.rs` builds the new head;
-//! media data comes from the file.
+//! `boxes.rs` parses boxes (ISO/IEC 14496-12), `tables.rs` cuts a track's tables, `rebuild.rs` builds the new head, `rate.rs` limits the
+//! rate; media data comes from the file.
 
 mod boxes;
 pub mod fuzzing;
+mod rate;
 mod rebuild;
 mod tables;
 #[cfg(test)]
@@ -11,7 +12,7 @@ mod tests;
 
 use crate::shared::pooled;
 use bytes::Bytes;
-use conf_schema::value::{Flag, Latest, Own, Size};
+use conf_schema::value::{Flag, Latest, Msec, Own, Size};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Marker;
 use http_engine::files::FileEntry;
@@ -19,6 +20,7 @@ use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Piece, Request, Str};
 use http_upstream::opening;
 use observe::Level;
+use rate::{Factor, Limit, Rate};
 use rebuild::{Cut, Film, Rebuilt};
 use std::any::Any;
 use std::rc::Rc;
@@ -36,6 +38,11 @@ directives! {
         mp4_max_buffer_size: Size = "10M",
         /// Starts at a key frame, and tells players to skip to the requested time.
         mp4_start_key_frame: Flag = "off",
+        /// Limits the rate of a response to the average bit rate of its film, times a factor; `on`: 1.1. Takes
+        /// precedence over `limit_rate`; a film without a duration has no limit.
+        mp4_limit_rate: Factor = "off",
+        /// Playing time that is sent before `mp4_limit_rate` applies.
+        mp4_limit_rate_after: Msec = "60s",
     }
 }
 
@@ -51,7 +58,8 @@ impl Feature for Mp4Feature {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<Mp4Conf>() else { return Ok(()) };
         if conf.mp4.is_some() {
-            let handler = Mp4 { tables_max: conf.mp4_max_buffer_size.0, key_frame: conf.mp4_start_key_frame };
+            let limit = Limit { factor: conf.mp4_limit_rate, after: conf.mp4_limit_rate_after.0 };
+            let handler = Mp4 { tables_max: conf.mp4_max_buffer_size.0, key_frame: conf.mp4_start_key_frame, limit };
             block.handle(HandlerOrder::Video, Arc::new(handler));
         }
         Ok(())
@@ -61,6 +69,7 @@ impl Feature for Mp4Feature {
 struct Mp4 {
     tables_max: u64,
     key_frame: bool,
+    limit: Limit,
 }
 
 impl Handler for Mp4 {
@@ -69,11 +78,13 @@ impl Handler for Mp4 {
             Ok(found) => found,
             Err(flow) => return flow,
         };
-        let Some((start, length)) = times(&r.target.args) else {
-            r.out.ranges_allowed = true;
+        let times = times(&r.target.args);
+        if times.is_none() && !self.limit.is_set() {
             return answer(r, &found, None);
-        };
-        let cut = Cut { start, length, key_frame: self.key_frame, tables_max: self.tables_max };
+        }
+        let (key_frame, tables_max) = (self.key_frame, self.tables_max);
+        let cut = times.map(|(start, length)| Cut { start, length, key_frame, tables_max });
+        let limit = self.limit;
         let film = Film {
             name: String::from_utf8_lossy(&path).into_owned(),
             size: found.size,
@@ -82,10 +93,18 @@ impl Handler for Mp4 {
         };
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let flow = match pooled::run(&r, move || rebuild::rebuild(&film, &cut)).await {
-                    Some(Ok(Rebuilt::AsItIs)) => answer(&mut r, &found, None),
-                    Some(Ok(Rebuilt::New { head, start, length })) => {
-                        answer(&mut r, &found, Some((head, start, length)))
+                let work = move || {
+                    let rate = if limit.is_set() { limit.of(&film)? } else { None };
+                    let rebuilt = cut.map_or(Ok(Rebuilt::AsItIs), |cut| rebuild::rebuild(&film, &cut))?;
+                    Ok::<_, String>((rebuilt, rate))
+                };
+                let flow = match pooled::run(&r, work).await {
+                    Some(Ok((rebuilt, rate))) => {
+                        slow_down(&mut r, rate);
+                        match rebuilt {
+                            Rebuilt::AsItIs => answer(&mut r, &found, None),
+                            Rebuilt::New { head, start, length } => answer(&mut r, &found, Some((head, start, length))),
+                        }
                     }
                     Some(Err(words)) => {
                         r.log(Level::Error, format_args!("{words}"));
@@ -96,6 +115,16 @@ impl Handler for Mp4 {
                 (r, flow)
             })
         }))
+    }
+}
+
+/// Sets the rate of the response, unless `$limit_rate` was set.
+fn slow_down(r: &mut Request, rate: Option<Rate>) {
+    if let Some(rate) = rate
+        && r.reply.limit_rate.is_none()
+    {
+        r.reply.limit_rate = Some(rate.bytes_per_second);
+        r.reply.limit_rate_after = Some(rate.after);
     }
 }
 

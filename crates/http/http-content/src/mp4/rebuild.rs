@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const TYPE_BYTES_MAX: u64 = 1024;
 /// Maximum number of boxes per file.
-const BOXES_MAX: usize = 10_000;
+pub(super) const BOXES_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
@@ -42,7 +42,7 @@ pub enum Rebuilt {
 }
 
 impl Film {
-    fn read(&self, at: u64, length: u64) -> Result<Vec<u8>, Wrong> {
+    pub(super) fn read(&self, at: u64, length: u64) -> Result<Vec<u8>, Wrong> {
         let mut buf = vec![0; length as usize];
         let read = match (&self.content, &self.file) {
             (Some(content), _) => {
@@ -109,16 +109,16 @@ struct Movie {
 
 /// Offset and width of a box's duration.
 #[derive(Clone, Copy)]
-struct Clock {
-    scale: u32,
-    duration: u64,
+pub(super) struct Clock {
+    pub scale: u32,
+    pub duration: u64,
     at: usize,
     wide: bool,
 }
 
 impl Clock {
     /// `tkhd` has no scale.
-    fn read(data: &[u8], name: &[u8; 4], file: &str) -> Result<Clock, Wrong> {
+    pub fn read(data: &[u8], name: &[u8; 4], file: &str) -> Result<Clock, Wrong> {
         let small = || format!("\"{file}\" mp4 {} atom too small", name.escape_ascii());
         let wide = *data.first().ok_or_else(small)? != 0;
         let (scale, at, least) = match (name, wide) {

@@ -6,7 +6,7 @@ use super::{milliseconds, times};
 use bytes::Bytes;
 
 /// Ten one-second samples of 1 to 10 bytes, three per chunk, every fourth a key frame. `first`: tables before data.
-fn film(first: bool, uniform: bool) -> Vec<u8> {
+pub(super) fn film(first: bool, uniform: bool) -> Vec<u8> {
     let data: Vec<u8> = (0..10u8).flat_map(|n| vec![b'a' + n; if uniform { 4 } else { usize::from(n) + 1 }]).collect();
     let mut out = Vec::new();
     write(&mut out, b"ftyp", |out| out.extend_from_slice(b"isom"));

@@ -303,7 +303,7 @@ impl Logger for Count {
             let group = if self.groups.get(&host).is_some() { host } else { "::nogroups".to_string() };
             for one in &state.tries {
                 let sample = Sample { status: one.status, response_ms: one.response_ms.unwrap_or(0), ..sample };
-                samples.push((Key::Upstream(group.clone(), one.address.to_string()), sample));
+                samples.push((Key::Upstream(group.clone(), one.address().to_string()), sample));
             }
         }
         let buckets = conf.vhost_traffic_status_histogram_buckets.as_ref().map(|b| b.0.as_slice()).unwrap_or_default();

@@ -16,6 +16,8 @@ pub struct Reply {
     pub abandoned: bool,
     /// `$limit_rate` as set explicitly, in bytes per second.
     pub limit_rate: Option<u64>,
+    /// Bytes that are sent without a limit, instead of `limit_rate_after`.
+    pub limit_rate_after: Option<u64>,
     /// Takes over the connection after the response head (101, CONNECT) and copies bytes both ways.
     pub tunnel: Option<Box<dyn Tunnel>>,
     /// A handler has decided: ignores the request's conditions (nginx: `disable_not_modified`).

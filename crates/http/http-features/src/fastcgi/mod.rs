@@ -18,7 +18,7 @@ use upstream::SerialCodec;
 
 http_upstream::pass_directives! {
     pub struct FastcgiConf from FastcgiInput, "fastcgi";
-    fastcgi_bind fastcgi_buffer_size fastcgi_buffering fastcgi_buffers fastcgi_busy_buffers_size fastcgi_connect_timeout
+    fastcgi_allow_upstream fastcgi_bind fastcgi_bind_dynamic fastcgi_request_dynamic fastcgi_buffer_size fastcgi_buffering fastcgi_buffers fastcgi_busy_buffers_size fastcgi_connect_timeout
     fastcgi_force_ranges fastcgi_hide_header fastcgi_ignore_client_abort fastcgi_ignore_headers fastcgi_intercept_errors
     fastcgi_limit_rate fastcgi_max_temp_file_size fastcgi_next_upstream = NextProgram fastcgi_next_upstream_timeout
     fastcgi_next_upstream_tries fastcgi_pass_header fastcgi_pass_request_body fastcgi_pass_request_headers

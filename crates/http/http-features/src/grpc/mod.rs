@@ -2,6 +2,7 @@
 
 use conf_schema::value::{Flag, List, Msec, Number, Own, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
+use http_engine::core_table::Conditions;
 use http_engine::{BlockPlan, Feature, Request, Template, clean};
 use http_types::{Known, NameSet};
 use http_upstream::binding::BindTo;
@@ -18,12 +19,18 @@ use upstream::SerialCodec;
 upstream_tls_directives! {
     pub struct GrpcConf from GrpcInput, Request, "grpc_ssl";
     grpc_ssl_certificate grpc_ssl_certificate_key grpc_ssl_certificate_cache grpc_ssl_ciphers grpc_ssl_conf_command grpc_ssl_crl grpc_ssl_name grpc_ssl_password_file
-    grpc_ssl_protocols grpc_ssl_server_name grpc_ssl_session_reuse grpc_ssl_trusted_certificate grpc_ssl_verify grpc_ssl_verify_depth
+    grpc_ssl_protocols grpc_ssl_server_name grpc_ssl_session_reuse grpc_ssl_trusted_certificate grpc_ssl_verify grpc_ssl_verify_depth grpc_ssl_key_log
     own {
         /// Passes requests to a gRPC server: `grpc://` in cleartext, `grpcs://` over TLS.
         grpc_pass: Own<PassTo>,
         /// Local address of connections to the server.
         grpc_bind: BindTo,
+        /// Determines the local address anew for each server, from variables such as `$upstream_last_addr`.
+        grpc_bind_dynamic: Flag = "off",
+        /// Makes the request anew for each server: its fields can contain `$upstream_last_server_name`.
+        grpc_request_dynamic: Flag = "off",
+        /// Denies the connection to a selected server if a value is empty or `0`; see `proxy_allow_upstream`.
+        grpc_allow_upstream: Conditions,
         /// Size of a read in nginx. The value is checked and has no effect; response fields may take 128 KB.
         grpc_buffer_size: Size = "4k",
         /// Maximum time to establish a connection.
@@ -144,6 +151,9 @@ impl Feature for Grpc {
             send_buffer: conf.grpc_socket_sndbuf.0 as usize,
             ignore_headers: conf.grpc_ignore_headers.unwrap_or_default(),
             bind: conf.grpc_bind.clone(),
+            bind_dynamic: conf.grpc_bind_dynamic,
+            request_dynamic: conf.grpc_request_dynamic,
+            allow_upstream: conf.grpc_allow_upstream.clone(),
             ..PassConf::new("grpc")
         };
         let shown: NameSet = names(&conf.grpc_pass_header).collect();

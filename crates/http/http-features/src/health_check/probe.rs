@@ -10,12 +10,9 @@ use http_engine::{Connection, HttpPlan, ListenerRef, PartialHead, Request};
 use http_types::{Method, ResponseHead, Span};
 use http_upstream::probing::{Prober, Probing};
 use http_upstream::upstream_state::{Try, UpstreamState};
-use net::Address;
-use observe::Level;
 use runtime::time::timeout;
-use session_engine::unopened;
+use session_engine::checks::ProbeFailure;
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use upstream::{Options, Peer, ReceivedHead, Stream};
@@ -26,30 +23,6 @@ const BODY_MAX: usize = 256 * 1024;
 pub struct KeptConnection {
     stream: Stream,
     opened: clock::Instant,
-}
-
-pub enum ProbeFailure {
-    /// Reason for which the server counts as unhealthy.
-    Server(String),
-    /// No connection could be opened, which says nothing about the server.
-    Unopened(Level, String),
-}
-
-impl From<Failure> for ProbeFailure {
-    fn from(why: Failure) -> ProbeFailure {
-        match &why {
-            Failure::Io(Step::Connect, e) if let Some((level, words)) = unopened(e) => {
-                ProbeFailure::Unopened(level, words)
-            }
-            why => ProbeFailure::Server(why.to_string()),
-        }
-    }
-}
-
-impl From<String> for ProbeFailure {
-    fn from(why: String) -> ProbeFailure {
-        ProbeFailure::Server(why)
-    }
 }
 
 pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<KeptConnection>) -> Result<(), ProbeFailure> {
@@ -115,10 +88,7 @@ async fn ask(
     let connection = match old {
         Some(kept) => kept,
         None => {
-            let address = match (&peer.spec.address, round.check.port) {
-                (Address::Ip(ip), Some(port)) => Address::Ip(SocketAddr::new(ip.ip(), port)),
-                (address, _) => address.clone(),
-            };
+            let address = round.check.schedule.address(peer);
             let connected = timeout(times.connect, Stream::connect(&address, &Options::default())).await;
             let connected = connected.map_err(|_| Failure::TimedOut(Step::Connect))?;
             let mut stream = connected.map_err(|e| Failure::Io(Step::Connect, e))?;
@@ -147,7 +117,7 @@ async fn ask(
 /// Reads and judges a response. Returns `true` if its connection can be kept.
 async fn judge(
     round: &Round,
-    peer: &Peer,
+    peer: &Arc<Peer>,
     r: &mut Request,
     stream: &Stream,
     limits: Limits,
@@ -177,10 +147,10 @@ async fn judge(
     Ok(reusable && reader.keep_alive() && ended)
 }
 
-fn note(r: &mut Request, peer: &Peer, head: ResponseHead, buf: Bytes) {
+fn note(r: &mut Request, peer: &Arc<Peer>, head: ResponseHead, buf: Bytes) {
     if let Some(state) = UpstreamState::of(r) {
         state.tries.clear();
-        state.tries.push(Try { status: head.status, ..Try::new(peer.text.clone(), clock::now()) });
+        state.tries.push(Try { status: head.status, ..Try::of(peer, clock::now()) });
         state.answer = Some(Rc::new(ReceivedHead { head, buf }));
     }
 }

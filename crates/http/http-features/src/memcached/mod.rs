@@ -4,6 +4,7 @@ pub mod text;
 
 use conf_schema::value::{Flag, Msec, Number, Own, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::core_table::Conditions;
 use http_engine::{BlockPlan, Feature, Request, Template};
 use http_types::Method;
 use http_upstream::binding::BindTo;
@@ -20,7 +21,7 @@ conf_schema::word_set! {
     /// `memcached_next_upstream`, with the bits of `proxy_next_upstream`.
     pub struct NextMemcached {
         ERROR = 1 "error", TIMEOUT = 2 "timeout", INVALID_RESPONSE = 4 "invalid_response", NOT_FOUND = 512 "not_found",
-        OFF = 2048 "off",
+        OFF = 2048 "off", DENIED = 8192 "denied",
     }
 }
 
@@ -30,6 +31,10 @@ directives! {
         memcached_pass: Own<PassTo>,
         /// Local address of connections to the server.
         memcached_bind: BindTo,
+        /// Determines the local address anew for each server, from variables such as `$upstream_last_addr`.
+        memcached_bind_dynamic: Flag = "off",
+        /// Denies the connection to a selected server if a value is empty or `0`; see `proxy_allow_upstream`.
+        memcached_allow_upstream: Conditions,
         /// Maximum size of one read from the server, and of the first line of its response.
         memcached_buffer_size: Size = "4k",
         /// Maximum time to establish a connection.
@@ -104,6 +109,8 @@ impl Feature for MemcachedFeature {
             read_timeout: conf.memcached_read_timeout.duration(),
             socket_keepalive: conf.memcached_socket_keepalive,
             bind: conf.memcached_bind.clone(),
+            bind_dynamic: conf.memcached_bind_dynamic,
+            allow_upstream: conf.memcached_allow_upstream.clone(),
             ..PassConf::new("memcached")
         };
         let protocol =

@@ -52,7 +52,7 @@ impl Value for HttpVersion {
 
 http_upstream::pass_directives! {
     pub struct ProxyConf from ProxyInput, "proxy";
-    proxy_bind proxy_buffer_size proxy_buffering proxy_buffers proxy_busy_buffers_size proxy_connect_timeout proxy_force_ranges
+    proxy_allow_upstream proxy_bind proxy_bind_dynamic proxy_request_dynamic proxy_buffer_size proxy_buffering proxy_buffers proxy_busy_buffers_size proxy_connect_timeout proxy_force_ranges
     proxy_hide_header proxy_ignore_client_abort proxy_ignore_headers proxy_intercept_errors proxy_limit_rate
     proxy_max_temp_file_size proxy_next_upstream = NextUpstream proxy_next_upstream_timeout proxy_next_upstream_tries proxy_pass_header
     proxy_pass_request_body proxy_pass_request_headers proxy_read_timeout proxy_request_buffering
@@ -62,7 +62,7 @@ http_upstream::pass_directives! {
         "proxy_ssl"
         proxy_ssl_certificate proxy_ssl_certificate_key proxy_ssl_certificate_cache proxy_ssl_ciphers proxy_ssl_conf_command
         proxy_ssl_crl proxy_ssl_name proxy_ssl_password_file proxy_ssl_protocols proxy_ssl_server_name proxy_ssl_session_reuse
-        proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth
+        proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth proxy_ssl_key_log
     }
     own {
         /// Sets SO_SNDLOWAT. Linux does not support it: no effect.

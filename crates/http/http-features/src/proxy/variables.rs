@@ -26,8 +26,18 @@ pub static ROWS: &[Builtin] = &[
     Builtin::one("proxy_add_x_forwarded_for", forwarded_for, "X-Forwarded-For with the client's address appended."),
     Builtin::one(
         "upstream_addr",
-        |r, o| each(r, o, |t, o| o.extend_from_slice(if t.has_no_socket { b"" } else { t.address.as_bytes() })),
+        |r, o| each(r, o, |t, o| o.extend_from_slice(if t.has_no_socket { b"" } else { t.address().as_bytes() })),
         "The addresses of the upstream servers that were tried; one per attempt.",
+    ),
+    Builtin::one(
+        "upstream_last_addr",
+        last_addr,
+        "IP address, or path of the socket with `unix:`, of the upstream server that was selected last.",
+    ),
+    Builtin::one(
+        "upstream_last_server_name",
+        last_server_name,
+        "Name of the upstream server that was selected last, as in its `server` line.",
     ),
     Builtin::one(
         "upstream_status",
@@ -98,6 +108,18 @@ fn is_proxied(origin: &Origin) -> bool {
     origin.scheme.plain == "http"
 }
 
+fn last_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let Some(peer) = UpstreamState::last_peer(r) else { return false };
+    out.extend_from_slice(peer.spec.address.host().as_bytes());
+    true
+}
+
+fn last_server_name(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let Some(peer) = UpstreamState::last_peer(r) else { return false };
+    out.extend_from_slice(peer.spec.name.as_bytes());
+    true
+}
+
 fn status(one: &http_upstream::upstream_state::Try, out: &mut Vec<u8>) {
     if one.status == 0 { out.push(b'-') } else { number(u64::from(one.status), out) }
 }
@@ -126,6 +148,7 @@ fn with_fields(r: &Request, read: impl FnOnce(&[(&[u8], &[u8])]) -> bool) -> boo
     let answer = r.upstream.get::<UpstreamState>().and_then(|state| state.answer.as_ref());
     match answer.filter(|answer| !answer.head.fields.all.is_empty()) {
         Some(answer) => read(&answer.head, &answer.buf),
+        None if UpstreamState::is_hidden(r) => false,
         None => stored_fields(r, read).unwrap_or(false),
     }
 }

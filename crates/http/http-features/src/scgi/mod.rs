@@ -14,7 +14,7 @@ use upstream::SerialCodec;
 
 http_upstream::pass_directives! {
     pub struct ScgiConf from ScgiInput, "scgi";
-    scgi_bind scgi_buffer_size scgi_buffering scgi_buffers scgi_busy_buffers_size scgi_connect_timeout scgi_force_ranges
+    scgi_allow_upstream scgi_bind scgi_bind_dynamic scgi_request_dynamic scgi_buffer_size scgi_buffering scgi_buffers scgi_busy_buffers_size scgi_connect_timeout scgi_force_ranges
     scgi_hide_header scgi_ignore_client_abort scgi_ignore_headers scgi_intercept_errors scgi_limit_rate
     scgi_max_temp_file_size scgi_next_upstream = NextProgram scgi_next_upstream_timeout scgi_next_upstream_tries scgi_pass_header
     scgi_pass_request_body scgi_pass_request_headers scgi_read_timeout scgi_request_buffering

@@ -3,6 +3,7 @@
 use base::clock;
 use conf_schema::value::{Flag, Msec, Number, Own, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::core_table::Conditions;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request, Template};
 use http_types::Method;
 use http_upstream::balancing::{self, PeerSelection};
@@ -10,7 +11,7 @@ use http_upstream::binding::BindTo;
 use http_upstream::groups::{Groups, UpstreamRef, host_and_port};
 use http_upstream::hosts::{self, NoTarget};
 use http_upstream::upgraded::Upgraded;
-use http_upstream::upstream_state::{Try, UpstreamState};
+use http_upstream::upstream_state::{self, Try, UpstreamState};
 use observe::{Level, os};
 use session_engine::unopened;
 use std::any::Any;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use upstream::{Options, PeerLease, Stream};
 
 conf_schema::word_set! {
-    pub struct NextUpstream { ERROR = 1 "error", TIMEOUT = 2 "timeout", OFF = 4 "off" }
+    pub struct NextUpstream { ERROR = 1 "error", TIMEOUT = 2 "timeout", OFF = 4 "off", DENIED = 8 "denied" }
 }
 
 directives! {
@@ -27,6 +28,12 @@ directives! {
         tunnel_pass: Own<PassTo>,
         /// Local address of connections to the server.
         tunnel_bind: BindTo,
+        /// Determines the local address anew for each server, from variables such as `$upstream_last_addr`.
+        tunnel_bind_dynamic: Flag = "off",
+        /// Denies the connection to a selected server if a value is empty or `0`: another server is tried with
+        /// `denied`, or the client gets 403. With `$upstream_last_addr`, keeps clients from addresses of the server's
+        /// own network.
+        tunnel_allow_upstream: Conditions,
         /// Buffer size per direction.
         tunnel_buffer_size: Size = "16k",
         /// Maximum time to establish a connection.
@@ -154,6 +161,7 @@ async fn target(plan: &Plan, r: &mut Request) -> Result<UpstreamRef, NoTarget> {
 enum Failure {
     Error,
     Timeout,
+    Denied,
     Final(u16),
 }
 
@@ -182,7 +190,7 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
             let name = &named.group.name;
             r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(name));
             if let Some(state) = UpstreamState::of(r) {
-                state.push(Try { status: 502, response_ms: Some(0), ..Try::new(name.as_str().into(), clock::now()) });
+                state.push(Try::without_server(name, clock::now()));
             }
             return Flow::Status(502);
         };
@@ -193,12 +201,13 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
                 return open(plan, r, stream, active);
             }
             Err(why) => {
-                let bit = match why {
-                    Failure::Error => NextUpstream::ERROR,
-                    Failure::Timeout => NextUpstream::TIMEOUT,
+                let (bit, answer) = match why {
+                    Failure::Error => (NextUpstream::ERROR, 502),
+                    Failure::Timeout => (NextUpstream::TIMEOUT, 504),
+                    Failure::Denied => (NextUpstream::DENIED, 403),
                     Failure::Final(status) => return Flow::Status(status),
                 };
-                status = if matches!(why, Failure::Timeout) { 504 } else { 502 };
+                status = answer;
                 if let Some(one) = UpstreamState::last(r) {
                     one.status = status;
                     one.response_ms = Some(clock::now().millis_since(one.started));
@@ -220,7 +229,13 @@ async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Str
     if let Some(state) = UpstreamState::of(r) {
         state.push(Try::of(active.peer(), started));
     }
-    let (from, transparent) = BindTo::of(&conf.tunnel_bind, r);
+    if let Some(conditions) = &conf.tunnel_allow_upstream
+        && !conditions.all_true(r)
+    {
+        log(r, "access to upstream denied by \"tunnel_allow_upstream\"", active);
+        return Err(Failure::Denied);
+    }
+    let (from, transparent) = upstream_state::local_address(r, &conf.tunnel_bind, conf.tunnel_bind_dynamic);
     let options = Options {
         from,
         transparent,

@@ -16,7 +16,7 @@ use upstream::SerialCodec;
 
 http_upstream::pass_directives! {
     pub struct UwsgiConf from UwsgiInput, "uwsgi";
-    uwsgi_bind uwsgi_buffer_size uwsgi_buffering uwsgi_buffers uwsgi_busy_buffers_size uwsgi_connect_timeout
+    uwsgi_allow_upstream uwsgi_bind uwsgi_bind_dynamic uwsgi_request_dynamic uwsgi_buffer_size uwsgi_buffering uwsgi_buffers uwsgi_busy_buffers_size uwsgi_connect_timeout
     uwsgi_force_ranges uwsgi_hide_header uwsgi_ignore_client_abort uwsgi_ignore_headers uwsgi_intercept_errors
     uwsgi_limit_rate uwsgi_max_temp_file_size uwsgi_next_upstream = NextProgram uwsgi_next_upstream_timeout uwsgi_next_upstream_tries
     uwsgi_pass_header uwsgi_pass_request_body uwsgi_pass_request_headers uwsgi_read_timeout uwsgi_request_buffering
@@ -26,7 +26,7 @@ http_upstream::pass_directives! {
         "uwsgi_ssl"
         uwsgi_ssl_certificate uwsgi_ssl_certificate_key uwsgi_ssl_certificate_cache uwsgi_ssl_ciphers uwsgi_ssl_conf_command
         uwsgi_ssl_crl uwsgi_ssl_name uwsgi_ssl_password_file uwsgi_ssl_protocols uwsgi_ssl_server_name
-        uwsgi_ssl_session_reuse uwsgi_ssl_trusted_certificate uwsgi_ssl_verify uwsgi_ssl_verify_depth
+        uwsgi_ssl_session_reuse uwsgi_ssl_trusted_certificate uwsgi_ssl_verify uwsgi_ssl_verify_depth uwsgi_ssl_key_log
     }
     own {
         /// Passes requests to a uwsgi server: `uwsgi://`, or `suwsgi://` over TLS.

@@ -94,24 +94,6 @@ impl Value for Access {
     }
 }
 
-/// Values of which at least one must be true (`proxy_cache_bypass`, `proxy_no_cache`, `proxy_cache_purge`).
-#[derive(Clone, Debug, Default)]
-pub struct Conditions(pub Vec<Template>);
-
-impl Value for Conditions {
-    const SYNTAX: &'static str = "string ...";
-    const REPEATS: bool = true;
-    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let each = d.args.iter().enumerate();
-        each.map(|(i, word)| Template::compile(cx, d, &word.bytes).map_err(|p| p.at(i)))
-            .collect::<Result<_, _>>()
-            .map(Conditions)
-    }
-    fn append(&mut self, later: Self) {
-        self.0.extend(later.0);
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 pub struct ValidTimes(pub Vec<Valid>);
 
@@ -360,12 +342,12 @@ macro_rules! cache_directives {
                 $valid: $crate::caching::conf::ValidTimes,
                 /// Conditions under which a response is not taken from the cache: a string that is neither empty nor
                 /// "0".
-                $bypass: $crate::caching::conf::Conditions,
+                $bypass: http_engine::core_table::Conditions,
                 /// Conditions under which a response is not stored: a string that is neither empty nor "0".
-                $no_cache: $crate::caching::conf::Conditions,
+                $no_cache: http_engine::core_table::Conditions,
                 /// Conditions under which a request removes the entry of its key: a string that is neither empty nor
                 /// "0". A key that ends with `*` matches all keys with this prefix.
-                $purge: $crate::caching::conf::Conditions,
+                $purge: http_engine::core_table::Conditions,
                 /// Lets only one request at a time fetch a missing response.
                 $lock: conf_schema::value::Flag = "off",
                 /// Maximum time that other requests wait for that response. They are then passed to the server, and
@@ -407,7 +389,7 @@ macro_rules! cache_directives {
 
         impl $Plan {
             pub fn settings(&self) -> $crate::caching::conf::Settings {
-                let list = |c: &Option<$crate::caching::conf::Conditions>| c.clone().unwrap_or_default().0;
+                let list = |c: &Option<http_engine::core_table::Conditions>| c.clone().unwrap_or_default().0;
                 #[allow(unused_mut, unused_assignments)]
                 let mut convert_head = true;
                 $( convert_head = self.$convert; )?

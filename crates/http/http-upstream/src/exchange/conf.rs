@@ -4,7 +4,7 @@ use crate::binding::BindTo;
 use conf_schema::value::{Buffers, List, Words};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Template;
-use http_engine::core_table::TempPath;
+use http_engine::core_table::{Conditions, TempPath};
 use http_engine::values::SizeTemplate;
 use std::any::Any;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ conf_schema::word_set! {
         ERROR = 1 "error", TIMEOUT = 2 "timeout", INVALID_HEADER = 4 "invalid_header", NON_IDEMPOTENT = 8 "non_idempotent",
         HTTP_500 = 16 "http_500", HTTP_502 = 32 "http_502", HTTP_503 = 64 "http_503", HTTP_504 = 128 "http_504",
         HTTP_403 = 256 "http_403", HTTP_404 = 512 "http_404", HTTP_429 = 1024 "http_429", OFF = 2048 "off",
-        UPDATING = 4096 "updating",
+        UPDATING = 4096 "updating", DENIED = 8192 "denied",
     }
 }
 conf_schema::word_set! {
@@ -24,7 +24,7 @@ conf_schema::word_set! {
     pub struct NextProgram {
         ERROR = 1 "error", TIMEOUT = 2 "timeout", INVALID_HEADER = 4 "invalid_header", NON_IDEMPOTENT = 8 "non_idempotent",
         HTTP_500 = 16 "http_500", HTTP_503 = 64 "http_503", HTTP_403 = 256 "http_403", HTTP_404 = 512 "http_404",
-        HTTP_429 = 1024 "http_429", OFF = 2048 "off", UPDATING = 4096 "updating",
+        HTTP_429 = 1024 "http_429", OFF = 2048 "off", UPDATING = 4096 "updating", DENIED = 8192 "denied",
     }
 }
 conf_schema::word_set! {
@@ -90,6 +90,12 @@ pub struct PassConf {
     pub temp_file_write_size: u64,
     pub ignore_client_abort: bool,
     pub bind: Option<BindTo>,
+    /// Evaluates `bind` for each server, so that its variables can describe the server.
+    pub bind_dynamic: bool,
+    /// Makes the request for each server, so that its variables can describe the server.
+    pub request_dynamic: bool,
+    /// Conditions, evaluated for each server, under which the server may be asked.
+    pub allow_upstream: Option<Conditions>,
 }
 
 /// Default of `proxy_temp_file_write_size`, in bytes, which is exempt from the check against the buffers.
@@ -133,6 +139,9 @@ impl PassConf {
             temp_file_write_size: WRITE_SIZE,
             ignore_client_abort: false,
             bind: None,
+            bind_dynamic: false,
+            request_dynamic: false,
+            allow_upstream: None,
         }
     }
     /// Checks buffer sizes once per settings (`whose`). Fails with nginx's message.
@@ -185,7 +194,7 @@ impl PassConf {
 #[macro_export]
 macro_rules! pass_directives {
     ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident, $prefix:literal;
-     $bind:ident $buffer_size:ident $buffering:ident $buffers:ident $busy:ident $connect_timeout:ident $force_ranges:ident
+     $allow:ident $bind:ident $bind_dynamic:ident $request_dynamic:ident $buffer_size:ident $buffering:ident $buffers:ident $busy:ident $connect_timeout:ident $force_ranges:ident
      $hide:ident $ignore_abort:ident $ignore_headers:ident $intercept:ident $limit_rate:ident $max_temp:ident $next:ident = $Next:ident
      $next_timeout:ident $next_tries:ident $show:ident $pass_body:ident $pass_headers:ident $read_timeout:ident
      $request_buffering:ident $send_timeout:ident $keepalive:ident $rcvbuf:ident $sndbuf:ident
@@ -200,6 +209,16 @@ macro_rules! pass_directives {
                 $($own)*
                 /// Local address of connections to the server.
                 $bind: $crate::binding::BindTo,
+                /// Determines the local address anew for each server, from variables such as `$upstream_last_addr`.
+                $bind_dynamic: conf_schema::value::Flag = "off",
+                /// Makes the request anew for each server: its fields and parameters can contain
+                /// `$upstream_last_server_name`. Otherwise, a request is made once, and variables of the server are
+                /// empty in it.
+                $request_dynamic: conf_schema::value::Flag = "off",
+                /// Denies the connection to a selected server if a value is empty or `0`: another server is tried with
+                /// `denied`, or the client gets 403. With `$upstream_last_addr`, limits the addresses of servers whose
+                /// names come from requests or from DNS.
+                $allow: http_engine::core_table::Conditions,
                 /// Maximum size of a response head.
                 $buffer_size: conf_schema::value::Size = "4k",
                 /// Reads the response ahead of the client.
@@ -289,6 +308,9 @@ macro_rules! pass_directives {
                     temp_file_write_size: self.$write_size.0,
                     ignore_client_abort: self.$ignore_abort,
                     bind: self.$bind.clone(),
+                    bind_dynamic: self.$bind_dynamic,
+                    request_dynamic: self.$request_dynamic,
+                    allow_upstream: self.$allow.clone(),
                     ..$crate::exchange::conf::PassConf::new($prefix)
                 }
             }

@@ -280,7 +280,7 @@ pub fn begin(
         Outgoing::Streamed(_) => Announce::Chunked,
     };
     let mut out = SPARE.take();
-    let honest = plan.protocol.write(plan, r, target, announce, &mut out).map_err(Failure::Final)?;
+    let honest = plan.write(r, target, announce, &mut out).map_err(Failure::Final)?;
     let method = plan.protocol.method(r);
     let asked = RequestFacts { method, head_max: conf.buffer_size as usize, chunked: announce == Announce::Chunked };
     let mut stream = ClientStream::new(connection, &asked, out);

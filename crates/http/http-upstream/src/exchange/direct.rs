@@ -11,7 +11,7 @@ use super::{Announce, PassPlan, TASK_BYTES_MAX};
 use crate::balancing::{PeerSelection, SelectionState};
 use crate::body_store;
 use crate::caching::{CacheRequest, CacheState};
-use crate::upstream_state::{Try, UpstreamState};
+use crate::upstream_state::UpstreamState;
 use base::clock::{self, Instant};
 use bytes::Bytes;
 use http_engine::{Exchange, Flow, Request, RequestBody};
@@ -51,7 +51,8 @@ struct Attempt {
 pub fn is_possible(plan: &PassPlan) -> bool {
     let queues = plan.target.fixed().is_none_or(|(named, _)| named.group.extras.queue.is_some());
     let stores = plan.caching.is_some() || plan.storing.is_some();
-    !queues && !stores && !plan.protocol.multiplexes() && plan.conf.set_body.is_none()
+    let asks_first = plan.conf.allow_upstream.is_some();
+    !queues && !stores && !asks_first && !plan.protocol.multiplexes() && plan.conf.set_body.is_none()
 }
 
 /// Tells whether the request has no body, neither unread nor stored.
@@ -95,24 +96,20 @@ impl Direct {
         let selection = selection.into_state();
         let mut attempt =
             Box::new(Attempt { lease, selection, uri: target.uri.clone(), outgoing, started, fresh: false });
+        process::UPSTREAM_REQUESTS.up();
         let peer = attempt.lease.peer();
+        run::begin_try(r, peer);
         let scope = plan.scope(&named.group);
         let kept = match run::wanted(plan, r, &target, peer) {
             Ok(None) => pool::take(&named.group, &peer.spec.address, scope),
             Ok(Some(wanted)) => {
                 match pool::take(&named.group, &peer.spec.address, scope.narrowed(wanted.scope(), plan.own_scope)) {
                     Some(kept) => Some(kept),
-                    None => return Err(self.escalate(attempt, ResumedAt::Connect)),
+                    None => return Err(self.escalate(attempt, ResumedAt::Connect(started))),
                 }
             }
-            Err(_) => return Err(self.escalate(attempt, ResumedAt::Connect)),
+            Err(_) => return Err(self.escalate(attempt, ResumedAt::Connect(started))),
         };
-        process::UPSTREAM_REQUESTS.up();
-        let span = r.begin_try();
-        if let Some(state) = UpstreamState::of(r) {
-            state.push(Try { span, ..Try::of(peer, started) });
-            state.answer = None;
-        }
         match kept {
             Some(kept) => self.ask(r, attempt, &target, kept),
             None => {

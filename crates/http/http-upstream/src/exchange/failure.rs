@@ -19,6 +19,8 @@ pub enum Failure {
     Error,
     Timeout,
     InvalidHeader,
+    /// `proxy_allow_upstream` excludes the server.
+    Denied,
     /// The response's status counts as a failure.
     Status(u16),
     /// The server guarantees that it did not process the request: any request may be retried.
@@ -33,6 +35,7 @@ impl Failure {
             Failure::Error | Failure::Unprocessed => NextUpstream::ERROR.0,
             Failure::Timeout => NextUpstream::TIMEOUT.0,
             Failure::InvalidHeader => NextUpstream::INVALID_HEADER.0,
+            Failure::Denied => NextUpstream::DENIED.0,
             Failure::Status(status) => status_bit(*status),
             Failure::Final(_) => 0,
         }
@@ -41,6 +44,7 @@ impl Failure {
         match self {
             Failure::Error | Failure::Unprocessed | Failure::InvalidHeader => 502,
             Failure::Timeout => 504,
+            Failure::Denied => 403,
             Failure::Status(status) | Failure::Final(status) => *status,
         }
     }

@@ -78,7 +78,7 @@ impl Light {
         mut connection: Box<Pooled>,
     ) -> Result<Light, Result<Box<Io>, u16>> {
         let mut out = conversation::spare();
-        let honest = plan.protocol.write(plan, r, target, announce, &mut out).map_err(Err)?;
+        let honest = plan.write(r, target, announce, &mut out).map_err(Err)?;
         let asked = RequestFacts { method: r.head.method, head_max: plan.conf.buffer_size as usize, chunked: false };
         connection.begin(&asked, &out);
         let sent = connection.try_write(&out).unwrap_or(0);

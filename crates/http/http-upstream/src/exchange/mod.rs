@@ -25,6 +25,7 @@ use crate::caching::{self, CacheRequest, Caching, Storing};
 use crate::groups::UpstreamRef;
 use crate::probing::{Prober, Probing, Timeouts};
 use crate::tls::{UpstreamTls, Wanted};
+use crate::upstream_state::UpstreamState;
 use conf::PassConf;
 use conf_schema::Problem;
 use http_engine::plan::Folder;
@@ -154,6 +155,23 @@ impl PassPlan {
             tls: None,
             light: false,
         }
+    }
+    /// Writes a request; see [`Protocol::write`]. Unless `request_dynamic` is on, the request's text does not depend on
+    /// the selected server, as in nginx, which writes it before.
+    fn write(
+        &self,
+        r: &mut Request,
+        target: &UpstreamTarget<'_>,
+        announce: Announce,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, u16> {
+        if self.conf.request_dynamic {
+            return self.protocol.write(self, r, target, announce, out);
+        }
+        UpstreamState::hide(r);
+        let written = self.protocol.write(self, r, target, announce, out);
+        UpstreamState::show(r);
+        written
     }
     fn scope(&self, group: &upstream::Group) -> Scope {
         if group.keepalive.local { self.own_scope } else { self.shared_scope }

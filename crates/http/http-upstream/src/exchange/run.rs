@@ -8,12 +8,11 @@ use super::failure::{self, Failure, Outgoing, note, note_at};
 use super::target::UpstreamTarget;
 use super::{PassPlan, quic, storage};
 use crate::balancing::{self, PeerSelection, SelectionState};
-use crate::binding::BindTo;
 use crate::body_store::{self};
 use crate::caching;
 use crate::hosts::NoTarget;
 use crate::tls::Wanted;
-use crate::upstream_state::{Try, UpstreamState, shown_url};
+use crate::upstream_state::{self, Try, UpstreamState, shown_url};
 use base::clock;
 use bytes::Bytes;
 use http_engine::{Flow, Request, RequestBody};
@@ -45,8 +44,8 @@ pub struct Resumed {
 }
 
 pub enum ResumedAt {
-    /// Without an idle connection: connects.
-    Connect,
+    /// Without an idle connection: connects. The try was counted when it began.
+    Connect(clock::Instant),
     /// After an interim response: waits for the final one.
     Interim(Box<Io>, Rc<upstream::ReceivedHead>, usize, clock::Instant),
     /// The server closed the kept connection without a response.
@@ -180,7 +179,7 @@ pub fn no_server(plan: &Arc<PassPlan>, r: &mut Request, target: &UpstreamTarget<
     let url = shown_url(target.origin.scheme(), name, target.uri());
     r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
     if let Some(state) = UpstreamState::of(r) {
-        state.push(Try { status: 502, response_ms: Some(0), ..Try::new(name.as_str().into(), clock::now()) });
+        state.push(Try::without_server(name, clock::now()));
     }
     storage::failed(plan, r, NextUpstream::ERROR.0, 502)
 }
@@ -262,7 +261,7 @@ async fn attempt(
         Some(ResumedAt::Failed(why)) => return Err(why),
         at => at,
     };
-    if matches!(at, None | Some(ResumedAt::Connect)) {
+    if at.is_none() {
         process::UPSTREAM_REQUESTS.up();
         if on.selection.asked() > 1 {
             process::UPSTREAM_RETRIES.up();
@@ -325,15 +324,16 @@ async fn ask(
     let mut scope = plan.scope(group);
     let mut over = None;
     let started = match at {
-        None | Some(ResumedAt::Connect | ResumedAt::Failed(_)) => {
-            let started = clock::now();
-            let span = r.begin_try();
-            if let Some(state) = UpstreamState::of(r) {
-                state.push(Try { span, ..Try::of(peer, started) });
-                state.answer = None;
+        None | Some(ResumedAt::Failed(_)) => {
+            let started = begin_try(r, peer);
+            if let Some(conditions) = &plan.conf.allow_upstream
+                && !conditions.all_true(r)
+            {
+                return Err(denied(plan, r, target, peer));
             }
             started
         }
+        Some(ResumedAt::Connect(started)) => started,
         Some(ResumedAt::Stale(why, started)) => {
             over = Some((Err((why, true)), 0, false));
             started
@@ -401,6 +401,27 @@ async fn ask(
     }
 }
 
+/// Notes a try of a server; returns its start.
+pub fn begin_try(r: &mut Request, peer: &Arc<Peer>) -> clock::Instant {
+    let started = clock::now();
+    let span = r.begin_try();
+    if let Some(state) = UpstreamState::of(r) {
+        state.push(Try { span, ..Try::of(peer, started) });
+        state.answer = None;
+    }
+    started
+}
+
+/// Logs that the conditions of `proxy_allow_upstream` and the like exclude a server.
+fn denied(plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, peer: &Peer) -> Failure {
+    let words = format!("access to upstream denied by \"{}_allow_upstream\"", plan.conf.prefix);
+    note(r, peer, target, &words, "connecting to");
+    if let Some(one) = UpstreamState::last(r) {
+        (one.status, one.response_ms) = (Failure::Denied.status(), Some(0));
+    }
+    Failure::Denied
+}
+
 /// Notes the time to a connection; kept connections do not count in the metric.
 pub fn connected(r: &mut Request, started: clock::Instant, fresh: bool) {
     if fresh {
@@ -441,7 +462,7 @@ async fn connect(
 
 pub fn options(plan: &PassPlan, r: &mut Request) -> Options {
     let conf = &plan.conf;
-    let (from, transparent) = BindTo::of(&conf.bind, r);
+    let (from, transparent) = upstream_state::local_address(r, &conf.bind, conf.bind_dynamic);
     Options {
         from,
         transparent,

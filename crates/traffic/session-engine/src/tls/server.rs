@@ -5,7 +5,7 @@ use super::cache::{OcspCache, Sessions};
 use super::loaded::LoadedStaples;
 use super::ocsp::{Answers, AskAuthorities};
 use super::stapling::Staples;
-use super::{CacheOf, Ciphers, Command, Commanded, Dynamic, Passwords, Pem, TlsProtocols, report};
+use super::{CacheOf, Ciphers, Command, Commanded, Dynamic, KeyLogFile, Passwords, Pem, TlsProtocols, report};
 use crate::Session;
 use crate::inventory::Inventory;
 use crate::zones;
@@ -55,6 +55,7 @@ pub struct ServerSaid<S: Session> {
     pub ssl_stapling_responder: Option<Text>,
     pub ssl_stapling_verify: bool,
     pub ssl_conf_command: Option<List<Command>>,
+    pub ssl_key_log: Option<KeyLogFile>,
     pub ssl_reject_handshake: bool,
     pub buffer_size: usize,
     pub early_data: bool,
@@ -145,6 +146,7 @@ pub fn server<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<Option<Se
         buffer_size: conf.buffer_size,
         reject_handshake: conf.ssl_reject_handshake,
         compress_certificates: conf.ssl_certificate_compression,
+        key_log: conf.ssl_key_log.as_ref().map(KeyLogFile::log),
         verify,
         ..ServerSettings::default()
     };

@@ -84,6 +84,7 @@ macro_rules! basic_tls_directives {
                     ssl_crl: self.ssl_crl.clone(),
                     ssl_conf_command: self.ssl_conf_command.clone(),
                     ssl_certificate_cache: $crate::tls::CacheOf::Off,
+                    ssl_key_log: None,
                     ssl_ech_file: None,
                     ssl_ocsp: $crate::tls::Ocsp::Off,
                     ssl_ocsp_responder: None,
@@ -131,6 +132,10 @@ macro_rules! server_tls_directives {
                     ssl_stapling_responder: conf_schema::value::Text,
                     /// Verifies OCSP responses before they are stapled.
                     ssl_stapling_verify: conf_schema::value::Flag = "off",
+                    /// Appends the secrets of client connections to this file, in the format SSLKEYLOGFILE, from which
+                    /// Wireshark decrypts recorded traffic. For debugging only: the secrets reveal all traffic.
+                    /// Differs: the file is created with mode 0600.
+                    ssl_key_log: $crate::tls::KeyLogFile,
                     /// Rejects TLS handshakes for this server.
                     ssl_reject_handshake: conf_schema::value::Flag = "off",
                 $($own)*
@@ -151,6 +156,7 @@ macro_rules! server_tls_directives {
                     ssl_stapling_file: self.ssl_stapling_file.clone(),
                     ssl_stapling_responder: self.ssl_stapling_responder.clone(),
                     ssl_stapling_verify: self.ssl_stapling_verify,
+                    ssl_key_log: self.ssl_key_log.clone(),
                     ssl_reject_handshake: self.ssl_reject_handshake,
                     early_data,
                     ..self.basics(buffer_size, alpn)
@@ -167,7 +173,7 @@ macro_rules! upstream_tls_directives {
     ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident, $S:ty, $prefix:literal;
      $certificate:ident $certificate_key:ident $certificate_cache:ident $ciphers:ident $conf_command:ident $crl:ident
      $name:ident $password_file:ident $protocols:ident $server_name:ident $session_reuse:ident $trusted:ident
-     $verify:ident $verify_depth:ident
+     $verify:ident $verify_depth:ident $key_log:ident
      own { $($own:tt)* }
     ) => {
         conf_schema::directives! {
@@ -206,6 +212,9 @@ macro_rules! upstream_tls_directives {
                 $verify: conf_schema::value::Flag = "off",
                 /// Maximum number of intermediate certificates in the server's chain.
                 $verify_depth: conf_schema::value::Number = "1",
+                /// Appends the secrets of connections to the server to this file.
+                /// Differs: as `ssl_key_log`.
+                $key_log: $crate::tls::KeyLogFile,
             }
         }
 
@@ -227,6 +236,7 @@ macro_rules! upstream_tls_directives {
                     trusted_certificate: self.$trusted.as_ref(),
                     verify: self.$verify,
                     verify_depth: self.$verify_depth.0,
+                    key_log: self.$key_log.as_ref(),
                     alpn: &[],
                 }
             }

@@ -1,7 +1,7 @@
 //! TLS towards upstream servers: a location's settings under any prefix.
 
 use super::values::{CacheOf, Passwords, Pem, TlsProtocols};
-use super::{Command, Commanded, Dynamic, authorities, clock, crls, key_pair};
+use super::{Command, Commanded, Dynamic, KeyLogFile, authorities, clock, crls, key_pair};
 use crate::{Session, Template};
 use conf_schema::value::Text;
 use conf_schema::{Complaint, Cx, Level, Problem};
@@ -28,6 +28,7 @@ pub struct UpstreamTlsConf<'a, S> {
     pub trusted_certificate: Option<&'a Text>,
     pub verify: bool,
     pub verify_depth: u64,
+    pub key_log: Option<&'a KeyLogFile>,
     /// Offered ALPN protocols, by preference; none: no ALPN.
     pub alpn: &'static [&'static str],
 }
@@ -60,6 +61,7 @@ impl<S: Session> UpstreamTlsConf<'_, S> {
                 (pem(self.certificate), pem(self.certificate_key), self.password_file),
                 (self.ciphers, commands, self.crl, self.protocols),
                 (self.session_reuse, self.trusted_certificate, self.verify, self.verify_depth, self.alpn),
+                self.key_log.map(KeyLogFile::path),
             )
         )
     }
@@ -118,6 +120,7 @@ impl<S: Session> UpstreamTlsConf<'_, S> {
             verify_depth: u32::try_from(self.verify_depth).unwrap_or(u32::MAX),
             session_reuse: self.session_reuse,
             alpn: self.alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
+            key_log: self.key_log.map(KeyLogFile::log),
             ..ClientSettings::default()
         };
         settings.protocols.tls12 = commanded.tls12.unwrap_or(settings.protocols.tls12);

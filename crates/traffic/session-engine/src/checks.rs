@@ -1,0 +1,213 @@
+//! Health checks of a group's servers: when a server is probed, and how probes decide about it. The areas probe.
+
+use crate::unopened;
+use conf_schema::Problem;
+use conf_schema::value::{decimal, parse_msec};
+use net::Address;
+use observe::{ErrorLog, Level, os};
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use upstream::{Checked, Group, Peer};
+
+/// Parameters of `health_check` in all areas.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// The line as written, which identifies servers' states over a reload.
+    pub id: String,
+    pub interval_ms: u64,
+    pub jitter_ms: u64,
+    pub fails: u32,
+    pub passes: u32,
+    pub mandatory: bool,
+    pub persistent: bool,
+    pub port: Option<u16>,
+}
+
+impl Schedule {
+    pub fn new(id: String) -> Schedule {
+        Schedule {
+            id,
+            interval_ms: 5000,
+            jitter_ms: 0,
+            fails: 1,
+            passes: 1,
+            mandatory: false,
+            persistent: false,
+            port: None,
+        }
+    }
+
+    /// Takes a parameter. `false`: it belongs to the area.
+    pub fn take(&mut self, text: &str) -> Result<bool, Problem> {
+        let invalid = || Problem::says(format!("invalid parameter \"{text}\""));
+        let (name, value) = text.split_once('=').map_or((text, ""), |(n, v)| (n, v));
+        let time = || parse_msec(value.as_bytes()).ok_or_else(invalid);
+        let count = || decimal::<u32>(value).filter(|n| *n > 0).ok_or_else(invalid);
+        match name {
+            "interval" => self.interval_ms = time().and_then(|ms| if ms > 0 { Ok(ms) } else { Err(invalid()) })?,
+            "jitter" => self.jitter_ms = time()?,
+            "fails" => self.fails = count()?,
+            "passes" => self.passes = count()?,
+            "mandatory" if !text.contains('=') => self.mandatory = true,
+            "persistent" if !text.contains('=') => self.persistent = true,
+            "port" => self.port = Some(decimal(value).filter(|p| *p > 0).ok_or_else(invalid)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Verifies the parameters together.
+    pub fn verify(&self) -> Result<(), Problem> {
+        match self.persistent && !self.mandatory {
+            true => Err(Problem::says("\"persistent\" requires \"mandatory\"")),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the address to probe.
+    pub fn address(&self, peer: &Peer) -> Address {
+        match (&peer.spec.address, self.port) {
+            (Address::Ip(ip), Some(port)) => Address::Ip(SocketAddr::new(ip.ip(), port)),
+            (address, _) => address.clone(),
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let jitter = match self.jitter_ms {
+            0 => 0,
+            most => u64::from_le_bytes(net::random::bytes16()[..8].try_into().unwrap_or_default()) % (most + 1),
+        };
+        Duration::from_millis(self.interval_ms + jitter)
+    }
+}
+
+/// A probe that failed.
+#[derive(Debug)]
+pub enum ProbeFailure {
+    /// Reason for which the server counts as unhealthy.
+    Server(String),
+    /// No connection could be opened, which says nothing about the server.
+    Unopened(Level, String),
+}
+
+impl ProbeFailure {
+    /// Judges an error of connecting.
+    pub fn connecting(e: &io::Error) -> ProbeFailure {
+        match unopened(e) {
+            Some((level, words)) => ProbeFailure::Unopened(level, words),
+            None => ProbeFailure::Server(format!("connect() failed {}", os(e))),
+        }
+    }
+}
+
+impl From<String> for ProbeFailure {
+    fn from(why: String) -> ProbeFailure {
+        ProbeFailure::Server(why)
+    }
+}
+
+impl From<http_client::Failure> for ProbeFailure {
+    fn from(why: http_client::Failure) -> ProbeFailure {
+        match &why {
+            http_client::Failure::Io(http_client::Step::Connect, e) if unopened(e).is_some() => {
+                ProbeFailure::connecting(e)
+            }
+            why => ProbeFailure::Server(why.to_string()),
+        }
+    }
+}
+
+/// Probes servers for one `health_check` line.
+pub trait Probe: 'static {
+    /// State between the probes of a server.
+    type Kept: Default;
+    fn probe(&self, peer: &Arc<Peer>, kept: &mut Self::Kept) -> impl Future<Output = Result<(), ProbeFailure>>;
+}
+
+/// Excludes servers with `mandatory` until they are checked, and forgets the verdicts of checks that the configuration
+/// no longer has.
+pub fn prepare(group: &Group, schedules: &[&Schedule]) {
+    let ids: Vec<&str> = schedules.iter().map(|schedule| schedule.id.as_str()).collect();
+    let mandatory = schedules.iter().filter(|schedule| schedule.mandatory);
+    group.check_first(mandatory.map(|schedule| schedule.id.clone()).collect());
+    for peer in group.members().all() {
+        peer.keep_checks(&ids);
+        for schedule in schedules {
+            // The old configuration's verdicts hold until this one serves.
+            peer.begin_check(&schedule.id, schedule.mandatory, true);
+        }
+    }
+}
+
+/// Probes all servers of a group, also later ones; never returns.
+pub async fn watch<P: Probe>(probe: Rc<P>, schedule: Schedule, group: Arc<Group>, log: Arc<ErrorLog>) {
+    let mut tasks = runtime::task::JoinSet::new();
+    let mut known: Vec<Weak<Peer>> = Vec::new();
+    let schedule = Rc::new(schedule);
+    loop {
+        known.retain(|peer| peer.strong_count() > 0);
+        for peer in group.members().all() {
+            if !known.iter().any(|k| std::ptr::eq(k.as_ptr(), Arc::as_ptr(peer))) {
+                known.push(Arc::downgrade(peer));
+                peer.begin_check(&schedule.id, schedule.mandatory, schedule.persistent);
+                let (probe, schedule, name, log) =
+                    (Rc::clone(&probe), Rc::clone(&schedule), group.name.clone(), log.clone());
+                let peer = Arc::downgrade(peer);
+                tasks.spawn_local(async move { watch_server(&*probe, &schedule, &name, &log, peer).await });
+            }
+        }
+        // Looks for new servers at every check interval, at least once a second.
+        runtime::time::sleep(Duration::from_millis(schedule.interval_ms.min(1000))).await;
+        tasks.reap();
+    }
+}
+
+/// Probes a server while it belongs to the group.
+async fn watch_server<P: Probe>(probe: &P, schedule: &Schedule, group: &str, log: &ErrorLog, peer: Weak<Peer>) {
+    let (mut failed, mut passed) = (0u32, 0u32);
+    let mut kept = P::Kept::default();
+    while let Some(peer) = peer.upgrade() {
+        let found = probe.probe(&peer, &mut kept).await;
+        base::clock::update();
+        let now = base::clock::now();
+        let found = match found {
+            Ok(()) => Ok(()),
+            Err(ProbeFailure::Server(why)) => Err(why),
+            Err(ProbeFailure::Unopened(level, words)) => {
+                let text = &peer.text;
+                log.log(level, 0, format_args!("{words} while checking {text} of upstream \"{group}\""));
+                drop(peer);
+                runtime::time::sleep(schedule.pause()).await;
+                continue;
+            }
+        };
+        peer.history().probed(found.as_ref().err().map(String::as_str));
+        match found {
+            Ok(()) => (failed, passed) = (0, passed.saturating_add(1)),
+            Err(_) => (failed, passed) = (failed.saturating_add(1), 0),
+        }
+        // The first response decides about an unchecked server.
+        let unknown = peer.checks_say() == Checked::Unknown;
+        let verdict = match found {
+            Ok(()) if passed >= schedule.passes || unknown => {
+                Some((Checked::Healthy, Level::Notice, "healthy".to_string()))
+            }
+            Err(why) if failed >= schedule.fails || unknown => {
+                Some((Checked::Unhealthy, Level::Warn, format!("unhealthy: {why}")))
+            }
+            _ => None,
+        };
+        if let Some((found, level, words)) = verdict
+            && peer.check(&schedule.id, found, now)
+        {
+            let text = &peer.text;
+            log.log(level, 0, format_args!("health check: {text} of upstream \"{group}\" is {words}"));
+        }
+        drop(peer);
+        runtime::time::sleep(schedule.pause()).await;
+    }
+}
