@@ -2,7 +2,7 @@
 
 use crate::intake;
 use crate::mail_area;
-use crate::room::make_room;
+use crate::room::{admit, make_room};
 use crate::serving::ListenSocket;
 use crate::stream_area;
 use crate::worker::{Carrier, Worker};
@@ -97,7 +97,7 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
             }
         };
         process::CONNECTIONS_ACCEPTED.up();
-        if let Err(limit) = worker.admit() {
+        if let Err(limit) = admit(worker) {
             worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return pause(worker, listen_key, listen_socket);
         }

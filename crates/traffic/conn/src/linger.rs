@@ -9,43 +9,21 @@ use base::clock;
 use http_engine::Connection;
 use net::poller::Key;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-
-/// Connections that linger, the longest first: they are closed for new ones (nginx: `ngx_reusable_connection`).
-#[derive(Default)]
-pub struct Lingering {
-    order: BTreeMap<u64, Key>,
-    last: u64,
-}
-
-impl Lingering {
-    pub fn count(&self) -> usize {
-        self.order.len()
-    }
-    /// Takes the first connections, at most `most`.
-    pub fn take(&mut self, most: usize) -> Vec<Key> {
-        std::iter::from_fn(|| self.order.pop_first()).take(most).map(|(_, key)| key).collect()
-    }
-}
 
 /// Place among the lingering connections, until dropped.
 struct LingeringPlace<'a>(&'a Worker, u64);
 
 impl LingeringPlace<'_> {
     fn new(worker: &Worker, key: Key) -> LingeringPlace<'_> {
-        let mut lingering = worker.lingering.borrow_mut();
-        lingering.last += 1;
-        let place = lingering.last;
-        lingering.order.insert(place, key);
-        LingeringPlace(worker, place)
+        LingeringPlace(worker, worker.lingering.borrow_mut().add(key))
     }
 }
 
 impl Drop for LingeringPlace<'_> {
     fn drop(&mut self) {
-        self.0.lingering.borrow_mut().order.remove(&self.1);
+        self.0.lingering.borrow_mut().remove(self.1);
     }
 }
 

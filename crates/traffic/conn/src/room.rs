@@ -20,8 +20,19 @@ impl Admission for Admitting {
     fn admit(&self) -> Result<(), usize> {
         let Some(worker) = self.0.upgrade() else { return Ok(()) };
         // The driver that connects may hold the state of its own clients.
-        worker.admit_beside(worker.current.get())
+        admit_beside(&worker, worker.current.get())
     }
+}
+
+/// Makes room for a new connection if all are in use. Fails with the limit.
+pub fn admit(worker: &Rc<Worker>) -> Result<(), usize> {
+    admit_beside(worker, None)
+}
+
+/// [`admit`] without closing the idle connections of an entry.
+fn admit_beside(worker: &Rc<Worker>, except: Option<Key>) -> Result<(), usize> {
+    let limit = worker.serving.borrow().connections_max;
+    if worker.connections() < limit || make_room(worker, except) { Ok(()) } else { Err(limit) }
 }
 
 /// Closes lingering connections, or idle ones but for those of the entry `except`: sockets nearest to their deadline, or the client of a

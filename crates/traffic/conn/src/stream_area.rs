@@ -4,6 +4,7 @@
 use crate::areas::StreamPlanRef;
 use crate::intake;
 use crate::mail_area;
+use crate::room::admit;
 use crate::secure::Secure;
 use crate::worker::{Carrier, Worker};
 use http_engine::ListenerRef;
@@ -88,7 +89,7 @@ impl Host for WorkerHost {
     }
     fn number(&self) -> Option<u64> {
         let worker = self.0.upgrade()?;
-        if let Err(limit) = worker.admit() {
+        if let Err(limit) = admit(&worker) {
             worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return None;
         }

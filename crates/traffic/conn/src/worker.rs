@@ -1,8 +1,7 @@
 //! A worker thread's state, and the trait of its sockets' drivers.
 
 use crate::areas::{MailArea, StreamArea};
-use crate::linger::Lingering;
-use crate::room::make_room;
+use crate::lingering::Lingering;
 use crate::secure::Secure;
 use crate::serving::{Listening, Serving};
 use crate::spares::Spares;
@@ -199,15 +198,6 @@ impl Worker {
     /// of datagram listeners.
     pub fn connections(&self) -> usize {
         self.poller.len() + self.datagram_clients.get() + self.stream.sessions.datagram_count()
-    }
-    /// Makes room for a new connection if all are in use. Fails with the limit.
-    pub fn admit(self: &Rc<Worker>) -> Result<(), usize> {
-        self.admit_beside(None)
-    }
-    /// [`Worker::admit`] without closing the idle connections of an entry.
-    pub fn admit_beside(self: &Rc<Worker>, except: Option<Key>) -> Result<(), usize> {
-        let limit = self.serving.borrow().connections_max;
-        if self.connections() < limit || make_room(self, except) { Ok(()) } else { Err(limit) }
     }
 
     /// At a reload: applies the old configuration's `worker_shutdown_timeout` to present connections.
