@@ -1,6 +1,7 @@
 //! Credentials and envelope of a client before its login.
 
 use observe::os;
+use session_engine::unopened;
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,5 +97,8 @@ pub fn shown(bytes: &[u8]) -> String {
 
 /// With the system's error.
 pub fn failed(call: &str, e: &std::io::Error) -> String {
-    format!("{call}() failed {}", os(e))
+    match unopened(e) {
+        Some((_, words)) => words,
+        None => format!("{call}() failed {}", os(e)),
+    }
 }

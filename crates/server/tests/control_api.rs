@@ -308,6 +308,22 @@ fn a_port_and_what_it_cannot_be() {
 }
 
 #[test]
+fn a_start_that_fails_leaves_no_socket_paths() {
+    let site = Site::new("daemon off;", "");
+    let (page, api) = (site.path("page.sock"), site.path("control.sock"));
+    let http = format!("http {{ server {{ listen unix:{}; }} }}", page.display());
+    let start = || site.run(&["-l", &format!("unix:{}", api.display())]);
+    site.configure("daemon off; pid missing/nginx.pid;", &http);
+    assert!(text(&start().stderr).contains("missing/nginx.pid"), "{}", site.log());
+    assert!(!exists(&page) && !exists(&api));
+    // The control API is the second to be opened.
+    site.write("control.sock", "not a socket");
+    site.configure("daemon off;", &http);
+    assert!(text(&start().stderr).contains("control: bind() to unix:"), "{}", site.log());
+    assert!(!exists(&page) && site.read("control.sock") == "not a socket");
+}
+
+#[test]
 fn workers_lack_its_sockets() {
     let site = Site::new("daemon off;", "");
     let server = start(&site);

@@ -304,6 +304,7 @@ fn a_reset_after_a_timeout_is_for_unfinished_requests() {
     let port = free_port();
     let more = "reset_timedout_connection on; keepalive_timeout 50ms; client_header_timeout 50ms;
         location / { return 200 ok; }
+        location /refused { lingering_timeout 50ms; return 403; }
         location /own { reset_timedout_connection off; client_body_timeout 50ms; proxy_pass http://127.0.0.1:1; }";
     let site = site(port, more, "$status");
     let running = site.start();
@@ -315,6 +316,11 @@ fn a_reset_after_a_timeout_is_for_unfinished_requests() {
     connect(port).read_to_end(&mut rest).expect("a normal end");
     let mut client = connect(port);
     write!(client, "GET / HT").expect("sent");
+    let ended = client.read_to_end(&mut rest).map_err(|e| e.kind());
+    assert_eq!(ended, Err(ErrorKind::ConnectionReset));
+    // The response precedes the request's body.
+    let mut client = connect(port);
+    write!(client, "POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc").expect("sent");
     let ended = client.read_to_end(&mut rest).map_err(|e| e.kind());
     assert_eq!(ended, Err(ErrorKind::ConnectionReset));
     // The location's value applies once there is one.

@@ -38,6 +38,25 @@ fn a_stream_without_a_window_holds_up_no_other() {
     site.assert_no_alerts();
 }
 
+/// nginx: `ngx_http_writer`, `ngx_http_v2_close_stream`.
+#[test]
+fn a_stream_that_its_client_does_not_read_times_out() {
+    const PROTOCOL_ERROR: u32 = 1;
+    let port = free_port();
+    let site = site(port, "send_timeout 50ms;");
+    let running = site.start();
+    let mut client = Client::connect(port);
+    client.ask(1, "/big");
+    let reset = std::iter::from_fn(|| client.next()).find(|(kind, ..)| *kind == RST_STREAM).expect("a reset");
+    assert_eq!((reset.2, reset.3), (1, PROTOCOL_ERROR.to_be_bytes().to_vec()));
+    site.wait_for_log(
+        "client timed out (110: Connection timed out) while sending response to client, client: 127.0.0.1",
+        1,
+    );
+    drop(client);
+    running.quit();
+}
+
 #[test]
 fn floods_end_their_connection_and_cost_little() {
     let port = free_port();

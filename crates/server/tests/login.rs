@@ -165,6 +165,25 @@ fn users_log_in_and_out() {
 }
 
 #[test]
+fn a_user_with_many_sessions_loses_the_oldest() {
+    const SESSIONS_MAX: usize = 64;
+    let (provider, port) = (Provider::start(), free_port());
+    let site = site(port, &provider, "", "");
+    let running = site.start();
+    provider.inner().claims = |claims| claims["sub"] = "ann".into();
+    let mut other = Browser::logged_in(port, &provider);
+    provider.inner().claims = |_| {};
+    let mut first = Browser::logged_in(port, &provider);
+    let mut all: Vec<Browser> = (1..SESSIONS_MAX).map(|_| Browser::logged_in(port, &provider)).collect();
+    assert!(first.get("/").user().starts_with("joe|"));
+    all.push(Browser::logged_in(port, &provider));
+    assert_eq!(first.get("/").status, 302, "the oldest has ended");
+    assert!(all.iter_mut().all(|browser| browser.get("/").status == 200));
+    assert!(other.get("/").user().starts_with("ann|"), "other users keep theirs");
+    running.quit();
+}
+
+#[test]
 fn answers_that_belong_to_no_login_are_refused() {
     let (provider, port) = (Provider::start(), free_port());
     let site = site(port, &provider, "", "");
@@ -412,8 +431,8 @@ fn providers_end_sessions_in_the_back_channel() {
     let (mut one, mut two) = (Browser::logged_in(port, &provider), Browser::logged_in(port, &provider));
     provider.inner().claims = |claims| claims["sid"] = "sid-2".into();
     let mut other = Browser::logged_in(port, &provider);
-    // Two lists of sessions.
-    assert_eq!(keys(), 3 + 2);
+    // Two lists of sessions of a `sid`, and that of the user.
+    assert_eq!(keys(), 3 + 3);
     // Refused: nothing ends.
     let refused = [
         ("JWT", serde_json::json!({"aud": "other", "sid": "sid-1"})),
@@ -449,8 +468,8 @@ fn providers_end_sessions_in_the_back_channel() {
     assert_eq!((done.status, done.body.as_str()), (200, ""));
     assert!(done.head.contains("Cache-Control: no-store"), "{}", done.head);
     assert_eq!([one.get("/").status, two.get("/").status, other.get("/").status], [302, 302, 200]);
-    // The session and the list of the other one; the time of the logout.
-    assert_eq!(keys(), 3);
+    // The session and the list of the other one; the list of the user; the time of the logout.
+    assert_eq!(keys(), 4);
     // All sessions of the user, which were begun before.
     let issued = |at: u64| serde_json::json!({"sub": "joe", "iat": at});
     let now = support::provider::now();

@@ -319,6 +319,43 @@ fn expensive_requests_of_one_read_delay_others_for_milliseconds_only() {
     sim.forget_step();
 }
 
+/// nginx: frames do not touch the timer of an idle connection.
+#[test]
+fn only_requests_prolong_an_idle_connection() {
+    const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0tidegate";
+    let conf = "keepalive_timeout 10s; client_header_timeout 5s;
+        server { listen 127.0.0.1:8001; http2 on; location /words { return 200 words; } }";
+    let mut sim = Sim::new(serving(conf)).expect("a thread");
+    let mut client = Client::new(ClientLimits::default());
+    let mut stream = sim.connect(&first()).expect("connected");
+    let mut ask = |stream: &mut UnixStream| {
+        let mut block = Vec::new();
+        let mut encoder = Encoder::stateless();
+        encoder.begin(&mut block);
+        for (name, value) in
+            [(&b":method"[..], &b"GET"[..]), (b":scheme", b"http"), (b":path", b"/words"), (b":authority", b"a")]
+        {
+            encoder.field(name, value, &mut block);
+        }
+        client.open(&block, true).expect("a stream");
+        stream.write_all(client.output()).expect("sent");
+        client.advance(client.output().len());
+    };
+    ask(&mut stream);
+    for wait in [6_000, 6_000] {
+        sim.pass(wait).expect("time");
+        assert_eq!(sim.clients(), 1);
+        ask(&mut stream);
+    }
+    for wait in [3_000, 3_000, 3_000] {
+        sim.pass(wait).expect("time");
+        assert_eq!(sim.clients(), 1);
+        stream.write_all(PING).expect("sent");
+    }
+    sim.pass(2_000).expect("time");
+    assert_eq!(sim.clients(), 0, "10 seconds after the last request");
+}
+
 #[test]
 fn random_courses() {
     quiet_panics();

@@ -77,6 +77,10 @@ impl Sessions {
     pub fn count(&self) -> usize {
         self.all.count()
     }
+    /// Sessions of datagram sockets, whose clients have no descriptors.
+    pub fn datagram_count(&self) -> usize {
+        self.datagrams.borrow().len()
+    }
     pub(crate) fn place(self: &Rc<Self>, number: u64, udp: bool) -> SessionPlace {
         if udp {
             self.datagrams.borrow_mut().insert(number);

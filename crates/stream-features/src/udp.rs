@@ -10,7 +10,6 @@ use net::datagram;
 use net::outbound::Outbound;
 use net::packets::PacketSocket;
 use runtime::budget;
-use socket2::{Domain, SockAddr, Type};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
-use upstream::Options;
+use upstream::{Options, datagram_socket};
 
 /// In bytes.
 pub const DATAGRAM_MAX: usize = 65_535;
@@ -276,25 +275,5 @@ fn take(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: 
 }
 /// Opens a socket that is connected to a server.
 pub fn open(to: &Address, options: &Options) -> io::Result<Outbound> {
-    let (domain, address) = match to {
-        Address::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
-        Address::Ip(ip) => (Domain::for_address(*ip), SockAddr::from(*ip)),
-    };
-    let socket = socket2::Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), None)?;
-    if let Address::Ip(ip) = to {
-        if options.transparent {
-            if ip.is_ipv4() { socket.set_ip_transparent_v4(true)? } else { socket.set_ip_transparent_v6(true)? }
-        }
-        if let Some(from) = options.from {
-            socket.bind(&from.into())?;
-        }
-    }
-    if options.receive_buffer > 0 {
-        socket.set_recv_buffer_size(options.receive_buffer)?;
-    }
-    if options.send_buffer > 0 {
-        socket.set_send_buffer_size(options.send_buffer)?;
-    }
-    socket.connect(&address)?;
-    Outbound::datagrams(socket.into())
+    datagram_socket(to, options).and_then(Outbound::datagrams)
 }

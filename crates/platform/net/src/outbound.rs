@@ -83,6 +83,30 @@ thread_local! {
     static LOT: RefCell<Option<Rc<dyn Watcher>>> = const { RefCell::new(None) };
 }
 
+/// Limit of a thread's connections.
+pub trait Admission {
+    /// Makes room for one more connection, if necessary. Fails with the limit.
+    fn admit(&self) -> Result<(), usize>;
+}
+
+thread_local! {
+    static ADMISSION: RefCell<Option<Rc<dyn Admission>>> = const { RefCell::new(None) };
+}
+
+/// Sets the limit of this thread's connections; `None`: unlimited.
+pub fn limit_with(admission: Option<Rc<dyn Admission>>) {
+    ADMISSION.set(admission);
+}
+
+/// Asks for one more connection, before its socket is opened. Fails with the limit.
+pub fn admit() -> Result<(), usize> {
+    // Closing connections may ask for this cell again.
+    match ADMISSION.with_borrow(Clone::clone) {
+        Some(admission) => admission.admit(),
+        None => Ok(()),
+    }
+}
+
 pub struct Before(Option<Rc<dyn Watcher>>);
 
 /// Watches this thread's new connections by this poller.

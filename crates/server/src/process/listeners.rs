@@ -192,13 +192,15 @@ impl Listeners {
         }
     }
 
+    /// Returns the addresses without a socket in `old`.
+    pub fn new_addresses(&self, old: &Listeners) -> Vec<Address> {
+        let is_new = |listener: &&Listener| !old.all.iter().any(|l| same_place(&l.spec, &listener.spec));
+        self.all.iter().filter(is_new).map(|listener| listener.spec.address.clone()).collect()
+    }
+
     /// Keeps those of `kept`.
     pub fn remove_paths(&self, kept: &Listeners) {
-        for listener in &self.all {
-            if !kept.all.iter().any(|l| same_place(&l.spec, &listener.spec)) {
-                listener.remove_path();
-            }
-        }
+        self.new_addresses(kept).iter().for_each(remove_path);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::keys::Keeper;
 use crate::process::background;
 use crate::process::control::{self, Control, Orders};
 use crate::process::control_api::ControlApi;
-use crate::process::listeners::{Failed, Listeners, Purpose};
+use crate::process::listeners::{Failed, Listeners, Purpose, remove_path};
 use crate::process::neighbours::Neighbours;
 use crate::process::single::Single;
 use crate::process::upgrade::{self, Program};
@@ -15,6 +15,7 @@ use crate::{commands, report, say, voice};
 use conf_schema::Store;
 use conf_schema::store::KeyReader;
 use conf_syntax::Disk;
+use net::Address;
 use net::process::{Fork, Signals};
 use observe::{ErrorLog, Level, LogFiles, Sink, Target, os};
 use std::ffi::OsString;
@@ -134,6 +135,15 @@ fn check_only(config: &Config, name: &str, quiet: bool, dump: bool, explain: boo
     0
 }
 
+/// Addresses of sockets that a start has opened: a start that fails leaves no paths.
+struct NewPaths(Vec<Address>);
+
+impl Drop for NewPaths {
+    fn drop(&mut self) {
+        self.0.iter().for_each(remove_path);
+    }
+}
+
 fn serve(
     invocation: Invocation,
     config: Config,
@@ -152,13 +162,15 @@ fn serve(
     reload::commit_logs(logs);
     voice::set_log(config.error_log.clone());
     let old = inherited.unwrap_or_default();
-    let Ok(listeners) = Listeners::open(&config.specs(), config.core.workers, &old, Purpose::Serve) else { return 1 };
-    drop(old);
     if control_api.is_some() && !config.core.master_process {
         say!(Emerg, "control: the API of \"-l\" requires a master process, and \"master_process\" is off");
         return 1;
     }
+    let Ok(listeners) = Listeners::open(&config.specs(), config.core.workers, &old, Purpose::Serve) else { return 1 };
+    let mut new_paths = NewPaths(listeners.new_addresses(&old));
+    drop(old);
     let Ok(control_api) = control_api.map(ControlApi::open).transpose() else { return 1 };
+    new_paths.0.extend(control_api.as_ref().and_then(ControlApi::new_address));
     say!(Notice, "using the \"epoll\" event method");
     say!(Notice, "{}, in the language of {}", conf::PROGRAM.replace(' ', "/"), crate::version::NGINX);
 
@@ -168,7 +180,10 @@ fn serve(
     if daemon {
         parent = std::process::id() as i32;
         match go_into_background() {
-            Ok(Fork::Parent(_)) => return 0,
+            Ok(Fork::Parent(_)) => {
+                new_paths.0.clear();
+                return 0;
+            }
             Ok(Fork::Child) => {}
             Err((call, e)) => {
                 say!(Emerg, "{call} failed {}", os(&e));
@@ -179,6 +194,7 @@ fn serve(
     if !pidfile::write(&config.core.pid) {
         return 1;
     }
+    new_paths.0.clear();
     // A service manager supervises a new binary from the end of the old one, which tells it.
     if !is_heir {
         supervisor::tell(&format!("READY=1\nMAINPID={}", std::process::id()));

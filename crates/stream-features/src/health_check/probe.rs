@@ -9,7 +9,7 @@ use net::Address;
 use net::outbound::Outbound;
 use observe::os;
 use runtime::time::timeout;
-use session_engine::checks::Probe;
+use session_engine::checks::{Probe, ProbeFailure};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ pub struct Round {
 
 impl Probe for Round {
     type Kept = ();
-    async fn probe(&self, peer: &Arc<Peer>, (): &mut ()) -> Result<(), String> {
+    async fn probe(&self, peer: &Arc<Peer>, (): &mut ()) -> Result<(), ProbeFailure> {
         let Some(plan) = self.plan.upgrade() else { return Ok(()) };
         let address = self.check.schedule.address(peer);
         let limit = self.check.limit;
@@ -37,17 +37,18 @@ impl Probe for Round {
         }
         match timeout(limit, self.connection(plan, &address)).await {
             Ok(found) => found,
-            Err(_) => Err("timed out".into()),
+            Err(_) => Err("timed out".to_string().into()),
         }
     }
 }
 
 impl Round {
-    async fn connection(&self, plan: Arc<StreamPlan>, address: &Address) -> Result<(), String> {
+    async fn connection(&self, plan: Arc<StreamPlan>, address: &Address) -> Result<(), ProbeFailure> {
         let Some(content) = plan.servers.get(self.server).and_then(|server| server.content.clone()) else {
             return Ok(());
         };
-        let mut stream = Stream::connect(address, &Options::default()).await.map_err(|e| failed("connect()", &e))?;
+        let mut stream =
+            Stream::connect(address, &Options::default()).await.map_err(|e| ProbeFailure::connecting(&e))?;
         let matching = self.check.matching.as_deref();
         let mut session = session(plan, self.server);
         content.begin_check(&mut session, &mut stream, address, matching.is_some()).await?;
@@ -65,7 +66,7 @@ impl Round {
                 return Ok(());
             }
             if n == 0 || answer.len() >= bytes_max {
-                return Err("unexpected answer".into());
+                return Err("unexpected answer".to_string().into());
             }
         }
     }
@@ -85,16 +86,16 @@ fn failed(call: &str, e: &io::Error) -> String {
 }
 
 /// Without an expected answer, a server passes unless an ICMP message about its port arrives in time.
-async fn datagram(check: &Check, address: &Address) -> Result<(), String> {
-    let socket = udp::open(address, &Options::default()).map_err(|e| failed("connect()", &e))?;
+async fn datagram(check: &Check, address: &Address) -> Result<(), ProbeFailure> {
+    let socket = udp::open(address, &Options::default()).map_err(|e| ProbeFailure::connecting(&e))?;
     let matching = check.matching.as_deref();
     let text = matching.and_then(|matching| matching.send.as_deref()).unwrap_or(DATAGRAM);
     socket.try_send(text).map_err(|e| failed("send()", &e))?;
     let expected = matching.and_then(|matching| matching.expect.as_ref());
     match timeout(check.limit, answer(&socket, expected)).await {
-        Ok(found) => found,
+        Ok(found) => Ok(found?),
         Err(_) if expected.is_none() => Ok(()),
-        Err(_) => Err("timed out".into()),
+        Err(_) => Err("timed out".to_string().into()),
     }
 }
 

@@ -9,11 +9,10 @@ use base::clock::{self, Instant};
 use net::Address;
 use observe::{Level, os};
 use runtime::time::timeout;
-use session_engine::Session;
-use session_engine::proxy_header;
+use session_engine::{Session, proxy_header, unopened};
 use std::net::SocketAddr;
 use tls::{TlsError, verify::Verdict};
-use upstream::{Attempts, BindError, Choice, HandshakeError, Options, PeerLease, Stream};
+use upstream::{Attempts, Choice, HandshakeError, Options, PeerLease, Stream};
 
 pub struct Servers<'a> {
     passing: &'a Passing,
@@ -130,17 +129,7 @@ impl<'a> Servers<'a> {
         let idle_timer = conf.proxy_connect_timeout.duration();
         let mut stream = match timeout(idle_timer, Stream::connect(to, &self.options)).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(ref e)) if let Some(bind) = BindError::of(e) => {
-                s.log(Level::Crit, format_args!("bind({}) failed {}", bind.from(), os(&bind.error)));
-                if let Some(one) = s.tries.last_mut() {
-                    one.address = "".into();
-                }
-                return Err(Failure::Final(500));
-            }
-            Ok(Err(e)) => {
-                not_connected(s, active, &e);
-                return Err(Failure::Next);
-            }
+            Ok(Err(e)) => return Err(not_connected(s, active, &e)),
             Err(_) => {
                 s.log(Level::Error, format_args!("upstream timed out (110: Connection timed out)"));
                 return Err(Failure::Next);
@@ -232,17 +221,27 @@ pub fn blame(s: &StreamSession, active: &mut PeerLease) {
     }
 }
 
-pub fn not_connected(s: &StreamSession, active: &PeerLease, e: &std::io::Error) {
+/// Logs a failed connection, as nginx does, and judges whether another server may be tried.
+pub fn not_connected(s: &mut StreamSession, active: &PeerLease, e: &std::io::Error) -> Failure {
+    if let Some((level, words)) = unopened(e) {
+        s.log(level, format_args!("{words}"));
+        if let Some(one) = s.tries.last_mut() {
+            one.address = "".into();
+        }
+        return Failure::Final(500);
+    }
     let level = if upstream::is_usual(e) { Level::Error } else { Level::Crit };
     s.log(level, format_args!("{} failed {}", upstream::connect_call(active.peer(), e), os(e)));
+    Failure::Next
 }
 
 fn number() -> u64 {
     net::random::bytes16().iter().take(8).fold(0, |n, byte| n << 8 | u64::from(*byte))
 }
 
-enum Failure {
+pub enum Failure {
     Next,
+    /// Status of the session.
     Final(u16),
 }
 

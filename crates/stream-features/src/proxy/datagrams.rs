@@ -1,6 +1,6 @@
 //! Copies datagrams in both directions (nginx: the functions of `ngx_stream_proxy_process` for `SOCK_DGRAM`).
 
-use super::connect::{Servers, blame, end_try, not_connected, proxy_header};
+use super::connect::{Failure, Servers, blame, end_try, not_connected, proxy_header};
 use super::{Passing, ProxyProtocol};
 use crate::session::StreamSession;
 use crate::udp::{self, DATAGRAM_MAX, Flow};
@@ -104,10 +104,10 @@ fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound
         let active = servers.next(s)?;
         match udp::open(&active.peer().spec.address, servers.options()) {
             Ok(socket) => return Ok((socket, active)),
-            Err(e) => {
-                not_connected(s, &active, &e);
-                servers.failed(s, active)?;
-            }
+            Err(e) => match not_connected(s, &active, &e) {
+                Failure::Final(status) => return Err(status),
+                Failure::Next => servers.failed(s, active)?,
+            },
         }
     }
 }

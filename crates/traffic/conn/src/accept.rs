@@ -2,7 +2,7 @@
 
 use crate::intake;
 use crate::mail_area;
-use crate::room::make_room;
+use crate::room::{admit, make_room};
 use crate::serving::ListenSocket;
 use crate::stream_area;
 use crate::worker::{Carrier, Worker};
@@ -62,10 +62,7 @@ impl Carrier for ListenSocket {
 }
 
 fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
-    let (limit, multi) = {
-        let serving = worker.serving.borrow();
-        (serving.connections_max, serving.multi_accept)
-    };
+    let multi = worker.serving.borrow().multi_accept;
     // With several listeners, epoll's order decides: one at a time, so that no later connection precedes an earlier
     // one.
     let most = if worker.listening.borrow().len() > 1 { 1 } else { ACCEPTS_MAX };
@@ -94,14 +91,13 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
                     continue;
                 }
                 if failure == Failure::Descriptors {
-                    make_room(worker);
+                    make_room(worker, None);
                 }
                 return pause(worker, listen_key, listen_socket);
             }
         };
         process::CONNECTIONS_ACCEPTED.up();
-        // Upstream connections do not count: closing idle clients makes no room among them.
-        if worker.connections() >= limit && !make_room(worker) {
+        if let Err(limit) = admit(worker) {
             worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return pause(worker, listen_key, listen_socket);
         }

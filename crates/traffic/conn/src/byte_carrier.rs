@@ -5,7 +5,7 @@ use crate::head_in;
 use crate::linger;
 use crate::link::Link;
 use crate::secure::Secure;
-use crate::streams::{StreamLink, Streams, UNSENT_BYTES_MAX};
+use crate::streams::{Rest, StreamLink, Streams, UNSENT_BYTES_MAX};
 use crate::worker::{Carrier, Worker};
 use base::clock;
 use http_engine::{Connection, Request};
@@ -28,8 +28,7 @@ pub struct ByteCarrier {
     dirty: Cell<bool>,
     /// Lingering or about to close.
     lost: Cell<bool>,
-    /// A head is incomplete, with an armed deadline.
-    heading: Cell<bool>,
+    rest: Rest,
 }
 
 impl Carrier for ByteCarrier {
@@ -47,7 +46,7 @@ impl Carrier for ByteCarrier {
     }
     fn timed_out(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
         if self.core.borrow_mut().give_up_head() {
-            self.heading.set(false);
+            self.rest.end();
             return self.mark();
         }
         self.core.borrow_mut().begin_shutdown();
@@ -119,7 +118,7 @@ impl ByteCarrier {
             writing: Cell::new(false),
             dirty: Cell::new(false),
             lost: Cell::new(false),
-            heading: Cell::new(false),
+            rest: Rest::default(),
         });
         worker.poller.set_registration(key, carrier.clone());
         // Small frames must not wait for acknowledgements of others (TCP_NODELAY).
@@ -250,7 +249,7 @@ impl ByteCarrier {
             return self.wait_for_head();
         }
         if !is_idle || !self.streams.is_empty() || self.unsent() > 0 || self.link.has_unsent() {
-            self.heading.set(false);
+            self.rest.end();
             // Streams have their own deadlines.
             worker.poller.set_deadline(key, clock::Instant(u64::MAX));
             return;
@@ -262,11 +261,10 @@ impl ByteCarrier {
         }
         if within || !has_begun {
             self.wait_for_head();
-        } else {
+        } else if self.rest.begin(false, self.streams.connection().requests.get()) {
             let conf = worker.default_conf(&self.streams.connection());
             let millis = conf.map_or(75_000, |core| core.conf.keepalive_timeout.millis);
             worker.poller.set_deadline(key, clock::now().plus_millis(millis));
-            self.heading.set(false);
         }
         self.core.borrow_mut().shrink();
         self.link.shrink();
@@ -274,7 +272,7 @@ impl ByteCarrier {
 
     /// Arms `client_header_timeout` at a head's start; later octets do not extend it.
     fn wait_for_head(&self) {
-        if !self.heading.replace(true) {
+        if self.rest.begin(true, self.streams.connection().requests.get()) {
             let worker = &self.link.worker;
             let conf = worker.default_conf(&self.streams.connection());
             let millis = conf.map_or(60_000, |core| core.conf.client_header_timeout.0);

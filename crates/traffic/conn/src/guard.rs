@@ -10,7 +10,10 @@ use std::rc::Rc;
 /// Calls a driver. A panic (logged by the process's hook) closes the connection, but never a listener. The executor
 /// guards tasks likewise.
 pub fn guarded(worker: &Rc<Worker>, key: Key, act: impl FnOnce(&Rc<Worker>, Key)) {
-    if std::panic::catch_unwind(AssertUnwindSafe(|| act(worker, key))).is_ok() {
+    let outer = worker.current.replace(Some(key));
+    let is_done = std::panic::catch_unwind(AssertUnwindSafe(|| act(worker, key))).is_ok();
+    worker.current.set(outer);
+    if is_done {
         return;
     }
     process::PANICS.up();

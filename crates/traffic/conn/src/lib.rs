@@ -22,6 +22,7 @@ mod inline;
 mod input;
 mod intake;
 mod linger;
+mod lingering;
 mod link;
 mod mail_area;
 mod output;

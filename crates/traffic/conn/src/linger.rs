@@ -12,6 +12,21 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// Place among the lingering connections, until dropped.
+struct LingeringPlace<'a>(&'a Worker, u64);
+
+impl LingeringPlace<'_> {
+    fn new(worker: &Worker, key: Key) -> LingeringPlace<'_> {
+        LingeringPlace(worker, worker.lingering.borrow_mut().add(key))
+    }
+}
+
+impl Drop for LingeringPlace<'_> {
+    fn drop(&mut self) {
+        self.0.lingering.borrow_mut().remove(self.1);
+    }
+}
+
 pub fn spawn(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>) {
     worker.poller.set_busy(key);
     let (link, connection) = (Link::of(worker, key), connection.clone());
@@ -26,6 +41,7 @@ pub fn spawn(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>) {
 pub async fn drain(link: &Link, connection: &Connection, input: &RefCell<Input>) {
     link.shutdown_write();
     let worker = &link.worker;
+    let _place = LingeringPlace::new(worker, link.key);
     let core = worker.default_conf(connection);
     let (total, each) = core.map_or((Duration::from_secs(30), Duration::from_secs(5)), |core| {
         (core.conf.lingering_time.duration(), core.conf.lingering_timeout.duration())

@@ -2,9 +2,10 @@
 
 use crate::worker::Worker;
 use base::clock;
+use net::outbound::Admission;
 use net::poller::Key;
 use observe::Level;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// Idle connections closed for new ones: maximum, and share of all.
 const DRAINED_MAX: usize = 32;
@@ -12,29 +13,76 @@ const DRAINED_PART: usize = 8;
 /// Interval of the log message about it, in milliseconds.
 const REUSE_LOG_MS: u64 = 1000;
 
-/// Closes idle connections: sockets nearest to their deadline, or the client of a datagram socket that has been idle
-/// longest, whichever kind has more connections. Returns `false` if none is idle.
-pub fn make_room(worker: &Rc<Worker>) -> bool {
-    let is_made = match worker.poller.registered() >= worker.datagram_clients.get() {
-        true => close_sockets(worker) || close_datagram_client(worker),
-        false => close_datagram_client(worker) || close_sockets(worker),
-    };
-    if is_made {
+/// Admits a worker's connections to servers.
+pub struct Admitting(pub Weak<Worker>);
+
+impl Admission for Admitting {
+    fn admit(&self) -> Result<(), usize> {
+        let Some(worker) = self.0.upgrade() else { return Ok(()) };
+        // The driver that connects may hold the state of its own clients.
+        admit_beside(&worker, worker.current.get())
+    }
+}
+
+/// Makes room for a new connection if all are in use. Fails with the limit.
+pub fn admit(worker: &Rc<Worker>) -> Result<(), usize> {
+    admit_beside(worker, None)
+}
+
+/// [`admit`] without closing the idle connections of an entry.
+fn admit_beside(worker: &Rc<Worker>, except: Option<Key>) -> Result<(), usize> {
+    let limit = worker.serving.borrow().connections_max;
+    if worker.connections() < limit || make_room(worker, except) { Ok(()) } else { Err(limit) }
+}
+
+/// Closes lingering connections, or idle ones but for those of the entry `except`: sockets nearest to their deadline, or the client of a
+/// datagram socket that has been idle longest, whichever kind has more connections, and without idle clients a kept
+/// connection to a server. Returns `false` if none is idle.
+pub fn make_room(worker: &Rc<Worker>, except: Option<Key>) -> bool {
+    if close_lingering(worker) {
         log_reuse(worker);
+        return true;
+    }
+    // A search looks at all entries: none more before the clock proceeds.
+    if worker.no_room_at.get() == Some(clock::now()) {
+        return false;
+    }
+    let is_made = match worker.poller.registered() >= worker.datagram_clients.get() {
+        true => close_sockets(worker, except) || close_datagram_client(worker, except),
+        false => close_datagram_client(worker, except) || close_sockets(worker, except),
+    };
+    let is_made = is_made || upstream::pool::drop_oldest();
+    match is_made {
+        true => log_reuse(worker),
+        false => worker.no_room_at.set(Some(clock::now())),
     }
     is_made
 }
 
-fn close_sockets(worker: &Rc<Worker>) -> bool {
+/// Closes connections that have their response.
+fn close_lingering(worker: &Rc<Worker>) -> bool {
+    let mut lingering = worker.lingering.borrow_mut();
+    let most = (lingering.count() / DRAINED_PART).clamp(1, DRAINED_MAX);
+    let mut keys = lingering.take(most);
+    drop(lingering);
+    keys.retain(|key| worker.poller.contains(*key));
+    keys.iter().for_each(|key| worker.close(*key));
+    !keys.is_empty()
+}
+
+fn close_sockets(worker: &Rc<Worker>, except: Option<Key>) -> bool {
     let most = (worker.poller.registered() / DRAINED_PART).clamp(1, DRAINED_MAX);
-    let idle = worker.poller.nearest_idle(most, |carrier| carrier.is_idle());
+    let mut idle = worker.poller.nearest_idle(most + 1, |carrier| carrier.is_idle());
+    idle.retain(|key| Some(*key) != except);
+    idle.truncate(most);
     idle.iter().for_each(|key| worker.close(*key));
     !idle.is_empty()
 }
 
-fn close_datagram_client(worker: &Rc<Worker>) -> bool {
+fn close_datagram_client(worker: &Rc<Worker>, except: Option<Key>) -> bool {
     let keys: Vec<Key> = worker.listening.borrow().iter().map(|listening| listening.key).collect();
-    keys.into_iter().filter_map(|key| worker.poller.registration(key)).any(|carrier| carrier.close_idle_client())
+    let mut others = keys.into_iter().filter(|key| Some(*key) != except);
+    others.any(|key| worker.poller.registration(key).is_some_and(|carrier| carrier.close_idle_client()))
 }
 
 fn log_reuse(worker: &Worker) {

@@ -4,7 +4,7 @@
 use crate::areas::StreamPlanRef;
 use crate::intake;
 use crate::mail_area;
-use crate::room::make_room;
+use crate::room::admit;
 use crate::secure::Secure;
 use crate::worker::{Carrier, Worker};
 use http_engine::ListenerRef;
@@ -89,8 +89,7 @@ impl Host for WorkerHost {
     }
     fn number(&self) -> Option<u64> {
         let worker = self.0.upgrade()?;
-        let limit = worker.serving.borrow().connections_max;
-        if worker.connections() >= limit && !make_room(&worker) {
+        if let Err(limit) = admit(&worker) {
             worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return None;
         }

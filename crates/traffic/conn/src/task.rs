@@ -367,6 +367,10 @@ impl Client {
             let until = deadline.min(clock::now().plus(wait));
             match Input::read(&self.input, &self.link, runtime::time::sleep_until(until)).await {
                 Ok(n) if n > 0 => {}
+                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                    self.reset_if(core);
+                    return Some(End::Close);
+                }
                 _ => return Some(End::Close),
             }
         }

@@ -5,6 +5,7 @@
 use crate::accept;
 use crate::command::{Command, ThreadInit, begin_quit, open, reload, watch_files};
 use crate::guard::guarded;
+use crate::room::Admitting;
 use crate::worker::Worker;
 use base::clock::{self, Instant};
 use http_engine::counting;
@@ -117,6 +118,7 @@ impl Turns {
         let worker = Rc::new(Worker::new(init.serving)?);
         WORKER.set(Rc::downgrade(&worker));
         let before = net::outbound::watch_with(&worker.poller);
+        net::outbound::limit_with(Some(Rc::new(Admitting(Rc::downgrade(&worker)))));
         worker.poller.add_copy(thread.remote().event().try_clone()?)?;
         watch_files(&worker)?;
         for bound in init.listeners {
@@ -313,6 +315,7 @@ impl Drop for Turns {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
             net::outbound::watch_again(before);
+            net::outbound::limit_with(None);
         }
         self.worker.stream.sessions.begin_quit();
         for key in self.worker.poller.keys() {

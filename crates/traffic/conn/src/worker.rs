@@ -1,6 +1,7 @@
 //! A worker thread's state, and the trait of its sockets' drivers.
 
 use crate::areas::{MailArea, StreamArea};
+use crate::lingering::Lingering;
 use crate::secure::Secure;
 use crate::serving::{Listening, Serving};
 use crate::spares::Spares;
@@ -102,6 +103,11 @@ pub struct Worker {
     /// Unfinished QUIC handshakes of clients that have not proven their address.
     pub unproven_handshakes: Cell<usize>,
     pub paused_until: Cell<Option<Instant>>,
+    /// Key whose event is being handled: its driver may hold its state.
+    pub current: Cell<Option<Key>>,
+    pub lingering: RefCell<Lingering>,
+    /// Last search that found no idle connection to close.
+    pub no_room_at: Cell<Option<Instant>>,
     /// Last log message about closing idle connections.
     pub reuse_logged: Cell<Option<Instant>>,
     /// TLS handshakes are queued: new ones wait.
@@ -135,6 +141,9 @@ impl Worker {
             datagram_clients: Cell::new(0),
             unproven_handshakes: Cell::new(0),
             paused_until: Cell::new(None),
+            current: Cell::new(None),
+            lingering: RefCell::default(),
+            no_room_at: Cell::new(None),
             reuse_logged: Cell::new(None),
             handshakes_wait: Cell::new(false),
             dirty: RefCell::new(Vec::new()),
@@ -185,9 +194,10 @@ impl Worker {
         NUMBERS.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Connections that `worker_connections` limits: sockets of clients, servers, listeners and resolvers, and clients
+    /// of datagram listeners.
     pub fn connections(&self) -> usize {
-        let sessions = self.stream.sessions.count() + self.mail.sessions.count();
-        self.poller.registered() + self.datagram_clients.get() + sessions
+        self.poller.len() + self.datagram_clients.get() + self.stream.sessions.datagram_count()
     }
 
     /// At a reload: applies the old configuration's `worker_shutdown_timeout` to present connections.

@@ -1,10 +1,12 @@
 //! Health checks of a group's servers: when a server is probed, and how probes decide about it. The areas probe.
 
+use crate::unopened;
 use conf_schema::Problem;
 use conf_schema::value::{decimal, parse_msec};
 use net::Address;
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Level, os};
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -83,12 +85,47 @@ impl Schedule {
     }
 }
 
+/// A probe that failed.
+#[derive(Debug)]
+pub enum ProbeFailure {
+    /// Reason for which the server counts as unhealthy.
+    Server(String),
+    /// No connection could be opened, which says nothing about the server.
+    Unopened(Level, String),
+}
+
+impl ProbeFailure {
+    /// Judges an error of connecting.
+    pub fn connecting(e: &io::Error) -> ProbeFailure {
+        match unopened(e) {
+            Some((level, words)) => ProbeFailure::Unopened(level, words),
+            None => ProbeFailure::Server(format!("connect() failed {}", os(e))),
+        }
+    }
+}
+
+impl From<String> for ProbeFailure {
+    fn from(why: String) -> ProbeFailure {
+        ProbeFailure::Server(why)
+    }
+}
+
+impl From<http_client::Failure> for ProbeFailure {
+    fn from(why: http_client::Failure) -> ProbeFailure {
+        match &why {
+            http_client::Failure::Io(http_client::Step::Connect, e) if unopened(e).is_some() => {
+                ProbeFailure::connecting(e)
+            }
+            why => ProbeFailure::Server(why.to_string()),
+        }
+    }
+}
+
 /// Probes servers for one `health_check` line.
 pub trait Probe: 'static {
     /// State between the probes of a server.
     type Kept: Default;
-    /// Fails with the reason.
-    fn probe(&self, peer: &Arc<Peer>, kept: &mut Self::Kept) -> impl Future<Output = Result<(), String>>;
+    fn probe(&self, peer: &Arc<Peer>, kept: &mut Self::Kept) -> impl Future<Output = Result<(), ProbeFailure>>;
 }
 
 /// Excludes servers with `mandatory` until they are checked, and forgets the verdicts of checks that the configuration
@@ -137,6 +174,17 @@ async fn watch_server<P: Probe>(probe: &P, schedule: &Schedule, group: &str, log
         let found = probe.probe(&peer, &mut kept).await;
         base::clock::update();
         let now = base::clock::now();
+        let found = match found {
+            Ok(()) => Ok(()),
+            Err(ProbeFailure::Server(why)) => Err(why),
+            Err(ProbeFailure::Unopened(level, words)) => {
+                let text = &peer.text;
+                log.log(level, 0, format_args!("{words} while checking {text} of upstream \"{group}\""));
+                drop(peer);
+                runtime::time::sleep(schedule.pause()).await;
+                continue;
+            }
+        };
         peer.history().probed(found.as_ref().err().map(String::as_str));
         match found {
             Ok(()) => (failed, passed) = (0, passed.saturating_add(1)),

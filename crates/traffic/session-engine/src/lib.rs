@@ -38,6 +38,7 @@ pub mod template;
 #[cfg(test)]
 mod testing;
 pub mod tls;
+mod unopened;
 pub mod upstreams;
 pub mod variable;
 pub mod zones;
@@ -47,3 +48,4 @@ pub const NGINX_VERSION: &str = "1.31.6";
 
 pub use session::{Session, Slot};
 pub use template::Template;
+pub use unopened::unopened;

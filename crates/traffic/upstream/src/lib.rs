@@ -41,5 +41,5 @@ pub use roster::Roster;
 pub use scope::Scope;
 pub use secure::HandshakeError;
 pub use serial::Serial;
-pub use stream::{BindError, Connecting, Options, Stream};
+pub use stream::{BindAddress, Connecting, LocalError, Options, Stream, datagram_socket};
 pub use unconnected::{connect_call, is_usual};

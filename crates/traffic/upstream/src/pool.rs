@@ -233,6 +233,15 @@ pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<Pooled
     })
 }
 
+/// Closes this thread's connection that has been idle longest. Returns `false` if none is idle.
+pub fn drop_oldest() -> bool {
+    let oldest = IDLE.with_borrow_mut(|idle| {
+        let of_pools = idle.values_mut().filter(|pool| !pool.is_empty());
+        of_pools.min_by_key(|pool| pool.front().map(|c| c.idle_since))?.pop_front()
+    });
+    oldest.is_some()
+}
+
 /// After a clean response, within a `LocalSet`.
 pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
     let now = clock::now();

@@ -44,30 +44,47 @@ fn transparent(e: io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("setsockopt(IP_TRANSPARENT) failed: {e}{why}"))
 }
 
-/// The local address is unavailable: another server would not help.
+/// No socket to connect: no server is to blame, and another would not help.
 #[derive(Debug)]
-pub struct BindError {
-    from: SocketAddr,
-    pub error: io::Error,
+pub enum LocalError {
+    /// socket() failed.
+    Socket(io::Error),
+    /// The local address is unavailable.
+    Bind { from: SocketAddr, error: io::Error },
+    /// The thread has as many connections as `worker_connections` allows.
+    Connections(usize),
 }
 
-impl BindError {
-    pub fn of(e: &io::Error) -> Option<&BindError> {
+impl LocalError {
+    pub fn of(e: &io::Error) -> Option<&LocalError> {
         e.get_ref()?.downcast_ref()
     }
-    /// Omits an unconfigured port.
-    pub fn from(&self) -> String {
-        if self.from.port() == 0 { self.from.ip().to_string() } else { self.from.to_string() }
+    pub(crate) fn socket(e: io::Error) -> io::Error {
+        io::Error::new(e.kind(), LocalError::Socket(e))
     }
 }
 
-impl std::fmt::Display for BindError {
+impl std::fmt::Display for LocalError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "bind({}) failed: {}", self.from(), self.error)
+        match self {
+            LocalError::Socket(e) => write!(f, "socket() failed: {e}"),
+            LocalError::Bind { from, error } => write!(f, "bind({}) failed: {error}", BindAddress(*from)),
+            LocalError::Connections(limit) => write!(f, "{limit} worker_connections are not enough"),
+        }
     }
 }
 
-impl std::error::Error for BindError {}
+/// Text of an address to bind to; omits an unconfigured port.
+#[derive(Clone, Copy, Debug)]
+pub struct BindAddress(pub SocketAddr);
+
+impl std::fmt::Display for BindAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.port() == 0 { self.0.ip().fmt(f) } else { self.0.fmt(f) }
+    }
+}
+
+impl std::error::Error for LocalError {}
 
 /// Opens a socket with the options that precede connecting.
 fn open(to: &Address, kind: Type, options: &Options) -> io::Result<(Socket, SockAddr)> {
@@ -75,7 +92,8 @@ fn open(to: &Address, kind: Type, options: &Options) -> io::Result<(Socket, Sock
         Address::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
         Address::Ip(ip) => (Domain::for_address(*ip), SockAddr::from(*ip)),
     };
-    let socket = Socket::new(domain, kind.nonblocking().cloexec(), None)?;
+    net::outbound::admit().map_err(|limit| io::Error::other(LocalError::Connections(limit)))?;
+    let socket = Socket::new(domain, kind.nonblocking().cloexec(), None).map_err(LocalError::socket)?;
     if let Address::Ip(ip) = to {
         if options.transparent {
             let set =
@@ -86,7 +104,9 @@ fn open(to: &Address, kind: Type, options: &Options) -> io::Result<(Socket, Sock
             if from.port() == 0 {
                 net::socket::set_bind_address_no_port(&socket);
             }
-            socket.bind(&from.into()).map_err(|error| io::Error::new(error.kind(), BindError { from, error }))?;
+            socket
+                .bind(&from.into())
+                .map_err(|error| io::Error::new(error.kind(), LocalError::Bind { from, error }))?;
         }
     }
     // Before connecting, which negotiates windows.
@@ -100,8 +120,8 @@ fn open(to: &Address, kind: Type, options: &Options) -> io::Result<(Socket, Sock
 }
 
 /// Opens a datagram socket that exchanges packets with one server.
-pub(crate) fn datagram_socket(to: SocketAddr, options: &Options) -> io::Result<OwnedFd> {
-    let (socket, address) = open(&Address::Ip(to), Type::DGRAM, options)?;
+pub fn datagram_socket(to: &Address, options: &Options) -> io::Result<OwnedFd> {
+    let (socket, address) = open(to, Type::DGRAM, options)?;
     socket.connect(&address)?;
     Ok(socket.into())
 }

@@ -8,7 +8,7 @@ use super::tokens::{ProviderClient, Tokens};
 use http_engine::Request;
 use http_engine::variables::find_cookie;
 use jose::Unverified;
-use keyval::{Change, Pair, Refusal};
+use keyval::{Change, Pair, Refusal, Zone};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +17,8 @@ const AHEAD_MAX: u64 = 60;
 const AHEAD_PART: u64 = 5;
 /// Seconds for which a session continues with its old tokens after the provider failed to refresh them.
 const RETRY_SECONDS: u64 = 30;
+/// Sessions of one user: a further login ends the oldest, so that no user fills the store.
+const SESSIONS_OF_USER_MAX: usize = 64;
 /// Sessions of one `sid` that a front-channel logout ends: the latest ones.
 const SESSIONS_OF_SID_MAX: usize = 16;
 /// Milliseconds for which a back-channel logout is remembered beyond `session_timeout`: a refresh under way may prolong a session.
@@ -145,8 +147,22 @@ impl Session {
     }
 }
 
-/// Changes of the pairs that list the sessions of a `sid`.
+/// Changes of the pairs that list the sessions of a `sid` or of a user.
 static LISTS: Mutex<()> = Mutex::new(());
+
+/// Returns the keys of a list, the oldest first.
+fn keys_of(store: &Zone, list: &str, now: u64) -> Vec<String> {
+    let split = |text: &str| text.split_ascii_whitespace().map(String::from).collect();
+    store.find(list.as_bytes(), now, split).unwrap_or_default()
+}
+
+/// Adds a pair, or changes it.
+fn put(store: &Zone, key: &str, value: &str, expires: u64, now: u64) -> Result<(), Refusal> {
+    match store.change(key, Change { value: Some(value), expires: Some(expires) }, now) {
+        Err(Refusal::Missing) => store.add(Pair::new(key, value, Some(expires)), now),
+        changed => changed,
+    }
+}
 
 impl Provider {
     /// Returns the key of a cookie's session. Sessions of other providers have other keys, also in a shared zone.
@@ -160,6 +176,10 @@ impl Provider {
             EndedSessions::Subject(subject) => (b"logout of sub", subject),
         };
         state::digest(&[kind, self.name.as_bytes(), self.issuer.as_bytes(), value.as_bytes()])
+    }
+    /// Returns the key of the list of a user's sessions.
+    fn user_key(&self, subject: &str) -> String {
+        state::digest(&[b"sub", self.name.as_bytes(), self.issuer.as_bytes(), subject.as_bytes()])
     }
     fn list_key(&self, sid: &str) -> String {
         state::digest(&[b"sid", self.name.as_bytes(), self.issuer.as_bytes(), sid.as_bytes()])
@@ -199,29 +219,41 @@ impl Provider {
         let store = self.store().ok_or(Refusal::Missing)?;
         let cookie = state::random::<32>();
         let (key, now) = (self.key_of(cookie.as_bytes()), base::clock::unix_millis());
-        store.add(Pair::new(&key, &session.text(), Some(session.until)), now)?;
-        if let (Some(sid), true) = (&session.sid, self.lists_sessions()) {
-            let list = self.list_key(sid);
-            let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
-            let earlier = store.get(&list, now).map(|pair| pair.value.to_string()).unwrap_or_default();
-            let mut all: Vec<&str> = earlier.split_ascii_whitespace().collect();
-            all.push(&key);
-            let text = all.get(all.len().saturating_sub(SESSIONS_OF_SID_MAX)..).unwrap_or_default().join(" ");
-            let change = Change { value: Some(&text), expires: Some(session.until) };
-            match store.change(&list, change, now) {
-                Err(Refusal::Missing) => store.add(Pair::new(&list, &text, Some(session.until)), now)?,
-                changed => changed?,
-            }
+        let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = self.user_key(&session.subject);
+        let mut of_user = keys_of(store, &list, now);
+        of_user.retain(|key| store.find(key.as_bytes(), now, |_| ()).is_some());
+        for oldest in of_user.drain(..(of_user.len() + 1).saturating_sub(SESSIONS_OF_USER_MAX)) {
+            self.end(&oldest);
         }
+        of_user.push(key.clone());
+        store.add(Pair::new(&key, &session.text(), Some(session.until)), now)?;
+        let listed = put(store, &list, &of_user.join(" "), session.until, now).and_then(|()| match &session.sid {
+            Some(sid) if self.lists_sessions() => {
+                let list = self.list_key(sid);
+                let mut of_sid = keys_of(store, &list, now);
+                of_sid.push(key.clone());
+                let latest = of_sid.get(of_sid.len().saturating_sub(SESSIONS_OF_SID_MAX)..).unwrap_or_default();
+                put(store, &list, &latest.join(" "), session.until, now)
+            }
+            _ => Ok(()),
+        });
+        if listed.is_err() {
+            self.end(&key);
+        }
+        listed?;
         Ok(cookie)
     }
     /// Replaces a session, unless it has ended meanwhile.
     fn replace(&self, key: &str, session: &Session) -> Result<(), Refusal> {
         let Some(store) = self.store() else { return Ok(()) };
         let now = base::clock::unix_millis();
+        let prolong = |list: &str| {
+            let _ = store.change(list, Change { value: None, expires: Some(session.until) }, now);
+        };
+        prolong(&self.user_key(&session.subject));
         if let (Some(sid), true) = (&session.sid, self.lists_sessions()) {
-            let change = Change { value: None, expires: Some(session.until) };
-            let _ = store.change(&self.list_key(sid), change, now);
+            prolong(&self.list_key(sid));
         }
         let text = session.text();
         match store.change(key, Change { value: Some(&text), expires: Some(session.until) }, now) {
@@ -239,16 +271,13 @@ impl Provider {
     pub fn end_by_provider(&self, ended: &EndedSessions, at: Moment) -> Result<(), Refusal> {
         let store = self.store().ok_or(Refusal::Missing)?;
         let (key, now) = (self.logout_key(ended), base::clock::unix_millis());
-        let expires = Some(now.saturating_add(self.session_timeout).saturating_add(LOGOUT_EXTRA_MILLIS));
+        let expires = now.saturating_add(self.session_timeout).saturating_add(LOGOUT_EXTRA_MILLIS);
         {
             let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
             // A token that is repeated has no effect on later logins, and does not undo a later one.
             let known = store.find(key.as_bytes(), now, Moment::parse).flatten();
             let text = known.filter(|known| known.issued >= at.issued).unwrap_or(at).text();
-            match store.change(&key, Change { value: Some(&text), expires }, now) {
-                Err(Refusal::Missing) => store.add(Pair::new(&key, &text, expires), now)?,
-                changed => changed?,
-            }
+            put(store, &key, &text, expires, now)?;
         }
         if let EndedSessions::Sid(sid) = ended {
             self.end_all_of(sid);
@@ -266,10 +295,8 @@ impl Provider {
         let Some(store) = self.store() else { return };
         let (list, now) = (self.list_key(sid), base::clock::unix_millis());
         let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pair) = store.get(&list, now) {
-            pair.value.split_ascii_whitespace().for_each(|key| self.end(key));
-            let _ = store.remove(&list, now);
-        }
+        keys_of(store, &list, now).iter().for_each(|key| self.end(key));
+        let _ = store.remove(&list, now);
     }
 
     /// Refreshes a session. If the provider fails, the session continues for a while with its old tokens.

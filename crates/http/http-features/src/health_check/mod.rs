@@ -10,7 +10,7 @@ use http_engine::{Background, BlockPlan, Feature, HttpBuild, HttpPlan, LocalFutu
 use http_upstream::probing::Probing;
 use matching::{Match, MatchBlocks, Matches};
 use observe::{ErrorLog, Level};
-use session_engine::checks::{self, Probe, Schedule};
+use session_engine::checks::{self, Probe, ProbeFailure, Schedule};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -179,7 +179,7 @@ impl Background<HttpPlan> for Doctor {
 
 impl Probe for Round {
     type Kept = Option<probe::KeptConnection>;
-    async fn probe(&self, peer: &Arc<Peer>, kept: &mut Self::Kept) -> Result<(), String> {
+    async fn probe(&self, peer: &Arc<Peer>, kept: &mut Self::Kept) -> Result<(), ProbeFailure> {
         probe::once(self, peer, kept).await
     }
 }

@@ -11,6 +11,7 @@ use http_types::{Method, ResponseHead, Span};
 use http_upstream::probing::{Prober, Probing};
 use http_upstream::upstream_state::{Try, UpstreamState};
 use runtime::time::timeout;
+use session_engine::checks::ProbeFailure;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,8 +25,7 @@ pub struct KeptConnection {
     opened: clock::Instant,
 }
 
-/// Returns the reason of a failure.
-pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<KeptConnection>) -> Result<(), String> {
+pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<KeptConnection>) -> Result<(), ProbeFailure> {
     let Some(plan) = round.plan.upgrade() else { return Ok(()) };
     let location = plan.locations.get(round.location);
     let Some(Probing(prober)) = location.and_then(|l| l.ext::<Probing>()).cloned() else { return Ok(()) };
@@ -83,7 +83,7 @@ async fn ask(
     r: &mut Request,
     old: Option<KeptConnection>,
     kept: &mut Option<KeptConnection>,
-) -> Result<(), String> {
+) -> Result<(), ProbeFailure> {
     let times = prober.timeouts();
     let connection = match old {
         Some(kept) => kept,

@@ -13,6 +13,7 @@ use http_upstream::hosts::{self, NoTarget};
 use http_upstream::upgraded::Upgraded;
 use http_upstream::upstream_state::{self, Try, UpstreamState};
 use observe::{Level, os};
+use session_engine::unopened;
 use std::any::Any;
 use std::sync::Arc;
 use upstream::{Options, PeerLease, Stream};
@@ -255,6 +256,13 @@ async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Str
             return Ok(stream);
         }
         Ok(Err(e)) => {
+            if let Some((level, words)) = unopened(&e) {
+                log_at(level, r, &words, active);
+                if let Some(one) = UpstreamState::last(r) {
+                    one.has_no_socket = true;
+                }
+                return Err(Failure::Final(500));
+            }
             let words = format!("{} failed {}", upstream::connect_call(active.peer(), &e), os(&e));
             if transparent && e.kind() == std::io::ErrorKind::PermissionDenied {
                 log(r, &words, active);
@@ -269,7 +277,11 @@ async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Str
 }
 
 fn log(r: &Request, words: &str, active: &PeerLease) {
-    r.log_of(Level::Error, format_args!("{words} while connecting to upstream"), Some(&active.peer().text));
+    log_at(Level::Error, r, words, active);
+}
+
+fn log_at(level: Level, r: &Request, words: &str, active: &PeerLease) {
+    r.log_of(level, format_args!("{words} while connecting to upstream"), Some(&active.peer().text));
 }
 
 fn open(plan: &Plan, r: &mut Request, stream: Stream, active: PeerLease) -> Flow {

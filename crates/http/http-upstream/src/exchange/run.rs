@@ -20,6 +20,7 @@ use http_types::{BodyLength, Method};
 use metrics::process;
 use observe::{Level, os};
 use runtime::budget;
+use session_engine::unopened;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -27,8 +28,8 @@ use std::sync::Arc;
 use tls::TlsError;
 use tls::verify::Verdict;
 use upstream::{
-    BindError, ClientStream, Connection, Event, H2Lease, HandshakeError, Options, Peer, PeerLease, Pooled, Scope,
-    Stream, mux, pool,
+    ClientStream, Connection, Event, H2Lease, HandshakeError, Options, Peer, PeerLease, Pooled, Scope, Stream, mux,
+    pool,
 };
 
 /// A try that started in place (`direct.rs`) and continues in [`run`].
@@ -477,9 +478,8 @@ pub fn not_connected(
     options: &Options,
     e: &std::io::Error,
 ) -> Failure {
-    if let Some(bind) = BindError::of(e) {
-        let words = format!("bind({}) failed {}", bind.from(), os(&bind.error));
-        note_at(Level::Crit, r, peer, target, &words, "connecting to");
+    if let Some((level, words)) = unopened(e) {
+        note_at(level, r, peer, target, &words, "connecting to");
         if let Some(one) = UpstreamState::last(r) {
             one.has_no_socket = true;
         }

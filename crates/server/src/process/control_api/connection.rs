@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 /// Maximum time for a client to send its request line, to take the response, and to close the connection.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Maximum number of octets behind the request line that are read in a turn. Closing a connection with unread octets
-/// would reset it and lose the response.
-const DISCARDED_BYTES_MAX: usize = 64 * 1024;
+/// Maximum number of octets behind the request line that are read, in a turn and in all. Closing a connection with unread
+/// octets would reset it and lose the response; a client that sends on and on would keep the master busy.
+const DISCARDED_A_TURN: usize = 64 * 1024;
+const DISCARDED_MAX: usize = 1024 * 1024;
 
 pub struct Connection {
     pub ticket: u64,
@@ -29,7 +30,7 @@ enum State {
     Reading { octets: Vec<u8>, line: LineReader },
     Waiting,
     Writing { head: Vec<u8>, body: Arc<str>, sent: usize },
-    Closing,
+    Closing { discarded: usize },
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl Connection {
     /// has left.
     pub fn poll_fd(&self) -> Option<PollFd<'_>> {
         let wanted = match self.state {
-            State::Reading { .. } | State::Closing => PollFlags::IN,
+            State::Reading { .. } | State::Closing { .. } => PollFlags::IN,
             State::Writing { .. } => PollFlags::OUT,
             State::Waiting => return None,
         };
@@ -73,7 +74,7 @@ impl Connection {
             State::Reading { .. } => self.read(),
             State::Waiting => Turn::Stays,
             State::Writing { .. } => self.write(),
-            State::Closing => self.discard(),
+            State::Closing { .. } => self.discard(),
         }
     }
 
@@ -136,7 +137,7 @@ impl Connection {
                 Err(e) => return lost("send()", e),
             }
         }
-        self.state = State::Closing;
+        self.state = State::Closing { discarded: 0 };
         match rustix::net::shutdown(&self.socket, Shutdown::Write) {
             Ok(()) => self.discard(),
             Err(_) => Turn::Ends,
@@ -145,13 +146,18 @@ impl Connection {
 
     /// Reads up to the end of a client that has its response.
     fn discard(&mut self) -> Turn {
+        let State::Closing { discarded } = &mut self.state else { return Turn::Stays };
         let mut chunk = [0; LINE_BYTES_MAX];
-        for _ in 0..DISCARDED_BYTES_MAX / LINE_BYTES_MAX {
+        for _ in 0..DISCARDED_A_TURN / LINE_BYTES_MAX {
             match rustix::net::recv(&self.socket, &mut chunk[..], RecvFlags::empty()) {
                 Ok((0, _)) => return Turn::Ends,
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok((count, _)) => *discarded += count,
+                Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Turn::Stays,
                 Err(_) => return Turn::Ends,
+            }
+            if *discarded >= DISCARDED_MAX {
+                return Turn::Ends;
             }
         }
         Turn::Stays

@@ -36,6 +36,8 @@ const BACKLOG: i32 = 511;
 pub struct ControlApi {
     listener: OwnedFd,
     address: Address,
+    /// The previous program opened the socket.
+    is_inherited: bool,
     connections: Vec<Connection>,
     last_ticket: u64,
     /// End of a pause after an error of `accept`.
@@ -60,7 +62,9 @@ impl ControlApi {
             say!(Emerg, "control: {why} in \"{text}\"");
             Failed
         })?;
-        let listener = match inherited() {
+        let inherited = inherited();
+        let is_inherited = inherited.is_some();
+        let listener = match inherited {
             Some(listener) => listener,
             None => bind(&address).map_err(|(call, e)| {
                 say!(Emerg, "control: {call} failed {}", os(&e));
@@ -75,6 +79,7 @@ impl ControlApi {
         Ok(ControlApi {
             listener,
             address,
+            is_inherited,
             connections: Vec::new(),
             last_ticket: 0,
             accepts_at: None,
@@ -165,6 +170,11 @@ impl ControlApi {
         let _ = rustix::fs::fcntl_setfl(&self.listener, OFlags::NONBLOCK | OFlags::ASYNC);
     }
 
+    /// Returns the address, if this program opened the socket.
+    pub fn new_address(&self) -> Option<Address> {
+        (!self.is_inherited).then(|| self.address.clone())
+    }
+
     /// Removes the path of a UNIX-domain socket.
     pub fn remove_path(&self) {
         remove_path(&self.address);
@@ -240,7 +250,15 @@ mod tests {
 
     fn api(listener: OwnedFd) -> ControlApi {
         let address = Address::Unix("unused".into());
-        ControlApi { listener, address, connections: Vec::new(), last_ticket: 0, accepts_at: None, told_full: false }
+        ControlApi {
+            listener,
+            address,
+            is_inherited: false,
+            connections: Vec::new(),
+            last_ticket: 0,
+            accepts_at: None,
+            told_full: false,
+        }
     }
 
     /// An API with its port.
@@ -301,6 +319,25 @@ mod tests {
         api.respond(asked[0].ticket, Status::Ok, "{}".into());
         patient.read_exact(&mut [0; 15]).expect("a response");
         drop(idle);
+    }
+
+    #[test]
+    fn a_client_that_sends_on_after_its_response_is_closed() {
+        let (mut api, port) = open();
+        let mut endless = client(port, b"PUT /1 HTTP/1.1\r\n\r\n");
+        endless.set_nonblocking(true).expect("set");
+        let mut sent = 0;
+        let ended = loop {
+            api.turn(true);
+            match endless.write(&[0; 64 * 1024]) {
+                Ok(count) => sent += count,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => break e,
+            }
+            assert!(sent < 64 << 20, "the master still reads");
+        };
+        assert!(matches!(ended.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe), "{ended}");
+        assert!(api.connections.is_empty());
     }
 
     #[test]

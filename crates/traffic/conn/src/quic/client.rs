@@ -2,7 +2,7 @@
 
 use super::QuicListener;
 use super::idle::IdlePlace;
-use crate::streams::{StreamLink, Streams};
+use crate::streams::{Rest, StreamLink, Streams};
 use crate::worker::Worker;
 use base::clock;
 use http_engine::plan::Core;
@@ -40,8 +40,7 @@ pub struct QuicClient {
     pub idle: IdlePlace,
     /// Deadline of the handshake, of a head, of an idle connection, or of a client that does not read.
     deadline: Cell<Option<Instant>>,
-    /// Set while a head is incomplete and its deadline is armed.
-    heading: Cell<bool>,
+    rest: Rest,
     /// Octets that QUIC had accepted when the deadline of a client that does not read was armed.
     passed: Cell<u64>,
     /// Set after the end of the handshake was counted.
@@ -97,7 +96,7 @@ impl QuicClient {
             timer: Cell::new(None),
             idle: IdlePlace::default(),
             deadline: Cell::new(None),
-            heading: Cell::new(false),
+            rest: Rest::default(),
             passed: Cell::new(0),
             counted: Cell::new(false),
             unproven: Cell::new(false),
@@ -321,7 +320,7 @@ impl QuicClient {
     fn give_up(&self, listener: &QuicListener) {
         let is_connected = self.core.borrow().is_connected();
         if is_connected && self.core.borrow_mut().give_up_head() {
-            self.heading.set(false);
+            self.rest.end();
             return;
         }
         if !is_connected {
@@ -411,13 +410,13 @@ impl QuicClient {
         }
         if has_requests {
             // Requests have their own deadlines.
-            self.heading.set(false);
+            self.rest.end();
             return self.deadline.set(None);
         }
         let ends = (going || peer_goes || worker.quitting.get()) && !within;
         if !is_idle || (ends && self.core.borrow_mut().has_unacknowledged()) {
             // Responses are complete, and the client has not received all of them.
-            self.heading.set(false);
+            self.rest.end();
             if self.passed.replace(passed) != passed || self.deadline.get().is_none() {
                 self.deadline
                     .set(Some(now + conf(60_000, &|core| core.conf.send_timeout.duration().as_millis() as u64)));
@@ -431,12 +430,13 @@ impl QuicClient {
             listener.set_idle(self);
         }
         if within || !has_begun {
-            if !self.heading.replace(true) {
+            if self.rest.begin(true, self.requests()) {
                 self.deadline.set(Some(now + head()));
             }
         } else {
-            self.heading.set(false);
-            self.deadline.set(Some(now + conf(75_000, &|core| core.conf.keepalive_timeout.millis)));
+            if self.rest.begin(false, self.requests()) {
+                self.deadline.set(Some(now + conf(75_000, &|core| core.conf.keepalive_timeout.millis)));
+            }
             use http_types::StreamMux;
             self.core.borrow_mut().shrink();
         }

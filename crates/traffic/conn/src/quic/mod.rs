@@ -9,7 +9,7 @@ mod idle;
 mod ids;
 pub mod relay;
 
-use crate::room::make_room;
+use crate::room::admit;
 use crate::worker::{Carrier, Worker};
 use base::clock;
 use bytes::BytesMut;
@@ -361,8 +361,7 @@ impl QuicListener {
         let mut reply = Vec::new();
         let limits = self.settings.borrow().limits;
         process::CONNECTIONS_ACCEPTED.up();
-        let limit = self.worker.serving.borrow().connections_max;
-        if self.worker.connections() >= limit && !make_room(&self.worker) {
+        if let Err(limit) = admit(&self.worker) {
             self.worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return self.endpoint.borrow_mut().ignore(incoming);
         }

@@ -4,8 +4,11 @@
 
 mod body;
 mod request;
+mod rest;
 mod stream;
 mod tunnel;
+
+pub use rest::Rest;
 
 use crate::worker::Worker;
 use http_engine::{Connection, Request, engine};

@@ -4,6 +4,7 @@ use super::tunnel::RawStream;
 use super::{Shared, Streams};
 use crate::file_out::FileOut;
 use crate::guard::Writing;
+use crate::head_in;
 use crate::pace::Pace;
 use crate::send_plan::{Promised, SendPlan};
 use bytes::{Buf, Bytes};
@@ -11,6 +12,7 @@ use http_engine::engine::{self, Outcome};
 use http_engine::{Body, FilePart, Piece, Request, head_out};
 use http_types::{ResetReason, StreamId};
 use observe::Level;
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
@@ -132,9 +134,9 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
         return streams.worker.finished(r);
     };
     let websocket = wants_tunnel(streams, id);
-    let timeout = r.loc().core.conf.send_timeout.duration();
+    let timeout = SendTimeout { limit: r.loc().core.conf.send_timeout.duration(), is_over: Cell::new(false) };
     let room = poll_fn(|cx| streams.poll_room(id, cx));
-    let has_room = matches!(runtime::time::timeout(timeout, room).await, Ok(true));
+    let has_room = timeout.of(room).await == Some(true);
     let sent = if !has_room {
         // The client reads nothing or is gone: head-only responses must not pile up.
         false
@@ -161,12 +163,15 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
         streams.core.borrow_mut().reset(id, ResetReason::Connect);
         false
     } else {
-        send(streams, id, &mut r, body, &shared).await
+        send(streams, id, &mut r, body, &shared, &timeout).await
     };
     r.accounting.bytes_sent = shared.octets.get() + r.accounting.header_size;
     r.incoming.add_body(streams.core.borrow().taken(id).max(shared.read.get()));
     r.accounting.completed = sent;
-    if !sent {
+    if timeout.is_over.get() {
+        r.log(Level::Info, format_args!("{}", head_in::TIMED_OUT));
+        streams.core.borrow_mut().reset(id, ResetReason::Protocol);
+    } else if !sent {
         streams.core.borrow_mut().reset(id, ResetReason::Internal);
     }
     if r.loc().core.needs_task || !sent {
@@ -179,7 +184,14 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
 }
 
 /// Sends head and body; false if incomplete.
-async fn send(streams: &Rc<Streams>, id: StreamId, r: &mut Request, mut body: Body, shared: &Shared) -> bool {
+async fn send(
+    streams: &Rc<Streams>,
+    id: StreamId,
+    r: &mut Request,
+    mut body: Body,
+    shared: &Shared,
+    timeout: &SendTimeout,
+) -> bool {
     let bodiless = r.reply.head_only || (matches!(body, Body::Empty) && r.out.trailers.is_empty());
     send_head(streams, id, r, bodiless);
     if bodiless {
@@ -189,7 +201,7 @@ async fn send(streams: &Rc<Streams>, id: StreamId, r: &mut Request, mut body: Bo
     let mut out = Out {
         streams,
         id,
-        timeout: core.conf.send_timeout.duration(),
+        timeout,
         files: FileOut::of(r, false),
         pace: if core.rate_limited || r.reply.limit_rate.is_some() { Pace::new(r) } else { None },
         sent: 0,
@@ -253,10 +265,25 @@ pub fn end_now(streams: &Streams, id: StreamId, shared: &Shared) {
     streams.touch();
 }
 
+/// `send_timeout`, for each wait.
+struct SendTimeout {
+    limit: Duration,
+    is_over: Cell<bool>,
+}
+
+impl SendTimeout {
+    /// Waits; `None` after the timeout.
+    async fn of<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let done = runtime::time::timeout(self.limit, future).await.ok();
+        self.is_over.set(done.is_none());
+        done
+    }
+}
+
 struct Out<'a> {
     streams: &'a Rc<Streams>,
     id: StreamId,
-    timeout: Duration,
+    timeout: &'a SendTimeout,
     files: FileOut,
     pace: Option<Pace>,
     sent: u64,
@@ -328,7 +355,7 @@ impl Out<'_> {
                 }
                 sent
             });
-            let Ok(Some(n)) = runtime::time::timeout(self.timeout, sending).await else { return false };
+            let Some(Some(n)) = self.timeout.of(sending).await else { return false };
             bytes.advance(n);
             self.ended |= ends && bytes.is_empty();
             self.sent += n as u64;
@@ -342,12 +369,12 @@ impl Out<'_> {
     /// Waits for room; `None` if the stream is gone.
     async fn room(&mut self) -> Option<usize> {
         let room = poll_fn(|cx| self.streams.poll_capacity(self.id, cx));
-        runtime::time::timeout(self.timeout, room).await.ok().flatten()
+        self.timeout.of(room).await.flatten()
     }
 
     async fn end(&mut self) -> bool {
         let id = self.id;
         let ending = poll_fn(|cx| self.streams.poll_send(id, true, cx, |core| core.send_body(id, b"", 1, true)));
-        matches!(runtime::time::timeout(self.timeout, ending).await, Ok(Some(_)))
+        matches!(self.timeout.of(ending).await, Some(Some(_)))
     }
 }

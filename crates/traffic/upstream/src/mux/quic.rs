@@ -1,8 +1,9 @@
 //! Datagrams of one QUIC connection to a server: a connected socket with an endpoint of its own.
 
-use crate::stream::{Options, datagram_socket};
+use crate::stream::{LocalError, Options, datagram_socket};
 use base::clock;
 use bytes::BytesMut;
+use net::Address;
 use net::outbound::Outbound;
 use net::packets::{Outgoing, PacketSocket};
 use quinn_proto::{
@@ -79,8 +80,9 @@ impl Link {
         streams_max: usize,
     ) -> io::Result<(Link, Connection)> {
         static ENDPOINT: OnceLock<Arc<EndpointConfig>> = OnceLock::new();
-        let fd = datagram_socket(to, options)?;
-        let socket = PacketSocket::new(fd.try_clone()?, options.receive_buffer > 0)?;
+        let fd = datagram_socket(&Address::Ip(to), options)?;
+        let copy = fd.try_clone().map_err(LocalError::socket)?;
+        let socket = PacketSocket::new(copy, options.receive_buffer > 0)?;
         let outbound = Outbound::datagrams(fd)?;
         let config = ENDPOINT.get_or_init(Arc::default).clone();
         let mut endpoint = Endpoint::new(config, None, true, None);
