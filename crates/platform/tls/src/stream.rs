@@ -80,6 +80,12 @@ impl Output {
             self.start = 0;
             self.end = 0;
         }
+        if self.start > 0 && self.bytes.len() < self.end + size {
+            // A socket that never takes everything would let the buffer grow with all that was ever sent.
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
         if self.bytes.len() < self.end + size {
             self.bytes.resize(self.end + size, 0);
         }

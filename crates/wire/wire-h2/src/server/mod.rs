@@ -187,15 +187,13 @@ impl Server {
         }
     }
     pub fn advance(&mut self, n: usize) {
-        self.out_start += n;
         self.sent += n as u64;
+        self.out_start += n;
         while self.breaks.front().is_some_and(|at| *at <= self.out_start) {
             self.breaks.pop_front();
         }
-        if self.out_start >= self.out.len() {
-            self.out.clear();
-            self.out_start = 0;
-        }
+        let removed = frame::remove_sent(&mut self.out, &mut self.out_start);
+        self.breaks.iter_mut().for_each(|at| *at -= removed);
     }
     pub fn shrink(&mut self) {
         if self.out.is_empty() {
