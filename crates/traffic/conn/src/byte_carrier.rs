@@ -8,6 +8,7 @@ use crate::secure::Secure;
 use crate::streams::{StreamLink, Streams, UNSENT_BYTES_MAX};
 use crate::worker::{Carrier, Worker};
 use base::clock;
+use base::room::Room;
 use http_engine::{Connection, Request};
 use http_types::{ByteCore, ProtocolError, Version};
 use net::poller::Key;
@@ -28,6 +29,8 @@ pub struct ByteCarrier {
     dirty: Cell<bool>,
     /// Lingering or about to close.
     lost: Cell<bool>,
+    /// Of the socket.
+    room: Cell<Room>,
     /// A head is incomplete, with an armed deadline.
     heading: Cell<bool>,
 }
@@ -100,6 +103,12 @@ impl StreamLink for ByteCarrier {
     fn unsent(&self) -> usize {
         self.core.borrow().unsent()
     }
+    fn room(&self, wanted: usize) -> usize {
+        let mut room = self.room.get();
+        let most = room.up_to(wanted, || self.link.send_room());
+        self.room.set(room);
+        most
+    }
 }
 
 impl ByteCarrier {
@@ -119,6 +128,7 @@ impl ByteCarrier {
             writing: Cell::new(false),
             dirty: Cell::new(false),
             lost: Cell::new(false),
+            room: Cell::new(Room::assumed(UNSENT_BYTES_MAX)),
             heading: Cell::new(false),
         });
         worker.poller.set_registration(key, carrier.clone());
@@ -183,12 +193,22 @@ impl ByteCarrier {
 
     fn write(&self) -> io::Result<()> {
         let mut core = self.core.borrow_mut();
-        while !core.output().is_empty() {
-            let n = self.link.send(&[IoSlice::new(core.output())], false)?;
-            core.advance(n);
+        let mut room = self.room.get();
+        let mut write = || {
+            while !core.output().is_empty() {
+                let n = self.link.send(&[IoSlice::new(core.output())], false)?;
+                core.advance(n);
+                room.sent(n);
+            }
+            self.link.flush()
+        };
+        let written = write();
+        if matches!(&written, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
+            room.blocked();
+            core.release_written();
         }
-        drop(core);
-        self.link.flush()
+        self.room.set(room);
+        written
     }
 
     fn wait_for_socket(&self) {

@@ -186,3 +186,27 @@ fn a_separate_write_survives_the_removal_of_sent_octets() {
     let reset = frame::Head::read(server.output()).expect("a frame");
     assert_eq!((reset.kind, server.output().len()), (frame::RST_STREAM, rest));
 }
+
+#[test]
+fn a_waiting_connection_keeps_no_memory_of_written_octets() {
+    let mut server = with_upload();
+    server.send_head(1, 200, std::iter::empty(), false);
+    let body = vec![b'x'; 100_000];
+    assert_eq!(server.send_body(1, &body, 8192, false), 65_535, "the window");
+    // The socket takes nearly everything.
+    server.advance(server.unsent() - 1000);
+    server.release_written();
+    assert_eq!((server.unsent(), server.out.capacity()), (1000, 1000));
+    server.advance(1000);
+    let mut window = Vec::new();
+    frame::put_number(frame::WINDOW_UPDATE, 0, 65_535, &mut window);
+    frame::put_number(frame::WINDOW_UPDATE, 1, 65_535, &mut window);
+    server.receive(&window).expect("in order");
+    // The socket takes everything, and the client has to open its window.
+    assert_eq!(server.send_body(1, &body[65_535..], 8192, false), 34_465);
+    server.advance(server.unsent());
+    assert!(server.out.capacity() > 34_465, "the stream may go on at once");
+    assert_eq!(server.send_body(1, &body, 8192, false), 31_070);
+    server.advance(server.unsent());
+    assert_eq!(server.out.capacity(), 0);
+}
