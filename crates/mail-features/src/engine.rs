@@ -14,6 +14,7 @@ use session_engine::forwarded;
 use session_engine::sessions::SessionSlot;
 use session_engine::upstreams::Resolving;
 use std::net::SocketAddr;
+use std::pin::pin;
 use upstream::Stream;
 use upstream::resolver::Failed;
 
@@ -49,8 +50,11 @@ pub(crate) async fn serve(mut s: Box<MailSession>, mut stream: Stream, place: Se
         let peer = s.peer.map_or_else(|| "unix:".to_string(), |peer| peer.to_string());
         s.note(Level::Info, format_args!("client {peer} connected to {}", s.address_text()));
     }
-    let work = session(&mut s, &mut stream);
-    if place.control.run(work).await.is_err() && s.upstream.is_some() {
+    let end = {
+        let work = pin!(session(&mut s, &mut stream));
+        place.control.run(work).await
+    };
+    if end.is_err() && s.upstream.is_some() {
         s.doing = "proxying";
         s.log(Level::Info, format_args!("shutdown timeout"));
     }
@@ -98,7 +102,9 @@ async fn session(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed>
 
 /// Fails when the client disconnects or reads nothing.
 pub async fn send(s: &MailSession, stream: &Stream, bytes: &[u8]) -> Result<(), Closed> {
-    match timeout(s.srv().timeout, write_out(stream, bytes)).await {
+    // Boxed: the session's future is as large as its largest part, and `timeout` takes an argument's memory four times.
+    let writing = Box::pin(write_out(stream, bytes));
+    match timeout(s.srv().timeout, writing).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(e)) => {
             s.log(Level::Info, format_args!("{}", failed("send", &e)));
@@ -190,4 +196,19 @@ async fn hold_greeting(s: &mut MailSession, stream: &Stream) -> Result<(), Close
         Err(e) => s.log(Level::Info, format_args!("{}", failed("recv", &e))),
     }
     Err(Closed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes<A, B, C, F>(_: impl FnOnce(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_session_that_waits_for_a_command_is_small() {
+        let (future, session) = (bytes(serve), size_of::<MailSession>());
+        assert!(future < 700 && session < 500, "{future} and {session} bytes");
+    }
 }

@@ -11,6 +11,9 @@ use base::clock::Instant;
 use observe::Level;
 use runtime::time::{sleep, timeout_at};
 use session_engine::Session;
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::task::{Poll, ready};
 use std::time::Duration;
 use upstream::Stream;
 
@@ -91,8 +94,18 @@ async fn read(
     bytes_max: usize,
     until: Instant,
 ) -> Result<(), Closed> {
-    input.reserve_exact(bytes_max.saturating_sub(input.len()).clamp(1, READ_BYTES));
-    match timeout_at(until, stream.read_buf(input)).await {
+    // A silent client costs no buffer.
+    let reading = poll_fn(|cx| {
+        loop {
+            ready!(stream.poll_readable(cx))?;
+            input.reserve_exact(bytes_max.saturating_sub(input.len()).clamp(1, READ_BYTES));
+            match stream.try_read_buf(input) {
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => input.shrink_to_fit(),
+                done => return Poll::Ready(done),
+            }
+        }
+    });
+    match timeout_at(until, reading).await {
         Ok(Ok(1..)) => Ok(()),
         Ok(Ok(0)) => Err(Closed),
         Ok(Err(e)) => {

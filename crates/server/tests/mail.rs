@@ -596,7 +596,7 @@ fn what_is_wrong_with_a_configuration_is_said() {
 fn idle_sessions_cost_little() {
     const SESSIONS: usize = 500;
     /// The budget of a client that is in the middle of a command.
-    const IDLE_KB_MAX: f64 = 4.0;
+    const IDLE_KB_MAX: f64 = 3.0;
     let (auth, _) = auth(|_| String::new());
     let (site, ports) = site(auth, "");
     let conf = site.read("conf/nginx.conf").replace("events { }", "events { worker_connections 4096; }");

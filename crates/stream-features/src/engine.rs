@@ -10,6 +10,7 @@ use metrics::{process, stream_zone as row};
 use observe::Level;
 use session_engine::Session;
 use session_engine::sessions::Cause;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,7 +27,10 @@ pub(crate) async fn serve(
         s.note(Level::Info, format_args!("{udp}client {peer} connected to {address}"));
     }
     let _active = Active::begin(&s);
-    let end = place.control().run(phases(&mut s, &mut client)).await;
+    let end = {
+        let work = pin!(phases(&mut s, &mut client));
+        place.control().run(work).await
+    };
     let end = end.unwrap_or_else(|cause| {
         match cause {
             Cause::Timeout => s.log(Level::Info, format_args!("shutdown timeout")),

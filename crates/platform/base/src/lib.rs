@@ -1,4 +1,4 @@
-//! Clock, copies, the standard output of commands, and the `bug!` macro, for all other crates. No protocols.
+//! Clock, copies, room in sockets, the standard output of commands, and the `bug!` macro, for all other crates. No protocols.
 
 #![forbid(unsafe_code)]
 
@@ -37,4 +37,5 @@ macro_rules! bug {
 
 pub mod append;
 pub mod clock;
+pub mod room;
 pub mod stdout;

@@ -280,6 +280,10 @@ impl Outbound {
     pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
         self.sent(socket::send(self.fd.as_fd(), buf, false))
     }
+    /// Returns the free bytes of the send buffer; `None` if they are unknown.
+    pub fn send_room(&self) -> Option<usize> {
+        socket::send_room(self.fd.as_fd())
+    }
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.poller.poll_readable(self.key, cx).map(|_| ())
     }

@@ -194,6 +194,22 @@ pub fn set_bind_address_no_port(fd: &impl AsFd) {
     }
 }
 
+/// Returns the bytes of the send buffer that are free (SO_MEMINFO), 0 if it is full; `None` if the kernel does not tell.
+pub(crate) fn send_room(fd: BorrowedFd<'_>) -> Option<usize> {
+    // Indexes of `SK_MEMINFO_WMEM_ALLOC`, `SK_MEMINFO_SNDBUF` and `SK_MEMINFO_WMEM_QUEUED` (linux/sock_diag.h).
+    const ALLOCATED: usize = 2;
+    const BUFFER: usize = 3;
+    const QUEUED: usize = 5;
+    let mut info = [0u32; 9];
+    let mut length = std::mem::size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the pointers are to a live array of the length that is given.
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, info.as_mut_ptr().cast(), &mut length)
+    };
+    // TCP counts its queue, other sockets the packets that the peer has not read.
+    (result == 0).then(|| info[BUFFER].saturating_sub(info[QUEUED].max(info[ALLOCATED])) as usize)
+}
+
 /// Round-trip time and deviation (microseconds), congestion window (segments), receive space (bytes).
 pub(crate) fn tcp_info(fd: BorrowedFd<'_>) -> Option<[u32; 4]> {
     // SAFETY: `tcp_info` is plain integers, for which all zeroes is a value.

@@ -1,12 +1,13 @@
 //! A TLS stream over a non-blocking socket, for clients and upstream servers alike. The socket belongs to the caller.
 
 use crate::{Choice, ClientHello, Facts, Received, TlsError, TlsStream};
+use base::room::Room;
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-/// Unsent ciphertext above which nothing more is encrypted.
-const UNSENT_BYTES_MAX: usize = 64 * 1024;
+/// Unsent ciphertext above which nothing more is encrypted, and plaintext that is encrypted whatever the socket's room.
+const UNSENT_BYTES_MAX: usize = 16 * 1024;
 /// Maximum plaintext per encryption, about the size that a socket accepts.
 const SEND_BYTES_MAX: usize = 80 * 1024;
 
@@ -20,6 +21,8 @@ pub trait Socket {
     /// Reads into the spare capacity of `buf`; `Ok(0)` is the end.
     fn recv(&self, buf: &mut Vec<u8>) -> io::Result<usize>;
     fn send(&self, bytes: &[u8]) -> io::Result<usize>;
+    /// Returns the free bytes of the send buffer; `None` if they are unknown.
+    fn room(&self) -> Option<usize>;
 }
 
 #[derive(Debug)]
@@ -38,34 +41,38 @@ impl From<ChannelError> for io::Error {
 }
 
 #[derive(Debug)]
-pub struct Channel(TlsStream);
+pub struct Channel {
+    stream: TlsStream,
+    /// Of the socket, so that ciphertext which it does not take is short.
+    room: Room,
+}
 
 impl Channel {
     pub fn new(stream: TlsStream) -> Channel {
-        Channel(stream)
+        Channel { stream, room: Room::assumed(SEND_BYTES_MAX) }
     }
     pub fn into_inner(self) -> TlsStream {
-        self.0
+        self.stream
     }
     pub fn is_handshaking(&self) -> bool {
-        self.0.is_handshaking()
+        self.stream.is_handshaking()
     }
     /// Tells whether the peer may still send: it has not closed its side, and nothing failed.
     pub fn wants_read(&self) -> bool {
-        self.0.wants_read()
+        self.stream.wants_read()
     }
     pub fn has_unsent(&self) -> bool {
-        self.0.wants_write()
+        self.stream.wants_write()
     }
     pub fn facts(&self) -> Option<&Arc<Facts>> {
-        self.0.facts()
+        self.stream.facts()
     }
     pub fn hello(&self) -> Option<&ClientHello> {
-        self.0.hello()
+        self.stream.hello()
     }
     /// Frees the buffers of an idle connection.
     pub fn shrink(&mut self) {
-        self.0.shrink();
+        self.stream.shrink();
     }
 
     /// Reads once, up to `room` bytes of ciphertext, and appends their plaintext. Returns the ciphertext's length; 0 is
@@ -86,26 +93,31 @@ impl Channel {
             if n == 0 {
                 return Ok((0, Received::default()));
             }
-            let received = self.0.receive(ciphertext, plain).map_err(ChannelError::Tls)?;
+            let received = self.stream.receive(ciphertext, plain).map_err(ChannelError::Tls)?;
             Ok((n, received))
         })
     }
 
     /// Continues a server's handshake with the rules for its ClientHello. `h2`: HTTP/2 may be negotiated.
     pub fn choose(&mut self, choice: Choice, h2: bool, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
-        self.0.choose(choice, h2, plain)
+        self.stream.choose(choice, h2, plain)
     }
 
     /// Encrypts and sends; returns the accepted plaintext's length. Ciphertext that the socket does not take leaves
     /// with the next write or [`Channel::flush`].
     pub fn send(&mut self, socket: &impl Socket, pieces: &[IoSlice<'_>]) -> Result<usize, ChannelError> {
-        if self.0.output().len() >= UNSENT_BYTES_MAX {
+        if self.stream.output().len() >= UNSENT_BYTES_MAX {
             self.flush(socket).map_err(ChannelError::Io)?;
         }
+        let length = pieces.iter().map(|piece| piece.len()).sum::<usize>().min(SEND_BYTES_MAX);
+        let most = match length {
+            ..=UNSENT_BYTES_MAX => length,
+            _ => self.room.up_to(length, || socket.room()).max(UNSENT_BYTES_MAX),
+        };
         let sent = match pieces {
-            [one] if one.len() <= SEND_BYTES_MAX => self.0.send(pieces),
+            [one] => self.stream.send(&[IoSlice::new(one.get(..most.min(one.len())).unwrap_or_default())]),
             _ => {
-                let mut left = SEND_BYTES_MAX;
+                let mut left = most;
                 let mut taken: smallvec::SmallVec<[IoSlice<'_>; 8]> = smallvec::SmallVec::new();
                 for piece in pieces {
                     let part = piece.get(..left.min(piece.len())).unwrap_or_default();
@@ -115,7 +127,7 @@ impl Channel {
                         break;
                     }
                 }
-                self.0.send(&taken)
+                self.stream.send(&taken)
             }
         };
         let sent = sent.map_err(ChannelError::Tls)?;
@@ -127,12 +139,21 @@ impl Channel {
 
     /// Sends pending ciphertext: data, handshake messages, alerts, answers to key updates.
     pub fn flush(&mut self, socket: &impl Socket) -> io::Result<()> {
-        while self.0.wants_write() {
-            match socket.send(self.0.output()) {
+        while self.stream.wants_write() {
+            match socket.send(self.stream.output()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => self.0.advance(n),
+                Ok(n) => {
+                    self.stream.advance(n);
+                    self.room.sent(n);
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
+                Err(e) => {
+                    if e.kind() == io::ErrorKind::WouldBlock {
+                        self.room.blocked();
+                        self.stream.release_written();
+                    }
+                    return Err(e);
+                }
             }
         }
         Ok(())
@@ -140,7 +161,7 @@ impl Channel {
 
     /// Does not wait.
     pub fn close(&mut self, socket: &impl Socket) {
-        if self.0.close_notify().is_ok() {
+        if self.stream.close_notify().is_ok() {
             let _ = self.flush(socket);
         }
     }

@@ -80,10 +80,23 @@ impl Output {
             self.start = 0;
             self.end = 0;
         }
+        if self.start > 0 && self.bytes.len() < self.end + size {
+            // A socket that never takes everything would let the buffer grow with all that was ever sent.
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
         if self.bytes.len() < self.end + size {
             self.bytes.resize(self.end + size, 0);
         }
         self.bytes.get_mut(self.end..).unwrap_or_default()
+    }
+    /// Moves octets that the socket does not take to memory of their own size.
+    fn release_written(&mut self) {
+        if self.bytes.len() - (self.end - self.start) > RECORD_MAX {
+            self.bytes = self.filled().to_vec();
+            (self.start, self.end) = (0, self.bytes.len());
+        }
     }
     fn advance(&mut self, n: usize) {
         self.start = self.end.min(self.start + n);
@@ -212,6 +225,11 @@ impl TlsStream {
     /// Consumes `n` written octets of [`TlsStream::output`].
     pub fn advance(&mut self, n: usize) {
         self.output.advance(n);
+    }
+
+    /// Frees the buffer of written octets, while the socket takes no more.
+    pub fn release_written(&mut self) {
+        self.output.release_written();
     }
 
     pub fn shrink(&mut self) {

@@ -29,7 +29,9 @@ pub struct Client {
 
 impl Client {
     pub fn connect(port: u16) -> Client {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        Client::over(TcpStream::connect(("127.0.0.1", port)).expect("connected"))
+    }
+    pub fn over(mut stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("a timeout");
         stream.write_all(PREFACE).expect("sent");
         stream.write_all(&frame(SETTINGS, 0, 0, &[])).expect("sent");

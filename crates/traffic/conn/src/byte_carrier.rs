@@ -8,6 +8,7 @@ use crate::secure::Secure;
 use crate::streams::{Rest, StreamLink, Streams, UNSENT_BYTES_MAX};
 use crate::worker::{Carrier, Worker};
 use base::clock;
+use base::room::Room;
 use http_engine::{Connection, Request};
 use http_types::{ByteCore, ProtocolError, Version};
 use net::poller::Key;
@@ -29,6 +30,8 @@ pub struct ByteCarrier {
     /// Lingering or about to close.
     lost: Cell<bool>,
     rest: Rest,
+    /// Of the socket.
+    room: Cell<Room>,
 }
 
 impl Carrier for ByteCarrier {
@@ -99,6 +102,12 @@ impl StreamLink for ByteCarrier {
     fn unsent(&self) -> usize {
         self.core.borrow().unsent()
     }
+    fn room(&self, wanted: usize) -> usize {
+        let mut room = self.room.get();
+        let most = room.up_to(wanted, || self.link.send_room());
+        self.room.set(room);
+        most
+    }
 }
 
 impl ByteCarrier {
@@ -119,6 +128,7 @@ impl ByteCarrier {
             dirty: Cell::new(false),
             lost: Cell::new(false),
             rest: Rest::default(),
+            room: Cell::new(Room::assumed(UNSENT_BYTES_MAX)),
         });
         worker.poller.set_registration(key, carrier.clone());
         // Small frames must not wait for acknowledgements of others (TCP_NODELAY).
@@ -182,12 +192,22 @@ impl ByteCarrier {
 
     fn write(&self) -> io::Result<()> {
         let mut core = self.core.borrow_mut();
-        while !core.output().is_empty() {
-            let n = self.link.send(&[IoSlice::new(core.output())], false)?;
-            core.advance(n);
+        let mut room = self.room.get();
+        let mut write = || {
+            while !core.output().is_empty() {
+                let n = self.link.send(&[IoSlice::new(core.output())], false)?;
+                core.advance(n);
+                room.sent(n);
+            }
+            self.link.flush()
+        };
+        let written = write();
+        if matches!(&written, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
+            room.blocked();
+            core.release_written();
         }
-        drop(core);
-        self.link.flush()
+        self.room.set(room);
+        written
     }
 
     fn wait_for_socket(&self) {

@@ -31,11 +31,26 @@ impl Link {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         if let Some(secure) = &self.secure {
-            return secure.recv(&self.worker, self.key, buf);
+            return secure.recv(&self.worker, self.key, READ_BYTES, buf);
         }
         if buf.capacity() - buf.len() < READ_BYTES_MIN {
             buf.reserve(READ_BYTES);
         }
+        self.recv_clear(buf)
+    }
+
+    /// [`Link::recv`] into the spare capacity. TLS decrypts whole records, which may exceed it.
+    pub fn recv_spare(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        if !budget::is_left() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        match &self.secure {
+            Some(secure) => secure.recv(&self.worker, self.key, buf.capacity() - buf.len(), buf),
+            None => self.recv_clear(buf),
+        }
+    }
+
+    fn recv_clear(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         let room = buf.capacity() - buf.len();
         let got = self.worker.poller.recv_spare(self.key, buf);
         self.worker.note_read(self.key, &got, room);
@@ -74,6 +89,11 @@ impl Link {
     /// Tells whether accepted output is not yet in the socket.
     pub fn has_unsent(&self) -> bool {
         self.secure.as_ref().is_some_and(|secure| secure.has_unsent())
+    }
+
+    /// Returns the free bytes of the socket's send buffer; `None` if they are unknown.
+    pub fn send_room(&self) -> Option<usize> {
+        self.worker.poller.send_room(self.key)
     }
 
     pub fn flush(&self) -> io::Result<()> {

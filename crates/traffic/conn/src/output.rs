@@ -5,6 +5,7 @@ use crate::link::{Link, SEND_BYTES_MAX};
 use crate::pace::Pace;
 use crate::send_plan::{Promised, SendPlan, SingleChunk};
 use base::append::append;
+use base::room::Room;
 use bytes::{Buf, Bytes};
 use http_engine::{Body, FilePart, Piece, Request, head_out};
 use observe::Level;
@@ -28,6 +29,8 @@ pub enum SendError {
 /// Bytes of pieces gathered before a write.
 const GATHER_BYTES: usize = 64 * 1024;
 const GATHER_PIECES: usize = 32;
+/// Bytes of pieces gathered for a socket that takes no bytes now, and the least piece that a source is asked for.
+const GATHER_BYTES_MIN: usize = 4 * 1024;
 
 pub struct Sender {
     link: Link,
@@ -35,6 +38,8 @@ pub struct Sender {
     queued: u64,
     files: FileOut,
     timeout: Duration,
+    /// Of the client's socket, for bytes in memory.
+    room: Room,
     pub sent: u64,
 }
 
@@ -46,6 +51,7 @@ impl Sender {
             queued: 0,
             files: FileOut::default(),
             timeout: Duration::from_millis(timeout_ms),
+            room: Room::assumed(GATHER_BYTES),
             sent: 0,
         }
     }
@@ -55,8 +61,20 @@ impl Sender {
             self.queue.push_back(piece);
         }
     }
-    fn full(&self) -> bool {
-        self.queued as usize >= GATHER_BYTES || self.queue.len() >= GATHER_PIECES
+    fn full(&mut self) -> bool {
+        let queued = self.queued as usize;
+        self.queue.len() >= GATHER_PIECES || queued >= GATHER_BYTES_MIN && queued >= self.room_for(GATHER_BYTES)
+    }
+    fn room_for(&mut self, bytes: usize) -> usize {
+        self.room.up_to(bytes, || self.link.send_room())
+    }
+    /// Returns [`http_engine::Reply::piece_room`].
+    fn piece_room(&mut self) -> u32 {
+        let queued = self.queued as usize;
+        match self.room_for(GATHER_BYTES) {
+            GATHER_BYTES => 0,
+            room => room.saturating_sub(queued).max(GATHER_BYTES_MIN) as u32,
+        }
     }
     pub async fn flush(&mut self, more: bool) -> Result<(), SendError> {
         self.flush_while(more, |_| {}).await
@@ -78,11 +96,13 @@ impl Sender {
             match written {
                 Ok(Some(0)) => return Err(SendError::Truncated),
                 Ok(Some(n)) => {
+                    self.room.sent(n);
                     self.sent += n as u64;
                     self.queued = self.queued.saturating_sub(n as u64);
                 }
                 Ok(None) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.room.blocked();
                     let writable = poll_fn(|cx| {
                         meanwhile(cx);
                         self.link.poll_writable(cx)
@@ -102,8 +122,11 @@ impl Sender {
     async fn read_ahead_of_write(&mut self) -> Result<(), SendError> {
         let Some(Piece::File(part)) = self.queue.front() else { return Ok(()) };
         let mut part = part.clone();
-        let mut read = Vec::with_capacity(self.files.buffers);
-        while read.len() < self.files.buffers && part.length > 0 {
+        // A socket with little room gets one buffer at a time.
+        let is_free = self.room_for(GATHER_BYTES) == GATHER_BYTES;
+        let buffers = if is_free { self.files.buffers } else { 1 };
+        let mut read = Vec::with_capacity(buffers);
+        while read.len() < buffers && part.length > 0 {
             match self.files.prepare(&part).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(bytes)) => {
@@ -254,6 +277,7 @@ async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut 
     let mut promised = Promised::of(r);
     loop {
         let piece = {
+            r.reply.piece_room = sender.piece_room();
             let mut polled = std::future::poll_fn(|cx| {
                 sender.link.worker.step();
                 match body.poll_piece(cx, r) {

@@ -17,22 +17,21 @@ pub struct Raw {
 impl session_engine::relay::End for Raw {
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         let mut input = self.input.borrow_mut();
+        if !input.bytes().is_empty() {
+            let n = input.bytes().len();
+            buf.extend_from_slice(input.bytes());
+            *input = Input::default();
+            return Poll::Ready(Ok(n));
+        }
         loop {
-            if !input.bytes().is_empty() {
-                let n = input.bytes().len();
-                buf.extend_from_slice(input.bytes());
-                input.use_up(n);
-                return Poll::Ready(Ok(n));
-            }
-            match input.read_some(&self.link) {
-                Ok(0) => return Poll::Ready(Ok(0)),
-                Ok(_) => {}
+            match self.link.recv_spare(buf) {
+                Ok(n) => return Poll::Ready(Ok(n)),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.link.poll_readable(cx) {
                     Poll::Ready(true) => {}
                     Poll::Ready(false) => return Poll::Ready(Ok(0)),
                     Poll::Pending => {
                         // Upgraded connections are mostly idle: hold no buffer.
-                        input.buf = Vec::new();
+                        *input = Input::default();
                         self.link.shrink();
                         return Poll::Pending;
                     }
@@ -65,6 +64,9 @@ impl session_engine::relay::End for Raw {
                 done => return Poll::Ready(done),
             }
         }
+    }
+    fn room(&self) -> Option<usize> {
+        self.link.send_room()
     }
     fn has_unsent(&self) -> bool {
         self.link.has_unsent()

@@ -15,6 +15,8 @@ use tls::{Channel, ChannelError, Received, Socket, TlsError, TlsStream, Wait};
 
 /// Bytes read to detect TLS: most ClientHellos are shorter.
 const FIRST_BYTES: usize = 2 * 1024;
+/// Least ciphertext per read: a record is decrypted whole.
+const READ_BYTES_MIN: usize = 4 * 1024;
 /// Budget of a handshake in octets: signature and key exchange take over half a millisecond.
 const HANDSHAKE_COST: usize = budget::BYTES as usize / 2;
 
@@ -96,8 +98,9 @@ impl Secure {
         Ok(self.channel.borrow_mut().send(&self.socket(worker, key), pieces)?)
     }
 
-    /// Fails as `Link::recv`; a broken handshake or record is `InvalidData`, and logged.
-    pub fn recv(&self, worker: &Rc<Worker>, key: Key, plain: &mut Vec<u8>) -> io::Result<usize> {
+    /// Reads up to `room` bytes of ciphertext, at least [`READ_BYTES_MIN`]. Fails as `Link::recv`; a broken handshake or
+    /// record is `InvalidData`, and logged.
+    pub fn recv(&self, worker: &Rc<Worker>, key: Key, room: usize, plain: &mut Vec<u8>) -> io::Result<usize> {
         let mut early = self.plain.take();
         if !early.is_empty() && worker.poller.contains(key) {
             let n = early.len();
@@ -118,7 +121,7 @@ impl Secure {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let was_handshaking = self.is_handshaking();
-            let read = self.channel.borrow_mut().read(&self.socket(worker, key), READ_BYTES, plain);
+            let read = self.channel.borrow_mut().read(&self.socket(worker, key), room.max(READ_BYTES_MIN), plain);
             let received = match read {
                 Err(ChannelError::Io(e)) => return Err(e),
                 Ok((0, _)) => {
@@ -320,6 +323,9 @@ impl Socket for ClientSocket<'_> {
     }
     fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.worker.poller.send(self.key, bytes, false)
+    }
+    fn room(&self) -> Option<usize> {
+        self.worker.poller.send_room(self.key)
     }
 }
 

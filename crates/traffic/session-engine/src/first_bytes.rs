@@ -63,14 +63,30 @@ async fn take(stream: &Stream, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Waits for more than `seen` bytes and peeks all; an unchanged length is the end.
+/// Waits for more than `seen` bytes and peeks all that the buffer's capacity takes; an unchanged length is the end. The
+/// bytes stay in the socket, so that a wait holds no buffer.
 pub async fn news(stream: &Stream, seen: usize, buf: &mut Vec<u8>) -> io::Result<()> {
-    poll_fn(|cx| poll_news(stream, seen, buf, cx)).await
+    let most = buf.capacity();
+    poll_fn(|cx| {
+        let news = poll_news(stream, seen, buf, most, cx);
+        if news.is_pending() {
+            *buf = Vec::new();
+        }
+        news
+    })
+    .await
 }
 
-fn poll_news(stream: &Stream, seen: usize, buf: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+fn poll_news(
+    stream: &Stream,
+    seen: usize,
+    buf: &mut Vec<u8>,
+    most: usize,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
     loop {
         buf.clear();
+        buf.reserve_exact(most);
         let looked = stream.try_peek(buf);
         match looked {
             Ok(n) if n == seen && n > 0 && !stream.is_closing() => {}

@@ -1,8 +1,10 @@
 //! Copies bytes both ways between a client and a server: TCP and mail sessions, upgraded HTTP connections (nginx:
 //! `ngx_stream_proxy_process`, `ngx_mail_proxy_handler`, `ngx_http_upstream_process_upgraded`).
-//! Idle directions hold no memory: reads use a thread's buffer, and only unaccepted bytes are kept.
+//! Idle directions hold no memory: reads use a thread's buffer, and only unaccepted bytes are kept. Reads of a free flow
+//! are limited to the bytes that the other side takes at once.
 
 use base::clock::{self, Instant};
+use base::room::Room;
 use runtime::time::{Sleep, sleep_until};
 use std::cell::RefCell;
 use std::future::Future;
@@ -13,7 +15,12 @@ use upstream::Stream;
 
 /// Largest growth of a buffer for fast, freely flowing bytes: larger reads need fewer calls.
 const GROWTH: usize = 4;
-const BUFFERS_MAX: usize = 4;
+/// Size of a read for a side that takes no bytes now. Its write fails and makes the socket announce room, which asking
+/// for the room does not.
+const PROBE_BYTES: usize = 4 * 1024;
+/// Least unused part of a buffer that unaccepted bytes do not keep.
+const SPARE_BYTES_MAX: usize = 2 * 1024;
+const BUFFERS_MAX: usize = 6;
 
 thread_local! {
     /// Cached read buffers of recently used sizes.
@@ -49,6 +56,8 @@ pub trait End {
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
     /// Ready when all accepted bytes have left.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Returns the free bytes of the buffer for output; `None` if they are unknown.
+    fn room(&self) -> Option<usize>;
     /// Tells whether accepted bytes have not left yet.
     fn has_unsent(&self) -> bool;
     /// Ends output; the peer may still send.
@@ -87,6 +96,9 @@ impl End for &Stream {
             }
         }
     }
+    fn room(&self) -> Option<usize> {
+        Stream::send_room(self)
+    }
     fn has_unsent(&self) -> bool {
         Stream::has_unsent(self)
     }
@@ -104,6 +116,9 @@ impl End for Box<dyn End> {
     }
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         (**self).poll_flush(cx)
+    }
+    fn room(&self) -> Option<usize> {
+        (**self).room()
     }
     fn has_unsent(&self) -> bool {
         (**self).has_unsent()
@@ -128,8 +143,10 @@ pub struct Direction {
     pub sent: u64,
     /// Bytes per second; 0: no limit.
     rate: u64,
-    /// Factor of the read size: doubles with each full read, and resets when the other side does not take all bytes.
+    /// Factor of the read size: doubles with each full read, and halves with each other one.
     growth: usize,
+    /// Of the other side; a direction that has filled a buffer asks for it.
+    room: Room,
     delay: Option<Box<Sleep>>,
 }
 
@@ -292,7 +309,8 @@ impl Direction {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(e)) => return Poll::Ready(e),
                 Poll::Pending => {
-                    self.growth = 1;
+                    self.room.blocked();
+                    self.release_spare();
                     return Poll::Pending;
                 }
             }
@@ -306,10 +324,8 @@ impl Direction {
                 ready!(Pin::new(&mut **delay).poll(cx));
                 self.delay = None;
             }
-            let mut most = terms.buffer_bytes;
-            if self.rate == 0 {
-                most = most.saturating_mul(self.growth.max(1));
-            } else {
+            let mut most = self.read_bytes(terms.buffer_bytes, to);
+            if self.rate != 0 {
                 let seconds = clock::now().millis_since(progress.began) / 1000;
                 let allowed = self.rate.saturating_mul(seconds + 1);
                 match allowed.checked_sub(self.received).filter(|left| *left > 0) {
@@ -334,9 +350,8 @@ impl Direction {
                 }
                 n => {
                     progress.moved = clock::now();
-                    if n == most {
-                        self.growth = (self.growth * 2).min(GROWTH);
-                    }
+                    self.growth =
+                        if n >= most / 4 * 3 { (self.growth.max(1) * 2).min(GROWTH) } else { self.growth / 2 };
                     if let Some(ms @ 1..) = (n as u64).saturating_mul(1000).checked_div(self.rate) {
                         self.hold(ms);
                     }
@@ -344,11 +359,33 @@ impl Direction {
             }
         }
     }
+    /// Returns the size of the next read: of a flow that has filled a buffer, at most the room of the other side.
+    fn read_bytes(&mut self, base: usize, to: &impl End) -> usize {
+        if self.growth <= 1 {
+            return base;
+        }
+        let mut most = if self.rate == 0 { base.saturating_mul(self.growth) } else { base };
+        let room = self.room.up_to(most, || to.room());
+        while most > room && most > PROBE_BYTES {
+            most /= 2;
+        }
+        most
+    }
+    /// Moves unaccepted bytes to memory of their own size and returns a buffer that they use in part.
+    fn release_spare(&mut self) {
+        let rest = self.pending.get(self.at..).unwrap_or_default();
+        if self.pending.capacity() - rest.len() > SPARE_BYTES_MAX {
+            let rest = rest.to_vec();
+            give_back(std::mem::replace(&mut self.pending, rest));
+            self.at = 0;
+        }
+    }
     fn poll_write(&mut self, to: &mut impl End, moved: &mut Instant, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.at < self.pending.len() {
             let n = ready!(to.poll_send(cx, self.pending.get(self.at..).unwrap_or_default()))?;
             self.at += n;
             self.sent += n as u64;
+            self.room.sent(n);
             *moved = clock::now();
         }
         if self.at > 0 {
@@ -373,3 +410,7 @@ impl Direction {
         got
     }
 }
+
+#[cfg(test)]
+#[path = "relay_tests.rs"]
+mod tests;

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -38,9 +38,9 @@ impl Control {
         }
         Poll::Pending
     }
-    /// Runs a session's work; an error is the cause of its early end.
-    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Cause> {
-        let mut work = pin!(work);
+    /// Runs a session's work; an error is the cause of its early end. The caller pins the work: an argument and its
+    /// pinned copy would take its memory twice.
+    pub async fn run<T>(&self, mut work: Pin<&mut impl Future<Output = T>>) -> Result<T, Cause> {
         poll_fn(|cx| match self.poll_closed(cx) {
             Poll::Ready(cause) => Poll::Ready(Err(cause)),
             Poll::Pending => work.as_mut().poll(cx).map(Ok),

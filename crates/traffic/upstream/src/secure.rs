@@ -21,6 +21,9 @@ impl Socket for Below<'_> {
     fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_send(bytes)
     }
+    fn room(&self) -> Option<usize> {
+        self.0.send_room()
+    }
 }
 
 #[derive(Debug)]

@@ -272,6 +272,10 @@ impl Stream {
             Some(secure) => secure.send(&self.outbound, buf),
         }
     }
+    /// Returns the free bytes of the socket's send buffer; `None` if they are unknown.
+    pub fn send_room(&self) -> Option<usize> {
+        self.outbound.send_room()
+    }
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.secure {
             None => self.outbound.poll_readable(cx),

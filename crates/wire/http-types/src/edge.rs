@@ -149,4 +149,6 @@ pub trait ByteCore: StreamMux {
         self.output().len()
     }
     fn advance(&mut self, n: usize);
+    /// Frees the memory of written octets, while the socket takes no more.
+    fn release_written(&mut self) {}
 }

@@ -85,6 +85,17 @@ pub fn put_head(length: usize, kind: u8, flags: u8, stream: u32, out: &mut Vec<u
     out.extend_from_slice(&[a, b, c, kind, flags, s, t, u, v]);
 }
 
+/// Removes the first `start` octets, which have been written, once they are at least half of the output; returns their
+/// number. A socket that never takes everything would let the output grow with all that was ever sent.
+pub fn remove_sent(out: &mut Vec<u8>, start: &mut usize) -> usize {
+    if *start < out.len() - (*start).min(out.len()) {
+        return 0;
+    }
+    let removed = std::mem::take(start).min(out.len());
+    out.drain(..removed);
+    removed
+}
+
 pub fn put_number(kind: u8, stream: u32, number: u32, out: &mut Vec<u8>) {
     put_head(4, kind, 0, stream, out);
     out.extend_from_slice(&number.to_be_bytes());

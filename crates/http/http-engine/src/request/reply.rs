@@ -14,6 +14,8 @@ pub struct Reply {
     pub hold_output: bool,
     /// The body failed invisibly to the client: unsent output is dropped.
     pub abandoned: bool,
+    /// Bytes of the body's next piece that the client's socket takes; 0: enough for any piece. A larger piece waits in memory.
+    pub piece_room: u32,
     /// `$limit_rate` as set explicitly, in bytes per second.
     pub limit_rate: Option<u64>,
     /// Bytes that are sent without a limit, instead of `limit_rate_after`.

@@ -108,12 +108,39 @@ impl Rate {
     }
 }
 
+/// Pieces in memory. A piece keeps the buffer of its read, so that small ones are joined.
+#[derive(Default)]
+struct Pieces {
+    queue: VecDeque<Bytes>,
+    /// Small pieces behind the queue.
+    joined: Vec<u8>,
+    length: u64,
+}
+
+impl Pieces {
+    fn push(&mut self, bytes: Bytes) {
+        self.length += bytes.len() as u64;
+        if !self.joined.is_empty() && self.joined.len() + bytes.len() > JOINED_BYTES_MAX {
+            self.queue.push_back(Bytes::from(std::mem::take(&mut self.joined)));
+        }
+        match bytes.len() {
+            ..=JOINED_BYTES_MAX => self.joined.extend_from_slice(&bytes),
+            _ => self.queue.push_back(bytes),
+        }
+    }
+    fn pop(&mut self) -> Option<Bytes> {
+        let is_joined = self.queue.is_empty() && !self.joined.is_empty();
+        let bytes = if is_joined { Bytes::from(std::mem::take(&mut self.joined)) } else { self.queue.pop_front()? };
+        self.length -= bytes.len() as u64;
+        Some(bytes)
+    }
+}
+
 /// Bytes read ahead of a slow client: in memory, then in a temporary file, each up to its limit.
 pub struct ReadAhead {
     plan: Arc<PassPlan>,
     memory_max: u64,
-    queue: VecDeque<Bytes>,
-    queued: u64,
+    pieces: Pieces,
     file: Option<File>,
     /// A temporary file was created and not yet logged.
     filed: bool,
@@ -123,33 +150,24 @@ pub struct ReadAhead {
 
 impl ReadAhead {
     pub fn new(plan: Arc<PassPlan>, memory_max: u64) -> ReadAhead {
-        ReadAhead {
-            plan,
-            memory_max,
-            queue: VecDeque::new(),
-            queued: 0,
-            file: None,
-            filed: false,
-            written: 0,
-            handed: 0,
-        }
+        ReadAhead { plan, memory_max, pieces: Pieces::default(), file: None, filed: false, written: 0, handed: 0 }
     }
     fn folder(&self) -> &Path {
         self.plan.conf.temp_path.as_ref().map_or(Path::new(""), |temp| &temp.path)
     }
-    fn has_room(&self) -> bool {
-        if self.written > self.handed || self.queued >= self.memory_max {
-            return self.written < self.plan.conf.max_temp_file_size;
+    /// Returns the largest read: in memory at most its free bytes, in a file any. `None`: both are full.
+    fn room(&self) -> Option<usize> {
+        if self.written > self.handed || self.pieces.length >= self.memory_max {
+            return (self.written < self.plan.conf.max_temp_file_size).then_some(usize::MAX);
         }
-        true
+        usize::try_from(self.memory_max - self.pieces.length).ok()
     }
     fn push(&mut self, bytes: Bytes) -> io::Result<()> {
-        let fits = self.queued + (bytes.len() as u64) <= self.memory_max.max(READ_BYTES as u64);
+        let fits = self.pieces.length + (bytes.len() as u64) <= self.memory_max.max(READ_BYTES as u64);
         // While the file has unread bytes, further ones follow there, to keep the order. Without a file the last bytes may
         // exceed the memory.
         if self.written == self.handed && (fits || self.plan.conf.max_temp_file_size == 0) {
-            self.queued += bytes.len() as u64;
-            self.queue.push_back(bytes);
+            self.pieces.push(bytes);
             return Ok(());
         }
         if self.file.is_none() {
@@ -163,8 +181,7 @@ impl ReadAhead {
         Ok(())
     }
     fn pop(&mut self) -> io::Result<Option<Bytes>> {
-        if let Some(bytes) = self.queue.pop_front() {
-            self.queued -= bytes.len() as u64;
+        if let Some(bytes) = self.pieces.pop() {
             return Ok(Some(bytes));
         }
         let Some(file) = self.file.as_ref().filter(|_| self.written > self.handed) else { return Ok(None) };
@@ -181,6 +198,8 @@ impl ReadAhead {
 
 /// Bytes per read of a temporary file; also the minimum of memory for reading ahead.
 const READ_BYTES: usize = 32 * 1024;
+/// Largest piece that is copied rather than kept with the buffer of its read.
+const JOINED_BYTES_MAX: usize = 16 * 1024;
 
 impl UpstreamBody {
     pub fn new(
@@ -264,7 +283,8 @@ enum Got {
 
 impl UpstreamBody {
     /// Reads available bytes; otherwise registers for more.
-    fn poll_server(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Got {
+    /// `most`: the largest read, at least 1.
+    fn poll_server(&mut self, cx: &mut Context<'_>, r: &mut Request, most: usize) -> Got {
         if !self.first.is_empty() {
             return Got::Bytes(std::mem::take(&mut self.first));
         }
@@ -277,9 +297,9 @@ impl UpstreamBody {
                 Ok(Some(event)) => ResponseEvent::Event(event),
                 Ok(None) => {
                     let max = match &mut self.rate {
-                        None => usize::MAX,
+                        None => most,
                         Some(rate) => match rate.poll_allowed(cx) {
-                            Poll::Ready(allowed) => allowed,
+                            Poll::Ready(allowed) => allowed.min(most),
                             Poll::Pending => return Got::Nothing,
                         },
                     };
@@ -357,7 +377,8 @@ impl BodySource for UpstreamBody {
         {
             return self.failed(r, &words);
         }
-        match self.poll_server(cx, r) {
+        let most = if r.reply.piece_room == 0 { usize::MAX } else { r.reply.piece_room as usize };
+        match self.poll_server(cx, r, most) {
             Got::Bytes(bytes) => Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
             Got::End => Poll::Ready(None),
             Got::Nothing if self.watch.as_ref().is_some_and(|watch| watch.poll_gone(cx).is_ready()) => {
@@ -372,8 +393,9 @@ impl BodySource for UpstreamBody {
         }
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
-        while self.broken.is_none() && !self.abandoned && self.ahead.as_ref().is_some_and(ReadAhead::has_room) {
-            match self.poll_server(cx, r) {
+        while self.broken.is_none() && !self.abandoned {
+            let Some(most) = self.ahead.as_ref().and_then(ReadAhead::room) else { return };
+            match self.poll_server(cx, r, most) {
                 Got::Bytes(bytes) => {
                     if let Some(ahead) = &mut self.ahead
                         && let Err(e) = ahead.push(bytes)
@@ -393,5 +415,26 @@ impl BodySource for UpstreamBody {
                 Got::End | Got::Nothing => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_pieces_are_joined_in_order() {
+        let mut pieces = Pieces::default();
+        let mut expected = Vec::new();
+        for n in 0..2000usize {
+            let length = if n % 500 == 0 { JOINED_BYTES_MAX + 1 } else { n % 30 };
+            let piece = vec![n as u8; length];
+            expected.extend_from_slice(&piece);
+            pieces.push(Bytes::from(piece));
+        }
+        assert_eq!(pieces.length, expected.len() as u64);
+        assert!(pieces.queue.len() <= 8, "{} pieces", pieces.queue.len());
+        let all: Vec<u8> = std::iter::from_fn(|| pieces.pop()).flatten().collect();
+        assert!(all == expected && pieces.length == 0);
     }
 }

@@ -61,4 +61,8 @@ impl<T: Clone> Poller<T> {
     pub fn tcp_info(&self, key: Key) -> Option<[u32; 4]> {
         self.with_fd(key, socket::tcp_info).flatten()
     }
+    /// Returns the free bytes of the send buffer; `None` if they are unknown.
+    pub fn send_room(&self, key: Key) -> Option<usize> {
+        self.with_fd(key, socket::send_room).flatten()
+    }
 }

@@ -65,6 +65,9 @@ impl StreamLink for QuicClient {
     fn unsent(&self) -> usize {
         0
     }
+    fn room(&self, wanted: usize) -> usize {
+        wanted
+    }
 }
 
 /// Selects the rules for a connection's ClientHello from the current plan.

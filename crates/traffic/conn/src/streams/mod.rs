@@ -21,6 +21,10 @@ use std::task::{Context, Poll, Waker};
 
 /// Unsent octets above which streams wait.
 pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
+/// [`UNSENT_BYTES_MAX`] of a socket without room.
+const UNSENT_BYTES_MIN: usize = 16 * 1024;
+/// Least octets of a piece that is sent in parts or asked for.
+const PIECE_BYTES_MIN: usize = 4 * 1024;
 
 /// Stream of the upgrading request (RFC 7540, 3.2).
 const FIRST: StreamId = 1;
@@ -30,6 +34,8 @@ pub trait StreamLink {
     fn touch(self: Rc<Self>);
     /// Octets waiting for the socket or congestion window.
     fn unsent(&self) -> usize;
+    /// Returns the octets that the socket takes, at most `wanted`.
+    fn room(&self, wanted: usize) -> usize;
 }
 
 #[derive(Default)]
@@ -198,6 +204,25 @@ impl Streams {
         self.link.upgrade().map_or(0, |link| link.unsent())
     }
 
+    fn is_full(&self) -> bool {
+        self.free(1) == 0
+    }
+    /// Returns the octets that may be queued for the socket, at most `wanted`.
+    fn free(&self, wanted: usize) -> usize {
+        let Some(link) = self.link.upgrade() else { return wanted };
+        let unsent = link.unsent();
+        let total = unsent.saturating_add(wanted).min(UNSENT_BYTES_MAX);
+        let most = if total <= UNSENT_BYTES_MIN { total } else { link.room(total).max(UNSENT_BYTES_MIN) };
+        most.saturating_sub(unsent).min(wanted)
+    }
+    /// Returns [`http_engine::Reply::piece_room`].
+    fn piece_room(&self) -> u32 {
+        match self.free(UNSENT_BYTES_MAX / 2) {
+            room if room == UNSENT_BYTES_MAX / 2 => 0,
+            room => room.max(PIECE_BYTES_MIN) as u32,
+        }
+    }
+
     /// Wakes waiting streams by priority; each takes the remaining room.
     pub fn make_room(&self) {
         let mut waiting = self.room.take();
@@ -235,7 +260,7 @@ impl Streams {
         if self.open.borrow().get(&id).is_none_or(|shared| shared.gone.get()) {
             return Poll::Ready(false);
         }
-        if self.unsent() >= UNSENT_BYTES_MAX {
+        if self.is_full() {
             self.room.borrow_mut().push((id, cx.waker().clone()));
             self.touch();
             return Poll::Pending;

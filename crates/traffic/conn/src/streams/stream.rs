@@ -213,6 +213,7 @@ async fn send(
     }
     let mut promised = Promised::of(r);
     let whole = loop {
+        r.reply.piece_room = streams.piece_room();
         let piece = poll_fn(|cx| {
             streams.worker.step();
             body.poll_piece(cx, r)
@@ -346,10 +347,13 @@ impl Out<'_> {
                 }
             }
             let part = bytes.slice(..most.min(bytes.len()));
-            let ends = last && part.len() == bytes.len();
             let (id, chunk) = (self.id, self.chunk);
             let sending = poll_fn(|cx| {
-                let sent = self.streams.poll_send(id, false, cx, |core| core.send_shared(id, &part, chunk, ends));
+                let room = self.streams.free(part.len()).max(super::PIECE_BYTES_MIN);
+                let mut now = part.clone();
+                now.truncate(room);
+                let ends = last && now.len() == bytes.len();
+                let sent = self.streams.poll_send(id, false, cx, |core| core.send_shared(id, &now, chunk, ends));
                 if sent.is_pending() {
                     body.poll_ahead(cx, r);
                 }
@@ -357,7 +361,7 @@ impl Out<'_> {
             });
             let Some(Some(n)) = self.timeout.of(sending).await else { return false };
             bytes.advance(n);
-            self.ended |= ends && bytes.is_empty();
+            self.ended |= last && bytes.is_empty();
             self.sent += n as u64;
             if let Some(pace) = &mut self.pace {
                 pace.sent += n as u64;

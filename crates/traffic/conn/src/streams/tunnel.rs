@@ -71,6 +71,12 @@ impl session_engine::relay::End for RawStream {
     fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
+    fn room(&self) -> Option<usize> {
+        if self.streams.is_full() {
+            return Some(0);
+        }
+        self.streams.core.borrow_mut().capacity(self.id)
+    }
     fn has_unsent(&self) -> bool {
         false
     }

@@ -177,10 +177,7 @@ impl Client {
     }
     pub fn advance(&mut self, n: usize) {
         self.out_start += n;
-        if self.out_start >= self.out.len() {
-            self.out.clear();
-            self.out_start = 0;
-        }
+        frame::remove_sent(&mut self.out, &mut self.out_start);
     }
     pub fn shrink(&mut self) {
         if self.out.is_empty() {

@@ -238,3 +238,20 @@ fn bodies_in_frames_of_one_octet_become_large_pieces() {
     }
     assert_eq!((lengths.iter().sum::<usize>(), lengths.len()), (40_000, 3));
 }
+
+#[test]
+fn a_socket_that_never_takes_everything_leaves_no_trace_of_sent_octets() {
+    let mut client = begun();
+    let id = client.open(&block("/"), false).expect("room");
+    let mut windows = Vec::new();
+    frame::put_number(frame::WINDOW_UPDATE, 0, 1 << 30, &mut windows);
+    frame::put_number(frame::WINDOW_UPDATE, id, 1 << 30, &mut windows);
+    client.receive(&windows).expect("in order");
+    for _ in 0..1000 {
+        while client.output().len() < 64 * 1024 {
+            assert_eq!(client.send_body(id, &[b'x'; 16_000], false), 16_000);
+        }
+        client.advance(20_000);
+    }
+    assert!(client.out.capacity() < 512 * 1024, "{}", client.out.capacity());
+}

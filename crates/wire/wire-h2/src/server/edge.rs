@@ -99,6 +99,9 @@ impl ByteCore for Server {
     fn unsent(&self) -> usize {
         Server::unsent(self)
     }
+    fn release_written(&mut self) {
+        Server::release_written(self);
+    }
     fn advance(&mut self, n: usize) {
         Server::advance(self, n);
     }

@@ -65,6 +65,9 @@ pub struct ConnectionError {
     pub words: &'static str,
 }
 
+/// Unused octets of the output's memory that a waiting connection keeps.
+const OUT_KEPT: usize = 4096;
+
 struct Block {
     stream: u32,
     bytes: Vec<u8>,
@@ -91,6 +94,8 @@ pub struct Server {
     events: VecDeque<Event>,
     out: Vec<u8>,
     out_start: usize,
+    /// A stream waits for its window or the connection's since the output was empty.
+    stalled: bool,
     /// Offsets in the output at which a separate write starts.
     breaks: VecDeque<usize>,
     reset: VecDeque<u32>,
@@ -144,6 +149,7 @@ impl Server {
             events: VecDeque::new(),
             out,
             out_start: 0,
+            stalled: false,
             breaks: VecDeque::new(),
             reset: VecDeque::new(),
             given_up: None,
@@ -187,14 +193,24 @@ impl Server {
         }
     }
     pub fn advance(&mut self, n: usize) {
-        self.out_start += n;
         self.sent += n as u64;
+        self.out_start += n;
         while self.breaks.front().is_some_and(|at| *at <= self.out_start) {
             self.breaks.pop_front();
         }
-        if self.out_start >= self.out.len() {
-            self.out.clear();
-            self.out_start = 0;
+        let removed = frame::remove_sent(&mut self.out, &mut self.out_start);
+        self.breaks.iter_mut().for_each(|at| *at -= removed);
+        // The next octets follow a frame of the client.
+        if self.out.is_empty() && std::mem::take(&mut self.stalled) && self.out.capacity() > OUT_KEPT {
+            self.out = Vec::new();
+        }
+    }
+    /// Moves octets that the socket does not take to memory of their own size.
+    pub fn release_written(&mut self) {
+        if self.out.capacity() - self.unsent() > OUT_KEPT {
+            let start = std::mem::take(&mut self.out_start);
+            self.out = self.out.get(start..).unwrap_or_default().to_vec();
+            self.breaks.iter_mut().for_each(|at| *at -= start);
         }
     }
     pub fn shrink(&mut self) {

@@ -110,7 +110,9 @@ impl Server {
         if now.is_empty() && !ends {
             return 0;
         }
-        let mut parts = now.chunks(self.peer_frame.min(frame_max.max(1))).peekable();
+        let frame_max = self.peer_frame.min(frame_max.max(1));
+        self.out.reserve(n + n.div_ceil(frame_max) * frame::HEADER);
+        let mut parts = now.chunks(frame_max).peekable();
         if parts.peek().is_none() {
             frame::put_head(0, frame::DATA, frame::END_STREAM, id, &mut self.out);
         }
@@ -123,6 +125,7 @@ impl Server {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.send_window -= n as i64;
             stream.blocked = !later.is_empty() || (self.send_window.min(stream.send_window) <= 0 && !ends);
+            self.stalled |= stream.blocked;
         }
         if ends {
             self.end(id);

@@ -142,3 +142,71 @@ fn a_reset_behind_an_answer_has_a_write_of_its_own() {
     server.advance(rest);
     assert!(server.output().is_empty() && server.unsent() == 0);
 }
+
+#[test]
+fn a_socket_that_never_takes_everything_leaves_no_trace_of_sent_octets() {
+    let mut server = with_upload();
+    let mut windows = Vec::new();
+    frame::put_number(frame::WINDOW_UPDATE, 0, 1 << 30, &mut windows);
+    frame::put_number(frame::WINDOW_UPDATE, 1, 1 << 30, &mut windows);
+    server.receive(&windows).expect("in order");
+    server.send_head(1, 200, std::iter::empty(), false);
+    let (piece, mut sent) = ([b'x'; 16_000], Vec::new());
+    for _ in 0..1000 {
+        while server.unsent() < 64 * 1024 {
+            assert_eq!(server.send_body(1, &piece, 8192, false), piece.len());
+        }
+        let part = server.output()[..20_000].to_vec();
+        server.advance(part.len());
+        sent.extend_from_slice(&part);
+    }
+    assert!(server.out.capacity() < 512 * 1024, "{}", server.out.capacity());
+    let rest = server.output().to_vec();
+    sent.extend_from_slice(&rest);
+    server.advance(rest.len());
+    let (mut at, mut body) = (0, 0);
+    while let Some(head) = frame::Head::read(&sent[at..]) {
+        body += if head.kind == frame::DATA { head.length } else { 0 };
+        at += frame::HEADER + head.length;
+    }
+    assert_eq!((at, body % piece.len(), server.unsent()), (sent.len(), 0, 0));
+}
+
+#[test]
+fn a_separate_write_survives_the_removal_of_sent_octets() {
+    let mut server = with_upload();
+    server.send_head(1, 403, std::iter::empty(), false);
+    server.send_body(1, &[b'x'; 1000], 8192, true);
+    server.finish(1);
+    let answer = server.output().len();
+    let rest = server.unsent() - answer;
+    server.advance(answer - 10);
+    assert_eq!((server.out_start, server.output().len()), (0, 10));
+    server.advance(10);
+    let reset = frame::Head::read(server.output()).expect("a frame");
+    assert_eq!((reset.kind, server.output().len()), (frame::RST_STREAM, rest));
+}
+
+#[test]
+fn a_waiting_connection_keeps_no_memory_of_written_octets() {
+    let mut server = with_upload();
+    server.send_head(1, 200, std::iter::empty(), false);
+    let body = vec![b'x'; 100_000];
+    assert_eq!(server.send_body(1, &body, 8192, false), 65_535, "the window");
+    // The socket takes nearly everything.
+    server.advance(server.unsent() - 1000);
+    server.release_written();
+    assert_eq!((server.unsent(), server.out.capacity()), (1000, 1000));
+    server.advance(1000);
+    let mut window = Vec::new();
+    frame::put_number(frame::WINDOW_UPDATE, 0, 65_535, &mut window);
+    frame::put_number(frame::WINDOW_UPDATE, 1, 65_535, &mut window);
+    server.receive(&window).expect("in order");
+    // The socket takes everything, and the client has to open its window.
+    assert_eq!(server.send_body(1, &body[65_535..], 8192, false), 34_465);
+    server.advance(server.unsent());
+    assert!(server.out.capacity() > 34_465, "the stream may go on at once");
+    assert_eq!(server.send_body(1, &body, 8192, false), 31_070);
+    server.advance(server.unsent());
+    assert_eq!(server.out.capacity(), 0);
+}
