@@ -94,7 +94,8 @@ impl Handler for Mp4 {
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
                 let work = move || {
-                    let rate = if limit.is_set() { limit.of(&film)? } else { None };
+                    // A faulty film has no limit; cutting it fails with the reason.
+                    let rate = if limit.is_set() { limit.of(&film).ok().flatten() } else { None };
                     let rebuilt = cut.map_or(Ok(Rebuilt::AsItIs), |cut| rebuild::rebuild(&film, &cut))?;
                     Ok::<_, String>((rebuilt, rate))
                 };
