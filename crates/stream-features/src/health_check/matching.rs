@@ -1,11 +1,10 @@
 //! `match` blocks: a text for a server, and the test of its answer.
 
 use crate::session::StreamSession;
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Problem};
 use conf_syntax::Directive as Line;
+use session_engine::checks::Tests;
 use session_engine::regex::{MatchFailed, Pattern};
-use std::collections::HashMap;
-use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub struct Match {
@@ -29,30 +28,7 @@ impl Expected {
     }
 }
 
-/// In `Cx`, by name.
-#[derive(Default)]
-pub struct Matches(pub HashMap<String, Arc<Match>>);
-
-#[derive(Clone)]
-pub struct MatchBlocks;
-
-impl Value for MatchBlocks {
-    const SYNTAX: &'static str = "name { ... }";
-    const REPEATS: bool = true;
-    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
-        let mut block = Match::default();
-        for line in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
-            block.line(cx, line).map_err(|p| p.on(line))?;
-        }
-        if cx.get::<Matches>().0.insert(name.clone(), Arc::new(block)).is_some() {
-            return Err(Problem::says(format!("duplicate match \"{name}\"")).at(0));
-        }
-        Ok(MatchBlocks)
-    }
-}
-
-impl Match {
+impl Tests for Match {
     fn line(&mut self, cx: &mut Cx, line: &Line) -> Result<(), Problem> {
         let words: Vec<&[u8]> = line.args.iter().map(|w| w.bytes.as_slice()).collect();
         match (line.name.bytes.as_slice(), words.as_slice()) {
@@ -92,13 +68,16 @@ fn decoded(text: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use conf_schema::Value;
+    use session_engine::checks::{MatchBlocks, Matches};
+    use std::sync::Arc;
 
     fn block(text: &str) -> Result<Arc<Match>, String> {
         let items = conf_syntax::parse(conf_syntax::FileId(0), format!("match m {{ {text} }}").as_bytes());
         let mut cx = Cx::default();
         let line = conf_syntax::directives(&items).first().copied().cloned().ok_or("nothing")?;
-        MatchBlocks::parse(&mut cx, &line).map_err(|p| format!("{p:?}"))?;
-        Ok(cx.get::<Matches>().0["m"].clone())
+        MatchBlocks::<Match>::parse(&mut cx, &line).map_err(|p| format!("{p:?}"))?;
+        Matches::find(&mut cx, "m").map_err(|p| format!("{p:?}"))
     }
 
     #[test]

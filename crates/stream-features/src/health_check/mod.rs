@@ -8,10 +8,10 @@ use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::plan::StreamPlan;
 use conf_schema::value::Msec;
 use conf_schema::{Area, At, Cx, Directive, Problem, Table, Value, directives};
-use matching::{Match, MatchBlocks, Matches};
+use matching::Match;
 use observe::{ErrorLog, Level};
 use session_engine::background::{Background, LocalFuture};
-use session_engine::checks::{self, Schedule};
+use session_engine::checks::{self, MatchBlocks, Matches, Schedule};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -25,7 +25,7 @@ directives! {
         /// Maximum time of a check.
         health_check_timeout: Msec = "5s",
         /// Defines a text to send to a server, and a text or regular expression that its answer must contain.
-        r#match: MatchBlocks,
+        r#match: MatchBlocks<Match>,
     }
 }
 
@@ -91,16 +91,8 @@ impl Feature for HealthCheck {
         let Some(Lines(lines)) = &conf.health_check else { return Ok(()) };
         let mut checks = Checks(Vec::new());
         for line in lines {
-            let matching = match &line.matching {
-                None => None,
-                Some(name) => match block.cx.get::<Matches>().0.get(name) {
-                    Some(known) => Some(known.clone()),
-                    None => {
-                        let problem = Problem::says(format!("unknown match \"{name}\""));
-                        return Err(Problem { inner: Some(line.at), ..problem });
-                    }
-                },
-            };
+            let matching = line.matching.as_ref().map(|name| Matches::find(block.cx, name)).transpose();
+            let matching = matching.map_err(|problem| Problem { inner: Some(line.at), ..problem })?;
             let limit = conf.health_check_timeout.duration();
             let check = Check { schedule: line.schedule.clone(), matching, udp: line.udp, limit };
             checks.0.push(Arc::new(check));

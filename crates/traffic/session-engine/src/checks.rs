@@ -1,12 +1,15 @@
 //! Health checks of a group's servers: when a server is probed, and how probes decide about it. The areas probe.
 
 use crate::unopened;
-use conf_schema::Problem;
 use conf_schema::value::{decimal, parse_msec};
+use conf_schema::{Cx, Directive, Problem, Value};
+use conf_syntax::Directive as Line;
 use net::Address;
 use observe::{ErrorLog, Level, os};
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -118,6 +121,54 @@ impl From<http_client::Failure> for ProbeFailure {
             }
             why => ProbeFailure::Server(why.to_string()),
         }
+    }
+}
+
+/// Tests of a `match` block.
+pub trait Tests: Default + Send + Sync + 'static {
+    /// Takes a line of the block.
+    fn line(&mut self, cx: &mut Cx, line: &Line) -> Result<(), Problem>;
+}
+
+/// Blocks by name, in `Cx`.
+pub struct Matches<T>(HashMap<String, Arc<T>>);
+
+impl<T> Default for Matches<T> {
+    fn default() -> Self {
+        Matches(HashMap::new())
+    }
+}
+
+impl<T: Tests> Matches<T> {
+    /// Returns the block of this name. Fails with the message for `-t`.
+    pub fn find(cx: &mut Cx, name: &str) -> Result<Arc<T>, Problem> {
+        let known = cx.get::<Matches<T>>().0.get(name).cloned();
+        known.ok_or_else(|| Problem::says(format!("unknown match \"{name}\"")))
+    }
+}
+
+/// `match name { ... }`
+pub struct MatchBlocks<T>(PhantomData<fn() -> T>);
+
+impl<T> Clone for MatchBlocks<T> {
+    fn clone(&self) -> Self {
+        MatchBlocks(PhantomData)
+    }
+}
+
+impl<T: Tests> Value for MatchBlocks<T> {
+    const SYNTAX: &'static str = "name { ... }";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
+        let mut tests = T::default();
+        for line in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+            tests.line(cx, line).map_err(|p| p.on(line))?;
+        }
+        if cx.get::<Matches<T>>().0.insert(name.clone(), Arc::new(tests)).is_some() {
+            return Err(Problem::says(format!("duplicate match \"{name}\"")).at(0));
+        }
+        Ok(MatchBlocks(PhantomData))
     }
 }
 

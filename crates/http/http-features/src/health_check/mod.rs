@@ -8,9 +8,9 @@ use conf_schema::value::{Own, parse_msec};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{Background, BlockPlan, Feature, HttpBuild, HttpPlan, LocalFuture};
 use http_upstream::probing::Probing;
-use matching::{Match, MatchBlocks, Matches};
+use matching::Match;
 use observe::{ErrorLog, Level};
-use session_engine::checks::{self, Probe, ProbeFailure, Schedule};
+use session_engine::checks::{self, MatchBlocks, Matches, Probe, ProbeFailure, Schedule};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ directives! {
         /// Sends periodic requests to the servers of the location's group, and excludes servers that fail them.
         health_check: Own<Checks>,
         /// Defines conditions on status, fields and body of a response to a health check.
-        r#match: MatchBlocks,
+        r#match: MatchBlocks<Match>,
     }
 }
 
@@ -92,11 +92,8 @@ impl Feature for HealthCheck {
             return Ok(());
         };
         let find = |check: Check, cx: &mut Cx| {
-            let found = check.matching.as_ref().map(|name| {
-                let known = cx.get::<Matches>().0.get(name).cloned();
-                known.ok_or_else(|| Problem::says(format!("unknown match \"{name}\"")))
-            });
-            Ok::<_, Problem>((check, found.transpose()?))
+            let found = check.matching.as_ref().map(|name| Matches::find(cx, name)).transpose()?;
+            Ok::<_, Problem>((check, found))
         };
         let checks: Result<Vec<_>, Problem> = checks.into_iter().map(|check| find(check, block.cx)).collect();
         block.location.extensions.push(Arc::new(Checking { checks: checks? }));

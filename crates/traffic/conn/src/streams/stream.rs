@@ -350,6 +350,8 @@ impl Out<'_> {
             let (id, chunk) = (self.id, self.chunk);
             let sending = poll_fn(|cx| {
                 let room = self.streams.free(part.len()).max(super::PIECE_BYTES_MIN);
+                // Frames are not cut for lack of room.
+                let room = room.checked_next_multiple_of(chunk).unwrap_or(room);
                 let mut now = part.clone();
                 now.truncate(room);
                 let ends = last && now.len() == bytes.len();
