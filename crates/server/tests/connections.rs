@@ -5,7 +5,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use support::client::{Client, get};
-use support::{Site, free_port, resident_kb, wait};
+use support::{Site, free_port, resident_kb, stop, wait};
 
 /// Reads a response until the peer closes. Returns the status and the body.
 fn answer(stream: &mut TcpStream) -> (u16, String) {
@@ -225,15 +225,6 @@ fn clients_that_never_spoke_do_not_keep_others_out() {
     drop(crowd);
     site.wait_for_log("32 worker_connections are not enough, reusing connections", 1);
     running.quit();
-}
-
-/// Stops a worker process, so that its sockets collect events for one turn of the loop.
-fn stop(worker: u32) {
-    support::signal(worker, "STOP");
-    wait("the stop", || {
-        let stat = std::fs::read_to_string(format!("/proc/{worker}/stat")).unwrap_or_default();
-        if stat.contains(") T ") { Ok(()) } else { Err(stat) }
-    });
 }
 
 /// A client closes its connection and opens the next one: `limit_conn` has freed its place by then, even if the loop

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use support::client::get;
-use support::{Running, Site, alive, children, exists, free_port, signal, text, wait};
+use support::{Running, Site, alive, children, exists, free_port, signal, stop, text, wait};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -195,7 +195,7 @@ fn each_of_two_reloads_reports_its_outcome() {
     let site = Site::new("daemon off;", &page(port, "old"));
     let server = start(&site);
     let worker = server.running.worker();
-    signal(worker, "STOP");
+    stop(worker);
     let first = begin_reload(&site, &server);
     site.configure("daemon off;", "htpp { }");
     let second = begin_reload(&site, &server);
@@ -212,7 +212,7 @@ fn a_reload_that_the_end_of_the_server_prevents_is_refused() {
         let site = Site::new("daemon off;", "");
         let server = start(&site);
         let worker = server.running.worker();
-        signal(worker, "STOP");
+        stop(worker);
         let client = begin_reload(&site, &server);
         signal(server.running.pid(), ends);
         let (status, body) = parts(&exchange(client, b""));

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use support::client::get;
-use support::{Running, Site, alive, children, free_port, signal, text, wait};
+use support::{Running, Site, alive, children, free_port, signal, stop, text, wait};
 use tls::{ClientRules, ClientSettings, Protocols, Target, TlsStream};
 
 const MAIN: &str = "daemon off; worker_processes 2; ssl_key_isolation on;";
@@ -524,21 +524,6 @@ fn encrypted_keys_and_files_with_both() {
         assert_eq!(found, [0], "the password");
     }
     running.quit();
-}
-
-/// Stops a process and waits until none of its threads runs: the signal alone does not wait.
-fn stop(pid: u32) {
-    signal(pid, "STOP");
-    wait("all threads to stop", || {
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|e| e.to_string())?;
-        for thread in threads.flatten() {
-            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            if !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
-                return Err(stat);
-            }
-        }
-        Ok(())
-    });
 }
 
 #[test]

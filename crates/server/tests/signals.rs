@@ -292,7 +292,7 @@ fn a_worker_that_does_not_answer_a_reload_is_replaced() {
     let running = site.start();
     let worker = running.worker();
     assert_eq!(support::client::get(port), Ok((200, "one".into())));
-    support::signal(worker, "STOP");
+    support::stop(worker);
     site.configure("daemon off;", &conf("two"));
     running.signal("HUP");
     site.wait_for_log(&format!("worker process {worker} has not answered a reload"), 1);

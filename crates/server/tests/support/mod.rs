@@ -176,6 +176,22 @@ pub fn wait<T, E: std::fmt::Display>(what: &str, mut look: impl FnMut() -> Resul
     }
 }
 
+/// Stops a process and waits until none of its threads runs: the signal alone does not wait, and a thread that stops
+/// late may have taken events from epoll already.
+pub fn stop(pid: u32) {
+    signal(pid, "STOP");
+    wait("all threads to stop", || {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|e| e.to_string())?;
+        for thread in threads.flatten() {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            if !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
+                return Err(stat);
+            }
+        }
+        Ok(())
+    });
+}
+
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().expect("kill runs");
     assert!(status.success(), "kill -{name} {pid}");
