@@ -25,6 +25,7 @@ fn what_nginx_takes_twice_or_empty() {
         "server { gzip_types text/css; gzip_types text/plain; }",
         "upstream u { ip_hash; ip_hash; zone z 64k; zone z 64k; server 127.0.0.1:1; }",
         "upstream u { hash $uri; hash $uri consistent; server 127.0.0.1:1; }",
+        "upstream u { server 127.0.0.1:1; server 127.0.0.1:2 backup; hash $uri; server 127.0.0.1:3; }",
         "upstream u { random; random two; server 127.0.0.1:1; } upstream v { least_conn; least_conn; server 127.0.0.1:1; }",
         "upstream u { zone z; server 127.0.0.1:1; } upstream v { zone z 64k; server 127.0.0.1:1; }",
         "server { location / { flv; flv; } location /m { mp4; mp4; } }",

@@ -259,7 +259,7 @@ fn groups_that_cannot_be_are_refused_in_words() {
         ("zone z 64k; server 127.0.0.1; state u.state;", "", "\"server\" and \"state\" directives cannot stand in one"),
         ("state u.state;", "", "\"state\" requires the upstream to be in shared memory"),
         ("hash $uri; server 127.0.0.1 backup; server 127.0.0.2;", "", "does not support parameter \"backup\""),
-        ("random; server 127.0.0.1 slow_start=1s;", "", "does not support parameter \"slow_start\""),
+        ("random; server 127.0.0.1 slow_start=1s;", "", "does not support parameter \"slow_start=1s\""),
         ("server 127.0.0.1 backup;", "", "no servers in upstream \"u\""),
         ("server 127.0.0.1; sticky cookie;", "", "invalid number of arguments in \"sticky\" directive"),
         ("server 127.0.0.1; sticky cookie a samesite=maybe;", "", "invalid \"samesite\" parameter value"),

@@ -10,7 +10,7 @@ use session_engine::inventory::{Inventory, Listed};
 use session_engine::upstreams::ResolverLine;
 use session_engine::upstreams::managed;
 use session_engine::upstreams::methods::{self, Marker, RandomValue, Zone};
-use session_engine::upstreams::servers::StreamServers;
+use session_engine::upstreams::servers::{StreamServers, check_parameters};
 use session_engine::upstreams::state::StateValue;
 use session_engine::zones;
 use std::any::Any;
@@ -124,6 +124,7 @@ impl Feature for UpstreamBlock {
         let Some(input) = input.filter(|input| input.server.is_some() || input.state.is_some()) else {
             return Err(Problem::says("no servers are inside upstream"));
         };
+        check_parameters(d)?;
         let (method, rules) = method(&input, d, cx);
         let named = make(&name, method, rules, input.resolve(), cx)?;
         cx.get::<Groups>().add(&name, named)
@@ -132,9 +133,6 @@ impl Feature for UpstreamBlock {
 
 fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut Cx) -> Result<UpstreamRef, Problem> {
     let lines = conf.server.map(|s| s.0).unwrap_or_default();
-    if !method.takes_backups() && lines.iter().any(|line| line.spec.backup) {
-        return Err(Problem::says("balancing method does not support parameter \"backup\""));
-    }
     managed::check(conf.state.as_ref(), conf.zone.as_ref(), !lines.is_empty())?;
     if conf.state.is_none() && lines.iter().all(|line| line.spec.backup) {
         return Err(Problem::says(format!("no servers in upstream \"{name}\"")));

@@ -13,7 +13,7 @@ use ours::{EjectionValue, RetryBudget};
 use session_engine::inventory::{Inventory, Listed};
 use session_engine::upstreams::managed;
 use session_engine::upstreams::methods::{self, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
-use session_engine::upstreams::servers::Servers;
+use session_engine::upstreams::servers::{Servers, check_parameters};
 use session_engine::upstreams::state::StateValue;
 use session_engine::zones;
 use std::any::Any;
@@ -100,6 +100,7 @@ impl Feature for UpstreamBlock {
         let Some(input) = input.filter(|input| input.server.is_some() || input.state.is_some()) else {
             return Err(Problem::says("no servers are inside upstream"));
         };
+        check_parameters(d)?;
         let method = method(&input, d, cx);
         let named = make(&name, method, input.resolve(), cx)?;
         cx.get::<Groups>().add(&name, named)
@@ -113,12 +114,6 @@ fn make(
     cx: &mut Cx,
 ) -> Result<UpstreamRef, Problem> {
     let lines = conf.server.map(|s| s.0).unwrap_or_default();
-    if !method.takes_backups() && lines.iter().any(|line| line.spec.backup) {
-        return Err(Problem::says("balancing method does not support parameter \"backup\""));
-    }
-    if !method.takes_backups() && lines.iter().any(|line| line.spec.slow_start_ms > 0) {
-        return Err(Problem::says("balancing method does not support parameter \"slow_start\""));
-    }
     managed::check(conf.state.as_ref(), conf.zone.as_ref(), !lines.is_empty())?;
     if conf.state.is_none() && lines.iter().all(|line| line.spec.backup) {
         return Err(Problem::says(format!("no servers in upstream \"{name}\"")));

@@ -109,3 +109,28 @@ fn parameter(spec: &mut PeerSpec, text: &str) -> Result<(), Problem> {
     }
     Ok(())
 }
+
+/// Checks the parameters of an upstream block's `server` lines against the balancing method, which like nginx's applies
+/// to the lines after it only: `server a backup; hash $uri;` is accepted.
+///
+/// # Errors
+/// A line with `backup` or `slow_start` below a method without backups.
+pub fn check_parameters(block: &Directive) -> Result<(), Problem> {
+    let mut takes_backups = true;
+    for line in conf_syntax::directives(block.block.as_deref().unwrap_or_default()) {
+        match &*line.name.bytes {
+            b"hash" | b"ip_hash" | b"random" => takes_backups = false,
+            b"least_conn" | b"least_time" => takes_backups = true,
+            b"server" if !takes_backups => {
+                let refused = |word: &&[u8]| *word == b"backup" || word.starts_with(b"slow_start=");
+                if let Some(word) = line.args.iter().skip(1).map(|word| &*word.bytes).find(refused) {
+                    let name = String::from_utf8_lossy(word);
+                    let words = format!("balancing method does not support parameter \"{name}\"");
+                    return Err(Problem::says(words).on(line));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
