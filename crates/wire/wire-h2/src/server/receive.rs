@@ -17,8 +17,6 @@ const CONTINUATIONS_MAX: u32 = 64;
 const IDLE_FRAMES_MAX: u64 = 2000;
 /// Further frames without content that each answered request permits.
 const IDLE_FRAMES_PER_REQUEST: u64 = 20;
-/// Sent octets that permit one further frame without content.
-const OCTETS_PER_IDLE_FRAME: u64 = 256;
 /// Maximum octets of frames per octet of content, beyond [`PAYLOAD_CREDIT`] (`ngx_http_v2_read_handler`). Limits bodies
 /// in one-octet frames.
 const OCTETS_PER_PAYLOAD: u64 = 8;
@@ -107,7 +105,10 @@ impl Server {
             self.received += (frame::HEADER + head.length) as u64;
             self.frame(head, payload)?;
             used += frame::HEADER + head.length;
-            let allowed = IDLE_FRAMES_MAX + self.answered * IDLE_FRAMES_PER_REQUEST + self.sent / OCTETS_PER_IDLE_FRAME;
+            let allowed = IDLE_FRAMES_MAX
+                + self.answered * IDLE_FRAMES_PER_REQUEST
+                + self.pieces * frame::IDLE_FRAMES_PER_PIECE
+                + self.sent / frame::OCTETS_PER_IDLE_FRAME;
             if self.idle_frames > allowed
                 || self.resets > RESETS_MAX + self.answered
                 || self.received / OCTETS_PER_PAYLOAD > self.payload + PAYLOAD_CREDIT
