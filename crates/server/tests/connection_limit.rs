@@ -237,6 +237,54 @@ fn kept_connections_to_servers_give_way_to_clients() {
 }
 
 #[test]
+fn kept_connections_that_requests_share_give_way_to_clients() {
+    const KEPT: usize = LIMIT / 2 - 4;
+    let behind = free_port();
+    let origin = Site::new("", "");
+    origin.certify();
+    origin.configure(
+        "daemon off;",
+        &format!(
+            "http {{ ssl_certificate a.crt; ssl_certificate_key a.key; http2 on;
+             server {{ listen 127.0.0.1:{behind}; listen 127.0.0.1:{behind} quic; return 200 ok; }} }}"
+        ),
+    );
+    let origin = origin.start();
+    for (version, scheme) in [(2, "http"), (3, "https")] {
+        let port = free_port();
+        // Requests of a group share a connection.
+        let group = |n| format!("upstream kept{n} {{ server 127.0.0.1:{behind}; keepalive 4; }}");
+        let location = |n| format!("location /{n}/ {{ proxy_pass {scheme}://kept{n}; }}");
+        let site = site(
+            LIMIT,
+            "",
+            &format!(
+                "http {{ {} server {{ listen 127.0.0.1:{port}; proxy_http_version {version}; {}
+                 location / {{ return 200 free; }} }} }}",
+                (0..KEPT).map(group).collect::<String>(),
+                (0..KEPT).map(location).collect::<String>()
+            ),
+        );
+        let running = site.start();
+        for n in 0..KEPT {
+            let mut client = begin(port, &format!("/{n}/"));
+            complete(&mut client);
+            assert_eq!(status(&mut client), 200, "{}", site.log());
+        }
+        let mut more: Vec<TcpStream> = (0..LIMIT - 8).map(|_| begin(port, "/")).collect();
+        // In reverse: requests that end must not make room for the last one.
+        for client in more.iter_mut().rev() {
+            complete(client);
+            assert_eq!(status(client), 200, "{}", site.log());
+        }
+        site.wait_for_log(&format!("{LIMIT} worker_connections are not enough, reusing connections"), 1);
+        site.assert_no_alerts();
+        running.signal("TERM");
+    }
+    origin.signal("TERM");
+}
+
+#[test]
 fn sessions_of_stream_count_their_servers() {
     let (port, origins) = (free_port(), Origins::new());
     let datagrams = UdpSocket::bind("127.0.0.1:0").expect("a socket");
