@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 use support::client::get;
+use support::origin::Origin;
 use support::{Site, free_port, text, wait};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -380,5 +381,40 @@ fn servers_are_not_blamed_for_a_lack_of_descriptors() {
     assert_eq!(status(&mut client), 200);
     // Their servers have not responded, and would be replaced.
     drop(served);
+    running.signal("TERM");
+}
+
+#[test]
+fn health_checks_do_not_blame_servers_for_a_lack_of_descriptors() {
+    let port = free_port();
+    let origin = Origin::new(|mut talk| {
+        if talk.request().is_some() {
+            talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+        }
+    });
+    let server = format!("127.0.0.1:{}", origin.port);
+    let site = site(
+        512,
+        "worker_rlimit_nofile 120;",
+        &format!(
+            "http {{ upstream checked {{ zone checked 64k; server {server}; }} server {{ listen 127.0.0.1:{port};
+             location / {{ return 200 free; }}
+             location /passed {{ proxy_pass http://checked; health_check interval=20ms fails=1 mandatory; }} }} }}"
+        ),
+    );
+    let running = site.start();
+    site.wait_for_log(&format!("health check: {server} of upstream \"checked\" is healthy"), 1);
+    let words = format!("socket() failed (24: Too many open files) while checking {server} of upstream \"checked\"");
+    let mut others = Vec::new();
+    wait("the end of descriptors", || {
+        others.push(begin(port, "/"));
+        if site.log().contains(&words) { Ok(()) } else { Err(site.log()) }
+    });
+    site.wait_for_log(&words, 3);
+    assert!(!site.log().contains("unhealthy"), "{}", site.log());
+    drop(others);
+    let mut client = begin(port, "/passed");
+    complete(&mut client);
+    assert_eq!(status(&mut client), 200);
     running.signal("TERM");
 }
