@@ -23,7 +23,8 @@ const OCTETS_PER_PAYLOAD: u64 = 8;
 const PAYLOAD_CREDIT: u64 = 1024 * 1024;
 /// Number of settings that count as one frame without content.
 const SETTINGS_PER_IDLE_FRAME: usize = 8;
-/// Maximum number of streams that are reset by or because of the client; each answered request permits one more.
+/// Maximum number of streams that the client resets before their response begins, or that are reset because of it; each
+/// answered request permits one more.
 const RESETS_MAX: u64 = 200;
 
 impl Server {
@@ -449,12 +450,13 @@ impl Server {
         if head.stream == 0 {
             return Err(protocol("client sent RST_STREAM frame with incorrect identifier"));
         }
-        if self.streams.remove(&head.stream).is_none() {
+        let Some(stream) = self.streams.remove(&head.stream) else {
             // Both sides have reset the stream: no further frame is in transit.
             self.reset.retain(|stream| *stream != head.stream);
             return self.late(head);
-        }
-        self.resets += 1;
+        };
+        // Clients end subscriptions and downloads this way.
+        self.resets += u64::from(!stream.answering);
         self.events.push_back(Event::Reset(head.stream.into()));
         Ok(())
     }

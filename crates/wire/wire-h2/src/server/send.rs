@@ -34,6 +34,9 @@ impl Server {
             }
         });
         let sent = self.send_block(id, Some(&status), fields, end);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.answering = true;
+        }
         if end {
             self.end(id);
         } else if let Some(priority) = priority {
