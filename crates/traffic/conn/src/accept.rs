@@ -128,9 +128,13 @@ fn is_full(worker: &Worker) -> bool {
 
 /// Leaves clients in the listener's queue, where another thread may take them, until a connection ends or becomes idle.
 fn wait_for_room(worker: &Worker, key: Key, listen_socket: &ListenSocket, limit: usize) {
+    let now = clock::now();
     if worker.full_since.get().is_none() {
-        worker.full_since.set(Some(clock::now()));
-        worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+        worker.full_since.set(Some(now));
+        if worker.full_logged.get().is_none_or(|at| now.millis_since(at) >= ACCEPT_REST_MS) {
+            worker.full_logged.set(Some(now));
+            worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+        }
     }
     pause(worker, key, listen_socket, FULL_LOOK_MS);
 }
@@ -181,6 +185,8 @@ fn refuse(worker: &Worker, key: Key) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use observe::ring::Ring;
+    use std::sync::Arc;
 
     #[test]
     fn a_lack_that_lasts_is_not_asked_about_again_at_once() {
@@ -194,12 +200,15 @@ mod tests {
     }
 
     /// A worker with a listener, which is its first connection, and with a limit of connections.
-    fn full(limit: usize) -> (Rc<Worker>, Rc<ListenSocket>, Key, std::net::SocketAddr) {
+    fn full(limit: usize) -> (Rc<Worker>, Rc<ListenSocket>, Key, std::net::SocketAddr, Arc<Ring>) {
+        let ring = Arc::new(Ring::new(1 << 16));
+        let sink = observe::Sink::Memory(ring.clone());
+        let target = observe::Target { level: Level::Warn, sink, json: false };
         let serving = crate::serving::Serving {
             http: None,
             stream: None,
             mail: None,
-            error_log: std::sync::Arc::new(observe::ErrorLog::new(Vec::new())),
+            error_log: Arc::new(observe::ErrorLog::new(vec![target])),
             connections_max: limit,
             multi_accept: false,
             shutdown_timeout_ms: 0,
@@ -216,7 +225,7 @@ mod tests {
             let first = listening.first().expect("the listener");
             (first.key, first.accepting.clone().expect("a listener of streams"))
         };
-        (worker, listen_socket, key, to)
+        (worker, listen_socket, key, to, ring)
     }
 
     /// Connects clients, which the kernel queues.
@@ -237,7 +246,7 @@ mod tests {
     #[test]
     fn clients_wait_for_a_connection_and_are_closed_in_the_end() {
         clock::freeze();
-        let (worker, listen_socket, key, to) = full(1);
+        let (worker, listen_socket, key, to, _) = full(1);
         let mut clients = queue(to, 5);
         let began = clock::now();
         while clock::now().millis_since(began) < ACCEPT_REST_MS {
@@ -258,7 +267,7 @@ mod tests {
     #[test]
     fn a_connection_that_ends_resumes_listeners_at_once() {
         clock::freeze();
-        let (worker, listen_socket, key, to) = full(1);
+        let (worker, listen_socket, key, to, log) = full(1);
         let mut clients = queue(to, 1);
         budget::renew();
         listen_socket.clone().ready(&worker, key);
@@ -267,8 +276,14 @@ mod tests {
         assert!(resume(&worker) && !listen_socket.paused.get());
         assert!(waits(&mut clients[0]));
         // Accepted, and closed because no area has the address.
-        listen_socket.ready(&worker, key);
+        listen_socket.clone().ready(&worker, key);
         assert!(!waits(&mut clients[0]));
+        // The lack is logged again only after a while.
+        worker.serving.borrow_mut().connections_max = 1;
+        listen_socket.clone().ready(&worker, key);
+        assert!(listen_socket.paused.get());
+        let log = String::from_utf8_lossy(&log.contents()).into_owned();
+        assert_eq!(log.matches("1 worker_connections are not enough").count(), 1, "{log}");
         clock::thaw();
     }
 }

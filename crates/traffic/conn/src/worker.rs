@@ -105,6 +105,8 @@ pub struct Worker {
     pub paused_until: Cell<Option<Instant>>,
     /// Time since which clients wait for one of `worker_connections`.
     pub full_since: Cell<Option<Instant>>,
+    /// Last log message about it.
+    pub full_logged: Cell<Option<Instant>>,
     /// Key whose event is being handled: its driver may hold its state.
     pub current: Cell<Option<Key>>,
     pub lingering: RefCell<Lingering>,
@@ -144,6 +146,7 @@ impl Worker {
             unproven_handshakes: Cell::new(0),
             paused_until: Cell::new(None),
             full_since: Cell::new(None),
+            full_logged: Cell::new(None),
             current: Cell::new(None),
             lingering: RefCell::default(),
             no_room_at: Cell::new(None),
