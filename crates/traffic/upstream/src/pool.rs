@@ -2,7 +2,6 @@
 
 use crate::codec::{RequestFacts, SerialCodec};
 use crate::group::Group;
-use crate::mux::{h2, h3};
 use crate::scope::Scope;
 use crate::stream::Stream;
 use base::clock::{self, Instant};
@@ -234,20 +233,13 @@ pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<Pooled
     })
 }
 
-/// Closes this thread's connection that has been idle longest; one that requests share, by its task in the same turn.
-/// Returns `false` if none is idle.
-pub fn drop_oldest() -> bool {
-    let serial = IDLE.with_borrow(|idle| idle.values().filter_map(|pool| Some(pool.front()?.idle_since)).min());
-    let kinds: [(Option<Instant>, fn()); 3] =
-        [(serial, close_oldest), (h2::idle_since(), h2::end_oldest), (h3::idle_since(), h3::end_oldest)];
-    let oldest = kinds.into_iter().filter_map(|(since, close)| Some((since?, close))).min_by_key(|(since, _)| *since);
-    oldest.is_some_and(|(_, close)| {
-        close();
-        true
-    })
+/// Time since which the thread's oldest idle connection has been idle.
+pub(crate) fn idle_since() -> Option<Instant> {
+    IDLE.with_borrow(|idle| idle.values().filter_map(|pool| Some(pool.front()?.idle_since)).min())
 }
 
-fn close_oldest() {
+/// Closes the thread's connection that has been idle longest.
+pub(crate) fn close_oldest() {
     let oldest = IDLE.with_borrow_mut(|idle| {
         let of_pools = idle.values_mut().filter(|pool| !pool.is_empty());
         of_pools.min_by_key(|pool| pool.front().map(|c| c.idle_since))?.pop_front()
