@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 use support::client::get;
+use support::origin::Origin;
 use support::{Site, free_port, text, wait};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -237,6 +238,54 @@ fn kept_connections_to_servers_give_way_to_clients() {
 }
 
 #[test]
+fn kept_connections_that_requests_share_give_way_to_clients() {
+    const KEPT: usize = LIMIT / 2 - 4;
+    let behind = free_port();
+    let origin = Site::new("", "");
+    origin.certify();
+    origin.configure(
+        "daemon off;",
+        &format!(
+            "http {{ ssl_certificate a.crt; ssl_certificate_key a.key; http2 on;
+             server {{ listen 127.0.0.1:{behind}; listen 127.0.0.1:{behind} quic; return 200 ok; }} }}"
+        ),
+    );
+    let origin = origin.start();
+    for (version, scheme) in [(2, "http"), (3, "https")] {
+        let port = free_port();
+        // Requests of a group share a connection.
+        let group = |n| format!("upstream kept{n} {{ server 127.0.0.1:{behind}; keepalive 4; }}");
+        let location = |n| format!("location /{n}/ {{ proxy_pass {scheme}://kept{n}; }}");
+        let site = site(
+            LIMIT,
+            "",
+            &format!(
+                "http {{ {} server {{ listen 127.0.0.1:{port}; proxy_http_version {version}; {}
+                 location / {{ return 200 free; }} }} }}",
+                (0..KEPT).map(group).collect::<String>(),
+                (0..KEPT).map(location).collect::<String>()
+            ),
+        );
+        let running = site.start();
+        for n in 0..KEPT {
+            let mut client = begin(port, &format!("/{n}/"));
+            complete(&mut client);
+            assert_eq!(status(&mut client), 200, "{}", site.log());
+        }
+        let mut more: Vec<TcpStream> = (0..LIMIT - 8).map(|_| begin(port, "/")).collect();
+        // In reverse: requests that end must not make room for the last one.
+        for client in more.iter_mut().rev() {
+            complete(client);
+            assert_eq!(status(client), 200, "{}", site.log());
+        }
+        site.wait_for_log(&format!("{LIMIT} worker_connections are not enough, reusing connections"), 1);
+        site.assert_no_alerts();
+        running.signal("TERM");
+    }
+    origin.signal("TERM");
+}
+
+#[test]
 fn sessions_of_stream_count_their_servers() {
     let (port, origins) = (free_port(), Origins::new());
     let datagrams = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -332,5 +381,40 @@ fn servers_are_not_blamed_for_a_lack_of_descriptors() {
     assert_eq!(status(&mut client), 200);
     // Their servers have not responded, and would be replaced.
     drop(served);
+    running.signal("TERM");
+}
+
+#[test]
+fn health_checks_do_not_blame_servers_for_a_lack_of_descriptors() {
+    let port = free_port();
+    let origin = Origin::new(|mut talk| {
+        if talk.request().is_some() {
+            talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+        }
+    });
+    let server = format!("127.0.0.1:{}", origin.port);
+    let site = site(
+        512,
+        "worker_rlimit_nofile 120;",
+        &format!(
+            "http {{ upstream checked {{ zone checked 64k; server {server}; }} server {{ listen 127.0.0.1:{port};
+             location / {{ return 200 free; }}
+             location /passed {{ proxy_pass http://checked; health_check interval=20ms fails=1 mandatory; }} }} }}"
+        ),
+    );
+    let running = site.start();
+    site.wait_for_log(&format!("health check: {server} of upstream \"checked\" is healthy"), 1);
+    let words = format!("socket() failed (24: Too many open files) while checking {server} of upstream \"checked\"");
+    let mut others = Vec::new();
+    wait("the end of descriptors", || {
+        others.push(begin(port, "/"));
+        if site.log().contains(&words) { Ok(()) } else { Err(site.log()) }
+    });
+    site.wait_for_log(&words, 3);
+    assert!(!site.log().contains("unhealthy"), "{}", site.log());
+    drop(others);
+    let mut client = begin(port, "/passed");
+    complete(&mut client);
+    assert_eq!(status(&mut client), 200);
     running.signal("TERM");
 }

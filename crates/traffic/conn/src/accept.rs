@@ -18,8 +18,13 @@ use std::rc::Rc;
 const ACCEPTS_MAX: usize = 32;
 /// Tasks that run before an accept.
 const WOKEN_MAX: usize = 32;
-/// Milliseconds that a listener pauses without resources (nginx: `accept_mutex_delay`).
+/// Milliseconds that a listener pauses without descriptors (nginx: `accept_mutex_delay`), and that clients wait for one of
+/// `worker_connections` before they are closed. nginx closes them at once.
 const ACCEPT_REST_MS: u64 = 500;
+/// Interval of searches for an idle connection to close while clients wait, in milliseconds.
+const FULL_LOOK_MS: u64 = 20;
+/// Waiting clients of a listener that are closed at once.
+const REFUSED_MAX: usize = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
@@ -74,6 +79,16 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
             // epoll reports listeners again in the next turn.
             return;
         }
+        if is_full(worker) {
+            // Closes no idle connection before epoll reports another client.
+            if count > 0 {
+                return;
+            }
+            if let Err(limit) = admit(worker) {
+                return wait_for_room(worker, listen_key, listen_socket, limit);
+            }
+        }
+        worker.full_since.set(None);
         count += 1;
         let Some(accepted) = worker.poller.accept(listen_key) else { return };
         let accepted = match accepted {
@@ -93,14 +108,10 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
                 if failure == Failure::Descriptors {
                     make_room(worker, None);
                 }
-                return pause(worker, listen_key, listen_socket);
+                return pause(worker, listen_key, listen_socket, ACCEPT_REST_MS);
             }
         };
         process::CONNECTIONS_ACCEPTED.up();
-        if let Err(limit) = admit(worker) {
-            worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
-            return pause(worker, listen_key, listen_socket);
-        }
         if let Some((plan, place)) = worker.stream.place(listen_socket) {
             stream_area::begin(worker, accepted, &listen_socket.listener, &plan, place);
         } else if let Some((plan, place)) = worker.mail.place(listen_socket) {
@@ -111,27 +122,71 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
     }
 }
 
-fn pause(worker: &Worker, key: Key, listen_socket: &ListenSocket) {
+fn is_full(worker: &Worker) -> bool {
+    worker.connections() >= worker.serving.borrow().connections_max
+}
+
+/// Leaves clients in the listener's queue, where another thread may take them, until a connection ends or becomes idle.
+fn wait_for_room(worker: &Worker, key: Key, listen_socket: &ListenSocket, limit: usize) {
+    let now = clock::now();
+    if worker.full_since.get().is_none() {
+        worker.full_since.set(Some(now));
+        if worker.full_logged.get().is_none_or(|at| now.millis_since(at) >= ACCEPT_REST_MS) {
+            worker.full_logged.set(Some(now));
+            worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+        }
+    }
+    pause(worker, key, listen_socket, FULL_LOOK_MS);
+}
+
+fn pause(worker: &Worker, key: Key, listen_socket: &ListenSocket, ms: u64) {
     if !listen_socket.paused.replace(true) {
         let _ = worker.poller.listen(key, false, listen_socket.shared);
-        worker.paused_until.set(Some(clock::now().plus_millis(ACCEPT_REST_MS)));
+        worker.paused_until.set(Some(clock::now().plus_millis(ms)));
     }
 }
 
-pub fn resume(worker: &Worker) {
+/// Resumes paused listeners when their pause is over or a connection has ended; tells whether it did. Closes the waiting
+/// clients if no connection has become free for [`ACCEPT_REST_MS`].
+pub fn resume(worker: &Rc<Worker>) -> bool {
+    let Some(until) = worker.paused_until.get() else { return false };
+    let (now, full_since) = (clock::now(), worker.full_since.get());
+    if until > now && (full_since.is_none() || is_full(worker)) {
+        return false;
+    }
+    worker.paused_until.set(None);
+    let is_over = full_since.is_some_and(|since| now.millis_since(since) >= ACCEPT_REST_MS) && admit(worker).is_err();
+    if is_over {
+        worker.full_since.set(None);
+    }
     for listening in worker.listening.borrow().iter() {
         if let Some(listen_socket) = &listening.accepting
             && listen_socket.paused.replace(false)
-            && let Err(e) = worker.poller.listen(listening.key, true, listen_socket.shared)
         {
-            worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+            if is_over {
+                refuse(worker, listening.key);
+            }
+            if let Err(e) = worker.poller.listen(listening.key, true, listen_socket.shared) {
+                worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+            }
         }
+    }
+    true
+}
+
+/// Closes a listener's waiting clients.
+fn refuse(worker: &Worker, key: Key) {
+    for _ in 0..REFUSED_MAX {
+        let Some(Ok(_)) = worker.poller.accept(key) else { return };
+        process::CONNECTIONS_ACCEPTED.up();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use observe::ring::Ring;
+    use std::sync::Arc;
 
     #[test]
     fn a_lack_that_lasts_is_not_asked_about_again_at_once() {
@@ -142,5 +197,93 @@ mod tests {
         assert_eq!((of(libc::EMFILE), of(libc::ENFILE)), (Failure::Descriptors, Failure::Descriptors));
         assert_eq!((of(libc::ECONNABORTED), of(libc::EPROTO)), (Failure::ThatOne, Failure::ThatOne));
         assert_eq!(of(libc::EAGAIN), Failure::Empty);
+    }
+
+    /// A worker with a listener, which is its first connection, and with a limit of connections.
+    fn full(limit: usize) -> (Rc<Worker>, Rc<ListenSocket>, Key, std::net::SocketAddr, Arc<Ring>) {
+        let ring = Arc::new(Ring::new(1 << 16));
+        let sink = observe::Sink::Memory(ring.clone());
+        let target = observe::Target { level: Level::Warn, sink, json: false };
+        let serving = crate::serving::Serving {
+            http: None,
+            stream: None,
+            mail: None,
+            error_log: Arc::new(observe::ErrorLog::new(vec![target])),
+            connections_max: limit,
+            multi_accept: false,
+            shutdown_timeout_ms: 0,
+            stall_threshold_ms: 0,
+        };
+        let worker = Rc::new(Worker::new(serving).expect("a worker"));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+        listener.set_nonblocking(true).expect("set");
+        let to = listener.local_addr().expect("an address");
+        let spec = net::listen::ListenSpec::new(net::Address::Ip(to));
+        crate::command::open(&worker, crate::thread::Bound { spec, fd: listener.into(), shared: false }).expect("open");
+        let (key, listen_socket) = {
+            let listening = worker.listening.borrow();
+            let first = listening.first().expect("the listener");
+            (first.key, first.accepting.clone().expect("a listener of streams"))
+        };
+        (worker, listen_socket, key, to, ring)
+    }
+
+    /// Connects clients, which the kernel queues.
+    fn queue(to: std::net::SocketAddr, count: usize) -> Vec<std::net::TcpStream> {
+        let connect = || {
+            let client = std::net::TcpStream::connect(to).expect("connected");
+            client.set_nonblocking(true).expect("set");
+            client
+        };
+        (0..count).map(|_| connect()).collect()
+    }
+
+    fn waits(client: &mut std::net::TcpStream) -> bool {
+        let got = std::io::Read::read(client, &mut [0]);
+        matches!(got, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    #[test]
+    fn clients_wait_for_a_connection_and_are_closed_in_the_end() {
+        clock::freeze();
+        let (worker, listen_socket, key, to, _) = full(1);
+        let mut clients = queue(to, 5);
+        let began = clock::now();
+        while clock::now().millis_since(began) < ACCEPT_REST_MS {
+            budget::renew();
+            listen_socket.clone().ready(&worker, key);
+            assert!(listen_socket.paused.get() && clients.iter_mut().all(waits));
+            assert!(!resume(&worker), "no connection has become free");
+            clock::set_frozen(clock::now().plus_millis(FULL_LOOK_MS));
+            if clock::now().millis_since(began) < ACCEPT_REST_MS {
+                assert!(resume(&worker), "a connection may have become idle");
+            }
+        }
+        assert!(resume(&worker) && !listen_socket.paused.get());
+        assert!(!clients.iter_mut().any(waits), "no queue drains slowly");
+        clock::thaw();
+    }
+
+    #[test]
+    fn a_connection_that_ends_resumes_listeners_at_once() {
+        clock::freeze();
+        let (worker, listen_socket, key, to, log) = full(1);
+        let mut clients = queue(to, 1);
+        budget::renew();
+        listen_socket.clone().ready(&worker, key);
+        assert!(listen_socket.paused.get() && waits(&mut clients[0]) && !resume(&worker));
+        worker.serving.borrow_mut().connections_max = 2;
+        assert!(resume(&worker) && !listen_socket.paused.get());
+        assert!(waits(&mut clients[0]));
+        // Accepted, and closed because no area has the address.
+        listen_socket.clone().ready(&worker, key);
+        assert!(!waits(&mut clients[0]));
+        // The lack is logged again only after a while.
+        worker.serving.borrow_mut().connections_max = 1;
+        listen_socket.clone().ready(&worker, key);
+        assert!(listen_socket.paused.get());
+        let log = String::from_utf8_lossy(&log.contents()).into_owned();
+        assert_eq!(log.matches("1 worker_connections are not enough").count(), 1, "{log}");
+        clock::thaw();
     }
 }

@@ -51,7 +51,7 @@ pub fn make_room(worker: &Rc<Worker>, except: Option<Key>) -> bool {
         true => close_sockets(worker, except) || close_datagram_client(worker, except),
         false => close_datagram_client(worker, except) || close_sockets(worker, except),
     };
-    let is_made = is_made || upstream::pool::drop_oldest();
+    let is_made = is_made || upstream::idle::drop_oldest();
     match is_made {
         true => log_reuse(worker),
         false => worker.no_room_at.set(Some(clock::now())),

@@ -41,7 +41,8 @@ pub type ListenPlace = Cell<(u32, Option<usize>)>;
 pub struct ListenSocket {
     pub listener: ListenerRef,
     pub shared: bool,
-    /// Paused until [`Worker::paused_until`](crate::worker::Worker::paused_until), for lack of descriptors.
+    /// Paused until [`Worker::paused_until`](crate::worker::Worker::paused_until), for lack of descriptors or
+    /// connections.
     pub paused: Cell<bool>,
     pub stream: ListenPlace,
     pub mail: ListenPlace,

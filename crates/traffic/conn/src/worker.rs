@@ -103,6 +103,10 @@ pub struct Worker {
     /// Unfinished QUIC handshakes of clients that have not proven their address.
     pub unproven_handshakes: Cell<usize>,
     pub paused_until: Cell<Option<Instant>>,
+    /// Time since which clients wait for one of `worker_connections`.
+    pub full_since: Cell<Option<Instant>>,
+    /// Last log message about it.
+    pub full_logged: Cell<Option<Instant>>,
     /// Key whose event is being handled: its driver may hold its state.
     pub current: Cell<Option<Key>>,
     pub lingering: RefCell<Lingering>,
@@ -141,6 +145,8 @@ impl Worker {
             datagram_clients: Cell::new(0),
             unproven_handshakes: Cell::new(0),
             paused_until: Cell::new(None),
+            full_since: Cell::new(None),
+            full_logged: Cell::new(None),
             current: Cell::new(None),
             lingering: RefCell::default(),
             no_room_at: Cell::new(None),

@@ -5,6 +5,7 @@
 
 use base::clock::{self, Instant};
 use base::room::Room;
+use runtime::budget;
 use runtime::time::{Sleep, sleep_until};
 use std::cell::RefCell;
 use std::future::Future;
@@ -181,6 +182,7 @@ pub struct Relay<C, S> {
     server: S,
     pub up: Direction,
     pub down: Direction,
+    down_first: bool,
     terms: Terms,
     idle: Sleep,
     progress: Progress,
@@ -206,7 +208,7 @@ impl<C: End, S: End> Relay<C, S> {
         let progress =
             Progress { moved: now, began: now, answered: false, first: true, server_last: false, broken: None };
         let idle = sleep_until(now.plus_millis(terms.timeout_ms));
-        Relay { client, server, up, down, terms, idle, progress }
+        Relay { client, server, up, down, down_first: false, terms, idle, progress }
     }
 
     /// Tells, once, that the server's first bytes have arrived.
@@ -221,16 +223,21 @@ impl<C: End, S: End> Relay<C, S> {
 
     /// Ready at the end.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RelayEnd> {
-        let Relay { client, server, up, down, terms, progress, .. } = self;
+        let Relay { client, server, up, down, down_first, terms, progress, .. } = self;
         let client_half = terms.half_close != HalfClose::Neither;
-        // Pending: waits for its turn.
-        if let Poll::Ready(e) = up.poll(client, server, false, client_half, terms, progress, cx) {
-            return Poll::Ready(RelayEnd::Broken(e, false));
-        }
         let server_half = terms.half_close == HalfClose::Both;
-        if let Poll::Ready(e) = down.poll(server, client, true, server_half, terms, progress, cx) {
-            return Poll::Ready(RelayEnd::Broken(e, true));
+        for to_client in [*down_first, !*down_first] {
+            // Pending: waits for its turn.
+            let done = match to_client {
+                false => up.poll(client, server, false, client_half, terms, progress, cx),
+                true => down.poll(server, client, true, server_half, terms, progress, cx),
+            };
+            if let Poll::Ready(e) = done {
+                return Poll::Ready(RelayEnd::Broken(e, to_client));
+            }
         }
+        // A direction without end would leave no budget for the other one.
+        *down_first ^= !budget::is_left();
         if let Some(over) = self.over() {
             return Poll::Ready(over);
         }
@@ -337,6 +344,8 @@ impl Direction {
                     }
                 }
             }
+            // A loop over ready data: each of its reads permits a write.
+            ready!(budget::poll_proceed(cx));
             // A broken connection counts as closed, as in nginx.
             let got = ready!(self.poll_read(from, most, cx)).unwrap_or_else(|e| {
                 progress.broken = Some((e, to_client));
@@ -349,6 +358,8 @@ impl Direction {
                     progress.server_last = to_client;
                 }
                 n => {
+                    // Bytes that wait for the next turn hold their buffer.
+                    budget::allow_call();
                     progress.moved = clock::now();
                     self.growth =
                         if n >= most / 4 * 3 { (self.growth.max(1) * 2).min(GROWTH) } else { self.growth / 2 };

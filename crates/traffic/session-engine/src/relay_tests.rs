@@ -66,6 +66,40 @@ impl End for Sink {
     fn shutdown_write(&mut self) {}
 }
 
+/// A peer that always has bytes and takes all, at the cost of a socket's.
+#[derive(Default)]
+struct Fast {
+    sent: usize,
+    taken: usize,
+}
+
+impl End for Fast {
+    fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        ready!(budget::poll_proceed(cx));
+        let n = buf.capacity() - buf.len();
+        buf.resize(buf.capacity(), b'x');
+        budget::pass(n);
+        self.sent += n;
+        Poll::Ready(Ok(n))
+    }
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(budget::poll_proceed(cx));
+        budget::pass(bytes.len());
+        self.taken += bytes.len();
+        Poll::Ready(Ok(bytes.len()))
+    }
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+    fn room(&self) -> Option<usize> {
+        None
+    }
+    fn has_unsent(&self) -> bool {
+        false
+    }
+    fn shutdown_write(&mut self) {}
+}
+
 /// Polls a direction of the server's bytes until it blocks.
 fn poll(way: &mut Direction, from: &mut Source, to: &mut Sink) {
     let terms = Terms { buffer_bytes: BASE, half_close: HalfClose::Neither, timeout_ms: 1000, stalled_ms: 1000 };
@@ -116,4 +150,24 @@ fn small_reads_end_the_growth() {
     (way.pending, way.at, from.most) = (Vec::new(), 0, 100);
     poll(&mut way, &mut from, &mut Sink { free: 1000, excess: Some(0) });
     assert!(way.growth <= 1, "asking for the room costs a call");
+}
+
+#[test]
+fn a_spent_budget_leaves_no_bytes_behind_and_no_direction_out() {
+    runtime::block_on(async {
+        let terms = Terms { buffer_bytes: BASE, half_close: HalfClose::Neither, timeout_ms: 1000, stalled_ms: 1000 };
+        let (up, down) = (Direction::default(), Direction::default());
+        let mut relay = Relay::new(Fast::default(), Fast::default(), up, down, terms);
+        for turn in 1..=10 {
+            budget::renew();
+            assert!(relay.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert!(!budget::is_left());
+            for way in [&relay.up, &relay.down] {
+                assert_eq!((way.pending.capacity(), way.received), (0, way.sent), "turn {turn}");
+            }
+        }
+        let (up, down) = (relay.up.sent, relay.down.sent);
+        assert!(up.abs_diff(down) < up / 4, "{up} {down}");
+        assert!(up + down < 11 * u64::from(budget::BYTES));
+    });
 }

@@ -12,6 +12,7 @@ pub mod fuzzing;
 pub mod group;
 pub mod health;
 pub mod history;
+pub mod idle;
 pub mod line;
 pub mod mux;
 pub mod names;

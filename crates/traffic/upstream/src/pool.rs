@@ -233,13 +233,19 @@ pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<Pooled
     })
 }
 
-/// Closes this thread's connection that has been idle longest. Returns `false` if none is idle.
-pub fn drop_oldest() -> bool {
+/// Time since which the thread's oldest idle connection has been idle.
+pub(crate) fn idle_since() -> Option<Instant> {
+    IDLE.with_borrow(|idle| idle.values().filter_map(|pool| Some(pool.front()?.idle_since)).min())
+}
+
+/// Closes the thread's connection that has been idle longest.
+pub(crate) fn close_oldest() {
     let oldest = IDLE.with_borrow_mut(|idle| {
         let of_pools = idle.values_mut().filter(|pool| !pool.is_empty());
         of_pools.min_by_key(|pool| pool.front().map(|c| c.idle_since))?.pop_front()
     });
-    oldest.is_some()
+    // Its descriptor is closed without the pools.
+    drop(oldest);
 }
 
 /// After a clean response, within a `LocalSet`.

@@ -16,7 +16,7 @@ pub enum ChunkError {
     Invalid(Role),
     /// A size beyond a file offset.
     TooLarge(Role),
-    /// More than [`EXTENSIONS_MAX`] bytes of chunk extensions in one body.
+    /// More than [`EXTENSIONS_MAX`] bytes of chunk extensions in one body, beyond those that its data pay for.
     Extensions(Role),
     /// Trailers longer than [`TRAILERS_MAX`] bytes.
     Trailers(Role),
@@ -44,7 +44,8 @@ impl ChunkError {
     }
 }
 
-/// Bytes of chunk extensions and leading zeros per body, which multiply the cost per byte (RFC 9112, 7.1.1).
+/// Bytes of chunk extensions and leading zeros per body, beyond the bytes of data: they multiply the cost per byte (RFC
+/// 9112, 7.1.1). A long body may have a signature in each chunk.
 pub const EXTENSIONS_MAX: u32 = 16 * 1024;
 
 /// Bytes of the trailer section (RFC 9112, 7.1.2).
@@ -144,6 +145,8 @@ impl ChunkedDecoder {
                     let available = input.len() - at;
                     let take = usize::try_from(self.size).map_or(available, |size| size.min(available));
                     self.size -= take as u64;
+                    // Data pays for extensions.
+                    self.extensions = self.extensions.saturating_sub(u32::try_from(take).unwrap_or(u32::MAX));
                     let data = at..at + take;
                     at += take;
                     if self.size == 0 {

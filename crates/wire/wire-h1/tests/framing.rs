@@ -233,6 +233,13 @@ fn smuggling_chunk_framing() {
     assert!(decode(b"7ffffffffffffff\r\nx", 99).is_ok());
 }
 
+#[test]
+fn data_pays_for_chunk_extensions() {
+    let chunk = format!("100;chunk-signature={}\r\n{}\r\n", "0".repeat(64), "x".repeat(0x100));
+    let body = chunk.repeat(1000) + "0\r\n\r\n";
+    assert_eq!(decode(body.as_bytes(), 4096).map(|(data, ..)| data.len()), Ok(256_000));
+}
+
 /// Chunk extensions and trailers are bounded (RFC 9112, 7.1.1 and 7.1.2).
 #[test]
 fn chunk_extension_flood() {

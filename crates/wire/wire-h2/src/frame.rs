@@ -5,6 +5,13 @@ pub const HEADER: usize = 9;
 pub const FRAME_SIZE: usize = 16_384;
 pub const FRAME_SIZE_MAX: u32 = (1 << 24) - 1;
 pub const WINDOW_MAX: i64 = (1 << 31) - 1;
+/// Sent octets that permit the peer one further frame without content. Peers open windows after each frame of a body
+/// (Go's net/http2) or after each read.
+pub const OCTETS_PER_IDLE_FRAME: u64 = 256;
+/// Frames without content that a sent piece of a body permits the peer: WINDOW_UPDATE for the stream and the connection
+/// (Dart's http2), PING to measure the round trip (gRPC). A piece that a window cut short permits none: otherwise a peer
+/// that opens windows octet by octet would permit itself further frames.
+pub const IDLE_FRAMES_PER_PIECE: u64 = 10;
 /// Initial window of a connection and of each stream.
 pub const WINDOW: i64 = 65_535;
 

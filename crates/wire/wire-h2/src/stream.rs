@@ -49,6 +49,8 @@ pub struct Stream {
     pub recv_window: i64,
     pub recv_closed: bool,
     pub send_closed: bool,
+    /// The final response's head was sent.
+    pub answering: bool,
     /// Refused by its head: drops further content.
     pub deaf: bool,
     /// Declared and received octets of the body.
@@ -73,6 +75,7 @@ impl Stream {
             recv_window,
             recv_closed: false,
             send_closed: false,
+            answering: false,
             deaf: false,
             promised: None,
             received: 0,

@@ -36,6 +36,8 @@ pub struct Stream {
     pub ended: bool,
     /// The end stands inside a frame.
     pub cut: bool,
+    /// The final response's head was sent.
+    pub answering: bool,
     /// The request's `content-length`, and octets of body that were parsed.
     pub promised: Option<u64>,
     pub received: u64,
@@ -65,6 +67,7 @@ impl Stream {
             blocked_section: None,
             ended: false,
             cut: false,
+            answering: false,
             promised: None,
             received: 0,
             taken: 0,

@@ -217,6 +217,22 @@ fn floods_of_resets_end_the_connection() {
 }
 
 #[test]
+fn a_client_may_end_any_number_of_subscriptions() {
+    let mut pair = connected(Limits::default());
+    let mut echo = Echo::default();
+    for _ in 0..400 {
+        let id = pair.client.open(Dir::Bi, POST, false).expect("room");
+        settle(&mut pair, &mut echo);
+        server(&mut pair).send_head(id.into(), 200, &mut std::iter::empty(), false);
+        settle(&mut pair, &mut echo);
+        pair.client.reset(id);
+        settle(&mut pair, &mut echo);
+    }
+    assert!(pair.client.lost.is_none());
+    assert!(server(&mut pair).failure().is_none());
+}
+
+#[test]
 fn octets_that_bring_nothing_end_the_connection() {
     // Empty DATA frames, reserved frames of a control stream, priorities, push ids, one setting of capacity after the other.
     for (dir, begin, again) in [

@@ -24,6 +24,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use walk::Walk;
 
+/// `Header` directives of all files that apply to a request.
+const FIELD_RULES_MAX: usize = 1_000;
+
 directives! {
     pub struct HtaccessConf from HtaccessInput {
         /// Applies the .htaccess files from the root to the requested file, as Apache does with `AllowOverride All`:
@@ -246,6 +249,9 @@ fn together(r: &Request, walk: &Walk, read: &[(FilePath, Rc<File>)]) -> Result<S
                 settings.merge(part);
             }
         }
+    }
+    if settings.headers.len() > FIELD_RULES_MAX {
+        return Err(format!("there are more than {FIELD_RULES_MAX} Header directives"));
     }
     Ok(settings)
 }

@@ -5,6 +5,10 @@ use super::request::{MEDIA, find};
 use htaccess::Settings;
 use htaccess::settings::{HeaderAction, HeaderRule};
 use http_engine::{Request, Str};
+use observe::Level;
+
+/// Octets of all values that `Header` directives set in a response.
+const FIELD_BYTES_MAX: usize = 64 * 1024;
 
 pub struct Fields;
 
@@ -35,13 +39,19 @@ pub fn fields(r: &mut Request) {
     if r.progress.error_status < 400 {
         expires(r, &settings, modified);
     }
+    let mut left = FIELD_BYTES_MAX;
     for rule in settings.headers.iter().filter(|rule| success || rule.always) {
         let wanted = rule.env.as_ref().is_none_or(|name| match name.strip_prefix('!') {
             Some(name) => find(&env, name).is_none(),
             None => find(&env, name).is_some(),
         });
         if wanted {
-            field(r, rule, &value(&rule.value, &env));
+            let Some(value) = value(&rule.value, &env, left) else {
+                r.log(Level::Error, format_args!("Header directives set more than {FIELD_BYTES_MAX} bytes"));
+                return;
+            };
+            left -= value.len();
+            field(r, rule, &value);
         }
     }
 }
@@ -81,10 +91,11 @@ fn expires(r: &mut Request, settings: &Settings, modified: Option<i64>) {
     append(r, "Cache-Control", format!("max-age={age}").as_bytes(), true);
 }
 
-fn value(text: &str, env: &Vec<(String, Option<Vec<u8>>)>) -> Vec<u8> {
+/// Expands a field's value; `None` if it is longer than `most`.
+fn value(text: &str, env: &Vec<(String, Option<Vec<u8>>)>, most: usize) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut rest = text;
-    while let Some(at) = rest.find('%') {
+    while let Some(at) = rest.find('%').filter(|_| out.len() <= most) {
         out.extend_from_slice(rest.get(..at).unwrap_or_default().as_bytes());
         rest = rest.get(at..).unwrap_or_default();
         if let Some(after) = rest.strip_prefix("%%") {
@@ -99,7 +110,7 @@ fn value(text: &str, env: &Vec<(String, Option<Vec<u8>>)>) -> Vec<u8> {
         }
     }
     out.extend_from_slice(rest.as_bytes());
-    out
+    (out.len() <= most).then_some(out)
 }
 
 fn field(r: &mut Request, rule: &HeaderRule, value: &[u8]) {

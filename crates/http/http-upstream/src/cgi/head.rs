@@ -140,7 +140,9 @@ fn status(head: &ResponseHead, text: &[u8]) -> Result<Option<Vec<u8>>, Malformed
         let location = head.fields.first(Known::Location);
         return Ok(location.map(|_| b"302 Moved Temporarily".to_vec()));
     };
-    let digits = value.get(..3).filter(|digits| digits.iter().all(u8::is_ascii_digit));
+    // A code of more digits would become another code and a reason.
+    let is_longer = value.get(3).is_some_and(u8::is_ascii_digit);
+    let digits = value.get(..3).filter(|digits| !is_longer && digits.iter().all(u8::is_ascii_digit));
     let Some([a, b, c]) = digits else {
         return Err(format!("upstream sent invalid status \"{}\"", String::from_utf8_lossy(value)).into());
     };
@@ -179,7 +181,10 @@ mod tests {
         assert_eq!(read(true, &["HTTP/1.0 201 Made\r\nA: b\r\n\r\n"]), ok("201 Made", 1, ""));
         assert_eq!(read(true, &["HT", "TP/1.1 204 Nothing\r\n\r\n"]), ok("204 Nothing", 0, ""));
         assert_eq!(read(true, &["Host-Like: b\r\n\r\n"]), ok("200 OK", 1, ""));
-        assert!(read(false, &["Status: none\r\n\r\n"]).is_err_and(|e| e == "upstream sent invalid status \"none\""));
+        for status in ["none", "99999 x", "1000", "20"] {
+            let words = format!("upstream sent invalid status \"{status}\"");
+            assert_eq!(read(false, &[&format!("Status: {status}\r\n\r\n")]), Err(words));
+        }
         assert!(read(false, &["\0: b\r\n\r\n"]).is_err_and(|e| e.starts_with("upstream sent invalid header")));
         let long = "x".repeat(5000);
         assert!(read(false, &[&long, ": b\r\n\r\n"]).is_err_and(|e| e == "upstream sent too big header"));

@@ -12,6 +12,7 @@ use crate::group::Group;
 use crate::pool::IdleTimer;
 use crate::scope::Scope;
 use crate::stream::Stream;
+use base::clock::Instant;
 use net::Address;
 use runtime::time::Sleep;
 use std::cell::RefCell;
@@ -90,6 +91,16 @@ impl Drop for H2Lease {
 
 thread_local! {
     static KEPT: RefCell<Kept<Inner>> = RefCell::default();
+}
+
+/// Time since which the thread's oldest idle connection has been idle.
+pub(crate) fn idle_since() -> Option<Instant> {
+    KEPT.with_borrow(|kept| kept.oldest().map(|(since, _)| since))
+}
+
+/// Ends the thread's connection that has been idle longest.
+pub(crate) fn end_oldest() {
+    KEPT.with_borrow(Kept::end_oldest);
 }
 
 /// Leases a stream of a kept connection.

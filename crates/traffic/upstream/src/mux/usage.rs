@@ -129,6 +129,26 @@ impl<T: Shared> Kept<T> {
         found.borrow_mut().usage().leased += 1;
         Some(found)
     }
+    /// Returns the connection that has been idle longest, and since when.
+    pub fn oldest(&self) -> Option<(Instant, Rc<RefCell<T>>)> {
+        let all = self.0.values().flatten().filter_map(Weak::upgrade);
+        let idle = all.filter_map(|one| {
+            let mut borrowed = one.try_borrow_mut().ok()?;
+            let is_idle = borrowed.is_kept() && borrowed.usage().leased == 0;
+            let since = borrowed.usage().idle_since;
+            drop(borrowed);
+            is_idle.then_some((since, one))
+        });
+        idle.min_by_key(|(since, _)| *since)
+    }
+    /// Ends the connection that has been idle longest.
+    pub fn end_oldest(&self) {
+        if let Some((_, oldest)) = self.oldest() {
+            let mut oldest = oldest.borrow_mut();
+            oldest.usage().kept = false;
+            oldest.usage().wake_driver();
+        }
+    }
     /// Keeps a new connection, in place of the oldest beyond the group's limit.
     pub fn add(&mut self, group: &Group, scope: Scope, one: &Rc<RefCell<T>>) {
         let most = group.keepalive.connections;

@@ -124,8 +124,12 @@ pub struct Client {
     out: Vec<u8>,
     out_start: usize,
     idle_frames: u64,
-    /// Frames with content.
+    /// Received frames with content.
     useful: u64,
+    /// Octets sent.
+    sent: u64,
+    /// Bodies sent that left their windows open; the server may acknowledge each at once.
+    pieces: u64,
     going: bool,
     failed: bool,
 }
@@ -167,6 +171,8 @@ impl Client {
             out_start: 0,
             idle_frames: 0,
             useful: 0,
+            sent: 0,
+            pieces: 0,
             going: false,
             failed: false,
         }
@@ -176,6 +182,7 @@ impl Client {
         self.out.get(self.out_start..).unwrap_or_default()
     }
     pub fn advance(&mut self, n: usize) {
+        self.sent += n as u64;
         self.out_start += n;
         frame::remove_sent(&mut self.out, &mut self.out_start);
     }
@@ -275,6 +282,7 @@ impl Client {
         self.send_window -= n as i64;
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.send_window -= n as i64;
+            self.pieces += u64::from(self.send_window.min(stream.send_window) > 0);
             stream.blocked = !later.is_empty();
             stream.send_closed = ends;
         }

@@ -74,9 +74,11 @@ impl Client {
             let Some(payload) = rest.get(frame::HEADER..frame::HEADER + head.length) else { return Ok(used) };
             self.frame(head, payload)?;
             used += frame::HEADER + head.length;
-            if self.idle_frames > IDLE_FRAMES_MAX + self.useful * IDLE_FRAMES_PER_USEFUL
-                || self.out.len() - self.out_start > UNSENT_MAX
-            {
+            let allowed = IDLE_FRAMES_MAX
+                + self.useful * IDLE_FRAMES_PER_USEFUL
+                + self.pieces * frame::IDLE_FRAMES_PER_PIECE
+                + self.sent / frame::OCTETS_PER_IDLE_FRAME;
+            if self.idle_frames > allowed || self.out.len() - self.out_start > UNSENT_MAX {
                 return Err(ConnectionError { code: ErrorCode::EnhanceYourCalm, words: "upstream floods http2" });
             }
         }

@@ -255,3 +255,22 @@ fn a_socket_that_never_takes_everything_leaves_no_trace_of_sent_octets() {
     }
     assert!(client.out.capacity() < 512 * 1024, "{}", client.out.capacity());
 }
+
+#[test]
+fn a_server_may_open_its_windows_after_each_frame() {
+    let mut client = begun();
+    let id = client.open(&block("/upload"), false).expect("room");
+    let body = vec![b'x'; frame::FRAME_SIZE];
+    // A stream of small messages, and a long upload in full frames.
+    for piece in [b"event", &body[..]] {
+        for _ in 0..20_000 {
+            let n = client.send_body(id, piece, false);
+            assert_eq!(n, piece.len());
+            client.advance(client.output().len());
+            let mut windows = Vec::new();
+            frame::put_number(frame::WINDOW_UPDATE, 0, n as u32, &mut windows);
+            frame::put_number(frame::WINDOW_UPDATE, id, n as u32, &mut windows);
+            client.receive(&windows).expect("no flood");
+        }
+    }
+}

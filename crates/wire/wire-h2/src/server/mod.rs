@@ -107,6 +107,8 @@ pub struct Server {
     resets: u64,
     answered: u64,
     sent: u64,
+    /// Bodies sent that left their windows open; the client may acknowledge each at once.
+    pieces: u64,
     /// Octets of complete frames, and of those with header blocks and bodies.
     received: u64,
     payload: u64,
@@ -158,6 +160,7 @@ impl Server {
             resets: 0,
             answered: 0,
             sent: 0,
+            pieces: 0,
             received: 0,
             payload: 0,
             going: false,

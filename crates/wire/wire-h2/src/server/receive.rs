@@ -17,15 +17,14 @@ const CONTINUATIONS_MAX: u32 = 64;
 const IDLE_FRAMES_MAX: u64 = 2000;
 /// Further frames without content that each answered request permits.
 const IDLE_FRAMES_PER_REQUEST: u64 = 20;
-/// Sent octets that permit one further frame without content.
-const OCTETS_PER_IDLE_FRAME: u64 = 256;
 /// Maximum octets of frames per octet of content, beyond [`PAYLOAD_CREDIT`] (`ngx_http_v2_read_handler`). Limits bodies
 /// in one-octet frames.
 const OCTETS_PER_PAYLOAD: u64 = 8;
 const PAYLOAD_CREDIT: u64 = 1024 * 1024;
 /// Number of settings that count as one frame without content.
 const SETTINGS_PER_IDLE_FRAME: usize = 8;
-/// Maximum number of streams that are reset by or because of the client; each answered request permits one more.
+/// Maximum number of streams that the client resets before their response begins, or that are reset because of it; each
+/// answered request permits one more.
 const RESETS_MAX: u64 = 200;
 
 impl Server {
@@ -107,7 +106,10 @@ impl Server {
             self.received += (frame::HEADER + head.length) as u64;
             self.frame(head, payload)?;
             used += frame::HEADER + head.length;
-            let allowed = IDLE_FRAMES_MAX + self.answered * IDLE_FRAMES_PER_REQUEST + self.sent / OCTETS_PER_IDLE_FRAME;
+            let allowed = IDLE_FRAMES_MAX
+                + self.answered * IDLE_FRAMES_PER_REQUEST
+                + self.pieces * frame::IDLE_FRAMES_PER_PIECE
+                + self.sent / frame::OCTETS_PER_IDLE_FRAME;
             if self.idle_frames > allowed
                 || self.resets > RESETS_MAX + self.answered
                 || self.received / OCTETS_PER_PAYLOAD > self.payload + PAYLOAD_CREDIT
@@ -448,12 +450,13 @@ impl Server {
         if head.stream == 0 {
             return Err(protocol("client sent RST_STREAM frame with incorrect identifier"));
         }
-        if self.streams.remove(&head.stream).is_none() {
+        let Some(stream) = self.streams.remove(&head.stream) else {
             // Both sides have reset the stream: no further frame is in transit.
             self.reset.retain(|stream| *stream != head.stream);
             return self.late(head);
-        }
-        self.resets += 1;
+        };
+        // Clients end subscriptions and downloads this way.
+        self.resets += u64::from(!stream.answering);
         self.events.push_back(Event::Reset(head.stream.into()));
         Ok(())
     }

@@ -34,6 +34,9 @@ impl Server {
             }
         });
         let sent = self.send_block(id, Some(&status), fields, end);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.answering = true;
+        }
         if end {
             self.end(id);
         } else if let Some(priority) = priority {
@@ -124,6 +127,7 @@ impl Server {
         self.send_window -= n as i64;
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.send_window -= n as i64;
+            self.pieces += u64::from(self.send_window.min(stream.send_window) > 0);
             stream.blocked = !later.is_empty() || (self.send_window.min(stream.send_window) <= 0 && !ends);
             self.stalled |= stream.blocked;
         }

@@ -210,3 +210,69 @@ fn a_waiting_connection_keeps_no_memory_of_written_octets() {
     server.advance(server.unsent());
     assert_eq!(server.out.capacity(), 0);
 }
+
+fn windows(by: u32) -> Vec<u8> {
+    let mut frames = Vec::new();
+    frame::put_number(frame::WINDOW_UPDATE, 0, by, &mut frames);
+    frame::put_number(frame::WINDOW_UPDATE, 1, by, &mut frames);
+    frames
+}
+
+#[test]
+fn a_client_may_acknowledge_each_small_piece() {
+    let mut server = with_upload();
+    server.send_head(1, 200, std::iter::empty(), false);
+    for _ in 0..20_000 {
+        assert_eq!(server.send_body(1, b"event", 8192, false), 5);
+        server.advance(server.unsent());
+        server.receive(&windows(5)).expect("no flood");
+    }
+}
+
+#[test]
+fn windows_that_open_octet_by_octet_are_a_flood() {
+    let mut server = with_upload();
+    server.send_head(1, 200, std::iter::empty(), false);
+    let body = vec![b'x'; 100_000];
+    assert_eq!(server.send_body(1, &body, 8192, false), 65_535, "the window");
+    let result = (0..2000).try_for_each(|_| {
+        server.receive(&windows(1))?;
+        assert_eq!(server.send_body(1, &body, 8192, false), 1);
+        server.advance(server.unsent());
+        Ok::<_, crate::ConnectionError>(())
+    });
+    assert_eq!(result.expect_err("a flood").words, "http2 flood detected");
+}
+
+/// HEADERS of a request without a body.
+fn request(stream: u32) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "a")] {
+        Encoder::stateless().field(name.as_bytes(), value.as_bytes(), &mut block);
+    }
+    let mut bytes = Vec::new();
+    frame::put_head(block.len(), frame::HEADERS, END_HEADERS | END_STREAM, stream, &mut bytes);
+    bytes.extend_from_slice(&block);
+    bytes
+}
+
+#[test]
+fn a_client_may_end_any_number_of_subscriptions() {
+    let reset_all = |answered: bool| {
+        let mut server = with_upload();
+        (1..1000).try_for_each(|n| {
+            let id = 2 * n + 1;
+            server.receive(&request(id))?;
+            if answered {
+                server.send_head(id, 200, std::iter::empty(), false);
+                assert_eq!(server.send_body(id, b"event", 8192, false), 5);
+            }
+            server.advance(server.unsent());
+            let mut reset = Vec::new();
+            frame::put_number(frame::RST_STREAM, id, 8, &mut reset);
+            server.receive(&reset)
+        })
+    };
+    assert!(reset_all(true).is_ok());
+    assert_eq!(reset_all(false).expect_err("a flood").words, "http2 flood detected");
+}

@@ -11,7 +11,8 @@ use quinn_proto::{Dir, Event as QuicEvent, StreamEvent, StreamId};
 
 /// Number of pseudo-header fields of a request: `:method`, `:scheme`, `:authority`, `:path`, `:protocol`.
 const PSEUDO_MAX: usize = 5;
-/// Maximum number of streams that are reset by or because of the client; each answered request permits one more.
+/// Maximum number of streams that the client resets before their response begins, or that are reset because of it; each
+/// answered request permits one more.
 const RESETS_MAX: u64 = 200;
 
 impl Server {
@@ -129,8 +130,9 @@ impl Server {
 
     /// Ends a stream early, because of a reset or a violation by the client.
     pub(super) fn gone(&mut self, id: u64, why: ErrorCode) {
-        // Both RESET_STREAM and STOP_SENDING can arrive for one stream.
-        self.resets += u64::from(self.streams.get(&id).is_none_or(|stream| !stream.cut));
+        // Both RESET_STREAM and STOP_SENDING can arrive for one stream. Clients end subscriptions and downloads this way.
+        let ends = |stream: &Stream| stream.answering && why == ErrorCode::RequestCancelled;
+        self.resets += u64::from(self.streams.get(&id).is_none_or(|stream| !stream.cut && !ends(stream)));
         self.end_in_quic(id, why);
         if self.forget(id).is_some_and(|stream| stream.phase == Phase::Body && !stream.released) {
             self.events.push_back(Event::Reset(id));

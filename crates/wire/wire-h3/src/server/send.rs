@@ -59,6 +59,9 @@ impl Server {
             }
         });
         let octets = self.send_section(id, Some(&digits(status)), &mut fields, end);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.answering = true;
+        }
         if let Some(priority) = priority {
             self.set_priority(id, priority);
         }
