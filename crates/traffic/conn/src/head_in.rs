@@ -3,7 +3,7 @@
 use crate::worker::{READ_BYTES, Worker};
 use base::clock;
 use http_engine::{Begun, Connection, Request, RequestBody, build, counting, path};
-use http_types::{BodyLength, Known, Version};
+use http_types::{BodyLength, Known, Method, Version};
 use metrics::process;
 use net::poller::Key;
 use observe::{Detail, Level};
@@ -246,6 +246,8 @@ fn only_the_line(r: &mut Request, end: usize) {
     let length = text.iter().position(|c| matches!(c, b'\r' | b'\n')).unwrap_or(text.len());
     let protocol = r.head.protocol;
     let reached = protocol.of(&r.buf).starts_with(b"H");
+    // A client that sent HEAD expects no body.
+    r.reply.head_only |= r.head.method == Method::Head;
     r.head.clear();
     r.head.line = http_types::Span { start: start as u32, end: (start + length) as u32 };
     if reached {
