@@ -93,6 +93,8 @@ pub const ROWS: &[Known] = &[
     k("mp4_limit_rate", "ngx_http_mp4_module", HSL, Arity::exact(1), false, "off", ""),
     k("mp4_limit_rate_after", "ngx_http_mp4_module", HSL, Arity::exact(1), false, "60s", ""),
     k("stall_threshold", "ngx_core_module", 0b10, Arity::exact(1), false, "1000ms", "1.29.0"),
+    k("num_map", "ngx_http_num_map_module", HTTP, Arity::exact(2), true, "", "1.29.3"),
+    k("num_map", "ngx_stream_num_map_module", STREAM, Arity::exact(2), true, "", "1.29.3"),
     k("mqtt_preread", "ngx_stream_mqtt_preread_module", 0b110_0000_0000, Arity::exact(1), false, "off", "1.23.4"),
     k("auth_jwt_type", "ngx_http_auth_jwt_module", HSL | 0b1000_0000, Arity::exact(1), false, "signed", "1.19.7"),
     k("oidc_provider", "ngx_http_oidc_module", HTTP, Arity::exact(1), true, "", "1.27.4"),
