@@ -350,7 +350,7 @@ fn groups_that_cannot_be_are_refused_in_words() {
         ("server 127.0.0.1 service=http;", "", "service upstream \"127.0.0.1\" requires \"resolve\" parameter"),
         ("server a:80 resolve service=http;", "", "service upstream \"a:80\" may not have port"),
         ("server 127.0.0.1 resolve service=http;", "", "service upstream \"127.0.0.1\" requires domain name"),
-        ("server 127.0.0.1; ntlm;", "", "\"ntlm\" directive is not supported"),
+        ("server 127.0.0.1; ntlm on;", "", "invalid number of arguments in \"ntlm\" directive"),
         ("zone z 64k; server 127.0.0.1; state u.state;", "", "\"server\" and \"state\" directives cannot stand in one"),
         ("state u.state;", "", "\"state\" requires the upstream to be in shared memory"),
         ("hash $uri; server 127.0.0.1 backup; server 127.0.0.2;", "", "does not support parameter \"backup\""),
