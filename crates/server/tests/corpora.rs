@@ -41,6 +41,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("memcached", http_features::fuzzing::memcached),
     ("mmdb", |data| http_features::fuzzing::mmdb(data)),
     ("mp4", |data| http_features::fuzzing::mp4(data)),
+    ("mqtt_connect", |data| stream_features::fuzzing::mqtt_connect(data)),
     ("path", http_engine::fuzzing::path),
     ("preread_hello", |data| stream_features::fuzzing::preread_hello(data)),
     ("proxy_header", |data| wire_proxy::fuzzing::header(data)),

@@ -37,7 +37,7 @@ fn every_line_is_an_object() {
         "http {{ access_log off; otel_exporter {{ endpoint 127.0.0.1:{}; interval 1ms; }}
             error_log logs/json.log info format=json; error_log logs/text.log info;
             error_log syslog:server=127.0.0.1:{syslog_port},nohostname error format=json;
-            error_log memory:64k debug format=json;
+            error_log memory:64k debug format=json; error_log logs/nginx.log info json;
             server {{ listen 127.0.0.1:{port}; server_name localhost; add_header X-Id $request_id;
                 otel_trace on; if ($request_id = x) {{ return 400; }}
                 location / {{ root html; }} location /down {{ proxy_pass http://127.0.0.1:1/; }} }} }}
@@ -84,6 +84,15 @@ fn every_line_is_an_object() {
     assert!(one["connection"].is_u64() && one["request_id"].as_str().is_some_and(|id| id.len() == 32), "{one}");
     // The message names the file, with its control character.
     assert!(one["message"].as_str().is_some_and(|text| text.contains("/html/a\u{1b}\u{fffd}\"")), "{one}");
+    let lines = site.read("logs/nginx.log");
+    let named: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let one = named.iter().find(|one| one["request"] == "GET /down HTTP/1.1").expect("a line of the request");
+    let members = ["level", "msg", "client", "server", "upstream", "host", "errtext"].map(|name| one[name].as_str());
+    let words = "connect() failed while connecting to upstream";
+    let want = ["error", words, "127.0.0.1", "localhost", "http://127.0.0.1:1/", "localhost", "Connection refused"];
+    assert_eq!(members, want.map(Some), "{one}");
+    assert!(one["cnum"].is_u64() && one["errno"] == 111 && one["timestamp"].is_string(), "{one}");
+    assert!(named.iter().any(|one| one["truncated"] == 1), "the long path");
     let one = with("connect() failed", "GET /down ");
     assert_eq!(one["upstream"].as_str(), Some("http://127.0.0.1:1/"));
     // The trace's id is that of the span.

@@ -218,6 +218,79 @@ fn the_name_of_a_handshake_chooses_the_server_and_nothing_of_it_is_lost() {
     site.assert_no_alerts();
 }
 
+/// An MQTT packet with fields of less than 128 octets in all.
+fn mqtt_connect(version: u8, flags: u8, fields: &[&str]) -> Vec<u8> {
+    let mut content = b"\0\x04MQTT".to_vec();
+    content.extend([version, flags, 0, 60]);
+    content.extend(if version == 5 { &[0][..] } else { &[] });
+    for field in fields {
+        content.extend([0, field.len() as u8]);
+        content.extend(field.as_bytes());
+    }
+    [&[0x10, content.len() as u8], &content[..]].concat()
+}
+
+#[test]
+fn fields_of_an_mqtt_client_are_set_for_the_server() {
+    let (backend, port, strict) = (server(echo), free_port(), free_port());
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "stream {{ log_format f '$status $bytes_received $upstream_bytes_sent'; access_log logs/stream.log f;
+             mqtt on; server {{ listen 127.0.0.1:{port}; proxy_pass 127.0.0.1:{backend}; mqtt_preread on;
+                mqtt_set_connect clientid x-$mqtt_preread_clientid; mqtt_set_connect username \"$remote_addr\"; }}
+             server {{ listen 127.0.0.1:{strict}; proxy_pass 127.0.0.1:{backend}; mqtt_buffers 2 16; }} }}"
+        ),
+    );
+    let running = site.start();
+    let logged = |words: &str| {
+        wait(words, || {
+            let log = site.read("logs/stream.log");
+            if log.contains(words) { Ok(()) } else { Err(log) }
+        });
+    };
+    for (sent, want) in [
+        (mqtt_connect(4, 0x02, &["a"]), mqtt_connect(4, 0x82, &["x-a", "127.0.0.1"])),
+        (mqtt_connect(5, 0xC2, &["b", "user", "secret"]), mqtt_connect(5, 0xC2, &["x-b", "127.0.0.1", "secret"])),
+    ] {
+        let mut client = connect(port);
+        // In pieces; later packets pass unchanged.
+        let (first, rest) = sent.split_at(9);
+        client.write_all(first).expect("written");
+        client.write_all(&[rest, b"\xc0\0"].concat()).expect("written");
+        let want = [&want[..], b"\xc0\0"].concat();
+        let mut all = vec![0; want.len()];
+        client.read_exact(&mut all).expect("the answer");
+        assert_eq!(all, want);
+        client.write_all(b"\xe0\0").expect("written");
+        assert_eq!(client.read_exact(&mut all[..2]).map(|()| &all[..2]).expect("the answer"), b"\xe0\0");
+        drop(client);
+        logged(&format!("200 {} {}\n", sent.len() + 4, want.len() + 2));
+    }
+    // Other protocols and long packets do not reach the server.
+    for (port, sent, words) in [
+        (port, b"GET / HTTP/1.1\r\n\r\n".to_vec(), "client sent no valid MQTT CONNECT packet while"),
+        (
+            strict,
+            mqtt_connect(4, 0x82, &["client", "long user name"]),
+            "client intended to send too large MQTT packet: 36",
+        ),
+    ] {
+        let mut client = connect(port);
+        client.write_all(&sent).expect("written");
+        assert_eq!(read_all(&mut client), "");
+        site.wait_for_log(words, 1);
+        logged("400 ");
+    }
+    let short = mqtt_connect(4, 0x02, &["client"]);
+    let mut client = connect(strict);
+    client.write_all(&short).expect("written");
+    assert_eq!(read_some(&mut client, short.len()).as_bytes(), short);
+    drop(client);
+    running.quit();
+    site.assert_no_alerts();
+}
+
 /// The end of a client's handshake, data, and `close_notify` in one write.
 fn all_at_once(port: u16, certificate: &rcgen::Certificate, data: &[u8]) -> TcpStream {
     let mut roots = rustls::RootCertStore::empty();

@@ -2,6 +2,7 @@
 
 mod support;
 
+use http_types::Taken;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
@@ -79,6 +80,100 @@ fn servers_that_fail_their_checks_are_left_out_until_they_pass() {
     wait_for(port, "/", &["a", "b"]);
     running.quit();
     site.assert_no_alerts();
+}
+
+/// A call for the service `a.B`.
+const CALL: &[u8] = b"\0\0\0\0\x05\x0a\x03a.B";
+
+/// A gRPC server of a name, with changeable replies to the Health Checking Protocol: a serving status, or from 100 on a
+/// gRPC status.
+fn grpc(name: &'static str) -> (Origin, Arc<AtomicU16>) {
+    let status = Arc::new(AtomicU16::new(1));
+    let its = status.clone();
+    let origin = Origin::new(move |mut talk| {
+        let mut server = wire_h2::Server::new(wire_h2::Limits::default());
+        let mut checks: Vec<(http_types::StreamId, Vec<u8>)> = Vec::new();
+        loop {
+            let out = server.output().to_vec();
+            server.advance(out.len());
+            if !talk.send(&out) {
+                return;
+            }
+            let Some(bytes) = talk.some() else { return };
+            if server.receive(&bytes).is_err() {
+                return;
+            }
+            let kind = (&b"content-type"[..], &b"application/grpc"[..]);
+            while let Some(event) = server.poll_event() {
+                if let http_types::Event::Head { stream, list, .. } = event {
+                    if list.iter().any(|row| row == (&b":path"[..], &b"/grpc.health.v1.Health/Check"[..])) {
+                        for row in [kind, (&b"te"[..], &b"trailers"[..]), (b"x-check", b"set")] {
+                            assert!(list.iter().any(|known| known == row), "{row:?}");
+                        }
+                        checks.push((stream, Vec::new()));
+                    } else {
+                        server.send_head(stream as u32, 200, [kind].into_iter(), false);
+                        server.send_body(stream as u32, name.as_bytes(), 16_384, true);
+                    }
+                }
+            }
+            checks.retain_mut(|(stream, message)| {
+                while let Taken::Bytes(bytes) = server.take_body(*stream as u32) {
+                    message.extend_from_slice(&bytes);
+                }
+                if message.len() < CALL.len() {
+                    return true;
+                }
+                assert_eq!(message, CALL);
+                let (stream, status) = (*stream as u32, its.load(Ordering::Relaxed));
+                if let Some(code) = status.checked_sub(100) {
+                    let code = code.to_string();
+                    let fields = [kind, (&b"grpc-status"[..], code.as_bytes())];
+                    server.send_head(stream, 200, fields.into_iter(), true);
+                } else {
+                    server.send_head(stream, 200, [kind].into_iter(), false);
+                    server.send_body(stream, &[0, 0, 0, 0, 2, 8, status as u8], 16_384, false);
+                    server.send_trailers(stream, [(&b"grpc-status"[..], &b"0"[..])].into_iter());
+                }
+                false
+            });
+        }
+    });
+    (origin, status)
+}
+
+#[test]
+fn servers_of_grpc_are_checked_by_its_protocol() {
+    for keepalive in ["", "keepalive_time=1m"] {
+        let ((a, _), (b, b_status)) = (grpc("a"), grpc("b"));
+        let port = free_port();
+        let site = Site::new(
+            "daemon off; worker_processes 2;",
+            &format!(
+                "http {{ upstream u {{ zone u 64k; server 127.0.0.1:{}; server 127.0.0.1:{}; }}
+                 server {{ listen 127.0.0.1:{port}; location / {{ grpc_pass grpc://u; grpc_set_header X-Check set;
+                 health_check interval=20ms mandatory {keepalive} type=grpc grpc_service=a.B grpc_status=12; }} }} }}",
+                a.port, b.port
+            ),
+        );
+        let running = site.start();
+        wait_for(port, "/", &["a", "b"]);
+        let unhealthy = format!("health check: 127.0.0.1:{} of upstream \"u\" is unhealthy", b.port);
+        for (status, wanted) in [(2, "serving status NOT_SERVING"), (114, "gRPC status 14")] {
+            b_status.store(status, Ordering::Relaxed);
+            site.wait_for_log(&format!("{unhealthy}: {wanted}"), 1);
+            wait_for(port, "/", &["a"]);
+            b_status.store(1, Ordering::Relaxed);
+            wait_for(port, "/", &["a", "b"]);
+        }
+        // UNIMPLEMENTED is accepted: with the status before, the server would be left out.
+        b_status.store(105, Ordering::Relaxed);
+        wait_for(port, "/", &["a"]);
+        b_status.store(112, Ordering::Relaxed);
+        wait_for(port, "/", &["a", "b"]);
+        running.quit();
+        site.assert_no_alerts();
+    }
 }
 
 /// Its octets come faster than one in `proxy_read_timeout`, and without an end.
@@ -255,7 +350,7 @@ fn groups_that_cannot_be_are_refused_in_words() {
         ("server 127.0.0.1 service=http;", "", "service upstream \"127.0.0.1\" requires \"resolve\" parameter"),
         ("server a:80 resolve service=http;", "", "service upstream \"a:80\" may not have port"),
         ("server 127.0.0.1 resolve service=http;", "", "service upstream \"127.0.0.1\" requires domain name"),
-        ("server 127.0.0.1; ntlm;", "", "\"ntlm\" directive is not supported"),
+        ("server 127.0.0.1; ntlm on;", "", "invalid number of arguments in \"ntlm\" directive"),
         ("zone z 64k; server 127.0.0.1; state u.state;", "", "\"server\" and \"state\" directives cannot stand in one"),
         ("state u.state;", "", "\"state\" requires the upstream to be in shared memory"),
         ("hash $uri; server 127.0.0.1 backup; server 127.0.0.2;", "", "does not support parameter \"backup\""),
@@ -272,7 +367,13 @@ fn groups_that_cannot_be_are_refused_in_words() {
         ("server 127.0.0.1 route=;", "", "route is empty"),
         ("server 127.0.0.1; resolver 127.0.0.1 status_zone=;", "", "invalid parameter: status_zone="),
         ("server 127.0.0.1;", "health_check match=none;", "unknown match \"none\""),
-        ("server 127.0.0.1;", "health_check type=grpc;", "health checks of type \"grpc\" are not supported"),
+        ("server 127.0.0.1;", "health_check type=udp;", "health checks of type \"udp\" are not supported"),
+        ("server 127.0.0.1;", "health_check uri=/a type=grpc;", "\"type=grpc\" is incompatible with \"uri\" and"),
+        ("server 127.0.0.1;", "health_check type=grpc match=a;", "\"type=grpc\" is incompatible with \"uri\" and"),
+        ("server 127.0.0.1;", "health_check grpc_status=12 type=grpc;", "invalid parameter \"grpc_status=12\""),
+        ("server 127.0.0.1;", "health_check type=grpc grpc_status=0;", "invalid parameter \"grpc_status=0\""),
+        ("server 127.0.0.1;", "health_check type=grpc grpc_service=;", "invalid parameter \"grpc_service=\""),
+        ("server 127.0.0.1;", "health_check type=grpc mandatory;", "invalid parameter \"mandatory\""),
         ("server 127.0.0.1;", "health_check persistent;", "\"persistent\" requires \"mandatory\""),
         ("server 127.0.0.1;", "health_check fails=0;", "invalid parameter \"fails=0\""),
         ("server 127.0.0.1:1-5;", "", "invalid port in upstream \"127.0.0.1:1-5\""),
@@ -309,6 +410,16 @@ fn groups_that_cannot_be_are_refused_in_words() {
             "server 127.0.0.1;",
             "set $u u; proxy_pass http://$u; health_check;",
             "[warn] \"health_check\" in location \"/\" has no group of servers to check",
+        ),
+        (
+            "server 127.0.0.1;",
+            "proxy_pass http://u; health_check type=grpc;",
+            "[warn] \"health_check\" with \"type=grpc\" in location \"/\" does not check the servers of \"proxy_pass\"",
+        ),
+        (
+            "server 127.0.0.1;",
+            "grpc_pass u; health_check;",
+            "[warn] \"health_check\" without \"type=grpc\" in location \"/\" does not check the servers of \"grpc_pass\"",
         ),
         ("server 127.0.0.1; least_conn; ip_hash;", "proxy_pass http://u;", "[warn] load balancing method redefined"),
         (

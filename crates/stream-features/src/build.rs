@@ -212,6 +212,7 @@ impl Builder<'_> {
             preaccess: Vec::new(),
             access: Vec::new(),
             preread: Vec::new(),
+            first_message: None,
             content: None,
             loggers: Vec::new(),
             extensions: Vec::new(),

@@ -1,8 +1,8 @@
-//! First bytes of a connection: PROXY protocol header and preread phase (nginx: `ngx_stream_proxy_protocol_handler`,
+//! First bytes of a connection: PROXY protocol header, preread phase, and a first message that is replaced (nginx: `ngx_stream_proxy_protocol_handler`,
 //! `ngx_stream_core_preread_phase`).
 
 use crate::client::SessionClient;
-use crate::plan::{Flow, Looked, Preread};
+use crate::plan::{FirstMessage, Flow, Looked, Preread, Replaced};
 use crate::session::StreamSession;
 use observe::Level;
 use runtime::time::{sleep, timeout};
@@ -11,6 +11,7 @@ use session_engine::first_bytes::{self, HeaderFault};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 use upstream::Stream;
 
 /// Reads a PROXY protocol header and no further bytes. Fails with the session's status.
@@ -83,6 +84,48 @@ pub async fn preread(s: &mut StreamSession, client: &SessionClient) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Bytes read at once for a first message.
+const MESSAGE_READ_BYTES: usize = 4096;
+
+/// Reads a first message to its end, which may take this long. Returns the bytes for the server; `StreamSession::preread` keeps
+/// those of the client. Fails with the session's status.
+pub async fn first_message(
+    s: &mut StreamSession,
+    stream: &Stream,
+    filter: &dyn FirstMessage,
+    limit: Duration,
+) -> Result<Vec<u8>, u16> {
+    let reading = async {
+        loop {
+            let bytes = std::mem::take(&mut s.preread);
+            let replaced = if bytes.is_empty() { Replaced::More } else { filter.replace(s, &bytes) };
+            s.preread = bytes;
+            match replaced {
+                Replaced::By(length, mut message) => {
+                    message.extend_from_slice(s.preread.get(length..).unwrap_or_default());
+                    return Ok(message);
+                }
+                Replaced::End(status) => return Err(status),
+                Replaced::More => {}
+            }
+            s.preread.reserve(MESSAGE_READ_BYTES);
+            match stream.read_buf(&mut s.preread).await {
+                Ok(1..) => {}
+                Ok(0) => return Err(200),
+                Err(e) => {
+                    s.log(Level::Info, format_args!("recv() failed {}", observe::os(&e)));
+                    return Err(200);
+                }
+            }
+        }
+    };
+    let read = timeout(limit, reading).await;
+    read.unwrap_or_else(|_| {
+        s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+        Err(200)
+    })
 }
 
 fn full(s: &StreamSession) -> u16 {

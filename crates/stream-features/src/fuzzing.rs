@@ -14,6 +14,11 @@ pub fn preread_hello(data: &[u8]) {
     }
 }
 
+/// Parser of MQTT's CONNECT packet: never panics, and a packet that it writes is read as it was.
+pub fn mqtt_connect(data: &[u8]) {
+    crate::mqtt::check(data);
+}
+
 /// Panics if a datagram session with a random client and server blocks the thread or miscounts datagrams.
 pub fn datagram_session(data: &[u8]) {
     crate::proxy::datagrams::course(data);
@@ -36,6 +41,28 @@ mod tests {
                 })
                 .collect();
             datagram_session(&data);
+        }
+    }
+
+    #[test]
+    fn mqtt_packets() {
+        let whole =
+            b"\x10\x28\0\x04MQTT\x05\xc6\0\x3c\x05\x11\0\0\0\x0a\0\x02id\0\0\x01t\0\x01p\0\x04user\0\x02pw\x30\0\0";
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as usize
+        };
+        for _ in 0..20_000 {
+            let mut data = whole.to_vec();
+            for _ in 0..next() % 4 {
+                let at = next() % data.len();
+                data[at] = if next() % 2 == 0 { data[at] ^ 1 << (next() % 8) } else { next() as u8 };
+            }
+            data.truncate(next() % 80);
+            mqtt_connect(&data);
         }
     }
 

@@ -32,7 +32,7 @@ mod health_check;
 mod keyval;
 mod limit_conn;
 mod map;
-mod mqtt_preread;
+mod mqtt;
 mod pass;
 mod proxy;
 mod realip;

@@ -111,6 +111,8 @@ pub struct Server {
     pub preaccess: Vec<(PreaccessOrder, Arc<dyn Handler>)>,
     pub access: Vec<Arc<dyn Handler>>,
     pub preread: Vec<Arc<dyn Preread>>,
+    /// Before a server is connected.
+    pub first_message: Option<Arc<dyn FirstMessage>>,
     pub content: Option<Arc<dyn Content>>,
     pub loggers: Vec<Arc<dyn Logger>>,
     /// Data of features.
@@ -151,6 +153,23 @@ pub enum Looked {
 pub trait Preread: Send + Sync {
     /// `bytes`: all bytes so far; `None` before the first wait.
     fn look(&self, s: &mut StreamSession, bytes: Option<&[u8]>) -> Looked;
+}
+
+/// Replaces the first message of a TCP client for the server.
+pub trait FirstMessage: Send + Sync {
+    /// `bytes`: all bytes so far, at least one.
+    fn replace(&self, s: &mut StreamSession, bytes: &[u8]) -> Replaced;
+}
+
+/// Result of [`FirstMessage::replace`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// The message is incomplete.
+    More,
+    /// Length of the message, and the bytes in its place.
+    By(usize, Vec<u8>),
+    /// Ends the session with this status.
+    End(u16),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

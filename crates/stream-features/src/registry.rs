@@ -17,7 +17,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::keyval::KeyvalFeature,
     &crate::limit_conn::LimitConn,
     &crate::map::Map,
-    &crate::mqtt_preread::MqttPreread,
+    &crate::mqtt::Mqtt,
     &crate::pass::Pass,
     &crate::proxy::Proxy,
     &crate::realip::Realip,

@@ -58,6 +58,7 @@ fn plan() -> Rc<Arc<StreamPlan>> {
         preaccess: Vec::new(),
         access: Vec::new(),
         preread: Vec::new(),
+        first_message: None,
         content: Some(Arc::new(Breaks)),
         loggers: Vec::new(),
         extensions: Vec::new(),

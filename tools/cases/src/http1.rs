@@ -21,7 +21,7 @@ impl Http1 {
     pub fn exchange(&mut self, step: &Step) -> Result<Vec<Answer>, String> {
         let (send, head) = match &step.act {
             Act::Request(request) => (text(request, self.kept), request.method == "HEAD"),
-            Act::Raw(bytes) => (bytes.clone(), false),
+            Act::Raw(bytes) => (bytes.clone(), bytes.starts_with(b"HEAD ")),
             Act::Plain(_) => return Err("that is a step of the stream block".into()),
         };
         self.wire.send(&send)?;

@@ -69,7 +69,7 @@ impl Sources {
                 let args: Vec<String> = d.args.iter().map(|word| word.text().into_owned()).collect();
                 match (&*d.name.text(), args.as_slice()) {
                     ("set", [name, value]) => words.entry(plain(name)).or_default().push(value.clone()),
-                    ("map" | "geo" | "split_clients", [.., name]) if scope.context == Contexts::http => {
+                    ("map" | "num_map" | "geo" | "split_clients", [.., name]) if scope.context == Contexts::http => {
                         let inner = d.block.as_deref().map(conf_syntax::directives).unwrap_or_default();
                         let values = inner.iter().filter(|line| line.args.len() == 1);
                         let values = values.filter_map(|line| line.args.first()).map(|word| word.text().into_owned());

@@ -1,6 +1,7 @@
 //! Server selection for a request: binding, next server, retry budget.
 
 use super::groups::UpstreamRef;
+use super::ntlm;
 use super::upstream_state::{UpstreamState, shown_url};
 use base::clock;
 use http_engine::Request;
@@ -23,7 +24,8 @@ pub struct SelectionState {
 impl<'a> PeerSelection<'a> {
     pub fn new(named: &'a UpstreamRef, r: &mut Request) -> PeerSelection<'a> {
         let rules = named.rules.as_deref();
-        let bound = rules.and_then(|rules| rules.sticky.as_ref()).and_then(|sticky| sticky.bound(r));
+        let bound = ntlm::server(&named.group, r)
+            .or_else(|| rules.and_then(|rules| rules.sticky.as_ref()).and_then(|sticky| sticky.bound(r)));
         let key = match (rules.and_then(|rules| rules.key.as_ref()), named.group.method) {
             (Some(key), _) => key.eval(r),
             (None, upstream::Method::IpHash) => address_key(r.connection().peer),

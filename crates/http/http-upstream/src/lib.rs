@@ -14,6 +14,7 @@ pub mod exchange;
 pub mod groups;
 pub mod hosts;
 pub mod located;
+mod ntlm;
 pub mod opening;
 pub mod probing;
 pub mod resolving;

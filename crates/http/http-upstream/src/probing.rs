@@ -8,6 +8,8 @@ use std::time::Duration;
 
 pub trait Prober: Send + Sync {
     fn named(&self) -> Option<UpstreamRef>;
+    /// Tells whether servers speak gRPC: [`Prober::request`] then returns the header block of `r`.
+    fn is_grpc(&self) -> bool;
     /// Returns a request for this URI; `close`: announces that no other request follows.
     fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8>;
     /// TLS requirements for an address; `None`: cleartext. Fails with a log message.

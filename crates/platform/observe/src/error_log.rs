@@ -1,8 +1,10 @@
 //! The error log: levels, targets, lines (nginx: `ngx_log.c`). `error_log_value.rs` parses the directive.
 
 use crate::clock;
-use crate::json_line::{self, Detail};
+use crate::detail::Detail;
+use crate::json_line;
 use crate::log_file::LogFile;
+use crate::nginx_json;
 use crate::ring::Ring;
 use crate::syslog::SyslogTarget;
 use crate::tail;
@@ -70,12 +72,22 @@ pub enum Sink {
     Memory(Arc<Ring>),
 }
 
+/// Form of a target's lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LineFormat {
+    #[default]
+    Text,
+    /// `format=json`
+    Json,
+    /// `json`: the members of nginx's commercial edition.
+    NginxJson,
+}
+
 #[derive(Clone, Debug)]
 pub struct Target {
     pub level: Level,
     pub sink: Sink,
-    /// `format=json`
-    pub json: bool,
+    pub format: LineFormat,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -121,15 +133,19 @@ impl ErrorLog {
         if !self.wants(level) {
             return;
         }
-        let (mut text, mut json): (Option<Line>, Option<Vec<u8>>) = (None, None);
+        let mut text: Option<Line> = None;
+        let (mut json, mut nginx_json): (Option<Vec<u8>>, Option<Vec<u8>>) = (None, None);
         if tail::is_wanted() {
             let line = text.get_or_insert_with(|| Line::new(level, connection, words, details));
             tail::keep(level, line.bytes());
         }
         for target in self.targets.iter().filter(|t| t.wants(level)) {
-            let line = match target.json {
-                false => text.get_or_insert_with(|| Line::new(level, connection, words, details)).bytes(),
-                true => json.get_or_insert_with(|| json_line::line(level, connection, words, details)).as_slice(),
+            let line = match target.format {
+                LineFormat::Text => text.get_or_insert_with(|| Line::new(level, connection, words, details)).bytes(),
+                LineFormat::Json => json.get_or_insert_with(|| json_line::line(level, connection, words, details)),
+                LineFormat::NginxJson => {
+                    nginx_json.get_or_insert_with(|| nginx_json::line(level.name(), connection, words, details))
+                }
             };
             if let Err((e, syslog)) = target.write(level, line) {
                 self.syslog_failed(&e, syslog);
@@ -151,9 +167,13 @@ impl ErrorLog {
             _ => Level::Alert,
         };
         let words = format_args!("send() failed {} while logging to syslog, server: {}", os(e), target.server());
-        let (text, json) = (Line::new(level, 0, words, &[]), json_line::line(level, 0, words, &[]));
+        let text = Line::new(level, 0, words, &[]);
         for target in targets.iter().filter(|t| t.wants(level) && is_other(t)) {
-            let _ = target.write(level, if target.json { &json } else { text.bytes() });
+            let _ = match target.format {
+                LineFormat::Text => target.write(level, text.bytes()),
+                LineFormat::Json => target.write(level, &json_line::line(level, 0, words, &[])),
+                LineFormat::NginxJson => target.write(level, &nginx_json::line(level.name(), 0, words, &[])),
+            };
         }
     }
 }
@@ -269,7 +289,7 @@ mod tests {
 
     fn ring(level: Level) -> (ErrorLog, Arc<Ring>) {
         let ring = Arc::new(Ring::new(8192));
-        (ErrorLog::new(vec![Target { level, sink: Sink::Memory(ring.clone()), json: false }]), ring)
+        (ErrorLog::new(vec![Target { level, sink: Sink::Memory(ring.clone()), format: LineFormat::Text }]), ring)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Parser of the `error_log` directive, for every context.
 
-use crate::error_log::{ErrorLog, Level, Sink, Target};
+use crate::error_log::{ErrorLog, Level, LineFormat, Sink, Target};
 use crate::log_file::LogFiles;
 use crate::ring::Ring;
 use crate::syslog::SyslogTarget;
@@ -29,7 +29,7 @@ pub struct MainLog(pub Arc<ErrorLog>);
 pub static STDERR_USED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 impl Value for ErrorLogLines {
-    const SYNTAX: &'static str = "file [level] [format=text | json]";
+    const SYNTAX: &'static str = "file [level] [json | format=text|json]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let place = arg(d, 0)?.text();
@@ -48,8 +48,8 @@ impl Value for ErrorLogLines {
             let path = cx.full_name(&place);
             Sink::File(cx.get::<LogFiles>().file(&path))
         };
-        let (level, json) = options(d)?;
-        Ok(ErrorLogLines(vec![Target { level, sink, json }]))
+        let (level, format) = options(d)?;
+        Ok(ErrorLogLines(vec![Target { level, sink, format }]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -60,20 +60,22 @@ impl Value for ErrorLogLines {
 const DEBUG_PARTS: [&str; 7] =
     ["debug_core", "debug_alloc", "debug_mutex", "debug_event", "debug_http", "debug_mail", "debug_stream"];
 
-/// Reads the words after the place: the level, and whether lines are JSON.
-fn options(d: &Directive) -> Result<(Level, bool), Problem> {
-    let mut json = None;
+/// Reads the words after the place.
+fn options(d: &Directive) -> Result<(Level, LineFormat), Problem> {
+    let mut chosen = None;
     let mut level = None;
     let mut parts = false;
     for (index, word) in d.args.iter().enumerate().skip(1) {
         let word = word.text();
-        if let Some(format) = word.strip_prefix("format=") {
-            if json.is_some() {
+        let format = if word == "json" { Some("") } else { word.strip_prefix("format=") };
+        if let Some(format) = format {
+            if chosen.is_some() {
                 return Err(Problem::says("duplicate log format").at(index));
             }
-            json = Some(match format {
-                "json" => true,
-                "text" => false,
+            chosen = Some(match format {
+                _ if word == "json" => LineFormat::NginxJson,
+                "json" => LineFormat::Json,
+                "text" => LineFormat::Text,
                 other => {
                     let problem = Problem::says(format!("unknown log format \"{other}\"")).at(index);
                     return Err(problem.hint("\"format=json\" or \"format=text\""));
@@ -95,7 +97,7 @@ fn options(d: &Directive) -> Result<(Level, bool), Problem> {
             return Err(Problem::says(format!("invalid log level \"{word}\"")).at(index).hint(hint));
         }
     }
-    Ok((level.unwrap_or(Level::Error), json.unwrap_or(false)))
+    Ok((level.unwrap_or(Level::Error), chosen.unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -120,9 +122,14 @@ mod tests {
         assert_eq!(one("stderr info"), (Level::Info, "Stderr".into()));
         assert_eq!(one("memory:32k debug"), (Level::Debug, "Memory(memory:32768)".into()));
         assert_eq!(one("/x debug_http debug_event").0, Level::Debug);
-        let json = |text: &str| read(text).expect(text).0.remove(0).json;
-        assert!(json("/x format=json") && json("/x format=json warn") && json("stderr info format=json"));
-        assert!(!json("/x info") && !json("/x format=text"));
+        let format = |text: &str| read(text).expect(text).0.remove(0).format;
+        for text in ["/x format=json", "/x format=json warn", "stderr info format=json"] {
+            assert_eq!(format(text), LineFormat::Json, "{text}");
+        }
+        for text in ["/x json", "/x warn json", "stderr json info"] {
+            assert_eq!(format(text), LineFormat::NginxJson, "{text}");
+        }
+        assert!(format("/x info") == LineFormat::Text && format("/x format=text") == LineFormat::Text);
         assert!(one("syslog:server=127.0.0.1:5140,tag=t warn").1.contains("tag=t"));
     }
 
@@ -134,6 +141,8 @@ mod tests {
             ("/x info debug_http", "invalid log level \\\"debug_http\\\""),
             ("/x format=xml", "unknown log format \\\"xml\\\""),
             ("/x format=json format=json", "duplicate log format"),
+            ("/x json format=json", "duplicate log format"),
+            ("/x info json json", "duplicate log format"),
             ("memory:1", "invalid buffer size \\\"1\\\""),
             ("syslog:", "unknown syslog parameter"),
         ] {

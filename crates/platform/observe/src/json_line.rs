@@ -1,104 +1,12 @@
-//! Lines of an error log with `format=json`: one object a line, and the details of a message that are its members.
+//! Lines of an error log with `format=json`: one object a line.
 
 use crate::clock;
+use crate::detail::{Detail, string};
 use crate::error_log::{LINE_BYTES_MAX, Level};
-use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 /// Octets of a detail's value; longer ones are cut before they are escaped, so that a line stays an object.
 const VALUE_BYTES_MAX: usize = 1024;
-
-/// A detail of a message: `, client: 127.0.0.1` in a line of text, and a member of an object.
-#[derive(Clone, Debug)]
-pub struct Detail<'a> {
-    name: &'static str,
-    /// The name in a line of text.
-    label: &'static str,
-    value: Cow<'a, str>,
-    form: Form,
-    /// Follows the value in a line of text.
-    suffix: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Plain,
-    Quoted,
-    /// Without a name.
-    Bare,
-    /// In objects only.
-    Hidden,
-}
-
-impl<'a> Detail<'a> {
-    fn of(name: &'static str, value: impl Into<Cow<'a, str>>, form: Form) -> Self {
-        Detail { name, label: name, value: value.into(), form, suffix: "" }
-    }
-    /// `, name: value`
-    pub fn new(name: &'static str, value: impl Into<Cow<'a, str>>) -> Self {
-        Detail::of(name, value, Form::Plain)
-    }
-    /// `, name: "value"`
-    pub fn quoted(name: &'static str, value: impl Into<Cow<'a, str>>) -> Self {
-        Detail::of(name, value, Form::Quoted)
-    }
-    /// `, value`
-    pub fn bare(name: &'static str, value: impl Into<Cow<'a, str>>) -> Self {
-        Detail::of(name, value, Form::Bare)
-    }
-    /// Not in lines of text.
-    pub fn hidden(name: &'static str, value: impl Into<Cow<'a, str>>) -> Self {
-        Detail::of(name, value, Form::Hidden)
-    }
-    /// Has another name in lines of text.
-    #[must_use]
-    pub fn labelled(mut self, label: &'static str) -> Self {
-        self.label = label;
-        self
-    }
-    /// Has words after the value in lines of text.
-    #[must_use]
-    pub fn followed_by(mut self, suffix: &'static str) -> Self {
-        self.suffix = suffix;
-        self
-    }
-    pub(crate) fn write(&self, out: &mut impl Write) -> fmt::Result {
-        let Detail { label, value, suffix, .. } = self;
-        match self.form {
-            Form::Plain => write!(out, ", {label}: {value}{suffix}"),
-            Form::Quoted => write!(out, ", {label}: \"{value}\"{suffix}"),
-            Form::Bare => write!(out, ", {value}{suffix}"),
-            Form::Hidden => Ok(()),
-        }
-    }
-}
-
-/// Appends a string in quotes, cut at a character's end (RFC 8259, section 7).
-fn string(text: &str, bytes_max: usize, out: &mut String) {
-    let mut end = text.len().min(bytes_max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    out.push('"');
-    for c in text.get(..end).unwrap_or_default().chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            // Also separators that readers of lines may take for line breaks.
-            c if u32::from(c) < 0x20 || c == '\u{7f}' || ('\u{80}'..='\u{9f}').contains(&c) => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            '\u{2028}' | '\u{2029}' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-}
 
 /// Includes the line break.
 pub(crate) fn line(level: Level, connection: u64, words: fmt::Arguments<'_>, details: &[Detail<'_>]) -> Vec<u8> {
@@ -132,14 +40,14 @@ pub(crate) fn line(level: Level, connection: u64, words: fmt::Arguments<'_>, det
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error_log::{ErrorLog, Sink, Target};
+    use crate::error_log::{ErrorLog, LineFormat, Sink, Target};
     use crate::ring::Ring;
     use std::sync::Arc;
 
     fn logs() -> (ErrorLog, Arc<Ring>, Arc<Ring>) {
         let (json, text) = (Arc::new(Ring::new(1 << 20)), Arc::new(Ring::new(1 << 20)));
-        let target = |ring: &Arc<Ring>, json| Target { level: Level::Info, sink: Sink::Memory(ring.clone()), json };
-        (ErrorLog::new(vec![target(&json, true), target(&text, false)]), json, text)
+        let target = |ring: &Arc<Ring>, format| Target { level: Level::Info, sink: Sink::Memory(ring.clone()), format };
+        (ErrorLog::new(vec![target(&json, LineFormat::Json), target(&text, LineFormat::Text)]), json, text)
     }
 
     fn contents(ring: &Ring) -> String {

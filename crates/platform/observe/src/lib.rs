@@ -3,16 +3,18 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+mod detail;
 pub mod error_log;
 pub mod error_log_value;
 mod json_line;
 pub mod log_file;
+mod nginx_json;
 pub mod ring;
 pub mod syslog;
 pub mod tail;
 
-pub use error_log::{ErrorLog, Level, Sink, Target, level_of_all, line, os, set_level, set_process_log};
+pub use detail::Detail;
+pub use error_log::{ErrorLog, Level, LineFormat, Sink, Target, level_of_all, line, os, set_level, set_process_log};
 pub use error_log_value::{ErrorLogLines, MainLog, STDERR_USED};
-pub use json_line::Detail;
 pub use log_file::{DefaultAccessLog, LogFile, LogFiles};
 pub use syslog::SyslogTarget;

@@ -83,13 +83,13 @@ pub fn lines() -> Vec<TailLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ErrorLog, Sink, Target, ring::Ring};
+    use crate::{ErrorLog, LineFormat, Sink, Target, ring::Ring};
     use std::sync::Arc;
 
     #[test]
     fn the_newest_lines_are_kept_while_a_reader_wants_them() {
         let sink = Sink::Memory(Arc::new(Ring::new(4096)));
-        let log = ErrorLog::new(vec![Target { level: Level::Info, sink, json: false }]);
+        let log = ErrorLog::new(vec![Target { level: Level::Info, sink, format: LineFormat::Text }]);
         log.log(Level::Error, 0, format_args!("before"));
         let reader = Reader::new();
         for n in 0..SEVERE_LINES_MAX + 5 {

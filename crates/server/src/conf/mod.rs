@@ -424,7 +424,7 @@ fn main_log(lines: Option<ErrorLogLines>, invocation: &Invocation, cx: &mut Cx) 
             Some(path) => Sink::File(cx.get::<LogFiles>().file(path)),
             None => Sink::Stderr,
         };
-        targets.push(Target { level: observe::Level::Error, sink, json: false });
+        targets.push(Target { level: observe::Level::Error, sink, format: observe::LineFormat::Text });
     }
     Arc::new(ErrorLog::new(targets))
 }

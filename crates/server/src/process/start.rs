@@ -96,7 +96,7 @@ pub fn open_first_log(invocation: &Invocation, test: bool) -> Option<String> {
         }
     };
     if !matches!(sink, Sink::Stderr) {
-        voice::set_log(Arc::new(ErrorLog::new(vec![Target { level, sink, json: false }])));
+        voice::set_log(Arc::new(ErrorLog::new(vec![Target { level, sink, format: observe::LineFormat::Text }])));
     }
     None
 }

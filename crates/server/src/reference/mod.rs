@@ -272,7 +272,6 @@ mod tests {
         assert!(matches!(entry("ssl_engine").support, Support::Refused(_)));
         assert_eq!(entry("user").support, Support::Full);
         assert!(matches!(entry("quic_bpf").support, Support::NoEffect(_)));
-        assert_eq!(entry("ntlm").support, Support::NotYet);
         assert_eq!(entry("include").support, Support::Full);
     }
 

@@ -1,4 +1,4 @@
-//! map (nginx: `ngx_stream_map_module`): variables by lookup of a string; see `session_engine::map`.
+//! map (nginx: `ngx_stream_map_module`) and num_map: variables by lookup; see `session_engine::map`.
 
 use crate::build::Feature;
 use crate::session::StreamSession;
@@ -6,6 +6,7 @@ use conf_schema::value::Number;
 use conf_schema::{Area, Table, directives};
 
 type Maps = session_engine::map::Maps<StreamSession>;
+type NumMaps = session_engine::map::NumMaps<StreamSession>;
 
 directives! {
     pub struct MapConf from MapInput {
@@ -15,6 +16,9 @@ directives! {
         map_hash_bucket_size: Number,
         /// Accepted for compatibility: tables grow as needed.
         map_hash_max_size: Number,
+        /// Defines a variable by looking up an integer in a table of numbers and ranges (`<n`, `<=n`, `>n`, `>=n`, `n-m`). An equal
+        /// number comes first, then the first range that contains the value; other values have the default.
+        num_map: NumMaps,
     }
 }
 

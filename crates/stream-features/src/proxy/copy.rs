@@ -2,6 +2,7 @@
 
 use super::connect::{Servers, end_try, proxy_header};
 use super::{Passing, ProxyProtocol};
+use crate::first_bytes;
 use crate::session::StreamSession;
 use observe::{Level, os};
 use session_engine::Session;
@@ -11,6 +12,18 @@ use upstream::Stream;
 
 /// Returns the session's status.
 pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u16 {
+    let plan = s.plan.clone();
+    let replaced = match &plan.srv(s.server).first_message {
+        Some(filter) => {
+            s.doing = "reading the first message";
+            let limit = passing.conf.proxy_timeout.duration();
+            match Box::pin(first_bytes::first_message(s, client, &**filter, limit)).await {
+                Ok(bytes) => Some(bytes),
+                Err(status) => return status,
+            }
+        }
+        None => None,
+    };
     let Some(named) = Box::pin(passing.group(s)).await else { return 500 };
     let mut servers = Servers::new(passing, &named, s);
     let (server, mut active) = match Box::pin(servers.connect(s)).await {
@@ -32,7 +45,8 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
         }
     }
     s.received += s.preread.len() as u64;
-    first.append(&mut s.preread);
+    let sent = std::mem::take(&mut s.preread);
+    first.append(&mut replaced.unwrap_or(sent));
     if s.srv().error_log.wants(Level::Info)
         && let Some(local) = server.local_address()
     {

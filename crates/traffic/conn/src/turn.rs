@@ -355,7 +355,7 @@ mod tests {
 
     fn worker(stall_threshold_ms: u64) -> (Rc<Worker>, Arc<Ring>) {
         let ring = Arc::new(Ring::new(1 << 16));
-        let target = Target { level: Level::Warn, sink: Sink::Memory(ring.clone()), json: false };
+        let target = Target { level: Level::Warn, sink: Sink::Memory(ring.clone()), format: observe::LineFormat::Text };
         let serving = Serving {
             http: None,
             stream: None,

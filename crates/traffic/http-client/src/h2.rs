@@ -1,4 +1,4 @@
-//! Requests over HTTP/2, one at a time, for gRPC: with trailers, over a connection that is kept.
+//! Requests over HTTP/2, one at a time, for gRPC: with trailers, over a connection that is kept, or one of the caller.
 
 use crate::client::{Client, Settings};
 use crate::failure::{Failure, Step};
@@ -41,9 +41,50 @@ impl H2Answer {
     }
 }
 
-struct Connection {
+/// A connection whose socket the caller opened. After an error, it must not be used again.
+pub struct H2Connection {
     core: wire_h2::Client,
     stream: Stream,
+}
+
+impl H2Connection {
+    /// Begins a connection; over TLS, the handshake is complete.
+    pub fn new(stream: Stream) -> H2Connection {
+        stream.hurry();
+        let limits = ClientLimits { stream_window: 65_535, connection_window: 65_535, ..ClientLimits::default() };
+        H2Connection { core: wire_h2::Client::new(limits), stream }
+    }
+
+    /// Makes a request with an encoded header block ([`Encoder::stateless`]), without a limit of time. The response's body has at most
+    /// `body_max` bytes.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn ask(&mut self, block: &[u8], body: &[u8], body_max: usize) -> Result<H2Answer, Failure> {
+        // GOAWAY and the end of the connection may have arrived since the last request.
+        std::future::poll_fn(|cx| Poll::Ready(transfer(self, cx))).await?;
+        let Some(id) = self.core.open(block, body.is_empty()) else { return Err(Failure::Closed) };
+        let mut job = Job { id, body, sent: 0, answer: H2Answer::default(), limit: body_max };
+        std::future::poll_fn(|cx| job.poll(self, cx)).await?;
+        self.core.forget(id);
+        Ok(job.answer)
+    }
+
+    /// Sends the remaining frames. Returns `true` if a further request can follow.
+    pub async fn settle(&mut self) -> bool {
+        if self.core.is_going() {
+            return false;
+        }
+        // A cancelled stream's frame must leave.
+        let out = self.core.output().to_vec();
+        self.core.advance(out.len());
+        matches!(timeout(Duration::from_secs(1), self.stream.write_all(&out)).await, Ok(Ok(())))
+    }
+}
+
+/// An idle connection.
+struct Kept {
+    connection: H2Connection,
     url: Url,
     since: clock::Instant,
 }
@@ -52,7 +93,7 @@ struct Connection {
 pub struct H2Client {
     client: Client,
     settings: Settings,
-    kept: RefCell<Option<Connection>>,
+    kept: RefCell<Option<Kept>>,
 }
 
 impl H2Client {
@@ -74,23 +115,18 @@ impl H2Client {
                 }
             }
             let stream = self.client.open(&request.url, b"h2").await?;
-            stream.hurry();
-            let limits = ClientLimits { stream_window: 65_535, connection_window: 65_535, ..ClientLimits::default() };
-            let (core, url) = (wire_h2::Client::new(limits), request.url.clone());
-            self.exchange(Connection { core, stream, url, since: clock::now() }, request).await
+            self.exchange(H2Connection::new(stream), request).await
         });
         asked.await.map_err(|_| Failure::TimedOut(Step::Receive))?
     }
 
-    fn reuse(&self, url: &Url) -> Option<Connection> {
+    fn reuse(&self, url: &Url) -> Option<H2Connection> {
         let kept = self.kept.borrow_mut().take()?;
         let same = |a: &Url, b: &Url| (a.tls, &a.host, a.port) == (b.tls, &b.host, b.port);
-        (same(&kept.url, url) && clock::now().millis_since(kept.since) < IDLE_MS).then_some(kept)
+        (same(&kept.url, url) && clock::now().millis_since(kept.since) < IDLE_MS).then_some(kept.connection)
     }
 
-    async fn exchange(&self, mut connection: Connection, request: &Request) -> Result<H2Answer, Failure> {
-        // GOAWAY and the end of the connection may have arrived since.
-        std::future::poll_fn(|cx| Poll::Ready(transfer(&mut connection, cx))).await?;
+    async fn exchange(&self, mut connection: H2Connection, request: &Request) -> Result<H2Answer, Failure> {
         let mut block = Vec::new();
         let mut encoder = Encoder::stateless();
         let url = &request.url;
@@ -106,34 +142,19 @@ impl H2Client {
         for (name, value) in request.rows() {
             encoder.field(&name.to_ascii_lowercase(), value, &mut block);
         }
-        let Some(id) = connection.core.open(&block, request.body.is_empty()) else { return Err(Failure::Closed) };
-        let mut job =
-            Job { id, body: &request.body, sent: 0, answer: H2Answer::default(), limit: self.settings.limits.body };
-        std::future::poll_fn(|cx| job.poll(&mut connection, cx)).await?;
-        connection.core.forget(id);
-        let answer = job.answer;
-        if !connection.core.is_going() {
-            clock::update();
-            connection.since = clock::now();
-            // A cancelled stream's frame must leave.
-            let flushed = timeout(Duration::from_secs(1), async { flush(&mut connection).await }).await;
-            if matches!(flushed, Ok(Ok(()))) {
-                self.kept.borrow_mut().replace(connection);
-            }
+        let answer = connection.ask(&block, &request.body, self.settings.limits.body).await?;
+        clock::update();
+        let since = clock::now();
+        if connection.settle().await {
+            self.kept.borrow_mut().replace(Kept { connection, url: url.clone(), since });
         }
         Ok(answer)
     }
 }
 
-async fn flush(connection: &mut Connection) -> std::io::Result<()> {
-    let out = connection.core.output().to_vec();
-    connection.core.advance(out.len());
-    connection.stream.write_all(&out).await
-}
-
 /// Writes and reads without waiting; registers for the next readiness event.
-fn transfer(connection: &mut Connection, cx: &mut Context<'_>) -> Result<(), Failure> {
-    let Connection { core, stream, .. } = connection;
+fn transfer(connection: &mut H2Connection, cx: &mut Context<'_>) -> Result<(), Failure> {
+    let H2Connection { core, stream } = connection;
     while !core.output().is_empty() {
         match stream.try_write(core.output()) {
             Ok(0) => return Err(Failure::Closed),
@@ -175,7 +196,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn poll(&mut self, connection: &mut Connection, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+    fn poll(&mut self, connection: &mut H2Connection, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         self.put_body(connection);
         loop {
             let mut ended = false;
@@ -201,7 +222,7 @@ impl Job<'_> {
         }
     }
 
-    fn put_body(&mut self, connection: &mut Connection) {
+    fn put_body(&mut self, connection: &mut H2Connection) {
         let rest = self.body.get(self.sent..).unwrap_or_default();
         if !rest.is_empty() {
             self.sent += connection.core.send_body(self.id, rest, true);
@@ -209,7 +230,7 @@ impl Job<'_> {
     }
 
     /// Takes an event; `true` at the end of the response.
-    fn event(&mut self, connection: &mut Connection, event: ClientEvent) -> Result<bool, Failure> {
+    fn event(&mut self, connection: &mut H2Connection, event: ClientEvent) -> Result<bool, Failure> {
         let rows = |list: &http_types::List| {
             let plain = list.iter().filter(|(name, _)| !name.starts_with(b":"));
             plain.map(|(name, value)| (name.to_vec(), value.to_vec())).collect::<Vec<_>>()

@@ -82,6 +82,10 @@ pub struct Group {
 }
 
 impl Group {
+    /// Number of the name, constant over reloads.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
     pub fn new(name: &str, lines: Vec<Line>, method: Method, keepalive: KeepAlive, explicit: bool) -> Group {
         Group::with(name, lines, method, keepalive, explicit, Extras::default())
     }

@@ -37,7 +37,7 @@ pub use line::{Entry, Origin};
 pub use mux::h2::H2Lease;
 pub use mux::h3::{ConnectError, H3Lease};
 pub use peer::{Checked, Peer, PeerSpec};
-pub use pool::{IdleTimer, KeepAlive, Pooled};
+pub use pool::{Binding, IdleTimer, KeepAlive, Pooled};
 pub use roster::Roster;
 pub use scope::Scope;
 pub use secure::HandshakeError;

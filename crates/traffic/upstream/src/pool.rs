@@ -14,7 +14,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -27,11 +27,20 @@ pub struct KeepAlive {
     pub timeout_ms: u64,
     /// `local`: not shared between locations.
     pub local: bool,
+    /// Binds connections to those of clients that log in with NTLM or Negotiate.
+    pub ntlm: bool,
 }
 
 impl Default for KeepAlive {
     fn default() -> Self {
-        KeepAlive { connections: 32, requests_max: 1000, time_ms: 3_600_000, timeout_ms: 60_000, local: true }
+        KeepAlive {
+            connections: 32,
+            requests_max: 1000,
+            time_ms: 3_600_000,
+            timeout_ms: 60_000,
+            local: true,
+            ntlm: false,
+        }
     }
 }
 
@@ -152,6 +161,34 @@ thread_local! {
     /// Most recently used ones last.
     #[allow(clippy::vec_box)]
     static IDLE: RefCell<HashMap<PoolScope, VecDeque<Box<Pooled>>, BuildHasherDefault<Mixed>>> = RefCell::default();
+    /// Those of live bindings, by number.
+    #[allow(clippy::vec_box)]
+    static BOUND: RefCell<HashMap<usize, VecDeque<Box<Pooled>>, BuildHasherDefault<Mixed>>> = RefCell::default();
+}
+
+/// Limits idle connections to one connection of a client, which ends with the binding: a server has authenticated them.
+#[derive(Debug)]
+pub struct Binding(usize);
+
+impl Binding {
+    #[expect(clippy::new_without_default, reason = "every binding is another one")]
+    pub fn new() -> Binding {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        BOUND.with_borrow_mut(|bound| bound.insert(number, VecDeque::new()));
+        Binding(number)
+    }
+    /// Unique in the process.
+    pub fn number(&self) -> usize {
+        self.0
+    }
+}
+
+impl Drop for Binding {
+    fn drop(&mut self) {
+        // Connections are closed outside of the borrow.
+        let _closed = BOUND.try_with(|bound| bound.borrow_mut().remove(&self.0));
+    }
 }
 
 impl Pooled {
@@ -218,34 +255,47 @@ impl Pooled {
 
 /// Takes an idle connection; drops one with any event.
 pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<Pooled>> {
-    IDLE.with_borrow_mut(|idle| {
-        let idle = idle.get_mut(&PoolScope::new(group, scope))?;
-        let now = clock::now();
-        // The most recently used one is the least likely to be closed.
-        while let Some(at) = idle.iter().rposition(|c| c.address == *address) {
-            let mut connection = idle.remove(at)?;
-            connection.idle_mark = None;
-            if !connection.expired(now) && connection.quiet() {
-                return Some(connection);
-            }
+    let place = PoolScope::new(group, scope);
+    if scope.client != 0 {
+        return BOUND.with_borrow_mut(|bound| latest(bound.get_mut(&scope.client)?, place, address));
+    }
+    IDLE.with_borrow_mut(|idle| latest(idle.get_mut(&place)?, place, address))
+}
+
+/// The most recently used connection is the least likely to be closed.
+#[allow(clippy::vec_box)]
+fn latest(idle: &mut VecDeque<Box<Pooled>>, place: PoolScope, address: &Address) -> Option<Box<Pooled>> {
+    let now = clock::now();
+    while let Some(at) = idle.iter().rposition(|c| c.place == place && c.address == *address) {
+        let mut connection = idle.remove(at)?;
+        connection.idle_mark = None;
+        if !connection.expired(now) && connection.quiet() {
+            return Some(connection);
         }
-        None
-    })
+    }
+    None
 }
 
 /// Time since which the thread's oldest idle connection has been idle.
 pub(crate) fn idle_since() -> Option<Instant> {
-    IDLE.with_borrow(|idle| idle.values().filter_map(|pool| Some(pool.front()?.idle_since)).min())
+    let kept = IDLE.with_borrow(|idle| idle.values().filter_map(oldest).min());
+    let bound = BOUND.with_borrow(|bound| bound.values().filter_map(oldest).min());
+    kept.into_iter().chain(bound).min()
 }
 
 /// Closes the thread's connection that has been idle longest.
 pub(crate) fn close_oldest() {
-    let oldest = IDLE.with_borrow_mut(|idle| {
-        let of_pools = idle.values_mut().filter(|pool| !pool.is_empty());
-        of_pools.min_by_key(|pool| pool.front().map(|c| c.idle_since))?.pop_front()
-    });
+    let since = idle_since();
+    let kept = IDLE.with_borrow_mut(|idle| idle.values_mut().find(|pool| oldest(pool) == since)?.pop_front());
+    let found = kept
+        .or_else(|| BOUND.with_borrow_mut(|bound| bound.values_mut().find(|pool| oldest(pool) == since)?.pop_front()));
     // Its descriptor is closed without the pools.
-    drop(oldest);
+    drop(found);
+}
+
+#[allow(clippy::vec_box)]
+fn oldest(pool: &VecDeque<Box<Pooled>>) -> Option<Instant> {
+    Some(pool.front()?.idle_since)
 }
 
 /// After a clean response, within a `LocalSet`.
@@ -264,13 +314,20 @@ pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
     connection.idle_timer.renew();
     connection.stream.set_idle();
     connection.idle_mark = connection.idle_count.clone().map(IdleMark::new);
-    IDLE.with_borrow_mut(|idle| {
-        let idle = idle.entry(connection.place).or_default();
-        if idle.len() >= keep.connections {
-            idle.pop_front();
-        }
+    let store = |idle: &mut VecDeque<Box<Pooled>>, connection: Box<Pooled>| {
+        let dropped = if idle.len() >= keep.connections { idle.pop_front() } else { None };
         idle.push_back(connection);
-    });
+        drop(dropped);
+    };
+    match connection.scope.client {
+        0 => IDLE.with_borrow_mut(|idle| store(idle.entry(connection.place).or_default(), connection)),
+        client => BOUND.with_borrow_mut(|bound| {
+            // The client may have gone during the response.
+            if let Some(idle) = bound.get_mut(&client) {
+                store(idle, connection);
+            }
+        }),
+    }
     if !SWEEPING.replace(true) {
         runtime::task::spawn_local(sweep());
     }
@@ -289,7 +346,11 @@ async fn sweep() {
             });
             idle.len()
         });
-        if left == 0 {
+        let bound = BOUND.with_borrow_mut(|bound| {
+            bound.values_mut().for_each(|idle| idle.retain(|c| !c.expired(now) && !c.scope.is_retired() && c.quiet()));
+            bound.values().filter(|idle| !idle.is_empty()).count()
+        });
+        if left + bound == 0 {
             SWEEPING.set(false);
             return;
         }

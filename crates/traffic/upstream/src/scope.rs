@@ -16,23 +16,29 @@ pub struct Scope {
     number: usize,
     /// Number of the own scope whose configuration it belongs to; 0: none.
     own: usize,
+    /// Number of the client's binding; 0: none.
+    pub(crate) client: usize,
 }
 
 impl Scope {
     /// A location's own scope, unique in the process.
     pub fn own() -> Scope {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Scope { number, own: number }
+        Scope { number, own: number, client: 0 }
     }
     /// The scope of all locations with a prefix of directives (`proxy`); it outlives configurations.
     pub fn shared(prefix: &str) -> Scope {
         // Far from the numbers of locations.
         let number = prefix.bytes().fold(usize::MAX / 2, |n, byte| n.rotate_left(7) ^ usize::from(byte));
-        Scope { number, own: 0 }
+        Scope { number, own: 0, client: 0 }
     }
     /// A part of the scope, for connections with equal properties of the configuration that `owner` belongs to.
     pub fn narrowed(self, properties: usize, owner: Scope) -> Scope {
-        Scope { number: self.number ^ properties, own: owner.own }
+        Scope { number: self.number ^ properties, own: owner.own, ..self }
+    }
+    /// The part of the scope for one connection of a client: that of the `Binding` with this number.
+    pub fn bound_to(self, client: usize) -> Scope {
+        Scope { client, ..self }
     }
     pub fn number(self) -> usize {
         self.number

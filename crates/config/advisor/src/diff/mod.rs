@@ -76,6 +76,7 @@ const REWRITE: &[&str] = &["rewrite", "set", "return", "break", "if"];
 const UNORDERED: &[&str] = &[
     "listen",
     "map",
+    "num_map",
     "geo",
     "split_clients",
     "log_format",

@@ -84,10 +84,7 @@ const FAMILIES: &[Family] = &[
         "write \"metrics;\" in a location, or \"vhost_traffic_status\""),
     family(&["status", "status_format", "session_log", "session_log_*", "zone_sync*", "mgmt", "license_token", "usage_report"],
         "nginx's commercial edition", "write \"api;\" or \"metrics;\" in a location"),
-    family(&["num_map"], "nginx's commercial edition", "write \"map\" with regular expressions"),
     family(&["error_log_tag"], "nginx's commercial edition", "add \"format=json\" to \"error_log\": its lines have the request's id"),
-    family(&["mqtt", "mqtt_set_connect", "mqtt_buffers", "mqtt_rewrite_buffer_size"], "nginx's commercial edition",
-        "\"mqtt_preread\" reads the packet without changing it"),
     family(&["ssl_ct*"], "nginx-ct", "certificates contain their proofs (SCTs): remove the line"),
     family(&["lower_upper*", "sorted_*", "sorted_querystring*", "cookie_limit*", "bot_verifier*"], "a third-party module", "\"map\" replaces most such lines"),
 ];

@@ -1,10 +1,11 @@
 //! `health_check` and `match` (documented with nginx's commercial edition): the control thread probes servers of groups
 //! (`probe.rs`) and excludes those that fail (`matching.rs`).
 
+mod grpc;
 mod matching;
 mod probe;
 
-use conf_schema::value::{Own, parse_msec};
+use conf_schema::value::{Own, decimal, parse_msec};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{Background, BlockPlan, Feature, HttpBuild, HttpPlan, LocalFuture};
 use http_upstream::probing::Probing;
@@ -18,7 +19,8 @@ use upstream::{Group, Peer};
 
 directives! {
     pub struct HealthConf from HealthInput {
-        /// Sends periodic requests to the servers of the location's group, and excludes servers that fail them.
+        /// Sends periodic requests to the servers of the location's group, and excludes servers that fail them. `type=grpc`, with
+        /// `grpc_pass`: calls the gRPC Health Checking Protocol.
         health_check: Own<Checks>,
         /// Defines conditions on status, fields and body of a response to a health check.
         r#match: MatchBlocks<Match>,
@@ -31,19 +33,31 @@ pub struct Checks(Vec<Check>);
 #[derive(Clone, Debug)]
 pub struct Check {
     schedule: Schedule,
-    uri: String,
+    /// `None`: `/`
+    uri: Option<String>,
     matching: Option<String>,
     keepalive_ms: Option<u64>,
+    grpc: Option<Service>,
+}
+
+/// `type=grpc`
+#[derive(Clone, Debug, Default)]
+pub struct Service {
+    /// Empty: the whole server.
+    name: String,
+    /// Status of a failed call that counts as healthy.
+    accepted: Option<u32>,
 }
 
 impl Value for Checks {
     const SYNTAX: &'static str = "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] \
-                                  [mandatory [persistent]] [match=name] [port=number] [type=http] [keepalive_time=time]";
+                                  [mandatory [persistent]] [match=name] [port=number] [keepalive_time=time] \
+                                  [type=http|grpc [grpc_service=name] [grpc_status=code]]";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let words: Vec<String> = d.args.iter().map(|w| w.text().into_owned()).collect();
         let schedule = Schedule::new(words.join(" "));
-        let mut check = Check { schedule, uri: "/".into(), matching: None, keepalive_ms: None };
+        let mut check = Check { schedule, uri: None, matching: None, keepalive_ms: None, grpc: None };
         for (index, text) in words.iter().enumerate() {
             parameter(&mut check, text).map_err(|p| p.at(index))?;
         }
@@ -56,20 +70,35 @@ impl Value for Checks {
 }
 
 fn parameter(check: &mut Check, text: &str) -> Result<(), Problem> {
+    let invalid = || Problem::says(format!("invalid parameter \"{text}\""));
+    let (name, value) = text.split_once('=').map_or((text, ""), |(n, v)| (n, v));
+    if let Some(service) = &mut check.grpc {
+        match name {
+            "grpc_service" if !value.is_empty() => service.name = value.into(),
+            "grpc_status" => service.accepted = Some(decimal(value).filter(|code| *code > 0).ok_or_else(invalid)?),
+            "uri" | "match" => return Err(incompatible()),
+            _ => return Err(invalid().hint("\"type=grpc\" follows all other parameters")),
+        }
+        return Ok(());
+    }
     if check.schedule.take(text)? {
         return Ok(());
     }
-    let invalid = || Problem::says(format!("invalid parameter \"{text}\""));
-    let (name, value) = text.split_once('=').map_or((text, ""), |(n, v)| (n, v));
     match name {
-        "uri" if value.starts_with('/') => check.uri = value.into(),
+        "uri" if value.starts_with('/') => check.uri = Some(value.into()),
         "match" if !value.is_empty() => check.matching = Some(value.into()),
         "type" if value == "http" => {}
+        "type" if value == "grpc" && (check.uri.is_some() || check.matching.is_some()) => return Err(incompatible()),
+        "type" if value == "grpc" => check.grpc = Some(Service::default()),
         "type" => return Err(Problem::says(format!("health checks of type \"{value}\" are not supported"))),
         "keepalive_time" => check.keepalive_ms = Some(parse_msec(value.as_bytes()).ok_or_else(invalid)?),
         _ => return Err(invalid()),
     }
     Ok(())
+}
+
+fn incompatible() -> Problem {
+    Problem::says("\"type=grpc\" is incompatible with \"uri\" and \"match\"")
 }
 
 struct Checking {
@@ -116,18 +145,26 @@ struct Round {
     group: Arc<Group>,
 }
 
+impl Round {
+    fn uri(&self) -> &str {
+        self.check.uri.as_deref().unwrap_or("/")
+    }
+}
+
 fn groups(plan: &HttpPlan) -> Vec<(Arc<Group>, Vec<(usize, Check, Option<Arc<Match>>)>)> {
     let mut all: Vec<(Arc<Group>, Vec<(usize, Check, Option<Arc<Match>>)>)> = Vec::new();
     for (index, location) in plan.locations.iter().enumerate() {
         let Some(group) = location.ext::<Probing>().and_then(|p| p.0.named()).map(|named| named.group) else {
             continue;
         };
+        let grpc = location.ext::<Probing>().is_some_and(|p| p.0.is_grpc());
         let at = all.iter().position(|(known, _)| Arc::ptr_eq(known, &group)).unwrap_or_else(|| {
             all.push((group, Vec::new()));
             all.len() - 1
         });
         if let (Some(checking), Some((_, checks))) = (location.ext::<Checking>(), all.get_mut(at)) {
-            checks.extend(checking.checks.iter().map(|(check, matching)| (index, check.clone(), matching.clone())));
+            let spoken = checking.checks.iter().filter(|(check, _)| check.grpc.is_some() == grpc);
+            checks.extend(spoken.map(|(check, matching)| (index, check.clone(), matching.clone())));
         }
     }
     all
@@ -143,15 +180,25 @@ impl Background<HttpPlan> for Doctor {
         })
     }
     fn unsettled(&self, plan: &HttpPlan) -> Vec<String> {
-        let lost = plan.locations.iter().filter(|location| {
-            let group = location.ext::<Probing>().and_then(|p| p.0.named());
-            location.ext::<Checking>().is_some() && group.is_none()
-        });
-        lost.map(|location| {
-            let name = String::from_utf8_lossy(&location.name).into_owned();
-            format!("\"health_check\" in location \"{name}\" has no group of servers to check")
-        })
-        .collect()
+        let mut lost = Vec::new();
+        for location in &plan.locations {
+            let Some(checking) = location.ext::<Checking>() else { continue };
+            let name = String::from_utf8_lossy(&location.name);
+            let probing = location.ext::<Probing>().filter(|p| p.0.named().is_some());
+            let Some(Probing(prober)) = probing else {
+                lost.push(format!("\"health_check\" in location \"{name}\" has no group of servers to check"));
+                continue;
+            };
+            let grpc = prober.is_grpc();
+            if checking.checks.iter().any(|(check, _)| check.grpc.is_some() != grpc) {
+                let words = if grpc { "without \"type=grpc\"" } else { "with \"type=grpc\"" };
+                let pass = if grpc { "grpc_pass" } else { "proxy_pass" };
+                lost.push(format!(
+                    "\"health_check\" {words} in location \"{name}\" does not check the servers of \"{pass}\""
+                ));
+            }
+        }
+        lost
     }
     fn run(self: Arc<Self>, plan: Weak<HttpPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
@@ -175,7 +222,7 @@ impl Background<HttpPlan> for Doctor {
 }
 
 impl Probe for Round {
-    type Kept = Option<probe::KeptConnection>;
+    type Kept = Option<probe::Kept>;
     async fn probe(&self, peer: &Arc<Peer>, kept: &mut Self::Kept) -> Result<(), ProbeFailure> {
         probe::once(self, peer, kept).await
     }

@@ -1,10 +1,10 @@
 //! Probes one server and judges its response.
 
-use super::Round;
 use super::matching::{Match, plain};
+use super::{Round, grpc};
 use base::clock;
 use bytes::Bytes;
-use http_client::{Failure, Limits, Reader, Step, send};
+use http_client::{Failure, H2Connection, Limits, Reader, Step, send};
 use http_engine::path::CanonicalPath;
 use http_engine::{Connection, HttpPlan, ListenerRef, PartialHead, Request};
 use http_types::{Method, ResponseHead, Span};
@@ -20,16 +20,26 @@ use wire_h1::{HeadLimits, HeadParser};
 
 const BODY_MAX: usize = 256 * 1024;
 
-pub struct KeptConnection {
-    stream: Stream,
+/// An idle connection of `keepalive_time`.
+pub struct Kept {
+    connection: Connected,
     opened: clock::Instant,
 }
 
-pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<KeptConnection>) -> Result<(), ProbeFailure> {
+enum Connected {
+    Http(Stream),
+    Grpc(Box<H2Connection>),
+}
+
+pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<Kept>) -> Result<(), ProbeFailure> {
     let Some(plan) = round.plan.upgrade() else { return Ok(()) };
     let location = plan.locations.get(round.location);
     let Some(Probing(prober)) = location.and_then(|l| l.ext::<Probing>()).cloned() else { return Ok(()) };
-    let mut r = request(plan, round.location, &round.check.uri, &round.group.name);
+    let line = match round.check.grpc {
+        Some(_) => grpc::LINE.into(),
+        None => format!("GET {} HTTP/1.1", round.uri()),
+    };
+    let mut r = request(plan, round.location, &line, &round.group.name);
     let old = kept.take().filter(|k| {
         let age = clock::now().millis_since(k.opened);
         round.check.keepalive_ms.is_some_and(|most| age < most)
@@ -43,7 +53,7 @@ pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<KeptConnect
 }
 
 /// Creates a request without a client, for the request fields of the location.
-fn request(plan: Arc<HttpPlan>, location: usize, uri: &str, group: &str) -> Box<Request> {
+fn request(plan: Arc<HttpPlan>, location: usize, line: &str, group: &str) -> Box<Request> {
     let mut r = Box::<Request>::default();
     r.scope.server = plan.locations.get(location).map_or(0, |location| location.server);
     // `Host`: the server's name, or the group's.
@@ -54,11 +64,13 @@ fn request(plan: Arc<HttpPlan>, location: usize, uri: &str, group: &str) -> Box<
     r.scope.location = location;
     r.scope.plan = Some(Rc::new(plan));
     r.accounting.started = clock::now();
-    r.buf = format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
+    let (line, fields) = line.split_once("\r\n").unwrap_or((line, ""));
+    r.buf = format!("{line}\r\nHost: {host}\r\n{fields}\r\n").into_bytes();
     let bytes = r.buf.clone();
     // Always valid; an empty head would be harmless.
     let _ = HeadParser::default().parse(&bytes, &HeadLimits::default(), &mut r.head);
-    r.target.path = CanonicalPath::made(uri.split('?').next().unwrap_or_default().into()).unwrap_or_default();
+    let path = r.head.path.of(&bytes).into();
+    r.target.path = CanonicalPath::made(path).unwrap_or_default();
     let nowhere = Rc::new(net::Address::Unix("".into()));
     r.scope.connection = Some(Rc::new(Connection {
         number: 0,
@@ -81,37 +93,67 @@ async fn ask(
     peer: &Arc<Peer>,
     prober: &dyn Prober,
     r: &mut Request,
-    old: Option<KeptConnection>,
-    kept: &mut Option<KeptConnection>,
+    old: Option<Kept>,
+    kept: &mut Option<Kept>,
 ) -> Result<(), ProbeFailure> {
-    let times = prober.timeouts();
-    let connection = match old {
+    let mut connection = match old {
         Some(kept) => kept,
-        None => {
-            let address = round.check.schedule.address(peer);
-            let connected = timeout(times.connect, Stream::connect(&address, &Options::default())).await;
-            let connected = connected.map_err(|_| Failure::TimedOut(Step::Connect))?;
-            let mut stream = connected.map_err(|e| Failure::Io(Step::Connect, e))?;
-            if let Some(wanted) = prober.tls(r, address.to_string())? {
-                let tls = wanted.stream().map_err(|why| why.to_string())?;
-                let shaken = timeout(times.connect, stream.handshake(tls)).await;
-                shaken.map_err(|_| Failure::TimedOut(Step::Handshake))?.map_err(Failure::Handshake)?;
-            }
-            clock::update();
-            KeptConnection { stream, opened: clock::now() }
+        None => open(round, peer, prober, r).await?,
+    };
+    let reusable = match &mut connection.connection {
+        Connected::Http(stream) => exchange(round, peer, prober, r, stream).await?,
+        Connected::Grpc(h2) => {
+            let block = prober.request(r, "", false);
+            let service = round.check.grpc.clone().unwrap_or_default();
+            // For sending and the whole response.
+            let judged = timeout(prober.timeouts().read, grpc::call(h2, &block, &service)).await;
+            judged.map_err(|_| Failure::TimedOut(Step::Receive))??;
+            round.check.keepalive_ms.is_some() && h2.settle().await
         }
     };
-    let close = round.check.keepalive_ms.is_none();
-    let bytes = prober.request(r, &round.check.uri, close);
-    send(&connection.stream, &bytes, times.send).await?;
-
-    let limits = Limits { head: prober.head_max(), body: BODY_MAX, idle: times.read };
-    // For the whole response: a server that sends it octet by octet is judged, too.
-    let judged = timeout(times.read, judge(round, peer, r, &connection.stream, limits, close)).await;
-    if judged.map_err(|_| Failure::TimedOut(Step::Receive))?? {
+    if reusable {
         *kept = Some(connection);
     }
     Ok(())
+}
+
+/// Connects to a server.
+async fn open(round: &Round, peer: &Peer, prober: &dyn Prober, r: &mut Request) -> Result<Kept, ProbeFailure> {
+    let times = prober.timeouts();
+    let address = round.check.schedule.address(peer);
+    let connected = timeout(times.connect, Stream::connect(&address, &Options::default())).await;
+    let connected = connected.map_err(|_| Failure::TimedOut(Step::Connect))?;
+    let mut stream = connected.map_err(|e| Failure::Io(Step::Connect, e))?;
+    if let Some(wanted) = prober.tls(r, address.to_string())? {
+        let tls = wanted.stream().map_err(|why| why.to_string())?;
+        let shaken = timeout(times.connect, stream.handshake(tls)).await;
+        shaken.map_err(|_| Failure::TimedOut(Step::Handshake))?.map_err(Failure::Handshake)?;
+    }
+    clock::update();
+    let connection = match round.check.grpc {
+        Some(_) => Connected::Grpc(Box::new(H2Connection::new(stream))),
+        None => Connected::Http(stream),
+    };
+    Ok(Kept { connection, opened: clock::now() })
+}
+
+/// Sends a request over HTTP/1.1 and judges the response. Returns `true` if the connection can be kept.
+async fn exchange(
+    round: &Round,
+    peer: &Arc<Peer>,
+    prober: &dyn Prober,
+    r: &mut Request,
+    stream: &Stream,
+) -> Result<bool, ProbeFailure> {
+    let times = prober.timeouts();
+    let close = round.check.keepalive_ms.is_none();
+    let bytes = prober.request(r, round.uri(), close);
+    send(stream, &bytes, times.send).await?;
+
+    let limits = Limits { head: prober.head_max(), body: BODY_MAX, idle: times.read };
+    // For the whole response: a server that sends it octet by octet is judged, too.
+    let judged = timeout(times.read, judge(round, peer, r, stream, limits, close)).await;
+    Ok(judged.map_err(|_| Failure::TimedOut(Step::Receive))??)
 }
 
 /// Reads and judges a response. Returns `true` if its connection can be kept.

@@ -1,4 +1,4 @@
-//! map (nginx: `ngx_http_map_module`); see `session_engine::map`.
+//! map (nginx: `ngx_http_map_module`) and num_map; see `session_engine::map`.
 
 use conf_schema::value::Number;
 use conf_schema::{Area, Problem, Table, directives};
@@ -7,6 +7,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 type Maps = session_engine::map::Maps<Request>;
+type NumMaps = session_engine::map::NumMaps<Request>;
 
 directives! {
     pub struct MapConf from MapInput {
@@ -16,6 +17,9 @@ directives! {
         map_hash_bucket_size: Number,
         /// Accepted for compatibility: tables grow as needed.
         map_hash_max_size: Number,
+        /// Defines a variable by looking up an integer in a table of numbers and ranges (`<n`, `<=n`, `>n`, `>=n`, `n-m`). An equal
+        /// number comes first, then the first range that contains the value; other values have the default.
+        num_map: NumMaps,
     }
 }
 

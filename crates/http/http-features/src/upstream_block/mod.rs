@@ -47,6 +47,10 @@ directives! {
         queue: QueueValue,
         /// Maximum number of idle connections to the group, per worker thread.
         keepalive: KeepaliveValue,
+        /// Binds a connection to a server to the client's connection, once the client sends `Authorization` with `Negotiate` or `NTLM`:
+        /// its later requests are passed over this connection only. Needs idle connections (`keepalive`).
+        /// Differs: clients over HTTP/2, HTTP/3 and UNIX-domain sockets are not bound, and neither are connections to servers over HTTP/2.
+        ntlm: Marker,
         /// Maximum number of requests per connection.
         keepalive_requests: Number,
         /// Maximum age of a connection.
@@ -122,6 +126,7 @@ fn make(
     if let Some(k) = conf.keepalive {
         (keep.connections, keep.local) = (k.connections, k.local);
     }
+    keep.ntlm = conf.ntlm.is_some();
     keep.requests_max = conf.keepalive_requests.map_or(keep.requests_max, |n| n.0);
     keep.time_ms = conf.keepalive_time.map_or(keep.time_ms, |n| n.0);
     keep.timeout_ms = conf.keepalive_timeout.map_or(keep.timeout_ms, |n| n.0);

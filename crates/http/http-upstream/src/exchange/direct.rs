@@ -49,7 +49,10 @@ struct Attempt {
 
 /// Tells whether a location's requests may be passed on in place; [`is_for`] checks the request.
 pub fn is_possible(plan: &PassPlan) -> bool {
-    let queues = plan.target.fixed().is_none_or(|(named, _)| named.group.extras.queue.is_some());
+    let queues = plan.target.fixed().is_none_or(|(named, _)| {
+        // Bound connections (`ntlm`) are rare.
+        named.group.extras.queue.is_some() || named.group.keepalive.ntlm
+    });
     let stores = plan.caching.is_some() || plan.storing.is_some();
     let asks_first = plan.conf.allow_upstream.is_some();
     !queues && !stores && !asks_first && !plan.protocol.multiplexes() && plan.conf.set_body.is_none()

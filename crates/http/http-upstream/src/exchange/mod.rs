@@ -70,7 +70,7 @@ pub trait Protocol: Send + Sync {
         announce: Announce,
         out: &mut Vec<u8>,
     ) -> Result<bool, u16>;
-    /// Writes the HTTP/1.1 request of a health check, for [`Prober`].
+    /// Writes the request of a health check, for [`Prober`]: in HTTP/1.1, or the header block of gRPC.
     fn write_probe(&self, plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, out: &mut Vec<u8>) {
         let _ = (plan, r, target, out);
     }
@@ -186,9 +186,12 @@ impl PassPlan {
 impl Prober for PassPlan {
     fn named(&self) -> Option<UpstreamRef> {
         match &self.target {
-            Bound::Fixed { named, .. } if self.conf.prefix == "proxy" => Some(named.clone()),
+            Bound::Fixed { named, .. } if ["proxy", "grpc"].contains(&self.conf.prefix) => Some(named.clone()),
             _ => None,
         }
+    }
+    fn is_grpc(&self) -> bool {
+        self.conf.prefix == "grpc"
     }
     fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
@@ -196,6 +199,9 @@ impl Prober for PassPlan {
             let (named, origin) = (Cow::Borrowed(named), Cow::Borrowed(origin));
             let target = UpstreamTarget { named, origin, uri: Some(uri.as_bytes().into()) };
             self.protocol.write_probe(self, r, &target, &mut out);
+        }
+        if self.is_grpc() {
+            return out;
         }
         let told = out.windows(13).any(|w| w.eq_ignore_ascii_case(b"\r\nconnection:"));
         if close && !told && out.ends_with(b"\r\n\r\n") {

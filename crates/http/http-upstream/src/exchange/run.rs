@@ -11,6 +11,7 @@ use crate::balancing::{self, PeerSelection, SelectionState};
 use crate::body_store::{self};
 use crate::caching;
 use crate::hosts::NoTarget;
+use crate::ntlm;
 use crate::tls::Wanted;
 use crate::upstream_state::{self, Try, UpstreamState, shown_url};
 use base::clock;
@@ -322,6 +323,9 @@ async fn ask(
 ) -> Result<Answered, Failure> {
     let group = &target.named.group;
     let mut scope = plan.scope(group);
+    if !plan.protocol.multiplexes() {
+        scope = ntlm::narrow(scope, group, r, peer);
+    }
     let mut over = None;
     let started = match at {
         None | Some(ResumedAt::Failed(_)) => {

@@ -1,8 +1,11 @@
 //! map (nginx: `ngx_http_map_module`, `ngx_stream_map_module`): variables by string lookup, case-insensitive as in
 //! nginx, then by regular expressions in order.
 
+mod numbers;
 #[cfg(test)]
 mod tests;
+
+pub use numbers::NumMaps;
 
 use crate::hosts::Hosts;
 use crate::regex::Pattern;
@@ -27,17 +30,23 @@ impl<S: Session> Value for Maps<S> {
     const SYNTAX: &'static str = "string $variable { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let (Some(source), Some(target)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
-        let source = Template::compile(cx, d, &source.bytes).map_err(|p| p.at(0))?;
-        let name = target.text().into_owned();
-        let Some(name) = name.strip_prefix('$').filter(|n| !n.is_empty()) else {
-            return Err(Problem::says(format!("invalid variable name \"{name}\""))
-                .at(1)
-                .hint("a variable name begins with \"$\""));
-        };
+        let (source, name) = declaration(cx, d)?;
         let (lookup, volatile) = Lookup::parse(cx, d, source)?;
-        cx.get::<Variables<S>>().computed(name, Arc::new(lookup), volatile).map_err(|p| p.at(1))?;
+        cx.get::<Variables<S>>().computed(&name, Arc::new(lookup), volatile).map_err(|p| p.at(1))?;
         Ok(Maps(PhantomData))
+    }
+}
+
+/// Reads source and name of a variable.
+fn declaration<S: Session>(cx: &mut Cx, d: &Directive) -> Result<(Template<S>, String), Problem> {
+    let (Some(source), Some(target)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
+    let source = Template::compile(cx, d, &source.bytes).map_err(|p| p.at(0))?;
+    let name = target.text().into_owned();
+    match name.strip_prefix('$').filter(|n| !n.is_empty()) {
+        Some(name) => Ok((source, name.to_string())),
+        None => Err(Problem::says(format!("invalid variable name \"{name}\""))
+            .at(1)
+            .hint("a variable name begins with \"$\"")),
     }
 }
 
