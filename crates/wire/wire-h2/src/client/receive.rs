@@ -11,7 +11,7 @@ use http_types::ListLimits;
 /// CONTINUATION frames per block.
 const CONTINUATIONS_MAX: u32 = 64;
 /// Frames without content that a server may send on credit.
-const IDLE_FRAMES_MAX: u64 = 2000;
+const IDLE_FRAMES_MAX: u64 = 10_000;
 /// Further such frames per frame with content.
 const IDLE_FRAMES_PER_USEFUL: u64 = 20;
 /// Interim responses per stream.

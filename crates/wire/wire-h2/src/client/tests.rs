@@ -147,7 +147,7 @@ fn what_a_server_may_not_do() {
         (frame(frame::RST_STREAM, 0, 1, &[0]), ErrorCode::FrameSize),
         ([frame(frame::HEADERS, 5, 1, &status), frame(frame::DATA, 0, 1, b"x")].concat(), ErrorCode::StreamClosed),
         ([frame(frame::HEADERS, 4, 1, &status), frame(frame::HEADERS, 4, 1, &status)].concat(), ErrorCode::Protocol),
-        (frame(frame::PING, 0, 0, &[0; 8]).repeat(3000), ErrorCode::EnhanceYourCalm),
+        (frame(frame::PING, 0, 0, &[0; 8]).repeat(12_000), ErrorCode::EnhanceYourCalm),
         (vec![0xff; 9], ErrorCode::FrameSize),
     ] {
         let mut client = begun();

@@ -14,7 +14,7 @@ const PSEUDO_MAX: usize = 5;
 /// Maximum number of CONTINUATION frames per header block.
 const CONTINUATIONS_MAX: u32 = 64;
 /// Frames without content that a client may send before the flood limit counts answered requests and sent octets.
-const IDLE_FRAMES_MAX: u64 = 2000;
+const IDLE_FRAMES_MAX: u64 = 10_000;
 /// Further frames without content that each answered request permits.
 const IDLE_FRAMES_PER_REQUEST: u64 = 20;
 /// Maximum octets of frames per octet of content, beyond [`PAYLOAD_CREDIT`] (`ngx_http_v2_read_handler`). Limits bodies
