@@ -203,7 +203,7 @@ mod tests {
     fn full(limit: usize) -> (Rc<Worker>, Rc<ListenSocket>, Key, std::net::SocketAddr, Arc<Ring>) {
         let ring = Arc::new(Ring::new(1 << 16));
         let sink = observe::Sink::Memory(ring.clone());
-        let target = observe::Target { level: Level::Warn, sink, json: false };
+        let target = observe::Target { level: Level::Warn, sink, format: observe::LineFormat::Text };
         let serving = crate::serving::Serving {
             http: None,
             stream: None,
