@@ -291,7 +291,7 @@ impl Turns {
     /// Closes expired connections and resumes listeners; tells whether there were any.
     fn deadlines(&mut self) -> bool {
         let (worker, now) = (&self.worker, clock::now());
-        let mut any = accept::resume(worker);
+        let mut any = worker.paused_until.get().is_some() && accept::resume(worker);
         worker.cut_off(now);
         if worker.poller.next_due().is_some_and(|at| at <= now) {
             worker.poller.due(now, &mut self.due);

@@ -264,6 +264,7 @@ pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<Pooled
 
 /// The most recently used connection is the least likely to be closed.
 #[allow(clippy::vec_box)]
+#[inline(always)]
 fn latest(idle: &mut VecDeque<Box<Pooled>>, place: PoolScope, address: &Address) -> Option<Box<Pooled>> {
     let now = clock::now();
     while let Some(at) = idle.iter().rposition(|c| c.place == place && c.address == *address) {
