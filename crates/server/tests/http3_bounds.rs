@@ -274,7 +274,12 @@ fn floods_of_frames_that_change_nothing_hold_little() {
     let site = site(port, 4096, "");
     let running = site.start();
     for (name, frame, ends) in floods {
-        let (held, mut client) = flood(port, &running, (0..300).map(|packet| packet_of(frame, packet)));
+        // quinn-proto skips one of the first 64 packet numbers to detect acknowledgments of packets not received: the first
+        // one at times.
+        let is_skipped = |client: &Client| client.lost.as_ref().is_some_and(|why| why.contains("unsent packet acked"));
+        let floods = || flood(port, &running, (0..300).map(|packet| packet_of(frame, packet)));
+        let (held, mut client) =
+            (0..10).map(|_| floods()).find(|(_, client)| !is_skipped(client)).expect("a server that sent the packet");
         println!("{name}: {held} KB, {:?}", client.lost);
         assert!(held < 2048, "{name}: {held} KB");
         if ends {
