@@ -5,6 +5,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::client::Client;
+use support::http2::{self, HEADERS, frame};
 use support::origin::Origin;
 use support::{Site, free_port, wait};
 
@@ -14,7 +15,10 @@ fn server(name: &'static str, ended: &Arc<AtomicUsize>) -> Origin {
     Origin::new(move |mut talk| {
         let (mut user, mut is_challenged) = (None, false);
         while let Some(request) = talk.request() {
-            let credentials = request.lines().find_map(|line| line.strip_prefix("Authorization: "));
+            // Names of fields are lowercase in HTTP/2.
+            let fields = || request.lines().filter_map(|line| line.split_once(": "));
+            let credentials =
+                fields().find(|(name, _)| name.eq_ignore_ascii_case("authorization")).map(|(_, text)| text);
             match credentials.and_then(|text| text.split_once(' ')) {
                 Some((_, "negotiate")) => (user, is_challenged) = (None, true),
                 Some((_, name)) if is_challenged => (user, is_challenged) = (Some(name.to_string()), false),
@@ -87,6 +91,33 @@ fn a_login_holds_for_the_connection_of_its_client() {
         assert_eq!(ask(&mut bob, ""), (200, as_bob.clone()));
     }
     drop((bob, other));
+    running.quit();
+    site.assert_no_alerts();
+}
+
+/// Concurrent requests share a client's HTTP/2 connection, which is not bound: its logins leave nothing to other clients.
+#[test]
+fn a_login_over_http2_authenticates_no_connection_of_others() {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let (origin, port) = (server("a", &ended), free_port());
+    let site = Site::new(
+        "daemon off; worker_processes 1;",
+        &format!(
+            "http {{ upstream u {{ server 127.0.0.1:{}; keepalive 8; ntlm; }}
+             server {{ listen 127.0.0.1:{port}; http2 on; location / {{ proxy_pass http://u; }} }} }}",
+            origin.port
+        ),
+    );
+    let running = site.start();
+    let mut other = wait("the server", || Client::connect(port));
+    let mut carol = http2::Client::connect(port);
+    for (stream, credentials) in [(1, "NTLM negotiate"), (3, "NTLM carol")] {
+        let block = carol.block("/", &[("authorization", credentials)]);
+        carol.send(&frame(HEADERS, 5, stream, &block));
+        assert_eq!(carol.answer(stream).0, "401", "another connection for each step");
+        assert_eq!(ask(&mut other, "").0, 401);
+    }
+    drop((carol, other));
     running.quit();
     site.assert_no_alerts();
 }

@@ -13,6 +13,9 @@ use upstream::{Binding, Group, Peer, Scope};
 /// Interval at which a thread closes servers' connections whose client has gone.
 const SWEEP: Duration = Duration::from_secs(1);
 
+/// Number that no [`Binding`] has.
+const NO_BINDING: usize = usize::MAX;
+
 /// Of a client's connection.
 struct Bound {
     binding: Binding,
@@ -40,13 +43,20 @@ fn logs_in(r: &Request) -> bool {
     })
 }
 
-/// Narrows the scope of the request's server connection to a client that has logged in.
+/// Narrows the scope of the request's server connection to a client that has logged in. A login of a client that cannot be
+/// bound gets a connection of its own, which is not kept: other clients would inherit it.
 pub fn narrow(scope: Scope, group: &Group, r: &Request, peer: &Peer) -> Scope {
-    let Some(key) = client(group, r) else { return scope };
+    if !group.keepalive.ntlm {
+        return scope;
+    }
+    let Some(key) = client(group, r) else {
+        return if logs_in(r) { scope.bound_to(NO_BINDING) } else { scope };
+    };
     CLIENTS.with_borrow_mut(|clients| {
         let bound = match clients.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(_) if !logs_in(r) || net::outbound::tcp_info(key).is_none() => return scope,
+            Entry::Vacant(_) if !logs_in(r) => return scope,
+            Entry::Vacant(_) if net::outbound::tcp_info(key).is_none() => return scope.bound_to(NO_BINDING),
             Entry::Vacant(place) => {
                 if !SWEEPING.replace(true) {
                     runtime::task::spawn_local(sweep());

@@ -49,7 +49,7 @@ directives! {
         keepalive: KeepaliveValue,
         /// Binds a connection to a server to the client's connection, once the client sends `Authorization` with `Negotiate` or `NTLM`:
         /// its later requests are passed over this connection only. Needs idle connections (`keepalive`).
-        /// Differs: clients over HTTP/2, HTTP/3 and UNIX-domain sockets are not bound, and neither are connections to servers over HTTP/2.
+        /// Differs: clients over HTTP/2, HTTP/3 and UNIX-domain sockets are not bound (each of their logins gets a connection that is not kept), and neither are connections to servers over HTTP/2.
         ntlm: Marker,
         /// Maximum number of requests per connection.
         keepalive_requests: Number,
