@@ -16,6 +16,9 @@ use std::rc::Rc;
 
 /// Connections accepted at once with a single listener; `multi_accept` lifts it.
 const ACCEPTS_MAX: usize = 32;
+/// Events of a turn for each further accept. An accept that finds no connection costs ten times as much as the wait that
+/// reports one, because the kernel allocates the socket first: only long turns try again.
+const EVENTS_PER_ACCEPT: usize = 4;
 /// Tasks that run before an accept.
 const WOKEN_MAX: usize = 32;
 /// Milliseconds that a listener pauses without descriptors (nginx: `accept_mutex_delay`), and that clients wait for one of
@@ -70,7 +73,7 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
     let multi = worker.serving.borrow().multi_accept;
     // With several listeners, epoll's order decides: one at a time, so that no later connection precedes an earlier
     // one.
-    let most = if worker.listening.borrow().len() > 1 { 1 } else { ACCEPTS_MAX };
+    let most = if worker.listening.borrow().len() > 1 { 1 } else { accepts_at_once(worker.events.get()) };
     let mut count = 0;
     loop {
         // A connection's first request may have been answered at once.
@@ -120,6 +123,10 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
             intake::take_in(worker, accepted, &listen_socket.listener);
         }
     }
+}
+
+fn accepts_at_once(events: usize) -> usize {
+    (1 + events / EVENTS_PER_ACCEPT).min(ACCEPTS_MAX)
 }
 
 fn is_full(worker: &Worker) -> bool {
@@ -187,6 +194,11 @@ mod tests {
     use super::*;
     use observe::ring::Ring;
     use std::sync::Arc;
+
+    #[test]
+    fn short_turns_accept_one_connection() {
+        assert_eq!([1, 3, 4, 100, 512].map(accepts_at_once), [1, 1, 2, 26, 32]);
+    }
 
     #[test]
     fn a_lack_that_lasts_is_not_asked_about_again_at_once() {

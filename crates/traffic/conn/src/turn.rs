@@ -191,6 +191,7 @@ impl Turns {
             self.ready.push_back(key);
         }
         wake::take(&mut self.ready);
+        worker.events.set(self.ready.len());
         let mut share = Share::begin();
         while let Some(key) = self.ready.pop_front() {
             progress = Progress::Some;

@@ -116,6 +116,8 @@ pub struct Worker {
     pub reuse_logged: Cell<Option<Instant>>,
     /// TLS handshakes are queued: new ones wait.
     pub handshakes_wait: Cell<bool>,
+    /// Events that the current turn began with.
+    pub events: Cell<usize>,
     /// Carriers with output for the turn's end.
     pub dirty: RefCell<Vec<(Key, Rc<dyn Carrier>)>>,
     /// Step of a test's event; 0: none.
@@ -152,6 +154,7 @@ impl Worker {
             no_room_at: Cell::new(None),
             reuse_logged: Cell::new(None),
             handshakes_wait: Cell::new(false),
+            events: Cell::new(0),
             dirty: RefCell::new(Vec::new()),
             at_step: Cell::new(0),
             happening: RefCell::new(None),

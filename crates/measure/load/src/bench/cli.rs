@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -162,9 +163,9 @@ pub struct Options {
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor, allow_negative_numbers = true, requires = "replay", help_heading = "Request")]
     pub speed: f64,
 
-    /// Expected status codes [default: 200 to 399].
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = status, help_heading = "Expectation")]
-    pub expect_status: Vec<u16>,
+    /// Expected status codes, such as `200,404`, `200-399` or `2xx` [default: 200-399].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = statuses, help_heading = "Expectation")]
+    pub expect_status: Vec<RangeInclusive<u16>>,
     /// Expected body length.
     #[arg(long, value_name = "BYTES", value_parser = number::<u64>, help_heading = "Expectation")]
     pub expect_length: Option<u64>,
@@ -336,9 +337,19 @@ pub fn pid(text: &str) -> Result<u32, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not the number of a process"))
 }
 
-fn status(text: &str) -> Result<u16, String> {
-    let wrong = || format!("`{text}` is not a status code from 100 to 599");
-    text.trim().parse().ok().filter(|status| (100..600).contains(status)).ok_or_else(wrong)
+/// A status code, a range of them (`200-399`) or a class (`2xx`).
+fn statuses(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let text = text.trim();
+    let code = |text: &str| text.parse().ok().filter(|status: &u16| text.len() == 3 && (100..600).contains(status));
+    let range = match (text.strip_suffix("xx"), text.split_once('-')) {
+        (Some(class), _) => code(&format!("{class}00")).map(|first| first..=first + 99),
+        (None, Some((first, last))) => code(first).zip(code(last)).map(|(first, last)| first..=last),
+        (None, None) => code(text).map(|status| status..=status),
+    };
+    let range = range.ok_or_else(|| {
+        format!("`{text}` is not a status code from 100 to 599, a range such as 200-399, or a class such as 2xx")
+    })?;
+    if range.is_empty() { Err(format!("the range `{text}` contains no status code")) } else { Ok(range) }
 }
 
 pub fn address(text: &str) -> Result<SocketAddr, String> {
@@ -377,6 +388,12 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
+    fn statuses_have_ranges_and_classes() {
+        let options = Options::try_parse_from("bench http://h/ --expect-status 204,2xx,400-404".split(' ')).unwrap();
+        assert_eq!(options.expect_status, [204..=204, 200..=299, 400..=404]);
+    }
+
+    #[test]
     fn values_are_refused_in_plain_words() {
         for (arguments, words) in [
             ("-r -5", "the rate must be above 0"),
@@ -386,7 +403,9 @@ mod tests {
             ("-r x", "`x` is not a positive number"),
             ("--pin x", "`x` is not the number of a CPU"),
             ("--seed x", "`x` is not a whole number"),
-            ("--expect-status 2xx", "`2xx` is not a status code"),
+            ("--expect-status 6xx", "`6xx` is not a status code"),
+            ("--expect-status 200-", "`200-` is not a status code"),
+            ("--expect-status 399-200", "the range `399-200` contains no status code"),
             ("--connect-to foo", "`foo` is not an IP address with a port"),
             ("--timeout 0", "the time must be above 0"),
         ] {

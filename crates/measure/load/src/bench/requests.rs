@@ -135,7 +135,7 @@ fn session(text: &str) -> Result<Vec<RequestSpec>, String> {
 
 pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, String> {
     let expect = Expect {
-        status: options.expect_status.clone(),
+        status: options.expect_status.iter().cloned().flatten().collect(),
         length: options.expect_length,
         contains: options.expect_contains.clone(),
         hash: options.expect_hash.clone(),
