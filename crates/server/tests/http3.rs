@@ -462,3 +462,20 @@ fn the_load_generator_speaks_http3() {
     running.quit();
     site.assert_no_alerts();
 }
+
+#[test]
+fn the_load_generator_repeats_what_a_server_has_not_processed() {
+    let port = free_port();
+    let site = site(
+        "daemon off;",
+        &format!(
+            "http {{ {TLS} keepalive_requests 7;
+                server {{ listen 127.0.0.1:{port} quic; location / {{ return 200 hello; }} }} }}"
+        ),
+    );
+    let running = site.start();
+    let round = bench(&format!("https://localhost:{port}/"), &["-c", "2", "-m", "5"]);
+    assert_eq!((&round["answers"], &round["failures"]), (&60.into(), &serde_json::json!({})), "{round}");
+    running.quit();
+    site.assert_no_alerts();
+}

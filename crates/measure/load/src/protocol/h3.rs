@@ -128,7 +128,7 @@ impl H3 {
                 self.look_for_room();
                 if self.early && !early_accepted {
                     self.complaint = Some("the server refused early data (0-RTT)".into());
-                    self.going = true;
+                    (self.going, self.room) = (true, false);
                     self.unprocessed(0);
                 }
             }
@@ -160,7 +160,7 @@ impl H3 {
                 }
             }
             ClientEvent::Goaway(from) => {
-                self.going = true;
+                (self.going, self.room) = (true, false);
                 self.unprocessed(from);
                 self.found.push_back(Event::Room);
             }

@@ -428,6 +428,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
                         self.soil(slot);
                     }
                 }
+                // A connection over QUIC ends as an event, not with the end of input.
+                Err(Failure::ClosedEarly) => return self.failed(slot, Failure::ClosedEarly, now),
                 Err(class) => return self.break_off(slot, class, now),
             }
         }
@@ -474,7 +476,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
         connection.restart();
         let flights: Vec<Flight> = connection.flights.drain(..).collect();
-        let waiting: Vec<Due> = connection.waiting.drain(..).collect();
+        // Requests that this connection has not sent move to the next one, if it has served others.
+        let moves = P::MULTIPLEXED && connection.state == ConnectionState::Open && !fresh;
+        let waiting: Vec<Due> = if moves { Vec::new() } else { connection.waiting.drain(..).collect() };
         self.close(slot);
         self.in_flight -= flights.len();
         self.waiting -= waiting.len();
