@@ -21,6 +21,7 @@ pub struct Connection {
     /// `$connection_requests`: requests so far, including the current one. Saturates.
     pub requests: Cell<u32>,
     pub nodelay: Cell<bool>,
+    pub pipelining: Pipelining,
     pub started: Instant,
     /// PROXY protocol header, and its bytes.
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
@@ -47,6 +48,33 @@ impl Connection {
 
 // With its `Rc` counts it fits the allocators' class of 128 bytes, which dominates idle connections.
 const _: () = assert!(size_of::<Connection>() <= 112);
+
+/// Whether octets of further requests have followed a request.
+#[derive(Clone, Debug, Default)]
+pub struct Pipelining {
+    seen: Cell<bool>,
+    next: Cell<bool>,
+}
+
+impl Pipelining {
+    /// Notes octets behind a request.
+    #[inline]
+    pub fn note(&self) {
+        self.seen.set(true);
+        self.next.set(true);
+    }
+    /// At a request's begin: tells whether its octets followed those of another request (`$pipe`).
+    #[inline]
+    pub fn take(&self) -> bool {
+        self.next.take()
+    }
+    /// Tells whether the client has sent requests ahead. Further ones may be in transit, and would turn a close into a
+    /// reset, which can destroy responses (nginx: `c->pipeline`).
+    #[inline]
+    pub fn is_seen(&self) -> bool {
+        self.seen.get()
+    }
+}
 
 /// Names a listener across reloads by address and kind. Caches the index in the latest plan.
 #[derive(Clone, Debug)]

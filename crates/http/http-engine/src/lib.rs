@@ -54,7 +54,8 @@ pub mod variables;
 
 pub use build::{BlockPlan, Feature, HttpBuild};
 pub use connection::{
-    Begun, BodyReader, Connection, ListenerRef, PartialHead, Tunnel, TunnelFault, Tunnelled, Watch, unless_gone,
+    Begun, BodyReader, Connection, ListenerRef, PartialHead, Pipelining, Tunnel, TunnelFault, Tunnelled, Watch,
+    unless_gone,
 };
 pub use handler::{Body, BodySource, Exchange, Filter, Flow, Handler, Later, LocalFuture, Logger, Transform};
 pub use order::{FilterOrder, HandlerOrder, PlanOrder};

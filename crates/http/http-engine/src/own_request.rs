@@ -63,6 +63,7 @@ pub fn create(plan: &Arc<HttpPlan>, server: usize, uri: &[u8], agent: &str) -> R
         listener: ListenerRef::new(address),
         requests: Cell::new(1),
         nodelay: Cell::new(true),
+        pipelining: crate::connection::Pipelining::default(),
         started: base::clock::now(),
         proxy: None,
         socket: None,

@@ -8,6 +8,7 @@ use crate::send_plan::{SendPlan, SingleChunk};
 use crate::task::{self, Start};
 use base::clock;
 use bytes::Bytes;
+use http_engine::values::LingeringClose;
 use http_engine::{Body, Connection, Request, head_out};
 use http_types::Version;
 use runtime::budget;
@@ -177,8 +178,10 @@ pub fn conclude(mut batch: Batch<'_>, mut out: RefMut<'_, Vec<u8>>, rest: &[u8],
     let worker = &worker;
     let closing = batch.done.last().is_none_or(|(r, ..)| !r.reply.keep_alive);
     let conf = batch.done.last().map(|(r, ..)| &r.loc().core.conf);
-    let (idle, nodelay) = conf.map_or((0, false), |c| (c.keepalive_timeout.millis, c.tcp_nodelay));
-    let close_at_once = closing && rest.is_empty() && !worker.poller.readable_now(key);
+    let (idle, nodelay, lingers) =
+        conf.map_or((0, false, LingeringClose::On), |c| (c.keepalive_timeout.millis, c.tcp_nodelay, c.lingering_close));
+    let may_follow = !rest.is_empty() || worker.poller.readable_now(key) || connection.pipelining.is_seen();
+    let close_at_once = closing && !linger::is_due(lingers, may_follow);
     match batch.send(&mut out, close_at_once) {
         Sent::All => {}
         Sent::Gone => return,

@@ -201,6 +201,7 @@ mod tests {
             listener: ListenerRef::new(Rc::new(Address::Unix("test".into()))),
             requests: Cell::new(0),
             nodelay: Cell::new(false),
+            pipelining: http_engine::Pipelining::default(),
             started: clock::now(),
             proxy: None,
             socket: None,

@@ -170,6 +170,7 @@ pub fn read(
             // Excludes preceding empty lines.
             r.incoming.length = (consumed as u64).saturating_sub(u64::from(r.head.line.start));
             r.incoming.ordinal = connection.count_request();
+            r.incoming.pipelined = connection.pipelining.take();
             let mut begun = begin(&mut r);
             let own = r.srv().limits;
             if begun.is_ok() && (own.underscores, own.ignore_invalid) != (limits.underscores, limits.ignore_invalid) {
@@ -188,6 +189,7 @@ pub fn read(
         Err(e) => {
             r.buf.extend_from_slice(bytes);
             r.incoming.ordinal = connection.count_request();
+            r.incoming.pipelined = connection.pipelining.take();
             let status = refused(&mut r, &e, parser.at(), limits);
             (Head::Refused(r, status), None)
         }

@@ -130,11 +130,13 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
             drop((batch, out, buf));
             return h2::upgrade::begin(worker, key, &connection.clone(), r, &settings, &rest);
         }
-        r.incoming.pipelined = at > 0;
         if r.incoming.body_length.is_some() || r.head.fields.first(Known::Expect).is_some() {
             return batch.send_then(&mut out, Start::Request(r, from(bytes, at + used).to_vec()));
         }
         at += used;
+        if at < bytes.len() {
+            connection.pipelining.note();
+        }
         let watch = batch.presence.get_or_insert_with(|| Presence::of(&batch.link));
         r.incoming.watch = Some(watch.clone());
         worker.step();

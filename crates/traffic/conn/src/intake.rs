@@ -80,6 +80,7 @@ pub fn take_in_as(
             listener: listener.clone(),
             requests: Cell::new(0),
             nodelay: Cell::new(false),
+            pipelining: http_engine::Pipelining::default(),
             started: clock::now(),
             proxy,
             socket: Some(key),

@@ -7,6 +7,7 @@ use crate::link::Link;
 use crate::worker::Worker;
 use base::clock;
 use http_engine::Connection;
+use http_engine::values::LingeringClose;
 use net::poller::Key;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,6 +25,15 @@ impl LingeringPlace<'_> {
 impl Drop for LingeringPlace<'_> {
     fn drop(&mut self) {
         self.0.lingering.borrow_mut().remove(self.1);
+    }
+}
+
+/// Tells whether the close after the last response lingers. `may_follow`: the client has sent more, or may have.
+pub fn is_due(setting: LingeringClose, may_follow: bool) -> bool {
+    match setting {
+        LingeringClose::Off => false,
+        LingeringClose::On => may_follow,
+        LingeringClose::Always => true,
     }
 }
 

@@ -50,6 +50,7 @@ async fn rehearse(plan: Arc<HttpPlan>, client: &RehearsalClient, bytes: &[u8]) -
             listener: if quic { ListenerRef::datagrams(address.clone()) } else { ListenerRef::new(address.clone()) },
             requests: Cell::new(0),
             nodelay: Cell::new(true),
+            pipelining: http_engine::Pipelining::default(),
             started: base::clock::now(),
             proxy: None,
             socket: None,

@@ -14,7 +14,6 @@ use crate::worker::Worker;
 use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
-use http_engine::values::LingeringClose;
 use http_engine::{Connection, PartialHead, Piece, Request, RequestBody, counting};
 use http_types::Known;
 use metrics::process;
@@ -336,18 +335,17 @@ impl Client {
         let has_body = !state.done();
         self.worker.finished(r);
         if !keep_alive {
-            let more = has_body || !self.input.borrow().bytes().is_empty() || self.worker.poller.readable_now(self.key);
-            return Some(match conf.conf.lingering_close {
-                LingeringClose::Off => End::Close,
-                LingeringClose::Always => End::Linger,
-                LingeringClose::On if more => End::Linger,
-                LingeringClose::On => End::Close,
-            });
+            let more = has_body
+                || !self.input.borrow().bytes().is_empty()
+                || self.worker.poller.readable_now(self.key)
+                || self.connection.pipelining.is_seen();
+            return Some(if linger::is_due(conf.conf.lingering_close, more) { End::Linger } else { End::Close });
         }
         if has_body && let Some(end) = Box::pin(self.discard(state, &conf)).await {
             return Some(end);
         }
         if !self.input.borrow().bytes().is_empty() {
+            self.connection.pipelining.note();
             return None;
         }
         Some(End::Park(conf.conf.keepalive_timeout.millis))
@@ -395,7 +393,8 @@ impl Client {
         self.worker.finished(last);
         match (sent, keep_alive) {
             (Ok(()), true) => End::Park(conf.conf.keepalive_timeout.millis),
-            (Ok(()), false) => End::Linger,
+            (Ok(()), false) if linger::is_due(conf.conf.lingering_close, true) => End::Linger,
+            (Ok(()), false) => End::Close,
             (Err(_), _) => End::Close,
         }
     }
@@ -451,6 +450,7 @@ impl Client {
                         listener: old.listener.clone(),
                         requests: old.requests.clone(),
                         nodelay: old.nodelay.clone(),
+                        pipelining: http_engine::Pipelining::default(),
                         started: old.started,
                         proxy: Some(Box::new((header, bytes))),
                         socket: old.socket,

@@ -79,6 +79,7 @@ fn request(plan: Arc<HttpPlan>, location: usize, line: &str, group: &str) -> Box
         listener: ListenerRef::new(nowhere),
         requests: Cell::new(1),
         nodelay: Cell::new(true),
+        pipelining: http_engine::Pipelining::default(),
         started: clock::now(),
         proxy: None,
         socket: None,

@@ -349,6 +349,7 @@ impl QuicListener {
             listener: self.listener.clone(),
             requests: Cell::new(0),
             nodelay: Cell::new(true),
+            pipelining: http_engine::Pipelining::default(),
             started: clock::now(),
             proxy: None,
             socket: None,
