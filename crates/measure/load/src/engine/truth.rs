@@ -439,6 +439,27 @@ fn pipelining_keeps_its_depth() {
 }
 
 #[test]
+fn requests_behind_an_announced_close_are_sent_again() {
+    // Each connection is sent six requests: two before the third response announces the close, which it does not answer.
+    let mut count = 0;
+    let closing = || Act::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec());
+    let sim = Sim::new(Box::new(move |now, _, _| {
+        count += 1;
+        match count % 6 {
+            1 | 2 => vec![(now + MS, ok())],
+            3 => vec![(now + MS, closing()), (now + MS, Act::End)],
+            _ => vec![],
+        }
+    }));
+    let mut job = job(1, 5.0);
+    job.pipeline = 4;
+    job.budget = Some(300);
+    let (r, _) = play(sim, &job);
+    assert_eq!((r.due, r.in_time, r.failures.total()), (300, 300, 0), "{:?}", r.failures);
+    assert!(r.again >= 290, "{}", r.again);
+}
+
+#[test]
 fn replay_keeps_times_and_targets() {
     let sim = stalling(MS, 0, S);
     let arrivals = sim.arrivals.clone();

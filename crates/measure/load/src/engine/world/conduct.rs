@@ -230,12 +230,13 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    /// Closes a used-up connection; pipelined requests behind are unanswered.
+    /// Closes a used-up connection. The server does not process pipelined requests behind a response with
+    /// `Connection: close` (RFC 9112, 9.6): the next connection sends them.
     fn give_up_connection(&mut self, slot: Slot, now: u64) {
         let left: Vec<Flight> = self.connections[slot].flights.drain(..).collect();
         self.in_flight -= left.len();
         self.close(slot);
-        left.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), Failure::ClosedEarly, now));
+        left.into_iter().for_each(|flight| self.repeat(slot, flight, Failure::ClosedEarly, now));
         self.after_close(slot, now);
     }
 
@@ -330,26 +331,28 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.after_stream(slot, now);
     }
 
-    /// Sends an unprocessed request again, up to a limit; its wait continues.
     pub(super) fn unprocessed(&mut self, slot: Slot, lane: usize, now: u64) {
-        let connection = &mut self.connections[slot];
-        let Some(flight) = connection.flights.remove(lane) else { return };
+        let Some(flight) = self.connections[slot].flights.remove(lane) else { return };
         self.in_flight -= 1;
+        self.repeat(slot, flight, Failure::Refused, now);
+        self.after_stream(slot, now);
+    }
+
+    /// Queues an unprocessed request again, up to a limit, beyond which it fails with `class`; its wait continues.
+    fn repeat(&mut self, slot: Slot, flight: Flight, class: Failure, now: u64) {
         let mut due = flight.due;
         due.again += 1;
         if due.again > AGAIN_MAX || now >= self.to {
-            self.fail(due, Some(flight.sent), Failure::Refused, now);
-        } else {
-            self.record.again += u64::from(due.counted);
-            match self.job.model {
-                Model::Open { .. } | Model::Replay { .. } => self.pending.push_front(due),
-                Model::Closed { .. } | Model::Connections { .. } => {
-                    connection.waiting.push_back(due);
-                    self.waiting += 1;
-                }
+            return self.fail(due, Some(flight.sent), class, now);
+        }
+        self.record.again += u64::from(due.counted);
+        match self.job.model {
+            Model::Open { .. } | Model::Replay { .. } => self.pending.push_front(due),
+            Model::Closed { .. } | Model::Connections { .. } => {
+                self.connections[slot].waiting.push_back(due);
+                self.waiting += 1;
             }
         }
-        self.after_stream(slot, now);
     }
 
     fn after_stream(&mut self, slot: Slot, now: u64) {
@@ -383,7 +386,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             return;
         }
         // Unprocessed requests move to the next connection.
-        if P::MULTIPLEXED && !self.connections[slot].waiting.is_empty() {
+        if !self.connections[slot].waiting.is_empty() {
             if self.connections[slot].calls == 0 && !self.job.model.is_open() {
                 self.wake.push(Reverse((now + BACKOFF, slot, 0)));
                 return;
