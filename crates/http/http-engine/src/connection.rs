@@ -49,7 +49,7 @@ impl Connection {
 // With its `Rc` counts it fits the allocators' class of 128 bytes, which dominates idle connections.
 const _: () = assert!(size_of::<Connection>() <= 112);
 
-/// Whether octets of further requests have followed a request.
+/// Requests that a client has sent ahead, behind others.
 #[derive(Clone, Debug, Default)]
 pub struct Pipelining {
     seen: Cell<bool>,
