@@ -1,6 +1,6 @@
 //! Clients: single requests, and connections whose bytes arrive in parts.
 
-use super::{Ask, Step, Talk};
+use super::{Ask, Step, Talk, known};
 use crate::normal;
 use socket2::{Domain, Socket, Type};
 use std::io::{ErrorKind, Read, Write};
@@ -37,7 +37,7 @@ impl Client {
             Step::Ask(ask) => {
                 let text = asked(&self.bytes(ask), port).unwrap_or_else(|e| format!("<{}>", e.kind()));
                 let cookie = text.lines().find_map(|line| line.strip_prefix("Set-Cookie: srv="));
-                if let Some(cookie) = cookie {
+                if let Some(cookie) = cookie.filter(|_| !known::is_own_failure(&text)) {
                     self.cookie = cookie.split(';').next().unwrap_or_default().into();
                 }
                 text

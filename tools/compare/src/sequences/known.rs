@@ -1,5 +1,7 @@
 //! Differences of the comparison of sequences that are deliberate (docs/conformance.md).
 
+use std::borrow::Cow;
+
 /// Lines of the error log that are not compared.
 const LEFT_OUT: &[&str] = &[
     // Names of files and the moment depend on buffers.
@@ -13,14 +15,46 @@ pub fn log_line(line: &str) -> Option<String> {
     if is_control || LEFT_OUT.iter().any(|words| line.contains(words)) {
         return None;
     }
-    Some(line.replace("client pipelined request line", "client request line"))
+    // The action of unbuffered responses.
+    let line = line.replace("closed connection while sending to client", "closed connection while reading upstream");
+    // Tidegate does not name pipelined requests.
+    let line = line.replace("client pipelined request line", "client request line");
+    Some(without_request(&line).unwrap_or(line))
+}
+
+/// Removes the request from a line about an invalid request line: nginx has its octets up to the fault, which depends on reads, and
+/// Tidegate the whole line.
+fn without_request(line: &str) -> Option<String> {
+    const REQUEST: &str = ", request: \"";
+    line.contains("while reading client request line").then_some(())?;
+    let (before, _) = line.split_once(REQUEST)?;
+    Some(before.to_string())
+}
+
+/// Makes a line of a transcript alike.
+fn line(line: &str) -> Cow<'_, str> {
+    let Some(access) = line.strip_prefix("access log: ") else { return line.into() };
+    let mut parts: Vec<&str> = access.split('|').collect();
+    if access.contains("s=short") {
+        // `$request_completion` is `OK` in nginx if a server cut its response off.
+        parts.iter_mut().filter(|part| **part == "OK").for_each(|part| *part = "");
+    }
+    let is_invalid = parts.get(2).is_some_and(|status| *status == "400") && parts.last() == Some(&"-");
+    if let Some(request) = parts.get_mut(1).filter(|_| is_invalid) {
+        *request = "(invalid)";
+    }
+    format!("access log: {}", parts.join("|")).into()
+}
+
+/// Tells whether a response is a 502 of the proxy: `sticky cookie` sets its cookie on responses of servers; nginx sets it there, too.
+pub fn is_own_failure(text: &str) -> bool {
+    text.contains("HTTP/1.1 502 Bad Gateway")
 }
 
 /// Makes the transcript of a step alike.
-pub fn transcript(text: &str) -> Vec<&str> {
-    // `sticky cookie` sets its cookie on responses of servers; nginx sets it on its own 502, too.
-    let is_own = text.contains("HTTP/1.1 502 ");
-    text.lines().filter(|line| !(is_own && line.starts_with("Set-Cookie: srv="))).collect()
+pub fn transcript(text: &str) -> Vec<Cow<'_, str>> {
+    let is_own = is_own_failure(text);
+    text.lines().filter(|line| !(is_own && line.starts_with("Set-Cookie: srv="))).map(line).collect()
 }
 
 /// Reason why later steps of a scene are not comparable after one.
@@ -28,4 +62,22 @@ pub fn ends(text: &str) -> Option<&'static str> {
     const STATUSES: [&str; 2] = ["HTTP/1.1 412 ", "HTTP/1.1 416 "];
     let is_refused = text.lines().any(|line| STATUSES.iter().any(|status| line.starts_with(status)));
     is_refused.then_some("a response that a condition or a range turns into 412 or 416 is stored; nginx discards it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_removed_only_from_lines_about_their_faults() {
+        let line =
+            "[info] client sent invalid method while reading client request line, client: a, server: , request: \"X\"";
+        assert_eq!(
+            log_line(line).as_deref(),
+            Some("[info] client sent invalid method while reading client request line, client: a, server: ")
+        );
+        let other = "[error] access forbidden by rule, client: a, server: , request: \"GET / HTTP/1.1\", host: \"a\"";
+        assert_eq!(log_line(other).as_deref(), Some(other));
+        assert_eq!(log_line("[info] client sent invalid method \\x01"), None);
+    }
 }
