@@ -69,3 +69,21 @@ fn logs_of_broken_requests() {
     }
     running.quit();
 }
+
+/// Responses to HTTP/0.9 have no head, so that a refused HEAD gets the page (nginx: `ngx_http_header_filter`).
+#[test]
+fn a_refused_head_request_of_http_0_9_gets_a_page() {
+    let port = free_port();
+    let site = Site::new("daemon off;", &format!("http {{ server {{ listen 127.0.0.1:{port}; }} }}"));
+    let running = site.start();
+    for (request, starts, has_page) in
+        [("HEAD /x\r\n", "<html>", true), ("HEAD * HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 400 ", false)]
+    {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut came = String::new();
+        stream.read_to_string(&mut came).expect("an end");
+        assert!(came.starts_with(starts) && came.contains("<title>400") == has_page, "{request:?}: {came}");
+    }
+    running.quit();
+}

@@ -246,8 +246,8 @@ fn only_the_line(r: &mut Request, end: usize) {
     let length = text.iter().position(|c| matches!(c, b'\r' | b'\n')).unwrap_or(text.len());
     let protocol = r.head.protocol;
     let reached = protocol.of(&r.buf).starts_with(b"H");
-    // A client that sent HEAD expects no body.
-    r.reply.head_only |= r.head.method == Method::Head;
+    // A client that sent HEAD expects no body. Responses to HTTP/0.9 have no head (nginx: `ngx_http_header_filter`).
+    r.reply.head_only |= r.head.method == Method::Head && r.head.version != Version::Http09;
     r.head.clear();
     r.head.line = http_types::Span { start: start as u32, end: (start + length) as u32 };
     if reached {
