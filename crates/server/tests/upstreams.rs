@@ -509,6 +509,25 @@ fn raw(port: u16, request: &str) -> String {
 }
 
 #[test]
+fn keepalive_limits_the_idle_connections_of_all_locations_together() {
+    let origin = Origin::answering(|_| ok("one"));
+    let port = free_port();
+    let conf = format!(
+        "http {{ upstream one {{ server 127.0.0.1:{}; keepalive 1 local; keepalive_timeout 1h; }}
+         server {{ listen 127.0.0.1:{port};
+             location /a {{ proxy_pass http://one; }} location /b {{ proxy_pass http://one; }} }} }}",
+        origin.port
+    );
+    let site = Site::new("daemon off; worker_processes 1;", &conf);
+    let running = site.start();
+    for (path, connections) in [("/a", 1), ("/a", 1), ("/b", 2), ("/b", 2), ("/a", 3)] {
+        assert_eq!(ask(port, path).0, 200);
+        assert_eq!(origin.connections(), connections, "{path}");
+    }
+    running.quit();
+}
+
+#[test]
 fn responses_to_head_are_only_heads() {
     // With `proxy_method GET` the server sends a body.
     let origin = Origin::answering(|request| match request.starts_with("HEAD ") {
