@@ -192,7 +192,7 @@ fn connection_time(r: &mut Request, out: &mut Vec<u8>) -> bool {
 
 fn content_length(r: &mut Request, out: &mut Vec<u8>) -> bool {
     // nginx: `ngx_http_discard_request_body`, before the response's head; nothing is left of the body.
-    let is_discarded = r.out.status != 0
+    let is_discarded = !matches!(r.out.status, 0 | 444)
         && !r.incoming.malformed
         && r.incoming.body_length == Some(BodyLength::Chunked)
         && matches!(r.incoming.body, RequestBody::Unread(_))
