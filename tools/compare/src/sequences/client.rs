@@ -169,8 +169,8 @@ fn talked(talk: &Talk, port: u16) -> std::io::Result<String> {
         }
     }
     let mut end = match state {
-        State::Open => "the connection stays open",
-        State::Closed => "the server closes the connection",
+        State::Open => known::OPEN,
+        State::Closed => known::CLOSED,
     };
     if talk.half_closes && state == State::Open {
         let _ = stream.shutdown(Shutdown::Write);

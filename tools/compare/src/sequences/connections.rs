@@ -92,7 +92,7 @@ const OF_SERVER: &[&str] = &[
 const OF_PROXY: &[&str] = &[
     "proxy_request_buffering off;",
     "proxy_http_version 1.0;",
-    "proxy_pass_request_body off;",
+    "proxy_pass_request_body off; proxy_set_header Content-Length '';",
     "proxy_set_body x;",
     "proxy_method PUT;",
     "proxy_buffering off;",

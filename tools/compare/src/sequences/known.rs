@@ -6,7 +6,12 @@ use std::borrow::Cow;
 const LEFT_OUT: &[&str] = &[
     // Names of files and the moment depend on buffers.
     "is buffered to a temporary file",
+    // nginx does not log it in locations with a cache.
+    "upstream sent no valid HTTP/1.0 header",
 ];
+
+/// Start of the octets that a body has too many of.
+const TOO_LARGE: &str = "client intended to send too large chunked body: ";
 
 /// Makes a line of the error log alike; `None`: it is not compared.
 pub fn log_line(line: &str) -> Option<String> {
@@ -19,6 +24,14 @@ pub fn log_line(line: &str) -> Option<String> {
     let line = line.replace("closed connection while sending to client", "closed connection while reading upstream");
     // Tidegate does not name pipelined requests.
     let line = line.replace("client pipelined request line", "client request line");
+    // Tidegate counts the chunks of a read together.
+    let line = match line.split_once(TOO_LARGE) {
+        Some((before, rest)) => {
+            let rest = rest.split_once(" bytes").map_or(rest, |(_, rest)| rest);
+            format!("{before}{TOO_LARGE}*{rest}")
+        }
+        None => line,
+    };
     Some(without_request(&line).unwrap_or(line))
 }
 
@@ -39,6 +52,12 @@ fn line(line: &str) -> Cow<'_, str> {
         // `$request_completion` is `OK` in nginx if a server cut its response off.
         parts.iter_mut().filter(|part| **part == "OK").for_each(|part| *part = "");
     }
+    // The size of nginx's buffer, if an incomplete body is discarded.
+    parts.iter_mut().filter(|part| **part == "8192").for_each(|part| *part = "0");
+    if parts.get(2) == Some(&"413") {
+        // `$content_length`: the octets before the limit.
+        parts.iter_mut().skip(6).take(1).for_each(|part| *part = "*");
+    }
     let is_invalid = parts.get(2).is_some_and(|status| *status == "400") && parts.last() == Some(&"-");
     if let Some(request) = parts.get_mut(1).filter(|_| is_invalid) {
         *request = "(invalid)";
@@ -54,7 +73,21 @@ pub fn is_own_failure(text: &str) -> bool {
 /// Makes the transcript of a step alike.
 pub fn transcript(text: &str) -> Vec<Cow<'_, str>> {
     let is_own = is_own_failure(text);
-    text.lines().filter(|line| !(is_own && line.starts_with("Set-Cookie: srv="))).map(line).collect()
+    // The server that is about to close waits for the client (nginx), or closes its writing side at once.
+    let is_last = text.contains("Connection: close\n") && text.contains(OPEN);
+    let lines = text.lines().filter(|line| !(is_own && line.starts_with("Set-Cookie: srv=")));
+    lines.map(|text| if is_last && text == OPEN { CLOSED.into() } else { line(text) }).collect()
+}
+
+/// Ends of a client's transcript.
+pub const OPEN: &str = "the connection stays open";
+pub const CLOSED: &str = "the server closes the connection";
+
+/// Reason why the transcripts of a step differ on purpose.
+pub fn reason(theirs: &str, ours: &str) -> Option<&'static str> {
+    const WAITS: &str = "client prematurely closed connection while reading client request line";
+    let is_early = ours.contains(WAITS) && theirs.contains("400 Bad Request");
+    is_early.then_some("a request line is refused at its end")
 }
 
 /// Reason why later steps of a scene are not comparable after one.

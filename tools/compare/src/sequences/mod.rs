@@ -187,10 +187,15 @@ fn run_of(subject: &Subject, binary: &Binary, scene: &Scene, origin: &Origin) ->
 fn compare(subject: &Subject, plan: &Plan, scene: &Scene, origin: &Origin) -> Result<Found, String> {
     let theirs = run_of(subject, &plan.nginx, scene, origin)?;
     let ours = run_of(subject, &plan.ours, scene, origin)?;
-    let mut found = Found { refused: theirs.refused.is_some(), answers: theirs.answers.len(), difference: None };
+    let mut found =
+        Found { refused: theirs.refused.is_some(), answers: theirs.answers.len(), known: 0, difference: None };
     for (step, (theirs, ours)) in scene.steps.iter().zip(theirs.answers.iter().zip(&ours.answers)) {
         let (theirs, ours) = (String::from_utf8_lossy(theirs), String::from_utf8_lossy(ours));
         let ends = plan.mode == Mode::Caches && known::ends(&theirs).is_some();
+        if known::reason(&theirs, &ours).is_some() {
+            found.known += 1;
+            continue;
+        }
         let (theirs, ours) = (known::transcript(&theirs), known::transcript(&ours));
         if theirs != ours {
             found.difference = Some(shown_difference(step, &theirs.join("\n"), &ours.join("\n")));
@@ -207,6 +212,8 @@ fn compare(subject: &Subject, plan: &Plan, scene: &Scene, origin: &Origin) -> Re
 struct Found {
     refused: bool,
     answers: usize,
+    /// Answers with a known difference.
+    known: usize,
     difference: Option<String>,
 }
 
@@ -272,7 +279,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         return Err("--only does not apply to sequences".into());
     }
     let next = AtomicU64::new(0);
-    let (refused, answers) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (refused, answers, known) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let differences = Mutex::new(Vec::new());
     let worker = || -> Result<(), String> {
         let origin = Origin::start().map_err(|e| format!("the servers behind: {e}"))?;
@@ -287,6 +294,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
             let found = compare_again(subject, plan, &scene, &origin).map_err(|e| format!("seed {seed}: {e}"))?;
             refused.fetch_add(usize::from(found.refused), Ordering::Relaxed);
             answers.fetch_add(found.answers, Ordering::Relaxed);
+            known.fetch_add(found.known, Ordering::Relaxed);
             let Some(mut words) = found.difference else { continue };
             reduced(subject, plan, scene, &origin, &mut words)?;
             let words = format!("seed {seed}:\n{words}");
@@ -300,12 +308,13 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a comparison panicked".to_string())?)
     })?;
     let summary = format!(
-        "{}: {} configurations ({} refused by nginx), {} answers compared with {}",
+        "{}: {} configurations ({} refused by nginx), {} answers compared with {}, {} with a known difference",
         subject.name,
         plan.count,
         refused.into_inner(),
         answers.into_inner(),
-        plan.nginx.shown
+        plan.nginx.shown,
+        known.into_inner()
     );
     crate::result(summary, &differences.into_inner().unwrap_or_default())
 }
