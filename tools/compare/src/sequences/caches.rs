@@ -261,8 +261,9 @@ fn draw(dice: &mut Dice) -> Scene {
     for block in ["a", "b", "c"] {
         some(dice, block, 5, &mut lines);
     }
-    // A request that is too rare to be stored stays HEAD; nginx sends GET, and closes the connection.
-    let is_rare = lines.iter().any(|line| line.text.starts_with("proxy_cache_min_uses"));
+    // A request whose response is not going to be stored stays HEAD; nginx sends GET, and closes the connection.
+    const NOT_STORED: [&str; 2] = ["proxy_cache_min_uses", "proxy_cache_max_range_offset"];
+    let is_rare = lines.iter().any(|line| NOT_STORED.iter().any(|start| line.text.starts_with(start)));
     let mut targets = Vec::new();
     for index in 0..1 + dice.below(4) {
         let drawn = ARGUMENTS.iter().filter_map(|(percent, all)| dice.percent(*percent).then(|| dice.text(all)));

@@ -175,7 +175,7 @@ fn talked(talk: &Talk, port: u16) -> std::io::Result<String> {
     if talk.half_closes && state == State::Open {
         let _ = stream.shutdown(Shutdown::Write);
         if settle(&mut stream, &mut all) == State::Closed {
-            end = "the server closes the connection after the client";
+            end = known::CLOSED_LATER;
         }
     }
     let text: String = String::from_utf8_lossy(&all).split("\r\n").map(line_of_stream).collect();

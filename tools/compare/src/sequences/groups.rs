@@ -225,6 +225,10 @@ fn ask(dice: &mut Dice, faults: &[&'static str]) -> Ask {
             body.extend_from_slice(b"0\r\n\r\n");
         }
     }
+    if method == "HEAD" {
+        // nginx logs the bytes of a server without a status line.
+        query = query.replace("s=bad", "s=500");
+    }
     let location = dice.text(&["x", "x", "x", "y", "y", "v"]);
     Ask { method, target: format!("/{location}/{}?{query}", dice.text(&["a", "b", "c"])), fields, body }
 }

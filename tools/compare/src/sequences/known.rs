@@ -59,8 +59,11 @@ fn line(line: &str) -> Cow<'_, str> {
         parts.iter_mut().skip(6).take(1).for_each(|part| *part = "*");
     }
     let is_invalid = parts.get(2).is_some_and(|status| *status == "400") && parts.last() == Some(&"-");
-    if let Some(request) = parts.get_mut(1).filter(|_| is_invalid) {
-        *request = "(invalid)";
+    if is_invalid {
+        // The request, and `$request_completion`: nginx may have sent its response before the line's end.
+        for place in [1, 5] {
+            parts.iter_mut().skip(place).take(1).for_each(|part| *part = "*");
+        }
     }
     format!("access log: {}", parts.join("|")).into()
 }
@@ -74,14 +77,15 @@ pub fn is_own_failure(text: &str) -> bool {
 pub fn transcript(text: &str) -> Vec<Cow<'_, str>> {
     let is_own = is_own_failure(text);
     // The server that is about to close waits for the client (nginx), or closes its writing side at once.
-    let is_last = text.contains("Connection: close\n") && text.contains(OPEN);
+    let is_last = text.contains("Connection: close\n");
     let lines = text.lines().filter(|line| !(is_own && line.starts_with("Set-Cookie: srv=")));
-    lines.map(|text| if is_last && text == OPEN { CLOSED.into() } else { line(text) }).collect()
+    lines.map(|text| if is_last && [OPEN, CLOSED_LATER].contains(&text) { CLOSED.into() } else { line(text) }).collect()
 }
 
 /// Ends of a client's transcript.
 pub const OPEN: &str = "the connection stays open";
 pub const CLOSED: &str = "the server closes the connection";
+pub const CLOSED_LATER: &str = "the server closes the connection after the client";
 
 /// Reason why the transcripts of a step differ on purpose.
 pub fn reason(theirs: &str, ours: &str) -> Option<&'static str> {
