@@ -250,6 +250,17 @@ const FIELDS: &[(usize, &[&str])] = &[
     (5, &["Authorization: x"]),
 ];
 
+/// Draws from each row with its chance.
+fn drawn(dice: &mut Dice, rows: &[(usize, &[&'static str])]) -> Vec<&'static str> {
+    let mut out = Vec::new();
+    for (percent, all) in rows {
+        if dice.percent(*percent) {
+            out.push(dice.text(all));
+        }
+    }
+    out
+}
+
 fn draw(dice: &mut Dice) -> Scene {
     let mut lines = Vec::new();
     for (block, all) in [
@@ -266,8 +277,7 @@ fn draw(dice: &mut Dice) -> Scene {
     let is_rare = lines.iter().any(|line| NOT_STORED.iter().any(|start| line.text.starts_with(start)));
     let mut targets = Vec::new();
     for index in 0..1 + dice.below(4) {
-        let drawn = ARGUMENTS.iter().filter_map(|(percent, all)| dice.percent(*percent).then(|| dice.text(all)));
-        let query = drawn.collect::<Vec<_>>().join("&");
+        let query = drawn(dice, ARGUMENTS).join("&");
         targets.push(format!("/{}/{index}?{query}", dice.text(&["a", "b", "c"])));
     }
     let mut steps = Vec::new();
@@ -284,8 +294,7 @@ fn draw(dice: &mut Dice) -> Scene {
                 target += text;
             }
         }
-        let drawn = FIELDS.iter().filter_map(|(percent, all)| dice.percent(*percent).then(|| dice.text(all).into()));
-        let mut fields: Vec<String> = drawn.collect();
+        let mut fields: Vec<String> = drawn(dice, FIELDS).into_iter().map(String::from).collect();
         let method =
             dice.text(&["GET", "GET", "GET", "GET", "GET", "GET", "GET", "GET", "HEAD", "HEAD", "POST", "PUT"]);
         if method == "HEAD" && is_rare {

@@ -44,6 +44,9 @@ fn without_request(line: &str) -> Option<String> {
     Some(before.to_string())
 }
 
+/// Place of `$host` in a line of the access log of connections: a request without a line has none.
+const HOST: usize = 8;
+
 /// Makes a line of a transcript alike.
 fn line(line: &str) -> Cow<'_, str> {
     let Some(access) = line.strip_prefix("access log: ") else { return line.into() };
@@ -58,7 +61,7 @@ fn line(line: &str) -> Cow<'_, str> {
         // `$content_length`: the octets before the limit.
         parts.iter_mut().skip(6).take(1).for_each(|part| *part = "*");
     }
-    let is_invalid = parts.get(2).is_some_and(|status| *status == "400") && parts.last() == Some(&"-");
+    let is_invalid = parts.get(2) == Some(&"400") && parts.get(HOST) == Some(&"");
     if is_invalid {
         // The request, and `$request_completion`: nginx may have sent its response before the line's end.
         for place in [1, 5] {
