@@ -69,3 +69,50 @@ fn logs_of_broken_requests() {
     }
     running.quit();
 }
+
+/// Ignored fields are logged in front of the fault of a later field, but not behind an invalid request line, as in nginx.
+#[test]
+fn logs_of_invalid_fields_in_refused_heads() {
+    let port = free_port();
+    let http = format!("http {{ error_log logs/http.log info; server {{ listen 127.0.0.1:{port}; }} }}");
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    for request in [
+        "GET /%zz HTTP/1.1\r\nHost: a\r\nin_line: 1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nbefore_it: 1\r\nX Y: z\r\n\r\n",
+    ] {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut came = String::new();
+        stream.read_to_string(&mut came).expect("an end");
+        assert!(came.starts_with("HTTP/1.1 400 "), "{came}");
+    }
+    running.quit();
+    let said = site.read("logs/http.log");
+    let said: Vec<&str> = said.lines().filter_map(|line| Some(line.split_once(" client sent ")?.1)).collect();
+    let starts = [
+        "invalid request while reading client request line, ",
+        "invalid header line: \"before_it: 1\" while reading client request headers, ",
+        "invalid header line: \"X\\x20...\" while reading client request headers, ",
+    ];
+    assert_eq!(said.len(), starts.len(), "{said:#?}");
+    assert!(said.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{said:#?}");
+}
+
+/// Responses to HTTP/0.9 have no head, so that a refused HEAD gets the page (nginx: `ngx_http_header_filter`).
+#[test]
+fn a_refused_head_request_of_http_0_9_gets_a_page() {
+    let port = free_port();
+    let site = Site::new("daemon off;", &format!("http {{ server {{ listen 127.0.0.1:{port}; }} }}"));
+    let running = site.start();
+    for (request, starts, has_page) in
+        [("HEAD /x\r\n", "<html>", true), ("HEAD * HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 400 ", false)]
+    {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut came = String::new();
+        stream.read_to_string(&mut came).expect("an end");
+        assert!(came.starts_with(starts) && came.contains("<title>400") == has_page, "{request:?}: {came}");
+    }
+    running.quit();
+}

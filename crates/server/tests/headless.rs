@@ -89,7 +89,7 @@ fn holds(environment: &[(&str, &str)]) {
         "/old/a 009 200 9 9 9 HTTP/1.1",
         "/flowing/a 009 200 9 9 9 HTTP/1.1",
         "/zipped/a 009 200 9 9 9 HTTP/1.1",
-        "/kept/a 009 200 9 9 9 HTTP/1.1",
+        "/kept/a 009 - 9 9 9 HTTP/1.1",
         "/changed/a 009 200 9 9 9 HTTP/1.1",
         "/cut 009 200 4 4 4 HTTP/1.1",
         "/none 009 200 9 9 9 -",

@@ -496,3 +496,64 @@ fn a_reload_closes_idle_connections_that_only_the_old_configuration_used() {
     assert_eq!(own.connections(), 3);
     running.quit();
 }
+
+/// Sends a request without a body over a connection of its own; returns everything that comes.
+fn raw(port: u16, request: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
+    write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut came = String::new();
+    stream.read_to_string(&mut came).expect("an end");
+    came
+}
+
+#[test]
+fn keepalive_limits_the_idle_connections_of_all_locations_together() {
+    let origin = Origin::answering(|_| ok("one"));
+    let port = free_port();
+    let conf = format!(
+        "http {{ upstream one {{ server 127.0.0.1:{}; keepalive 1 local; keepalive_timeout 1h; }}
+         server {{ listen 127.0.0.1:{port};
+             location /a {{ proxy_pass http://one; }} location /b {{ proxy_pass http://one; }} }} }}",
+        origin.port
+    );
+    let site = Site::new("daemon off; worker_processes 1;", &conf);
+    let running = site.start();
+    for (path, connections) in [("/a", 1), ("/a", 1), ("/b", 2), ("/b", 2), ("/a", 3)] {
+        assert_eq!(ask(port, path).0, 200);
+        assert_eq!(origin.connections(), connections, "{path}");
+    }
+    running.quit();
+}
+
+#[test]
+fn responses_to_head_are_only_heads() {
+    // With `proxy_method GET` the server sends a body.
+    let origin = Origin::answering(|request| match request.starts_with("HEAD ") {
+        true => b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n".to_vec(),
+        false => ok("one"),
+    });
+    let port = free_port();
+    let conf = format!(
+        "http {{ upstream one {{ server 127.0.0.1:{}; keepalive_timeout 1h; }}
+         log_format said '$request_uri $upstream_status $upstream_response_length';
+         access_log logs/said.log said;
+         server {{ listen 127.0.0.1:{port};
+             location /limited {{ proxy_pass http://one; proxy_limit_rate 100k; }}
+             location /get {{ proxy_pass http://one; proxy_method GET; }} }} }}",
+        origin.port
+    );
+    let site = Site::new("daemon off; worker_processes 1;", &conf);
+    let running = site.start();
+    // A limit of the rate does not cost the connection.
+    for request in ["HEAD /limited", "HEAD /limited", "GET /limited"] {
+        assert!(raw(port, request).starts_with("HTTP/1.1 200 "), "{request}");
+        assert_eq!(origin.connections(), 1, "{request}");
+    }
+    let came = raw(port, "HEAD /get");
+    assert!(came.starts_with("HTTP/1.1 200 ") && came.ends_with("\r\n\r\n"), "{came}");
+    running.quit();
+    let log = site.read("logs/said.log");
+    assert_eq!(log, "/limited 200 0\n/limited 200 0\n/limited 200 3\n/get 200 0\n");
+}

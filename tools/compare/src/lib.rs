@@ -7,8 +7,8 @@
 //! With `--mutate` one of the directives is written as people get it wrong (`mutate.rs`); `--sni` has several servers on one TLS
 //! listener instead (`sni.rs`). With `--gateways` the locations use FastCGI, SCGI, uwsgi and memcached (`gateways.rs`, `gateway.rs`),
 //! with `--peers` HTTP/2, gRPC and TLS (`peers.rs`). With `--documents` they rewrite generated documents (`documents.rs`).
-//! `--stream` and `--mail` compare the other areas, `--tls` handshakes and client certificates, `--frames` HTTP/2 frame by frame. `--check`
-//! compares `-t` alone (`check.rs`).
+//! `--stream` and `--mail` compare the other areas, `--tls` handshakes and client certificates, `--frames` HTTP/2 frame by frame. `--groups`,
+//! `--caches` and `--connections` compare sequences of requests (`sequences/`). `--check` compares `-t` alone (`check.rs`).
 //!
 //! `cargo xtask compare --seed N --count N` runs it by hand without bound; `cargo xtask ci` runs a few with a fixed seed.
 
@@ -27,6 +27,7 @@ mod normal;
 mod peers;
 mod place;
 mod pool;
+mod sequences;
 mod server;
 mod site;
 mod sni;
@@ -63,6 +64,12 @@ pub enum Mode {
     Frames,
     /// Frames of HTTP/2 servers behind the proxies, good and faulty ones.
     UpstreamFrames,
+    /// Upstream groups whose servers fail.
+    Groups,
+    /// Stored responses over time.
+    Caches,
+    /// Valid and broken requests over one connection.
+    Connections,
     /// Results of `-t` for examples of all directives with a wrong word.
     Check,
 }
@@ -172,6 +179,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         Mode::Tls => return tls::run(plan),
         Mode::Frames => return frames::run(plan),
         Mode::UpstreamFrames => return frames::upstream::run(plan),
+        Mode::Groups | Mode::Caches | Mode::Connections => return sequences::run(plan),
         Mode::Http | Mode::Documents | Mode::Gateways | Mode::Peers => {}
     }
     let mut backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;

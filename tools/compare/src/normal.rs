@@ -159,7 +159,7 @@ pub fn without_http2_details(line: &str) -> String {
 }
 
 /// `nginx/1.31.6` without its version.
-fn unversioned(text: &str) -> String {
+pub fn unversioned(text: &str) -> String {
     let mut parts = text.split("nginx/");
     let mut out = parts.next().unwrap_or_default().to_string();
     for part in parts {
@@ -170,7 +170,7 @@ fn unversioned(text: &str) -> String {
 }
 
 /// Returns the data of chunks; other bytes stay, marked.
-fn unchunked(mut rest: &[u8]) -> Vec<u8> {
+pub fn unchunked(mut rest: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     loop {
         let line = rest.windows(2).position(|w| w == b"\r\n");

@@ -28,6 +28,9 @@ Subject (default: the http block over HTTP/1.1):
   --sni             several servers on one TLS address
   --frames          frames of HTTP/2 from clients
   --upstream-frames frames of HTTP/2 from upstream servers
+  --groups          upstream groups whose servers fail
+  --caches          stored responses over time
+  --connections     valid and broken requests over one connection
   --gateways        FastCGI, SCGI, uwsgi and memcached
   --peers           upstream servers over HTTP/2, gRPC and TLS
   --documents       filters that rewrite generated documents
@@ -77,6 +80,9 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--tls" => mode = Mode::Tls,
             "--frames" => mode = Mode::Frames,
             "--upstream-frames" => mode = Mode::UpstreamFrames,
+            "--groups" => mode = Mode::Groups,
+            "--caches" => mode = Mode::Caches,
+            "--connections" => mode = Mode::Connections,
             "--gateways" => mode = Mode::Gateways,
             "--peers" => mode = Mode::Peers,
             "--documents" => mode = Mode::Documents,

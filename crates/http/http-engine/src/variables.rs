@@ -2,11 +2,11 @@
 
 use crate::head_out::number;
 use crate::path;
-use crate::request::Request;
+use crate::request::{Request, RequestBody};
 use crate::session::Builtin;
 use crate::special;
 use crate::values::NGINX_VERSION;
-use http_types::{Known, Method, Version};
+use http_types::{BodyLength, Known, Method, Version};
 use net::Address;
 use observe::clock;
 use std::io::Write as _;
@@ -191,7 +191,14 @@ fn connection_time(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn content_length(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put_some(out, r.header(Known::ContentLength)) || r.incoming.body_received.is_some_and(|n| put_number(out, n))
+    // nginx: `ngx_http_discard_request_body`, before the response's head; nothing is left of the body.
+    let is_discarded = !matches!(r.out.status, 0 | 444)
+        && !r.incoming.malformed
+        && r.incoming.body_length == Some(BodyLength::Chunked)
+        && matches!(r.incoming.body, RequestBody::Unread(_))
+        && !matches!(r.target.version, Version::Http20 | Version::Http30);
+    let received = r.incoming.body_received.or(is_discarded.then_some(0));
+    put_some(out, r.header(Known::ContentLength)) || received.is_some_and(|n| put_number(out, n))
 }
 
 fn content_type(r: &mut Request, out: &mut Vec<u8>) -> bool {

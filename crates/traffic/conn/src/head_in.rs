@@ -178,8 +178,9 @@ pub fn read(
                 let own = HeadLimits { underscores: own.underscores, ignore_invalid: own.ignore_invalid, ..*limits };
                 begun = reread(parser, limits, &own, &mut r);
             }
-            for span in parser.invalid_fields() {
-                log_invalid(&r, *span);
+            // Behind an invalid request line, nginx reads no fields.
+            if r.accounting.action != Some(LINE) {
+                parser.invalid_fields().iter().for_each(|span| log_invalid(&mut r, *span));
             }
             match begun {
                 Ok(()) => (Head::Request(r, consumed), None),
@@ -190,7 +191,7 @@ pub fn read(
             r.buf.extend_from_slice(bytes);
             r.incoming.ordinal = connection.count_request();
             r.incoming.pipelined = connection.pipelining.take();
-            let status = refused(&mut r, &e, parser.at(), limits);
+            let status = refused(&mut r, &e, parser.at(), limits, parser.invalid_fields());
             (Head::Refused(r, status), None)
         }
     }
@@ -214,17 +215,16 @@ fn reread(parser: &mut HeadParser, before: &HeadLimits, limits: &HeadLimits, r: 
     };
     match first.and_then(|_| parser.parse(&r.buf, limits, &mut r.head)) {
         Ok(_) => begin(r),
-        Err(e) => Err(refused(r, &e, parser.at(), limits)),
+        Err(e) => Err(refused(r, &e, parser.at(), limits, &[])),
     }
 }
 
 #[cold]
-fn log_invalid(r: &Request, span: http_types::Span) {
+fn log_invalid(r: &mut Request, span: http_types::Span) {
     let text = String::from_utf8_lossy(span.of(&r.buf)).into_owned();
-    r.log(
-        Level::Info,
-        format_args!("client sent invalid header line: \"{text}\" while reading client request headers"),
-    );
+    let action = r.accounting.action.replace(HEADERS);
+    r.log(Level::Info, format_args!("client sent invalid header line: \"{text}\""));
+    r.accounting.action = action;
 }
 
 /// Uses the initial server, before a host selects another.
@@ -248,8 +248,8 @@ fn only_the_line(r: &mut Request, end: usize) {
     let length = text.iter().position(|c| matches!(c, b'\r' | b'\n')).unwrap_or(text.len());
     let protocol = r.head.protocol;
     let reached = protocol.of(&r.buf).starts_with(b"H");
-    // A client that sent HEAD expects no body.
-    r.reply.head_only |= r.head.method == Method::Head;
+    // A client that sent HEAD expects no body. Responses to HTTP/0.9 have no head (nginx: `ngx_http_header_filter`).
+    r.reply.head_only |= r.head.method == Method::Head && r.head.version != Version::Http09;
     r.head.clear();
     r.head.line = http_types::Span { start: start as u32, end: (start + length) as u32 };
     if reached {
@@ -270,7 +270,7 @@ fn complain(r: &mut Request, words: &str, action: &'static str) {
 
 /// Logs an invalid head and returns its status; `at` is the start of the faulty line.
 #[cold]
-fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits) -> u16 {
+fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits, invalid: &[http_types::Span]) -> u16 {
     use_initial_server(r);
     r.reply.keep_alive = false;
     let mut words = Vec::new();
@@ -297,6 +297,7 @@ fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits) -> u1
     if !r.head.authority.is_empty() || r.head.fields.first(Known::Host).is_some() {
         let _ = choose_server(r);
     }
+    invalid.iter().for_each(|span| log_invalid(r, *span));
     complain(r, &words, HEADERS);
     e.status()
 }

@@ -259,7 +259,8 @@ impl Client {
             }));
         }
         if !state.in_order(self.input.borrow().bytes()) {
-            (r.reply.keep_alive, r.incoming.broken_body) = (false, true);
+            r.reply.keep_alive = false;
+            (r.incoming.broken_body, r.incoming.malformed) = (true, true);
             r.log(Level::Error, format_args!("client sent invalid chunked body"));
         }
         self.worker.step();

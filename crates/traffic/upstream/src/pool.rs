@@ -20,7 +20,7 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// Idle connections per thread; 0: none.
+    /// Idle connections of the group per thread, of all locations; 0: none.
     pub connections: usize,
     pub requests_max: u64,
     pub time_ms: u64,
@@ -158,9 +158,9 @@ pub(crate) const SWEEP: Duration = Duration::from_secs(1);
 
 thread_local! {
     static SWEEPING: Cell<bool> = const { Cell::new(false) };
-    /// Most recently used ones last.
+    /// By the number of the group; most recently used ones last.
     #[allow(clippy::vec_box)]
-    static IDLE: RefCell<HashMap<PoolScope, VecDeque<Box<Pooled>>, BuildHasherDefault<Mixed>>> = RefCell::default();
+    static IDLE: RefCell<HashMap<u64, VecDeque<Box<Pooled>>, BuildHasherDefault<Mixed>>> = RefCell::default();
     /// Those of live bindings, by number.
     #[allow(clippy::vec_box)]
     static BOUND: RefCell<HashMap<usize, VecDeque<Box<Pooled>>, BuildHasherDefault<Mixed>>> = RefCell::default();
@@ -259,7 +259,7 @@ pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<Pooled
     if scope.client != 0 {
         return BOUND.with_borrow_mut(|bound| latest(bound.get_mut(&scope.client)?, place, address));
     }
-    IDLE.with_borrow_mut(|idle| latest(idle.get_mut(&place)?, place, address))
+    IDLE.with_borrow_mut(|idle| latest(idle.get_mut(&place.group)?, place, address))
 }
 
 /// The most recently used connection is the least likely to be closed.
@@ -321,7 +321,7 @@ pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
         drop(dropped);
     };
     match connection.scope.client {
-        0 => IDLE.with_borrow_mut(|idle| store(idle.entry(connection.place).or_default(), connection)),
+        0 => IDLE.with_borrow_mut(|idle| store(idle.entry(connection.place.group).or_default(), connection)),
         client => BOUND.with_borrow_mut(|bound| {
             // The client may have gone during the response.
             if let Some(idle) = bound.get_mut(&client) {

@@ -118,7 +118,7 @@ fn files(dirs: &Dirs) -> std::io::Result<()> {
 }
 
 /// Runs `one` for each item, a few at a time.
-fn in_parallel<T: Sync>(items: &[T], one: impl Fn(&T) -> Vec<u8> + Sync) -> Vec<Vec<u8>> {
+pub(crate) fn in_parallel<T: Sync>(items: &[T], one: impl Fn(&T) -> Vec<u8> + Sync) -> Vec<Vec<u8>> {
     let next = std::sync::atomic::AtomicUsize::new(0);
     let results: Vec<std::sync::Mutex<Vec<u8>>> = items.iter().map(|_| std::sync::Mutex::default()).collect();
     std::thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn in_parallel<T: Sync>(items: &[T], one: impl Fn(&T) -> Vec<u8> + Sync) -> Vec<
 }
 
 /// Appends the lines of a log to the transcripts of their clients, in alphabetical order; other lines stay.
-fn by_client(lines: &mut Vec<String>, title: &str, froms: &[u8], answers: &mut [Vec<u8>]) {
+pub(crate) fn by_client(lines: &mut Vec<String>, title: &str, froms: &[u8], answers: &mut [Vec<u8>]) {
     for (from, answer) in froms.iter().zip(answers) {
         let (start, inside) = (format!("127.1.0.{from}|"), format!("client: 127.1.0.{from},"));
         let (mut own, others): (Vec<String>, Vec<String>) =
@@ -152,7 +152,7 @@ fn by_client(lines: &mut Vec<String>, title: &str, froms: &[u8], answers: &mut [
 }
 
 /// The lines that differ, with the session.
-fn shown_difference(session: &impl Display, theirs: &str, ours: &str) -> String {
+pub(crate) fn shown_difference(session: &impl Display, theirs: &str, ours: &str) -> String {
     const BEFORE: usize = 4;
     let (theirs, ours): (Vec<&str>, Vec<&str>) = (theirs.lines().collect(), ours.lines().collect());
     let start = theirs.iter().zip(&ours).take_while(|(a, b)| a == b).count();
@@ -351,7 +351,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
 }
 
 /// Removes parts behind the first `fixed` that a difference does not need.
-fn reduce<T: Clone>(
+pub(crate) fn reduce<T: Clone>(
     parts: &mut Vec<T>,
     words: &mut String,
     fixed: usize,

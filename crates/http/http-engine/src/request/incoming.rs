@@ -13,6 +13,8 @@ pub struct Incoming {
     pub watch: Option<Rc<dyn Watch>>,
     /// The part of the body that came with the head is malformed: 400 replaces a handler's response, but not an error.
     pub broken_body: bool,
+    /// The part of the body that came with the head is malformed.
+    pub malformed: bool,
     pub body_length: Option<BodyLength>,
     /// The body, if a handler has read all of it into memory (`$request_body`).
     pub body_bytes: Option<Bytes>,

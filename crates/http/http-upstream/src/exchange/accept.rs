@@ -13,7 +13,7 @@ use crate::upgraded::{BUFFER_BYTES, Upgraded};
 use crate::upstream_state::{self, UpstreamState};
 use base::clock;
 use http_engine::{Body, Flow, Request, trace_id};
-use http_types::{BodyLength, Known};
+use http_types::{BodyLength, Known, Method};
 use std::sync::Arc;
 use upstream::{PeerLease, ReceivedHead, ResponseStart};
 
@@ -142,14 +142,21 @@ fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: Answered, active: 
     let conf = &plan.conf;
     r.out.content_length = declared_length(r, &answer, length);
     let buffering = is_buffered(conf, &answer);
-    if let Some(one) = UpstreamState::last(r).filter(|_| length != BodyLength::None) {
-        one.response_length = behind as u64;
-    }
     // Unbuffered responses are not stored, as in nginx.
     let head_text = buf.get(..head_bytes).unwrap_or_default();
     let recipe = if buffering && !headless::is(head) { storage::recipe(plan, r, head, head_text) } else { None };
+    // A response to HEAD that is not stored ends with its head, even if `proxy_method` has asked for a body.
+    let is_ended = recipe.is_none() && r.head.method == Method::Head && !headless::is(head);
+    let is_read = length != BodyLength::None && !is_ended;
+    if let Some(one) = UpstreamState::last(r).filter(|_| is_read) {
+        one.response_length = behind as u64;
+    }
     let trailers = trailers(plan, length);
-    let rate = if buffering { conf.limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
+    let rate = if buffering && length != BodyLength::None {
+        conf.limit_rate.as_ref().map_or(0, |rate| rate.get(r))
+    } else {
+        0
+    };
     let mut first = Received::default();
     // (nginx serves a single range at most of upstream responses: they take the long way.)
     let may_be_here = match length {

@@ -2,6 +2,7 @@
 
 use super::failure::note;
 use super::target::UpstreamTarget;
+use crate::caching::CacheState;
 use crate::upstream_state::UpstreamState;
 use http_engine::Request;
 use http_types::{ResponseHead, Version};
@@ -15,8 +16,10 @@ pub fn is(head: &ResponseHead) -> bool {
 /// status 000 over HTTP/2.
 pub fn pass(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>) {
     note(r, peer, target, "upstream sent no valid HTTP/1.0 header", "reading response header from");
+    let is_cached = r.ext::<CacheState>().is_some();
     if let Some(one) = UpstreamState::last(r) {
-        one.status = 200;
+        // With a cache, nginx has none.
+        one.status = if is_cached { 0 } else { 200 };
     }
     r.out.status_line = None;
     if r.target.version > Version::Http11 {
