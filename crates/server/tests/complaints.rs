@@ -265,7 +265,10 @@ fn values_of_newer_directives_are_checked() {
         ("hls;", "[emerg] \"hls\" directive is not allowed here in "),
         ("server { location / { hls on; } }", "[emerg] invalid number of arguments in \"hls\" directive in "),
         ("hls_buffers 8;", "[emerg] invalid number of arguments in \"hls_buffers\" directive in "),
-        ("hls_forward_args yes;", "[emerg] invalid value \"yes\" in \"hls_forward_args\" directive, it must be \"on\" or \"off\""),
+        (
+            "hls_forward_args yes;",
+            "[emerg] invalid value \"yes\" in \"hls_forward_args\" directive, it must be \"on\" or \"off\"",
+        ),
     ] {
         let (accepted, words) = explained(http);
         assert!(!accepted && words.contains(want), "{http}: {words}");

@@ -32,7 +32,7 @@ directives! {
         /// Serves MP4 and MOV files with H.264, AAC and MP3 as HTTP Live Streaming: `FILE.m3u8` is a playlist, with the arguments
         /// `start`, `end`, `len` and `offset` (seconds), `FILE.ts` the fragment from `start` to `end`.
         hls: Own<Latest<Marker>>,
-        /// Number and size of buffers: their product limits the size of a fragment; larger ones get 500.
+        /// Number and size of buffers: their product, 128 MB at most, limits the size of a fragment; larger ones get 500.
         hls_buffers: Buffers = "8 2m",
         /// Adds the arguments of a playlist's request to the URIs of its fragments.
         hls_forward_args: Flag = "off",
@@ -47,6 +47,8 @@ directives! {
 
 /// Minimum length of fragments in milliseconds, which bounds the size of playlists.
 const LENGTH_MIN: u64 = 1000;
+/// Maximum size of a fragment, which is written in memory: `hls_buffers` of guides, as `100 100m`, allow any film as one fragment.
+const FRAGMENT_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 pub struct HlsFeature;
 
@@ -62,7 +64,7 @@ impl Feature for HlsFeature {
         if conf.hls.is_some() {
             let Buffers { count, size } = conf.hls_buffers;
             let handler = Hls {
-                bytes_max: (count as u64).saturating_mul(size as u64),
+                bytes_max: count.saturating_mul(size).min(FRAGMENT_BYTES_MAX),
                 forward_args: conf.hls_forward_args,
                 length: conf.hls_fragment.0.max(LENGTH_MIN),
                 tables_max: conf.hls_mp4_max_buffer_size.0,
