@@ -82,7 +82,7 @@ const FAMILIES: &[Family] = &[
         "write \"otel_exporter\", \"otel_trace\" and \"otel_trace_context\""),
     family(&["statsd_*", "graphite_*", "req_status*", "reqstat*", "log_zmq_*", "stream_server_traffic_status*", "server_traffic_status*"], "a module for statistics",
         "write \"metrics;\" in a location, or \"vhost_traffic_status\""),
-    family(&["status", "status_format", "session_log", "session_log_*", "zone_sync*", "mgmt", "license_token", "usage_report"],
+    family(&["status", "status_format", "zone_sync*", "mgmt", "license_token", "usage_report"],
         "nginx's commercial edition", "write \"api;\" or \"metrics;\" in a location"),
     family(&["error_log_tag"], "nginx's commercial edition", "add \"format=json\" to \"error_log\": its lines have the request's id"),
     family(&["ssl_ct*"], "nginx-ct", "certificates contain their proofs (SCTs): remove the line"),
