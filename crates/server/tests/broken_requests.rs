@@ -116,3 +116,23 @@ fn a_refused_head_request_of_http_0_9_gets_a_page() {
     }
     running.quit();
 }
+
+/// nginx: `ngx_http_set_keepalive`.
+#[test]
+fn a_broken_line_behind_another_request_is_logged_as_pipelined() {
+    let port = free_port();
+    let http = format!("http {{ error_log logs/http.log info; server {{ listen 127.0.0.1:{port}; }} }}");
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    let good = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    for bad in ["GET /%zz HTTP/1.1\r\n\r\n", "GET / HTTQ\r\n\r\n"] {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        stream.write_all(format!("{good}{bad}").as_bytes()).expect("sent");
+        let mut came = String::new();
+        stream.read_to_string(&mut came).expect("an end");
+        assert!(came.contains("HTTP/1.1 400 "), "{came}");
+    }
+    running.quit();
+    let said = site.read("logs/http.log");
+    assert_eq!(said.matches("request while reading client pipelined request line, ").count(), 2, "{said}");
+}

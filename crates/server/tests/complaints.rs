@@ -262,6 +262,13 @@ fn values_of_newer_directives_are_checked() {
         ("auth_require $a error=403 error=404;", "[emerg] invalid parameter \"error=404\" in "),
         ("auth_require error=403;", "[emerg] \"auth_require\" directive needs a value in "),
         ("internal_redirect /x;", "[emerg] \"internal_redirect\" directive is not allowed here in "),
+        ("hls;", "[emerg] \"hls\" directive is not allowed here in "),
+        ("server { location / { hls on; } }", "[emerg] invalid number of arguments in \"hls\" directive in "),
+        ("hls_buffers 8;", "[emerg] invalid number of arguments in \"hls_buffers\" directive in "),
+        (
+            "hls_forward_args yes;",
+            "[emerg] invalid value \"yes\" in \"hls_forward_args\" directive, it must be \"on\" or \"off\"",
+        ),
     ] {
         let (accepted, words) = explained(http);
         assert!(!accepted && words.contains(want), "{http}: {words}");

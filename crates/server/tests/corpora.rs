@@ -27,6 +27,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("h3_frames", |data| wire_h3::fuzzing::frames(data)),
     ("h3_qpack", |data| wire_h3::fuzzing::qpack(data)),
     ("h3_section", |data| wire_h3::fuzzing::section(data)),
+    ("hls", |data| http_features::fuzzing::hls(data)),
     ("host", http_engine::fuzzing::authority),
     ("htaccess", |data| htaccess::fuzzing::htaccess(data)),
     ("htaccess_request", |data| {

@@ -416,11 +416,6 @@ fn groups_that_cannot_be_are_refused_in_words() {
             "proxy_pass http://u; health_check type=grpc;",
             "[warn] \"health_check\" with \"type=grpc\" in location \"/\" does not check the servers of \"proxy_pass\"",
         ),
-        (
-            "server 127.0.0.1;",
-            "grpc_pass u; health_check;",
-            "[warn] \"health_check\" without \"type=grpc\" in location \"/\" does not check the servers of \"grpc_pass\"",
-        ),
         ("server 127.0.0.1; least_conn; ip_hash;", "proxy_pass http://u;", "[warn] load balancing method redefined"),
         (
             "server 127.0.0.1; sticky cookie a; random;",

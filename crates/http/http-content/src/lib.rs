@@ -7,6 +7,7 @@
 /// Bodies of the fuzz targets of this crate.
 pub mod fuzzing {
     pub use crate::dav::fuzzing::dav;
+    pub use crate::hls::fuzzing::hls;
     pub use crate::image_filter::fuzzing::image;
     pub use crate::mp4::fuzzing::mp4;
 }
@@ -17,6 +18,7 @@ mod autoindex;
 mod dav;
 mod empty_gif;
 mod flv;
+mod hls;
 mod htaccess;
 mod image_filter;
 mod index;
@@ -32,6 +34,7 @@ pub static FEATURES: &[&dyn Feature] = &[
     &dav::DavFeature,
     &empty_gif::EmptyGif,
     &flv::FlvFeature,
+    &hls::HlsFeature,
     &htaccess::HtaccessFeature,
     &image_filter::ImageFilter,
     &index::Index,

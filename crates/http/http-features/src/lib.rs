@@ -43,6 +43,7 @@ mod range;
 mod resolver;
 mod rewrite;
 mod scgi;
+mod session_log;
 mod set_misc;
 mod shared;
 mod slice;

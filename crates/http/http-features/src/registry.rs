@@ -47,6 +47,7 @@ static OWN: &[&dyn Feature] = &[
     &crate::rewrite::Rewrite,
     &crate::scgi::Scgi,
     &crate::set_misc::SetMisc,
+    &crate::session_log::SessionLog,
     &crate::slice::SliceFeature,
     &crate::split_clients::SplitClients,
     &crate::ssl::Ssl,

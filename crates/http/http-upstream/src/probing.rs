@@ -3,15 +3,26 @@
 use super::groups::UpstreamRef;
 use super::tls::Wanted;
 use http_engine::Request;
+use http_types::Method;
 use std::sync::Arc;
 use std::time::Duration;
+use upstream::Options;
 
 pub trait Prober: Send + Sync {
     fn named(&self) -> Option<UpstreamRef>;
-    /// Tells whether servers speak gRPC: [`Prober::request`] then returns the header block of `r`.
+    /// Tells whether servers speak gRPC.
     fn is_grpc(&self) -> bool;
-    /// Returns a request for this URI; `close`: announces that no other request follows.
+    /// Tells whether servers speak HTTP/2 or HTTP/3.
+    fn multiplexes(&self) -> bool;
+    /// HTTP/3
+    fn over_quic(&self) -> bool;
+    /// Returns the method that [`Prober::request`] writes.
+    fn method(&self, r: &mut Request) -> Method;
+    /// Returns a request for this URI, which is also that of `r`: in HTTP/1, or a header block. `close`: announces over
+    /// HTTP/1 that no other request follows.
     fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8>;
+    /// Returns the options of sockets.
+    fn options(&self, r: &mut Request) -> Options;
     /// TLS requirements for an address; `None`: cleartext. Fails with a log message.
     fn tls(&self, r: &mut Request, address: String) -> Result<Option<Wanted>, String>;
     fn timeouts(&self) -> Timeouts;

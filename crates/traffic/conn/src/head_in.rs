@@ -179,7 +179,7 @@ pub fn read(
                 begun = reread(parser, limits, &own, &mut r);
             }
             // Behind an invalid request line, nginx reads no fields.
-            if r.accounting.action != Some(LINE) {
+            if r.accounting.action != Some(line_action(&r)) {
                 parser.invalid_fields().iter().for_each(|span| log_invalid(&mut r, *span));
             }
             match begun {
@@ -260,7 +260,12 @@ fn only_the_line(r: &mut Request, end: usize) {
 
 /// Actions of refused heads, for log messages.
 const LINE: &str = "reading client request line";
+const PIPELINED_LINE: &str = "reading client pipelined request line";
 const HEADERS: &str = "reading client request headers";
+
+fn line_action(r: &Request) -> &'static str {
+    if r.incoming.pipelined { PIPELINED_LINE } else { LINE }
+}
 
 /// Logs why a head is refused. The action also ends the messages of the response (nginx: `log->action`).
 fn complain(r: &mut Request, words: &str, action: &'static str) {
@@ -280,7 +285,8 @@ fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits, inval
         let end = if *e == HeadError::LineTooLong { at + limits.line_max } else { r.buf.len() };
         only_the_line(r, end.min(r.buf.len()));
         r.target.version = if *e == HeadError::InvalidMethodHttp09 { Version::Http09 } else { Version::Http10 };
-        complain(r, &words, LINE);
+        let action = line_action(r);
+        complain(r, &words, action);
         return e.status();
     }
     (r.target.method, r.target.version) = (r.head.method, r.head.version);
@@ -316,7 +322,8 @@ fn bad_line(r: &mut Request, words: &str) -> u16 {
     r.head.fields.clear();
     r.incoming.length =
         (line_end(&r.buf, r.head.line.end as usize) as u64).saturating_sub(u64::from(r.head.line.start));
-    complain(r, words, LINE);
+    let action = line_action(r);
+    complain(r, words, action);
     400
 }
 

@@ -22,8 +22,6 @@ pub fn log_line(line: &str) -> Option<String> {
     }
     // The action of unbuffered responses.
     let line = line.replace("closed connection while sending to client", "closed connection while reading upstream");
-    // Tidegate does not name pipelined requests.
-    let line = line.replace("client pipelined request line", "client request line");
     // Tidegate counts the chunks of a read together.
     let line = match line.split_once(TOO_LARGE) {
         Some((before, rest)) => {

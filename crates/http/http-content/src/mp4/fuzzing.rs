@@ -1,6 +1,7 @@
 //! Body of the mp4 fuzz target.
 
-use super::rebuild::{Cut, Film, Rebuilt, rebuild};
+use super::rebuild::{Cut, Rebuilt, rebuild};
+use crate::shared::film::Film;
 use bytes::Bytes;
 
 /// Panics unless a cut film's range is within the file and its head is bounded by the original's (plus edit list and

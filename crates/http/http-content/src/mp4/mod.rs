@@ -1,15 +1,14 @@
 //! mp4 (nginx: `ngx_http_mp4_module`): sends a film from one time to another.
-//! `boxes.rs` parses boxes (ISO/IEC 14496-12), `tables.rs` cuts a track's tables, `rebuild.rs` builds the new head, `rate.rs` limits the
+//! `shared::film` parses boxes (ISO/IEC 14496-12) and cuts a track's tables, `rebuild.rs` builds the new head, `rate.rs` limits the
 //! rate; media data comes from the file.
 
-mod boxes;
 pub mod fuzzing;
 mod rate;
 mod rebuild;
-mod tables;
 #[cfg(test)]
 mod tests;
 
+use crate::shared::film::{Film, milliseconds};
 use crate::shared::pooled;
 use bytes::Bytes;
 use conf_schema::value::{Flag, Latest, Msec, Own, Size};
@@ -21,7 +20,7 @@ use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrde
 use http_upstream::opening;
 use observe::Level;
 use rate::{Factor, Limit, Rate};
-use rebuild::{Cut, Film, Rebuilt};
+use rebuild::{Cut, Rebuilt};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -164,23 +163,4 @@ fn times(args: &[u8]) -> Option<(u64, u64)> {
             Some((start, end.map_or(0, |end| end.saturating_sub(start))))
         }
     }
-}
-
-/// Seconds with decimals, of which three count.
-fn milliseconds(text: &[u8]) -> Option<u64> {
-    let (mut value, mut places, mut point) = (0u64, 3u32, false);
-    for &c in text {
-        match c {
-            b'.' if point => return None,
-            b'.' => point = true,
-            b'0'..=b'9' if places == 0 => {}
-            b'0'..=b'9' => {
-                value = value.checked_mul(10)?.checked_add(u64::from(c - b'0'))?;
-                places -= u32::from(point);
-            }
-            _ => return None,
-        }
-    }
-    let value = value.checked_mul(10u64.pow(places))?;
-    (!text.is_empty() && value <= i64::MAX as u64).then_some(value)
 }

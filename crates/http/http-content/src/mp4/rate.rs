@@ -1,7 +1,7 @@
 //! `mp4_limit_rate`: the rate of a response follows from the average bit rate of its film.
 
-use super::boxes::{self, Head, Wrong};
-use super::rebuild::{BOXES_MAX, Clock, Film};
+use crate::shared::film::boxes::{self, Head, Wrong};
+use crate::shared::film::{BOXES_MAX, Clock, Film, milliseconds};
 use conf_schema::{Cx, Directive, Problem, Value};
 
 /// Thousandths of the film's bit rate; 0: no limit.
@@ -20,7 +20,7 @@ impl Value for Factor {
         match word {
             b"on" => Ok(Factor::USUAL),
             b"off" => Ok(Factor(0)),
-            number => match super::milliseconds(number) {
+            number => match milliseconds(number) {
                 Some(thousandths @ 1..) => Ok(Factor(thousandths)),
                 _ => Err(Problem::says(format!("invalid factor \"{}\"", word.escape_ascii()))
                     .at(0)

@@ -1,16 +1,10 @@
 //! Rebuilds a film's boxes and tables for a time range, and selects the file's bytes that follow.
 
-use super::boxes::{self, Head, Wrong, be32, be64, inside, put, write};
-use super::tables::{ChunkTable, Chunks, NumberTable, RunTable, SamplePlace, Sizes};
-use bytes::Bytes;
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use crate::shared::film::boxes::{self, Head, Wrong, inside, write};
+use crate::shared::film::tables::{ChunkTable, Chunks, NumberTable, RunTable, SamplePlace, Sizes};
+use crate::shared::film::{BOXES_MAX, Clock, Film};
 
 const TYPE_BYTES_MAX: u64 = 1024;
-/// Maximum number of boxes per file.
-pub(super) const BOXES_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
@@ -22,14 +16,6 @@ pub struct Cut {
     pub tables_max: u64,
 }
 
-/// The file: in memory, or open.
-pub struct Film {
-    pub name: String,
-    pub size: u64,
-    pub content: Option<Bytes>,
-    pub file: Option<Arc<File>>,
-}
-
 #[derive(Debug)]
 pub enum Rebuilt {
     AsItIs,
@@ -39,22 +25,6 @@ pub enum Rebuilt {
         start: u64,
         length: u64,
     },
-}
-
-impl Film {
-    pub(super) fn read(&self, at: u64, length: u64) -> Result<Vec<u8>, Wrong> {
-        let mut buf = vec![0; length as usize];
-        let read = match (&self.content, &self.file) {
-            (Some(content), _) => {
-                let part = content.get(at as usize..(at.saturating_add(length)) as usize);
-                part.map(|part| buf.copy_from_slice(part)).ok_or(io::ErrorKind::UnexpectedEof.into())
-            }
-            (None, Some(file)) => file.read_exact_at(&mut buf, at),
-            (None, None) => Err(io::ErrorKind::NotFound.into()),
-        };
-        read.map_err(|e| format!("read() of \"{}\" failed {}", self.name, observe::os(&e)))?;
-        Ok(buf)
-    }
 }
 
 /// Fails with the file's fault.
@@ -105,43 +75,6 @@ pub fn rebuild(film: &Film, cut: &Cut) -> Result<Rebuilt, Wrong> {
 struct Movie {
     header: Option<Vec<u8>>,
     tracks: Vec<Track>,
-}
-
-/// Offset and width of a box's duration.
-#[derive(Clone, Copy)]
-pub(super) struct Clock {
-    pub scale: u32,
-    pub duration: u64,
-    at: usize,
-    wide: bool,
-}
-
-impl Clock {
-    /// `tkhd` has no scale.
-    pub fn read(data: &[u8], name: &[u8; 4], file: &str) -> Result<Clock, Wrong> {
-        let small = || format!("\"{file}\" mp4 {} atom too small", name.escape_ascii());
-        let wide = *data.first().ok_or_else(small)? != 0;
-        let (scale, at, least) = match (name, wide) {
-            (b"tkhd", false) => (None, 20, 84),
-            (b"tkhd", true) => (None, 28, 96),
-            (b"mvhd", false) => (Some(12), 16, 100),
-            (b"mvhd", true) => (Some(20), 24, 112),
-            (_, false) => (Some(12), 16, 24),
-            (_, true) => (Some(20), 24, 36),
-        };
-        if data.len() < least {
-            return Err(small());
-        }
-        let duration = if wide { be64(data, at) } else { be32(data, at).map(u64::from) };
-        let scale = scale.and_then(|at| be32(data, at)).unwrap_or(0);
-        Ok(Clock { scale, duration: duration.ok_or_else(small)?, at, wide })
-    }
-    fn set(&self, data: &mut [u8], duration: u64) {
-        match self.wide {
-            true => put(data, self.at, &duration.to_be_bytes()),
-            false => put(data, self.at, &(duration as u32).to_be_bytes()),
-        }
-    }
 }
 
 fn units(milliseconds: u64, scale: u32) -> u64 {

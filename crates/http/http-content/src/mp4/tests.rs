@@ -1,8 +1,9 @@
 //! Tests with generated films of one track.
 
-use super::boxes::{inside, write};
-use super::rebuild::{Cut, Film, Rebuilt, rebuild};
-use super::{milliseconds, times};
+use super::rebuild::{Cut, Rebuilt, rebuild};
+use super::times;
+use crate::shared::film::boxes::{inside, write};
+use crate::shared::film::{Film, milliseconds};
 use bytes::Bytes;
 
 /// Ten one-second samples of 1 to 10 bytes, three per chunk, every fourth a key frame. `first`: tables before data.

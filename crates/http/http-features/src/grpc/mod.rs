@@ -239,10 +239,6 @@ impl Protocol for GrpcProtocol {
         }
         Ok(true)
     }
-    fn write_probe(&self, plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, out: &mut Vec<u8>) {
-        // Fails for no request.
-        let _ = self.write(plan, r, target, Announce::Nothing, out);
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 mod grpc;
 mod matching;
 mod probe;
+mod stream;
 
 use conf_schema::value::{Own, decimal, parse_msec};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
@@ -19,7 +20,8 @@ use upstream::{Group, Peer};
 
 directives! {
     pub struct HealthConf from HealthInput {
-        /// Sends periodic requests to the servers of the location's group, and excludes servers that fail them. `type=grpc`, with
+        /// Sends periodic requests to the servers of the location's group, and excludes servers that fail them. Requests use the
+        /// location's protocol, TLS, timeouts and fields: with `proxy_http_version 2` and `grpc_pass`, HTTP/2. `type=grpc`, with
         /// `grpc_pass`: calls the gRPC Health Checking Protocol.
         health_check: Own<Checks>,
         /// Defines conditions on status, fields and body of a response to a health check.
@@ -149,6 +151,12 @@ impl Round {
     fn uri(&self) -> &str {
         self.check.uri.as_deref().unwrap_or("/")
     }
+    fn wants_body(&self) -> bool {
+        self.matching.as_deref().is_some_and(Match::wants_body)
+    }
+    fn judge_body(&self, body: &[u8]) -> Result<(), String> {
+        self.matching.as_deref().map_or(Ok(()), |matching| matching.body(body))
+    }
 }
 
 fn groups(plan: &HttpPlan) -> Vec<(Arc<Group>, Vec<(usize, Check, Option<Arc<Match>>)>)> {
@@ -157,13 +165,13 @@ fn groups(plan: &HttpPlan) -> Vec<(Arc<Group>, Vec<(usize, Check, Option<Arc<Mat
         let Some(group) = location.ext::<Probing>().and_then(|p| p.0.named()).map(|named| named.group) else {
             continue;
         };
-        let grpc = location.ext::<Probing>().is_some_and(|p| p.0.is_grpc());
+        let is_grpc = location.ext::<Probing>().is_some_and(|p| p.0.is_grpc());
         let at = all.iter().position(|(known, _)| Arc::ptr_eq(known, &group)).unwrap_or_else(|| {
             all.push((group, Vec::new()));
             all.len() - 1
         });
         if let (Some(checking), Some((_, checks))) = (location.ext::<Checking>(), all.get_mut(at)) {
-            let spoken = checking.checks.iter().filter(|(check, _)| check.grpc.is_some() == grpc);
+            let spoken = checking.checks.iter().filter(|(check, _)| check.grpc.is_none() || is_grpc);
             checks.extend(spoken.map(|(check, matching)| (index, check.clone(), matching.clone())));
         }
     }
@@ -189,12 +197,9 @@ impl Background<HttpPlan> for Doctor {
                 lost.push(format!("\"health_check\" in location \"{name}\" has no group of servers to check"));
                 continue;
             };
-            let grpc = prober.is_grpc();
-            if checking.checks.iter().any(|(check, _)| check.grpc.is_some() != grpc) {
-                let words = if grpc { "without \"type=grpc\"" } else { "with \"type=grpc\"" };
-                let pass = if grpc { "grpc_pass" } else { "proxy_pass" };
+            if !prober.is_grpc() && checking.checks.iter().any(|(check, _)| check.grpc.is_some()) {
                 lost.push(format!(
-                    "\"health_check\" {words} in location \"{name}\" does not check the servers of \"{pass}\""
+                    "\"health_check\" with \"type=grpc\" in location \"{name}\" does not check the servers of \"proxy_pass\""
                 ));
             }
         }

@@ -1,13 +1,12 @@
 //! Probes one server and judges its response.
 
-use super::matching::{Match, plain};
-use super::{Round, grpc};
+use super::matching::plain;
+use super::{Round, grpc, stream};
 use base::clock;
-use bytes::Bytes;
 use http_client::{Failure, H2Connection, Limits, Reader, Step, send};
 use http_engine::path::CanonicalPath;
 use http_engine::{Connection, HttpPlan, ListenerRef, PartialHead, Request};
-use http_types::{Method, ResponseHead, Span};
+use http_types::Span;
 use http_upstream::probing::{Prober, Probing};
 use http_upstream::upstream_state::{Try, UpstreamState};
 use runtime::time::timeout;
@@ -15,10 +14,12 @@ use session_engine::checks::ProbeFailure;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use upstream::{Options, Peer, ReceivedHead, Stream};
+use upstream::mux::Lease;
+use upstream::{ConnectError, H2Lease, H3Lease, Peer, ReceivedHead, RequestFacts, Stream};
 use wire_h1::{HeadLimits, HeadParser};
 
-const BODY_MAX: usize = 256 * 1024;
+/// Bytes of a body that conditions see.
+pub const BODY_MAX: usize = 256 * 1024;
 
 /// An idle connection of `keepalive_time`.
 pub struct Kept {
@@ -29,6 +30,15 @@ pub struct Kept {
 enum Connected {
     Http(Stream),
     Grpc(Box<H2Connection>),
+    /// HTTP/2 and HTTP/3.
+    Mux(Box<dyn Lease>),
+}
+
+impl Kept {
+    fn new(connection: Connected) -> Kept {
+        clock::update();
+        Kept { connection, opened: clock::now() }
+    }
 }
 
 pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<Kept>) -> Result<(), ProbeFailure> {
@@ -101,15 +111,31 @@ async fn ask(
         Some(kept) => kept,
         None => open(round, peer, prober, r).await?,
     };
+    // For the whole response: a server that sends it octet by octet is judged, too. Over HTTP/2 and HTTP/3, for the request as well.
+    let most = prober.timeouts().read;
+    let late = |_| Failure::TimedOut(Step::Receive);
     let reusable = match &mut connection.connection {
-        Connected::Http(stream) => exchange(round, peer, prober, r, stream).await?,
+        Connected::Http(stream) => {
+            let close = round.check.keepalive_ms.is_none();
+            let method = prober.method(r);
+            let bytes = prober.request(r, round.uri(), close);
+            send(stream, &bytes, prober.timeouts().send).await?;
+            let limits = Limits { head: prober.head_max(), body: BODY_MAX, idle: most };
+            let reader = Reader::new(stream, method, limits);
+            timeout(most, judge(round, peer, r, reader, close)).await.map_err(late)??
+        }
         Connected::Grpc(h2) => {
             let block = prober.request(r, "", false);
             let service = round.check.grpc.clone().unwrap_or_default();
-            // For sending and the whole response.
-            let judged = timeout(prober.timeouts().read, grpc::call(h2, &block, &service)).await;
-            judged.map_err(|_| Failure::TimedOut(Step::Receive))??;
+            timeout(most, grpc::call(h2, &block, &service)).await.map_err(late)??;
             round.check.keepalive_ms.is_some() && h2.settle().await
+        }
+        Connected::Mux(lease) => {
+            let asked = RequestFacts { method: prober.method(r), head_max: prober.head_max(), chunked: false };
+            let block = prober.request(r, round.uri(), false);
+            let stream = lease.share().ok_or(Failure::Closed)?.begin(&asked, block);
+            timeout(most, stream::judge(round, peer, r, stream)).await.map_err(late)??;
+            round.check.keepalive_ms.is_some()
         }
     };
     if reusable {
@@ -122,78 +148,61 @@ async fn ask(
 async fn open(round: &Round, peer: &Peer, prober: &dyn Prober, r: &mut Request) -> Result<Kept, ProbeFailure> {
     let times = prober.timeouts();
     let address = round.check.schedule.address(peer);
-    let connected = timeout(times.connect, Stream::connect(&address, &Options::default())).await;
-    let connected = connected.map_err(|_| Failure::TimedOut(Step::Connect))?;
+    let options = prober.options(r);
+    let wanted = prober.tls(r, address.to_string())?;
+    let late = |_| Failure::TimedOut(Step::Connect);
+    if prober.over_quic() {
+        let crypto = wanted.ok_or("HTTP/3 needs an https URL".to_string())?.quic();
+        let connecting = H3Lease::alone(crypto.map_err(|why| why.to_string())?, &options, &address);
+        let lease = timeout(times.connect, connecting).await.map_err(late)?.map_err(|why| match why {
+            ConnectError::Io(e) => Failure::Io(Step::Connect, e).into(),
+            ConnectError::Handshake(why) => ProbeFailure::Server(format!("QUIC handshake failed ({why})")),
+        })?;
+        return Ok(Kept::new(Connected::Mux(Box::new(lease))));
+    }
+    let connected = timeout(times.connect, Stream::connect(&address, &options)).await.map_err(late)?;
     let mut stream = connected.map_err(|e| Failure::Io(Step::Connect, e))?;
-    if let Some(wanted) = prober.tls(r, address.to_string())? {
+    if let Some(wanted) = wanted {
         let tls = wanted.stream().map_err(|why| why.to_string())?;
         let shaken = timeout(times.connect, stream.handshake(tls)).await;
         shaken.map_err(|_| Failure::TimedOut(Step::Handshake))?.map_err(Failure::Handshake)?;
     }
-    clock::update();
-    let connection = match round.check.grpc {
+    Ok(Kept::new(match round.check.grpc {
         Some(_) => Connected::Grpc(Box::new(H2Connection::new(stream))),
+        None if prober.multiplexes() => Connected::Mux(Box::new(H2Lease::alone(stream, address))),
         None => Connected::Http(stream),
-    };
-    Ok(Kept { connection, opened: clock::now() })
+    }))
 }
 
-/// Sends a request over HTTP/1.1 and judges the response. Returns `true` if the connection can be kept.
-async fn exchange(
-    round: &Round,
-    peer: &Arc<Peer>,
-    prober: &dyn Prober,
-    r: &mut Request,
-    stream: &Stream,
-) -> Result<bool, ProbeFailure> {
-    let times = prober.timeouts();
-    let close = round.check.keepalive_ms.is_none();
-    let bytes = prober.request(r, round.uri(), close);
-    send(stream, &bytes, times.send).await?;
-
-    let limits = Limits { head: prober.head_max(), body: BODY_MAX, idle: times.read };
-    // For the whole response: a server that sends it octet by octet is judged, too.
-    let judged = timeout(times.read, judge(round, peer, r, stream, limits, close)).await;
-    Ok(judged.map_err(|_| Failure::TimedOut(Step::Receive))??)
-}
-
-/// Reads and judges a response. Returns `true` if its connection can be kept.
+/// Reads and judges a response over HTTP/1. Returns `true` if its connection can be kept.
 async fn judge(
     round: &Round,
     peer: &Arc<Peer>,
     r: &mut Request,
-    stream: &Stream,
-    limits: Limits,
+    mut reader: Reader<'_>,
     close: bool,
 ) -> Result<bool, String> {
-    let mut reader = Reader::new(stream, Method::Get, limits);
     let (head, bytes) = reader.head().await?;
-    match &round.matching {
-        None => plain(head.status)?,
-        Some(matching) => {
-            let text = |span: Span| span.of(&bytes).to_vec();
-            let fields: Vec<_> = head.fields.all.iter().map(|f| (text(f.name), text(f.value))).collect();
-            matching.head(head.status, &fields)?;
-            note(r, peer, head, bytes.into());
-            matching.required(r)?;
-        }
-    }
+    judge_head(round, peer, r, Rc::new(ReceivedHead { head, buf: bytes.into() }))?;
     let reusable = !close && reader.keep_alive();
-    let wants_body = round.matching.as_deref().is_some_and(Match::wants_body);
-    if !wants_body && !reusable {
+    if !round.wants_body() && !reusable {
         return Ok(false);
     }
     let (body, ended) = reader.body().await?;
-    if let Some(matching) = &round.matching {
-        matching.body(&body)?;
-    }
+    round.judge_body(&body)?;
     Ok(reusable && reader.keep_alive() && ended)
 }
 
-fn note(r: &mut Request, peer: &Arc<Peer>, head: ResponseHead, buf: Bytes) {
+pub fn judge_head(round: &Round, peer: &Arc<Peer>, r: &mut Request, answer: Rc<ReceivedHead>) -> Result<(), String> {
+    let ReceivedHead { head, buf } = &*answer;
+    let Some(matching) = &round.matching else { return plain(head.status) };
+    let text = |span: Span| span.of(buf).to_vec();
+    let fields: Vec<_> = head.fields.all.iter().map(|f| (text(f.name), text(f.value))).collect();
+    matching.head(head.status, &fields)?;
     if let Some(state) = UpstreamState::of(r) {
         state.tries.clear();
         state.tries.push(Try { status: head.status, ..Try::of(peer, clock::now()) });
-        state.answer = Some(Rc::new(ReceivedHead { head, buf }));
+        state.answer = Some(answer);
     }
+    matching.required(r)
 }

@@ -240,9 +240,6 @@ impl Protocol for Http {
         }
         Ok(request::write(self, plan, r, target, announce, out))
     }
-    fn write_probe(&self, plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, out: &mut Vec<u8>) {
-        request::write(self, plan, r, target, Announce::Nothing, out);
-    }
     fn method(&self, r: &mut Request) -> Method {
         match &self.conf.proxy_method {
             Some(method) if method.eval(r) == b"HEAD" => Method::Head,

@@ -43,8 +43,7 @@ pub fn write(
     out.extend_from_slice(&clean::target(target.uri()));
     out.extend_from_slice(match conf.proxy_http_version {
         HttpVersion::V10 => b" HTTP/1.0\r\n",
-        // Health checks always use HTTP/1.1.
-        HttpVersion::V11 | HttpVersion::V2 | HttpVersion::V3 => b" HTTP/1.1\r\n",
+        _ => b" HTTP/1.1\r\n",
     });
     let lines = conf.proxy_set_header.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     let set = |known: Known| http.set.has(known, b"");

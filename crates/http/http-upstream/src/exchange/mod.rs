@@ -33,7 +33,7 @@ use http_types::{BodyLength, Method, NameSet};
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use target::{Bound, UpstreamTarget};
-use upstream::{Scope, SerialCodec};
+use upstream::{Options, Scope, SerialCodec};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announce {
@@ -70,10 +70,6 @@ pub trait Protocol: Send + Sync {
         announce: Announce,
         out: &mut Vec<u8>,
     ) -> Result<bool, u16>;
-    /// Writes the request of a health check, for [`Prober`]: in HTTP/1.1, or the header block of gRPC.
-    fn write_probe(&self, plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, out: &mut Vec<u8>) {
-        let _ = (plan, r, target, out);
-    }
     /// Returns the method sent to the server, which determines the presence of a response body.
     fn method(&self, r: &mut Request) -> Method {
         if CacheRequest::of(r).is_some_and(|asking| asking.as_get) { Method::Get } else { r.head.method }
@@ -193,14 +189,27 @@ impl Prober for PassPlan {
     fn is_grpc(&self) -> bool {
         self.conf.prefix == "grpc"
     }
+    fn multiplexes(&self) -> bool {
+        self.protocol.multiplexes()
+    }
+    fn over_quic(&self) -> bool {
+        self.protocol.over_quic()
+    }
+    fn method(&self, r: &mut Request) -> Method {
+        self.protocol.method(r)
+    }
+    fn options(&self, r: &mut Request) -> Options {
+        run::options(self, r)
+    }
     fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         if let Bound::Fixed { named, origin, .. } = &self.target {
             let (named, origin) = (Cow::Borrowed(named), Cow::Borrowed(origin));
             let target = UpstreamTarget { named, origin, uri: Some(uri.as_bytes().into()) };
-            self.protocol.write_probe(self, r, &target, &mut out);
+            // Fails for no request without a client.
+            let _ = self.protocol.write(self, r, &target, Announce::Nothing, &mut out);
         }
-        if self.is_grpc() {
+        if self.multiplexes() {
             return out;
         }
         let told = out.windows(13).any(|w| w.eq_ignore_ascii_case(b"\r\nconnection:"));

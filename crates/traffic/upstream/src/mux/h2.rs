@@ -112,6 +112,17 @@ pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<dyn Le
 impl H2Lease {
     /// Makes a connection multiplexed, within a thread's executor.
     pub fn new(stream: Stream, group: &Group, address: Address, scope: Scope) -> H2Lease {
+        let lease = H2Lease::over(stream, Usage::new(group, address, scope));
+        KEPT.with_borrow_mut(|kept| kept.add(group, scope, &lease.inner));
+        lease
+    }
+
+    /// [`H2Lease::new`] for a connection that only [`Lease::share`] finds.
+    pub fn alone(stream: Stream, address: Address) -> H2Lease {
+        H2Lease::over(stream, Usage::alone(address))
+    }
+
+    fn over(stream: Stream, usage: Usage) -> H2Lease {
         let limits = ClientLimits { streams_max: STREAMS_MAX, ..ClientLimits::default() };
         // Partial writes must not wait for acknowledgements.
         stream.hurry();
@@ -121,10 +132,9 @@ impl H2Lease {
             slots: HashMap::new(),
             blocked: Vec::new(),
             over: None,
-            usage: Usage::new(group, address, scope),
+            usage,
             reads: 0,
         }));
-        KEPT.with_borrow_mut(|kept| kept.add(group, scope, &inner));
         let driven = inner.clone();
         runtime::task::spawn_local(async move {
             let mut sleep = None;
@@ -135,6 +145,14 @@ impl H2Lease {
 }
 
 impl Lease for H2Lease {
+    fn share(&self) -> Option<Box<dyn Lease>> {
+        let mut inner = self.inner.borrow_mut();
+        if inner.over.is_some() || inner.core.is_going() {
+            return None;
+        }
+        inner.usage.leased += 1;
+        Some(Box::new(H2Lease { inner: self.inner.clone() }))
+    }
     fn begin(self: Box<Self>, asked: &RequestFacts, block: Vec<u8>) -> Box<dyn MuxStream> {
         Box::new(H2Stream::new(*self, asked, block))
     }

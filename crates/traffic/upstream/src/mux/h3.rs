@@ -96,6 +96,25 @@ impl H3Lease {
         address: &Address,
         scope: Scope,
     ) -> Result<H3Lease, ConnectError> {
+        let lease = H3Lease::open(crypto, options, Usage::new(group, address.clone(), scope), address).await?;
+        KEPT.with_borrow_mut(|kept| kept.add(group, scope, &lease.inner));
+        Ok(lease)
+    }
+
+    /// [`H3Lease::connect`] for a connection that only [`Lease::share`] finds.
+    ///
+    /// # Errors
+    /// As for [`H3Lease::connect`].
+    pub async fn alone(crypto: ClientCrypto, options: &Options, address: &Address) -> Result<H3Lease, ConnectError> {
+        H3Lease::open(crypto, options, Usage::alone(address.clone()), address).await
+    }
+
+    async fn open(
+        crypto: ClientCrypto,
+        options: &Options,
+        usage: Usage,
+        address: &Address,
+    ) -> Result<H3Lease, ConnectError> {
         let Address::Ip(to) = address else { return Err(ConnectError::Io(io::ErrorKind::Unsupported.into())) };
         let (link, quic) = Link::open(*to, options, crypto, STREAMS_MAX).map_err(ConnectError::Io)?;
         let inner = Rc::new(RefCell::new(Inner {
@@ -106,7 +125,7 @@ impl H3Lease {
             is_connected: false,
             is_going: false,
             over: None,
-            usage: Usage::new(group, address.clone(), scope),
+            usage,
         }));
         let driven = inner.clone();
         runtime::task::spawn_local(async move {
@@ -116,12 +135,19 @@ impl H3Lease {
         // Dropped when the caller waits no longer: the task then ends.
         let lease = H3Lease { inner };
         std::future::poll_fn(|cx| lease.inner.borrow_mut().poll_connected(cx)).await?;
-        KEPT.with_borrow_mut(|kept| kept.add(group, scope, &lease.inner));
         Ok(lease)
     }
 }
 
 impl Lease for H3Lease {
+    fn share(&self) -> Option<Box<dyn Lease>> {
+        let mut inner = self.inner.borrow_mut();
+        if inner.over.is_some() || inner.is_going {
+            return None;
+        }
+        inner.usage.leased += 1;
+        Some(Box::new(H3Lease { inner: self.inner.clone() }))
+    }
     fn begin(self: Box<Self>, asked: &RequestFacts, block: Vec<u8>) -> Box<dyn MuxStream> {
         let requests = {
             let mut inner = self.inner.borrow_mut();

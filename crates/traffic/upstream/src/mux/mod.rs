@@ -14,6 +14,9 @@ use std::io;
 use std::task::{Context, Poll};
 
 pub trait Lease {
+    /// Leases the connection once more, for a caller that holds on to it between requests. `None`: it has ended, or takes no more
+    /// requests.
+    fn share(&self) -> Option<Box<dyn Lease>>;
     /// Starts a request; `block`: encoded head.
     fn begin(self: Box<Self>, asked: &RequestFacts, block: Vec<u8>) -> Box<dyn MuxStream>;
 }

@@ -35,6 +35,10 @@ pub struct Usage {
 impl Usage {
     /// Use of a new connection, leased once.
     pub fn new(group: &Group, address: Address, scope: Scope) -> Usage {
+        Usage { keep: group.keepalive.clone(), scope, ..Usage::alone(address) }
+    }
+    /// Use of a new connection that no other request finds: it ends with the last lease.
+    pub fn alone(address: Address) -> Usage {
         let now = clock::now();
         Usage {
             kept: false,
@@ -43,8 +47,8 @@ impl Usage {
             driver: None,
             opened: now,
             idle_since: now,
-            keep: group.keepalive.clone(),
-            scope,
+            keep: KeepAlive::none(),
+            scope: Scope::shared(""),
             address,
         }
     }

@@ -1,0 +1,5 @@
+//! Films as playlists and fragments of HTTP Live Streaming.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| http_features::fuzzing::hls(data));
