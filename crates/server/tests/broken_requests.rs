@@ -132,7 +132,13 @@ fn a_broken_line_behind_another_request_is_logged_as_pipelined() {
         stream.read_to_string(&mut came).expect("an end");
         assert!(came.contains("HTTP/1.1 400 "), "{came}");
     }
+    // A line that never ends.
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    stream.write_all(format!("{good}GET /").as_bytes()).expect("sent");
+    stream.shutdown(Shutdown::Write).expect("shut down");
+    stream.read_to_end(&mut Vec::new()).expect("an end");
     running.quit();
     let said = site.read("logs/http.log");
     assert_eq!(said.matches("request while reading client pipelined request line, ").count(), 2, "{said}");
+    assert!(said.contains("closed connection while reading client pipelined request line, "), "{said}");
 }

@@ -75,28 +75,29 @@ pub fn never_came(
     r.accounting.started = since;
     // As in nginx, a request counts from its first byte.
     r.incoming.ordinal = connection.requests.get().saturating_add(1);
+    r.incoming.pipelined = connection.pipelining.take();
     use_initial_server(&mut r);
     r.out.status = status;
     let start = bytes.iter().position(|c| !matches!(c, b'\r' | b'\n')).unwrap_or(bytes.len());
     let lines = bytes.iter().rposition(|c| *c == b'\n').filter(|at| *at > start);
-    let mut what = "line";
+    let mut action = line_action(&r);
     if let Some(at) = lines {
         r.buf.extend_from_slice(bytes.get(..=at).unwrap_or_default());
         r.buf.extend_from_slice(b"\r\n");
         let parsed = HeadParser::default().parse(&r.buf, &HeadLimits::default(), &mut r.head);
         r.target.method = r.head.method;
         if parsed.is_ok() && set_path(&mut r).is_ok() {
-            what = "headers";
+            action = HEADERS;
             r.incoming.length = (at + 1 - start) as u64;
             let _ = choose_server(&mut r);
         }
     }
-    if what == "line" {
+    if action != HEADERS {
         r.buf.clear();
         r.buf.extend_from_slice(bytes);
         only_the_line(&mut r, bytes.len());
     }
-    r.log(Level::Info, format_args!("{words} while reading client request {what}"));
+    r.log(Level::Info, format_args!("{words} while {action}"));
     counting::begun(&mut r);
     worker.finished(r);
 }

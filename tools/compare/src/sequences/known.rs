@@ -37,7 +37,8 @@ pub fn log_line(line: &str) -> Option<String> {
 /// Tidegate the whole line.
 fn without_request(line: &str) -> Option<String> {
     const REQUEST: &str = ", request: \"";
-    line.contains("while reading client request line").then_some(())?;
+    let is_of_line = |of: &str| line.contains(&format!("while reading client {of}"));
+    (is_of_line("request line") || is_of_line("pipelined request line")).then_some(())?;
     let (before, _) = line.split_once(REQUEST)?;
     Some(before.to_string())
 }
