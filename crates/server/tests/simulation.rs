@@ -192,6 +192,24 @@ fn what_a_refused_client_still_sends_is_read_for_lingering_time() {
 }
 
 #[test]
+fn a_location_limits_its_own_lingering_close() {
+    let mut sim = sim(
+        "lingering_time 1h; lingering_timeout 1h; keepalive_requests 1; lingering_close always;
+         location /brief { lingering_timeout 3s; return 200 here; }",
+    );
+    // With a body, the response is written by a task.
+    for body in ["", "Content-Length: 9\r\n"] {
+        let mut stream = sim.connect(&first()).expect("connected");
+        stream.write_all(format!("POST /brief HTTP/1.1\r\nHost: a\r\n{body}\r\n").as_bytes()).expect("sent");
+        sim.pass(2_999).expect("rest");
+        assert!(!answered(&mut stream, 200), "the write side is closed");
+        assert_eq!(sim.clients(), 1, "{body}");
+        sim.pass(2).expect("rest");
+        assert_eq!(sim.clients(), 0, "{body}");
+    }
+}
+
+#[test]
 fn what_follows_a_refused_head_is_read_so_that_the_client_sees_why() {
     let mut sim = sim("lingering_time 10s; lingering_timeout 3s;");
     for head in [

@@ -182,6 +182,7 @@ pub fn conclude(mut batch: Batch<'_>, mut out: RefMut<'_, Vec<u8>>, rest: &[u8],
         conf.map_or((0, false, LingeringClose::On), |c| (c.keepalive_timeout.millis, c.tcp_nodelay, c.lingering_close));
     let may_follow = !rest.is_empty() || worker.poller.readable_now(key) || connection.pipelining.is_seen();
     let close_at_once = closing && !linger::is_due(lingers, may_follow);
+    let limits = conf.map_or_else(linger::Limits::default, linger::Limits::of);
     match batch.send(&mut out, close_at_once) {
         Sent::All => {}
         Sent::Gone => return,
@@ -194,7 +195,7 @@ pub fn conclude(mut batch: Batch<'_>, mut out: RefMut<'_, Vec<u8>>, rest: &[u8],
         if close_at_once {
             return worker.close(key);
         }
-        return linger::spawn(worker, key, connection);
+        return linger::spawn(worker, key, limits);
     }
     if nodelay {
         worker.no_delay(key, connection);

@@ -178,7 +178,9 @@ impl ByteCarrier {
     /// Shuts the write side down but reads, so that the client sees why.
     fn linger(&self) {
         if !self.lost.replace(true) {
-            linger::spawn(&self.link.worker, self.link.key, &self.streams.connection());
+            let worker = &self.link.worker;
+            let limits = linger::Limits::of_server(worker, &self.streams.connection());
+            linger::spawn(worker, self.link.key, limits);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::link::Link;
 use crate::worker::Worker;
 use base::clock;
 use http_engine::Connection;
+use http_engine::core_table::CoreConf;
 use http_engine::values::LingeringClose;
 use net::poller::Key;
 use std::cell::RefCell;
@@ -37,29 +38,53 @@ pub fn is_due(setting: LingeringClose, may_follow: bool) -> bool {
     }
 }
 
-pub fn spawn(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>) {
+/// Time limits of a lingering close.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// `lingering_time`
+    total: Duration,
+    /// `lingering_timeout`: time without a byte from the client
+    silence: Duration,
+}
+
+impl Limits {
+    /// Limits of the location whose response was the last.
+    pub fn of(conf: &CoreConf) -> Limits {
+        Limits { total: conf.lingering_time.duration(), silence: conf.lingering_timeout.duration() }
+    }
+
+    /// Limits of the listener's default server, for a connection that ends outside a request.
+    pub fn of_server(worker: &Worker, connection: &Connection) -> Limits {
+        worker.default_conf(connection).map_or(Limits::default(), |core| Limits::of(&core.conf))
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { total: Duration::from_secs(30), silence: Duration::from_secs(5) }
+    }
+}
+
+/// Starts a task that drains the connection, and then closes it.
+pub fn spawn(worker: &Rc<Worker>, key: Key, limits: Limits) {
     worker.poller.set_busy(key);
-    let (link, connection) = (Link::of(worker, key), connection.clone());
+    let link = Link::of(worker, key);
     let guard = TaskGuard::new(worker, key);
     runtime::task::spawn_local(Box::pin(async move {
-        drain(&link, &connection, &RefCell::default()).await;
+        drain(&link, &RefCell::default(), limits).await;
         drop(guard);
     }));
 }
 
-/// Drains until the client's end, `lingering_timeout` of silence, or `lingering_time` in total.
-pub async fn drain(link: &Link, connection: &Connection, input: &RefCell<Input>) {
+/// Drains until the client's end, or a limit.
+pub async fn drain(link: &Link, input: &RefCell<Input>, limits: Limits) {
     link.shutdown_write();
     let worker = &link.worker;
     let _place = LingeringPlace::new(worker, link.key);
-    let core = worker.default_conf(connection);
-    let (total, each) = core.map_or((Duration::from_secs(30), Duration::from_secs(5)), |core| {
-        (core.conf.lingering_time.duration(), core.conf.lingering_timeout.duration())
-    });
-    let deadline = clock::now().plus(total);
+    let deadline = clock::now().plus(limits.total);
     loop {
         input.borrow_mut().clear();
-        let until = deadline.min(clock::now().plus(each));
+        let until = deadline.min(clock::now().plus(limits.silence));
         match Input::read(input, link, runtime::time::sleep_until(until)).await {
             Ok(n) if n > 0 && clock::now() < deadline && !worker.quitting.get() => {}
             _ => return,

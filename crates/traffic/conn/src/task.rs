@@ -77,7 +77,7 @@ pub fn spawn(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, start: 
                 worker.poller.set_idle(key, began.plus_millis(u64::MAX / 1000));
                 head_in::keep(&worker, key, connection, client.input.borrow().bytes(), true, None);
             }
-            End::Linger => Box::pin(linger::drain(&client.link, &client.connection, &client.input)).await,
+            End::Linger(limits) => Box::pin(linger::drain(&client.link, &client.input, limits)).await,
         }
         drop(guard);
     };
@@ -94,7 +94,7 @@ enum End {
     Http2,
     /// Idle with an incomplete head.
     Begun,
-    Linger,
+    Linger(linger::Limits),
 }
 
 struct Client {
@@ -340,7 +340,8 @@ impl Client {
                 || !self.input.borrow().bytes().is_empty()
                 || self.worker.poller.readable_now(self.key)
                 || self.connection.pipelining.is_seen();
-            return Some(if linger::is_due(conf.conf.lingering_close, more) { End::Linger } else { End::Close });
+            let is_due = linger::is_due(conf.conf.lingering_close, more);
+            return Some(if is_due { End::Linger(linger::Limits::of(&conf.conf)) } else { End::Close });
         }
         if has_body && let Some(end) = Box::pin(self.discard(state, &conf)).await {
             return Some(end);
@@ -394,7 +395,9 @@ impl Client {
         self.worker.finished(last);
         match (sent, keep_alive) {
             (Ok(()), true) => End::Park(conf.conf.keepalive_timeout.millis),
-            (Ok(()), false) if linger::is_due(conf.conf.lingering_close, true) => End::Linger,
+            (Ok(()), false) if linger::is_due(conf.conf.lingering_close, true) => {
+                End::Linger(linger::Limits::of(&conf.conf))
+            }
             (Ok(()), false) => End::Close,
             (Err(_), _) => End::Close,
         }

@@ -65,9 +65,9 @@ fn table_row(row: &Row) -> String {
                         format!(" (floor {cpu:.1} µs, share {:.2})", share.median)
                     }
                     name => {
-                        let of = spread(pairs.iter().zip(turns).map(|((theirs, _), peer)| theirs.cpu_us / peer.cpu_us));
+                        let of = spread(pairs.iter().zip(turns).map(|((_, ours), peer)| peer.cpu_us / ours.cpu_us));
                         let name = if name == "haproxy" { "HAProxy" } else { name };
-                        format!(" ({name} {cpu:.1} µs, {:.2})", of.median)
+                        format!(" ({name} {cpu:.1} µs, ratio {:.2})", of.median)
                     }
                 };
             }
@@ -158,7 +158,7 @@ pub fn write(folder: &Path, rows: &[Row], run: &Run) -> Result<(), String> {
         page.push_str(&format!(
             "{} pairs of {} s; server on processor 0, client on processor 1 of {}. \
              CPU time a request of all the server's threads (memory a connection for `idle`), medians; the ratio is nginx over \
-             tidegate, the median of the pairs' ratios, so above 1 tidegate needs less. Status, length and hash of the answers \
+             tidegate, the median of the pairs' ratios, so above 1 tidegate needs less; other servers' ratios are theirs over tidegate. Status, length and hash of the answers \
              are compared before and after; an answer other than 2xx or a socket error spoils the scenario. `NAME@RATE` is an \
              open loop: requests arrive at that rate, at random (Poisson), whatever the server does.\n\n",
             run.pairs,
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(line(&row), "x | 8.0 µs | 4.0 µs | **2.00** | 2.00 to 2.00");
         let row =
             Row { outcome: Outcome::Speed(vec![(turn(8.0), turn(4.0))], vec![("haproxy", vec![turn(16.0)])]), ..row };
-        assert_eq!(line(&row), "x | 8.0 µs | 4.0 µs | **2.00** | 2.00 to 2.00 (HAProxy 16.0 µs, 0.50)");
+        assert_eq!(line(&row), "x | 8.0 µs | 4.0 µs | **2.00** | 2.00 to 2.00 (HAProxy 16.0 µs, ratio 4.00)");
         assert_eq!(json_row(&row)["pairs"][0]["haproxy"]["cpu_us"], 16.0);
         let peers = vec![("floor", vec![turn(3.0)])];
         let row = Row { outcome: Outcome::Speed(vec![(turn(8.0), turn(4.0))], peers), ..row };
