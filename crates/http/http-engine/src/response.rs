@@ -129,6 +129,15 @@ impl Default for Places {
     }
 }
 
+/// Value of the parameter `charset` of a `Content-Type`, without quotes.
+pub fn charset_of(content_type: &[u8]) -> Option<&[u8]> {
+    content_type.split(|c| *c == b';').skip(1).find_map(|part| {
+        let (name, value) = part.trim_ascii().split_at_checked(b"charset=".len())?;
+        let value = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value);
+        name.eq_ignore_ascii_case(b"charset=").then_some(value)
+    })
+}
+
 /// nginx: `r->headers_out`.
 #[derive(Debug, Default)]
 pub struct OutHead {
@@ -258,6 +267,13 @@ impl OutHead {
     #[inline]
     pub fn spelling(&self, slot: Slot) -> Option<&[u8]> {
         self.spelled.iter().find(|(one, _)| *one == slot).map(|(_, name)| name.bytes())
+    }
+    /// Charset of the text: set by the location, or named by `Content-Type`; empty if neither.
+    pub fn charset_name(&self) -> &[u8] {
+        match self.charset.bytes() {
+            [] => charset_of(self.content_type.bytes()).unwrap_or_default(),
+            name => name,
+        }
     }
     #[inline]
     fn holds(&self, slot: Slot) -> bool {

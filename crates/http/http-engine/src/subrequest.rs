@@ -46,6 +46,11 @@ impl Request {
             None => self.head.method_span.of(&self.buf),
         }
     }
+    /// Charset of the main response, for a subrequest: its text is converted to it (nginx:
+    /// `ngx_http_main_request_charset`). Empty before the main response has one.
+    pub fn main_charset(&self) -> Option<&[u8]> {
+        self.family.sub.as_ref().map(|sub| sub.main_charset.bytes())
+    }
     pub fn main_method_name(&self) -> &[u8] {
         match &self.family.sub {
             Some(sub) => &sub.main_method,
@@ -138,11 +143,10 @@ impl Request {
         let sub = Sub {
             main_method: self.main_method_name().into(),
             method: (*b"GET").into(),
-            main_charset: self
-                .family
-                .sub
-                .as_ref()
-                .map_or_else(|| self.out.charset.clone(), |sub| sub.main_charset.clone()),
+            main_charset: match &self.family.sub {
+                Some(sub) => sub.main_charset.clone(),
+                None => self.out.charset_name().to_vec().into(),
+            },
             bare_errors: false,
             as_it_comes: false,
             without_body: false,

@@ -8,6 +8,7 @@ use http_engine::media_types::MediaTypes;
 use http_engine::{
     BlockPlan, Body, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, Str, Template,
 };
+use http_engine::response::charset_of;
 use observe::Level;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -34,10 +35,28 @@ directives! {
 #[derive(Clone, Debug)]
 pub struct Name(Template);
 
+/// Charsets that `charset` and `source_charset` name, anywhere in the configuration (nginx: `mcf->charsets`). An upstream
+/// may request one of them.
+#[derive(Clone, Default)]
+struct Names(Vec<Box<[u8]>>);
+
+impl Names {
+    fn know(&self, name: &[u8]) -> bool {
+        self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+}
+
 impl Value for Name {
     const SYNTAX: &'static str = "charset | off";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Template::parse(cx, d).map(Name)
+        let name = Template::parse(cx, d)?;
+        if let Some(literal) = name.as_literal().filter(|literal| !literal.is_empty() && *literal != b"off") {
+            let names = cx.get::<Names>();
+            if !names.know(literal) {
+                names.0.push(literal.into());
+            }
+        }
+        Ok(Name(name))
     }
 }
 
@@ -79,18 +98,15 @@ impl Feature for Charset {
     fn table(&self) -> Table {
         CharsetConf::table("charset", Area::Http)
     }
-    fn acts_by_default(&self) -> bool {
-        false
-    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<CharsetConf>() else { return Ok(()) };
         let target = conf.charset.0.clone();
-        let maps = block.cx.get::<Maps>().clone();
+        let (maps, names) = (block.cx.get::<Maps>().clone(), block.cx.get::<Names>().clone());
         let source = conf.source_charset.as_ref().map(|name| name.0.clone());
         if target.as_literal() == Some(b"off") {
-            // An upstream may request a charset other than its own.
-            if !maps.is_empty() {
-                let mark = Mark { target: None, source, types: MediaTypes::default(), replace: false, maps };
+            // An upstream may request another charset, and subrequests are converted to that of the main response.
+            if !maps.is_empty() || !names.0.is_empty() {
+                let mark = Mark { target: None, source, types: MediaTypes::default(), replace: false, maps, names };
                 block.location.filters.push((FilterOrder::Charset, Arc::new(mark)));
             }
             return Ok(());
@@ -103,7 +119,7 @@ impl Feature for Charset {
         }
         block.location.charset = target.clone();
         let types = conf.charset_types.0.clone();
-        let mark = Mark { target: Some(target), source, types, replace: conf.override_charset, maps };
+        let mark = Mark { target: Some(target), source, types, replace: conf.override_charset, maps, names };
         block.location.filters.push((FilterOrder::Charset, Arc::new(mark)));
         Ok(())
     }
@@ -121,6 +137,33 @@ struct Mark {
     types: MediaTypes,
     replace: bool,
     maps: Maps,
+    names: Names,
+}
+
+impl Mark {
+    /// Charset that the response shall have; empty: as it is (nginx: `ngx_http_destination_charset`).
+    fn target(&self, r: &mut Request) -> Vec<u8> {
+        if let Some(main) = r.main_charset() {
+            return main.to_vec();
+        }
+        let media = r.out.content_type.bytes();
+        if media.is_empty() {
+            return Vec::new();
+        }
+        let wanted = r.out.wanted_charset.bytes();
+        if !wanted.is_empty() {
+            let wanted = wanted.to_vec();
+            if !self.maps.know(&wanted) && !self.names.know(&wanted) {
+                let shown = String::from_utf8_lossy(&wanted).into_owned();
+                r.log(Level::Error, format_args!("unknown charset \"{shown}\" to override"));
+                return Vec::new();
+            }
+            return wanted;
+        }
+        let Some(target) = &self.target else { return Vec::new() };
+        let applies = if r.out.charset_name().is_empty() { self.types.has(media) } else { self.replace };
+        if applies { target.eval(r) } else { Vec::new() }
+    }
 }
 
 impl Filter for Mark {
@@ -128,39 +171,14 @@ impl Filter for Mark {
         "charset"
     }
     fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
-        let media = r.out.content_type.bytes();
-        let mut own = r.out.charset.bytes().to_vec();
-        if own.is_empty() {
-            own = parameter(media).map(<[u8]>::to_vec).unwrap_or_default();
-        }
-        if media.is_empty() {
-            return Ok(body);
-        }
-        let wanted = r.out.wanted_charset.bytes().to_vec();
-        let to = if wanted.is_empty() {
-            let Some(target) = &self.target else { return Ok(body) };
-            if (!own.is_empty() && !self.replace) || (own.is_empty() && !self.types.has(media)) {
-                return Ok(body);
-            }
-            target.eval(r)
-        } else {
-            let same = |t: &Option<Template>| {
-                t.as_ref().and_then(Template::as_literal).is_some_and(|t| t.eq_ignore_ascii_case(&wanted))
-            };
-            if !self.maps.know(&wanted) && !same(&self.target) && !same(&self.source) {
-                let shown = String::from_utf8_lossy(&wanted).into_owned();
-                r.log(Level::Error, format_args!("unknown charset \"{shown}\" to override"));
-                return Ok(body);
-            }
-            wanted
-        };
+        let to = self.target(r);
         if to.is_empty() {
             return Ok(body);
         }
-        let from = match &self.source {
-            _ if !own.is_empty() => own,
-            Some(source) => source.eval(r),
-            None => Vec::new(),
+        let from = match (r.out.charset_name(), &self.source) {
+            (own @ [_, ..], _) => own.to_vec(),
+            ([], Some(source)) => source.eval(r),
+            ([], None) => Vec::new(),
         };
         if from.is_empty() || from.eq_ignore_ascii_case(&to) {
             set(r, to);
@@ -209,18 +227,10 @@ fn in_memory(body: &Body) -> Option<bytes::Bytes> {
     }
 }
 
-fn parameter(media: &[u8]) -> Option<&[u8]> {
-    media.split(|c| *c == b';').skip(1).find_map(|part| {
-        let (name, value) = part.trim_ascii().split_at_checked(b"charset=".len())?;
-        let value = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value);
-        name.eq_ignore_ascii_case(b"charset=").then_some(value)
-    })
-}
-
 /// Sets the charset, except of redirects: old browsers applied it to the next page.
 fn set(r: &mut Request, charset: Vec<u8>) {
     let media = r.out.content_type.bytes();
-    if parameter(media).is_some()
+    if charset_of(media).is_some()
         && let Some(end) = media.iter().position(|c| *c == b';')
         && let Some(bare) = media.get(..end)
     {
