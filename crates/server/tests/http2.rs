@@ -209,6 +209,36 @@ fn cookies_and_ignored_fields_are_no_header_lines() {
     site.assert_no_alerts();
 }
 
+/// RFC 9113, 8.2.1; nginx refuses such hosts, too.
+#[test]
+fn a_host_with_white_space_around_it_is_refused() {
+    let port = free_port();
+    let site = site(port, "");
+    let running = site.start();
+    let mut client = Client::connect(port);
+    let usual = [(":method", "GET"), (":scheme", "http"), (":path", "/hello")];
+    let cases = [
+        ((":authority", "a"), "200"),
+        ((":authority", " a"), "400"),
+        ((":authority", "a "), "400"),
+        ((":authority", "\ta"), "400"),
+        (("host", "a\t"), "400"),
+        (("host", " a"), "400"),
+    ];
+    for (stream, (host, status)) in (1..).step_by(2).zip(cases) {
+        let mut block = Vec::new();
+        for (name, value) in usual.into_iter().chain([host]) {
+            // A literal without indexing (RFC 7541, 6.2.2).
+            block.extend([&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat());
+        }
+        client.send(&frame(HEADERS, 5, stream, &block));
+        assert_eq!(client.answer(stream).0, status, "{host:?}");
+    }
+    drop(client);
+    running.quit();
+    site.assert_no_alerts();
+}
+
 /// Answers one request with a header block.
 fn answer_one(listener: &std::net::TcpListener, block: &[u8]) {
     let (mut stream, _) = listener.accept().expect("a connection");

@@ -210,6 +210,31 @@ fn a_location_limits_its_own_lingering_close() {
 }
 
 #[test]
+fn a_connection_lingers_behind_a_body_that_was_read() {
+    let mut sim = sim("lingering_time 10s; lingering_timeout 3s;");
+    for head in [
+        "POST /read HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc",
+        "POST /read HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc",
+        "POST /read HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ] {
+        let mut stream = sim.connect(&first()).expect("connected");
+        stream.write_all(head.as_bytes()).expect("sent");
+        sim.settle().expect("rest");
+        assert!(!answered(&mut stream, 200), "the answer is whole");
+        assert_eq!(sim.clients(), 1, "{head}");
+        stream.write_all(b"\r\n").expect("sent");
+        sim.pass(3_001).expect("rest");
+        assert_eq!(sim.clients(), 0);
+    }
+    let mut without_body = sim.connect(&first()).expect("connected");
+    without_body
+        .write_all(b"POST /read HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+        .expect("sent");
+    sim.settle().expect("rest");
+    assert_eq!(sim.clients(), 0);
+}
+
+#[test]
 fn what_follows_a_refused_head_is_read_so_that_the_client_sees_why() {
     let mut sim = sim("lingering_time 10s; lingering_timeout 3s;");
     for head in [

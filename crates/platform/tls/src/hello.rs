@@ -2,6 +2,10 @@
 
 /// Longest handshake message in octets, as in rustls.
 pub const HELLO_MAX: usize = 0xffff;
+/// Longest fragment of a record without encryption, in octets (RFC 8446, 5.1).
+const PLAINTEXT_MAX: usize = 16_384;
+/// Version of SSL 3.0: a ClientHello with this legacy version or a lower one is refused (RFC 8446, D.5).
+const SSL_3_0: usize = 0x0300;
 /// `TLSEXT_MAXLEN_host_name` of OpenSSL.
 const HOST_NAME_MAX: usize = 255;
 
@@ -94,7 +98,7 @@ pub fn peek(input: &[u8]) -> Peek {
         if length == 0 {
             return Peek::Broken(UNEXPECTED_MESSAGE);
         }
-        if length > 16_384 + 2_048 {
+        if length > PLAINTEXT_MAX {
             return Peek::Broken(RECORD_OVERFLOW);
         }
         let (fragment, whole) = match records.take(length) {
@@ -149,6 +153,9 @@ fn read(body: &[u8]) -> Peek {
 fn fields(body: &[u8]) -> Option<Result<ClientHello, u8>> {
     let mut b = Bytes(body);
     let legacy = b.u16()?;
+    if legacy <= SSL_3_0 {
+        return Some(Err(PROTOCOL_VERSION));
+    }
     b.take(32)?;
     let session_id = b.short_list()?.to_vec();
     if session_id.len() > 32 {
@@ -267,6 +274,23 @@ mod tests {
         assert_eq!(peek(&[0x16, 2, 0]), Peek::Broken(PROTOCOL_VERSION));
         assert_eq!(peek(&[0x16, 3, 1, 0, 4, 2]), Peek::Broken(UNEXPECTED_MESSAGE));
         assert_eq!(peek(&[0x16, 3, 1, 0xff, 0xff]), Peek::Broken(RECORD_OVERFLOW));
+        assert_eq!(peek(&[0x16, 3, 1, 0x40, 0x01, 1]), Peek::Broken(RECORD_OVERFLOW));
+        assert!(matches!(peek(&[0x16, 3, 1, 0x40, 0x00, 1]), Peek::More(_)));
+    }
+
+    #[test]
+    fn ssl_3_0_is_refused_beside_supported_versions() {
+        let of = |legacy: [u8; 2]| {
+            let mut message = message(&extension(43, &[2, 3, 4]));
+            message[4..6].copy_from_slice(&legacy);
+            (peek(&records(&message, 400)), peek_message(&message))
+        };
+        for legacy in [[0, 0], [2, 0], [3, 0]] {
+            assert_eq!(of(legacy), (Peek::Broken(PROTOCOL_VERSION), Peek::Broken(PROTOCOL_VERSION)), "{legacy:?}");
+        }
+        for legacy in [[3, 1], [3, 2], [3, 3], [3, 4]] {
+            assert!(matches!(of(legacy), (Peek::Hello(_), Peek::Hello(_))), "{legacy:?}");
+        }
     }
 
     #[test]

@@ -365,8 +365,10 @@ fn choose_server(r: &mut Request) -> Result<(), ()> {
     let named = if !r.head.authority.is_empty() { Some(r.head.authority) } else { r.head.fields.first(Known::Host) };
     if let Some(span) = named {
         let mut host = std::mem::take(&mut r.target.host);
-        // Trims tabs, too (RFC 9110, 5.5).
-        match checked_host(span.of(&r.buf).trim_ascii(), &mut host) {
+        let text = span.of(&r.buf);
+        // Trims tabs around HTTP/1 values (RFC 9110, 5.5); HTTP/2 and HTTP/3 forbid white space there (RFC 9113, 8.2.1).
+        let text = if matches!(r.target.version, Version::Http20 | Version::Http30) { text } else { text.trim_ascii() };
+        match checked_host(text, &mut host) {
             Some(port) => r.target.host_port = port,
             None => {
                 host.clear();

@@ -15,7 +15,7 @@ use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::{Connection, PartialHead, Piece, Request, RequestBody, counting};
-use http_types::Known;
+use http_types::{BodyLength, Known};
 use metrics::process;
 use net::poller::Key;
 use observe::Level;
@@ -125,7 +125,7 @@ impl Client {
             }
             Start::Outcome(outcome, bytes) => {
                 self.input.borrow_mut().buf = bytes;
-                let state = Rc::new(BodyState::new(http_types::BodyLength::None, false));
+                let state = Rc::new(BodyState::new(BodyLength::None, false));
                 if let Some(end) = self.answer(outcome, &state).await {
                     return end;
                 }
@@ -158,7 +158,7 @@ impl Client {
                 Err((mut r, status)) => {
                     // Nothing after a broken head is trustworthy.
                     r.reply.keep_alive = false;
-                    let state = Rc::new(BodyState::new(http_types::BodyLength::None, false));
+                    let state = Rc::new(BodyState::new(BodyLength::None, false));
                     self.answer(engine::fail(r, status), &state).await
                 }
             };
@@ -242,10 +242,10 @@ impl Client {
         r.incoming.watch = Some(Rc::new(Presence { link: self.link.clone() }));
         let expects = r.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
             && r.target.version >= http_types::Version::Http11;
-        let length = r.incoming.body_length.unwrap_or(http_types::BodyLength::None);
+        let length = r.incoming.body_length.unwrap_or(BodyLength::None);
         let state = Rc::new(BodyState::new(length, expects));
         // The body's reader sends an expected 100, even for an empty body; without a body it precedes the response.
-        if !state.done() || (expects && length == http_types::BodyLength::Exact(0)) {
+        if !state.done() || (expects && length == BodyLength::Exact(0)) {
             r.incoming.octets = Some(state.clone());
             let conf = &r.loc().core.conf;
             r.incoming.body = RequestBody::Unread(Box::new(Reader {
@@ -334,9 +334,12 @@ impl Client {
         let conf = r.loc().core.clone();
         let keep_alive = r.reply.keep_alive && !self.worker.quitting.get();
         let has_body = !state.done();
+        // Lingers behind bodies that a handler has read, as nginx does: some clients send octets behind them.
+        let had_body = matches!(r.incoming.body_length, Some(BodyLength::Chunked | BodyLength::Exact(1..)));
         self.worker.finished(r);
         if !keep_alive {
             let more = has_body
+                || had_body
                 || !self.input.borrow().bytes().is_empty()
                 || self.worker.poller.readable_now(self.key)
                 || self.connection.pipelining.is_seen();
