@@ -193,10 +193,8 @@ fn what_a_refused_client_still_sends_is_read_for_lingering_time() {
 
 #[test]
 fn a_location_limits_its_own_lingering_close() {
-    let mut sim = sim(
-        "lingering_time 1h; lingering_timeout 1h; keepalive_requests 1; lingering_close always;
-         location /brief { lingering_timeout 3s; return 200 here; }",
-    );
+    let mut sim = sim("lingering_time 1h; lingering_timeout 1h; keepalive_requests 1; lingering_close always;
+         location /brief { lingering_timeout 3s; return 200 here; }");
     // With a body, the response is written by a task.
     for body in ["", "Content-Length: 9\r\n"] {
         let mut stream = sim.connect(&first()).expect("connected");

@@ -5,10 +5,10 @@ mod table;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::media_types::MediaTypes;
+use http_engine::response::charset_of;
 use http_engine::{
     BlockPlan, Body, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, Str, Template,
 };
-use http_engine::response::charset_of;
 use observe::Level;
 use std::any::Any;
 use std::collections::VecDeque;
