@@ -35,8 +35,8 @@ pub struct Clock {
 pub struct Source {
     document: Document,
     names: Names,
-    /// Violations of Namespaces in XML.
-    pub namespace_errors: Vec<XmlError>,
+    /// Violations of Namespaces in XML and references to unknown entities.
+    pub errors: Vec<XmlError>,
     /// External entities that were not read: name, public and system identifiers.
     pub ignored: Vec<(String, String, String)>,
 }
@@ -46,8 +46,8 @@ impl Source {
     pub fn parse(bytes: &[u8], options: &ParseOptions<'_>, loader: &mut dyn Loader) -> Result<Source, XmlError> {
         let mut names = Names::default();
         let parsed = xml::parse(bytes, options, &mut names, loader)?;
-        let xml::Parsed { document, namespace_errors, ignored } = parsed;
-        Ok(Source { document, names, namespace_errors, ignored })
+        let xml::Parsed { document, errors, ignored } = parsed;
+        Ok(Source { document, names, errors, ignored })
     }
 }
 

@@ -24,8 +24,8 @@ pub struct ParseOptions<'o> {
 /// Parsed document.
 pub struct Parsed {
     pub document: Document,
-    /// Violations of Namespaces in XML, which leave the document usable.
-    pub namespace_errors: Vec<XmlError>,
+    /// Violations of Namespaces in XML and references to unknown entities, which leave the document usable.
+    pub errors: Vec<XmlError>,
     /// External entities that were not read: name, public and system identifiers.
     pub ignored: Vec<(String, String, String)>,
 }
@@ -45,7 +45,7 @@ struct Parser<'p> {
     open: Vec<OpenElement>,
     bindings: Vec<(NameId, NameId)>,
     has_doctype: bool,
-    namespace_faults: Vec<XmlError>,
+    errors: Vec<XmlError>,
     entity_depth: usize,
 }
 
@@ -82,19 +82,19 @@ pub fn parse(
         open: Vec::new(),
         bindings: Vec::new(),
         has_doctype: false,
-        namespace_faults: Vec::new(),
+        errors: Vec::new(),
         entity_depth: 0,
     };
     if let Err(fault) = parser.document(&mut scan) {
         return Err(scan.locate(fault, uri));
     }
-    let Parser { mut document, subset, namespace_faults, .. } = parser;
+    let Parser { mut document, subset, errors, .. } = parser;
     for (name, entity) in subset.dtd.general {
         if let EntityValue::Unparsed(uri) = entity.value {
             document.unparsed.insert(name, uri);
         }
     }
-    Ok(Parsed { document, namespace_errors: namespace_faults, ignored: subset.ignored })
+    Ok(Parsed { document, errors, ignored: subset.ignored })
 }
 
 impl Parser<'_> {
@@ -297,7 +297,10 @@ impl Parser<'_> {
             self.document.append_text(self.parent(), NodeKind::Text, text, line);
             return Ok(());
         }
-        let Some(entity) = self.entity(name)? else { return Ok(()) };
+        let Some(entity) = self.entity(name)? else {
+            self.note(scan, 26, format!("Entity '{name}' not defined"));
+            return Ok(());
+        };
         let (text, base) = match entity {
             EntityValue::Text(text) => (text, None),
             EntityValue::External(uri) => {
@@ -393,7 +396,7 @@ impl Parser<'_> {
             }
             if uri.is_none() && !prefix.is_none() {
                 let message = format!("xmlns:{}: Empty XML namespace is not allowed", self.names.text(prefix));
-                self.namespace_fault(scan, message);
+                self.note(scan, 201, message);
                 continue;
             }
             self.document.declare(index, prefix, uri);
@@ -530,10 +533,10 @@ impl Parser<'_> {
         self.bindings.iter().rev().find(|(bound, _)| *bound == prefix).map(|(_, uri)| *uri)
     }
 
-    fn namespace_fault(&mut self, scan: &mut Scan<'_>, message: String) {
-        if self.namespace_faults.len() < 10 {
-            let error = scan.locate((201, message), self.options.uri);
-            self.namespace_faults.push(error);
+    fn note(&mut self, scan: &mut Scan<'_>, code: u32, message: String) {
+        if self.errors.len() < 10 {
+            let error = scan.locate((code, message), self.options.uri);
+            self.errors.push(error);
         }
     }
 
@@ -544,7 +547,7 @@ impl Parser<'_> {
             Some(ns) => QName { ns, local: local_id, prefix: prefix_id },
             None if prefix.is_empty() => QName::local(local_id),
             None => {
-                self.namespace_fault(scan, format!("Namespace prefix {prefix} on {local} is not defined"));
+                self.note(scan, 201, format!("Namespace prefix {prefix} on {local} is not defined"));
                 QName::local(self.names.id(name))
             }
         }
@@ -560,7 +563,7 @@ impl Parser<'_> {
             Some(ns) => QName { ns, local: local_id, prefix: prefix_id },
             None => {
                 let message = format!("Namespace prefix {prefix} for {local} on {} is not defined", split(element).1);
-                self.namespace_fault(scan, message);
+                self.note(scan, 201, message);
                 QName::local(self.names.id(name))
             }
         }
