@@ -1,5 +1,6 @@
 //! State of a transformation that expressions and instructions share: documents, variables, keys and the budget.
 
+use crate::failure::{Run, failed};
 use crate::names::{ExpandedName, Names};
 use crate::sheet::Stylesheet;
 use crate::store::{DocId, NodeRef, Store};
@@ -28,29 +29,15 @@ impl Default for Limits {
 }
 
 /// Steps of a transformation: some seconds of one thread.
-pub const STEPS_MAX: u64 = 500_000_000;
+pub const STEPS_MAX: u64 = 200_000_000;
 /// Bytes of the trees of a transformation.
-pub const BYTES_MAX: usize = 256 << 20;
+pub const BYTES_MAX: usize = 128 << 20;
 /// Bytes of a result.
 pub const RESULT_MAX: usize = 64 << 20;
 /// Nested templates, as in libxslt.
 pub const TEMPLATE_DEPTH_MAX: usize = 3000;
 /// Nested evaluations of expressions, with those of called functions.
 pub(crate) const EVALUATION_DEPTH_MAX: usize = 400;
-
-/// End of a transformation.
-#[derive(Clone, Debug)]
-pub(crate) enum Failure {
-    Error(String),
-    /// `xsl:message terminate="yes"`.
-    Terminated,
-}
-
-pub(crate) type Run<T> = Result<T, Failure>;
-
-pub(crate) fn failed<T>(message: impl Into<String>) -> Run<T> {
-    Err(Failure::Error(message.into()))
-}
 
 /// Context of an expression (XPath 1.0, section 1; XSLT 1.0, section 4).
 #[derive(Clone, Copy, Debug)]
@@ -176,13 +163,15 @@ impl<'s> Engine<'s> {
         let visible = self.locals.get(self.frame..).unwrap_or(&[]);
         if let Some((_, value)) = visible.iter().rev().find(|(its, _)| *its == name) {
             let value = value.clone();
-            if let Value::Nodes(nodes) = &value {
-                self.step(nodes.len() as u64 / 16)?;
-            }
+            self.step(value.bytes() as u64 / 16)?;
             return Ok(value);
         }
         match self.globals.get(&name) {
-            Some(Global::Ready(value)) => Ok(value.clone()),
+            Some(Global::Ready(value)) => {
+                let value = value.clone();
+                self.step(value.bytes() as u64 / 16)?;
+                Ok(value)
+            }
             Some(Global::InWork) => failed(format!("Recursive definition of {}", self.names.text(name.local))),
             Some(Global::Pending) => self.evaluate_global(name),
             None => failed(format!("Variable '{}' has not been declared", self.names.text(name.local))),
@@ -207,6 +196,14 @@ impl<'s> Engine<'s> {
 }
 
 impl Value {
+    /// Bytes in memory, without the documents of nodes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Value::Nodes(nodes) => nodes.len() * size_of::<NodeRef>(),
+            Value::Text(text) => text.len(),
+            _ => 0,
+        }
+    }
     pub fn truth(&self) -> bool {
         match self {
             Value::Bool(yes) => *yes,

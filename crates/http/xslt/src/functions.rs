@@ -1,6 +1,7 @@
 //! Functions of XSLT 1.0 (section 12) and `exsl:node-set`.
 
-use crate::engine::{Engine, Focus, Run, failed};
+use crate::engine::{Engine, Focus};
+use crate::failure::{Run, failed};
 use crate::names::{ExpandedName, NameId};
 use crate::store::{DocId, NodeRef};
 use crate::tree::{Document, NodeKind};
@@ -121,6 +122,7 @@ impl Engine<'_> {
     /// Compiles an expression at run time.
     pub fn dynamic(&mut self, text: &str, focus: &Focus) -> Run<Option<Expr>> {
         self.step(text.len() as u64 * 4)?;
+        self.spend(text.len())?;
         let namespaces = &self.sheet.in_scope(focus.scope).namespaces;
         Ok(parse::expression(text, &mut Scope { names: &mut self.names, namespaces }))
     }
@@ -326,7 +328,7 @@ impl Engine<'_> {
         Ok(table)
     }
 
-    /// Whether stripped white space is left out: its siblings no longer link to it.
+    /// Tells nodes of the tree from stripped white space, to which no sibling links.
     fn is_attached(&self, node: NodeRef) -> bool {
         let document = self.store.doc(node.doc);
         let entry = document.node(node.node);

@@ -8,6 +8,7 @@ mod compile;
 mod engine;
 mod exec;
 mod exslt;
+mod failure;
 mod format;
 mod functions;
 pub mod fuzzing;

@@ -1,7 +1,8 @@
 //! The whole way of a document: parameters, template rules, and the bytes of the result.
 
-use crate::engine::{Engine, Failure, Focus, Limits, Run, failed};
+use crate::engine::{Engine, Focus, Limits};
 use crate::exec::Machine;
+use crate::failure::{Failure, Run, failed};
 use crate::names::{ExpandedName, NameId, Names, QName};
 use crate::serialize::{self, Method};
 use crate::sheet::Stylesheet;

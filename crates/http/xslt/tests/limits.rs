@@ -45,7 +45,8 @@ fn templates_nest_to_a_limit() {
     let error = run(body, "<a/>", Limits::default()).expect_err("endless");
     assert!(error.contains("infinite template recursion"), "{error}");
     assert!(error.contains("file a.xsl line 2 element call-template"), "{error}");
-    let error = run("<xsl:template match='/'><xsl:apply-templates select='.'/></xsl:template>", "<a/>", Limits::default());
+    let error =
+        run("<xsl:template match='/'><xsl:apply-templates select='.'/></xsl:template>", "<a/>", Limits::default());
     assert!(error.expect_err("endless").contains("infinite template recursion"));
 }
 
@@ -106,8 +107,8 @@ fn entities_multiply_to_a_limit() {
     }
     let cycle = "<!DOCTYPE r [<!ENTITY a '&b;'><!ENTITY b '&a;'>]><r>&a;</r>";
     assert_eq!(parse(cycle).map(|_| ()).expect_err("a cycle").code, 89);
-    let cycle = "<!DOCTYPE r [<!ENTITY % a '%a;'> %a;]><r/>";
-    assert!(parse(cycle).is_ok() || parse(cycle).is_err());
+    let cycle = "<!DOCTYPE r [<!ENTITY % a '&#37;a;'> %a;]><r/>";
+    assert_eq!(parse(cycle).map(|_| ()).expect_err("a cycle").code, 89);
 }
 
 #[test]
@@ -135,7 +136,10 @@ fn errors_of_documents_have_libxml2s_codes() {
 #[test]
 fn stylesheets_that_cannot_work_are_refused_with_their_line() {
     for (body, words) in [
-        ("<xsl:template match='/'><xsl:value-of select='1+'/></xsl:template>", "could not compile select expression '1+'"),
+        (
+            "<xsl:template match='/'><xsl:value-of select='1+'/></xsl:template>",
+            "could not compile select expression '1+'",
+        ),
         ("<xsl:template match='a['/>", "failed to compile 'a['"),
         ("<xsl:template match='/'><xsl:bar/></xsl:template>", "unknown xsl:bar"),
         ("<xsl:foo/>", "unknown foo element"),
@@ -154,20 +158,38 @@ fn stylesheets_that_cannot_work_are_refused_with_their_line() {
     }
     let error = compile("b.xsl", &mut Sheets(vec![("b.xsl", "<a>\n<b></a>".into())])).map(|_| ()).expect_err("not XML");
     assert_eq!(error.line, 2);
-    assert_eq!(error.report, "b.xsl:2: parser error : Opening and ending tag mismatch: b line 2 and a\n<b></a>\n       ^");
+    assert_eq!(
+        error.report,
+        "b.xsl:2: parser error : Opening and ending tag mismatch: b line 2 and a\n<b></a>\n       ^"
+    );
     assert!(compile("none.xsl", &mut Sheets(Vec::new())).is_err());
 }
 
 #[test]
 fn errors_at_run_time_end_the_transformation() {
     for (body, words) in [
-        ("<xsl:template match='/'><xsl:value-of select='$nope'/></xsl:template>", "Variable 'nope' has not been declared"),
-        ("<xsl:template match='/'><xsl:value-of select='m:nope()'/></xsl:template>", "function nope bound to urn:m not found"),
+        (
+            "<xsl:template match='/'><xsl:value-of select='$nope'/></xsl:template>",
+            "Variable 'nope' has not been declared",
+        ),
+        (
+            "<xsl:template match='/'><xsl:value-of select='m:nope()'/></xsl:template>",
+            "function nope bound to urn:m not found",
+        ),
         ("<xsl:template match='/'><xsl:call-template name='nope'/></xsl:template>", "'nope' was not found"),
-        ("<xsl:template match='/'><r>t<xsl:attribute name='x'/></r></xsl:template>", "children have been already added"),
+        (
+            "<xsl:template match='/'><r>t<xsl:attribute name='x'/></r></xsl:template>",
+            "children have been already added",
+        ),
         ("<xsl:template match='/'><xsl:comment>--</xsl:comment></xsl:template>", "not allowed in comment"),
-        ("<xsl:variable name='a' select='$b'/><xsl:variable name='b' select='$a'/><xsl:template match='/'/>", "Recursive definition"),
-        ("<xsl:template match='/'><xsl:variable name='a'/><xsl:variable name='a'/></xsl:template>", "Redefinition of variable 'a'"),
+        (
+            "<xsl:variable name='a' select='$b'/><xsl:variable name='b' select='$a'/><xsl:template match='/'/>",
+            "Recursive definition",
+        ),
+        (
+            "<xsl:template match='/'><xsl:variable name='a'/><xsl:variable name='a'/></xsl:template>",
+            "Redefinition of variable 'a'",
+        ),
         ("<xsl:template match='/'><f:nope/></xsl:template>", "failed to find extension nope"),
     ] {
         let error = run(body, "<a/>", Limits::default()).expect_err(body);

@@ -35,7 +35,7 @@ impl Value for Entities {
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let path = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
         let failed = |report: String| Problem::says("xmlParseDTD() failed").at(0).hint(report);
-        // As in nginx, a relative path is one of the working directory.
+        let path = cx.full_name(&path).to_string_lossy().into_owned();
         let bytes = match cx.store.read(std::path::Path::new(&path)) {
             Ok(bytes) => bytes,
             Err(error) => return Err(failed(format!("failed to load external entity \"{path}\": {error}"))),

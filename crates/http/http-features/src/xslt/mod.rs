@@ -17,6 +17,7 @@ use std::sync::Arc;
 directives! {
     pub struct XsltConf from XsltInput {
         /// File of entity declarations, which takes the place of a document's external subset.
+        /// Differs: a relative path is relative to the prefix; nginx's is relative to the working directory.
         xml_entities: Entities,
         /// Reads external entities of documents from files.
         xml_external_entities: Flag = "off",

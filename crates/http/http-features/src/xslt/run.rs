@@ -13,7 +13,7 @@ use xslt::xml::{Dtd, INPUT_MAX, ParseOptions};
 use xslt::{Clock, Limits, Param, Source, Stylesheet};
 
 /// Transformations in work together: each may take the memory of `xslt::Limits`.
-const TRANSFORMS_MAX: usize = 16;
+const TRANSFORMS_MAX: usize = 8;
 static TRANSFORMS: Semaphore = Semaphore::const_new(TRANSFORMS_MAX);
 
 pub(super) struct Stylesheets {

@@ -1,7 +1,8 @@
 //! Choice of templates and their calls.
 
 use super::{Call, End, NO_BLOCK, Params, Target};
-use crate::engine::{Engine, Focus, Run, failed};
+use crate::engine::{Engine, Focus};
+use crate::failure::{Run, failed};
 use crate::names::ExpandedName;
 use crate::sheet::{Rule, VariableValue};
 use crate::store::NodeRef;
@@ -81,6 +82,7 @@ impl<'s> Engine<'s> {
                 self.limits.depth
             ));
         }
+        self.spend(super::size_of_params(&params))?;
         self.machine.depth += 1;
         let machine = &mut self.machine;
         let end = End::Template {

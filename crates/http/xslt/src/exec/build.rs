@@ -1,7 +1,8 @@
 //! Construction of trees: text, elements, attributes and their namespaces.
 
 use super::{End, Output};
-use crate::engine::{Engine, Focus, Run, failed};
+use crate::engine::{Engine, Focus};
+use crate::failure::{Run, failed};
 use crate::names::{ExpandedName, NameId, QName};
 use crate::sheet::Literal;
 use crate::store::NodeRef;
@@ -44,6 +45,14 @@ impl<'s> Engine<'s> {
         let output = self.output();
         let kind = if raw { NodeKind::RawText } else { NodeKind::Text };
         self.store.doc_mut(output.doc).append_text(output.parent, kind, text, 0);
+        Ok(())
+    }
+
+    /// libxslt adds an empty node for a number without digits: its parent is not an empty element.
+    pub(super) fn add_empty_text(&mut self) -> Run<()> {
+        self.spend_node(0)?;
+        let output = self.output();
+        self.store.doc_mut(output.doc).append(output.parent, NodeKind::Text, QName::default(), "", 0);
         Ok(())
     }
 
@@ -149,7 +158,8 @@ impl<'s> Engine<'s> {
         }
         self.spend_node(value.len())?;
         // The search for an attribute of this name.
-        self.step(8)?;
+        let count = self.store.doc(output.doc).attributes(output.parent).count();
+        self.step(count as u64)?;
         let mut name = name;
         if !name.ns.is_none() && name.ns != NameId::XML_NS {
             let document = self.store.doc(output.doc);
@@ -183,6 +193,8 @@ impl<'s> Engine<'s> {
         if !is_ncname(local) || !(prefix.is_empty() || is_ncname(prefix)) || (prefix.is_empty() && text.contains(':')) {
             return failed(format!("xsl:{kind}: The effective name '{text}' is not a valid QName."));
         }
+        // Names stay until the end.
+        self.spend(text.len() + namespace.map_or(0, str::len))?;
         let (prefix_id, local_id) = (self.names.id(prefix), self.names.id(local));
         if let Some(uri) = namespace {
             let ns = self.names.id(uri);

@@ -1,7 +1,8 @@
 //! `xsl:copy` and `xsl:copy-of`.
 
 use super::End;
-use crate::engine::{Engine, Focus, Run};
+use crate::engine::{Engine, Focus};
+use crate::failure::Run;
 use crate::names::ExpandedName;
 use crate::sheet::Located;
 use crate::store::NodeRef;

@@ -6,7 +6,8 @@ mod copy;
 mod number;
 mod sort;
 
-use crate::engine::{Engine, Failure, Focus, Global, Run, failed};
+use crate::engine::{Engine, Focus, Global};
+use crate::failure::{Failure, Run, failed};
 use crate::names::ExpandedName;
 use crate::sheet::{Avt, AvtPart, Instruction, Literal, Located, VariableValue, WithParam};
 use crate::store::{DocId, NodeRef};
@@ -105,6 +106,11 @@ enum Target {
     Imports,
 }
 
+/// Bytes of a call's parameters.
+fn size_of_params(params: &Params) -> usize {
+    params.iter().map(|(_, value)| value.bytes()).sum()
+}
+
 static NO_BLOCK: &[Located] = &[];
 
 impl<'s> Engine<'s> {
@@ -168,7 +174,7 @@ impl<'s> Engine<'s> {
 
     fn end_frame(&mut self) -> Run<()> {
         let Some(mut frame) = self.machine.frames.pop() else { return Ok(()) };
-        self.locals.truncate(frame.locals);
+        self.unbind(frame.locals);
         match frame.end {
             End::Nothing => {}
             End::CloseElement => self.close_element(),
@@ -222,6 +228,7 @@ impl<'s> Engine<'s> {
                 }
             }
             End::Template { frame, rule, mode, params, mark } => {
+                self.bytes_left += size_of_params(&self.machine.params);
                 self.frame = frame;
                 self.machine.rule = rule;
                 self.machine.mode = mode;
@@ -243,8 +250,17 @@ impl<'s> Engine<'s> {
                 "xsltApplyXSLTTemplate: A potential infinite template recursion was detected: too many variables",
             );
         }
+        self.spend(value.bytes())?;
         self.locals.push((name, value));
         Ok(())
+    }
+
+    /// Ends the local variables since a mark.
+    fn unbind(&mut self, mark: usize) {
+        while self.locals.len() > mark {
+            let Some((_, value)) = self.locals.pop() else { return };
+            self.bytes_left += value.bytes();
+        }
     }
 
     fn instruct(&mut self, instruction: &'s Instruction, focus: Focus) -> Run<()> {
@@ -351,7 +367,10 @@ impl<'s> Engine<'s> {
             }
             Instruction::Number(number) => {
                 let text = self.number(number, &focus)?;
-                self.add_text(&text, false)?;
+                match text.is_empty() {
+                    true => self.add_empty_text()?,
+                    false => self.add_text(&text, false)?,
+                }
             }
             Instruction::Message { terminate, body } => {
                 self.push_output()?;
@@ -480,7 +499,7 @@ impl<'s> Engine<'s> {
         self.nested(floor)?;
         self.machine.outputs.pop();
         let value = self.machine.results.pop().flatten().unwrap_or(Value::Text(String::new()));
-        self.locals.truncate(locals);
+        self.unbind(locals);
         self.machine.params = params;
         self.frame = frame;
         Ok(value)

@@ -1,6 +1,7 @@
 //! `xsl:number` (section 7.7), with libxslt's rules where the section leaves freedom.
 
-use crate::engine::{Engine, Focus, Run};
+use crate::engine::{Engine, Focus};
+use crate::failure::Run;
 use crate::format;
 use crate::sheet::{NumberInstruction, NumberLevel};
 use crate::store::NodeRef;

@@ -1,6 +1,7 @@
 //! `xsl:sort` (section 10). Texts compare by their bytes, as libxslt's do without a locale.
 
-use crate::engine::{Engine, Focus, Run, failed};
+use crate::engine::{Engine, Focus};
+use crate::failure::{Run, failed};
 use crate::sheet::SortKey;
 use crate::store::NodeRef;
 use crate::xpath::number;

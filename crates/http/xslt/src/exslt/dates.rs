@@ -1,7 +1,8 @@
 //! EXSLT dates and times. Texts that are not dates give the empty string or NaN.
 
 use super::calendar::{self, Duration, Stamp, StampKind};
-use crate::engine::{Engine, Focus, Run};
+use crate::engine::{Engine, Focus};
+use crate::failure::Run;
 use crate::xpath::Value;
 use crate::xpath::ast::Expr;
 use crate::xpath::functions::Function;

@@ -4,7 +4,8 @@ mod calendar;
 mod dates;
 mod strings;
 
-use crate::engine::{Engine, Focus, Run, failed};
+use crate::engine::{Engine, Focus};
+use crate::failure::{Run, failed};
 use crate::store::NodeRef;
 use crate::tree::NodeKind;
 use crate::xpath::Value;

@@ -1,6 +1,7 @@
 //! EXSLT strings.
 
-use crate::engine::{Engine, Focus, Run};
+use crate::engine::{Engine, Focus};
+use crate::failure::Run;
 use crate::xpath::Value;
 use crate::xpath::ast::Expr;
 use crate::xpath::functions::Function;

@@ -2,7 +2,7 @@
 
 use super::Writer;
 use super::tags::{self, Tag};
-use crate::engine::Run;
+use crate::failure::Run;
 use crate::names::{Names, QName};
 use crate::tree::{Document, NIL, NodeIndex, NodeKind};
 
@@ -165,6 +165,7 @@ fn start_tag(writer: &mut Writer<'_>, node: NodeIndex) {
             continue;
         }
         let is_link = name.ns.is_none()
+            && document.node(node).name.ns.is_none()
             && (["href", "action", "src"].iter().any(|link| text.eq_ignore_ascii_case(link))
                 || (text.eq_ignore_ascii_case("name")
                     && writer.names.text(document.node(node).name.local).eq_ignore_ascii_case("a")));
@@ -203,9 +204,9 @@ fn escape_link(text: &str) -> String {
     let text = text.trim_start_matches([' ', '\t', '\n', '\r']);
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
-        match byte.is_ascii_alphanumeric() || b"-_.!~*'()\"#$%&+,/:;<=>?@[\\]^`{|}".contains(&byte) {
-            true if byte != b'"' => out.push(byte as char),
-            _ => out.push_str(&format!("%{byte:02X}")),
+        match byte.is_ascii_alphanumeric() || b"-_.!~*'()@/:=?;#%&,+<>".contains(&byte) {
+            true => out.push(byte as char),
+            false => out.push_str(&format!("%{byte:02X}")),
         }
     }
     out

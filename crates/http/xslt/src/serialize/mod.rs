@@ -5,7 +5,7 @@ mod tags;
 mod xhtml;
 mod xml;
 
-use crate::engine::{Run, failed};
+use crate::failure::{Run, failed};
 use crate::names::{ExpandedName, NameId, Names};
 use crate::tree::{Document, NIL, NodeIndex, NodeKind};
 
@@ -162,7 +162,7 @@ pub(crate) fn serialize(
         Method::Html => html::write(writer)?,
         Method::Xml => xml::write(writer, is_xhtml)?,
     };
-    encode(&text, encoding)
+    encode(text, encoding)
 }
 
 fn text(mut writer: Writer<'_>) -> Run<String> {
@@ -184,8 +184,8 @@ pub(crate) fn is_known_encoding(label: &str) -> bool {
 }
 
 /// Encodes; characters that the encoding lacks become references.
-fn encode(text: &str, label: Option<&str>) -> Run<Vec<u8>> {
-    let Some(label) = label else { return Ok(text.as_bytes().to_vec()) };
+fn encode(text: String, label: Option<&str>) -> Run<Vec<u8>> {
+    let Some(label) = label else { return Ok(text.into_bytes()) };
     let units = |mark: bool, bytes: fn(u16) -> [u8; 2]| {
         let mut out = Vec::with_capacity(text.len() * 2 + 2);
         if mark {
@@ -205,14 +205,14 @@ fn encode(text: &str, label: Option<&str>) -> Run<Vec<u8>> {
         out
     };
     Ok(match label.to_ascii_uppercase().as_str() {
-        "UTF-8" | "UTF8" => text.as_bytes().to_vec(),
+        "UTF-8" | "UTF8" => text.into_bytes(),
         "UTF-16" => units(true, u16::to_le_bytes),
         "UTF-16LE" => units(false, u16::to_le_bytes),
         "UTF-16BE" => units(false, u16::to_be_bytes),
         "ISO-8859-1" | "ISO-LATIN-1" | "LATIN1" => single(0xff),
         "ASCII" | "US-ASCII" => single(0x7f),
         _ => match encoding_rs::Encoding::for_label(label.as_bytes()) {
-            Some(encoding) => encoding.encode(text).0.into_owned(),
+            Some(encoding) => encoding.encode(&text).0.into_owned(),
             None => return failed(format!("unsupported encoding {label}")),
         },
     })

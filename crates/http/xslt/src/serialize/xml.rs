@@ -1,7 +1,7 @@
 //! The method `xml`.
 
 use super::{Writer, xhtml};
-use crate::engine::Run;
+use crate::failure::Run;
 use crate::tree::{NIL, NodeIndex, NodeKind};
 
 /// Deepest indentation, as in libxml2.
@@ -43,12 +43,15 @@ pub(super) fn write(mut writer: Writer<'_>, is_xhtml: bool) -> Run<String> {
     while node != NIL {
         let next = document.node(node).next;
         tree(&mut writer, node, format, is_xhtml)?;
-        if document.node(node).kind == NodeKind::Comment && next != NIL {
+        if document.node(node).kind == NodeKind::Comment && next != NIL && options.indent != Some(false) {
             writer.push("\n");
         }
         node = next;
     }
-    writer.push("\n");
+    // As in libxslt, which ends the text unless `indent` is "no".
+    if options.indent != Some(false) {
+        writer.push("\n");
+    }
     Ok(writer.out)
 }
 

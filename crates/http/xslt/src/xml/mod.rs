@@ -24,7 +24,9 @@ pub const EXPANSION_FREE: usize = 1_000_000;
 /// Bytes of expanded entities for each byte of the document above `EXPANSION_FREE`, as in libxml2.
 pub const AMPLIFICATION_MAX: usize = 5;
 /// Bytes of a document, an entity or a stylesheet.
-pub const INPUT_MAX: usize = 64 << 20;
+pub const INPUT_MAX: usize = 32 << 20;
+/// Bytes of the tree of a document.
+pub const TREE_MAX: usize = 128 << 20;
 /// Bytes of a name, as in libxml2.
 pub const NAME_MAX: usize = 50_000;
 

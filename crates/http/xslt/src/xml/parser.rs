@@ -2,7 +2,7 @@
 
 use super::dtd::{Dtd, EntityValue, Subset, quoted, without_declaration};
 use super::scan::{Fault, Scan, fault, is_char, is_ncname, is_space};
-use super::{DEPTH_MAX, ENTITY_DEPTH_MAX, INPUT_MAX, Loader, XmlError, decode, resolve_uri};
+use super::{DEPTH_MAX, ENTITY_DEPTH_MAX, INPUT_MAX, Loader, TREE_MAX, XmlError, decode, resolve_uri};
 use crate::names::{NameId, Names, QName};
 use crate::tree::{Document, NodeIndex, NodeKind};
 use std::collections::HashSet;
@@ -158,6 +158,14 @@ impl Parser<'_> {
             } else {
                 return Ok(());
             }
+        }
+    }
+
+    /// Fails if the tree is too large.
+    fn check_room(&self) -> Result<(), Fault> {
+        match self.document.bytes() > TREE_MAX {
+            true => fault(2, "Memory allocation failed"),
+            false => Ok(()),
         }
     }
 
@@ -402,6 +410,7 @@ impl Parser<'_> {
             self.document.declare(index, prefix, uri);
             self.bindings.push((prefix, uri));
         }
+        self.check_room()?;
         let resolved = self.element_name(scan, &name);
         self.document.rename(index, resolved);
         let mut seen: HashSet<(NameId, NameId)> = HashSet::new();
@@ -416,6 +425,7 @@ impl Parser<'_> {
                     false => fault(203, format!("Namespaced Attribute {attribute} redefined")),
                 };
             }
+            self.check_room()?;
             self.document.append_attribute(index, resolved, value);
             let is_xml_id = resolved.ns == NameId::XML_NS && self.names.text(resolved.local) == "id";
             let defs = self.subset.dtd.attributes.get(&name);

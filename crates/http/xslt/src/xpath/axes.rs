@@ -92,12 +92,9 @@ pub(crate) fn collect(store: &Store, node: NodeRef, axis: Axis, test: &NodeTest,
             }
         }
         Axis::Following => {
-            let mut at = match is_side {
-                true => {
-                    document.following(if node.ns > 0 { node.node } else { document.node(node.node).parent }, 0, false)
-                }
-                false => document.following(node.node, 0, true),
-            };
+            // As in libxml2, the descendants of an attribute's element are left out.
+            let element = if is_side && node.ns == 0 { document.node(node.node).parent } else { node.node };
+            let mut at = document.following(element, 0, true);
             while let Some(next) = at {
                 walk.offer(node.at(next));
                 at = document.following(next, 0, false);

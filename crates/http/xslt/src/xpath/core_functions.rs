@@ -3,7 +3,8 @@
 use super::ast::Expr;
 use super::functions::Function;
 use super::{Value, number};
-use crate::engine::{Engine, Focus, Run, failed};
+use crate::engine::{Engine, Focus};
+use crate::failure::{Run, failed};
 use crate::names::{ExpandedName, NameId};
 use crate::store::NodeRef;
 

@@ -2,7 +2,8 @@
 
 use super::ast::{Comparison, Expr, Operator, Path, PathStart, Predicate, Step};
 use super::{Value, axes, functions, number};
-use crate::engine::{EVALUATION_DEPTH_MAX, Engine, Focus, Run, failed};
+use crate::engine::{EVALUATION_DEPTH_MAX, Engine, Focus};
+use crate::failure::{Run, failed};
 use crate::names::ExpandedName;
 use crate::store::NodeRef;
 use std::collections::HashSet;
@@ -133,6 +134,10 @@ impl Engine<'_> {
             let visited = axes::collect(&self.store, node, step.axis, &step.test, &mut own);
             self.step(visited)?;
             found.extend(self.filter(own, &step.predicates, focus)?);
+            if found.len() > 1_000_000 {
+                found.sort_unstable();
+                found.dedup();
+            }
         }
         if step.axis.is_reverse() {
             found.reverse();

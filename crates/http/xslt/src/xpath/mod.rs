@@ -6,6 +6,7 @@ pub(crate) mod core_functions;
 pub(crate) mod eval;
 pub(crate) mod functions;
 pub(crate) mod lex;
+pub(crate) mod matching;
 pub(crate) mod number;
 pub(crate) mod parse;
 pub(crate) mod pattern;
