@@ -141,7 +141,7 @@ impl<'s> Engine<'s> {
             },
         })
     }
-    pub fn into_text(&mut self, value: Value) -> Run<String> {
+    pub fn take_text(&mut self, value: Value) -> Run<String> {
         match value {
             Value::Text(text) => Ok(text),
             value => self.text_of(&value),

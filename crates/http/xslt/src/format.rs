@@ -159,13 +159,14 @@ pub(crate) fn format_number(number: f64, picture: &str, format: &DecimalFormat) 
             (parsed.prefix, parsed.suffix) = (negative.prefix, negative.suffix);
         }
     }
-    if parsed.hashes + parsed.digits + parsed.fraction_digits + parsed.fraction_hashes == 0 {
-        parsed.digits = 1;
-    }
-    if parsed.hashes + parsed.digits + parsed.fraction_digits == 0 && parsed.fraction_hashes > 0 {
-        // As Java does: ".#" is ".0".
-        parsed.fraction_digits = 1;
-        parsed.fraction_hashes -= 1;
+    if parsed.digits + parsed.fraction_digits == 0 {
+        match parsed.fraction_hashes {
+            // As Java does: ".#" is ".0".
+            hashes if parsed.hashes == 0 && hashes > 0 => {
+                (parsed.fraction_digits, parsed.fraction_hashes) = (1, hashes - 1);
+            }
+            _ => parsed.digits = 1,
+        }
     }
     let mut out = String::new();
     let value = number.abs() * parsed.multiplier;
@@ -185,9 +186,6 @@ pub(crate) fn format_number(number: f64, picture: &str, format: &DecimalFormat) 
         }
         out.push(format.decimal);
         decimal(&mut out, digits, format.zero, parsed.fraction_digits + kept, 0, "");
-    }
-    if out.is_empty() {
-        out.push(format.zero);
     }
     let sign = if sign { format.minus.to_string() } else { String::new() };
     format!("{sign}{}{out}{}", parsed.prefix, parsed.suffix)

@@ -76,7 +76,7 @@ impl Engine<'_> {
                 let name = self.scoped(&name, focus);
                 Value::Bool(name.is_some_and(|name| self.has_element(name)))
             }
-            F::FunctionAvailable => {
+            F::IsFunctionAvailable => {
                 let name = self.text_argument(first, focus)?;
                 let name = self.scoped(&name, focus);
                 Value::Bool(name.is_some_and(|name| {
@@ -88,7 +88,7 @@ impl Engine<'_> {
                 Value::Nodes(nodes) => Value::Nodes(nodes),
                 Value::Fragment(node) => Value::Nodes(vec![node]),
                 value => {
-                    let text = self.into_text(value)?;
+                    let text = self.take_text(value)?;
                     let (node, _) = self.text_nodes(std::iter::once(text.as_str()), None)?;
                     Value::Nodes(self.store.doc(node.doc).children(0).map(|at| node.at(at)).collect())
                 }
@@ -199,7 +199,7 @@ impl Engine<'_> {
                     Some(node) => self.base_of(node),
                     None => self.sheet.in_scope(focus.scope).base.clone(),
                 };
-                references.push((self.into_text(value)?, base));
+                references.push((self.take_text(value)?, base));
             }
         }
         let mut found = Vec::new();
@@ -278,7 +278,7 @@ impl Engine<'_> {
                     wanted.push(self.string(node)?);
                 }
             }
-            value => wanted.push(self.into_text(value)?),
+            value => wanted.push(self.take_text(value)?),
         }
         let doc = focus.node.doc;
         if !self.keys.contains_key(&(doc, name)) {
@@ -314,7 +314,7 @@ impl Engine<'_> {
                         }
                         texts
                     }
-                    value => vec![self.into_text(value)?],
+                    value => vec![self.take_text(value)?],
                 };
                 for text in texts {
                     self.spend(text.len() + 64)?;

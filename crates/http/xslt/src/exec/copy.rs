@@ -42,7 +42,7 @@ impl<'s> Engine<'s> {
             }
             Value::Fragment(root) => self.copy_node(root),
             value => {
-                let text = self.into_text(value)?;
+                let text = self.take_text(value)?;
                 self.add_text(&text, false)
             }
         }

@@ -140,8 +140,8 @@ pub(super) fn parse(text: &str) -> Option<Stamp> {
                 reader.0 = "";
             }
             if reader.0.starts_with('-')
-                && reader.0.bytes().nth(1).is_some_and(|b| b.is_ascii_digit())
-                && reader.0.bytes().nth(3) != Some(b':')
+                && reader.0.as_bytes().get(1).copied().is_some_and(|b| b.is_ascii_digit())
+                && reader.0.as_bytes().get(3).copied() != Some(b':')
             {
                 reader.eat('-')?;
                 stamp.kind = StampKind::MonthDay;
@@ -151,7 +151,7 @@ pub(super) fn parse(text: &str) -> Option<Stamp> {
         reader.zone(&mut stamp)?;
         return Some(stamp);
     }
-    if text.bytes().nth(2) == Some(b':') {
+    if text.as_bytes().get(2).copied() == Some(b':') {
         let mut reader = Reader(text);
         stamp.kind = StampKind::Time;
         reader.time(&mut stamp)?;
@@ -169,11 +169,11 @@ pub(super) fn parse(text: &str) -> Option<Stamp> {
         return None;
     }
     stamp.kind = StampKind::Year;
-    if reader.0.starts_with('-') && reader.0.bytes().nth(3) != Some(b':') {
+    if reader.0.starts_with('-') && reader.0.as_bytes().get(3).copied() != Some(b':') {
         reader.eat('-')?;
         stamp.kind = StampKind::YearMonth;
         stamp.month = reader.two(1, 12)?;
-        if reader.0.starts_with('-') && reader.0.bytes().nth(3) != Some(b':') {
+        if reader.0.starts_with('-') && reader.0.as_bytes().get(3).copied() != Some(b':') {
             reader.eat('-')?;
             stamp.kind = StampKind::Date;
             stamp.day = reader.two(1, days_in_month(stamp.year, stamp.month))?;

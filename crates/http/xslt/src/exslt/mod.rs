@@ -171,7 +171,7 @@ impl Engine<'_> {
                     };
                     let text = match value {
                         Value::Bool(false) => String::new(),
-                        value => self.into_text(value)?,
+                        value => self.take_text(value)?,
                     };
                     texts.push((name, text));
                 }

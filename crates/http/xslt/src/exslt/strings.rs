@@ -42,7 +42,7 @@ impl Engine<'_> {
             F::TextTokenize | F::TextSplit => {
                 let is_split = function == F::TextSplit;
                 let separator = match second {
-                    Some(value) => self.into_text(value)?,
+                    Some(value) => self.take_text(value)?,
                     None => if is_split { " " } else { "\t\r\n " }.into(),
                 };
                 let parts: Vec<String> = if separator.is_empty() {
@@ -59,7 +59,7 @@ impl Engine<'_> {
             F::TextDecodeUri => Value::Text(decode_uri(&text)),
             F::TextAlign => {
                 let padding = match second {
-                    Some(value) => self.into_text(value)?,
+                    Some(value) => self.take_text(value)?,
                     None => String::new(),
                 };
                 let how = match arguments.get(2) {
@@ -83,7 +83,7 @@ impl Engine<'_> {
                     }
                     (texts, true)
                 }
-                value => (vec![engine.into_text(value)?], false),
+                value => (vec![engine.take_text(value)?], false),
             })
         };
         let (search, _) = list(self, 1)?;

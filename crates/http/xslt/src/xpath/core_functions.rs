@@ -135,7 +135,7 @@ impl Engine<'_> {
                     texts.push(self.string(node)?);
                 }
             }
-            value => texts.push(self.into_text(value)?),
+            value => texts.push(self.take_text(value)?),
         }
         let document = self.store.doc(context.doc);
         let words = texts.iter().flat_map(|text| text.split([' ', '\t', '\n', '\r']));

@@ -83,7 +83,7 @@ impl Engine<'_> {
     }
     pub fn eval_text(&mut self, expr: &Expr, focus: &Focus) -> Run<String> {
         let value = self.eval(expr, focus)?;
-        self.into_text(value)
+        self.take_text(value)
     }
     pub fn eval_number(&mut self, expr: &Expr, focus: &Focus) -> Run<f64> {
         let value = self.eval(expr, focus)?;

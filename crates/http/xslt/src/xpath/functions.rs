@@ -61,7 +61,7 @@ functions! {
     GenerateId CORE "generate-id" 0 1,
     SystemProperty CORE "system-property" 1 1,
     ElementAvailable CORE "element-available" 1 1,
-    FunctionAvailable CORE "function-available" 1 1,
+    IsFunctionAvailable CORE "function-available" 1 1,
     NodeSet COMMON "node-set" 1 1,
     ObjectType COMMON "object-type" 1 1,
     NodeSetLibxslt LIBXSLT "node-set" 1 1,

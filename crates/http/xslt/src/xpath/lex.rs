@@ -59,7 +59,9 @@ pub(crate) fn tokens(text: &str) -> Option<Vec<Token>> {
             let (literal, _) = rest.get(1..)?.split_once(first)?;
             at += literal.len() + 2;
             found.push(Token::Literal(literal.into()));
-        } else if first.is_ascii_digit() || (first == '.' && rest.bytes().nth(1).is_some_and(|b| b.is_ascii_digit())) {
+        } else if first.is_ascii_digit()
+            || (first == '.' && rest.as_bytes().get(1).copied().is_some_and(|b| b.is_ascii_digit()))
+        {
             let (number, length) = super::number::literal(rest);
             at += length;
             found.push(Token::Number(number));

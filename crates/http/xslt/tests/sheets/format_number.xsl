@@ -18,6 +18,13 @@
 <xsl:value-of select="format-number(3.14159,'0.0###')"/><xsl:text>|</xsl:text>
 <xsl:value-of select="format-number(-0.4,'0')"/><xsl:text>|</xsl:text>
 <xsl:value-of select="format-number(99.995,'#.00')"/><xsl:text>|</xsl:text>
+<xsl:value-of select="format-number(0.5,'#.00')"/><xsl:text>|</xsl:text>
+<xsl:value-of select="format-number(0.33,'#.##')"/><xsl:text>|</xsl:text>
+<xsl:value-of select="format-number(0.5,'#.0#')"/><xsl:text>|</xsl:text>
+<xsl:value-of select="format-number(0.5,'.##')"/><xsl:text>|</xsl:text>
+<xsl:value-of select="format-number(0,'#.##')"/><xsl:text>|</xsl:text>
+<xsl:value-of select="format-number(0,'.##')"/><xsl:text>|</xsl:text>
+<xsl:value-of select="format-number(0.001,'#')"/><xsl:text>|</xsl:text>
 <xsl:value-of select="format-number(12345,'#,##,##0')"/><xsl:text>|</xsl:text>
 <xsl:value-of select="format-number(0.00001,'0.###')"/><xsl:text>|</xsl:text>
 <xsl:value-of select="format-number(1e10,'#')"/><xsl:text>|</xsl:text>
