@@ -55,6 +55,8 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("tls_hello", |data| tls::fuzzing::client_hello(data)),
     ("tls_pem", |data| tls::fuzzing::pem_text(data)),
     ("trace_context", |data| otlp::fuzzing::trace_context(data)),
+    ("xml", |data| xslt::fuzzing::xml(data)),
+    ("xslt", |data| xslt::fuzzing::xslt(data)),
 ];
 
 fn names_in(folder: &str, suffix: &str) -> BTreeSet<String> {

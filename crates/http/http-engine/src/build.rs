@@ -414,6 +414,7 @@ impl Builder<'_> {
             content_chain: Vec::new(),
             filters: Vec::new(),
             transform: None,
+            late_transform: None,
             loggers: Vec::new(),
             sampler: None,
             zone: None,

@@ -459,21 +459,43 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                     settle(r, flow)
                 }));
             }
-            Flow::Content(body) => match respond(&mut r, body) {
-                Ok(body) => return Outcome::Ready(r, body),
-                Err(status) => {
-                    r.progress.filter_failed = status != 416;
-                    flow = special::respond(&mut r, status);
-                    if let Flow::Content(_) = flow {
-                        // The page of a filter's error passes the filters, too; a second error ends the request.
-                        if let Flow::Content(body) = flow {
-                            let body = respond(&mut r, body).unwrap_or_default();
-                            return Outcome::Ready(r, body);
+            Flow::Content(body) if transforms_late(&r) => match filter(&mut r, body, Some(true)) {
+                Ok(body) => {
+                    let plan = r.plan_rc();
+                    let transform = plan.loc(r.scope.location).late_transform.clone();
+                    let Some(transform) = transform.filter(|transform| transform.wants(&mut r)) else {
+                        let done = filter(&mut r, body, Some(false));
+                        match responded(r, done) {
+                            Ok(outcome) => return outcome,
+                            Err(instead) => (r, flow) = instead,
                         }
-                        return Outcome::Close(r);
-                    }
+                        continue;
+                    };
+                    return Outcome::Wait(Box::pin(async move {
+                        let (mut r, flow) = transform.run(r, body).await;
+                        let done = match flow {
+                            Flow::Content(body) => filter(&mut r, body, Some(false)),
+                            Flow::Status(status) => Err(status),
+                            flow => return settle(r, flow),
+                        };
+                        match responded(r, done) {
+                            Ok(outcome) => outcome,
+                            Err((r, flow)) => settle(r, flow),
+                        }
+                    }));
                 }
+                Err(status) => match responded(r, Err(status)) {
+                    Ok(outcome) => return outcome,
+                    Err(instead) => (r, flow) = instead,
+                },
             },
+            Flow::Content(body) => {
+                let done = respond(&mut r, body);
+                match responded(r, done) {
+                    Ok(outcome) => return outcome,
+                    Err(instead) => (r, flow) = instead,
+                }
+            }
             // After the page of a filter's error and the `post_action`, later errors do not change the log line.
             Flow::Status(_) if r.progress.settled => return Outcome::Close(r),
             Flow::Status(444) | Flow::Close => return Outcome::Close(r),
@@ -629,7 +651,37 @@ fn transforms(r: &mut Request) -> bool {
     plan.loc(r.scope.location).transform.as_ref().is_some_and(|transform| transform.wants(r))
 }
 
-pub(crate) fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
+fn transforms_late(r: &Request) -> bool {
+    r.loc().late_transform.is_some()
+        && !r.progress.post_action
+        && !r.progress.filter_failed
+        && r.reply.tunnel.is_none()
+        && !r.family.sub.as_ref().is_some_and(|sub| sub.as_it_comes)
+}
+
+/// Ends a response that has passed the filters. `Err`: an error of theirs has another answer.
+fn responded(mut r: Box<Request>, done: Result<Body, u16>) -> Result<Outcome, (Box<Request>, Flow)> {
+    let status = match done {
+        Ok(body) => return Ok(Outcome::Ready(r, body)),
+        Err(status) => status,
+    };
+    r.progress.filter_failed = status != 416;
+    match special::respond(&mut r, status) {
+        // The page of a filter's error passes the filters, too; a second error ends the request.
+        Flow::Content(body) => {
+            let body = respond(&mut r, body).unwrap_or_default();
+            Ok(Outcome::Ready(r, body))
+        }
+        flow => Err((r, flow)),
+    }
+}
+
+pub(crate) fn respond(r: &mut Request, body: Body) -> Result<Body, u16> {
+    filter(r, body, None)
+}
+
+/// Applies the filters: all of them, those before a late transform, or those behind it.
+fn filter(r: &mut Request, mut body: Body, before: Option<bool>) -> Result<Body, u16> {
     if r.progress.post_action {
         r.progress.settled = r.progress.filter_failed;
         return Ok(Body::Empty);
@@ -647,16 +699,21 @@ pub(crate) fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
             return Ok(body);
         }
         for (order, filter) in &plan.loc(r.scope.location).filters {
-            if order.for_subrequests() {
+            if order.for_subrequests() && before.is_none_or(|before| order.is_before_transform() == before) {
                 body = filter.apply(r, body)?;
             }
         }
+        if before == Some(true) {
+            return Ok(body);
+        }
         return Ok(if r.reply.head_only || matches!(r.out.status, 204 | 304) { Body::Empty } else { body });
     }
-    for (_, filter) in &plan.loc(r.scope.location).filters {
-        body = filter.apply(r, body)?;
+    for (order, filter) in &plan.loc(r.scope.location).filters {
+        if before.is_none_or(|before| order.is_before_transform() == before) {
+            body = filter.apply(r, body)?;
+        }
     }
-    Ok(frame(r, body))
+    Ok(if before == Some(true) { body } else { frame(r, body) })
 }
 
 /// nginx: the chunked and header filters.

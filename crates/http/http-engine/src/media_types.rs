@@ -4,17 +4,22 @@ use conf_schema::{Cx, Directive, Problem};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Always includes `text/html`.
+/// Always includes `text/html`, or the default of `parse_beside`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MediaTypes {
     any: bool,
     types: Arc<HashSet<Vec<u8>>>,
+    always: &'static str,
 }
 
 impl MediaTypes {
     /// Never fails; the signature is every parser's.
     pub fn parse(cx: &mut Cx, d: &Directive) -> Result<MediaTypes, Problem> {
-        let mut types = HashSet::from([b"text/html".to_vec()]);
+        MediaTypes::parse_beside("text/html", cx, d)
+    }
+    /// Parses a list that always includes `always`. Never fails.
+    pub fn parse_beside(always: &'static str, cx: &mut Cx, d: &Directive) -> Result<MediaTypes, Problem> {
+        let mut types = HashSet::from([always.as_bytes().to_vec()]);
         let mut any = false;
         let default = d.args.first().is_some_and(|w| w.span.file.0 == u32::MAX);
         for word in &d.args {
@@ -25,7 +30,7 @@ impl MediaTypes {
                 cx.warn(d, format!("duplicate MIME type \"{}\"", word.text()));
             }
         }
-        Ok(MediaTypes { any, types: Arc::new(types) })
+        Ok(MediaTypes { any, types: Arc::new(types), always })
     }
     pub fn join(&mut self, later: &MediaTypes) {
         self.any |= later.any;
@@ -33,11 +38,11 @@ impl MediaTypes {
         types.extend(later.types.iter().cloned());
         self.types = Arc::new(types);
     }
-    /// Warns of types that an earlier line of the block has. `text/html` is in every list.
+    /// Warns of types that an earlier line of the block has. `always` is in every list.
     pub fn warn_of_duplicates(&self, later: &MediaTypes, cx: &mut Cx, d: &Directive) {
         for word in &d.args {
             let lower = word.bytes.to_ascii_lowercase();
-            if lower != b"text/html" && self.types.contains(&lower) && later.types.contains(&lower) {
+            if lower != self.always.as_bytes() && self.types.contains(&lower) && later.types.contains(&lower) {
                 cx.warn(d, format!("duplicate MIME type \"{}\"", word.text()));
             }
         }

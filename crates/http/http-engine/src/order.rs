@@ -25,6 +25,7 @@ pub enum FilterOrder {
     UserId,
     Gunzip,
     Sub,
+    /// `Location::late_transform` stands here (`xslt_stylesheet`): it takes the output of the filters above.
     Charset,
     Ssi,
     /// Behind filters of the body's text: an added response has the filters of its own location alone.
@@ -157,6 +158,10 @@ impl HandlerOrder {
 }
 
 impl FilterOrder {
+    /// Filters whose output a late transform takes.
+    pub const fn is_before_transform(self) -> bool {
+        (self as u8) < FilterOrder::Charset as u8
+    }
     /// Filters of content, not of the client's message.
     pub const fn for_subrequests(self) -> bool {
         matches!(

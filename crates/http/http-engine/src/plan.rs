@@ -243,6 +243,8 @@ pub struct Location {
     pub drafts: Vec<(HandlerOrder, Arc<dyn Handler>)>,
     pub filters: Vec<(FilterOrder, Arc<dyn Filter>)>,
     pub transform: Option<Arc<dyn Transform>>,
+    /// Transforms the output of the filters up to `FilterOrder::Sub`.
+    pub late_transform: Option<Arc<dyn Transform>>,
     pub loggers: Vec<Arc<dyn Logger>>,
     pub zone: Option<metrics::Zone<metrics::location_zone::Of>>,
     pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
@@ -253,9 +255,12 @@ impl Location {
     pub fn has_path(&self) -> bool {
         !self.regex && !self.named && !self.name.starts_with(b"$")
     }
+    fn transforms(&self) -> bool {
+        self.transform.is_some() || self.late_transform.is_some()
+    }
     /// Counts what features add to a location.
     pub(crate) fn footprint(&self) -> [usize; 8] {
-        let flags = [self.passes, self.connect, self.auto_redirect, self.ht_names_hidden, self.transform.is_some()];
+        let flags = [self.passes, self.connect, self.auto_redirect, self.ht_names_hidden, self.transforms()];
         [
             self.drafts.len() + self.rewrite.len() + self.preaccess.len(),
             self.access.len() + self.precontent.len() + self.content_chain.len(),

@@ -56,5 +56,6 @@ mod upload_progress;
 mod upstream_block;
 mod userid;
 mod uwsgi;
+mod xslt;
 
 pub use registry::{build, offer_variables, tables, variables};

@@ -58,6 +58,7 @@ static OWN: &[&dyn Feature] = &[
     &crate::upstream_block::UpstreamBlock,
     &crate::userid::UserId,
     &crate::uwsgi::Uwsgi,
+    &crate::xslt::XsltFilter,
 ];
 
 pub fn tables() -> Vec<Table> {

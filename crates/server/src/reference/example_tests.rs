@@ -60,6 +60,8 @@ fn folder(name: &str) -> Folder {
         ("country.dat", vec![0xff; 3]),
         ("org.dat", vec![0xff, 0xff, 0xff, 5, 1, 0, 0]),
         ("country.mmdb", mmdb()),
+        ("entities.dtd", b"<!ENTITY a \"b\">\n".to_vec()),
+        ("listing.xslt", LISTING.to_vec()),
         ("ca.crl", revoked.into_bytes()),
     ];
     for name in ["example.crt", "client.crt", "ca.crt"] {
@@ -76,6 +78,9 @@ fn folder(name: &str) -> Folder {
     }
     folder
 }
+
+const LISTING: &[u8] = b"<xsl:stylesheet version=\"1.0\" xmlns:xsl=\"http://www.w3.org/1999/XSL/Transform\">\
+    <xsl:template match=\"/\"><r/></xsl:template></xsl:stylesheet>";
 
 /// The smallest database of MaxMind's format: one node, no addresses.
 fn mmdb() -> Vec<u8> {

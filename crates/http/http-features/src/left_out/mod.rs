@@ -19,27 +19,6 @@ directives! {
         /// Variable computed by a Perl function.
         /// Refused: there is no Perl interpreter; `map` and `set` compute variables.
         perl_set: Refused,
-        /// Transforms responses by a style sheet.
-        /// Refused: no XSLT engine is both complete and memory-safe; transform behind `proxy_pass`.
-        xslt_stylesheet: Refused,
-        /// Parameter of style sheets.
-        /// Refused: no XSLT engine is both complete and memory-safe.
-        xslt_param: Refused,
-        /// Text parameter of style sheets.
-        /// Refused: no XSLT engine is both complete and memory-safe.
-        xslt_string_param: Refused,
-        /// Media types to transform.
-        /// Refused: no XSLT engine is both complete and memory-safe.
-        xslt_types: Refused,
-        /// Preserves `Last-Modified`.
-        /// Refused: no XSLT engine is both complete and memory-safe.
-        xslt_last_modified: Refused,
-        /// File with entity definitions.
-        /// Refused: no XSLT engine is both complete and memory-safe.
-        xml_entities: Refused,
-        /// Loads external entities.
-        /// Refused: no XSLT engine is both complete and memory-safe.
-        xml_external_entities: Refused,
     }
 }
 
@@ -49,12 +28,9 @@ pub struct Refused;
 impl Value for Refused {
     const SYNTAX: &'static str = "value";
     const REPEATS: bool = true;
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let (why, hint) = match d.name.bytes.starts_with(b"perl") {
-            true => ("there is no Perl interpreter", "use an application server behind \"proxy_pass\""),
-            false => ("there is no memory-safe engine for XSLT", "transform the response behind \"proxy_pass\""),
-        };
-        Err(Problem::directive(format!("is not supported: {why}")).hint(hint))
+    fn parse(_: &mut Cx, _: &Directive) -> Result<Self, Problem> {
+        let hint = "use an application server behind \"proxy_pass\"";
+        Err(Problem::directive("is not supported: there is no Perl interpreter").hint(hint))
     }
 }
 
@@ -77,7 +53,7 @@ mod tests {
 
     #[test]
     fn the_reason_is_said() {
-        for (name, why) in [("perl_set", "Perl"), ("xslt_stylesheet", "XSLT"), ("xml_entities", "XSLT")] {
+        for (name, why) in [("perl_set", "Perl"), ("perl_require", "Perl")] {
             let problem = Refused::parse(&mut Cx::default(), &synthetic(name, "x")).expect_err("refused");
             assert!(format!("{problem:?}").contains(why), "{problem:?}");
         }

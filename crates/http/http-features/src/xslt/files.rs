@@ -1,0 +1,64 @@
+//! Files that stylesheets and documents refer to. Nothing is fetched over the network, as in nginx (`XML_PARSE_NONET`).
+
+use conf_schema::store::Store;
+use std::borrow::Cow;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use xslt::xml::{INPUT_MAX, Loader};
+
+/// The path of a reference; an error for other schemes than `file`.
+pub(super) fn path_of(uri: &str) -> Result<PathBuf, String> {
+    let path = match uri.strip_prefix("file://") {
+        Some(rest) => Cow::Owned(unescaped(rest.strip_prefix("localhost").unwrap_or(rest))),
+        None if uri.contains("://") => return Err("network access is not supported".into()),
+        None => Cow::Borrowed(uri),
+    };
+    Ok(PathBuf::from(path.as_ref()))
+}
+
+fn unescaped(text: &str) -> String {
+    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((byte, after)) = rest.split_first() {
+        let digit = |at: usize| after.get(at).and_then(|digit| (*digit as char).to_digit(16));
+        match (byte, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            _ => {
+                out.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Files of a configuration, which a test on another machine replays.
+pub(super) struct ConfigFiles<'s>(pub &'s mut Store);
+
+impl Loader for ConfigFiles<'_> {
+    fn load(&mut self, uri: &str) -> Result<Vec<u8>, String> {
+        let path = path_of(uri)?;
+        self.0.read(&path).map(|bytes| bytes.to_vec()).map_err(|error| error.to_string())
+    }
+}
+
+/// Files that a transformation reads (`document()`, external entities).
+pub(super) struct DocumentFiles;
+
+impl Loader for DocumentFiles {
+    fn load(&mut self, uri: &str) -> Result<Vec<u8>, String> {
+        read(&path_of(uri)?).map_err(|error| error.to_string())
+    }
+}
+
+/// Regular files alone: a pipe would hold the thread.
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(INPUT_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

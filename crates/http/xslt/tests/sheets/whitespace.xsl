@@ -1,0 +1,10 @@
+<!-- books.xml -->
+<xsl:stylesheet version="1.0" xmlns:xsl="http://www.w3.org/1999/XSL/Transform">
+<xsl:template match="/">
+  <r>
+    <a> x </a>
+    <b>
+</b>
+  </r>
+</xsl:template>
+</xsl:stylesheet>
