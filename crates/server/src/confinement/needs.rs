@@ -15,7 +15,7 @@ pub struct Bases<'a> {
 
 /// Suffixes of directives whose first argument is a file that a worker may read.
 const READ_ENDINGS: &[&str] =
-    &["_certificate", "_certificate_key", "_crl", "_dhparam", "_file", "_ticket_key", "_stylesheet", "_entities"];
+    &["_certificate", "_certificate_key", "_crl", "_dhparam", "_file", "_ticket_key", "_entities"];
 
 /// Directories below the prefix that directives use by default.
 const TEMPORARY: &[&str] = &["client_body_temp", "proxy_temp", "fastcgi_temp", "scgi_temp", "uwsgi_temp"];
@@ -118,6 +118,11 @@ impl Walk<'_> {
                 b"off" => {}
                 b"on" => self.writes_to_roots = true,
                 _ => self.path(first, Access::Write, &why(), false),
+            },
+            // `document()` reads files beside the stylesheet.
+            "xslt_stylesheet" => match first.iter().rposition(|byte| *byte == b'/') {
+                Some(end @ 1..) => self.path(first.get(..end).unwrap_or(first), Access::Read, &why(), false),
+                _ => self.path(first, Access::Read, &why(), true),
             },
             _ if name.starts_with("geoip") || READ_ENDINGS.iter().any(|end| name.ends_with(end)) => {
                 self.path(first, Access::Read, &why(), true);
@@ -293,8 +298,8 @@ mod tests {
     #[test]
     fn paths_that_are_read() {
         let text = "http { server { root /srv/www; location / { alias html/; } ssl_certificate c.pem;
-            auth_basic_user_file /etc/x/.htpasswd; ssl_certificate_key data:$key; } }";
-        let want = ["/etc/x/.htpasswd", "/p/c.pem", "/p/conf/c.pem", "/p/html", "/srv/www"];
+            auth_basic_user_file /etc/x/.htpasswd; ssl_certificate_key data:$key; xslt_stylesheet /x/y/a.xslt b=1; } }";
+        let want = ["/etc/x/.htpasswd", "/p/c.pem", "/p/conf/c.pem", "/p/html", "/srv/www", "/x/y"];
         assert_eq!(paths(text, Access::Read), want);
         assert!(paths(text, Access::Write).is_empty());
     }
