@@ -71,8 +71,6 @@ impl Value for Sheets {
                 let compiled = match xslt::compile(&path, &mut ConfigFiles(&mut cx.store)) {
                     Ok(compiled) => compiled,
                     Err(error) => {
-                        // libxml2 and libxslt print their report themselves, also where no terminal shows a hint.
-                        cx.warn(d, first_lines(&error.report));
                         let problem = Problem::says(format!("xsltParseStylesheetFile(\"{path}\") failed"));
                         return Err(problem.at(0).hint(error.report));
                     }
@@ -91,12 +89,6 @@ impl Value for Sheets {
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
     }
-}
-
-/// The place and the reason of a report, without the text of the line and its caret.
-fn first_lines(report: &str) -> String {
-    let count = if report.contains(" error : ") && !report.starts_with("compilation") { 1 } else { 3 };
-    report.lines().take(count).collect::<Vec<_>>().join(": ")
 }
 
 /// Lines of `xslt_param` or `xslt_string_param`.
