@@ -373,6 +373,10 @@ fn write_certificate(folder: &Path) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err("openssl makes no certificate".into()) }
 }
 
+/// Page of 30 KB for compression: one of the documentation's, as `cargo xtask book` wrote it. Words drawn at random would
+/// favour one library's matches or another's.
+const PAGE: &[u8] = include_bytes!("../../../../benches/page.html");
+
 /// Writes the scenarios' files, with equal bytes on every machine.
 fn write_files(folder: &Path) -> std::io::Result<()> {
     let html = folder.join("html");
@@ -383,7 +387,7 @@ fn write_files(folder: &Path) -> std::io::Result<()> {
     fs::write(html.join("5k.html"), filler(5120))?;
     fs::write(html.join("500k.bin"), filler(500_000))?;
     fs::write(html.join("assets/5k.css"), filler(5120))?;
-    fs::write(html.join("page.html"), filler(30 * 1024))?;
+    fs::write(html.join("page.html"), PAGE)?;
     let status = Command::new("gzip").args(["-9", "-n", "-k"]).arg(html.join("page.html")).status()?;
     if status.success() { Ok(()) } else { Err(std::io::Error::other("gzip failed")) }
 }
