@@ -1,6 +1,7 @@
 //! Files that stylesheets and documents refer to. Nothing is fetched over the network, as in nginx (`XML_PARSE_NONET`).
 
 use conf_schema::store::Store;
+use http_engine::path::unescape;
 use std::borrow::Cow;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,29 +10,15 @@ use xslt::xml::{INPUT_MAX, Loader};
 /// The path of a reference; an error for other schemes than `file`.
 pub(super) fn path_of(uri: &str) -> Result<PathBuf, String> {
     let path = match uri.strip_prefix("file://") {
-        Some(rest) => Cow::Owned(unescaped(rest.strip_prefix("localhost").unwrap_or(rest))),
+        Some(rest) => {
+            let mut path = Vec::new();
+            unescape(rest.strip_prefix("localhost").unwrap_or(rest).as_bytes(), &mut path);
+            Cow::Owned(String::from_utf8_lossy(&path).into_owned())
+        }
         None if uri.contains("://") => return Err("network access is not supported".into()),
         None => Cow::Borrowed(uri),
     };
     Ok(PathBuf::from(path.as_ref()))
-}
-
-fn unescaped(text: &str) -> String {
-    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((byte, after)) = rest.split_first() {
-        let digit = |at: usize| after.get(at).and_then(|digit| (*digit as char).to_digit(16));
-        match (byte, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high * 16 + low) as u8);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            _ => {
-                out.push(*byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Files of a configuration, which a test on another machine replays.
