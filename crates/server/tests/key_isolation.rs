@@ -359,8 +359,8 @@ impl Handshakes {
 
 fn tls_server(port: u16, more: &str) -> String {
     format!(
-        "http {{ ssl_session_tickets off; {more} server {{ listen 127.0.0.1:{port} ssl; ssl_certificate a.crt;
-         ssl_certificate_key a.key; return 200 served; }} }}"
+        "http {{ ssl_session_tickets off; {more} server {{ listen 127.0.0.1:{port} ssl; server_name a;
+         ssl_certificate a.crt; ssl_certificate_key a.key; return 200 served; }} }}"
     )
 }
 
@@ -369,9 +369,20 @@ fn no_handshake_fails_when_the_key_process_is_killed() {
     let port = free_port();
     let authority = Authority::new();
     let plain = free_port();
-    let metrics = format!("server {{ listen 127.0.0.1:{plain}; location / {{ metrics; }} }}");
-    let site = Site::new(MAIN, &tls_server(port, &metrics));
-    authority.put(&site, "a", "p256");
+    // A new process takes over the keys of these servers first: it may answer no worker before it has the last one.
+    const SERVERS: usize = 40;
+    let names: Vec<String> = (0..SERVERS).map(|number| format!("early{number}")).collect();
+    let mut more = format!("server {{ listen 127.0.0.1:{plain}; location / {{ metrics; }} }}");
+    for name in &names {
+        more += &format!(
+            "server {{ listen 127.0.0.1:{port} ssl; server_name {name}; ssl_certificate {name}.crt;
+             ssl_certificate_key {name}.key; return 200 served; }}"
+        );
+    }
+    let site = Site::new(MAIN, &tls_server(port, &more));
+    for name in names.iter().map(String::as_str).chain(["a"]) {
+        authority.put(&site, name, "p256");
+    }
     let running = site.start();
     let client = Client::new(port, &authority, true);
     wait("an answer", || client.get("a"));

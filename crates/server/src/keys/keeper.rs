@@ -3,7 +3,7 @@
 
 use crate::confinement::KeyConfinement;
 use crate::keys::process;
-use crate::keys::wire::{self, FORGET, KeyResponse, LOAD};
+use crate::keys::wire::{self, ADMIT, FORGET, KeyResponse, LOAD};
 use crate::{conf::Config, say};
 use conf_schema::store::KeyReader;
 use metrics::Lifecycle;
@@ -253,6 +253,10 @@ impl State {
         self.start()?;
         self.restart_at = None;
         self.give_held();
+        if let Some(running) = &self.running {
+            // A process that has ended is followed by another.
+            let _ = wire::send(&running.control, &[ADMIT], &[]);
+        }
         Ok(())
     }
 

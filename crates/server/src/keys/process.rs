@@ -2,13 +2,13 @@
 //! a long signature (RSA of 4096 bits) delays no other.
 
 use crate::confinement::KeyConfinement;
-use crate::keys::wire::{self, FILE_MAX, FORGET, KeyResponse, LOAD, PACKET_MAX, Request};
+use crate::keys::wire::{self, ADMIT, FILE_MAX, FORGET, KeyResponse, LOAD, PACKET_MAX, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use tls::isolation::{self, ExtractedKey, KeyId};
 
@@ -37,6 +37,8 @@ struct Table {
 struct Keys {
     table: RwLock<Table>,
     channels: AtomicUsize,
+    /// The master has given all keys: until then, requests of workers wait at the door.
+    admits: AtomicBool,
     /// Variables name keys: workers may ask for files, within the rules of the process.
     opens: bool,
 }
@@ -55,21 +57,29 @@ pub fn run(control: OwnedFd, door: OwnedFd, confinement: Option<&KeyConfinement>
         return crate::process::control::FATAL;
     }
     let opens = confinement.is_some_and(|confinement| confinement.opens);
-    let keys = Arc::new(Keys { table: RwLock::default(), channels: AtomicUsize::new(0), opens });
+    let keys = Arc::new(Keys {
+        table: RwLock::default(),
+        channels: AtomicUsize::new(0),
+        admits: AtomicBool::new(false),
+        opens,
+    });
     let (mut master, mut workers) = (true, true);
     loop {
         let mut waits = Vec::with_capacity(2);
         if master {
             waits.push(PollFd::new(&control, PollFlags::IN));
         }
-        if workers {
+        let admits = !master || keys.admits.load(Ordering::Relaxed);
+        if workers && admits {
             waits.push(PollFd::new(&door, PollFlags::IN));
         }
         let timeout = (!master).then_some(&ORPHAN_PAUSE);
         let _ = poll(&mut waits, timeout);
         drop(waits);
         master &= keys.orders(&control);
-        workers &= keys.visitors(&door);
+        if admits {
+            workers &= keys.visitors(&door);
+        }
         if !master && !workers && keys.channels.load(Ordering::Acquire) == 0 {
             return 0;
         }
@@ -103,6 +113,7 @@ impl Keys {
                         table.fixed.remove(id);
                     }
                 }
+                Some(&ADMIT) => self.admits.store(true, Ordering::Relaxed),
                 _ => {}
             }
         }

@@ -21,9 +21,11 @@ const PATH_MAX: usize = 4096;
 /// Maximum number of descriptors per packet.
 const DESCRIPTORS_MAX: usize = 2;
 
-/// Requests of the master: takes over a file with keys (descriptors: the file, its passwords), and forgets keys.
+/// Requests of the master: takes over a file with keys (descriptors: the file, its passwords), forgets keys, and admits workers: the
+/// process has the keys of its predecessor.
 pub const LOAD: u8 = b'l';
 pub const FORGET: u8 = b'f';
+pub const ADMIT: u8 = b'a';
 const SIGN: u8 = b's';
 const OPEN: u8 = b'o';
 /// First octets of answers.
