@@ -36,7 +36,7 @@ mod ssl;
 
 pub use plan::MailPlan;
 pub use registry::{build, offer_variables, tables};
-pub use session::MailSession;
+pub use session::{MailArea, MailSession};
 pub use sessions::Mails;
 
-pub type Variables = session_engine::variable::Variables<MailSession>;
+pub type Variables = session_engine::variable::Variables<MailArea>;

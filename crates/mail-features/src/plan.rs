@@ -1,5 +1,6 @@
 //! Plan of the area, built once from the checked tree, immutable afterwards.
 
+use crate::MailArea;
 use crate::protocol::{Protocol, Refusal, ServerLogin, Starttls};
 use crate::session::MailSession;
 use net::Address;
@@ -67,7 +68,7 @@ pub struct Server {
     /// Proxies whose PROXY protocol headers are trusted.
     pub proxies: Vec<Trusted>,
     pub starttls: Starttls,
-    pub tls: Option<Arc<ServerTls<MailSession>>>,
+    pub tls: Option<Arc<ServerTls<MailArea>>>,
     pub protocol: Arc<dyn Protocol>,
     pub authenticator: Arc<dyn Authenticate>,
     pub passer: Arc<dyn PassOn>,
@@ -81,7 +82,7 @@ pub struct Draft {
     pub resolving: Option<Resolving>,
     pub proxies: Vec<Trusted>,
     pub starttls: Starttls,
-    pub tls: Option<Arc<ServerTls<MailSession>>>,
+    pub tls: Option<Arc<ServerTls<MailArea>>>,
     pub protocol: Option<Arc<dyn Protocol>>,
     pub authenticator: Option<Arc<dyn Authenticate>>,
     pub passer: Option<Arc<dyn PassOn>>,

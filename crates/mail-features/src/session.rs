@@ -6,7 +6,7 @@ use net::Address;
 use observe::{Detail, ErrorLog, Level};
 use session_engine::regex::Captures;
 use session_engine::variable::VarId;
-use session_engine::{Session, Slot};
+use session_engine::{AreaTypes, Session, Slot};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -81,10 +81,16 @@ impl MailSession {
     }
 }
 
-impl Session for MailSession {
+/// The `mail` block.
+pub struct MailArea;
+
+impl AreaTypes for MailArea {
+    type Session = MailSession;
     const LOG_FORMAT: Option<(&'static str, &'static str)> = None;
     const FORWARDED: bool = false;
+}
 
+impl Session for MailSession {
     fn variable(&mut self, _: VarId, _: &mut Vec<u8>) -> bool {
         false
     }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+pub mod area;
 pub mod build;
 pub mod client;
 mod core_table;
@@ -47,11 +48,8 @@ mod status_zone;
 mod tests;
 mod upstream_block;
 
+pub use area::{Builtin, StreamArea, Template, Variables};
 pub use plan::StreamPlan;
 pub use registry::{build, offer_variables, tables, variables};
 pub use session::StreamSession;
 pub use sessions::{Host, Sessions};
-
-pub type Template = session_engine::Template<StreamSession>;
-pub type Builtin = session_engine::variable::Builtin<StreamSession>;
-pub type Variables = session_engine::variable::Variables<StreamSession>;

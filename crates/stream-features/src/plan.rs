@@ -1,5 +1,6 @@
 //! Plan of the area, built once from the checked tree, immutable afterwards.
 
+use crate::StreamArea;
 use crate::client::SessionClient;
 use crate::session::StreamSession;
 use net::Address;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use upstream::{Group, Stream};
 
-pub type Names = session_engine::names::Names<StreamSession>;
+pub type Names = session_engine::names::Names<StreamArea>;
 
 pub struct StreamPlan {
     /// Within a process; never 0.
@@ -27,7 +28,7 @@ pub struct StreamPlan {
     /// Listeners by address and by datagram or stream.
     pub(crate) places: HashMap<(Address, bool), usize>,
     pub servers: Vec<Server>,
-    pub variables: Vec<variable::Variable<StreamSession>>,
+    pub variables: Vec<variable::Variable<StreamArea>>,
     /// A template uses captures of the last match (`$1`).
     pub groups_used: bool,
     /// Upstream connections use foreign source addresses: workers need the capability.
@@ -66,11 +67,11 @@ impl StreamPlan {
 }
 
 impl Certified for StreamPlan {
-    type Session = StreamSession;
+    type Area = StreamArea;
     fn servers(&self) -> usize {
         self.servers.len()
     }
-    fn tls(&self, server: usize) -> Option<&ServerTls<StreamSession>> {
+    fn tls(&self, server: usize) -> Option<&ServerTls<StreamArea>> {
         self.servers.get(server)?.tls.as_ref().map(|tls| &tls.rules)
     }
     fn resolving(&self, server: usize) -> Option<Resolving> {
@@ -90,7 +91,7 @@ pub struct Listener {
 }
 
 pub struct Tls {
-    pub rules: ServerTls<StreamSession>,
+    pub rules: ServerTls<StreamArea>,
     pub handshake_timeout: Duration,
     pub ask: Option<AskAuthorities>,
 }

@@ -1,12 +1,13 @@
 //! A TCP or UDP session (nginx: `ngx_stream_session_t`).
 
+use crate::area::StreamArea;
 use crate::plan::{Server, StreamPlan};
 use base::clock::{self, Instant};
 use net::Address;
 use observe::{Detail, ErrorLog, Level};
 use session_engine::regex::Captures;
 use session_engine::variable::VarId;
-use session_engine::{Session, Slot};
+use session_engine::{AreaTypes, Session, Slot};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::net::SocketAddr;
@@ -152,11 +153,14 @@ impl StreamSession {
     }
 }
 
-impl Session for StreamSession {
+impl AreaTypes for StreamArea {
+    type Session = StreamSession;
     /// A log requires a format.
     const LOG_FORMAT: Option<(&'static str, &'static str)> = None;
     const FORWARDED: bool = false;
+}
 
+impl Session for StreamSession {
     fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
         let plan = self.plan.clone();
         let Some(variable) = plan.variables.get(id.0 as usize) else { return false };

@@ -1,11 +1,11 @@
 //! Value types shared by several features.
 
-use crate::session::StreamSession;
+use crate::StreamArea;
 use conf_schema::{Cx, Directive, Problem, Value};
 use session_engine::listen::{Listen, ListenKind};
 
-pub type ServerNames = session_engine::names::ServerNames<StreamSession>;
-pub type ServerName = session_engine::names::ServerName<StreamSession>;
+pub type ServerNames = session_engine::names::ServerNames<StreamArea>;
+pub type ServerName = session_engine::names::ServerName<StreamArea>;
 
 #[derive(Clone, Debug)]
 pub struct Listens(pub Listen);

@@ -5,6 +5,7 @@
 mod listeners;
 
 use crate::answering::{Answering, Passing};
+use crate::area::{Builtin, Variables};
 use crate::block_rules::{allowed_methods, misplaced};
 use crate::core_table::{CoreConf, CoreInput};
 use crate::engine::sort_filters;
@@ -12,7 +13,6 @@ use crate::order::{HandlerOrder, Phase, PlanOrder};
 use crate::own_socket::{Datagrams, OwnSocket};
 use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
 use crate::request::Request;
-use crate::session::{Builtin, Variables};
 use crate::tree::Tree;
 use crate::values::{Alias, LocationKind, Root, ServerName, ServerTokens, Types};
 use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
@@ -272,7 +272,7 @@ impl Builder<'_> {
             servers: std::mem::take(&mut self.servers),
             locations: std::mem::take(&mut self.locations),
             variables: Vec::new(),
-            names: crate::session::Names::default(),
+            names: crate::area::Names::default(),
             flushers: std::mem::take(&mut self.flushers),
             extensions: std::mem::take(&mut self.extensions),
             background: std::mem::take(&mut self.background),
@@ -404,7 +404,7 @@ impl Builder<'_> {
             connect: false,
             inner: Tree::default(),
             limit_except: None,
-            charset: crate::session::Template::default(),
+            charset: crate::area::Template::default(),
             rewrite: Vec::new(),
             preaccess: Vec::new(),
             access: Vec::new(),
@@ -576,7 +576,7 @@ impl Builder<'_> {
         }
         if is_server {
             self.servers[server].rewrite = server_rewrite;
-            self.servers[server].tls = location.ext::<Arc<crate::session::ServerTls>>().cloned();
+            self.servers[server].tls = location.ext::<Arc<crate::area::ServerTls>>().cloned();
             self.servers[server].zone = location.ext::<crate::counting::ServerZone>().map(|zone| zone.0.clone());
             self.servers[server].http2 = location.ext::<crate::plan::Http2>().copied().unwrap_or_default();
             self.servers[server].http3 = location.ext::<crate::plan::Http3>().cloned().unwrap_or_default();

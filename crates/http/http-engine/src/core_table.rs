@@ -1,7 +1,7 @@
 //! Directives of nginx's http core module that the engine acts on.
 
+use crate::area::{HttpArea, Template};
 use crate::listen::Listen;
-use crate::session::Template;
 use crate::used_paths::UsedPaths;
 use crate::values::{Aio, Directio};
 use crate::values::{
@@ -11,6 +11,7 @@ use crate::values::{
 use conf_schema::value::{Buffers, Flag, HashSize, List, Msec, Number, Offset, Sec, Size, Text, decimal};
 use conf_schema::{Cx, Directive, Problem, Value, directives};
 use observe::ErrorLogLines;
+use session_engine::SessionOf;
 
 directives! {
     /// Input of the http core module in a block.
@@ -316,7 +317,7 @@ impl Value for Conditions {
 }
 
 impl Conditions {
-    pub fn all_true(&self, r: &mut crate::Request) -> bool {
+    pub fn all_true(&self, r: &mut SessionOf<HttpArea>) -> bool {
         self.0.iter().all(|value| !matches!(value.eval(r).as_slice(), b"" | b"0"))
     }
 }

@@ -1,3 +1,3 @@
 //! Tables of host names over a request, for features.
 
-pub use crate::session::Hosts;
+pub use crate::area::Hosts;

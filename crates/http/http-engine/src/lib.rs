@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 pub mod answering;
+pub mod area;
 mod block_rules;
 pub mod build;
 pub mod clean;
@@ -52,6 +53,7 @@ pub mod values;
 pub mod variable;
 pub mod variables;
 
+pub use area::HttpArea;
 pub use build::{BlockPlan, Feature, HttpBuild};
 pub use connection::{
     Begun, BodyReader, Connection, ListenerRef, PartialHead, Pipelining, Tunnel, TunnelFault, Tunnelled, Watch,

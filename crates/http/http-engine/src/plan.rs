@@ -1,11 +1,11 @@
 //! Plan of the http area, built once from the checked tree, immutable afterwards.
 
+use crate::area::{ServerNames, Variable};
 use crate::core_table::CoreConf;
 use crate::handler::{Filter, Handler, Logger, Transform};
 use crate::order::{FilterOrder, HandlerOrder};
 use crate::own_socket::Datagrams;
 use crate::sampler::LateSampler;
-use crate::session::{ServerNames, Variable};
 use crate::tree::Tree;
 use net::Address;
 use net::listen::ListenSpec;
@@ -21,7 +21,7 @@ pub struct HttpPlan {
     pub variables: Vec<Variable>,
     /// Some variable reads a field of a response, ours or an upstream server's.
     pub asks_for_fields: bool,
-    pub names: crate::session::Names,
+    pub names: crate::area::Names,
     /// Some template refers to captures of the last match (`$1`).
     pub groups_used: bool,
     /// Some location applies `.htaccess` files: clients may neither write nor read names that begin with `.ht`.
@@ -200,7 +200,7 @@ pub struct Server {
     pub http2: Http2,
     pub http3: Http3,
     /// Response to TLS handshakes; `None`: without a certificate; the default server's is used.
-    pub tls: Option<Arc<crate::session::ServerTls>>,
+    pub tls: Option<Arc<crate::area::ServerTls>>,
     pub rewrite: Vec<Arc<dyn Handler>>,
     pub zone: Option<metrics::Zone<metrics::server_zone::Of>>,
 }
@@ -229,7 +229,7 @@ pub struct Location {
     pub connect: bool,
     pub inner: Tree,
     pub limit_except: Option<LimitExcept>,
-    pub charset: crate::session::Template,
+    pub charset: crate::area::Template,
     /// Leaves out the first handler of `rewrite`, which starts traces, for requests that are not sampled.
     pub sampler: Option<Arc<LateSampler>>,
     pub rewrite: Vec<Arc<dyn Handler>>,

@@ -1,9 +1,9 @@
 //! Selects the location by the canonical path, with nginx's precedence.
 
+use crate::area::Template;
 use crate::path::CanonicalPath;
 use crate::plan::{HttpPlan, Server};
 use crate::request::Request;
-use crate::session::Template;
 use crate::trace::StepKind;
 use crate::tree::{Match, Tree};
 use session_engine::regex::MatchFailed;

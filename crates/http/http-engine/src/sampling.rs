@@ -5,6 +5,7 @@
 //! geometric distribution.
 
 use crate::Request;
+use crate::area::HttpArea;
 use crate::plan::HttpPlan;
 use crate::sampler::{Gaps, LateSampler, Sampler, Shares, enables, is_sampled, rate};
 use crate::span::{DIGITS, TraceContext, TraceIds, Unsampled, digits};
@@ -14,12 +15,12 @@ use session_engine::split_clients::{Prefix, Split, murmur2};
 use session_engine::template::Part;
 use std::cell::OnceCell;
 
-fn shares(split: &Split<Request>) -> Shares {
+fn shares(split: &Split<HttpArea>) -> Shares {
     split.shares().map(|(end, value)| (end, enables(value))).collect()
 }
 
 /// Returns the block of a variable, and the slot for values of `set`.
-fn split(plan: &HttpPlan, variable: VarId) -> Option<(&Split<Request>, Option<u32>)> {
+fn split(plan: &HttpPlan, variable: VarId) -> Option<(&Split<HttpArea>, Option<u32>)> {
     match &plan.variables.get(variable.0 as usize)?.source {
         Source::Computed { by, slot, .. } => Some((by.as_split()?, *slot)),
         _ => None,

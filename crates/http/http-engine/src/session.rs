@@ -1,30 +1,16 @@
 //! Implements sessions for requests: variables, rules and logs, shared with other areas.
 
+use crate::area::HttpArea;
 use crate::family::Common;
 use crate::path::bytes_path;
 use crate::request::Request;
 use observe::{ErrorLog, Level, os};
-use session_engine::Session;
-use session_engine::Slot;
 use session_engine::forwarded::{self, Trusted};
 use session_engine::regex::Captures;
 use session_engine::variable::VarId;
+use session_engine::{AreaTypes, Session, Slot};
 use std::net::SocketAddr;
 use std::sync::Arc;
-
-pub type Template = session_engine::Template<Request>;
-pub type Pattern = session_engine::regex::Pattern<Request>;
-pub type Hosts<T> = session_engine::hosts::Hosts<Request, T>;
-pub type ServerNames = session_engine::names::Names<Request>;
-pub type ServerTls = session_engine::tls::ServerTls<Request>;
-pub type Get = session_engine::variable::Get<Request>;
-pub type GetPrefixed = session_engine::variable::GetPrefixed<Request>;
-pub type Builtin = session_engine::variable::Builtin<Request>;
-pub type BuiltinGet = session_engine::variable::BuiltinGet<Request>;
-pub type Source = session_engine::variable::Source<Request>;
-pub type Variable = session_engine::variable::Variable<Request>;
-pub type Variables = session_engine::variable::Variables<Request>;
-pub type Names = session_engine::variable::Names<Request>;
 
 /// Extension of a location with `uninitialized_variable_warn off`.
 pub struct QuietlyUninitialized;
@@ -32,10 +18,13 @@ pub struct QuietlyUninitialized;
 const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
     \"$http_referer\" \"$http_user_agent\"";
 
-impl Session for Request {
+impl AreaTypes for HttpArea {
+    type Session = Request;
     const LOG_FORMAT: Option<(&'static str, &'static str)> = Some(("combined", COMBINED));
     const FORWARDED: bool = true;
+}
 
+impl Session for Request {
     #[inline]
     fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
         Request::variable(self, id, out)

@@ -1,4 +1,4 @@
 //! Values with variables of a request, for features.
 
-pub use crate::session::Template;
+pub use crate::area::Template;
 pub use session_engine::template::{Part, truthy};

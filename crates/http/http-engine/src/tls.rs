@@ -1,6 +1,7 @@
 //! TLS in the http area: selects the server for a handshake ([`HttpPlan::tls_choice`]), and checks requests against it
 //! ([`misdirected`], [`refused`]; nginx: `ngx_http_ssl_servername`, `ngx_http_process_request`).
 
+use crate::area::HttpArea;
 use crate::connection::Connection;
 use crate::handler::{CertificateHook, CertificateResult};
 use crate::path;
@@ -20,7 +21,7 @@ use tls::{Choice, ClientHello, Facts, ServerRules, VerifyClient};
 /// Value of [`Facts::server`] if no server has the name; other values are an index plus 1.
 const NO_SERVER: u32 = u32::MAX;
 
-pub use crate::session::ServerTls;
+pub use crate::area::ServerTls;
 
 /// Returns the name in the client's SNI, if valid for a server.
 pub fn sent_name(connection: &Connection) -> Option<Vec<u8>> {
@@ -34,7 +35,7 @@ fn name(sent: Option<&str>) -> Option<Vec<u8>> {
 }
 
 impl Certified for HttpPlan {
-    type Session = Request;
+    type Area = HttpArea;
     fn servers(&self) -> usize {
         self.servers.len()
     }

@@ -1,6 +1,6 @@
 //! Locations by name and regular expression (nginx: `ngx_http_location_tree_node_t`).
 
-use crate::session::{Pattern, Template};
+use crate::area::{Pattern, Template};
 use crate::values::LocationKind;
 use hashbrown::HashMap;
 use std::sync::Arc;

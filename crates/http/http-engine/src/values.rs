@@ -1,10 +1,11 @@
 //! Value types of the core module's directives.
 
-use crate::session::Template;
+use crate::area::{HttpArea, Pattern, Template};
 use conf_schema::value::{decimal, parse_msec, parse_sec};
 use conf_schema::{At, Cx, Directive, Problem, Value};
 use hashbrown::HashMap;
 use net::pool::DEFAULT;
+use session_engine::SessionOf;
 use std::sync::Arc;
 
 conf_schema::words! {
@@ -80,8 +81,8 @@ impl Value for KeepaliveTimeout {
     }
 }
 
-pub type ServerNames = session_engine::names::ServerNames<crate::Request>;
-pub type ServerName = session_engine::names::ServerName<crate::Request>;
+pub type ServerNames = session_engine::names::ServerNames<HttpArea>;
+pub type ServerName = session_engine::names::ServerName<HttpArea>;
 
 pub fn in_named_location(cx: &Cx) -> bool {
     cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"@"))
@@ -101,7 +102,7 @@ pub enum LocationKind {
     Exact(Vec<u8>),
     /// A prefix; `true`: `^~`, which skips regular expressions.
     Prefix(Vec<u8>, bool),
-    Regex(Arc<crate::session::Pattern>),
+    Regex(Arc<Pattern>),
     Named(Vec<u8>),
     /// A text that begins with a variable, and as written: matches unless its value is empty or `0`.
     Predicate(Template, Vec<u8>),
@@ -120,7 +121,7 @@ impl LocationKind {
     }
     pub fn parse(cx: &mut Cx, d: &Directive) -> Result<LocationKind, Problem> {
         let word = |i: usize| d.args.get(i).map(|w| w.bytes.clone()).unwrap_or_default();
-        let mut regex = |text: &[u8], caseless| crate::session::Pattern::new(cx, text, caseless).map(Arc::new);
+        let mut regex = |text: &[u8], caseless| Pattern::new(cx, text, caseless).map(Arc::new);
         if d.args.len() == 2 {
             let (modifier, name) = (word(0), word(1));
             return match modifier.as_slice() {
@@ -277,7 +278,7 @@ pub struct Root {
 }
 
 impl Root {
-    pub fn write(&self, r: &mut crate::Request, out: &mut Vec<u8>) {
+    pub fn write(&self, r: &mut SessionOf<HttpArea>, out: &mut Vec<u8>) {
         if let Some(path) = self.path.as_literal() {
             return out.extend_from_slice(path);
         }
@@ -300,7 +301,7 @@ pub enum Alias {
     Whole,
 }
 
-pub type SizeTemplate = session_engine::template::SizeTemplate<crate::Request>;
+pub type SizeTemplate = session_engine::template::SizeTemplate<HttpArea>;
 
 /// `aio`: reads from disk in threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

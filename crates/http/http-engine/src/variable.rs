@@ -1,4 +1,4 @@
 //! Variables of a request, for features.
 
-pub use crate::session::{Builtin, BuiltinGet, Get, GetPrefixed, Names, ServerNames, Source, Variable, Variables};
+pub use crate::area::{Builtin, BuiltinGet, Get, GetPrefixed, Names, ServerNames, Source, Variable, Variables};
 pub use session_engine::variable::{Compute, VarId, place};

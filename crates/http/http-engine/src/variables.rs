@@ -1,9 +1,9 @@
 //! The core module's variables (nginx: `ngx_http_variables.c`), one row each.
 
+use crate::area::Builtin;
 use crate::head_out::number;
 use crate::path;
 use crate::request::{Request, RequestBody};
-use crate::session::Builtin;
 use crate::special;
 use crate::values::NGINX_VERSION;
 use http_types::{BodyLength, Known, Method, Version};

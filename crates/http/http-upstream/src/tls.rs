@@ -1,9 +1,9 @@
 //! TLS directives for requests, based on `session_engine::tls`.
 
-use http_engine::Request;
+use http_engine::HttpArea;
 use session_engine::tls as shared;
 
 pub use shared::Wanted;
 
-pub type UpstreamTlsConf<'a> = shared::UpstreamTlsConf<'a, Request>;
-pub type UpstreamTls = shared::UpstreamTls<Request>;
+pub type UpstreamTlsConf<'a> = shared::UpstreamTlsConf<'a, HttpArea>;
+pub type UpstreamTls = shared::UpstreamTls<HttpArea>;

@@ -1,9 +1,9 @@
 //! ssl (nginx: `ngx_mail_ssl_module`): TLS for mail clients, from the first byte (`listen ... ssl`) or after STARTTLS
 //! (`starttls`).
 
+use crate::MailArea;
 use crate::build::{Feature, ServerBuild};
 use crate::protocol::Starttls;
-use crate::session::MailSession;
 use conf_schema::{Area, Problem, Table};
 use session_engine::basic_tls_directives;
 use session_engine::tls as shared;
@@ -12,7 +12,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 basic_tls_directives! {
-    pub struct SslConf from SslInput, MailSession;
+    pub struct SslConf from SslInput, MailArea;
     own {
         /// Offers STARTTLS or STLS; `only` requires it before login.
         starttls: Starttls = "off",

@@ -1,5 +1,6 @@
 //! access_log, log_format, open_log_file_cache (nginx: `ngx_stream_log_module`); see `session_engine::log`.
 
+use crate::StreamArea;
 use crate::build::{Feature, ServerBuild};
 use crate::plan::Logger;
 use crate::session::StreamSession;
@@ -9,8 +10,8 @@ use session_engine::log::{Formatted as FormattedFor, Logs as LogsOf, Write as Wr
 use std::any::Any;
 use std::sync::Arc;
 
-type Logs = LogsOf<StreamSession>;
-type Formatted = FormattedFor<StreamSession>;
+type Logs = LogsOf<StreamArea>;
+type Formatted = FormattedFor<StreamArea>;
 
 directives! {
     pub struct LogConf from LogInput {
@@ -39,7 +40,7 @@ impl Feature for AccessLog {
     }
 }
 
-struct Write(WriteOf<StreamSession>);
+struct Write(WriteOf<StreamArea>);
 
 impl Logger for Write {
     fn log(&self, s: &mut StreamSession) {

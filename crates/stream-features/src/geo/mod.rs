@@ -1,10 +1,10 @@
 //! geo (nginx: `ngx_stream_geo_module`): variables by client address; see `session_engine::geo`.
 
+use crate::StreamArea;
 use crate::build::Feature;
-use crate::session::StreamSession;
 use conf_schema::{Area, Table, directives};
 
-type Geos = session_engine::geo::Geos<StreamSession>;
+type Geos = session_engine::geo::Geos<StreamArea>;
 
 directives! {
     pub struct GeoConf from GeoInput {

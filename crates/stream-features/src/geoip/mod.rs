@@ -2,6 +2,7 @@
 //! `session_engine::geoip`.
 
 use crate::Builtin;
+use crate::area::StreamArea;
 use crate::build::{Feature, StreamBuild};
 use crate::session::StreamSession;
 use conf_schema::{Area, Problem, Table, directives};
@@ -24,7 +25,7 @@ directives! {
 pub struct GeoipFeature;
 
 impl Located for GeoipFeature {
-    type Of = StreamSession;
+    type Area = StreamArea;
     fn databases(s: &StreamSession) -> Option<&Databases> {
         s.plan.ext::<Databases>()
     }

@@ -1,5 +1,6 @@
 //! geoip2 (third-party module): variables from MaxMind's databases (`.mmdb`); see `session_engine::geoip2`.
 
+use crate::StreamArea;
 use crate::build::Feature;
 use crate::session::StreamSession;
 use conf_schema::{Area, Table, directives};
@@ -20,7 +21,7 @@ directives! {
 pub struct Geoip2Feature;
 
 impl GeoipClient for Geoip2Feature {
-    type Of = StreamSession;
+    type Area = StreamArea;
     fn address(s: &StreamSession) -> Option<IpAddr> {
         s.peer.map(|peer| peer.ip())
     }

@@ -1,6 +1,6 @@
 //! `match` blocks: a text for a server, and the test of its answer.
 
-use crate::session::StreamSession;
+use crate::StreamArea;
 use conf_schema::{Cx, Problem};
 use conf_syntax::Directive as Line;
 use session_engine::checks::Tests;
@@ -15,7 +15,7 @@ pub struct Match {
 #[derive(Debug)]
 pub enum Expected {
     Text(Vec<u8>),
-    Like(Pattern<StreamSession>),
+    Like(Pattern<StreamArea>),
 }
 
 impl Expected {

@@ -1,16 +1,16 @@
 //! keyval (nginx: `ngx_stream_keyval_module`): variables with values that change at run time; see
 //! `session_engine::keyval`.
 
+use crate::StreamArea;
 use crate::build::{Feature, StreamBuild};
-use crate::session::StreamSession;
 use conf_schema::{Area, Problem, Table, directives};
 use session_engine::inventory::Inventory;
 use session_engine::keyval::{self, Keeping};
 use std::any::Any;
 use std::sync::Arc;
 
-type Lookups = keyval::Lookups<StreamSession>;
-type Zones = keyval::Zones<StreamSession>;
+type Lookups = keyval::Lookups<StreamArea>;
+type Zones = keyval::Zones<StreamArea>;
 
 directives! {
     pub struct KeyvalConf from KeyvalInput {
@@ -31,7 +31,7 @@ impl Feature for KeyvalFeature {
         KeyvalConf::table("keyval", Area::Stream)
     }
     fn plan_stream(&self, _: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
-        let zones = keyval::connect::<StreamSession>(stream.cx)?;
+        let zones = keyval::connect::<StreamArea>(stream.cx)?;
         if !zones.is_empty() {
             Inventory::of(stream.cx).stream.add_keyvals(&zones);
             let keeping = Arc::new(Keeping(zones));

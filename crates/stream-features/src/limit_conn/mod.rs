@@ -2,6 +2,7 @@
 //! `session_engine::limit_conn`.
 
 use crate::Builtin;
+use crate::area::StreamArea;
 use crate::build::{Feature, ServerBuild};
 use crate::plan::{Flow, Handler, PreaccessOrder};
 use crate::session::StreamSession;
@@ -11,7 +12,7 @@ use session_engine::limit_conn::{self, Counted, Limit, LogLevel, Verdict};
 use std::any::Any;
 use std::sync::Arc;
 
-type Zone = limit_conn::Zone<StreamSession>;
+type Zone = limit_conn::Zone<StreamArea>;
 
 directives! {
     pub struct ConnConf from ConnInput {
@@ -51,7 +52,7 @@ impl Feature for LimitConn {
     }
 }
 
-struct Check(limit_conn::Check<StreamSession>);
+struct Check(limit_conn::Check<StreamArea>);
 
 impl Handler for Check {
     fn run(&self, s: &mut StreamSession) -> Flow {

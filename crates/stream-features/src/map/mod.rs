@@ -1,12 +1,12 @@
 //! map (nginx: `ngx_stream_map_module`) and num_map: variables by lookup; see `session_engine::map`.
 
+use crate::StreamArea;
 use crate::build::Feature;
-use crate::session::StreamSession;
 use conf_schema::value::Number;
 use conf_schema::{Area, Table, directives};
 
-type Maps = session_engine::map::Maps<StreamSession>;
-type NumMaps = session_engine::map::NumMaps<StreamSession>;
+type Maps = session_engine::map::Maps<StreamArea>;
+type NumMaps = session_engine::map::NumMaps<StreamArea>;
 
 directives! {
     pub struct MapConf from MapInput {

@@ -3,6 +3,7 @@
 
 use super::target::Target;
 use super::{BindTo, Passing, ProxyProtocol, UpstreamTls};
+use crate::StreamArea;
 use crate::groups::{Counts, UpstreamRef};
 use crate::session::{StreamSession, Try};
 use base::clock::{self, Instant};
@@ -159,7 +160,7 @@ impl<'a> Servers<'a> {
 /// Performs the TLS handshake. Fails with the words for the log.
 async fn secure(
     passing: &Passing,
-    tls: &UpstreamTls<StreamSession>,
+    tls: &UpstreamTls<StreamArea>,
     s: &mut StreamSession,
     stream: &mut Stream,
     host: &str,

@@ -8,6 +8,7 @@ mod variables;
 
 use crate::Builtin;
 use crate::Template;
+use crate::area::StreamArea;
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::client::SessionClient;
 use crate::groups::Groups;
@@ -25,15 +26,15 @@ use std::sync::Arc;
 use target::{Pass, Target};
 use upstream::{Group, Stream};
 
-type SizeTemplate = template::SizeTemplate<StreamSession>;
-type BindTo = upstreams::BindTo<StreamSession>;
+type SizeTemplate = template::SizeTemplate<StreamArea>;
+type BindTo = upstreams::BindTo<StreamArea>;
 
 conf_schema::words! {
     pub enum ProxyProtocol { Off = "off", On = "on", V2 = "v2" }
 }
 
 upstream_tls_directives! {
-    pub struct ProxyConf from ProxyInput, StreamSession, "proxy_ssl";
+    pub struct ProxyConf from ProxyInput, StreamArea, "proxy_ssl";
     proxy_ssl_certificate proxy_ssl_certificate_key proxy_ssl_certificate_cache proxy_ssl_ciphers proxy_ssl_conf_command proxy_ssl_crl proxy_ssl_name proxy_ssl_password_file
     proxy_ssl_protocols proxy_ssl_server_name proxy_ssl_session_reuse proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth proxy_ssl_key_log
     own {
@@ -153,7 +154,7 @@ impl Feature for Proxy {
 pub struct Passing {
     conf: ProxyConf,
     target: Target,
-    tls: Option<UpstreamTls<StreamSession>>,
+    tls: Option<UpstreamTls<StreamArea>>,
     groups: Groups,
     buffer_bytes: usize,
 }

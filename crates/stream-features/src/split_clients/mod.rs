@@ -1,11 +1,11 @@
 //! split_clients (nginx: `ngx_stream_split_clients_module`): variables by share of clients; see
 //! `session_engine::split_clients`.
 
+use crate::StreamArea;
 use crate::build::Feature;
-use crate::session::StreamSession;
 use conf_schema::{Area, Table, directives};
 
-type Splits = session_engine::split_clients::Splits<StreamSession>;
+type Splits = session_engine::split_clients::Splits<StreamArea>;
 
 directives! {
     pub struct SplitConf from SplitInput {

@@ -1,9 +1,9 @@
 //! ssl (nginx: `ngx_stream_ssl_module`): client connections over TLS; see `session_engine::tls`.
 
 use crate::Builtin;
+use crate::area::StreamArea;
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::plan::{StreamPlan, Tls};
-use crate::session::StreamSession;
 use conf_schema::value::Msec;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
 use session_engine::server_tls_directives;
@@ -12,7 +12,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 server_tls_directives! {
-    pub struct SslConf from SslInput, StreamSession;
+    pub struct SslConf from SslInput, StreamArea;
     own {
         /// Maximum duration of the TLS handshake.
         ssl_handshake_timeout: Msec = "60s",
@@ -45,7 +45,7 @@ impl Feature for Ssl {
         SslConf::table("ssl", Area::Stream)
     }
     fn variables(&self) -> &'static [Builtin] {
-        shared::Variables::<StreamSession>::ALL
+        shared::Variables::<StreamArea>::ALL
     }
     fn plan_stream(&self, _: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
         stream.background.push(Arc::new(Stapler::<StreamPlan>::default()));

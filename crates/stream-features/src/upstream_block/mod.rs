@@ -1,9 +1,9 @@
 //! The `upstream` block (nginx: `ngx_stream_upstream_module` and balancers); see `session_engine::upstreams` and the
 //! crate `upstream`.
 
+use crate::StreamArea;
 use crate::build::{Feature, StreamBuild};
 use crate::groups::{Counts, Groups, Rules, StreamResolver, UpstreamRef};
-use crate::session::StreamSession;
 use conf_schema::value::Msec;
 use conf_schema::{Area, At, Cx, Directive, Problem, Table, Value, directives};
 use session_engine::inventory::{Inventory, Listed};
@@ -20,7 +20,7 @@ use upstream::balance::Time;
 use upstream::names::Naming;
 use upstream::{Extras, Group, KeepAlive, Method, Source};
 
-type HashKey = methods::HashKey<StreamSession>;
+type HashKey = methods::HashKey<StreamArea>;
 
 directives! {
     pub struct UpstreamConf from UpstreamInput {

@@ -1,21 +1,21 @@
 //! A table of host names and wildcards (`hostnames` of a map, referers): exact names first, then the longest wildcard.
 
-use crate::Session;
+use crate::AreaTypes;
 use crate::names::{Names, ServerName};
 use conf_schema::Problem;
 
-pub struct Hosts<S: Session, T> {
-    names: Names<S>,
+pub struct Hosts<A: AreaTypes, T> {
+    names: Names<A>,
     values: Vec<T>,
 }
 
-impl<S: Session, T> Default for Hosts<S, T> {
+impl<A: AreaTypes, T> Default for Hosts<A, T> {
     fn default() -> Self {
         Hosts { names: Names::default(), values: Vec::new() }
     }
 }
 
-impl<S: Session, T> Hosts<S, T> {
+impl<A: AreaTypes, T> Hosts<A, T> {
     /// Adds `example.com`, `*.example.com`, `.example.com` or `www.example.*`; fails with nginx's message.
     pub fn add(&mut self, name: &[u8], value: T) -> Result<(), Problem> {
         let shown = String::from_utf8_lossy(name);
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn names_and_wildcards() {
-        let mut hosts = Hosts::<crate::testing::TestSession, _>::default();
+        let mut hosts = Hosts::<crate::testing::TestArea, _>::default();
         for (name, value) in [("Example.com", 1), ("*.example.com", 2), (".example.org", 3), ("mail.*", 4)] {
             hosts.add(name.as_bytes(), value).expect(name);
         }

@@ -1,7 +1,7 @@
 //! Shared by the areas (http, stream, mail): variables, templates, regular expressions, maps, limits, access rules,
 //! logs, listeners, upstream groups and TLS as configured.
-//! Generic over the [`Session`] (request or connection), without dynamic dispatch; an area names its types once (`type
-//! Template = session_engine::Template<Request>`), so that they cannot mix.
+//! Generic over the [`AreaTypes`] and its [`Session`] (request or connection), without dynamic dispatch; an area names its types once (`type
+//! Template = session_engine::Template<HttpArea>`), so that they cannot mix.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
@@ -46,6 +46,6 @@ pub mod zones;
 /// Version of nginx whose configuration language and behaviour apply.
 pub const NGINX_VERSION: &str = "1.31.6";
 
-pub use session::{Session, Slot};
+pub use session::{AreaTypes, Session, SessionOf, Slot};
 pub use template::Template;
 pub use unopened::unopened;

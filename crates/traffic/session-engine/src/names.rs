@@ -1,20 +1,20 @@
 //! Server names: `server_name` lines, and the selection of a server by name.
 
-use crate::Session;
+use crate::AreaTypes;
 use crate::regex::{MatchFailed, Pattern};
 use conf_schema::{Cx, Directive, Problem, Value};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-pub struct ServerNames<S: Session>(pub Vec<ServerName<S>>);
+pub struct ServerNames<A: AreaTypes>(pub Vec<ServerName<A>>);
 
-impl<S: Session> Clone for ServerNames<S> {
+impl<A: AreaTypes> Clone for ServerNames<A> {
     fn clone(&self) -> Self {
         ServerNames(self.0.clone())
     }
 }
 
-pub enum ServerName<S: Session> {
+pub enum ServerName<A: AreaTypes> {
     /// Lower case; may be empty (requests without a host).
     Exact(Vec<u8>),
     /// `*.example.com`: the part after the star, with its dot.
@@ -23,10 +23,10 @@ pub enum ServerName<S: Session> {
     Below(Vec<u8>),
     /// `www.example.*`: the part before the star, with its dot.
     Prefix(Vec<u8>),
-    Regex(Arc<Pattern<S>>),
+    Regex(Arc<Pattern<A>>),
 }
 
-impl<S: Session> Clone for ServerName<S> {
+impl<A: AreaTypes> Clone for ServerName<A> {
     fn clone(&self) -> Self {
         match self {
             ServerName::Exact(n) => ServerName::Exact(n.clone()),
@@ -38,19 +38,19 @@ impl<S: Session> Clone for ServerName<S> {
     }
 }
 
-impl<S: Session> std::fmt::Debug for ServerName<S> {
+impl<A: AreaTypes> std::fmt::Debug for ServerName<A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", String::from_utf8_lossy(&self.written()))
     }
 }
 
-impl<S: Session> std::fmt::Debug for ServerNames<S> {
+impl<A: AreaTypes> std::fmt::Debug for ServerNames<A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(&self.0).finish()
     }
 }
 
-impl<S: Session> ServerName<S> {
+impl<A: AreaTypes> ServerName<A> {
     /// `$server_name`
     pub fn written(&self) -> Vec<u8> {
         match self {
@@ -82,7 +82,7 @@ impl<S: Session> ServerName<S> {
     }
 }
 
-impl<S: Session> Value for ServerNames<S> {
+impl<A: AreaTypes> Value for ServerNames<A> {
     const SYNTAX: &'static str = "name ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -97,7 +97,7 @@ impl<S: Session> Value for ServerNames<S> {
     }
 }
 
-fn server_name<S: Session>(cx: &mut Cx, d: &Directive, text: &[u8]) -> Result<ServerName<S>, Problem> {
+fn server_name<A: AreaTypes>(cx: &mut Cx, d: &Directive, text: &[u8]) -> Result<ServerName<A>, Problem> {
     let shown = String::from_utf8_lossy(text).into_owned();
     let invalid = || Problem::says(format!("server name \"{shown}\" is invalid"));
     if let Some(pattern) = text.strip_prefix(b"~") {
@@ -134,30 +134,30 @@ fn server_name<S: Session>(cx: &mut Cx, d: &Directive, text: &[u8]) -> Result<Se
     }
 }
 
-pub struct Names<S: Session> {
+pub struct Names<A: AreaTypes> {
     exact: HashMap<Vec<u8>, usize>,
     /// `.example.com` by its part after the star.
     suffix: HashMap<Vec<u8>, usize>,
     prefix: HashMap<Vec<u8>, usize>,
-    regex: Vec<(Arc<Pattern<S>>, usize)>,
+    regex: Vec<(Arc<Pattern<A>>, usize)>,
 }
 
-impl<S: Session> Default for Names<S> {
+impl<A: AreaTypes> Default for Names<A> {
     fn default() -> Self {
         Names { exact: HashMap::new(), suffix: HashMap::new(), prefix: HashMap::new(), regex: Vec::new() }
     }
 }
 
-impl<S: Session> std::fmt::Debug for Names<S> {
+impl<A: AreaTypes> std::fmt::Debug for Names<A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Names { exact, suffix, prefix, regex } = self;
         write!(f, "Names({} exact, {} wildcards, {regex:?})", exact.len(), suffix.len() + prefix.len())
     }
 }
 
-impl<S: Session> Names<S> {
+impl<A: AreaTypes> Names<A> {
     /// Adds a server's name; `false` if it was added before.
-    pub fn add(&mut self, name: &ServerName<S>, server: usize) -> bool {
+    pub fn add(&mut self, name: &ServerName<A>, server: usize) -> bool {
         fn insert(table: &mut HashMap<Vec<u8>, usize>, key: &[u8], server: usize) -> bool {
             if table.contains_key(key) {
                 return false;
@@ -180,7 +180,7 @@ impl<S: Session> Names<S> {
         }
     }
     /// Server of a lower-case host: exact name, longest wildcard, first regular expression, which may fail.
-    pub fn find(&self, host: &[u8], r: &mut S) -> Result<Option<usize>, MatchFailed> {
+    pub fn find(&self, host: &[u8], r: &mut A::Session) -> Result<Option<usize>, MatchFailed> {
         if let Some(server) = self.find_fixed(host) {
             return Ok(Some(server));
         }

@@ -2,8 +2,8 @@
 
 use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
 
-use crate::Session;
 use crate::variable::{VarId, Variables};
+use crate::{AreaTypes, Session};
 use conf_schema::{Cx, Problem};
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -45,17 +45,17 @@ impl Expression {
 }
 
 /// A compiled pattern; named groups set variables.
-pub struct Pattern<S> {
+pub struct Pattern<A> {
     regex: Arc<Expression>,
     text: Box<[u8]>,
     /// `FILE:LINE` in the configuration; empty for patterns of requests.
     place: Box<str>,
     /// Group number and variable of every named group.
     names: Vec<(usize, VarId)>,
-    of: PhantomData<fn(&mut S)>,
+    of: PhantomData<fn(A)>,
 }
 
-impl<S> std::fmt::Debug for Pattern<S> {
+impl<A> std::fmt::Debug for Pattern<A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "/{}/", String::from_utf8_lossy(&self.text))
     }
@@ -94,7 +94,7 @@ fn compiled(text: &str, caseless: bool) -> Result<Expression, String> {
     })
 }
 
-impl<S: Session> Pattern<S> {
+impl<A: AreaTypes> Pattern<A> {
     /// Compiles a pattern of a request (SSI); returns its named groups.
     pub fn at_run_time(text: &[u8]) -> Result<(Self, Vec<(usize, String)>), String> {
         let regex = compiled(&String::from_utf8_lossy(text), false)?;
@@ -118,7 +118,7 @@ impl<S: Session> Pattern<S> {
     /// Returns the pattern for this position of the configuration, with the variables of its named groups.
     fn of(cx: &mut Cx, regex: Arc<Expression>, text: &[u8]) -> Result<Self, Problem> {
         let place = cx.place().into_boxed_str();
-        let variables = cx.get::<Variables<S>>();
+        let variables = cx.get::<Variables<A>>();
         let mut names = Vec::new();
         for (group, name) in regex.checked.capture_names().iter().enumerate() {
             if let Some(name) = name {
@@ -154,10 +154,10 @@ impl<S: Session> Pattern<S> {
         Ok(true)
     }
     /// Matches for a session and sets `$1`... and named groups. Fails, logged, beyond the limit.
-    pub fn run(&self, r: &mut S, subject: &[u8]) -> Result<bool, MatchFailed> {
+    pub fn run(&self, r: &mut A::Session, subject: &[u8]) -> Result<bool, MatchFailed> {
         self.try_run(r, subject).inspect_err(|MatchFailed(words)| r.log(observe::Level::Error, format_args!("{words}")))
     }
-    fn try_run(&self, r: &mut S, subject: &[u8]) -> Result<bool, MatchFailed> {
+    fn try_run(&self, r: &mut A::Session, subject: &[u8]) -> Result<bool, MatchFailed> {
         // Skips captures that no variable refers to.
         if self.names.is_empty() && (self.groups() == 0 || !r.groups_used()) {
             let matched = self.is_match(subject)?;
@@ -196,7 +196,7 @@ mod tests {
     fn equal_patterns_are_compiled_once() {
         let mut cx = Cx::default();
         let mut pattern = |text: &[u8], caseless| {
-            Pattern::<crate::testing::TestSession>::new(&mut cx, text, caseless).expect("a pattern")
+            Pattern::<crate::testing::TestArea>::new(&mut cx, text, caseless).expect("a pattern")
         };
         let (one, other, caseless) =
             (pattern(b"^/(?<a>x)$", false), pattern(b"^/(?<a>x)$", false), pattern(b"^/(?<a>x)$", true));
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_pattern_that_explodes_is_cut_off() {
-        let (pattern, _) = Pattern::<crate::testing::TestSession>::at_run_time(br"^(a+)+$").expect("a pattern");
+        let (pattern, _) = Pattern::<crate::testing::TestArea>::at_run_time(br"^(a+)+$").expect("a pattern");
         assert_eq!(pattern.is_match(b"aaaa"), Ok(true));
         assert_eq!(pattern.is_match(b"b"), Ok(false));
         // 2^60 ways to fail: without a limit this test would not end.

@@ -59,13 +59,20 @@ impl Slot {
     }
 }
 
-/// The subject of variables and templates: a request, a TCP or UDP session.
-pub trait Session: Sized + 'static {
+/// A block of the configuration with variables of its own (`http`, `stream`, `mail`). Templates, patterns and variables are compiled for an
+/// area, not for its type of session: a plan, which consists of them, does not depend on the session that holds it.
+pub trait AreaTypes: Sized + 'static {
+    type Session: Session;
     /// Built-in log format: name and text.
     const LOG_FORMAT: Option<(&'static str, &'static str)>;
     /// Sessions may come from proxies that name the client in a header (`proxy` of a `geo` block).
     const FORWARDED: bool;
+}
 
+pub type SessionOf<A> = <A as AreaTypes>::Session;
+
+/// The subject of variables and templates: a request, a TCP or UDP session.
+pub trait Session: Sized + 'static {
     /// `false` if there is none.
     fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool;
     /// `None` if nothing is stored.

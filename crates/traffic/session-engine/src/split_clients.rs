@@ -3,21 +3,21 @@
 
 use crate::template::Part;
 use crate::variable::{Compute, VarId, Variables};
-use crate::{Session, Template};
+use crate::{AreaTypes, Template};
 use conf_schema::{Cx, Directive, Problem, Value};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// A `split_clients` block; the variable holds its shares.
-pub struct Splits<S>(PhantomData<fn(&mut S)>);
+pub struct Splits<A>(PhantomData<fn(A)>);
 
-impl<S> Clone for Splits<S> {
+impl<A> Clone for Splits<A> {
     fn clone(&self) -> Self {
         Splits(PhantomData)
     }
 }
 
-impl<S: Session> Value for Splits<S> {
+impl<A: AreaTypes> Value for Splits<A> {
     const SYNTAX: &'static str = "string $variable { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -30,7 +30,7 @@ impl<S: Session> Value for Splits<S> {
                 .hint("a variable name begins with \"$\""));
         };
         let shares = shares(d)?;
-        cx.get::<Variables<S>>().computed(name, Arc::new(Split { source, shares }), false).map_err(|p| p.at(1))?;
+        cx.get::<Variables<A>>().computed(name, Arc::new(Split { source, shares }), false).map_err(|p| p.at(1))?;
         Ok(Splits(PhantomData))
     }
 }
@@ -84,12 +84,12 @@ fn hundredths(text: &str) -> Option<u32> {
 }
 
 /// The shares of a variable, by the hash of a text.
-pub struct Split<S> {
-    source: Template<S>,
+pub struct Split<A> {
+    source: Template<A>,
     shares: Vec<(u32, Box<[u8]>)>,
 }
 
-impl<S> Split<S> {
+impl<A> Split<A> {
     /// Returns the variable that is the whole text, if one is.
     pub fn variable(&self) -> Option<VarId> {
         match self.source.parts() {
@@ -114,8 +114,8 @@ pub fn is_before(hash: u32, end: u32) -> bool {
     hash < end || end == 0
 }
 
-impl<S: Session> Compute<S> for Split<S> {
-    fn get(&self, r: &mut S, out: &mut Vec<u8>) -> bool {
+impl<A: AreaTypes> Compute<A> for Split<A> {
+    fn get(&self, r: &mut A::Session, out: &mut Vec<u8>) -> bool {
         // The source is written behind `out`, and removed again.
         let start = out.len();
         self.source.write(r, out);
@@ -124,7 +124,7 @@ impl<S: Session> Compute<S> for Split<S> {
         out.extend_from_slice(value.unwrap_or_default());
         true
     }
-    fn as_split(&self) -> Option<&Split<S>> {
+    fn as_split(&self) -> Option<&Split<A>> {
         Some(self)
     }
 }

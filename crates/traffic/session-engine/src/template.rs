@@ -1,7 +1,7 @@
 //! Strings with variables, compiled with the configuration (nginx: `ngx_http_compile_complex_value`).
 
-use crate::Session;
 use crate::variable::{VarId, Variables, place};
+use crate::{AreaTypes, Session};
 use conf_schema::value::parse_size;
 use conf_schema::{Cx, Directive, Problem, Value};
 use std::marker::PhantomData;
@@ -15,32 +15,32 @@ pub enum Part {
 }
 
 /// A compiled string. Evaluation appends to a growing buffer in one pass, so that lengths cannot disagree.
-pub struct Template<S> {
+pub struct Template<A> {
     parts: Box<[Part]>,
-    of: PhantomData<fn(&mut S)>,
+    of: PhantomData<fn(A)>,
 }
 
-impl<S> Clone for Template<S> {
+impl<A> Clone for Template<A> {
     fn clone(&self) -> Self {
         Template::new(self.parts.clone())
     }
 }
 
-impl<S> Default for Template<S> {
+impl<A> Default for Template<A> {
     fn default() -> Self {
         Template::new(Box::default())
     }
 }
 
-impl<S> PartialEq for Template<S> {
+impl<A> PartialEq for Template<A> {
     fn eq(&self, other: &Self) -> bool {
         self.parts == other.parts
     }
 }
 
-impl<S> Eq for Template<S> {}
+impl<A> Eq for Template<A> {}
 
-impl<S> std::fmt::Debug for Template<S> {
+impl<A> std::fmt::Debug for Template<A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(&self.parts).finish()
     }
@@ -51,7 +51,7 @@ fn word(text: &[u8]) -> (&[u8], &[u8]) {
     end.and_then(|end| text.split_at_checked(end)).unwrap_or((text, b""))
 }
 
-impl<S> Template<S> {
+impl<A> Template<A> {
     fn new(parts: Box<[Part]>) -> Self {
         Template { parts, of: PhantomData }
     }
@@ -76,7 +76,7 @@ impl<S> Template<S> {
     }
 }
 
-impl<S: Session> Template<S> {
+impl<A: AreaTypes> Template<A> {
     /// Compiles `text`; messages name `d`. Fails on a `$` without a name, or an unclosed `${`.
     pub fn compile(cx: &mut Cx, d: &Directive, text: &[u8]) -> Result<Self, Problem> {
         let mut parts = Vec::new();
@@ -112,17 +112,17 @@ impl<S: Session> Template<S> {
                 parts.push(Part::Group(digit - b'0'));
             } else {
                 let name = String::from_utf8_lossy(name).into_owned();
-                parts.push(Part::Variable(cx.get::<Variables<S>>().read(&name, place(d))));
+                parts.push(Part::Variable(cx.get::<Variables<A>>().read(&name, place(d))));
             }
             rest = next;
         }
         flush(&mut literal, &mut parts);
         if parts.iter().any(|part| matches!(part, Part::Group(_))) {
-            cx.get::<Variables<S>>().groups_used = true;
+            cx.get::<Variables<A>>().groups_used = true;
         }
         Ok(Template::new(parts.into()))
     }
-    pub fn write(&self, r: &mut S, out: &mut Vec<u8>) {
+    pub fn write(&self, r: &mut A::Session, out: &mut Vec<u8>) {
         for part in &self.parts {
             match part {
                 Part::Literal(text) => out.extend_from_slice(text),
@@ -137,7 +137,7 @@ impl<S: Session> Template<S> {
             }
         }
     }
-    pub fn eval(&self, r: &mut S) -> Vec<u8> {
+    pub fn eval(&self, r: &mut A::Session) -> Vec<u8> {
         if let [Part::Literal(text)] = &*self.parts {
             return text.to_vec();
         }
@@ -157,7 +157,7 @@ fn flush(literal: &mut Vec<u8>, parts: &mut Vec<Part>) {
     }
 }
 
-impl<S: Session> Value for Template<S> {
+impl<A: AreaTypes> Value for Template<A> {
     const SYNTAX: &'static str = "string";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
@@ -172,12 +172,12 @@ pub fn truthy(value: &[u8]) -> bool {
 
 /// A size that may contain variables (`limit_rate`, `proxy_upload_rate`).
 #[derive(Debug)]
-pub enum SizeTemplate<S> {
+pub enum SizeTemplate<A> {
     Fixed(u64),
-    Computed(Template<S>),
+    Computed(Template<A>),
 }
 
-impl<S> Clone for SizeTemplate<S> {
+impl<A> Clone for SizeTemplate<A> {
     fn clone(&self) -> Self {
         match self {
             SizeTemplate::Fixed(n) => SizeTemplate::Fixed(*n),
@@ -186,7 +186,7 @@ impl<S> Clone for SizeTemplate<S> {
     }
 }
 
-impl<S: Session> Value for SizeTemplate<S> {
+impl<A: AreaTypes> Value for SizeTemplate<A> {
     const SYNTAX: &'static str = "size";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let template = Template::parse(cx, d)?;
@@ -197,9 +197,9 @@ impl<S: Session> Value for SizeTemplate<S> {
     }
 }
 
-impl<S: Session> SizeTemplate<S> {
+impl<A: AreaTypes> SizeTemplate<A> {
     /// Returns the size; 0 for an invalid text, which is logged (nginx: `ngx_http_complex_value_size`).
-    pub fn get(&self, s: &mut S) -> u64 {
+    pub fn get(&self, s: &mut A::Session) -> u64 {
         match self {
             SizeTemplate::Fixed(n) => *n,
             SizeTemplate::Computed(t) => {

@@ -2,7 +2,7 @@
 
 use crate::regex::Captures;
 use crate::variable::VarId;
-use crate::{Session, Slot};
+use crate::{AreaTypes, Session, Slot};
 use observe::{ErrorLog, Level};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,10 +14,16 @@ pub struct TestSession {
     log: Option<Arc<ErrorLog>>,
 }
 
-impl Session for TestSession {
+/// The area of [`TestSession`].
+pub struct TestArea;
+
+impl AreaTypes for TestArea {
+    type Session = TestSession;
     const LOG_FORMAT: Option<(&'static str, &'static str)> = Some(("combined", "$remote_addr"));
     const FORWARDED: bool = true;
+}
 
+impl Session for TestSession {
     fn variable(&mut self, _: VarId, _: &mut Vec<u8>) -> bool {
         false
     }

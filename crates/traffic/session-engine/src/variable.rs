@@ -1,7 +1,7 @@
 //! Variables: declared in typed tables, indexed with the configuration, and not looked up by name afterwards.
 
 use crate::split_clients::Split;
-use crate::{Session, Slot};
+use crate::{AreaTypes, Session, SessionOf, Slot};
 use conf_schema::{At, Complaint, Directive, Level, Problem};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -11,39 +11,39 @@ use std::sync::Arc;
 pub struct VarId(pub u32);
 
 /// `false` if there is none.
-pub type Get<S> = fn(&mut S, &mut Vec<u8>) -> bool;
+pub type Get<A> = fn(&mut SessionOf<A>, &mut Vec<u8>) -> bool;
 /// Getter of a family such as `$arg_NAME`; receives the rest of the name.
-pub type GetPrefixed<S> = fn(&mut S, &str, &mut Vec<u8>) -> bool;
+pub type GetPrefixed<A> = fn(&mut SessionOf<A>, &str, &mut Vec<u8>) -> bool;
 
-pub trait Compute<S>: Send + Sync {
-    fn get(&self, r: &mut S, out: &mut Vec<u8>) -> bool;
+pub trait Compute<A: AreaTypes>: Send + Sync {
+    fn get(&self, r: &mut A::Session, out: &mut Vec<u8>) -> bool;
     /// Returns the shares of `split_clients`.
-    fn as_split(&self) -> Option<&Split<S>> {
+    fn as_split(&self) -> Option<&Split<A>> {
         None
     }
 }
 
-pub struct Builtin<S: Session> {
+pub struct Builtin<A: AreaTypes> {
     /// Ends with `_` for a family.
     pub name: &'static str,
-    pub get: BuiltinGet<S>,
+    pub get: BuiltinGet<A>,
     /// Setter for `set $name ...`, if the variable is settable.
-    pub set: Option<fn(&mut S, Vec<u8>)>,
+    pub set: Option<fn(&mut A::Session, Vec<u8>)>,
     /// `set` and similar directives may replace its value (nginx: `NGX_HTTP_VAR_CHANGEABLE`).
     pub changeable: bool,
     pub doc: &'static str,
 }
 
-pub enum BuiltinGet<S: Session> {
-    One(Get<S>),
-    Family(GetPrefixed<S>),
+pub enum BuiltinGet<A: AreaTypes> {
+    One(Get<A>),
+    Family(GetPrefixed<A>),
 }
 
-impl<S: Session> Builtin<S> {
-    pub const fn one(name: &'static str, get: Get<S>, doc: &'static str) -> Self {
+impl<A: AreaTypes> Builtin<A> {
+    pub const fn one(name: &'static str, get: Get<A>, doc: &'static str) -> Self {
         Builtin { name, get: BuiltinGet::One(get), set: None, changeable: false, doc }
     }
-    pub const fn family(name: &'static str, get: GetPrefixed<S>, doc: &'static str) -> Self {
+    pub const fn family(name: &'static str, get: GetPrefixed<A>, doc: &'static str) -> Self {
         Builtin { name, get: BuiltinGet::Family(get), set: None, changeable: false, doc }
     }
     #[must_use]
@@ -52,46 +52,46 @@ impl<S: Session> Builtin<S> {
         self
     }
     #[must_use]
-    pub const fn settable(mut self, set: fn(&mut S, Vec<u8>)) -> Self {
+    pub const fn settable(mut self, set: fn(&mut A::Session, Vec<u8>)) -> Self {
         self.set = Some(set);
         self
     }
 }
 
-pub enum Source<S: Session> {
+pub enum Source<A: AreaTypes> {
     /// Referenced and not defined yet.
     Unknown,
-    One(Get<S>),
-    Family(GetPrefixed<S>, Box<str>),
+    One(Get<A>),
+    Family(GetPrefixed<A>, Box<str>),
     /// Stored in the request: `set`, named groups, `auth_request_set`.
     Slot(u32),
     /// A slot with a fallback to the family's value while unset (`set $http_name`).
-    SlotOr(u32, GetPrefixed<S>, Box<str>),
+    SlotOr(u32, GetPrefixed<A>, Box<str>),
     /// A slot with a fallback to a built-in variable (`set $proxy_host`).
-    SlotOrOne(u32, Get<S>),
+    SlotOrOne(u32, Get<A>),
     /// Computed once per request and stored in the slot, unless volatile. A volatile variable has a slot if `set` or a
     /// named group writes it: the written value stands.
     Computed {
-        by: Arc<dyn Compute<S>>,
+        by: Arc<dyn Compute<A>>,
         slot: Option<u32>,
         volatile: bool,
     },
 }
 
-pub struct Variable<S: Session> {
+pub struct Variable<A: AreaTypes> {
     pub name: Box<str>,
-    pub source: Source<S>,
-    pub set: Option<fn(&mut S, Vec<u8>)>,
+    pub source: Source<A>,
+    pub set: Option<fn(&mut A::Session, Vec<u8>)>,
     /// A variable of `set` without a value is empty, and not missing (nginx: `ngx_http_rewrite_var`).
     pub empty_if_unset: bool,
 }
 
 /// Variables of a configuration; kept in `Cx`.
-pub struct Variables<S: Session> {
-    all: Vec<Variable<S>>,
+pub struct Variables<A: AreaTypes> {
+    all: Vec<Variable<A>>,
     by_name: HashMap<Box<str>, VarId>,
     first_use: Vec<Option<At>>,
-    builtins: HashMap<&'static str, &'static Builtin<S>>,
+    builtins: HashMap<&'static str, &'static Builtin<A>>,
     slots: u32,
     /// A template uses captures of the last match (`$1`).
     pub groups_used: bool,
@@ -101,8 +101,8 @@ pub struct Variables<S: Session> {
     clippy::indexing_slicing,
     reason = "only a configuration comes here; `entry` makes the ids, one for each of `all` and `first_use`"
 )]
-impl<S: Session> Variables<S> {
-    pub fn offer(&mut self, rows: &'static [Builtin<S>]) {
+impl<A: AreaTypes> Variables<A> {
+    pub fn offer(&mut self, rows: &'static [Builtin<A>]) {
         self.builtins.extend(rows.iter().map(|row| (row.name, row)));
     }
     fn entry(&mut self, name: &str, at: Option<At>) -> VarId {
@@ -121,7 +121,7 @@ impl<S: Session> Variables<S> {
     pub fn read(&mut self, name: &str, at: Option<At>) -> VarId {
         self.entry(name, at)
     }
-    fn builtin(&self, name: &str) -> Option<(&'static Builtin<S>, usize)> {
+    fn builtin(&self, name: &str) -> Option<(&'static Builtin<A>, usize)> {
         builtin(&self.builtins, name)
     }
     /// Creates or finds a variable stored in the request (a named group).
@@ -187,7 +187,7 @@ impl<S: Session> Variables<S> {
         Ok(self.slot(&lower))
     }
     /// Defines a computed variable; fails as [`Variables::writable`].
-    pub fn computed(&mut self, name: &str, by: Arc<dyn Compute<S>>, volatile: bool) -> Result<VarId, Problem> {
+    pub fn computed(&mut self, name: &str, by: Arc<dyn Compute<A>>, volatile: bool) -> Result<VarId, Problem> {
         let lower = name.to_ascii_lowercase();
         if let Some((row, _)) = self.builtin(&lower)
             && matches!(row.get, BuiltinGet::One(_))
@@ -209,7 +209,7 @@ impl<S: Session> Variables<S> {
         Ok(id)
     }
     /// Resolves built-in variables; unknown ones are errors.
-    pub fn finish(mut self) -> (Vec<Variable<S>>, Names<S>, Vec<Complaint>) {
+    pub fn finish(mut self) -> (Vec<Variable<A>>, Names<A>, Vec<Complaint>) {
         let mut complaints = Vec::new();
         for index in 0..self.all.len() {
             if let Source::Slot(slot) = self.all[index].source
@@ -250,10 +250,10 @@ impl<S: Session> Variables<S> {
 }
 
 /// Finds the row of a name, and the start of its variable part.
-fn builtin<S: Session>(
-    rows: &HashMap<&'static str, &'static Builtin<S>>,
+fn builtin<A: AreaTypes>(
+    rows: &HashMap<&'static str, &'static Builtin<A>>,
     name: &str,
-) -> Option<(&'static Builtin<S>, usize)> {
+) -> Option<(&'static Builtin<A>, usize)> {
     if let Some(row) = rows.get(name).filter(|r| matches!(r.get, BuiltinGet::One(_))) {
         return Some((row, name.len()));
     }
@@ -263,7 +263,7 @@ fn builtin<S: Session>(
     })
 }
 
-impl<S: Session> Default for Variables<S> {
+impl<A: AreaTypes> Default for Variables<A> {
     fn default() -> Self {
         Variables {
             all: Vec::new(),
@@ -276,21 +276,21 @@ impl<S: Session> Default for Variables<S> {
     }
 }
 
-impl<S: Session> Default for Names<S> {
+impl<A: AreaTypes> Default for Names<A> {
     fn default() -> Self {
         Names { by_name: HashMap::new(), builtins: HashMap::new() }
     }
 }
 
 /// All names, for lookups at run time (SSI).
-pub struct Names<S: Session> {
+pub struct Names<A: AreaTypes> {
     by_name: HashMap<Box<str>, VarId>,
-    builtins: HashMap<&'static str, &'static Builtin<S>>,
+    builtins: HashMap<&'static str, &'static Builtin<A>>,
 }
 
 /// Appends the value of an entry of the plan's table, for [`Session::variable`].
 #[inline]
-pub fn value<S: Session>(s: &mut S, variable: &Variable<S>, out: &mut Vec<u8>) -> bool {
+pub fn value<A: AreaTypes>(s: &mut A::Session, variable: &Variable<A>, out: &mut Vec<u8>) -> bool {
     match &variable.source {
         Source::One(get) => get(s, out),
         Source::Family(get, rest) => get(s, rest, out),
@@ -360,7 +360,12 @@ impl Drop for Nested {
 
 /// Computes a value, which may use other computed variables. Values that depend on themselves are missing, with an error
 /// in the log.
-fn compute<S: Session>(s: &mut S, variable: &Variable<S>, by: &Arc<dyn Compute<S>>, out: &mut Vec<u8>) -> bool {
+fn compute<A: AreaTypes>(
+    s: &mut A::Session,
+    variable: &Variable<A>,
+    by: &Arc<dyn Compute<A>>,
+    out: &mut Vec<u8>,
+) -> bool {
     let Nesting { depth, is_cycle } = NESTING.get();
     if is_cycle {
         return false;
@@ -375,7 +380,7 @@ fn compute<S: Session>(s: &mut S, variable: &Variable<S>, by: &Arc<dyn Compute<S
     by.get(s, out)
 }
 
-impl<S: Session> Variable<S> {
+impl<A: AreaTypes> Variable<A> {
     pub fn slot(&self) -> Option<u32> {
         match &self.source {
             Source::Slot(slot)
@@ -387,9 +392,9 @@ impl<S: Session> Variable<S> {
     }
 }
 
-impl<S: Session> Names<S> {
+impl<A: AreaTypes> Names<A> {
     /// Appends the value of the variable with this lower-case name; `false` if there is none.
-    pub fn value(&self, s: &mut S, name: &str, out: &mut Vec<u8>) -> bool {
+    pub fn value(&self, s: &mut A::Session, name: &str, out: &mut Vec<u8>) -> bool {
         if let Some(id) = self.by_name.get(name) {
             return s.variable(*id, out);
         }

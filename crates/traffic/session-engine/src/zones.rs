@@ -46,9 +46,9 @@ pub fn name_and_size(d: &Directive, index: usize) -> Result<(String, u64), Probl
     Ok((name.to_string(), size))
 }
 
-pub struct Declared<S, T> {
+pub struct Declared<A, T> {
     pub name: String,
-    pub key: Template<S>,
+    pub key: Template<A>,
     pub key_text: Vec<u8>,
     pub state: Arc<T>,
 }
@@ -57,15 +57,15 @@ pub struct Declared<S, T> {
 struct Zones(HashMap<String, (&'static str, State)>);
 
 /// Fails if the name is taken.
-pub fn declare<S: 'static, T: Send + Sync + 'static>(
+pub fn declare<A: 'static, T: Send + Sync + 'static>(
     cx: &mut Cx,
     d: &Directive,
     kind: &'static str,
-    zone: Declared<S, T>,
+    zone: Declared<A, T>,
 ) -> Result<(), Problem> {
     let name = zone.name.clone();
     if let Some((other, earlier)) = cx.get::<Zones>().0.get(&name) {
-        return Err(match earlier.downcast_ref::<Declared<S, T>>() {
+        return Err(match earlier.downcast_ref::<Declared<A, T>>() {
             Some(earlier) if *other == kind => {
                 let key = String::from_utf8_lossy(&earlier.key_text);
                 Problem::says(format!("{} \"{name}\" is already bound to key \"{key}\"", d.name.text()))
@@ -77,14 +77,14 @@ pub fn declare<S: 'static, T: Send + Sync + 'static>(
     Ok(())
 }
 
-/// A zone without a key, of the area whose sessions are `S`.
-struct Named<S, T>(Arc<T>, std::marker::PhantomData<fn(&mut S)>);
+/// A zone without a key, of the area whose sessions are `A`.
+struct Named<A, T>(Arc<T>, std::marker::PhantomData<fn(A)>);
 
 /// Declares a zone without a key.
 ///
 /// # Errors
 /// The name is taken.
-pub fn declare_named<S: 'static, T: Send + Sync + 'static>(
+pub fn declare_named<A: 'static, T: Send + Sync + 'static>(
     cx: &mut Cx,
     d: &Directive,
     kind: &'static str,
@@ -92,12 +92,12 @@ pub fn declare_named<S: 'static, T: Send + Sync + 'static>(
     zone: Arc<T>,
 ) -> Result<(), Problem> {
     if let Some((other, earlier)) = cx.get::<Zones>().0.get(name) {
-        return Err(match earlier.is::<Named<S, T>>() && *other == kind {
+        return Err(match earlier.is::<Named<A, T>>() && *other == kind {
             true => Problem::says(format!("{} \"{name}\" is already declared", d.name.text())),
             false => taken(name),
         });
     }
-    cx.get::<Zones>().0.insert(name.to_string(), (kind, Arc::new(Named::<S, T>(zone, std::marker::PhantomData))));
+    cx.get::<Zones>().0.insert(name.to_string(), (kind, Arc::new(Named::<A, T>(zone, std::marker::PhantomData))));
     Ok(())
 }
 
@@ -105,14 +105,14 @@ pub fn declare_named<S: 'static, T: Send + Sync + 'static>(
 ///
 /// # Errors
 /// As [`find`].
-pub fn find_named<S: 'static, T: Send + Sync + 'static>(
+pub fn find_named<A: 'static, T: Send + Sync + 'static>(
     cx: &mut Cx,
     kind: &str,
     name: &str,
 ) -> Result<Arc<T>, Problem> {
     match cx.get::<Zones>().0.get(name) {
         None => Err(Problem::says(format!("{UNDECLARED} \"{name}\""))),
-        Some((known, zone)) => match zone.downcast_ref::<Named<S, T>>() {
+        Some((known, zone)) => match zone.downcast_ref::<Named<A, T>>() {
             Some(Named(zone, _)) if *known == kind => Ok(zone.clone()),
             _ => Err(taken(name)),
         },
@@ -164,11 +164,11 @@ pub fn check_shares(cx: &mut Cx, kind: &str) -> Result<(), Problem> {
 pub const UNDECLARED: &str = "zero size shared memory zone";
 
 /// Call after the whole configuration was read. Fails if undeclared or of another kind.
-pub fn find<S: 'static, T: Send + Sync + 'static>(
+pub fn find<A: 'static, T: Send + Sync + 'static>(
     cx: &mut Cx,
     kind: &str,
     name: &str,
-) -> Result<Arc<Declared<S, T>>, Problem> {
+) -> Result<Arc<Declared<A, T>>, Problem> {
     let Some((known, zone)) = cx.get::<Zones>().0.get(name) else {
         return Err(Problem::says(format!("{UNDECLARED} \"{name}\"")).hint("no directive declares a zone of this name"));
     };

@@ -6,9 +6,9 @@
 
 use super::check::Check;
 use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::Request;
 use http_engine::order::Phase;
 use http_engine::variable::{Builtin, Compute, Variables};
+use http_engine::{HttpArea, Request};
 use jose::{Token, Unverified};
 use serde_json::{Map, Value as Json};
 use std::rc::Rc;
@@ -73,7 +73,7 @@ struct Member {
     of_header: bool,
 }
 
-impl Compute<Request> for Member {
+impl Compute<HttpArea> for Member {
     fn get(&self, r: &mut Request, out: &mut Vec<u8>) -> bool {
         with_token(r, |header, claims| {
             let members = if self.of_header { header } else { claims? };

@@ -5,7 +5,7 @@ use conf_schema::value::parse_msec;
 use conf_schema::{Complaint, Cx, Directive, Level, Problem, Value};
 use conf_syntax::Directive as Row;
 use http_client::Url;
-use http_engine::Request;
+use http_engine::HttpArea;
 use keyval::{Matching, Zone};
 use session_engine::authorities;
 use session_engine::keyval as zones;
@@ -82,7 +82,7 @@ impl Providers {
         let all: Vec<Arc<Provider>> = cx.get::<Providers>().0.values().cloned().collect();
         for provider in all {
             let Some(name) = &provider.store_name else { continue };
-            let found = zones::find::<Request>(cx, name).map_err(|p| p.of("oidc_provider"))?;
+            let found = zones::find::<HttpArea>(cx, name).map_err(|p| p.of("oidc_provider"))?;
             if found.zone.matching() != Matching::String {
                 let text = format!("session_store \"{name}\" is a keyval_zone of another type than \"string\"");
                 return Err(Problem::says(text).of("oidc_provider"));
@@ -306,7 +306,7 @@ impl Draft {
         };
         let store = OnceLock::new();
         if self.store.is_none() {
-            let own = zones::declare::<Request>(cx, d, &format!("oidc_default_store_{name}"), DEFAULT_STORE_BYTES)?;
+            let own = zones::declare::<HttpArea>(cx, d, &format!("oidc_default_store_{name}"), DEFAULT_STORE_BYTES)?;
             let _ = store.set(own.zone.clone());
         }
         let state = State::of(name, &[&issuer, &config_url.to_string(), &client_id]);

@@ -4,13 +4,13 @@
 use conf_schema::value::{Between, Flag, List};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpArea, Request};
 use session_engine::limit_conn::{self, Counted, Limit, LogLevel, Verdict};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 
-type Zone = limit_conn::Zone<Request>;
+type Zone = limit_conn::Zone<HttpArea>;
 
 directives! {
     pub struct ConnConf from ConnInput {
@@ -61,7 +61,7 @@ impl Feature for LimitConn {
 struct Check(Arc<Limits>);
 
 struct Limits {
-    check: limit_conn::Check<Request>,
+    check: limit_conn::Check<HttpArea>,
     status: u16,
 }
 

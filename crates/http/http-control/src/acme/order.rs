@@ -4,7 +4,7 @@ use super::certificates::{self, Certificate};
 use super::issuer::Issuer;
 use acme::{Algorithm, ChallengeKind, Identifier, LocalAuthority};
 use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::Request;
+use http_engine::HttpArea;
 use session_engine::names::ServerName;
 use session_engine::upstreams::Resolving;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl Line {
         &self,
         issuers: Vec<Arc<Issuer>>,
         resolving: Option<Resolving>,
-        names: &[ServerName<Request>],
+        names: &[ServerName<HttpArea>],
     ) -> Result<Ordered, Problem> {
         let mut identifiers = self.identifiers.clone();
         if identifiers.is_empty() {

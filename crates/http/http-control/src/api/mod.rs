@@ -32,7 +32,7 @@ use conf_schema::table::synthetic;
 use conf_schema::value::Own;
 use conf_schema::{Area, At, Complaint, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::variables::find_arg;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, PlanOrder, Request, Template};
+use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, HttpArea, PlanOrder, Request, Template};
 use http_types::Method;
 use http_upstream::body_store;
 use net::Address;
@@ -194,7 +194,7 @@ impl Feature for ApiFeature {
     }
 }
 
-fn written(name: &ServerName<Request>) -> String {
+fn written(name: &ServerName<HttpArea>) -> String {
     String::from_utf8_lossy(&name.written()).into_owned()
 }
 

@@ -2,7 +2,7 @@
 //! and for changes by the API.
 
 use aws_lc_rs::hmac;
-use http_engine::Request;
+use http_engine::{HttpArea, Request};
 use session_engine::names::ServerName;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -34,7 +34,7 @@ fn is_foreign_of(
 
 /// The names of the server (`server_name`).
 #[derive(Clone)]
-pub struct OwnNames(Arc<[ServerName<Request>]>);
+pub struct OwnNames(Arc<[ServerName<HttpArea>]>);
 
 impl std::fmt::Debug for OwnNames {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -43,7 +43,7 @@ impl std::fmt::Debug for OwnNames {
 }
 
 impl OwnNames {
-    pub fn new(names: &[ServerName<Request>]) -> OwnNames {
+    pub fn new(names: &[ServerName<HttpArea>]) -> OwnNames {
         OwnNames(names.into())
     }
     /// Tells whether a host is an address, `localhost`, or a name of the server or below one. Other names may be those of a

@@ -1,10 +1,10 @@
 //! Groups `listen` lines by address, and checks those of different servers for conflicts.
 
 use super::{Builder, ServerDraft};
+use crate::area::ServerNames;
 use crate::listen::Listen;
 use crate::plan::Listener;
 use crate::protocols::{HTTP2, PROXY_PROTOCOL, Protocols, SSL};
-use crate::session::ServerNames;
 use crate::values::ServerName;
 use conf_schema::{At, Complaint, Problem};
 use net::Address;

@@ -14,11 +14,11 @@ pub use reply::Reply;
 pub use scope::Scope;
 pub use target::Target;
 
+use crate::area::Source;
 use crate::connection::{BodyReader, Connection, TunnelFault, Tunnelled};
 use crate::family::Family;
 use crate::plan::{HttpPlan, Location, Server};
 use crate::response::OutHead;
-use crate::session::Source;
 use crate::span::TraceContext;
 use crate::trace::{StepKind, Trace, TraceStep};
 use crate::upstream_slot::UpstreamSlot;

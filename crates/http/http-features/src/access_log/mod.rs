@@ -1,15 +1,15 @@
 //! access_log, log_format, open_log_file_cache (nginx: `ngx_http_log_module`); see `session_engine::log`.
 
 use conf_schema::{Area, Problem, Table, Value, directives};
-use http_engine::{BlockPlan, Feature, HttpBuild, Logger, Request};
+use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild, Logger, Request};
 use observe::DefaultAccessLog;
 use session_engine::log::by_path::CacheConf;
 use session_engine::log::{self, Formatted as FormattedFor, Logs as LogsOf, Write as WriteOf};
 use std::any::Any;
 use std::sync::Arc;
 
-type Logs = LogsOf<Request>;
-type Formatted = FormattedFor<Request>;
+type Logs = LogsOf<HttpArea>;
+type Formatted = FormattedFor<HttpArea>;
 
 directives! {
     pub struct LogConf from LogInput {
@@ -54,7 +54,7 @@ impl Feature for AccessLog {
     }
 }
 
-struct Write(WriteOf<Request>);
+struct Write(WriteOf<HttpArea>);
 
 impl Logger for Write {
     fn log(&self, r: &mut Request) {

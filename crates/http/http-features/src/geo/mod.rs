@@ -1,11 +1,11 @@
 //! geo (nginx: `ngx_http_geo_module`): variables by client address; see `session_engine::geo`.
 
 use conf_schema::{Area, Problem, Table, directives};
-use http_engine::{BlockPlan, Feature, Request};
+use http_engine::{BlockPlan, Feature, HttpArea};
 use std::any::Any;
 use std::sync::Arc;
 
-type Geos = session_engine::geo::Geos<Request>;
+type Geos = session_engine::geo::Geos<HttpArea>;
 
 directives! {
     pub struct GeoConf from GeoInput {

@@ -5,7 +5,7 @@ use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::forwarded::Trusted;
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, HttpBuild, Request};
+use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild, Request};
 use http_upstream::located::{self, Proxies};
 use session_engine::geoip::{self, CityFile, CountryFile, Databases, File, Located, OrgFile};
 use std::any::Any;
@@ -36,7 +36,7 @@ struct Lookups {
 pub struct GeoipFeature;
 
 impl Located for GeoipFeature {
-    type Of = Request;
+    type Area = HttpArea;
     fn databases(r: &Request) -> Option<&Databases> {
         r.plan().ext::<Lookups>().map(|lookups| &lookups.databases)
     }

@@ -3,7 +3,7 @@
 use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::forwarded::Trusted;
-use http_engine::{BlockPlan, Feature, HttpBuild, Request};
+use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild, Request};
 use http_upstream::located::{self, Proxies};
 use session_engine::geoip2::{Databases, GeoipClient};
 use std::any::Any;
@@ -33,7 +33,7 @@ struct Trust {
 pub struct Geoip2Feature;
 
 impl GeoipClient for Geoip2Feature {
-    type Of = Request;
+    type Area = HttpArea;
     fn address(r: &Request) -> Option<IpAddr> {
         let trust = r.plan().ext::<Trust>()?;
         located::client(r, &trust.proxies, trust.recursive)

@@ -3,7 +3,7 @@
 use conf_schema::value::{Flag, List, Msec, Number, Own, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
 use http_engine::core_table::Conditions;
-use http_engine::{BlockPlan, Feature, Request, Template, clean};
+use http_engine::{BlockPlan, Feature, HttpArea, Request, Template, clean};
 use http_types::{Known, NameSet};
 use http_upstream::binding::BindTo;
 use http_upstream::exchange::block::{Coding, HeaderBlock};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use upstream::SerialCodec;
 
 upstream_tls_directives! {
-    pub struct GrpcConf from GrpcInput, Request, "grpc_ssl";
+    pub struct GrpcConf from GrpcInput, HttpArea, "grpc_ssl";
     grpc_ssl_certificate grpc_ssl_certificate_key grpc_ssl_certificate_cache grpc_ssl_ciphers grpc_ssl_conf_command grpc_ssl_crl grpc_ssl_name grpc_ssl_password_file
     grpc_ssl_protocols grpc_ssl_server_name grpc_ssl_session_reuse grpc_ssl_trusted_certificate grpc_ssl_verify grpc_ssl_verify_depth grpc_ssl_key_log
     own {

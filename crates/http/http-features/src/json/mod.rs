@@ -8,7 +8,7 @@ use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use document::{Node, extract};
 use http_engine::build::HttpBuild;
 use http_engine::variable::{Compute, VarId, Variables, place};
-use http_engine::{BlockPlan, Feature, Request};
+use http_engine::{BlockPlan, Feature, HttpArea, Request};
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
@@ -97,7 +97,7 @@ struct Extract {
     own: usize,
 }
 
-impl Compute<Request> for Extract {
+impl Compute<HttpArea> for Extract {
     /// Stores the values of the document's other targets, too.
     fn get(&self, r: &mut Request, out: &mut Vec<u8>) -> bool {
         let Some(document) = self.document.get() else { return false };

@@ -2,14 +2,14 @@
 
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::build::HttpBuild;
-use http_engine::{BlockPlan, Feature, Request};
+use http_engine::{BlockPlan, Feature, HttpArea};
 use session_engine::inventory::Inventory;
 use session_engine::keyval::{self, Keeping};
 use std::any::Any;
 use std::sync::Arc;
 
-type Lookups = keyval::Lookups<Request>;
-type Zones = keyval::Zones<Request>;
+type Lookups = keyval::Lookups<HttpArea>;
+type Zones = keyval::Zones<HttpArea>;
 
 directives! {
     pub struct KeyvalConf from KeyvalInput {
@@ -30,7 +30,7 @@ impl Feature for KeyvalFeature {
         KeyvalConf::table("keyval", Area::Http)
     }
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
-        let zones = keyval::connect::<Request>(http.cx)?;
+        let zones = keyval::connect::<HttpArea>(http.cx)?;
         if !zones.is_empty() {
             Inventory::of(http.cx).http.add_keyvals(&zones);
             let keeping = Arc::new(Keeping(zones));

@@ -2,12 +2,12 @@
 
 use conf_schema::value::Number;
 use conf_schema::{Area, Problem, Table, directives};
-use http_engine::{BlockPlan, Feature, Request};
+use http_engine::{BlockPlan, Feature, HttpArea};
 use std::any::Any;
 use std::sync::Arc;
 
-type Maps = session_engine::map::Maps<Request>;
-type NumMaps = session_engine::map::NumMaps<Request>;
+type Maps = session_engine::map::Maps<HttpArea>;
+type NumMaps = session_engine::map::NumMaps<HttpArea>;
 
 directives! {
     pub struct MapConf from MapInput {

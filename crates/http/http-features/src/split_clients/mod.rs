@@ -2,11 +2,11 @@
 //! `session_engine::split_clients`.
 
 use conf_schema::{Area, Problem, Table, directives};
-use http_engine::{BlockPlan, Feature, Request};
+use http_engine::{BlockPlan, Feature, HttpArea};
 use std::any::Any;
 use std::sync::Arc;
 
-type Splits = session_engine::split_clients::Splits<Request>;
+type Splits = session_engine::split_clients::Splits<HttpArea>;
 
 directives! {
     pub struct SplitConf from SplitInput {

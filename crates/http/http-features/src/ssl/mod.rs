@@ -5,14 +5,14 @@ mod ocsp;
 use conf_schema::value::{Flag, Size};
 use conf_schema::{Area, Contexts, Problem, Table};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpPlan, Request};
+use http_engine::{BlockPlan, Feature, HandlerOrder, HttpArea, HttpBuild, HttpPlan};
 use session_engine::server_tls_directives;
 use session_engine::tls::{self as shared, Stapler, report};
 use std::any::Any;
 use std::sync::Arc;
 
 server_tls_directives! {
-    pub struct SslConf from SslInput, Request;
+    pub struct SslConf from SslInput, HttpArea;
     own {
         /// Maximum size of a TLS record: small records reduce latency, large ones cost less.
         ssl_buffer_size: Size = "16k",
@@ -31,7 +31,7 @@ impl Feature for Ssl {
         SslConf::table("ssl", Area::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
-        shared::Variables::<Request>::ALL
+        shared::Variables::<HttpArea>::ALL
     }
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         http.background.push(Arc::new(Stapler::<HttpPlan>::default()));

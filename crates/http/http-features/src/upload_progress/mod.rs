@@ -10,7 +10,7 @@ use http_engine::core_table::Marker;
 use http_engine::variable::Builtin;
 use http_engine::variables::find_arg;
 use http_engine::{
-    BlockPlan, Body, BodyReader, Feature, Flow, Handler, HandlerOrder, Logger, Request, RequestBody, Template,
+    BlockPlan, Body, BodyReader, Feature, Flow, Handler, HandlerOrder, HttpArea, Logger, Request, RequestBody, Template,
 };
 use http_types::{BodyLength, Method};
 use session_engine::zones::{self, Declared};
@@ -62,7 +62,7 @@ impl Value for ZoneLine {
             Problem::says(format!("invalid size \"{size}\" of upload_progress zone")).at(1).hint("at least 32k")
         })?;
         let state = zones::state(KIND, &name, bytes, b"", || Tracker::new(bytes));
-        let zone = Declared::<Request, Tracker> { name, key: Template::default(), key_text: Vec::new(), state };
+        let zone = Declared::<HttpArea, Tracker> { name, key: Template::default(), key_text: Vec::new(), state };
         zones::declare(cx, d, KIND, zone).map_err(|p| p.at(0))?;
         Ok(ZoneLine)
     }
@@ -172,14 +172,14 @@ impl Feature for UploadProgress {
         let Some(conf) = conf.downcast_ref::<UploadConf>() else { return Ok(()) };
         let id = conf.upload_progress_header.0.clone();
         if let Some(Track { zone, seconds }) = &conf.track_uploads {
-            let zone: Arc<Declared<Request, Tracker>> =
+            let zone: Arc<Declared<HttpArea, Tracker>> =
                 zones::find(block.cx, KIND, zone).map_err(|p| p.of("track_uploads"))?;
             let tracking = Arc::new(Tracking { id: id.clone(), zone: zone.state.clone(), seconds: *seconds });
             block.handle(HandlerOrder::TrackUploads, Arc::new(Begin(tracking.clone())));
             block.location.loggers.push(Arc::new(End(tracking)));
         }
         let Some(Own(zone)) = &conf.report_uploads else { return Ok(()) };
-        let zone: Arc<Declared<Request, Tracker>> =
+        let zone: Arc<Declared<HttpArea, Tracker>> =
             zones::find(block.cx, KIND, &zone.str()).map_err(|p| p.of("report_uploads"))?;
         let form = match (&conf.upload_progress_java_output, &conf.upload_progress_json_output) {
             (Some(_), _) => Form::Java,

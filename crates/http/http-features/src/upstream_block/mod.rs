@@ -6,7 +6,7 @@ mod sticky;
 
 use conf_schema::value::{Msec, Number};
 use conf_schema::{Area, At, Cx, Directive, Problem, Table, directives};
-use http_engine::{BlockPlan, Feature, HttpBuild};
+use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild};
 use http_upstream::groups::{Groups, Rules, UpstreamRef};
 use http_upstream::resolving::{HttpResolver, ResolverLine, Resolving};
 use ours::{EjectionValue, RetryBudget};
@@ -23,7 +23,7 @@ use sticky::StickyValue;
 use upstream::names::Naming;
 use upstream::{Extras, Group, KeepAlive, Method, Source};
 
-type HashKey = methods::HashKey<http_engine::Request>;
+type HashKey = methods::HashKey<HttpArea>;
 
 directives! {
     pub struct UpstreamConf from UpstreamInput {

@@ -330,7 +330,7 @@ macro_rules! pass_table {
     ([$prefix:literal $($name:ident)*] $(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident { $($rows:tt)* }) => {
         session_engine::upstream_tls_directives! {
             $(#[doc = $about])*
-            pub struct $Plan from $Input, http_engine::Request, $prefix;
+            pub struct $Plan from $Input, http_engine::HttpArea, $prefix;
             $($name)*
             own { $($rows)* }
         }

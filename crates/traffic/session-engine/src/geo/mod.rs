@@ -6,9 +6,9 @@ mod ranges;
 #[cfg(test)]
 mod tests;
 
-use crate::Session;
 use crate::forwarded::Trusted;
 use crate::variable::{Compute, VarId, Variables, place};
+use crate::{AreaTypes, Session};
 use conf_schema::value::{Cidr, cidr};
 use conf_schema::{Cx, Directive, Problem, Value};
 use networks::Networks;
@@ -19,15 +19,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// A `geo` block; the variable holds its table.
-pub struct Geos<S>(PhantomData<fn(&mut S)>);
+pub struct Geos<A>(PhantomData<fn(A)>);
 
-impl<S> Clone for Geos<S> {
+impl<A> Clone for Geos<A> {
     fn clone(&self) -> Self {
         Geos(PhantomData)
     }
 }
 
-impl<S: Session> Value for Geos<S> {
+impl<A: AreaTypes> Value for Geos<A> {
     const SYNTAX: &'static str = "[$address] $variable { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -41,11 +41,11 @@ impl<S: Session> Value for Geos<S> {
         }
         let (source, name) = match names.as_slice() {
             [name] => (None, name),
-            [source, name] => (Some(cx.get::<Variables<S>>().read(source, place(d))), name),
+            [source, name] => (Some(cx.get::<Variables<A>>().read(source, place(d))), name),
             _ => return Err(Problem::invalid()),
         };
-        let (lookup, volatile) = read(cx, d, source, S::FORWARDED)?;
-        cx.get::<Variables<S>>().computed(name, Arc::new(lookup), volatile)?;
+        let (lookup, volatile) = read(cx, d, source, A::FORWARDED)?;
+        cx.get::<Variables<A>>().computed(name, Arc::new(lookup), volatile)?;
         Ok(Geos(PhantomData))
     }
 }
@@ -200,8 +200,8 @@ impl Lookup {
     }
 }
 
-impl<S: Session> Compute<S> for Lookup {
-    fn get(&self, r: &mut S, out: &mut Vec<u8>) -> bool {
+impl<A: AreaTypes> Compute<A> for Lookup {
+    fn get(&self, r: &mut A::Session, out: &mut Vec<u8>) -> bool {
         let address = self.address(r);
         if let Some(value) = self.values.get(self.find(address) as usize) {
             out.extend_from_slice(value);

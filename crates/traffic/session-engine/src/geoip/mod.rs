@@ -5,8 +5,8 @@ mod dat;
 pub mod fuzzing;
 mod names;
 
-use crate::Session;
 use crate::variable::Builtin;
+use crate::{AreaTypes, SessionOf};
 use conf_schema::{Cx, Directive, Problem, Value};
 use dat::{Database, DatabaseKind, Record};
 use std::net::{IpAddr, Ipv4Addr};
@@ -94,13 +94,13 @@ impl Databases {
 }
 
 pub trait Located: 'static {
-    type Of: Session;
-    fn databases(s: &Self::Of) -> Option<&Databases>;
+    type Area: AreaTypes;
+    fn databases(s: &SessionOf<Self::Area>) -> Option<&Databases>;
     /// Returns `None` for a client of a UNIX-domain socket.
-    fn address(s: &Self::Of) -> Option<IpAddr>;
+    fn address(s: &SessionOf<Self::Area>) -> Option<IpAddr>;
 }
 
-pub const fn variables<L: Located>() -> [Builtin<L::Of>; 16] {
+pub const fn variables<L: Located>() -> [Builtin<L::Area>; 16] {
     macro_rules! city {
         ($name:literal, $get:ident, $doc:literal) => {
             Builtin::one($name, |s, out| of_city::<L>(s, out, |record, out| record.$get(out)), $doc)
@@ -135,7 +135,7 @@ pub const fn variables<L: Located>() -> [Builtin<L::Of>; 16] {
 }
 
 fn look_up<L: Located, T>(
-    s: &L::Of,
+    s: &SessionOf<L::Area>,
     which: impl Fn(&Databases) -> Option<&Arc<Database>>,
     ask: impl FnOnce(&Database, IpAddr) -> Option<T>,
 ) -> Option<T> {
@@ -145,7 +145,7 @@ fn look_up<L: Located, T>(
 }
 
 fn of_country<L: Located>(
-    s: &L::Of,
+    s: &SessionOf<L::Area>,
     out: &mut Vec<u8>,
     write: impl FnOnce(&names::Country, bool, &mut Vec<u8>),
 ) -> bool {
@@ -153,23 +153,27 @@ fn of_country<L: Located>(
     found.map(|(country, utf8)| write(&country, utf8, out)).is_some()
 }
 
-fn country_code<L: Located>(s: &mut L::Of, out: &mut Vec<u8>) -> bool {
+fn country_code<L: Located>(s: &mut SessionOf<L::Area>, out: &mut Vec<u8>) -> bool {
     of_country::<L>(s, out, |country, _, out| out.extend_from_slice(country.code.as_bytes()))
 }
 
-fn country_code3<L: Located>(s: &mut L::Of, out: &mut Vec<u8>) -> bool {
+fn country_code3<L: Located>(s: &mut SessionOf<L::Area>, out: &mut Vec<u8>) -> bool {
     of_country::<L>(s, out, |country, _, out| out.extend_from_slice(country.code3.as_bytes()))
 }
 
-fn country_name<L: Located>(s: &mut L::Of, out: &mut Vec<u8>) -> bool {
+fn country_name<L: Located>(s: &mut SessionOf<L::Area>, out: &mut Vec<u8>) -> bool {
     of_country::<L>(s, out, |country, utf8, out| out.extend_from_slice(country.name(utf8).as_bytes()))
 }
 
-fn org<L: Located>(s: &mut L::Of, out: &mut Vec<u8>) -> bool {
+fn org<L: Located>(s: &mut SessionOf<L::Area>, out: &mut Vec<u8>) -> bool {
     let found = look_up::<L, _>(s, |d| d.org.as_ref(), |d, address| d.org(address));
     found.map(|org| out.extend_from_slice(&org)).is_some()
 }
 
-fn of_city<L: Located>(s: &L::Of, out: &mut Vec<u8>, write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> bool) -> bool {
+fn of_city<L: Located>(
+    s: &SessionOf<L::Area>,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> bool,
+) -> bool {
     look_up::<L, _>(s, |d| d.city.as_ref(), |d, address| Some(write(&d.city(address)?, out))).unwrap_or(false)
 }

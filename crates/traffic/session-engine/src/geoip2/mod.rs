@@ -5,7 +5,7 @@ mod mmdb;
 mod source;
 
 use crate::variable::{Compute, Variables};
-use crate::{Session, Template};
+use crate::{AreaTypes, SessionOf, Template};
 use conf_schema::value::parse_sec;
 use conf_schema::{Cx, Directive, Problem, Value};
 use source::Source;
@@ -15,9 +15,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub trait GeoipClient: 'static {
-    type Of: Session;
+    type Area: AreaTypes;
     /// Returns `None` for a client of a UNIX-domain socket.
-    fn address(s: &Self::Of) -> Option<IpAddr>;
+    fn address(s: &SessionOf<Self::Area>) -> Option<IpAddr>;
 }
 
 /// Files of an area's `geoip2` lines, in the [`Cx`].
@@ -69,7 +69,7 @@ impl<C: GeoipClient> Value for Databases<C> {
                 return Err(Problem::says(format!("invalid setting \"{name}\"")).on(line));
             };
             let by = variable::<C>(cx, line, name, &source).map_err(|p| p.on(line))?;
-            cx.get::<Variables<C::Of>>().computed(name, by, false).map_err(|p| p.on(line))?;
+            cx.get::<Variables<C::Area>>().computed(name, by, false).map_err(|p| p.on(line))?;
         }
         Ok(Databases(PhantomData))
     }
@@ -80,7 +80,7 @@ fn variable<C: GeoipClient>(
     line: &Directive,
     name: &str,
     source: &Arc<Source>,
-) -> Result<Arc<dyn Compute<C::Of>>, Problem> {
+) -> Result<Arc<dyn Compute<C::Area>>, Problem> {
     let mut words = line.args.iter().peekable();
     if words.next_if(|word| word.bytes == b"metadata").is_some() {
         let field = match words.next().map(|word| word.text().into_owned()).as_deref() {
@@ -122,13 +122,13 @@ fn variable<C: GeoipClient>(
 struct Lookup<C: GeoipClient> {
     source: Arc<Source>,
     /// `None`: the client's.
-    address: Option<Template<C::Of>>,
+    address: Option<Template<C::Area>>,
     default: Option<Vec<u8>>,
     path: Vec<Vec<u8>>,
 }
 
 impl<C: GeoipClient> Lookup<C> {
-    fn address(&self, s: &mut C::Of) -> Option<IpAddr> {
+    fn address(&self, s: &mut SessionOf<C::Area>) -> Option<IpAddr> {
         match &self.address {
             Some(template) => {
                 let text = template.eval(s);
@@ -139,8 +139,8 @@ impl<C: GeoipClient> Lookup<C> {
     }
 }
 
-impl<C: GeoipClient> Compute<C::Of> for Lookup<C> {
-    fn get(&self, s: &mut C::Of, out: &mut Vec<u8>) -> bool {
+impl<C: GeoipClient> Compute<C::Area> for Lookup<C> {
+    fn get(&self, s: &mut SessionOf<C::Area>, out: &mut Vec<u8>) -> bool {
         let database = self.source.current();
         let found = self.address(s).is_some_and(|address| database.value(address, &self.path, out));
         match &self.default {
@@ -165,8 +165,8 @@ struct Metadata {
     field: Field,
 }
 
-impl<S: Session> Compute<S> for Metadata {
-    fn get(&self, _: &mut S, out: &mut Vec<u8>) -> bool {
+impl<A: AreaTypes> Compute<A> for Metadata {
+    fn get(&self, _: &mut A::Session, out: &mut Vec<u8>) -> bool {
         let number = match self.field {
             Field::Built => self.source.current().built.cast_signed(),
             Field::Checked => self.source.checked(),

@@ -11,7 +11,7 @@ pub use keeping::Keeping;
 
 use crate::variable::{Compute, Variables};
 use crate::zones;
-use crate::{Session, Template};
+use crate::{AreaTypes, Template};
 use conf_schema::value::parse_msec;
 use conf_schema::{At, Cx, Directive, Problem, Value};
 use keyval::{Change, Matching, Pair, Refusal, Zone, state_file};
@@ -109,27 +109,27 @@ impl Keyval {
 }
 
 /// `keyval_zone`; zones are found by name.
-pub struct Zones<S>(PhantomData<fn(&mut S)>);
+pub struct Zones<A>(PhantomData<fn(A)>);
 
-impl<S> Clone for Zones<S> {
+impl<A> Clone for Zones<A> {
     fn clone(&self) -> Self {
         Zones(PhantomData)
     }
 }
 
 /// Zones of an area, in the order of their declaration.
-pub struct Declared<S> {
+pub struct Declared<A> {
     all: Vec<Arc<Keyval>>,
-    area: PhantomData<fn(&mut S)>,
+    area: PhantomData<fn(A)>,
 }
 
-impl<S> Default for Declared<S> {
+impl<A> Default for Declared<A> {
     fn default() -> Self {
         Declared { all: Vec::new(), area: PhantomData }
     }
 }
 
-impl<S: Session> Value for Zones<S> {
+impl<A: AreaTypes> Value for Zones<A> {
     const SYNTAX: &'static str = "zone=name:size [state=file] [timeout=time] [type=string | ip | prefix] [sync]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -182,8 +182,8 @@ impl<S: Session> Value for Zones<S> {
         let zone = zones::state(KIND, &name, size, &[matching as u8], || Zone::new(size, matching));
         let state = state.map(|(path, _)| path);
         let keyval = Arc::new(Keyval { name: name.clone(), zone, timeout, state });
-        zones::declare_named::<S, _>(cx, d, KIND, &name, keyval.clone())?;
-        cx.get::<Declared<S>>().all.push(keyval);
+        zones::declare_named::<A, _>(cx, d, KIND, &name, keyval.clone())?;
+        cx.get::<Declared<A>>().all.push(keyval);
         Ok(Zones(PhantomData))
     }
 }
@@ -192,12 +192,12 @@ impl<S: Session> Value for Zones<S> {
 ///
 /// # Errors
 /// The name is taken.
-pub fn declare<S: Session>(cx: &mut Cx, d: &Directive, name: &str, size: u64) -> Result<Arc<Keyval>, Problem> {
+pub fn declare<A: AreaTypes>(cx: &mut Cx, d: &Directive, name: &str, size: u64) -> Result<Arc<Keyval>, Problem> {
     let matching = Matching::String;
     let zone = zones::state(KIND, name, size, &[matching as u8], || Zone::new(size, matching));
     let keyval = Arc::new(Keyval { name: name.to_string(), zone, timeout: None, state: None });
-    zones::declare_named::<S, _>(cx, d, KIND, name, keyval.clone())?;
-    cx.get::<Declared<S>>().all.push(keyval.clone());
+    zones::declare_named::<A, _>(cx, d, KIND, name, keyval.clone())?;
+    cx.get::<Declared<A>>().all.push(keyval.clone());
     Ok(keyval)
 }
 
@@ -205,8 +205,8 @@ pub fn declare<S: Session>(cx: &mut Cx, d: &Directive, name: &str, size: u64) ->
 ///
 /// # Errors
 /// A zone that is not declared, or of another kind.
-pub fn find<S: Session>(cx: &mut Cx, name: &str) -> Result<Arc<Keyval>, Problem> {
-    zones::find_named::<S, Keyval>(cx, KIND, name)
+pub fn find<A: AreaTypes>(cx: &mut Cx, name: &str) -> Result<Arc<Keyval>, Problem> {
+    zones::find_named::<A, Keyval>(cx, KIND, name)
         .map_err(|problem| problem.hint(format!("declare it: keyval_zone zone={name}:1m;")))
 }
 
@@ -231,9 +231,9 @@ fn check_state(path: &Path, size: u64, matching: Matching, timeout: Option<u64>)
 }
 
 /// `keyval`
-pub struct Lookups<S>(PhantomData<fn(&mut S)>);
+pub struct Lookups<A>(PhantomData<fn(A)>);
 
-impl<S> Clone for Lookups<S> {
+impl<A> Clone for Lookups<A> {
     fn clone(&self) -> Self {
         Lookups(PhantomData)
     }
@@ -242,23 +242,23 @@ impl<S> Clone for Lookups<S> {
 /// A zone that may be declared after the lines that name it.
 type Named = Arc<OnceLock<Arc<Zone>>>;
 
-struct Pending<S> {
+struct Pending<A> {
     all: Vec<(String, At, Named)>,
-    area: PhantomData<fn(&mut S)>,
+    area: PhantomData<fn(A)>,
 }
 
-impl<S> Default for Pending<S> {
+impl<A> Default for Pending<A> {
     fn default() -> Self {
         Pending { all: Vec::new(), area: PhantomData }
     }
 }
 
-impl<S: Session> Value for Lookups<S> {
+impl<A: AreaTypes> Value for Lookups<A> {
     const SYNTAX: &'static str = "key $variable zone=name";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let [key, target, zone] = d.args.as_slice() else { return Err(Problem::invalid()) };
-        let key = Template::<S>::compile(cx, d, &key.bytes).map_err(|p| p.at(0))?;
+        let key = Template::<A>::compile(cx, d, &key.bytes).map_err(|p| p.at(0))?;
         let name = target.text().into_owned();
         let Some(name) = name.strip_prefix('$').filter(|n| !n.is_empty()) else {
             return Err(Problem::says(format!("invalid variable name \"{name}\""))
@@ -272,9 +272,9 @@ impl<S: Session> Value for Lookups<S> {
         let zone = Named::default();
         let lookup = Lookup { key, zone: zone.clone() };
         // Not kept with the request: a token's claims, say, are known only from the access phase on.
-        cx.get::<Variables<S>>().computed(name, Arc::new(lookup), true).map_err(|p| p.at(1))?;
+        cx.get::<Variables<A>>().computed(name, Arc::new(lookup), true).map_err(|p| p.at(1))?;
         let at = At { span: d.span, line: d.line };
-        cx.get::<Pending<S>>().all.push((zone_name.to_string(), at, zone));
+        cx.get::<Pending<A>>().all.push((zone_name.to_string(), at, zone));
         Ok(Lookups(PhantomData))
     }
 }
@@ -283,24 +283,24 @@ impl<S: Session> Value for Lookups<S> {
 ///
 /// # Errors
 /// A zone that is not declared, or of another kind.
-pub fn connect<S: Session>(cx: &mut Cx) -> Result<Vec<Arc<Keyval>>, Problem> {
-    for (name, at, named) in cx.take::<Pending<S>>().all {
-        let found = find::<S>(cx, &name).map_err(|mut problem| {
+pub fn connect<A: AreaTypes>(cx: &mut Cx) -> Result<Vec<Arc<Keyval>>, Problem> {
+    for (name, at, named) in cx.take::<Pending<A>>().all {
+        let found = find::<A>(cx, &name).map_err(|mut problem| {
             problem.inner = Some(at);
             problem
         })?;
         let _ = named.set(found.zone.clone());
     }
-    Ok(cx.take::<Declared<S>>().all)
+    Ok(cx.take::<Declared<A>>().all)
 }
 
-struct Lookup<S: Session> {
-    key: Template<S>,
+struct Lookup<A: AreaTypes> {
+    key: Template<A>,
     zone: Named,
 }
 
-impl<S: Session> Compute<S> for Lookup<S> {
-    fn get(&self, s: &mut S, out: &mut Vec<u8>) -> bool {
+impl<A: AreaTypes> Compute<A> for Lookup<A> {
+    fn get(&self, s: &mut A::Session, out: &mut Vec<u8>) -> bool {
         let Some(zone) = self.zone.get() else { return false };
         let key = self.key.eval(s);
         zone.find(&key, base::clock::unix_millis(), |value| out.extend_from_slice(value.as_bytes())).is_some()

@@ -2,7 +2,7 @@
 
 use super::{Addition, Failure, Keeping, Keyval, Lookups, Zones, connect};
 use crate::background::Background;
-use crate::testing::TestSession;
+use crate::testing::{TestArea, TestSession};
 use crate::variable::{Source, Variables};
 use conf_schema::complaint::ProblemWords;
 use conf_schema::table::synthetic;
@@ -19,11 +19,11 @@ fn words(problem: conf_schema::Problem) -> String {
 }
 
 fn zone(cx: &mut Cx, text: &str) -> Result<(), String> {
-    Zones::<TestSession>::parse(cx, &synthetic("keyval_zone", text)).map(|_| ()).map_err(words)
+    Zones::<TestArea>::parse(cx, &synthetic("keyval_zone", text)).map(|_| ()).map_err(words)
 }
 
 fn keyval(cx: &mut Cx, text: &str) -> Result<(), String> {
-    Lookups::<TestSession>::parse(cx, &synthetic("keyval", text)).map(|_| ()).map_err(words)
+    Lookups::<TestArea>::parse(cx, &synthetic("keyval", text)).map(|_| ()).map_err(words)
 }
 
 /// A folder of the test, and a name for its zone that no other test has.
@@ -72,9 +72,9 @@ fn a_variable_finds_a_zone_declared_after_it() {
     let mut cx = Cx::default();
     keyval(&mut cx, "key $found zone=later").expect("in order");
     zone(&mut cx, "zone=later:32k").expect("in order");
-    let zones = connect::<TestSession>(&mut cx).unwrap_or_else(|_| panic!("both are there"));
+    let zones = connect::<TestArea>(&mut cx).unwrap_or_else(|_| panic!("both are there"));
     zones[0].add(&Addition { key: "key", value: "value", lifetime: None }).expect("new");
-    let (variables, ..) = cx.take::<Variables<TestSession>>().finish();
+    let (variables, ..) = cx.take::<Variables<TestArea>>().finish();
     let Source::Computed { by, slot: None, .. } = &variables[0].source else { panic!("looked up each time") };
     let mut out = Vec::new();
     assert!(by.get(&mut TestSession::default(), &mut out));
@@ -83,7 +83,7 @@ fn a_variable_finds_a_zone_declared_after_it() {
     assert!(!by.get(&mut TestSession::default(), &mut out));
 
     keyval(&mut cx, "key $other zone=nowhere").expect("in order");
-    let problem = connect::<TestSession>(&mut cx).err().expect("no such zone");
+    let problem = connect::<TestArea>(&mut cx).err().expect("no such zone");
     assert!(problem.inner.is_some());
     assert_eq!(words(problem), "zero size shared memory zone \"nowhere\"");
 }
@@ -119,7 +119,7 @@ fn state_is_read_at_the_start_and_written_after_changes() {
         let mut cx = Cx::default();
         cx.prefix.clone_from(&folder);
         zone(&mut cx, &format!("zone={name}:32k state=one")).expect("in order");
-        Arc::new(Keeping(connect::<TestSession>(&mut cx).unwrap_or_else(|_| panic!("in order"))))
+        Arc::new(Keeping(connect::<TestArea>(&mut cx).unwrap_or_else(|_| panic!("in order"))))
     };
     let log = Arc::new(observe::ErrorLog::new(Vec::new()));
     let keeping = declare();

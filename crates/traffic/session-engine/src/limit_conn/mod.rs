@@ -6,7 +6,7 @@ mod tests;
 
 use crate::inventory::Inventory;
 use crate::zones::{self, Declared};
-use crate::{Session, Template};
+use crate::{AreaTypes, Session, Template};
 use conf_schema::value::{List, decimal};
 use conf_schema::{Cx, Directive, Problem, Value, words};
 use metrics::{limit_conn as row, process};
@@ -59,20 +59,20 @@ impl Value for Limit {
 }
 
 /// `limit_conn_zone`; zones are found by name.
-pub struct Zone<S>(PhantomData<fn(&mut S)>);
+pub struct Zone<A>(PhantomData<fn(A)>);
 
-impl<S> Clone for Zone<S> {
+impl<A> Clone for Zone<A> {
     fn clone(&self) -> Self {
         Zone(PhantomData)
     }
 }
 
-impl<S: Session> Value for Zone<S> {
+impl<A: AreaTypes> Value for Zone<A> {
     const SYNTAX: &'static str = "key zone=name:size";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let key_text = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
-        let key = Template::<S>::compile(cx, d, &key_text).map_err(|p| p.at(0))?;
+        let key = Template::<A>::compile(cx, d, &key_text).map_err(|p| p.at(0))?;
         let word = d.args.get(1).map(|w| w.text().into_owned()).unwrap_or_default();
         if !word.starts_with("zone=") {
             return Err(Problem::says(format!("invalid parameter \"{word}\"")).at(1));
@@ -146,8 +146,8 @@ pub struct Counted {
     places: Vec<CountGuard>,
 }
 
-pub struct Check<S: Session> {
-    limits: Vec<(Arc<Declared<S, Counts>>, u32)>,
+pub struct Check<A: AreaTypes> {
+    limits: Vec<(Arc<Declared<A, Counts>>, u32)>,
     dry_run: bool,
     level: Level,
 }
@@ -163,12 +163,12 @@ pub enum Verdict {
     Refused(Counted),
 }
 
-impl<S: Session> Check<S> {
+impl<A: AreaTypes> Check<A> {
     /// Finds the zones of a block's limits. Fails on an unknown zone.
     pub fn new(cx: &mut Cx, limits: &List<Limit>, dry_run: bool, level: LogLevel) -> Result<Self, Problem> {
-        let mut resolved: Vec<(Arc<Declared<S, Counts>>, u32)> = Vec::new();
+        let mut resolved: Vec<(Arc<Declared<A, Counts>>, u32)> = Vec::new();
         for limit in &limits.0 {
-            let zone: Arc<Declared<S, Counts>> =
+            let zone: Arc<Declared<A, Counts>> =
                 zones::find(cx, KIND, &limit.zone).map_err(|problem| problem.of("limit_conn"))?;
             resolved.push((zone, limit.most));
         }
@@ -178,15 +178,15 @@ impl<S: Session> Check<S> {
         self.dry_run
     }
     /// Counts a session by all its limits, or by none. Logs a refusal.
-    pub fn count(&self, s: &mut S) -> Verdict {
+    pub fn count(&self, s: &mut A::Session) -> Verdict {
         self.decide(s, true)
     }
     /// As [`count`](Self::count), but returns [`Verdict::Crowded`] instead of a refusal, without a trace in logs and
     /// metrics.
-    pub fn try_count(&self, s: &mut S) -> Verdict {
+    pub fn try_count(&self, s: &mut A::Session) -> Verdict {
         self.decide(s, false)
     }
-    fn decide(&self, s: &mut S, is_final: bool) -> Verdict {
+    fn decide(&self, s: &mut A::Session, is_final: bool) -> Verdict {
         let mut places: Vec<CountGuard> = Vec::new();
         let passed = |places: &[CountGuard]| places.iter().for_each(|place| place.counts.zone.up_at(row::REQUESTS, 0));
         let mut key = Vec::new();

@@ -37,7 +37,7 @@ fn complaints_in_nginx_words() {
         assert!(got.contains(want), "{got}");
     }
     let mut zone = |text: &str| {
-        Zone::<crate::testing::TestSession>::parse(&mut cx, &synthetic("limit_conn_zone", text))
+        Zone::<crate::testing::TestArea>::parse(&mut cx, &synthetic("limit_conn_zone", text))
             .map_err(|p| format!("{:?}", p.words))
     };
     assert!(zone("$a zone=one:1m").is_ok());

@@ -1,6 +1,6 @@
 //! Logs whose paths contain variables: opened per line, or cached.
 
-use crate::{Session, Template};
+use crate::{AreaTypes, Session, Template};
 use conf_schema::value::{decimal, parse_sec};
 use conf_schema::{Cx, Directive, Problem, Value};
 use observe::{Level, os};
@@ -79,7 +79,7 @@ pub fn close_thread() {
     OPEN.with_borrow_mut(HashMap::clear);
 }
 
-pub fn write<S: Session>(r: &mut S, path: &Template<S>, cache: &CacheConf, line: &[u8]) {
+pub fn write<A: AreaTypes>(r: &mut A::Session, path: &Template<A>, cache: &CacheConf, line: &[u8]) {
     if !r.may_open_log() {
         return;
     }

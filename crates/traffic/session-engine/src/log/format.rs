@@ -1,18 +1,18 @@
 //! Log formats: compiled once, written without lookups by name.
 
 use super::line::Escape;
-use crate::Session;
 use crate::variable::{VarId, Variables, place};
+use crate::{AreaTypes, Session};
 use conf_schema::{Cx, Directive, Problem};
 use conf_syntax::Word;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-pub struct Format<S> {
+pub struct Format<A> {
     ops: Box<[Op]>,
     escape: Escape,
-    of: PhantomData<fn(&mut S)>,
+    of: PhantomData<fn(A)>,
 }
 
 enum Op {
@@ -21,40 +21,40 @@ enum Op {
 }
 
 /// Formats of a configuration by name, while it is read.
-pub struct Formats<S>(Vec<(Vec<u8>, Arc<Format<S>>)>);
+pub struct Formats<A>(Vec<(Vec<u8>, Arc<Format<A>>)>);
 
-impl<S> Default for Formats<S> {
+impl<A> Default for Formats<A> {
     fn default() -> Self {
         Formats(Vec::new())
     }
 }
 
-impl<S> Formats<S> {
-    pub fn find(&self, name: &[u8]) -> Option<(&[u8], &Arc<Format<S>>)> {
+impl<A> Formats<A> {
+    pub fn find(&self, name: &[u8]) -> Option<(&[u8], &Arc<Format<A>>)> {
         self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(name, format)| (&name[..], format))
     }
-    pub fn add(&mut self, name: &[u8], format: Format<S>) {
+    pub fn add(&mut self, name: &[u8], format: Format<A>) {
         self.0.push((name.to_vec(), Arc::new(format)));
     }
 }
 
 /// Includes the area's built-in one.
-pub fn find<S: Session>(cx: &mut Cx, name: &[u8]) -> Option<Arc<Format<S>>> {
-    if let Some((_, format)) = cx.get::<Formats<S>>().find(name) {
+pub fn find<A: AreaTypes>(cx: &mut Cx, name: &[u8]) -> Option<Arc<Format<A>>> {
+    if let Some((_, format)) = cx.get::<Formats<A>>().find(name) {
         return Some(format.clone());
     }
-    let (own, text) = S::LOG_FORMAT?;
+    let (own, text) = A::LOG_FORMAT?;
     if !name.eq_ignore_ascii_case(own.as_bytes()) {
         return None;
     }
     let mut d = Directive::default();
     d.args.push(Word { bytes: text.into(), ..Word::default() });
     let format = Format::compile(cx, &d, &d.args).ok()?;
-    cx.get::<Formats<S>>().add(own.as_bytes(), format);
+    cx.get::<Formats<A>>().add(own.as_bytes(), format);
     find(cx, name)
 }
 
-impl<S: Session> Format<S> {
+impl<A: AreaTypes> Format<A> {
     /// Compiles the words after the name. Fails on a `$` without a name and unknown escaping.
     pub fn compile(cx: &mut Cx, d: &Directive, words: &[Word]) -> Result<Self, Problem> {
         let mut words = words;
@@ -78,13 +78,13 @@ impl<S: Session> Format<S> {
         let mut ops = Vec::new();
         let mut text = Vec::new();
         for word in words {
-            compile::<S>(cx, d, &word.bytes, &mut ops, &mut text)?;
+            compile::<A>(cx, d, &word.bytes, &mut ops, &mut text)?;
         }
         flush(&mut text, &mut ops);
         Ok(Format { ops: ops.into(), escape, of: PhantomData })
     }
 
-    pub fn write(&self, r: &mut S, out: &mut Vec<u8>) {
+    pub fn write(&self, r: &mut A::Session, out: &mut Vec<u8>) {
         for op in &self.ops {
             match op {
                 Op::Text(text) => out.extend_from_slice(text),
@@ -119,7 +119,7 @@ fn flush(text: &mut Vec<u8>, ops: &mut Vec<Op>) {
     }
 }
 
-fn compile<S: Session>(
+fn compile<A: AreaTypes>(
     cx: &mut Cx,
     d: &Directive,
     word: &[u8],
@@ -156,7 +156,7 @@ fn compile<S: Session>(
             return Err(invalid());
         }
         flush(text, ops);
-        ops.push(Op::Variable(cx.get::<Variables<S>>().read(&name, place(d))));
+        ops.push(Op::Variable(cx.get::<Variables<A>>().read(&name, place(d))));
         rest = next;
     }
     Ok(())

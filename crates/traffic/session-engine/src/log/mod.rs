@@ -10,7 +10,7 @@ mod sink;
 mod tests;
 
 use crate::template::truthy;
-use crate::{Session, Template};
+use crate::{AreaTypes, Session, Template};
 use by_path::CacheConf;
 use conf_schema::value::{decimal, parse_msec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
@@ -24,58 +24,58 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A `log_format` line; formats are found by name.
-pub struct Formatted<S>(PhantomData<fn(&mut S)>);
+pub struct Formatted<A>(PhantomData<fn(A)>);
 
-impl<S> Clone for Formatted<S> {
+impl<A> Clone for Formatted<A> {
     fn clone(&self) -> Self {
         Formatted(PhantomData)
     }
 }
 
-impl<S: Session> Value for Formatted<S> {
+impl<A: AreaTypes> Value for Formatted<A> {
     const SYNTAX: &'static str = "name [escape=default | json | none] string ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Some((name, words)) = d.args.split_first() else { return Err(Problem::invalid()) };
-        let is_predefined = S::LOG_FORMAT.is_some_and(|(own, _)| own.as_bytes() == &*name.bytes);
-        if is_predefined || cx.get::<Formats<S>>().find(&name.bytes).is_some_and(|(own, _)| own == name.bytes) {
+        let is_predefined = A::LOG_FORMAT.is_some_and(|(own, _)| own.as_bytes() == &*name.bytes);
+        if is_predefined || cx.get::<Formats<A>>().find(&name.bytes).is_some_and(|(own, _)| own == name.bytes) {
             let shown = name.text().into_owned();
             return Err(Problem::says(format!("duplicate \"log_format\" name \"{shown}\"")).at(0));
         }
         let format = Format::compile(cx, d, words)?;
-        cx.get::<Formats<S>>().add(&name.bytes, format);
+        cx.get::<Formats<A>>().add(&name.bytes, format);
         Ok(Formatted(PhantomData))
     }
 }
 
-pub struct Logs<S> {
-    logs: Vec<Arc<Log<S>>>,
+pub struct Logs<A> {
+    logs: Vec<Arc<Log<A>>>,
     off: bool,
 }
 
-impl<S> Clone for Logs<S> {
+impl<A> Clone for Logs<A> {
     fn clone(&self) -> Self {
         Logs { logs: self.logs.clone(), off: self.off }
     }
 }
 
-struct Log<S> {
-    target: Target<S>,
-    format: Arc<Format<S>>,
-    condition: Option<Template<S>>,
+struct Log<A> {
+    target: Target<A>,
+    format: Arc<Format<A>>,
+    condition: Option<Template<A>>,
 }
 
-enum Target<S> {
+enum Target<A> {
     File(Arc<FileSink>),
     Syslog(Arc<SyslogTarget>),
-    Path(Template<S>),
+    Path(Template<A>),
 }
 
 /// Sinks of a configuration by path: buffering belongs to the file, not to a line.
 #[derive(Default)]
 struct Sinks(HashMap<PathBuf, Arc<FileSink>>);
 
-impl<S: Session> Value for Logs<S> {
+impl<A: AreaTypes> Value for Logs<A> {
     const SYNTAX: &'static str =
         "path [format [buffer=size] [gzip[=level]] [flush=time] [if=condition]] | syslog:server=... [format] | off";
     const REPEATS: bool = true;
@@ -88,7 +88,7 @@ impl<S: Session> Value for Logs<S> {
                 Some(word) => Err(Problem::says(format!("invalid parameter \"{}\"", word.text())).at(1)),
             };
         }
-        let name = match (d.args.get(1), S::LOG_FORMAT) {
+        let name = match (d.args.get(1), A::LOG_FORMAT) {
             (Some(word), _) => word.bytes.as_slice(),
             (None, Some((name, _))) => name.as_bytes(),
             (None, None) => return Err(Problem::says("log format is not specified")),
@@ -134,11 +134,11 @@ impl<S: Session> Value for Logs<S> {
     }
 }
 
-fn parameters<S: Session>(
+fn parameters<A: AreaTypes>(
     cx: &mut Cx,
     d: &Directive,
     shown: &str,
-) -> Result<(Option<Buffering>, Option<Template<S>>), Problem> {
+) -> Result<(Option<Buffering>, Option<Template<A>>), Problem> {
     let (mut size, mut flush, mut gzip, mut condition) = (None, 0, None, None);
     for (index, word) in d.args.iter().enumerate().skip(2) {
         let text = word.text().into_owned();
@@ -173,8 +173,8 @@ pub fn flush_thread() {
     by_path::close_thread();
 }
 
-pub struct Write<S> {
-    logs: Vec<Arc<Log<S>>>,
+pub struct Write<A> {
+    logs: Vec<Arc<Log<A>>>,
     cache: CacheConf,
 }
 
@@ -183,14 +183,14 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-impl<S: Session> Logs<S> {
-    pub fn writer(&self, cache: CacheConf) -> Option<Write<S>> {
+impl<A: AreaTypes> Logs<A> {
+    pub fn writer(&self, cache: CacheConf) -> Option<Write<A>> {
         (!self.off && !self.logs.is_empty()).then(|| Write { logs: self.logs.clone(), cache })
     }
 }
 
-impl<S: Session> Write<S> {
-    pub fn log(&self, s: &mut S) {
+impl<A: AreaTypes> Write<A> {
+    pub fn log(&self, s: &mut A::Session) {
         let mut scratch = SCRATCH.take();
         for log in &self.logs {
             scratch.clear();

@@ -1,7 +1,7 @@
 //! Log files with fixed names: buffers, timers, compression, and full disks.
 
 use super::format::Format;
-use crate::Session;
+use crate::{AreaTypes, Session};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use observe::{ErrorLog, Level, LogFile, os};
@@ -77,7 +77,7 @@ impl FileSink {
     pub fn buffer(&self, wanted: Buffering) -> bool {
         *self.buffering.get_or_init(|| wanted) == wanted
     }
-    pub fn line<S: Session>(self: &Arc<Self>, r: &mut S, format: &Format<S>, scratch: &mut Vec<u8>) {
+    pub fn line<A: AreaTypes>(self: &Arc<Self>, r: &mut A::Session, format: &Format<A>, scratch: &mut Vec<u8>) {
         if self.health.full.load(Ordering::Relaxed) == base::clock::unix_seconds() {
             return;
         }

@@ -1,17 +1,17 @@
 //! Tests of directives and errors.
 
 use super::*;
-use crate::testing::TestSession;
+use crate::testing::TestArea;
 use conf_schema::table::synthetic;
 
-fn log(cx: &mut Cx, text: &str) -> Result<Logs<TestSession>, String> {
+fn log(cx: &mut Cx, text: &str) -> Result<Logs<TestArea>, String> {
     Logs::parse(cx, &synthetic("access_log", text)).map_err(|p| format!("{:?}", p.words))
 }
 
 fn cx() -> Cx {
     let mut cx = Cx::default();
     cx.prefix = "/p".into();
-    Formatted::<TestSession>::parse(&mut cx, &synthetic("log_format", "short '$status $uri'")).expect("parses");
+    Formatted::<TestArea>::parse(&mut cx, &synthetic("log_format", "short '$status $uri'")).expect("parses");
     cx
 }
 
@@ -52,7 +52,7 @@ fn formats() {
         ("a 'x $'", "invalid parameter \\\"$\\\""),
         ("a 'x $ y'", "invalid parameter \\\"$ y\\\""),
     ] {
-        let got = Formatted::<TestSession>::parse(&mut cx(), &synthetic("log_format", text))
+        let got = Formatted::<TestArea>::parse(&mut cx(), &synthetic("log_format", text))
             .err()
             .map(|p| format!("{:?}", p.words));
         assert!(got.as_ref().is_some_and(|got| got.contains(want)), "{text}: {got:?}");

@@ -10,7 +10,7 @@ pub use numbers::NumMaps;
 use crate::hosts::Hosts;
 use crate::regex::Pattern;
 use crate::variable::{Compute, Variables};
-use crate::{Session, Template};
+use crate::{AreaTypes, Template};
 use conf_schema::{At, Cx, Directive, Problem, Value};
 use conf_syntax::Directive as Line;
 use std::collections::HashMap;
@@ -18,27 +18,27 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// A `map` block; the variable holds its table.
-pub struct Maps<S>(PhantomData<fn(&mut S)>);
+pub struct Maps<A>(PhantomData<fn(A)>);
 
-impl<S> Clone for Maps<S> {
+impl<A> Clone for Maps<A> {
     fn clone(&self) -> Self {
         Maps(PhantomData)
     }
 }
 
-impl<S: Session> Value for Maps<S> {
+impl<A: AreaTypes> Value for Maps<A> {
     const SYNTAX: &'static str = "string $variable { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (source, name) = declaration(cx, d)?;
         let (lookup, volatile) = Lookup::parse(cx, d, source)?;
-        cx.get::<Variables<S>>().computed(&name, Arc::new(lookup), volatile).map_err(|p| p.at(1))?;
+        cx.get::<Variables<A>>().computed(&name, Arc::new(lookup), volatile).map_err(|p| p.at(1))?;
         Ok(Maps(PhantomData))
     }
 }
 
 /// Reads source and name of a variable.
-fn declaration<S: Session>(cx: &mut Cx, d: &Directive) -> Result<(Template<S>, String), Problem> {
+fn declaration<A: AreaTypes>(cx: &mut Cx, d: &Directive) -> Result<(Template<A>, String), Problem> {
     let (Some(source), Some(target)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
     let source = Template::compile(cx, d, &source.bytes).map_err(|p| p.at(0))?;
     let name = target.text().into_owned();
@@ -50,19 +50,19 @@ fn declaration<S: Session>(cx: &mut Cx, d: &Directive) -> Result<(Template<S>, S
     }
 }
 
-struct Lookup<S: Session> {
-    source: Template<S>,
+struct Lookup<A: AreaTypes> {
+    source: Template<A>,
     /// Results; names and patterns refer to them by index.
-    results: Vec<Template<S>>,
+    results: Vec<Template<A>>,
     exact: HashMap<Vec<u8>, usize>,
     /// Replaces `exact` if the map has wildcards.
-    hosts: Option<Hosts<S, usize>>,
-    patterns: Vec<(Pattern<S>, usize)>,
+    hosts: Option<Hosts<A, usize>>,
+    patterns: Vec<(Pattern<A>, usize)>,
     default: Option<usize>,
 }
 
-impl<S: Session> Lookup<S> {
-    fn parse(cx: &mut Cx, d: &Directive, source: Template<S>) -> Result<(Self, bool), Problem> {
+impl<A: AreaTypes> Lookup<A> {
+    fn parse(cx: &mut Cx, d: &Directive, source: Template<A>) -> Result<(Self, bool), Problem> {
         let mut lookup = Lookup {
             source,
             results: Vec::new(),
@@ -99,7 +99,7 @@ impl<S: Session> Lookup<S> {
         Ok(())
     }
 
-    fn add(&mut self, cx: &mut Cx, line: &Line, result: Template<S>) -> Result<(), Problem> {
+    fn add(&mut self, cx: &mut Cx, line: &Line, result: Template<A>) -> Result<(), Problem> {
         let index = self.results.len();
         self.results.push(result);
         let name = line.name.bytes.as_slice();
@@ -128,7 +128,7 @@ impl<S: Session> Lookup<S> {
         Ok(())
     }
 
-    fn find(&self, r: &mut S, value: &[u8]) -> Option<usize> {
+    fn find(&self, r: &mut A::Session, value: &[u8]) -> Option<usize> {
         let lower;
         let key = if value.iter().any(u8::is_ascii_uppercase) {
             lower = value.to_ascii_lowercase();
@@ -155,8 +155,8 @@ impl<S: Session> Lookup<S> {
     }
 }
 
-impl<S: Session> Compute<S> for Lookup<S> {
-    fn get(&self, r: &mut S, out: &mut Vec<u8>) -> bool {
+impl<A: AreaTypes> Compute<A> for Lookup<A> {
+    fn get(&self, r: &mut A::Session, out: &mut Vec<u8>) -> bool {
         let mut value = self.source.eval(r);
         if self.hosts.is_some() && value.last() == Some(&b'.') {
             value.pop();

@@ -3,7 +3,7 @@
 
 use super::declaration;
 use crate::variable::{Compute, Variables};
-use crate::{Session, Template};
+use crate::{AreaTypes, Template};
 use conf_schema::{At, Cx, Directive, Problem, Value};
 use conf_syntax::Directive as Line;
 use std::collections::HashMap;
@@ -12,34 +12,34 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// A `num_map` block; the variable holds its table.
-pub struct NumMaps<S>(PhantomData<fn(&mut S)>);
+pub struct NumMaps<A>(PhantomData<fn(A)>);
 
-impl<S> Clone for NumMaps<S> {
+impl<A> Clone for NumMaps<A> {
     fn clone(&self) -> Self {
         NumMaps(PhantomData)
     }
 }
 
-impl<S: Session> Value for NumMaps<S> {
+impl<A: AreaTypes> Value for NumMaps<A> {
     const SYNTAX: &'static str = "number $variable { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (source, name) = declaration(cx, d)?;
         let (lookup, volatile) = Numbers::parse(cx, d, source)?;
-        cx.get::<Variables<S>>().computed(&name, Arc::new(lookup), volatile).map_err(|p| p.at(1))?;
+        cx.get::<Variables<A>>().computed(&name, Arc::new(lookup), volatile).map_err(|p| p.at(1))?;
         Ok(NumMaps(PhantomData))
     }
 }
 
-struct Numbers<S: Session> {
-    source: Template<S>,
-    exact: HashMap<i64, Template<S>>,
-    ranges: Vec<(RangeInclusive<i64>, Template<S>)>,
-    default: Option<Template<S>>,
+struct Numbers<A: AreaTypes> {
+    source: Template<A>,
+    exact: HashMap<i64, Template<A>>,
+    ranges: Vec<(RangeInclusive<i64>, Template<A>)>,
+    default: Option<Template<A>>,
 }
 
-impl<S: Session> Numbers<S> {
-    fn parse(cx: &mut Cx, d: &Directive, source: Template<S>) -> Result<(Self, bool), Problem> {
+impl<A: AreaTypes> Numbers<A> {
+    fn parse(cx: &mut Cx, d: &Directive, source: Template<A>) -> Result<(Self, bool), Problem> {
         let mut numbers = Numbers { source, exact: HashMap::new(), ranges: Vec::new(), default: None };
         let mut volatile = false;
         for line in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
@@ -56,7 +56,7 @@ impl<S: Session> Numbers<S> {
         Ok((numbers, volatile))
     }
 
-    fn add(&mut self, line: &Line, result: Template<S>) -> Result<(), Problem> {
+    fn add(&mut self, line: &Line, result: Template<A>) -> Result<(), Problem> {
         let name = line.name.bytes.as_slice();
         let text = String::from_utf8_lossy(name);
         if name == b"default" {
@@ -81,7 +81,7 @@ impl<S: Session> Numbers<S> {
     }
 
     /// A value that is no integer has the default result.
-    fn find(&self, value: &[u8]) -> Option<&Template<S>> {
+    fn find(&self, value: &[u8]) -> Option<&Template<A>> {
         let found = integer(value).and_then(|number| {
             let in_range = || self.ranges.iter().find(|(range, _)| range.contains(&number)).map(|(_, result)| result);
             self.exact.get(&number).or_else(in_range)
@@ -90,8 +90,8 @@ impl<S: Session> Numbers<S> {
     }
 }
 
-impl<S: Session> Compute<S> for Numbers<S> {
-    fn get(&self, r: &mut S, out: &mut Vec<u8>) -> bool {
+impl<A: AreaTypes> Compute<A> for Numbers<A> {
+    fn get(&self, r: &mut A::Session, out: &mut Vec<u8>) -> bool {
         let value = self.source.eval(r);
         if let Some(result) = self.find(&value) {
             result.write(r, out);
@@ -128,10 +128,10 @@ fn range(text: &[u8]) -> Option<RangeInclusive<i64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TestSession;
+    use crate::testing::TestArea;
     use conf_syntax::{FileId, Item, parse};
 
-    fn numbers(body: &str) -> Result<(Numbers<TestSession>, bool), String> {
+    fn numbers(body: &str) -> Result<(Numbers<TestArea>, bool), String> {
         let Some(Item::Directive(d)) =
             parse(FileId(0), format!("num_map $x $y {{ {body} }}").as_bytes()).into_iter().next()
         else {

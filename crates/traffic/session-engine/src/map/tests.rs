@@ -1,7 +1,7 @@
 //! Tests of tables and errors.
 
 use super::*;
-use crate::testing::TestSession;
+use crate::testing::{TestArea, TestSession};
 use conf_syntax::{FileId, Item, parse};
 
 fn line(text: &str) -> Directive {
@@ -11,12 +11,12 @@ fn line(text: &str) -> Directive {
     }
 }
 
-fn lookup(body: &str) -> Result<Lookup<TestSession>, String> {
+fn lookup(body: &str) -> Result<Lookup<TestArea>, String> {
     let d = line(&format!("map $x $y {{ {body} }}"));
     Lookup::parse(&mut Cx::default(), &d, Template::default()).map(|(l, _)| l).map_err(|p| format!("{:?}", p.words))
 }
 
-fn found(lookup: &Lookup<TestSession>, value: &str) -> String {
+fn found(lookup: &Lookup<TestArea>, value: &str) -> String {
     let mut r = TestSession::default();
     let result = lookup.find(&mut r, value.as_bytes());
     result.map_or("-".into(), |i| String::from_utf8_lossy(lookup.results[i].as_literal().expect("text")).into_owned())
@@ -60,7 +60,7 @@ fn complaints_in_nginx_words() {
     }
     let d = line("map $x y { }");
     assert!(
-        format!("{:?}", Maps::<TestSession>::parse(&mut Cx::default(), &d).err())
+        format!("{:?}", Maps::<TestArea>::parse(&mut Cx::default(), &d).err())
             .contains("invalid variable name \\\"y\\\"")
     );
 }
@@ -68,6 +68,6 @@ fn complaints_in_nginx_words() {
 #[test]
 fn the_line_at_fault_is_the_one_in_the_block() {
     let d = line("map $x $y {\n a 1;\n a 2;\n}");
-    let problem = Maps::<TestSession>::parse(&mut Cx::default(), &d).err().expect("conflict");
+    let problem = Maps::<TestArea>::parse(&mut Cx::default(), &d).err().expect("conflict");
     assert_eq!(problem.inner.map(|at| at.line), Some(3));
 }

@@ -19,7 +19,7 @@ impl Value for Command {
 }
 
 /// Merged commands of a block; they precede the equivalent directives.
-pub struct Commanded<S> {
+pub struct Commanded<A> {
     pub ciphers: Option<String>,
     pub ciphersuites: Option<String>,
     pub groups: Option<String>,
@@ -27,11 +27,11 @@ pub struct Commanded<S> {
     pub tls13: Option<bool>,
     pub tickets: Option<bool>,
     pub server_preference: Option<bool>,
-    pub certificate: Option<Pem<S>>,
-    pub key: Option<Pem<S>>,
+    pub certificate: Option<Pem<A>>,
+    pub key: Option<Pem<A>>,
 }
 
-impl<S> Default for Commanded<S> {
+impl<A> Default for Commanded<A> {
     fn default() -> Self {
         Commanded {
             ciphers: None,
@@ -71,7 +71,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 const UNAVAILABLE: &[&str] =
     &["KTLS", "PrioritizeChaCha", "UnsafeLegacyRenegotiation", "UnsafeLegacyServerConnect", "ClientRenegotiation"];
 
-impl<S> Commanded<S> {
+impl<A> Commanded<A> {
     /// Reads a block's lines; warns about those without effect. Fails with nginx's message.
     pub fn read(cx: &mut Cx, lines: &[Command]) -> Result<Self, Problem> {
         let mut all = Commanded::default();

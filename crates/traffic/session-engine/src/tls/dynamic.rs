@@ -3,7 +3,7 @@
 
 use super::files::{pem, sentence, stored, unavailable};
 use super::values::{CacheOf, Passwords, Pem};
-use crate::{Session, Template};
+use crate::{AreaTypes, Template};
 use base::clock;
 use conf_schema::Cx;
 use std::collections::HashMap;
@@ -108,9 +108,9 @@ fn stamps((certificate, key): &Id) -> [Option<Stamp>; 2] {
         .map(|word| if word.starts_with(b"data:") { None } else { stamp(Path::new(&*String::from_utf8_lossy(word))) })
 }
 
-pub struct Dynamic<S> {
-    certificate: Template<S>,
-    key: Template<S>,
+pub struct Dynamic<A> {
+    certificate: Template<A>,
+    key: Template<A>,
     passwords: Passwords,
     conf_prefix: PathBuf,
     cache: CacheOf,
@@ -118,8 +118,8 @@ pub struct Dynamic<S> {
     isolated: bool,
 }
 
-impl<S: Session> Dynamic<S> {
-    pub fn new(certificate: &Pem<S>, key: &Pem<S>, passwords: Option<&Passwords>, cache: &CacheOf, cx: &Cx) -> Self {
+impl<A: AreaTypes> Dynamic<A> {
+    pub fn new(certificate: &Pem<A>, key: &Pem<A>, passwords: Option<&Passwords>, cache: &CacheOf, cx: &Cx) -> Self {
         Dynamic {
             certificate: certificate.template.clone(),
             key: key.template.clone(),
@@ -131,7 +131,7 @@ impl<S: Session> Dynamic<S> {
     }
 
     /// Certificate for a session; `None` for an empty name. Fails with nginx's error log message.
-    pub fn load(&self, r: &mut S) -> Result<Option<KeyPair>, String> {
+    pub fn load(&self, r: &mut A::Session) -> Result<Option<KeyPair>, String> {
         let certificate = self.full(self.certificate.eval(r));
         let key = self.key.eval(r);
         let key = self.full(stored(&String::from_utf8_lossy(&key)).as_bytes().to_vec());

@@ -55,7 +55,7 @@ fn read(cx: &mut Cx, word: &str, passwords: Option<&Passwords>) -> Result<Arc<[u
 }
 
 /// Reason why a key cannot be isolated from the workers (`ssl_key_isolation`).
-pub(super) fn exposed<S>(cx: &Cx, key: &Pem<S>, passwords: Option<&Passwords>, at_handshakes: bool) -> Option<Problem> {
+pub(super) fn exposed<A>(cx: &Cx, key: &Pem<A>, passwords: Option<&Passwords>, at_handshakes: bool) -> Option<Problem> {
     if !cx.store.isolates_keys {
         return None;
     }
@@ -119,10 +119,10 @@ pub(super) fn unavailable(key: &str) -> Option<String> {
     ))
 }
 
-pub fn key_pair<S>(
+pub fn key_pair<A>(
     cx: &mut Cx,
-    certificate: &Pem<S>,
-    key: &Pem<S>,
+    certificate: &Pem<A>,
+    key: &Pem<A>,
     passwords: Option<&Passwords>,
 ) -> Result<KeyPair, Problem> {
     if let Some(problem) = exposed(cx, key, passwords, false) {

@@ -1,13 +1,13 @@
 //! Certificate warnings while the configuration is read (expired, or soon); `tidegate doctor` reports more.
 
 use super::ServerTls;
-use crate::Session;
+use crate::AreaTypes;
 use crate::names::ServerName;
 use conf_schema::{At, Complaint, Cx, Level};
 use tls::ciphers::{self, Lost};
 use tls::review::review;
 
-pub fn certificates<S: Session>(tls: &ServerTls<S>, cx: &mut Cx) {
+pub fn certificates<A: AreaTypes>(tls: &ServerTls<A>, cx: &mut Cx) {
     let Some(rules) = &tls.rules else { return };
     let now = base::clock::unix_seconds();
     for pair in rules.certificates().pairs() {
@@ -79,7 +79,7 @@ pub fn ciphers(cx: &mut Cx) -> Option<Complaint> {
 }
 
 /// Names of a server that a certificate can contain.
-pub fn hosts<S: Session>(names: &[ServerName<S>]) -> Vec<String> {
+pub fn hosts<A: AreaTypes>(names: &[ServerName<A>]) -> Vec<String> {
     let exact = names.iter().filter_map(|name| match name {
         ServerName::Exact(host) if host.contains(&b'.') => Some(String::from_utf8_lossy(host).into_owned()),
         _ => None,

@@ -6,7 +6,7 @@ use super::loaded::LoadedStaples;
 use super::ocsp::{Answers, AskAuthorities};
 use super::stapling::Staples;
 use super::{CacheOf, Ciphers, Command, Commanded, Dynamic, KeyLogFile, Passwords, Pem, TlsProtocols, report};
-use crate::Session;
+use crate::AreaTypes;
 use crate::inventory::Inventory;
 use crate::zones;
 use conf_schema::value::{List, Text};
@@ -26,9 +26,9 @@ conf_schema::words! {
     pub enum Ocsp { Off = "off", On = "on", Leaf = "leaf" }
 }
 
-pub struct ServerSaid<S: Session> {
-    pub ssl_certificate: Option<List<Pem<S>>>,
-    pub ssl_certificate_key: Option<List<Pem<S>>>,
+pub struct ServerSaid<A: AreaTypes> {
+    pub ssl_certificate: Option<List<Pem<A>>>,
+    pub ssl_certificate_key: Option<List<Pem<A>>>,
     pub ssl_certificate_cache: CacheOf,
     pub ssl_ech_file: Option<List<Text>>,
     pub ssl_password_file: Option<Passwords>,
@@ -62,7 +62,7 @@ pub struct ServerSaid<S: Session> {
     pub alpn: Vec<Vec<u8>>,
 }
 
-pub struct ServerTls<S> {
+pub struct ServerTls<A> {
     /// `ssl_verify_client`, enforced for every session whatever its handshake's rules.
     pub verify: VerifyClient,
     /// `None`: no certificate; uses the default server's rules.
@@ -71,10 +71,10 @@ pub struct ServerTls<S> {
     pub names: Vec<String>,
     pub staples: Option<Staples>,
     /// Certificates loaded per connection (`ssl_certificate` with variables).
-    pub certificates: Option<Loaders<S>>,
+    pub certificates: Option<Loaders<A>>,
 }
 
-impl<S> ServerTls<S> {
+impl<A> ServerTls<A> {
     /// Adds stapled responses to certificates that were loaded for a handshake.
     pub fn stapled(&self, set: CertificateSet) -> CertificateSet {
         match &self.staples {
@@ -84,11 +84,11 @@ impl<S> ServerTls<S> {
     }
 }
 
-pub struct Loaders<S>(Vec<Dynamic<S>>);
+pub struct Loaders<A>(Vec<Dynamic<A>>);
 
-impl<S: Session> Loaders<S> {
+impl<A: AreaTypes> Loaders<A> {
     /// Fails with nginx's error log message.
-    pub fn load(&self, r: &mut S) -> Result<CertificateSet, String> {
+    pub fn load(&self, r: &mut A::Session) -> Result<CertificateSet, String> {
         let mut pairs = Vec::new();
         for one in &self.0 {
             match one.load(r)? {
@@ -112,7 +112,7 @@ fn text(value: &Option<Text>) -> Option<String> {
 }
 
 /// Rules of a server; `None`: neither a certificate nor rejection.
-pub fn server<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<Option<ServerTls<S>>, Problem> {
+pub fn server<A: AreaTypes>(conf: &ServerSaid<A>, cx: &mut Cx) -> Result<Option<ServerTls<A>>, Problem> {
     let certificates = conf.ssl_certificate.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     let keys = conf.ssl_certificate_key.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     if let Some(bare) = certificates.last().filter(|_| keys.len() < certificates.len()) {
@@ -200,7 +200,7 @@ pub fn server<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<Option<Se
     Ok(Some(ServerTls { verify, rules: Some(rules), names: Vec::new(), staples, certificates }))
 }
 
-fn clients<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx, settings: &mut ServerSettings) -> Result<(), Problem> {
+fn clients<A: AreaTypes>(conf: &ServerSaid<A>, cx: &mut Cx, settings: &mut ServerSettings) -> Result<(), Problem> {
     settings.verify_depth = u32::try_from(conf.ssl_verify_depth).unwrap_or(u32::MAX);
     let (client, trusted) = (text(&conf.ssl_client_certificate), text(&conf.ssl_trusted_certificate));
     if matches!(settings.verify, VerifyClient::On | VerifyClient::Optional) && client.is_none() && trusted.is_none() {
@@ -226,7 +226,7 @@ fn clients<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx, settings: &mut ServerS
 }
 
 /// Checks files of directives without effect here.
-fn other_files<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<(), Problem> {
+fn other_files<A: AreaTypes>(conf: &ServerSaid<A>, cx: &mut Cx) -> Result<(), Problem> {
     if let Some(file) = text(&conf.ssl_dhparam) {
         let path = cx.conf_full_name(&file);
         let shown = path.display();
@@ -245,10 +245,10 @@ fn other_files<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<(), Prob
     Ok(())
 }
 
-fn command<S: Session>(
-    commanded: Commanded<S>,
+fn command<A: AreaTypes>(
+    commanded: Commanded<A>,
     cx: &mut Cx,
-    conf: &ServerSaid<S>,
+    conf: &ServerSaid<A>,
     settings: &mut ServerSettings,
     tickets: &mut bool,
 ) -> Result<(), Problem> {
@@ -277,8 +277,8 @@ fn command<S: Session>(
     Ok(())
 }
 
-fn sessions<S: Session>(
-    conf: &ServerSaid<S>,
+fn sessions<A: AreaTypes>(
+    conf: &ServerSaid<A>,
     cx: &mut Cx,
     settings: &mut ServerSettings,
     tickets: bool,
@@ -325,7 +325,7 @@ fn sessions<S: Session>(
 }
 
 /// OCSP settings for client certificates; `None`: no check. Fails on an invalid responder.
-pub fn asking<S: Session>(conf: &ServerSaid<S>) -> Result<Option<AskAuthorities>, Problem> {
+pub fn asking<A: AreaTypes>(conf: &ServerSaid<A>) -> Result<Option<AskAuthorities>, Problem> {
     if conf.ssl_ocsp == Ocsp::Off || conf.ssl_verify_client == Verify::Off {
         return Ok(None);
     }
@@ -351,8 +351,8 @@ fn responder(url: &Option<Text>, directive: &str) -> Result<Option<Responder>, P
 }
 
 /// Sets up stapling from a file or by fetching. Warns if neither is available.
-fn stapling<S: Session>(
-    conf: &ServerSaid<S>,
+fn stapling<A: AreaTypes>(
+    conf: &ServerSaid<A>,
     cx: &mut Cx,
     settings: &mut ServerSettings,
 ) -> Result<Option<Staples>, Problem> {

@@ -4,7 +4,7 @@
 use super::ServerTls;
 use super::asking::Responder;
 use super::loaded::{self, CAME, LeafId, LoadedStaples};
-use crate::Session;
+use crate::AreaTypes;
 use crate::background::{Background, LocalFuture};
 use crate::upstreams::Resolving;
 use base::clock;
@@ -70,9 +70,9 @@ impl Staples {
 
 /// A plan whose servers may have certificates.
 pub trait Certified: Send + Sync + 'static {
-    type Session: Session;
+    type Area: AreaTypes;
     fn servers(&self) -> usize;
-    fn tls(&self, server: usize) -> Option<&ServerTls<Self::Session>>;
+    fn tls(&self, server: usize) -> Option<&ServerTls<Self::Area>>;
     fn resolving(&self, server: usize) -> Option<Resolving>;
 }
 
@@ -311,17 +311,17 @@ async fn fetch(staples: &Staples, chain: &[Certificate], resolving: Option<Resol
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TestSession;
+    use crate::testing::TestArea;
     use tls::{ServerRules, ServerSettings, VerifyClient};
 
-    struct TestPlan(Vec<ServerTls<TestSession>>);
+    struct TestPlan(Vec<ServerTls<TestArea>>);
 
     impl Certified for TestPlan {
-        type Session = TestSession;
+        type Area = TestArea;
         fn servers(&self) -> usize {
             self.0.len()
         }
-        fn tls(&self, server: usize) -> Option<&ServerTls<TestSession>> {
+        fn tls(&self, server: usize) -> Option<&ServerTls<TestArea>> {
             self.0.get(server)
         }
         fn resolving(&self, _: usize) -> Option<Resolving> {

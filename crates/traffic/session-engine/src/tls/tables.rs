@@ -4,15 +4,15 @@
 /// [`crate::tls::ServerSaid`].
 #[macro_export]
 macro_rules! basic_tls_directives {
-    ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident, $S:ty; own { $($own:tt)* }) => {
+    ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident, $Area:ty; own { $($own:tt)* }) => {
         conf_schema::directives! {
             $(#[doc = $about])*
             pub struct $Plan from $Input {
                 /// Certificate chain in PEM, the server's certificate first. May be repeated for several kinds of keys.
                 /// A file, `data:` followed by the text, or a string with variables.
-                ssl_certificate: conf_schema::value::List<$crate::tls::Pem<$S>>,
+                ssl_certificate: conf_schema::value::List<$crate::tls::Pem<$Area>>,
                 /// Private key of the certificate at the same position of the list.
-                ssl_certificate_key: conf_schema::value::List<$crate::tls::Pem<$S>>,
+                ssl_certificate_key: conf_schema::value::List<$crate::tls::Pem<$Area>>,
                 /// File with passwords of encrypted keys, one per line.
                 ssl_password_file: $crate::tls::Passwords,
                 /// Compresses certificates for clients that support it (RFC 8879, zlib).
@@ -62,7 +62,7 @@ macro_rules! basic_tls_directives {
 
         impl $Plan {
             /// Settings of a server. `buffer_size`: plaintext bytes per record; `alpn`: offered protocols.
-            fn basics(&self, buffer_size: usize, alpn: Vec<Vec<u8>>) -> $crate::tls::ServerSaid<$S> {
+            fn basics(&self, buffer_size: usize, alpn: Vec<Vec<u8>>) -> $crate::tls::ServerSaid<$Area> {
                 $crate::tls::ServerSaid {
                     ssl_certificate: self.ssl_certificate.clone(),
                     ssl_certificate_key: self.ssl_certificate_key.clone(),
@@ -107,10 +107,10 @@ macro_rules! basic_tls_directives {
 /// [`crate::tls::ServerSaid`].
 #[macro_export]
 macro_rules! server_tls_directives {
-    ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident, $S:ty; own { $($own:tt)* }) => {
+    ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident, $Area:ty; own { $($own:tt)* }) => {
         $crate::basic_tls_directives! {
             $(#[doc = $about])*
-            pub struct $Plan from $Input, $S;
+            pub struct $Plan from $Input, $Area;
             own {
                     /// Caches certificates whose file names contain variables.
                     ssl_certificate_cache: $crate::tls::CacheOf = "off",
@@ -145,7 +145,7 @@ macro_rules! server_tls_directives {
         impl $Plan {
             /// Settings of a server. `buffer_size`: plaintext bytes per record; `early_data`: accepts 0-RTT; `alpn`:
             /// offered protocols.
-            fn said(&self, buffer_size: usize, early_data: bool, alpn: Vec<Vec<u8>>) -> $crate::tls::ServerSaid<$S> {
+            fn said(&self, buffer_size: usize, early_data: bool, alpn: Vec<Vec<u8>>) -> $crate::tls::ServerSaid<$Area> {
                 $crate::tls::ServerSaid {
                     ssl_certificate_cache: self.ssl_certificate_cache.clone(),
                     ssl_ech_file: self.ssl_ech_file.clone(),
@@ -170,7 +170,7 @@ macro_rules! server_tls_directives {
 /// which returns them.
 #[macro_export]
 macro_rules! upstream_tls_directives {
-    ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident, $S:ty, $prefix:literal;
+    ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident, $Area:ty, $prefix:literal;
      $certificate:ident $certificate_key:ident $certificate_cache:ident $ciphers:ident $conf_command:ident $crl:ident
      $name:ident $password_file:ident $protocols:ident $server_name:ident $session_reuse:ident $trusted:ident
      $verify:ident $verify_depth:ident $key_log:ident
@@ -181,9 +181,9 @@ macro_rules! upstream_tls_directives {
             pub struct $Plan from $Input {
                 $($own)*
                 /// Client certificate for TLS connections to the server, with its chain.
-                $certificate: $crate::tls::Pem<$S>,
+                $certificate: $crate::tls::Pem<$Area>,
                 /// Private key of the client certificate.
-                $certificate_key: $crate::tls::Pem<$S>,
+                $certificate_key: $crate::tls::Pem<$Area>,
                 /// Caches certificates whose file names contain variables.
                 $certificate_cache: $crate::tls::CacheOf = "off",
                 /// Cipher suites of TLSv1.2, in OpenSSL's syntax.
@@ -195,7 +195,7 @@ macro_rules! upstream_tls_directives {
                 /// Certificate revocation lists in PEM, one for every CA of the chain.
                 $crl: conf_schema::value::Text,
                 /// Name that the server's certificate is verified against, and that is sent with SNI.
-                $name: $crate::Template<$S>,
+                $name: $crate::Template<$Area>,
                 /// File with passwords of encrypted keys, one per line.
                 $password_file: $crate::tls::Passwords,
                 /// TLS versions.
@@ -219,7 +219,7 @@ macro_rules! upstream_tls_directives {
         }
 
         impl $Plan {
-            fn tls(&self) -> $crate::tls::UpstreamTlsConf<'_, $S> {
+            fn tls(&self) -> $crate::tls::UpstreamTlsConf<'_, $Area> {
                 $crate::tls::UpstreamTlsConf {
                     prefix: $prefix,
                     certificate: self.$certificate.as_ref(),

@@ -2,7 +2,7 @@
 
 use super::values::{CacheOf, Passwords, Pem, TlsProtocols};
 use super::{Command, Commanded, Dynamic, KeyLogFile, authorities, clock, crls, key_pair};
-use crate::{Session, Template};
+use crate::{AreaTypes, Template};
 use conf_schema::value::Text;
 use conf_schema::{Complaint, Cx, Level, Problem};
 use std::collections::HashMap;
@@ -12,15 +12,15 @@ use tls::certs::KeyPair;
 use tls::quic::ClientCrypto;
 use tls::{ClientRules, ClientSettings, Target, TlsError, TlsStream};
 
-pub struct UpstreamTlsConf<'a, S> {
+pub struct UpstreamTlsConf<'a, A> {
     pub prefix: &'static str,
-    pub certificate: Option<&'a Pem<S>>,
-    pub certificate_key: Option<&'a Pem<S>>,
+    pub certificate: Option<&'a Pem<A>>,
+    pub certificate_key: Option<&'a Pem<A>>,
     pub certificate_cache: &'a CacheOf,
     pub ciphers: &'a Text,
     pub conf_command: &'a [Command],
     pub crl: Option<&'a Text>,
-    pub name: Option<&'a Template<S>>,
+    pub name: Option<&'a Template<A>>,
     pub password_file: Option<&'a Passwords>,
     pub protocols: TlsProtocols,
     pub server_name: bool,
@@ -34,12 +34,12 @@ pub struct UpstreamTlsConf<'a, S> {
 }
 
 /// TLS of a location's upstream connections.
-pub struct UpstreamTls<S> {
+pub struct UpstreamTls<A> {
     rules: Arc<ClientRules>,
     /// `None`: the requested host.
-    name: Option<Template<S>>,
+    name: Option<Template<A>>,
     send_name: bool,
-    dynamic: Option<Dynamic<S>>,
+    dynamic: Option<Dynamic<A>>,
 }
 
 /// Rules by settings: equal locations share them and their sessions.
@@ -50,10 +50,10 @@ fn word(text: Option<&Text>) -> Option<String> {
     text.map(|t| t.str().into_owned()).filter(|t| !t.is_empty())
 }
 
-impl<S: Session> UpstreamTlsConf<'_, S> {
+impl<A: AreaTypes> UpstreamTlsConf<'_, A> {
     /// Key of the rules: equal keys have equal rules.
     fn key(&self) -> String {
-        let pem = |p: Option<&Pem<S>>| p.map(|p| p.text.clone());
+        let pem = |p: Option<&Pem<A>>| p.map(|p| p.text.clone());
         let commands: Vec<(&str, &str)> = self.conf_command.iter().map(|c| (&*c.name, &*c.value)).collect();
         format!(
             "{:?}",
@@ -67,7 +67,7 @@ impl<S: Session> UpstreamTlsConf<'_, S> {
     }
 
     /// Builds the settings; fails with nginx's message.
-    pub fn build(&self, cx: &mut Cx) -> Result<UpstreamTls<S>, Problem> {
+    pub fn build(&self, cx: &mut Cx) -> Result<UpstreamTls<A>, Problem> {
         let prefix = self.prefix;
         let (mut fixed, mut dynamic) = (None, None);
         if let Some(certificate) = self.certificate.filter(|c| !c.text.is_empty()) {
@@ -106,10 +106,10 @@ impl<S: Session> UpstreamTlsConf<'_, S> {
     fn rules(
         &self,
         cx: &mut Cx,
-        certificate: Option<(&Pem<S>, &Pem<S>)>,
+        certificate: Option<(&Pem<A>, &Pem<A>)>,
         trusted: Option<String>,
     ) -> Result<Arc<ClientRules>, Problem> {
-        let commanded = Commanded::<S>::read(cx, self.conf_command)?;
+        let commanded = Commanded::<A>::read(cx, self.conf_command)?;
         let mut settings = ClientSettings {
             prefix: self.prefix,
             protocols: self.protocols.settings(),
@@ -158,10 +158,10 @@ pub struct Wanted {
     rules: Arc<ClientRules>,
 }
 
-impl<S: Session> UpstreamTls<S> {
+impl<A: AreaTypes> UpstreamTls<A> {
     /// Requirements of a session's connection. `host`: of the URL; `peer`: server's address. Fails when a certificate
     /// cannot be loaded.
-    pub fn wanted(&self, r: &mut S, host: &str, peer: String) -> Result<Wanted, String> {
+    pub fn wanted(&self, r: &mut A::Session, host: &str, peer: String) -> Result<Wanted, String> {
         let name = match &self.name {
             Some(template) => String::from_utf8_lossy(&template.eval(r)).into_owned(),
             None => host.to_string(),

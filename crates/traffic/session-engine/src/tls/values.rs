@@ -2,7 +2,7 @@
 
 use super::dynamic::CertificateCache;
 use crate::acme_clients::PLACEHOLDER;
-use crate::{Session, Template};
+use crate::{AreaTypes, Template};
 use conf_schema::value::{arg, decimal, parse_sec};
 use conf_schema::{At, Cx, Directive, Problem, Value};
 use std::path::PathBuf;
@@ -22,20 +22,20 @@ impl TlsProtocols {
 }
 
 /// Certificate or key: a file, `data:` with its text, or variables that evaluate to either.
-pub struct Pem<S> {
+pub struct Pem<A> {
     pub text: String,
-    pub template: Template<S>,
+    pub template: Template<A>,
     /// Position; the file is read with the server's plan.
     pub at: At,
 }
 
-impl<S> Clone for Pem<S> {
+impl<A> Clone for Pem<A> {
     fn clone(&self) -> Self {
         Pem { text: self.text.clone(), template: self.template.clone(), at: self.at }
     }
 }
 
-impl<S> Pem<S> {
+impl<A> Pem<A> {
     pub fn is_dynamic(&self) -> bool {
         self.template.as_literal().is_none()
     }
@@ -48,7 +48,7 @@ fn is_of_variable(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || *byte == b'_'
 }
 
-impl<S: Session> Value for Pem<S> {
+impl<A: AreaTypes> Value for Pem<A> {
     const SYNTAX: &'static str = "file";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = arg(d, 0)?;

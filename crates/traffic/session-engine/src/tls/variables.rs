@@ -1,7 +1,7 @@
 //! `$ssl_*`: TLS facts of the connection.
 
-use crate::Session;
 use crate::variable::Builtin;
+use crate::{AreaTypes, Session};
 use std::marker::PhantomData;
 use tls::{Facts, PeerCertificate};
 
@@ -22,10 +22,10 @@ fn peer<S: Session>(r: &S, out: &mut Vec<u8>, value: impl FnOnce(&PeerCertificat
     with(r, out, |f| f.peer.as_deref().map(value))
 }
 
-pub struct Rows<S>(PhantomData<S>);
+pub struct Rows<A>(PhantomData<fn(A)>);
 
-impl<S: Session> Rows<S> {
-    pub const ALL: &'static [Builtin<S>] = &[
+impl<A: AreaTypes> Rows<A> {
+    pub const ALL: &'static [Builtin<A>] = &[
         Builtin::one(
             "ssl_protocol",
             |r, out| facts(r).is_some_and(|f| put(out, f.protocol)),

@@ -1,13 +1,13 @@
 //! Local address of connections to servers (`proxy_bind`, `tunnel_bind`).
 
-use crate::{Session, Template};
+use crate::{AreaTypes, Session, Template};
 use conf_schema::{Cx, Directive, Problem, Value};
 use observe::Level;
 use std::net::SocketAddr;
 
-pub struct BindTo<S>(Option<(Template<S>, bool)>);
+pub struct BindTo<A>(Option<(Template<A>, bool)>);
 
-impl<S> Clone for BindTo<S> {
+impl<A> Clone for BindTo<A> {
     fn clone(&self) -> Self {
         BindTo(self.0.clone())
     }
@@ -17,7 +17,7 @@ impl<S> Clone for BindTo<S> {
 #[derive(Default)]
 pub struct Transparent(pub bool);
 
-impl<S: Session> Value for BindTo<S> {
+impl<A: AreaTypes> Value for BindTo<A> {
     const SYNTAX: &'static str = "address [transparent] | off";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let template = Template::parse(cx, d)?;
@@ -42,9 +42,9 @@ impl<S: Session> Value for BindTo<S> {
     }
 }
 
-impl<S: Session> BindTo<S> {
+impl<A: AreaTypes> BindTo<A> {
     /// Address for a session, and whether it may be foreign.
-    pub fn of(said: &Option<Self>, r: &mut S) -> (Option<SocketAddr>, bool) {
+    pub fn of(said: &Option<Self>, r: &mut A::Session) -> (Option<SocketAddr>, bool) {
         let Some(BindTo(Some((template, transparent)))) = said else { return (None, false) };
         let text = template.eval(r);
         let found = address(&text);
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn what_may_be_said() {
         let parse = |text: &str| {
-            BindTo::<crate::testing::TestSession>::parse(&mut Cx::default(), &synthetic("proxy_bind", text))
+            BindTo::<crate::testing::TestArea>::parse(&mut Cx::default(), &synthetic("proxy_bind", text))
                 .map(|b| b.0.map(|b| b.1))
         };
         assert_eq!(parse("127.0.0.1").expect("an address"), Some(false));

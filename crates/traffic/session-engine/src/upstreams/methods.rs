@@ -1,6 +1,6 @@
 //! Arguments of the balancers, of `keepalive`, `queue` and `zone`.
 
-use crate::{Session, Template, zones};
+use crate::{AreaTypes, Template, zones};
 use conf_schema::value::{decimal, parse_msec, parse_size};
 use conf_schema::{Contexts, Cx, Directive, Problem, Value};
 use upstream::Method;
@@ -26,18 +26,18 @@ impl Value for Marker {
     }
 }
 
-pub struct HashKey<S> {
-    pub key: Template<S>,
+pub struct HashKey<A> {
+    pub key: Template<A>,
     pub consistent: bool,
 }
 
-impl<S> Clone for HashKey<S> {
+impl<A> Clone for HashKey<A> {
     fn clone(&self) -> Self {
         HashKey { key: self.key.clone(), consistent: self.consistent }
     }
 }
 
-impl<S: Session> Value for HashKey<S> {
+impl<A: AreaTypes> Value for HashKey<A> {
     const SYNTAX: &'static str = "key [consistent]";
     const REPEATS: bool = true;
     fn append(&mut self, later: Self) {

@@ -1,0 +1,9 @@
+//! The stream area's types of variables and templates. Plans consist of them; sessions of the area are connections and exchanges of datagrams
+//! (`session.rs`).
+
+/// The `stream` block.
+pub struct StreamArea;
+
+pub type Template = session_engine::Template<StreamArea>;
+pub type Builtin = session_engine::variable::Builtin<StreamArea>;
+pub type Variables = session_engine::variable::Variables<StreamArea>;
