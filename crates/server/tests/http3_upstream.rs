@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use support::client::Client;
-use support::{Site, free_port};
+use support::{Site, free_port, wait};
 
 struct Pair {
     origin: Site,
@@ -159,4 +159,37 @@ fn plain_urls_are_refused() {
     let output = site.run(&["-t"]);
     let words = support::text(&output.stderr);
     assert!(!output.status.success() && words.contains("needs \"https://\""), "{words}");
+}
+
+#[test]
+fn a_process_that_ends_closes_its_connections() {
+    let plain = free_port();
+    // Only the close of the other side ends these connections in time.
+    let pair = pair(&format!(
+        "keepalive_timeout 1h; return 200 \"$server_protocol\"; }}
+         server {{ listen 127.0.0.1:{plain}; location / {{ stub_status; }}"
+    ));
+    pair.configure_front(&format!(
+        "location /checked {{ proxy_pass https://checked; health_check mandatory interval=20ms keepalive_time=1h; }} }}
+         upstream checked {{ zone checked 64k; server 127.0.0.1:{}; ",
+        pair.quic
+    ));
+    let (origin, front) = (pair.origin.start(), pair.front.start());
+    wait("a healthy server", || match get(pair.port, "/checked") {
+        (200, _) => Ok(()),
+        (status, body) => Err(format!("{status} {body}")),
+    });
+    assert_eq!(get(pair.port, "/"), (200, "HTTP/3.0".into()));
+    let active = |count: usize| {
+        wait(&format!("{count} connections"), || match get(plain, "/") {
+            (200, page) if page.starts_with(&format!("Active connections: {count} ")) => Ok(()),
+            (status, body) => Err(format!("{status} {body}")),
+        });
+    };
+    // Of health checks, of each group, and the one that asks.
+    active(4);
+    front.quit();
+    active(1);
+    origin.quit();
+    pair.origin.assert_no_alerts();
 }

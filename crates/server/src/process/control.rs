@@ -201,6 +201,8 @@ impl Loop {
         }
         let limit = if self.ending == Ending::Now { TERMINATE_FLUSH_MAX } else { QUIT_FLUSH_MAX };
         background::finish(&self.config, limit).await;
+        // (Those of health checks.)
+        upstream::mux::h3::close_all();
         say!(Notice, "exiting");
         if let Supervisor::Absent(single) = &self.supervisor {
             single.clean_up(&self.config, &self.listeners);

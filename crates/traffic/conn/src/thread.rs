@@ -29,5 +29,6 @@ pub fn run(init: ThreadInit) {
 fn serve(init: ThreadInit) -> std::io::Result<()> {
     let mut turns = Turns::begin(init)?;
     while turns.turn(true)? != Progress::Ended {}
+    upstream::mux::h3::close_all();
     Ok(())
 }

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use tls::quic::ClientCrypto;
 use wire_h3::client::{Client, ClientEvent, ClientLimits};
@@ -61,6 +61,18 @@ impl Drop for H3Lease {
 
 thread_local! {
     static KEPT: RefCell<Kept<Inner>> = RefCell::default();
+    /// Connections of the thread, kept or not.
+    static OPEN: RefCell<Vec<Weak<RefCell<Inner>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Closes all connections of a thread that ends. Servers would wait for the acknowledgements of a client that has gone: for UDP, the
+/// kernel tells them nothing.
+pub fn close_all() {
+    for inner in OPEN.take().iter().filter_map(Weak::upgrade) {
+        let inner = &mut *inner.borrow_mut();
+        inner.core.close(now());
+        inner.link.transmit(inner.core.quic());
+    }
 }
 
 /// Time since which the thread's oldest idle connection has been idle.
@@ -127,6 +139,10 @@ impl H3Lease {
             over: None,
             usage,
         }));
+        OPEN.with_borrow_mut(|open| {
+            open.retain(|inner| inner.strong_count() > 0);
+            open.push(Rc::downgrade(&inner));
+        });
         let driven = inner.clone();
         runtime::task::spawn_local(async move {
             let (mut timer, mut idle) = (None, None);
