@@ -6,8 +6,8 @@ pub const HELP: &str = "\
 Usage: cargo xtask ci
 
 Runs everything that a change must pass, in this order: fmt, tidy, clippy, a check of the fuzz targets,
-the book, all tests, comparisons with nginx, the Debian package, h2spec. On Debian, as root, it first
-installs missing programs that tests use as peers. Tests without their peer print a notice and check less.
+the book, all tests, comparisons with nginx, the Debian package, h2spec. On Debian, as root, it installs
+missing programs that tests use as peers. Tests without their peer print a notice and check less.
 
   cargo xtask ci
 ";
@@ -33,15 +33,11 @@ const PEERS: &[(&str, &str)] = &[
 ];
 
 pub fn run(_: &[String]) -> Result<(), String> {
-    install_peers();
-    step("cargo", &["fmt", "--all", "--check"])?;
-    own_step(&["tidy"])?;
-    step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
-    // A separate workspace, which no other step builds. It shares what clippy has checked of other crates.
-    step("cargo", &["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", &target_folder()])?;
-    step("cargo", &["build", "--quiet", "--workspace", "--bins"])?;
-    // Finds dead links of documents.
-    own_step(&["book"])?;
+    // Their download takes about as long as the checks.
+    std::thread::scope(|scope| {
+        scope.spawn(install_peers);
+        check()
+    })?;
     step("cargo", &["test", "--workspace"])?;
     for seeds in [crate::compare::CI, crate::compare::STREAM_CI] {
         let compared: Vec<&str> = ["compare", "--in-ci"].into_iter().chain(seeds.iter().copied()).collect();
@@ -49,6 +45,18 @@ pub fn run(_: &[String]) -> Result<(), String> {
     }
     own_step(&["package", "--in-ci"])?;
     own_step(&["h2spec", "--in-ci"])
+}
+
+/// Runs what needs no peer.
+fn check() -> Result<(), String> {
+    step("cargo", &["fmt", "--all", "--check"])?;
+    own_step(&["tidy"])?;
+    step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
+    // A separate workspace, which no other step builds. It shares what clippy has checked of other crates.
+    step("cargo", &["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", &target_folder()])?;
+    step("cargo", &["build", "--quiet", "--workspace", "--bins"])?;
+    // Finds dead links of documents.
+    own_step(&["book"])
 }
 
 /// Runs a command of xtask as it is built. ("cargo xtask" would build it again, with the features of its own crates instead of the workspace's.)
