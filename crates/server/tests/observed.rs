@@ -406,8 +406,11 @@ fn a_thousand_zones() {
         let request = format!("GET /{n}?{n} HTTP/1.1\r\nHost: s{}\r\nUser-Agent: {n}\r\n\r\n", n / 2);
         assert_eq!(client.ask(&request).expect("an answer").0, 204);
     }
-    let families = scrape(watch);
+    let (status, _, body) = page(watch, "/metrics?format=openmetrics", "");
+    // Before the page is read, which may take longer than the thread waits for more work.
     assert!(threads().iter().any(|name| name.trim() == "pool metrics"), "{:?}", threads());
+    assert_eq!(status, 200);
+    let families = openmetrics::parse(&body).unwrap_or_else(|why| panic!("{why}"));
     let requests = families.iter().find(|family| family.name == "tidegate_server_zone_requests").expect("the family");
     let total = requests.samples.iter().filter(|sample| sample.name.ends_with("_total"));
     assert_eq!((total.clone().count(), total.map(|sample| sample.value).sum::<f64>()), (ZONES, ZONES as f64));
