@@ -201,7 +201,7 @@ impl Loop {
         }
         let limit = if self.ending == Ending::Now { TERMINATE_FLUSH_MAX } else { QUIT_FLUSH_MAX };
         background::finish(&self.config, limit).await;
-        // (Those of health checks.)
+        // Of health checks, which run on this thread.
         upstream::mux::h3::close_all();
         say!(Notice, "exiting");
         if let Supervisor::Absent(single) = &self.supervisor {

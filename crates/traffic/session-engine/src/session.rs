@@ -69,6 +69,7 @@ pub trait AreaTypes: Sized + 'static {
     const FORWARDED: bool;
 }
 
+/// The type of an area's sessions.
 pub type SessionOf<A> = <A as AreaTypes>::Session;
 
 /// The subject of variables and templates: a request, a TCP or UDP session.

@@ -77,7 +77,7 @@ pub fn declare<A: 'static, T: Send + Sync + 'static>(
     Ok(())
 }
 
-/// A zone without a key, of the area whose sessions are `A`.
+/// A zone without a key, of the area `A`.
 struct Named<A, T>(Arc<T>, std::marker::PhantomData<fn(A)>);
 
 /// Declares a zone without a key.
