@@ -1,5 +1,6 @@
 //! `cargo xtask ci`: everything that must hold before a change lands. `.ci/run` calls it.
 
+use std::path::Path;
 use std::process::Command;
 
 pub const HELP: &str = "\
@@ -33,39 +34,38 @@ const PEERS: &[(&str, &str)] = &[
 ];
 
 pub fn run(_: &[String]) -> Result<(), String> {
-    // Their download takes about as long as the checks.
+    // Read before the file is replaced by a build, which keeps its path.
+    let own = std::env::current_exe().map_err(|e| format!("the path of xtask: {e}"))?;
+    // The download of peers takes about as long as the checks.
     std::thread::scope(|scope| {
         scope.spawn(install_peers);
-        check()
+        check(&own)
     })?;
     step("cargo", &["test", "--workspace"])?;
     for seeds in [crate::compare::CI, crate::compare::STREAM_CI] {
         let compared: Vec<&str> = ["compare", "--in-ci"].into_iter().chain(seeds.iter().copied()).collect();
-        own_step(&compared)?;
+        own_step(&own, &compared)?;
     }
-    own_step(&["package", "--in-ci"])?;
-    own_step(&["h2spec", "--in-ci"])
+    own_step(&own, &["package", "--in-ci"])?;
+    own_step(&own, &["h2spec", "--in-ci"])
 }
 
-/// Runs what needs no peer.
-fn check() -> Result<(), String> {
+/// Runs the steps that need no peer.
+fn check(own: &Path) -> Result<(), String> {
     step("cargo", &["fmt", "--all", "--check"])?;
-    own_step(&["tidy"])?;
+    own_step(own, &["tidy"])?;
     step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
     // A separate workspace, which no other step builds. It shares what clippy has checked of other crates.
-    step("cargo", &["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", &target_folder()])?;
+    let target = own.parent().and_then(Path::parent).unwrap_or(Path::new("target")).to_string_lossy();
+    step("cargo", &["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", &target])?;
     step("cargo", &["build", "--quiet", "--workspace", "--bins"])?;
     // Finds dead links of documents.
-    own_step(&["book"])
+    own_step(own, &["book"])
 }
 
 /// Runs a command of xtask as it is built. ("cargo xtask" would build it again, with the features of its own crates instead of the workspace's.)
-fn own_step(args: &[&str]) -> Result<(), String> {
-    step(&format!("{}/debug/xtask", target_folder()), args)
-}
-
-fn target_folder() -> String {
-    std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into())
+fn own_step(own: &Path, args: &[&str]) -> Result<(), String> {
+    step(&own.to_string_lossy(), args)
 }
 
 fn step(program: &str, args: &[&str]) -> Result<(), String> {
