@@ -1,5 +1,7 @@
 //! `cargo xtask ci`: everything that must hold before a change lands. `.ci/run` calls it.
 
+mod suite;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -41,7 +43,8 @@ pub fn run(_: &[String]) -> Result<(), String> {
         scope.spawn(install_peers);
         check(&own)
     })?;
-    step("cargo", &["test", "--workspace"])?;
+    eprintln!("==> cargo test --workspace, two programs at a time");
+    suite::run()?;
     for seeds in [crate::compare::CI, crate::compare::STREAM_CI] {
         let compared: Vec<&str> = ["compare", "--in-ci"].into_iter().chain(seeds.iter().copied()).collect();
         own_step(&own, &compared)?;
@@ -71,13 +74,15 @@ fn own_step(own: &Path, args: &[&str]) -> Result<(), String> {
 fn step(program: &str, args: &[&str]) -> Result<(), String> {
     let shown = format!("{program} {}", args.join(" "));
     eprintln!("==> {shown}");
-    // A system call that the sandbox's lists lack ends the process that makes it, instead of failing.
-    let status = Command::new(program)
-        .args(args)
-        .env("TIDEGATE_SANDBOX", "kill")
-        .status()
-        .map_err(|e| format!("{shown}: {e}"))?;
+    let status = command(program, args).status().map_err(|e| format!("{shown}: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("{shown} failed")) }
+}
+
+/// Returns a command under which a system call that the sandbox's lists lack ends the process instead of failing.
+fn command(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).env("TIDEGATE_SANDBOX", "kill");
+    command
 }
 
 /// Installs missing programs where possible (Debian, as root). Tests without their peer print a notice and check less.

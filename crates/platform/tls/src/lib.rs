@@ -23,6 +23,7 @@ pub mod isolation;
 pub mod key;
 mod key_log;
 pub mod ocsp;
+mod output;
 pub mod pem;
 pub mod quic;
 pub mod review;

@@ -11,6 +11,7 @@ use crate::error::{
 };
 use crate::facts::{Facts, PeerCertificate};
 use crate::hello::{self, ClientHello, Peek};
+use crate::output::Output;
 use crate::server::{Choice, ServerRules, VerifyClient};
 use crate::verify::Purpose;
 use crate::x509::Certificate;
@@ -29,7 +30,7 @@ use std::sync::{Arc, OnceLock};
 const TLS1_2: u16 = 0x0303;
 const TLS1_3: u16 = 0x0304;
 /// Octets of plaintext per record (RFC 8446, 5.1).
-const RECORD_MAX: usize = 16_384;
+pub(crate) const RECORD_MAX: usize = 16_384;
 /// Record overhead: header, explicit nonce, tag, inner type.
 const RECORD_OVERHEAD: usize = 64;
 /// Steps of rustls per call; each consumes a record or emits a message.
@@ -37,7 +38,7 @@ const STEPS_MAX: usize = 100_000;
 /// Steps of rustls until its last alert is encoded: failure, alert, end.
 const ALERT_STEPS_MAX: usize = 4;
 /// Octets above which empty buffers are freed at once. The records of two `output_buffers` and a head fit.
-const KEPT_MAX: usize = 80 * 1024;
+pub(crate) const KEPT_MAX: usize = 80 * 1024;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
@@ -62,53 +63,6 @@ enum Role {
 const HANDSHAKE: u8 = 22;
 /// Type of encrypted records (RFC 8446, 5.1).
 const APPLICATION_DATA: u8 = 23;
-
-/// Outgoing ciphertext; stays initialised, so that records need no clearing.
-#[derive(Default)]
-struct Output {
-    bytes: Vec<u8>,
-    start: usize,
-    end: usize,
-}
-
-impl Output {
-    fn filled(&self) -> &[u8] {
-        self.bytes.get(self.start..self.end).unwrap_or_default()
-    }
-    fn room(&mut self, size: usize) -> &mut [u8] {
-        if self.start == self.end {
-            self.start = 0;
-            self.end = 0;
-        }
-        if self.start > 0 && self.bytes.len() < self.end + size {
-            // A socket that never takes everything would let the buffer grow with all that was ever sent.
-            self.bytes.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-        }
-        if self.bytes.len() < self.end + size {
-            self.bytes.resize(self.end + size, 0);
-        }
-        self.bytes.get_mut(self.end..).unwrap_or_default()
-    }
-    /// Moves octets that the socket does not take to memory of their own size.
-    fn release_written(&mut self) {
-        if self.bytes.len() - (self.end - self.start) > RECORD_MAX {
-            self.bytes = self.filled().to_vec();
-            (self.start, self.end) = (0, self.bytes.len());
-        }
-    }
-    fn advance(&mut self, n: usize) {
-        self.start = self.end.min(self.start + n);
-        if self.start == self.end {
-            self.start = 0;
-            self.end = 0;
-            if self.bytes.len() > KEPT_MAX {
-                self.bytes = Vec::new();
-            }
-        }
-    }
-}
 
 pub struct TlsStream {
     role: Role,
@@ -234,7 +188,7 @@ impl TlsStream {
 
     pub fn shrink(&mut self) {
         if self.output.filled().is_empty() {
-            self.output = Output::default();
+            self.output.release();
         }
         self.pending.shrink_to_fit();
     }
@@ -378,7 +332,7 @@ impl TlsStream {
         let record = [0x15, 3, 3, 0, 2, 2, description];
         if let Some(room) = self.output.room(record.len()).get_mut(..record.len()) {
             room.copy_from_slice(&record);
-            self.output.end += record.len();
+            self.output.add(record.len());
         }
     }
 
@@ -597,7 +551,7 @@ impl TlsStream {
             let Some(result) = result? else { continue };
             match result {
                 Ok(written) => {
-                    self.output.end += written;
+                    self.output.add(written);
                     return Ok(());
                 }
                 Err(EncryptError::InsufficientSize(need)) => size = need.required_size,
@@ -718,7 +672,7 @@ fn passing<D>(state: ConnectionState<'_, '_, D>, output: &mut Output) -> Result<
             loop {
                 match data.encode(output.room(size)) {
                     Ok(written) => {
-                        output.end += written;
+                        output.add(written);
                         return Ok(ReadStep::Again);
                     }
                     Err(EncodeError::InsufficientSize(need)) if need.required_size > size => size = need.required_size,

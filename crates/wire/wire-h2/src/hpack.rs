@@ -72,6 +72,39 @@ const STATIC: [(&str, &str); 61] = [
     ("www-authenticate", ""),
 ];
 
+/// Entry of each name's first appearance in [`STATIC`], counted from 1, by [`slot`]; 0: no such name.
+#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler, which would refuse an index out of bounds")]
+const FIRST: [u8; 128] = {
+    let mut first = [0; 128];
+    let mut at = STATIC.len();
+    while at > 0 {
+        at -= 1;
+        first[slot(STATIC[at].0.as_bytes())] = at as u8 + 1;
+    }
+    first
+};
+
+/// A place for each name of the static table; other names share them.
+const fn slot(name: &[u8]) -> usize {
+    match name {
+        [] => 0,
+        [first, .., last] => (name.len() * 3 + *first as usize * 54 + *last as usize * 59) % 128,
+        [only] => *only as usize % 128,
+    }
+}
+
+/// Finds a field in the static table: the entry of its name, or 0, and the entry of name and value.
+fn find_static(name: &[u8], value: &[u8]) -> (usize, Option<usize>) {
+    let first = FIRST.get(slot(name)).map_or(0, |at| usize::from(*at));
+    // The table's entries of a name follow one another.
+    let named = STATIC.get(first.wrapping_sub(1)..).unwrap_or_default();
+    let mut named = named.iter().take_while(|(known, _)| known.as_bytes() == name).enumerate().peekable();
+    if named.peek().is_none() {
+        return (0, None);
+    }
+    (first, named.find(|(_, (_, common))| common.as_bytes() == value).map(|(at, _)| first + at))
+}
+
 /// Undecodable header block: ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
@@ -96,6 +129,13 @@ impl Entry {
     }
     fn value(&self) -> &[u8] {
         self.text.get(self.name..).unwrap_or_default()
+    }
+    /// Compares the lengths first, which differ in most entries.
+    fn is(&self, name: &[u8], value: &[u8]) -> bool {
+        self.name == name.len()
+            && self.text.len() == name.len() + value.len()
+            && self.value() == value
+            && self.name() == name
     }
     fn size(&self) -> usize {
         self.text.len() + ENTRY_OVERHEAD
@@ -394,19 +434,12 @@ impl Encoder {
         }
     }
     pub fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        let mut named = 0;
-        for (at, (known, common)) in STATIC.iter().enumerate() {
-            if known.as_bytes() == name {
-                if common.as_bytes() == value {
-                    return put_integer(at + 1, 7, 0x80, out);
-                }
-                if named == 0 {
-                    named = at + 1;
-                }
-            }
+        let (named, whole) = find_static(name, value);
+        if let Some(at) = whole {
+            return put_integer(at, 7, 0x80, out);
         }
         for (at, entry) in self.table.entries.iter().enumerate() {
-            if entry.name() == name && entry.value() == value {
+            if entry.is(name, value) {
                 return put_integer(at + 1 + STATIC.len(), 7, 0x80, out);
             }
         }
@@ -460,6 +493,18 @@ mod tests {
             assert_eq!(sizes, [57, 110, 164]);
             assert_eq!(last[4], ("custom-key".into(), "custom-value".into()));
             assert_eq!(last[3], (":authority".into(), "www.example.com".into()));
+        }
+    }
+
+    #[test]
+    fn static_entries_are_found_by_name_and_by_field() {
+        for (at, (name, value)) in STATIC.iter().enumerate() {
+            let first = STATIC.iter().position(|(known, _)| known == name).expect("it is there") + 1;
+            assert_eq!(find_static(name.as_bytes(), value.as_bytes()), (first, Some(at + 1)));
+            assert_eq!(find_static(name.as_bytes(), b"another value"), (first, None));
+        }
+        for other in ["", ":", "x", "x-odd", "Server", "servers", ":statu", "expires2", "zzzzzz"] {
+            assert_eq!(find_static(other.as_bytes(), b""), (0, None), "{other}");
         }
     }
 

@@ -16,26 +16,32 @@ struct State {
     compress: Compress,
 }
 
+impl State {
+    /// Takes a kept state, or makes one.
+    fn of(level: u32) -> State {
+        let kept = STATES.with_borrow_mut(|states| {
+            let at = states.iter().rposition(|state| state.level == level)?;
+            Some(states.remove(at))
+        });
+        kept.unwrap_or_else(|| State { level, compress: Compress::new_gzip(Compression::new(level), WINDOW_BITS) })
+    }
+}
+
 thread_local! {
     /// Most recently used last.
     static STATES: RefCell<Vec<State>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Compresses into a vector. Its state returns to the thread that drops it.
+/// Compresses into a vector. Takes a state with the first input; it returns to the thread that drops it.
 pub struct Deflater {
+    level: u32,
     state: Option<State>,
     pub out: Vec<u8>,
 }
 
 impl Deflater {
     pub fn new(level: u32) -> Deflater {
-        let kept = STATES.with_borrow_mut(|states| {
-            let at = states.iter().rposition(|state| state.level == level)?;
-            Some(states.remove(at))
-        });
-        let state =
-            kept.unwrap_or_else(|| State { level, compress: Compress::new_gzip(Compression::new(level), WINDOW_BITS) });
-        Deflater { state: Some(state), out: Vec::new() }
+        Deflater { level, state: None, out: Vec::new() }
     }
     /// Compresses all of `input`; output may stay in the state.
     pub fn write(&mut self, input: &[u8]) -> Result<()> {
@@ -51,7 +57,7 @@ impl Deflater {
         Ok(std::mem::take(&mut self.out))
     }
     fn run(&mut self, mut input: &[u8], flush: FlushCompress) -> Result<()> {
-        let Some(State { compress, .. }) = &mut self.state else { return Err(Error::other("the stream has ended")) };
+        let State { compress, .. } = self.state.get_or_insert_with(|| State::of(self.level));
         loop {
             self.out.reserve(ROOM.max(input.len() / 4));
             let before = compress.total_in();
@@ -138,7 +144,7 @@ mod tests {
     #[test]
     fn few_states_are_kept() {
         for level in 1..=9 {
-            drop(Deflater::new(level));
+            Deflater::new(level).flush().expect("flushes");
         }
         assert_eq!(STATES.with_borrow(Vec::len), KEPT);
     }

@@ -4,6 +4,9 @@ use super::Server;
 use crate::frame::{self, ErrorCode};
 use base::append::append;
 
+/// Room for other streams' frames that an output buffer gets at once.
+const OUT_AHEAD_MAX: usize = 64 * 1024;
+
 impl Server {
     /// Octets that a stream may send; `None`: ended. After 0, [`http_types::Event::Capacity`] follows.
     pub fn capacity(&mut self, id: u32) -> Option<usize> {
@@ -114,7 +117,11 @@ impl Server {
             return 0;
         }
         let frame_max = self.peer_frame.min(frame_max.max(1));
-        self.out.reserve(n + n.div_ceil(frame_max) * frame::HEADER);
+        let needed = n + n.div_ceil(frame_max) * frame::HEADER;
+        if self.out.capacity() - self.out.len() < needed {
+            // Other streams often answer in the same turn: growing step by step would copy their frames each time.
+            self.out.reserve(needed.max((needed * self.streams.len()).min(OUT_AHEAD_MAX)));
+        }
         let mut parts = now.chunks(frame_max).peekable();
         if parts.peek().is_none() {
             frame::put_head(0, frame::DATA, frame::END_STREAM, id, &mut self.out);
