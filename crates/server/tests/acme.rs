@@ -138,8 +138,12 @@ fn certificates_are_listed_and_renewed_on_request() {
     let site = Site::new("daemon off;", "");
     let Some(authority) = Authority::start(&site, http, tls) else { return };
     let state = site.path("state").display().to_string();
-    let file = "http { server { listen 127.0.0.1:1 ssl; server_name a.test;\n ssl_certificate pebble.crt; ssl_certificate_key pebble.key; }";
-    let rest = one_certificate(authority.port, http, tls, &state).replacen("http {", file, 1);
+    // (Port 1 stays closed: other test programs, which run at the same time, connect to it.)
+    let of_file = free_port();
+    let file = format!(
+        "http {{ server {{ listen 127.0.0.1:{of_file} ssl; server_name a.test;\n ssl_certificate pebble.crt; ssl_certificate_key pebble.key; }}"
+    );
+    let rest = one_certificate(authority.port, http, tls, &state).replacen("http {", &file, 1);
     site.configure("daemon off;", &rest);
     let (code, rows) = listed(&site, &[]);
     assert_eq!(code, 1, "the certificate is not there yet: {rows}");
