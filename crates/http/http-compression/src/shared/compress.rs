@@ -284,8 +284,8 @@ struct Coded {
     form: Option<(Form, Vec<u8>)>,
 }
 
-/// Input compressed at a time. An encoder emits its first block later than that, so that nothing is delayed; meanwhile other
-/// responses do not evict its state of 330 KB from the processor's cache, and a response of this length needs it for one step only.
+/// Input compressed at a time. Other responses evict an encoder's state of 330 KB from the processor's cache between two steps;
+/// a response of this length needs one step. Encoders hold about as much before their first block (zlib: 16 K symbols).
 const STEP_BYTES: usize = 32 * 1024;
 /// Bytes of a file read at a time.
 const READ_BYTES: usize = 32 * 1024;
