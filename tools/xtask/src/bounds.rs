@@ -1,13 +1,13 @@
 //! `cargo xtask bounds`: what attackers cost the release build, measured from outside, as a table; fails where a bound does not hold.
 //!
-//! The measuring stands in `crates/server/tests/bounds.rs`, which `cargo test` runs with small amounts.
+//! The measuring stands in `crates/server/tests/clients/bounds.rs`, which `cargo test` runs with small amounts.
 
 use std::process::Command;
 
 pub const HELP: &str = "\
 Usage: cargo xtask bounds
 
-Runs the attacks of crates/server/tests/bounds.rs at their full volume against the release build, prints
+Runs the attacks of crates/server/tests/clients/bounds.rs at their full volume against the release build, prints
 the memory and CPU time that they cost as a table, and fails if a bound of SECURITY.md is exceeded.
 
   cargo xtask bounds
@@ -18,7 +18,7 @@ pub fn run(_: &[String]) -> Result<(), String> {
     println!("|---|---:|---:|---:|---:|---:|");
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = Command::new(cargo)
-        .args(["test", "--release", "-q", "-p", "tidegate", "--test", "bounds", "--"])
+        .args(["test", "--release", "-q", "-p", "tidegate", "--test", "clients", "bounds::", "--"])
         .args(["--nocapture", "--test-threads=1"])
         .env("TIDEGATE_BOUNDS", "full")
         .output()

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn messages_are_switched_for_another_program() {
-        // `server/tests/listening.rs` has an address of all interfaces, in a network of its own.
+        // `server/tests/clients/listening.rs` has an address of all interfaces, in a network of its own.
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(server) = UdpSocket::bind(address) else { continue };
             let port = server.local_addr().expect("address").port();

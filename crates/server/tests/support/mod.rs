@@ -6,8 +6,10 @@
 pub mod api;
 pub mod client;
 pub mod config_api;
+pub mod crafted;
 pub mod http2;
 pub mod http3;
+pub mod initial;
 pub mod mail;
 pub mod openmetrics;
 pub mod origin;

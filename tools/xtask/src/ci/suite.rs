@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Mutex;
 
-/// First letters of test programs that mostly wait. They run one after the other, beside the rest, also one after the other:
+/// Sources of test programs that mostly wait. They run one after the other, beside the rest, also one after the other:
 /// two programs that compute would only slow each other down.
-const WAITING: &[&str] = &["acme"];
+const WAITING: &[&str] = &["tests/acme/main.rs"];
 
 /// A test program.
 struct Program {
@@ -23,8 +23,7 @@ struct Program {
 
 impl Program {
     fn waits(&self) -> bool {
-        let name = Path::new(&self.source).file_stem().unwrap_or_default().to_string_lossy();
-        WAITING.iter().any(|start| name.starts_with(start))
+        WAITING.contains(&self.source.as_str())
     }
 }
 
@@ -112,11 +111,11 @@ mod tests {
 
     #[test]
     fn test_programs_are_read_from_cargos_messages() {
-        let line = r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/server/Cargo.toml","target":{"src_path":"/w/crates/server/tests/acme_time.rs"},"profile":{"test":true},"executable":"/w/target/debug/deps/acme_time-1"}"#;
+        let line = r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/server/Cargo.toml","target":{"src_path":"/w/crates/server/tests/acme/main.rs"},"profile":{"test":true},"executable":"/w/target/debug/deps/acme-1"}"#;
         let read = program(line).expect("a test program");
         assert_eq!(
             (read.source.as_str(), read.folder.as_path()),
-            ("tests/acme_time.rs", Path::new("/w/crates/server"))
+            ("tests/acme/main.rs", Path::new("/w/crates/server"))
         );
         assert!(read.waits());
         let library = line.replace(r#""test":true"#, r#""test":false"#);

@@ -1,0 +1,13 @@
+//! ACME: orders, challenges, renewal, certbot. These tests mostly wait for certificate authorities.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod angie;
+mod certbot;
+mod faults;
+mod issuers;
+mod orders;
+mod quic;
+mod stapling;
+mod time;

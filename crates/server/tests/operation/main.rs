@@ -1,0 +1,33 @@
+//! The program as its operator meets it: command line, signals, reloads, upgrades, sandbox, API, metrics, traces, tools.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod api;
+mod api_servers;
+mod chaos;
+mod command_line;
+mod configuration;
+mod configuration_kills;
+mod configuration_load;
+mod control_api;
+mod convert;
+mod dashboard;
+mod diff;
+mod endurance;
+mod examples;
+mod explain;
+mod exposition;
+mod faults;
+mod lint;
+mod measuring;
+mod metrics;
+mod observed;
+mod otel;
+mod privileges;
+mod reload;
+mod sandbox;
+mod shutdown;
+mod signals;
+mod smoke;
+mod upgrade;

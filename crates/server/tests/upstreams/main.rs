@@ -1,0 +1,16 @@
+//! Servers behind us: the proxied protocols, groups, health; stream and mail.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod backends;
+mod balancer;
+mod groups;
+mod health_checks;
+mod http3_upstream;
+mod mail;
+mod mail_clients;
+mod origins;
+mod proxy;
+mod stream;
+mod stream_checks;
