@@ -11,6 +11,7 @@ mod http3_upstream;
 mod mail;
 mod mail_clients;
 mod origins;
+mod pauses;
 mod proxy;
 mod stream;
 mod stream_checks;

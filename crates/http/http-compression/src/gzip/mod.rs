@@ -25,7 +25,8 @@ directives! {
         gzip_window: PowerOfTwo<32> = "32k",
         /// Hash table size of nginx's compressor. The value is checked and has no effect.
         gzip_hash: PowerOfTwo<128> = "64k",
-        /// Flushes compressed output immediately.
+        /// Sends compressed output before a buffer is full. The value is checked and has no effect: output of 1 KB is sent at once,
+        /// and less before each pause of an unbuffered response.
         gzip_no_buffer: Flag = "off",
         /// Amount of input that nginx collects before it compresses. The value is checked and has no effect.
         postpone_gzipping: Size = "0",

@@ -196,6 +196,9 @@ fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: Answered, active: 
     if plan.protocol.goes_both_ways() {
         body.send_on();
     }
+    if !buffering {
+        body.flush_pauses();
+    }
     trailers.expect(r);
     body.set_trailers(trailers);
     let body = Box::new(body);

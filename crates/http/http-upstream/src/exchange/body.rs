@@ -47,6 +47,10 @@ pub struct UpstreamBody {
     watch: Option<Rc<dyn Watch>>,
     /// Full-duplex protocol: continues to send the request.
     sends_on: bool,
+    /// `proxy_buffering off`: filters pass on all that the server has sent before it pauses.
+    flushes: bool,
+    /// Bytes were returned since the last [`Piece::Flush`].
+    flush_due: bool,
     /// The request's body failed while the response was read ahead.
     abandoned: bool,
 }
@@ -222,6 +226,8 @@ impl UpstreamBody {
             trailers: Trailers::Dropped,
             watch: None,
             sends_on: false,
+            flushes: false,
+            flush_due: false,
             abandoned: false,
         }
     }
@@ -237,6 +243,11 @@ impl UpstreamBody {
     }
     pub fn send_on(&mut self) {
         self.sends_on = true;
+    }
+    /// Returns a [`Piece::Flush`] at each pause of the server, so that compressed responses reach the client as nginx's do
+    /// (`ngx_http_upstream_non_buffered_filter` marks every buffer).
+    pub fn flush_pauses(&mut self) {
+        self.flushes = true;
     }
     /// Ends the response, and returns the connection to the pool if reusable.
     fn end(&mut self, r: &mut Request, end: &ResponseEnd) {
@@ -379,8 +390,12 @@ impl BodySource for UpstreamBody {
         }
         let most = if r.reply.piece_room == 0 { usize::MAX } else { r.reply.piece_room as usize };
         match self.poll_server(cx, r, most) {
-            Got::Bytes(bytes) => Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
+            Got::Bytes(bytes) => {
+                self.flush_due = self.flushes;
+                Poll::Ready(Some(Ok(Piece::Bytes(bytes))))
+            }
             Got::End => Poll::Ready(None),
+            Got::Nothing if std::mem::take(&mut self.flush_due) => Poll::Ready(Some(Ok(Piece::Flush))),
             Got::Nothing if self.watch.as_ref().is_some_and(|watch| watch.poll_gone(cx).is_ready()) => {
                 if !self.watch.as_ref().is_some_and(|watch| watch.is_cut()) {
                     say(r, Level::Info, CLIENT_LEFT);
