@@ -1,4 +1,4 @@
-//! `cargo xtask deb`: a Debian package from the release binary and packaging/, with `dpkg-deb`.
+//! `cargo xtask deb`: a Debian package from the binary of the profile `dist` and packaging/, with `dpkg-deb`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::Command;
 pub const HELP: &str = "\
 Usage: cargo xtask deb
 
-Builds the release binary and a Debian package of it with dpkg-deb, and prints the package's path.
+Builds the binary in the profile `dist` and a Debian package of it with dpkg-deb, and prints the package's path.
 
   cargo xtask deb
 ";
@@ -55,10 +55,10 @@ pub fn build(release: bool) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let profile = if release { "release" } else { "dev" };
+    let profile = if release { "dist" } else { "dev" };
     call(Command::new(cargo).args(["build", "--profile", profile, "--package", "tidegate"]).current_dir(&root))?;
     let target = if release { target } else { target.join("debug") };
-    let built = if release { target.join("release/tidegate") } else { target.join("tidegate") };
+    let built = if release { target.join("dist/tidegate") } else { target.join("tidegate") };
     let stage = target.join("deb");
     let _ = fs::remove_dir_all(&stage);
     put(&stage, BINARY, &fs::read(&built).map_err(|e| format!("{}: {e}", built.display()))?, 0o755)?;

@@ -81,12 +81,12 @@ fn build(folder: &Path) -> Result<PathBuf, String> {
     let cargo_home = cargo_home.ok_or("no CARGO_HOME and no home directory")?;
     let target = folder.join("target");
     let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    command.args(["build", "--locked", "--release", "--package", "tidegate"]).current_dir(folder);
+    command.args(["build", "--locked", "--profile", "dist", "--package", "tidegate"]).current_dir(folder);
     command.env("CARGO_TARGET_DIR", &target).env_remove("CARGO_ENCODED_RUSTFLAGS").env("CARGO_INCREMENTAL", "0");
     // The variables of the package that runs this task are not those of the build.
     command.env_remove("CARGO_MANIFEST_DIR").envs(environment(folder, &cargo_home));
     match command.status() {
-        Ok(status) if status.success() => Ok(target.join("release/tidegate")),
+        Ok(status) if status.success() => Ok(target.join("dist/tidegate")),
         Ok(status) => Err(format!("the build in {} failed ({status})", folder.display())),
         Err(e) => Err(format!("cargo: {e}")),
     }

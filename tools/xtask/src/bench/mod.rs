@@ -38,7 +38,7 @@ Needs nginx, wrk, taskset and gzip; HAProxy, h2o and a C compiler (cc) add rows 
   --pairs N       turns of each server (default: 5)
   --seconds S     duration of a turn (default: 3)
   --nginx PATH    nginx to compare with (default: /usr/sbin/nginx)
-  --binary PATH   Tidegate to measure (default: the release build of this checkout)
+  --binary PATH   Tidegate to measure (default: this checkout, built as for packages)
   --client PATH   Tidegate whose \"bench\" generates the load (default: the measured one)
   --out DIR       directory of the results (default: a new one in benches/runs)
   --note WORDS    remark for the results
@@ -192,15 +192,15 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
 fn build(root: &Path) -> Result<PathBuf, String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let status = Command::new(cargo)
-        .args(["build", "--release", "--quiet", "--package", "tidegate", "--bin", "tidegate"])
+        .args(["build", "--profile", "dist", "--quiet", "--package", "tidegate", "--bin", "tidegate"])
         .current_dir(root)
         .status()
         .map_err(|e| format!("cargo cannot be run: {e}"))?;
     if !status.success() {
-        return Err("the release binary does not build".into());
+        return Err("the binary does not build".into());
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(target.join("release/tidegate"))
+    Ok(target.join("dist/tidegate"))
 }
 
 fn version(nginx: &Path) -> String {
