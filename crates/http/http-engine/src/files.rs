@@ -6,8 +6,9 @@
 #[cfg(test)]
 mod tests;
 
+use crate::handler::Body;
 use crate::path::bytes_path;
-use crate::response::OpenFile;
+use crate::response::{FilePart, OpenFile};
 use base::clock::{self, Instant};
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
@@ -30,6 +31,11 @@ pub const OBJECT_BYTES_MAX: u64 = 256 * 1024;
 /// In bytes, besides the content.
 const ENTRY_BYTES: u64 = 512;
 const OPEN_FILES_MAX: usize = 256;
+/// Cached files from this size on also keep their descriptor, for the kernel to send: below, a copy from memory costs less
+/// than the second system call (benches/runs/2026-11-28-2cpu-sizes).
+pub const KERNEL_COPY_BYTES: u64 = 16 * 1024;
+/// Descriptors kept beside contents, so that others remain for files that are not cached.
+const COPIED_FILES_MAX: usize = OPEN_FILES_MAX / 2;
 /// Maximum number of watches per thread; further entries are revalidated with stat().
 const WATCHES_MAX: usize = 8192;
 /// Folders without reports of changes (behind symbolic links, on network file systems) that are remembered, and for how
@@ -50,6 +56,14 @@ fn etag(modified: i64, length: u64) -> Arc<[u8]> {
 }
 
 impl FileEntry {
+    /// Returns the whole file as a response's body; empty unless the entry is a file.
+    pub fn body(&self) -> Body {
+        match (&self.file, &self.content) {
+            (Some(file), _) => Body::File(FilePart { file: file.clone(), start: 0, length: self.size }),
+            (None, Some(content)) => Body::Bytes(content.clone()),
+            (None, None) => Body::Empty,
+        }
+    }
     /// Validator of a response with another length than the file.
     pub fn etag_of_length(&self, length: u64) -> Arc<[u8]> {
         if length == self.size { self.etag.clone() } else { etag(self.modified, length) }
@@ -64,7 +78,7 @@ pub struct FileEntry {
     /// `"mtime-size"` in hexadecimal, with its quotes.
     pub etag: Arc<[u8]>,
     pub content: Option<Bytes>,
-    /// Open file, if the content is not cached.
+    /// Open file, if the content is not cached or has at least [`KERNEL_COPY_BYTES`].
     pub file: Option<Rc<OpenFile>>,
     identity: Identity,
     links: u64,
@@ -274,7 +288,7 @@ pub fn look_without_links(path: &[u8], checked_from: usize, if_not_owner: bool) 
             return Err(io::Error::from_raw_os_error(libc::ELOOP));
         }
         if last {
-            return found(File::from(next), false).map(Rc::new);
+            return found(File::from(next), false, false).map(Rc::new);
         }
         folder = next;
     }
@@ -305,7 +319,7 @@ impl Cache {
 
     fn look(&mut self, path: &[u8]) -> io::Result<Rc<FileEntry>> {
         if self.bytes_max == 0 {
-            return open(path).map(Rc::new);
+            return open(path, false).map(Rc::new);
         }
         let mut stale = None;
         if let Some(entry) = self.entries.get(path) {
@@ -328,11 +342,12 @@ impl Cache {
         }
         // Watches first, to lose no change before the lookup.
         let (watched, missing) = self.watch(path);
-        let found = missing.map_or_else(|| open(path), Err).map(|new| match stale {
-            // Unchanged: keeps the entry with its compressed representations.
-            Some(old) if old.identity == new.identity && old.content == new.content => old,
-            _ => Rc::new(new),
-        });
+        let found =
+            missing.map_or_else(|| open(path, self.open_files < COPIED_FILES_MAX), Err).map(|new| match stale {
+                // Unchanged: keeps the entry with its compressed representations.
+                Some(old) if old.identity == new.identity && old.content == new.content => old,
+                _ => Rc::new(new),
+            });
         // Hard links allow changes through an unwatched folder.
         let watched = watched && !found.as_ref().is_ok_and(|f| f.kind == FileKind::File && f.links > 1);
         let kept = match &found {
@@ -588,12 +603,12 @@ fn cost(entry: &Entry) -> u64 {
     ENTRY_BYTES + content
 }
 
-fn open(path: &[u8]) -> io::Result<FileEntry> {
+fn open(path: &[u8], keeps_open: bool) -> io::Result<FileEntry> {
     if path.contains(&0) {
         return Err(io::Error::from_raw_os_error(libc::ENOENT));
     }
     let file: File = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(bytes_path(path))?;
-    found(file, CACHED.get())
+    found(file, CACHED.get(), keeps_open)
 }
 
 /// Kind and size of a file, which the process need not be able to read.
@@ -601,8 +616,9 @@ pub(crate) fn stat(path: &[u8]) -> io::Result<(FileKind, u64)> {
     std::fs::metadata(bytes_path(path)).map(|meta| (FileKind::of(&meta), meta.len()))
 }
 
-/// Returns the entry of an open file; reads the content of a small file if it will be cached.
-fn found(mut file: File, cached: bool) -> io::Result<FileEntry> {
+/// Returns the entry of an open file; reads the content of a small file if it will be cached. `keeps_open`: its descriptor is
+/// kept beside a content of [`KERNEL_COPY_BYTES`] or more.
+fn found(mut file: File, cached: bool, keeps_open: bool) -> io::Result<FileEntry> {
     let meta = file.metadata()?;
     let kind = FileKind::of(&meta);
     let mut found = FileEntry {
@@ -624,8 +640,8 @@ fn found(mut file: File, cached: bool) -> io::Result<FileEntry> {
         (&mut file).take(meta.len() + 1).read_to_end(&mut content)?;
         // The file changed during the read: the bytes may mix two versions. Serves the current version from the file.
         let same = content.len() as u64 == meta.len() && Identity::of(&file.metadata()?) == found.identity;
-        if same {
-            found.content = Some(Bytes::from(content));
+        found.content = same.then(|| Bytes::from(content));
+        if same && !(keeps_open && meta.len() >= KERNEL_COPY_BYTES) {
             return Ok(found);
         }
     }
@@ -635,6 +651,7 @@ fn found(mut file: File, cached: bool) -> io::Result<FileEntry> {
         modified: meta.mtime(),
         inode: meta.ino(),
         device: meta.dev(),
+        content: found.content.clone(),
     }));
     Ok(found)
 }

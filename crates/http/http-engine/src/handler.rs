@@ -122,6 +122,13 @@ impl Body {
             Body::Source(_) => None,
         }
     }
+    /// Replaces a file by its bytes, if the thread's cache holds them.
+    pub fn into_cached(self) -> Body {
+        match self {
+            Body::File(part) => part.cached().map_or(Body::File(part), Body::Bytes),
+            other => other,
+        }
+    }
     pub fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         if let Body::Source(source) = self {
             source.poll_ahead(cx, r);

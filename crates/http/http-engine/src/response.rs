@@ -340,6 +340,8 @@ pub struct OpenFile {
     pub modified: i64,
     pub inode: u64,
     pub device: u64,
+    /// The whole file, if this thread's cache holds it. Readers use it; the kernel sends long parts from its own cache.
+    pub content: Option<Bytes>,
 }
 
 #[derive(Clone, Debug)]
@@ -373,14 +375,27 @@ impl Piece {
 const READ_BYTES: u64 = 32 * 1024;
 
 impl FilePart {
+    /// Returns the part's bytes if the thread's cache holds the file; `None` also for a part beyond its end.
+    pub fn cached(&self) -> Option<Bytes> {
+        let (start, length) = (usize::try_from(self.start).ok()?, usize::try_from(self.length).ok()?);
+        let content = self.file.content.as_ref()?;
+        (start.checked_add(length)? <= content.len()).then(|| content.slice(start..start + length))
+    }
     /// Next bytes of the part; empty at the end. Fails with `UnexpectedEof` on a truncated file.
     pub fn read(&mut self) -> std::io::Result<Bytes> {
         use std::os::unix::fs::FileExt;
-        let mut buf = vec![0; self.length.min(READ_BYTES) as usize];
-        self.file.file.read_exact_at(&mut buf, self.start)?;
-        self.start += buf.len() as u64;
-        self.length -= buf.len() as u64;
-        Ok(buf.into())
+        let next = FilePart { length: self.length.min(READ_BYTES), ..self.clone() };
+        let bytes = match next.cached() {
+            Some(bytes) => bytes,
+            None => {
+                let mut buf = vec![0; next.length as usize];
+                self.file.file.read_exact_at(&mut buf, self.start)?;
+                buf.into()
+            }
+        };
+        self.start += bytes.len() as u64;
+        self.length -= bytes.len() as u64;
+        Ok(bytes)
     }
 }
 

@@ -78,6 +78,50 @@ pub(crate) fn send_to(fd: BorrowedFd<'_>, bytes: &[u8], to: SocketAddr) -> io::R
     }
 }
 
+/// Bytes of a write where segments are long. The loopback interface has segments of 64 KB, as large as a socket's first receive window:
+/// one that fills it is acknowledged after 40 ms if it is alone, and the rest of a response waits. Of two, the second one is
+/// acknowledged at once. Sending and receiving overlap, too: a response of 512 KB costs half of its time.
+const PIECE_BYTES: usize = 32 * 1024;
+/// Segments are long above this size, which no frame of Ethernet reaches.
+const LONG_SEGMENT_BYTES: u32 = 16 * 1024;
+
+/// Tells whether bytes leave in pieces of [`PIECE_BYTES`]; costs a system call for long writes only.
+fn leaves_in_pieces(fd: BorrowedFd<'_>, length: usize) -> bool {
+    length > PIECE_BYTES && socket2::SockRef::from(&fd).tcp_mss().is_ok_and(|segment| segment > LONG_SEGMENT_BYTES)
+}
+
+/// Calls `send` with the ranges of the pieces, until one is not taken whole. Returns the bytes sent; fails as the first call.
+fn in_pieces(
+    length: usize,
+    mut send: impl FnMut(std::ops::Range<usize>) -> Result<usize, rustix::io::Errno>,
+) -> io::Result<usize> {
+    let mut done = 0;
+    while done < length {
+        let end = length.min(done + PIECE_BYTES);
+        match send(done..end) {
+            Ok(n) if done + n == end => done = end,
+            Ok(n) => return Ok(done + n),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) if done == 0 => return Err(e.into()),
+            // The next write reports it.
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+/// Returns the parts of buffers that make up a range of their concatenation.
+fn range_of<'a>(bufs: &'a [IoSlice<'_>], range: &std::ops::Range<usize>) -> smallvec::SmallVec<[IoSlice<'a>; 4]> {
+    let mut at = 0;
+    let parts = bufs.iter().filter_map(|buf| {
+        let start = at;
+        at += buf.len();
+        let part = buf.get(range.start.max(start) - start..range.end.min(at).saturating_sub(start))?;
+        (!part.is_empty()).then(|| IoSlice::new(part))
+    });
+    parts.collect()
+}
+
 /// Writes as much as fits. `more`: another write follows at once (MSG_MORE).
 pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8], more: bool) -> io::Result<usize> {
     #[cfg(debug_assertions)]
@@ -89,6 +133,12 @@ pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8], more: bool) -> io::Result<usi
     } else {
         rustix::net::SendFlags::NOSIGNAL
     };
+    if leaves_in_pieces(fd, buf.len()) {
+        return in_pieces(buf.len(), |range| {
+            let flags = if range.end == buf.len() { flags } else { rustix::net::SendFlags::NOSIGNAL };
+            rustix::net::send(fd, buf.get(range).unwrap_or_default(), flags)
+        });
+    }
     loop {
         match rustix::net::send(fd, buf, flags) {
             Ok(n) => return Ok(n),
@@ -112,6 +162,13 @@ pub(crate) fn send_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>], more: bool
     } else {
         rustix::net::SendFlags::NOSIGNAL
     };
+    let length = bufs.iter().map(|buf| buf.len()).sum();
+    if leaves_in_pieces(fd, length) {
+        return in_pieces(length, |range| {
+            let flags = if range.end == length { flags } else { rustix::net::SendFlags::NOSIGNAL };
+            rustix::net::sendmsg(fd, &range_of(bufs, &range), &mut rustix::net::SendAncillaryBuffer::default(), flags)
+        });
+    }
     loop {
         match rustix::net::sendmsg(fd, bufs, &mut rustix::net::SendAncillaryBuffer::default(), flags) {
             Ok(n) => return Ok(n),
@@ -127,6 +184,9 @@ pub(crate) fn sendfile(fd: BorrowedFd<'_>, file: &std::fs::File, offset: &mut u6
     if let Some(met) = crate::faults::meet(length, |_, _| {}) {
         *offset += *met.as_ref().unwrap_or(&0) as u64;
         return met;
+    }
+    if leaves_in_pieces(fd, length) {
+        return in_pieces(length, |range| rustix::fs::sendfile(fd, file, Some(offset), range.len()));
     }
     loop {
         match rustix::fs::sendfile(fd, file, Some(offset), length) {
@@ -226,4 +286,48 @@ pub(crate) fn tcp_info(fd: BorrowedFd<'_>) -> Option<[u32; 4]> {
         )
     };
     (result == 0).then_some([info.tcpi_rtt, info.tcpi_rttvar, info.tcpi_snd_cwnd, info.tcpi_rcv_space])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_buffers_is_the_range_of_their_concatenation() {
+        let bytes: Vec<u8> = (0..100).collect();
+        let bufs = [&bytes[..7], &[], &bytes[7..50], &bytes[50..]].map(IoSlice::new);
+        for range in [0..100, 0..7, 3..9, 7..50, 49..51, 60..61, 99..100] {
+            let joined: Vec<u8> = range_of(&bufs, &range).iter().flat_map(|part| part.to_vec()).collect();
+            assert_eq!(joined, bytes[range]);
+        }
+    }
+
+    #[test]
+    fn a_long_write_over_the_loopback_interface_leaves_in_pieces_and_arrives_whole() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let client = std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let (mut server, _) = listener.accept().expect("accepted");
+        let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+        assert!(leaves_in_pieces(client.as_fd(), bytes.len()) && !leaves_in_pieces(client.as_fd(), PIECE_BYTES));
+        let reader = std::thread::spawn(move || {
+            let mut got = Vec::new();
+            std::io::Read::read_to_end(&mut server, &mut got).map(|_| got)
+        });
+        let (front, back) = bytes.split_at(100_001);
+        let bufs = [IoSlice::new(front), IoSlice::new(back)];
+        assert_eq!(send_vectored(client.as_fd(), &bufs, false).expect("sent"), bytes.len());
+        drop(client);
+        assert!(reader.join().expect("no panic").expect("read") == bytes);
+    }
+
+    #[test]
+    fn an_error_after_the_first_piece_is_the_next_write_s() {
+        let (length, again) = (3 * PIECE_BYTES, rustix::io::Errno::AGAIN);
+        let after = |most: usize| {
+            move |range: std::ops::Range<usize>| if range.start < most { Ok(range.len()) } else { Err(again) }
+        };
+        assert_eq!(in_pieces(length, after(2 * PIECE_BYTES)).expect("a part"), 2 * PIECE_BYTES);
+        assert!(in_pieces(length, after(0)).is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock));
+        assert_eq!(in_pieces(length, |range| Ok(range.len().min(100))).expect("a part"), 100);
+    }
 }

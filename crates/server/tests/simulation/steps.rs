@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use support::simulated::{FOLDER, big, first, logging, second};
+use support::simulated::{FOLDER, big, first, have_process_alone, logging, second};
 use wire_h2::hpack::Encoder;
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
@@ -26,10 +26,9 @@ thread_local! {
     static PANICS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts and descriptors are the process's: courses run one at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+/// Counts and descriptors are the process's.
+fn alone() {
+    have_process_alone();
     std::panic::set_hook(Box::new(|info| {
         if info.payload().downcast_ref::<&str>() == Some(&"a test's panic") {
             PANICS.set(PANICS.get() + 1);
@@ -37,7 +36,6 @@ fn alone() -> MutexGuard<'static, ()> {
             eprintln!("{info}");
         }
     }));
-    guard
 }
 
 /// Action at the step.
@@ -532,9 +530,12 @@ fn course(name: &str, at: Option<(What, u64)>, plans: &[Serving; 2]) -> Outcome 
 
 /// Runs every course with this at every of its steps.
 fn at_every_step(what: What, check: impl Fn(&str, &Outcome) + Sync) {
-    let _alone = alone();
     // Runs on its own thread, which ends before the next run counts.
-    let done = std::thread::scope(|scope| scope.spawn(|| every_step(what, &check)).join());
+    let run = || {
+        alone();
+        every_step(what, &check);
+    };
+    let done = std::thread::scope(|scope| scope.spawn(run).join());
     assert!(done.is_ok(), "see above");
 }
 

@@ -5,10 +5,11 @@ use conn::sim::Sim;
 use conn::thread::Serving;
 use net::Address;
 use server::conf::{self, Invocation};
+use std::cell::RefCell;
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A folder with a file that is larger than a socket takes.
 pub static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -46,8 +47,35 @@ fn reading(http: &str) -> Serving {
     configured(&format!("error_log /dev/null crit; events {{ }} http {{ root {folder}; {http} }}")).0
 }
 
+/// Metrics, descriptors and the panic hook belong to the process: a simulation shares it with others or has it alone, until its thread
+/// ends.
+static PROCESS: RwLock<()> = RwLock::new(());
+
+enum ProcessGuard {
+    Shared(#[allow(dead_code, reason = "dropped with the thread")] RwLockReadGuard<'static, ()>),
+    Alone(#[allow(dead_code, reason = "dropped with the thread")] RwLockWriteGuard<'static, ()>),
+}
+
+thread_local! {
+    static GUARD: RefCell<Option<ProcessGuard>> = const { RefCell::new(None) };
+}
+
+/// Waits for the end of all simulations of other tests, and holds later ones off until this test ends. To be called before the first
+/// configuration is read.
+pub fn have_process_alone() {
+    let guard = ProcessGuard::Alone(PROCESS.write().unwrap_or_else(PoisonError::into_inner));
+    GUARD.with_borrow_mut(|held| *held = Some(guard));
+}
+
+fn share_process() {
+    GUARD.with_borrow_mut(|held| {
+        held.get_or_insert_with(|| ProcessGuard::Shared(PROCESS.read().unwrap_or_else(PoisonError::into_inner)));
+    });
+}
+
 /// The plan and the listeners of a thread under this configuration.
 pub fn configured(text: &str) -> (Serving, Vec<net::listen::ListenSpec>) {
+    share_process();
     let path = |name: &str| FOLDER.join(name);
     let invocation = Invocation {
         prefix: FOLDER.clone(),

@@ -4,12 +4,12 @@ use crate::head_in;
 use crate::linger;
 use crate::link::Link;
 use crate::presence::Presence;
-use crate::send_plan::{SendPlan, SingleChunk};
+use crate::send_plan::{SendPlan, SingleChunk, kernel_part};
 use crate::task::{self, Start};
 use base::clock;
 use bytes::Bytes;
 use http_engine::values::LingeringClose;
-use http_engine::{Body, Connection, Request, head_out};
+use http_engine::{Body, Connection, FilePart, Piece, Request, head_out};
 use http_types::Version;
 use runtime::budget;
 use std::cell::RefMut;
@@ -32,6 +32,8 @@ pub struct Batch<'a> {
     body: Option<Bytes>,
     /// Octets after `body`: the end of its chunk.
     tail: &'static [u8],
+    /// Part of a file behind the last response's head, which the kernel sends.
+    file: Option<FilePart>,
     pub presence: Option<Rc<Presence>>,
 }
 
@@ -45,12 +47,19 @@ impl Drop for Batch<'_> {
 
 impl<'a> Batch<'a> {
     pub fn new(link: Link, connection: &'a Rc<Connection>) -> Batch<'a> {
-        Batch { link, connection, done: smallvec::SmallVec::new(), body: None, tail: b"", presence: None }
+        Batch { link, connection, done: smallvec::SmallVec::new(), body: None, tail: b"", file: None, presence: None }
     }
     /// Appends a response that can be sent at once; otherwise returns it.
     pub fn add(&mut self, mut r: Box<Request>, body: Body, out: &mut Vec<u8>) -> Option<(Box<Request>, Body)> {
-        let is_whole = matches!(SendPlan::of(&r, &body, BODY_BYTES_MAX), SendPlan::Whole(_));
-        if !is_whole || self.body.is_some() {
+        let file = kernel_part(&self.link, &r, &body).cloned();
+        let (plan, body) = match &file {
+            Some(part) => (SendPlan::of_length(&r, usize::try_from(part.length).unwrap_or(usize::MAX)), body),
+            None => {
+                let body = body.into_cached();
+                (SendPlan::of(&r, &body, BODY_BYTES_MAX), body)
+            }
+        };
+        if !matches!(plan, SendPlan::Whole(_)) || self.has_last() {
             return Some((r, body));
         }
         let start = out.len();
@@ -59,6 +68,7 @@ impl<'a> Batch<'a> {
         let framing = SingleChunk::of(&r, &body);
         framing.begin(out);
         match body {
+            Body::File(_) if !r.reply.head_only => self.file = file,
             Body::Bytes(b) if b.len() > COPY_BYTES_MAX => {
                 (self.body, self.tail) = (Some(b), framing.end());
             }
@@ -69,8 +79,9 @@ impl<'a> Batch<'a> {
                 out.extend_from_slice(framing.end());
             }
         }
-        let apart = self.body.as_ref().map_or(0, |body| body.len() + self.tail.len());
-        r.accounting.bytes_sent = (out.len() - start + apart) as u64;
+        let apart = self.body.as_ref().map_or(0, |body| body.len() + self.tail.len()) as u64
+            + self.file.as_ref().map_or(0, |file| file.length);
+        r.accounting.bytes_sent = (out.len() - start) as u64 + apart;
         // Framing counts, as in nginx.
         r.accounting.body_bytes_sent = r.accounting.bytes_sent - head as u64;
         if r.target.version == Version::Http09 {
@@ -82,7 +93,11 @@ impl<'a> Batch<'a> {
     /// Ends the batch: the last response closes the connection, the batch is full, or its time is over.
     pub fn is_full(&self) -> bool {
         let last = self.done.last().is_none_or(|(r, ..)| !r.reply.keep_alive || r.incoming.alone);
-        last || self.done.len() >= REQUESTS_MAX || self.body.is_some() || !budget::is_left()
+        last || self.done.len() >= REQUESTS_MAX || self.has_last() || !budget::is_left()
+    }
+    /// Tells whether the last response's body is apart from the output, so that no other can follow.
+    fn has_last(&self) -> bool {
+        self.body.is_some() || self.file.is_some()
     }
     pub fn is_empty(&self) -> bool {
         self.done.is_empty()
@@ -108,7 +123,14 @@ impl<'a> Batch<'a> {
             self.all_sent();
             return Sent::All;
         }
+        if let Some(file) = self.file.take() {
+            self.no_delay();
+            return self.send_file(out, file);
+        }
         let (body, tail) = (self.body.take().unwrap_or_default(), std::mem::take(&mut self.tail));
+        if !body.is_empty() {
+            self.no_delay();
+        }
         let result = if body.is_empty() {
             self.link.send(&[IoSlice::new(out)], closed_next)
         } else if tail.is_empty() {
@@ -119,26 +141,14 @@ impl<'a> Batch<'a> {
         let sent = match result {
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(_) => {
-                for (mut r, _) in self.done.drain(..) {
-                    (r.accounting.bytes_sent, r.accounting.body_bytes_sent) = (0, 0);
-                    self.link.worker.finished(r);
-                }
-                self.link.worker.close(self.link.key);
-                return Sent::Gone;
-            }
+            Err(_) => return self.gone(),
         };
         if sent == out.len() + body.len() + tail.len() && !self.link.has_unsent() {
             out.clear();
             self.all_sent();
             return Sent::All;
         }
-        let mut requests: Vec<Box<Request>> = self.done.drain(..).map(|(r, _)| r).collect();
-        let Some(last) = requests.pop() else { return Sent::Gone };
-        for mut r in requests {
-            r.accounting.completed = true;
-            self.link.worker.finished(r);
-        }
+        let Some(last) = self.take_last() else { return Sent::Gone };
         let head = out.get(sent..).unwrap_or_default().to_vec();
         let sent_body = sent.saturating_sub(out.len());
         let body = match tail {
@@ -149,7 +159,51 @@ impl<'a> Batch<'a> {
                 Bytes::from(rest).slice(sent_body.saturating_sub(body.len())..)
             }
         };
-        Sent::Part(Part { head, body, last })
+        Sent::Part(Part { head, body: Piece::Bytes(body), last })
+    }
+    /// Lets several segments of the last response leave without acknowledgment between them.
+    fn no_delay(&self) {
+        if self.done.last().is_some_and(|(r, _)| r.loc().core.conf.tcp_nodelay) {
+            self.link.worker.no_delay(self.link.key, self.connection);
+        }
+    }
+    /// Writes the batch's heads and the part of a file behind them.
+    fn send_file(&mut self, out: &mut Vec<u8>, mut file: FilePart) -> Sent {
+        let head = match self.link.send(&[IoSlice::new(out)], true) {
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => return self.gone(),
+        };
+        if head == out.len() {
+            let length = usize::try_from(file.length).unwrap_or(usize::MAX);
+            match self.link.sendfile(&file.file.file, &mut file.start, length) {
+                Ok(n) => file.length -= (n as u64).min(file.length),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return self.gone(),
+            }
+        }
+        if head == out.len() && file.length == 0 {
+            out.clear();
+            self.all_sent();
+            return Sent::All;
+        }
+        let Some(last) = self.take_last() else { return Sent::Gone };
+        Sent::Part(Part { head: out.get(head..).unwrap_or_default().to_vec(), body: Piece::File(file), last })
+    }
+    /// Ends all requests but the last one, whose response is not sent whole.
+    fn take_last(&mut self) -> Option<Box<Request>> {
+        let (last, _) = self.done.pop()?;
+        self.all_sent();
+        Some(last)
+    }
+    /// Ends all requests: the connection has failed.
+    fn gone(&mut self) -> Sent {
+        for (mut r, _) in self.done.drain(..) {
+            (r.accounting.bytes_sent, r.accounting.body_bytes_sent) = (0, 0);
+            self.link.worker.finished(r);
+        }
+        self.link.worker.close(self.link.key);
+        Sent::Gone
     }
 }
 
@@ -161,7 +215,7 @@ enum Sent {
 
 struct Part {
     head: Vec<u8>,
-    body: Bytes,
+    body: Piece,
     last: Box<Request>,
 }
 

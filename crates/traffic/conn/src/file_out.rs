@@ -96,6 +96,10 @@ impl FileOut {
     /// Prepares a part. `None`: for sendfile(); otherwise its first bytes, empty for a truncated file. Fails as
     /// reading, or with a full pool.
     pub async fn prepare(&mut self, part: &FilePart) -> io::Result<Option<Bytes>> {
+        let buffer = FilePart { length: self.buffer_for(part) as u64, ..part.clone() };
+        if let Some(bytes) = buffer.cached() {
+            return Ok(Some(bytes));
+        }
         self.notice(part);
         let direct = self.open.as_ref().and_then(|open| open.direct.clone());
         if let Some(file) = direct {
@@ -268,7 +272,14 @@ mod tests {
     #[test]
     fn a_sendfile_call_has_a_bound() {
         let (file, _) = sample("chunk", 10);
-        let file = Rc::new(http_engine::OpenFile { file: Arc::new(file), size: 10, modified: 0, inode: 1, device: 1 });
+        let file = Rc::new(http_engine::OpenFile {
+            file: Arc::new(file),
+            size: 10,
+            modified: 0,
+            inode: 1,
+            device: 1,
+            content: None,
+        });
         let part = FilePart { file, start: 0, length: 9 << 30 };
         assert_eq!(FileOut::default().chunk(&part), 2 << 20);
         let unbounded = FileOut { chunk: 0, ..FileOut::default() };

@@ -3,7 +3,7 @@
 use crate::file_out::FileOut;
 use crate::link::{Link, SEND_BYTES_MAX};
 use crate::pace::Pace;
-use crate::send_plan::{Promised, SendPlan, SingleChunk};
+use crate::send_plan::{Promised, SendPlan, SingleChunk, kernel_part};
 use base::append::append;
 use base::room::Room;
 use bytes::{Buf, Bytes};
@@ -76,15 +76,13 @@ impl Sender {
             room => room.saturating_sub(queued).max(GATHER_BYTES_MIN) as u32,
         }
     }
-    pub async fn flush(&mut self, more: bool) -> Result<(), SendError> {
-        self.flush_while(more, |_| {}).await
+    /// Writes all queued pieces, at the client's pace. Only a write that leaves queued pieces announces more (MSG_MORE): the kernel holds
+    /// an announced rest back for 200 ms, while the source may pause.
+    pub async fn flush(&mut self) -> Result<(), SendError> {
+        self.flush_while(|_| {}).await
     }
     /// [`Sender::flush`] that polls `meanwhile` while the client does not read.
-    pub async fn flush_while(
-        &mut self,
-        more: bool,
-        mut meanwhile: impl FnMut(&mut Context<'_>),
-    ) -> Result<(), SendError> {
+    pub async fn flush_while(&mut self, mut meanwhile: impl FnMut(&mut Context<'_>)) -> Result<(), SendError> {
         while !self.queue.is_empty() || self.link.has_unsent() {
             // A fast client must not keep the thread.
             budget::proceed().await;
@@ -92,7 +90,7 @@ impl Sender {
                 self.read_ahead_of_write().await?;
             }
             let written =
-                if self.queue.is_empty() { self.link.flush().map(|()| None) } else { self.write_some(more).map(Some) };
+                if self.queue.is_empty() { self.link.flush().map(|()| None) } else { self.write_some().map(Some) };
             match written {
                 Ok(Some(0)) => return Err(SendError::Truncated),
                 Ok(Some(n)) => {
@@ -153,7 +151,7 @@ impl Sender {
         read.into_iter().rev().for_each(|piece| self.queue.push_front(piece));
         Ok(())
     }
-    fn write_some(&mut self, more: bool) -> io::Result<usize> {
+    fn write_some(&mut self) -> io::Result<usize> {
         match self.queue.front_mut() {
             None => Ok(0),
             Some(Piece::File(part)) => {
@@ -184,7 +182,7 @@ impl Sender {
                         break;
                     }
                 }
-                let n = self.link.send(&slices, more || rest_follows)?;
+                let n = self.link.send(&slices, rest_follows)?;
                 drop(slices);
                 let mut left = n;
                 while left > 0 {
@@ -208,11 +206,12 @@ const COPY_BYTES_MAX: usize = 16 * 1024;
 /// Sends head and body. After an error the connection is unusable.
 pub async fn response(link: &Link, r: &mut Request, body: Body) -> Result<(), SendError> {
     let timeout_ms = r.loc().core.conf.send_timeout.0;
+    let body = if kernel_part(link, r, &body).is_some() { body } else { body.into_cached() };
     if SendPlan::of(r, &body, COPY_BYTES_MAX) != SendPlan::Pieces {
         let Some((rest, sent)) = at_once(link, r, &body)? else { return Ok(()) };
         let mut sender = Sender::new(link.clone(), timeout_ms);
         sender.push(Piece::Bytes(rest));
-        let result = Box::pin(sender.flush(false)).await;
+        let result = Box::pin(sender.flush()).await;
         note_sent(r, sent + sender.sent, r.accounting.header_size);
         return result;
     }
@@ -290,29 +289,29 @@ async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut 
             (&mut polled).await
         };
         match piece {
-            None => sender.flush_while(false, |cx| body.poll_ahead(cx, r)).await?,
+            None => sender.flush_while(|cx| body.poll_ahead(cx, r)).await?,
             Some(None) => break,
             Some(Some(Err(_))) => {
                 if !r.reply.abandoned {
-                    let _ = sender.flush(false).await;
+                    let _ = sender.flush().await;
                 }
                 return Err(SendError::Truncated);
             }
-            Some(Some(Ok(Piece::Flush))) => sender.flush(false).await?,
+            Some(Some(Ok(Piece::Flush))) => sender.flush().await?,
             Some(Some(Ok(piece))) => {
                 if !promised.take(piece.len()) {
-                    let _ = sender.flush(false).await;
+                    let _ = sender.flush().await;
                     return Err(SendError::Truncated);
                 }
                 push(sender, r.reply.chunked, piece, &mut limiter).await?;
                 if sender.full() {
-                    sender.flush_while(true, |cx| body.poll_ahead(cx, r)).await?;
+                    sender.flush_while(|cx| body.poll_ahead(cx, r)).await?;
                 }
             }
         }
     }
     if promised.is_short() {
-        let _ = sender.flush(false).await;
+        let _ = sender.flush().await;
         return Err(SendError::Truncated);
     }
     if r.reply.chunked && !r.reply.head_only {
@@ -326,7 +325,7 @@ async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut 
         last.extend_from_slice(b"\r\n");
         sender.push(Piece::Bytes(Bytes::from(last)));
     }
-    sender.flush(false).await
+    sender.flush().await
 }
 
 /// Queues a framed piece; under a rate limit in portions.
@@ -347,7 +346,7 @@ async fn push(
             let portion = split(&mut piece, allowed);
             limiter.sent += portion.len();
             sender.push(portion);
-            sender.flush(false).await?;
+            sender.flush().await?;
         }
     } else {
         sender.push(piece);
@@ -379,7 +378,7 @@ async fn wait(pace: &Pace, sender: &mut Sender) -> Result<u64, SendError> {
             Ok(allowed) => return Ok(allowed),
             Err(pause) => pause,
         };
-        sender.flush(false).await?;
+        sender.flush().await?;
         tokio::select! {
             biased;
             () = runtime::time::sleep(pause) => {}

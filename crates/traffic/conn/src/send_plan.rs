@@ -1,6 +1,9 @@
 //! Decides how responses leave, for every protocol, and enforces promised body lengths.
 
-use http_engine::{Body, Request};
+use crate::link::Link;
+use http_engine::file_io::Aio;
+use http_engine::files::KERNEL_COPY_BYTES;
+use http_engine::{Body, FilePart, Request};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendPlan {
@@ -21,6 +24,11 @@ impl SendPlan {
             Body::Bytes(bytes) if bytes.len() <= max => bytes.len(),
             _ => return SendPlan::Pieces,
         };
+        SendPlan::of_length(r, length)
+    }
+    /// Plans a body of this length that one call can send.
+    #[inline]
+    pub fn of_length(r: &Request, length: usize) -> SendPlan {
         let core = &r.loc().core;
         let is_short = !r.reply.head_only && r.out.content_length.is_some_and(|promised| promised != length as u64);
         let is_paced = r.reply.limit_rate.is_some() || (core.rate_limited && length > 0);
@@ -32,6 +40,23 @@ impl SendPlan {
         }
         SendPlan::Whole(length)
     }
+}
+
+/// Returns the part of a file that the kernel sends from its page cache, in one call if the socket has room: of cleartext over
+/// HTTP/1, where no directive asks for reads by threads, direct reads or pieces. [`KERNEL_COPY_BYTES`] at least, if the bytes are in
+/// memory, too.
+#[inline]
+pub fn kernel_part<'a>(link: &Link, r: &Request, body: &'a Body) -> Option<&'a FilePart> {
+    let Body::File(part) = body else { return None };
+    let conf = &r.loc().core.conf;
+    let is_short = part.length < KERNEL_COPY_BYTES && part.file.content.is_some();
+    let is_plain = conf.sendfile
+        && conf.aio == Aio::Off
+        && conf.directio.0.is_none()
+        && conf.read_ahead.0 == 0
+        && (conf.sendfile_max_chunk.0 == 0 || part.length <= conf.sendfile_max_chunk.0);
+    let is_declared = r.out.content_length == Some(part.length);
+    (is_plain && is_declared && !is_short && link.has_sendfile()).then_some(part)
 }
 
 /// Chunked framing of a body that is in memory, without trailers.

@@ -36,7 +36,7 @@ pub enum Start {
     /// Refused head with its bytes.
     Refused(Box<Request>, u16, Vec<u8>),
     /// Unsent rest of a response, its request, and what follows.
-    Unsent { head: Vec<u8>, body: Bytes, last: Box<Request>, then: Option<Box<Start>> },
+    Unsent { head: Vec<u8>, body: Piece, last: Box<Request>, then: Option<Box<Start>> },
     /// Writes TLS output until this time.
     Flush(clock::Instant),
 }
@@ -379,13 +379,16 @@ impl Client {
         }
     }
 
-    async fn tail(&mut self, head: Vec<u8>, body: Bytes, mut last: Box<Request>) -> End {
+    async fn tail(&mut self, head: Vec<u8>, body: Piece, mut last: Box<Request>) -> End {
         let conf = last.loc().core.clone();
+        if conf.conf.tcp_nodelay {
+            self.worker.no_delay(self.key, &self.connection);
+        }
         let mut sender = Sender::new(self.link.clone(), conf.conf.send_timeout.0);
-        let unsent = (head.len() + body.len()) as u64;
+        let unsent = head.len() as u64 + body.len();
         sender.push(Piece::Bytes(Bytes::from(head)));
-        sender.push(Piece::Bytes(body));
-        let sent = sender.flush(false).await;
+        sender.push(body);
+        let sent = sender.flush().await;
         last.accounting.completed = sent.is_ok();
         if sent.is_err() {
             last.accounting.bytes_sent = last.accounting.bytes_sent.saturating_sub(unsent - sender.sent);

@@ -21,6 +21,7 @@ mod scenario;
 mod scrape;
 mod server;
 mod sessions;
+mod sizes;
 
 use report::{Outcome, Row};
 use scenario::Scenario;
@@ -49,6 +50,8 @@ Instead of CPU time:
   --fairness      measure the latency of a second client beside one that saturates the server
   --large         measure -t and reloads of a configuration with 1,000 servers
   --scrape        measure latency beside scrapes of the metrics of 1,000 zones
+  --sizes         measure responses of 1 KB to 4 MB over 1 and 64 connections: CPU time, p50 and p99; SCENARIO is
+                  static, proxied, TLS, HTTP/2 or HTTP/3
   --observed      measure the CPU time of zones, metrics and sampled traces (default: static-5k and proxy-1k)
 
   cargo xtask bench static-5k h2-5k --pairs 7
@@ -76,6 +79,8 @@ struct Options {
     scrape: bool,
     /// Measure the cost of metrics, zones and traces.
     observed: bool,
+    /// Measure responses by size.
+    sizes: bool,
     out: Option<PathBuf>,
     note: String,
 }
@@ -127,6 +132,9 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         let scenarios = observed::scenarios(&root.join("benches/scenarios"), &options.scenarios)?;
         return observed::run(&scenarios, &binary, options.seconds, &folder);
     }
+    if options.sizes {
+        return sizes::run(&root, &binary, &client, &options, &folder);
+    }
     let mut rows = Vec::new();
     for scenario in scenario::all(&root.join("benches/scenarios"), &options.scenarios)? {
         eprintln!("==> {}", scenario.name);
@@ -155,6 +163,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         large: false,
         scrape: false,
         observed: false,
+        sizes: false,
         out: None,
         note: String::new(),
     };
@@ -172,6 +181,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--large" => options.large = true,
             "--scrape" => options.scrape = true,
             "--observed" => options.observed = true,
+            "--sizes" => options.sizes = true,
             "--out" => options.out = Some(value()?.into()),
             "--note" => options.note = value()?.clone(),
             flag if flag.starts_with('-') => {

@@ -386,6 +386,9 @@ fn write_files(folder: &Path) -> std::io::Result<()> {
     fs::write(html.join("1k.php"), "<?php header('Content-Length: 1024'); echo str_repeat('tidegate', 128);")?;
     fs::write(html.join("5k.html"), filler(5120))?;
     fs::write(html.join("500k.bin"), filler(500_000))?;
+    for (name, length) in super::sizes::files() {
+        fs::write(html.join(name), filler(length))?;
+    }
     fs::write(html.join("assets/5k.css"), filler(5120))?;
     fs::write(html.join("page.html"), PAGE)?;
     let status = Command::new("gzip").args(["-9", "-n", "-k"]).arg(html.join("page.html")).status()?;

@@ -167,6 +167,7 @@ pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u3
     if r.is_head() {
         return Ok(body);
     }
+    let body = body.into_cached();
     if let Body::Bytes(original) = &body {
         let of_file = r.out.last_modified.is_some();
         let coded = if of_file { kept(original, coding, level) } else { None };

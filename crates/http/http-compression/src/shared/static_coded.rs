@@ -4,7 +4,7 @@ use super::compress::{self, Coding};
 use super::gzip_ok::GzipOk;
 use http_engine::core_table::SymlinkMode;
 use http_engine::files::FileKind;
-use http_engine::{Body, FilePart, Flow, Handler, Request, Str, special};
+use http_engine::{Flow, Handler, Request, Str, special};
 use http_types::{Known, Method};
 use observe::{Level, os};
 
@@ -62,11 +62,7 @@ impl Handler for StaticCoded {
         r.set_content_type();
         r.out.content_encoding = Str::from(self.coding.name());
         r.out.ranges_allowed = true;
-        Flow::Content(match (&found.content, &found.file) {
-            (Some(content), _) => Body::Bytes(content.clone()),
-            (None, Some(file)) => Body::File(FilePart { file: file.clone(), start: 0, length: found.size }),
-            (None, None) => Body::Empty,
-        })
+        Flow::Content(found.body())
     }
 }
 

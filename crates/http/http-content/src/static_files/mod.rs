@@ -4,7 +4,7 @@ use conf_schema::{Area, Problem, Table, directives};
 use http_engine::file_io::{self, Aio};
 use http_engine::files::{self, FileKind};
 use http_engine::path::FilePath;
-use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Request, Str, special};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Str, special};
 use http_types::Method;
 use http_upstream::opening;
 use net::pool::Pool;
@@ -105,11 +105,7 @@ fn answer(r: &mut Request, path: &FilePath) -> Flow {
     }
     r.set_content_type();
     r.out.ranges_allowed = true;
-    Flow::Content(match (&found.content, &found.file) {
-        (Some(content), _) => Body::Bytes(content.clone()),
-        (None, Some(file)) => Body::File(FilePart { file: file.clone(), start: 0, length: found.size }),
-        (None, None) => Body::Empty,
-    })
+    Flow::Content(found.body())
 }
 
 /// Redirects a directory without its final slash.

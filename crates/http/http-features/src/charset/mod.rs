@@ -200,6 +200,7 @@ impl Filter for Mark {
         if matches!(body, Body::Empty) {
             return Ok(body);
         }
+        let body = body.into_cached();
         // A byte-for-byte recoded body stays in memory and supports ranges.
         if !recoder.changes_length()
             && let Some(all) = in_memory(&body)

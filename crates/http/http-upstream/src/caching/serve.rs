@@ -43,7 +43,8 @@ pub fn answer(
         Content::File(_) if stored.body_len == 0 => Body::Empty,
         Content::File(file) => {
             let size = stored.body_start + stored.body_len;
-            let file = OpenFile { file: file.clone(), size, modified: 0, inode: stored.inode, device: 0 };
+            let file =
+                OpenFile { file: file.clone(), size, modified: 0, inode: stored.inode, device: 0, content: None };
             Body::File(FilePart { file: Rc::new(file), start: stored.body_start, length: stored.body_len })
         }
     };

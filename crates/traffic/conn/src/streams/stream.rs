@@ -66,6 +66,7 @@ impl Drop for Guard {
 }
 
 fn at_once(streams: &Rc<Streams>, id: StreamId, mut r: Box<Request>, body: Body) -> Option<(Box<Request>, Body)> {
+    let body = body.into_cached();
     let SendPlan::Whole(length) = SendPlan::of(&r, &body, AT_ONCE_BYTES_MAX) else { return Some((r, body)) };
     let room = streams.core.borrow_mut().capacity(id).unwrap_or(usize::MAX);
     if length > room || streams.unsent() + length > 2 * super::UNSENT_BYTES_MAX || wants_tunnel(streams, id) {
