@@ -30,6 +30,8 @@ pub enum FilterOrder {
     Ssi,
     /// Behind filters of the body's text: an added response has the filters of its own location alone.
     Addition,
+    /// Text around responses, of subrequests too (`echo_before_body`).
+    EchoBody,
     Compress,
     Range,
     Trailers,
@@ -166,7 +168,12 @@ impl FilterOrder {
     pub const fn for_subrequests(self) -> bool {
         matches!(
             self,
-            FilterOrder::Slice | FilterOrder::Gunzip | FilterOrder::Sub | FilterOrder::Charset | FilterOrder::Ssi
+            FilterOrder::Slice
+                | FilterOrder::Gunzip
+                | FilterOrder::Sub
+                | FilterOrder::Charset
+                | FilterOrder::Ssi
+                | FilterOrder::EchoBody
         )
     }
 }

@@ -249,7 +249,8 @@ pub fn request(list: &List, underscores: bool, ignore_invalid: bool) -> Result<M
                     if ignore_invalid && !is_name(name, underscores) {
                         complete.ignored.push(index);
                         Ok(())
-                    } else if is_connection_field(name, value) {
+                    } else if is_connection_field(name, value) && name != b"http2-settings" {
+                        // (RFC 9113, 8.2.2 does not name that one; it stays at this hop.)
                         Err(Fault::Connection(name.to_vec()))
                     } else {
                         complete.fields.push(index);

@@ -104,7 +104,7 @@ impl Feature for Echo {
         let (before, after) = (texts(&conf.echo_before_body), texts(&conf.echo_after_body));
         if !before.is_empty() || !after.is_empty() {
             let around = run::EchoFilter { before: before.into(), after: after.into() };
-            block.location.filters.push((FilterOrder::Addition, Arc::new(around)));
+            block.location.filters.push((FilterOrder::EchoBody, Arc::new(around)));
         }
         Ok(())
     }

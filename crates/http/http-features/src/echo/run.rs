@@ -42,28 +42,42 @@ impl Handler for EchoAnswer {
     }
 }
 
-/// Sends the head, or runs `echo_exec` when nothing was sent.
+/// Sends the head, or runs `echo_exec` when nothing was sent, after pauses before it.
 fn begin(r: &mut Request, program: Arc<[Op]>, status: u16) -> Flow {
-    let silent = |op: &&Op| matches!(op, Op::ReadBody | Op::ResetTimer | Op::Flush);
-    if let Some(Op::Exec { path, args }) = program.iter().find(|op| !silent(op)) {
-        let mut path = path.eval(r);
-        if path.starts_with(b"@") {
-            return Flow::Named(path);
+    let is_silent = |op: &&Op| matches!(op, Op::ReadBody | Op::ResetTimer | Op::Flush | Op::Sleep(_));
+    if let Some(at) = program.iter().position(|op| !is_silent(&op))
+        && let Some(Op::Exec { path, args }) = program.get(at)
+    {
+        let times: Vec<_> =
+            program.iter().take(at).filter_map(|op| if let Op::Sleep(time) = op { Some(time) } else { None }).collect();
+        if times.is_empty() {
+            return exec(r, path, args.as_ref());
         }
-        let mut args = args.as_ref().map(|args| args.eval(r)).unwrap_or_default();
-        if let Some(at) = path.iter().position(|c| *c == b'?') {
-            let own = path.split_off(at);
-            if args.is_empty() {
-                args.extend_from_slice(own.get(1..).unwrap_or_default());
-            }
+        let mut pause = std::time::Duration::ZERO;
+        for time in times {
+            let Some(time) = seconds(&time.eval(r)) else {
+                r.log(Level::Error, format_args!("echo_sleep: invalid time"));
+                return Flow::Status(500);
+            };
+            pause += time;
         }
-        if !local(r, &path) {
-            return Flow::Status(500);
-        }
-        return match CanonicalPath::made(path) {
-            Ok(path) => Flow::Redirect { path, args, internal: true },
-            Err(_) => Flow::Status(400),
-        };
+        return Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let watch = r.incoming.watch.clone();
+                let gone = std::future::poll_fn(|cx| match &watch {
+                    Some(watch) => watch.poll_gone(cx),
+                    None => Poll::Pending,
+                });
+                if runtime::time::timeout(pause, gone).await.is_ok() {
+                    return (r, Flow::Status(499));
+                }
+                let flow = match program.get(at) {
+                    Some(Op::Exec { path, args }) => exec(&mut r, path, args.as_ref()),
+                    _ => Flow::Status(500),
+                };
+                (r, flow)
+            })
+        }));
     }
     r.out.status = status;
     r.set_content_type();
@@ -72,6 +86,37 @@ fn begin(r: &mut Request, program: Arc<[Op]>, status: u16) -> Flow {
     }
     let run = Run { program, at: 0, queue: VecDeque::new(), waits: Waits::No, items: None, sent: 0 };
     Flow::Content(Body::Source(Box::new(run)))
+}
+
+/// Continues in another location.
+fn exec(r: &mut Request, path: &Template, args: Option<&Template>) -> Flow {
+    let (path, args) = target(r, path, args);
+    if path.starts_with(b"@") {
+        if !args.is_empty() {
+            let (args, name) = (String::from_utf8_lossy(&args), String::from_utf8_lossy(&path));
+            r.log(Level::Error, format_args!("query strings {args} ignored when exec'ing named location {name}"));
+        }
+        return Flow::Named(path);
+    }
+    if !local(r, &path) {
+        return Flow::Status(500);
+    }
+    match CanonicalPath::made(path) {
+        Ok(path) => Flow::Redirect { path, args, internal: true },
+        Err(_) => Flow::Status(400),
+    }
+}
+
+/// Returns path and arguments of a URI; arguments in the URI apply if there are no others.
+fn target(r: &mut Request, path: &Template, args: Option<&Template>) -> (Vec<u8>, Vec<u8>) {
+    let mut path = path.eval(r);
+    let own = path.iter().position(|c| *c == b'?').map(|at| path.split_off(at));
+    let args = match (args, own) {
+        (Some(args), _) => args.eval(r),
+        (None, Some(own)) => own.get(1..).unwrap_or_default().to_vec(),
+        (None, None) => Vec::new(),
+    };
+    (path, args)
 }
 
 /// Tells whether a path is local: absolute and without escapes upwards.
@@ -168,11 +213,10 @@ impl Run {
                 }
             }
             Op::Location { path, args } => {
-                let path = path.eval(r);
+                let (path, args) = target(r, path, args.as_ref());
                 if !local(r, &path) {
                     return Err(BodyError);
                 }
-                let args = args.as_ref().map(|args| args.eval(r)).unwrap_or_default();
                 let path = CanonicalPath::made(path).map_err(|_| BodyError)?;
                 let child = r.subrequest(path, args).map_err(|_| BodyError)?;
                 self.waits = Waits::Location(subrequest::stream(child));
@@ -281,7 +325,7 @@ impl Filter for EchoFilter {
         "echo"
     }
     fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
-        if r.is_subrequest() || !matches!(r.out.status, 200..=299) || r.out.status == 204 {
+        if !matches!(r.out.status, 200..=299) || r.out.status == 204 {
             return Ok(body);
         }
         r.out.body_changes();

@@ -56,15 +56,17 @@ pub static ALL: &[Builtin] = &[
             put(out, r.main_method_name());
             out.push(b' ');
             out.extend_from_slice(r.head.request_uri().of(&r.buf));
-            out.extend_from_slice(b" HTTP/1.1\r\n");
+            out.push(b' ');
+            put(out, r.target.version.name().as_bytes());
+            put(out, b"\r\n");
             for (name, value) in r.headers() {
                 for part in [name, b": ".as_slice(), value, b"\r\n"] {
                     out.extend_from_slice(part);
                 }
             }
-            true
+            put(out, b"\r\n")
         },
-        "The request line and the fields of the client's request.",
+        "The request line and the fields of the client's request, with the empty line behind them.",
     ),
 ];
 

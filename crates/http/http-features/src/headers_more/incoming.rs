@@ -16,7 +16,7 @@ impl Handler for Incoming {
         for line in &self.0 {
             if !line.types.is_empty() {
                 let media = r.header(Known::ContentType).filter(|media| !media.is_empty());
-                if !media.is_some_and(|media| line.types.iter().any(|wanted| wanted == media)) {
+                if !media.is_some_and(|media| line.has_type(media)) {
                     continue;
                 }
             }

@@ -53,6 +53,30 @@ pub struct Line {
     pub fields: Vec<Item>,
 }
 
+impl Line {
+    /// Tells whether the line concerns a message of this media type, whose parameters from `charset` on do not count (nginx:
+    /// `content_type_len`).
+    pub fn has_type(&self, content_type: &[u8]) -> bool {
+        let media = split_charset(content_type).0;
+        self.types.is_empty() || self.types.iter().any(|wanted| wanted.eq_ignore_ascii_case(media))
+    }
+}
+
+/// Splits a value of Content-Type before its parameter `charset`, whose value is the second part without quotes.
+pub fn split_charset(value: &[u8]) -> (&[u8], &[u8]) {
+    let semicolons = value.iter().enumerate().filter(|(_, c)| **c == b';');
+    for (at, _) in semicolons {
+        let rest = value.get(at + 1..).unwrap_or_default().trim_ascii_start();
+        if let Some((name, charset)) = rest.split_at_checked(8)
+            && name.eq_ignore_ascii_case(b"charset=")
+        {
+            let charset = charset.strip_prefix(b"\"").unwrap_or(charset);
+            return (value.get(..at).unwrap_or_default(), charset.strip_suffix(b"\"").unwrap_or(charset));
+        }
+    }
+    (value, b"")
+}
+
 #[derive(Clone, Debug)]
 pub struct Item {
     pub name: Arc<[u8]>,

@@ -1,6 +1,6 @@
 //! Fields of responses.
 
-use super::lines::{Item, Line};
+use super::lines::{Item, Line, split_charset};
 use http_engine::response::OutField;
 use http_engine::{Body, Filter, Request, Str};
 use observe::clock::parse_http_time;
@@ -14,8 +14,8 @@ impl Filter for Outgoing {
     }
     fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
         for line in &self.0 {
-            let (media, status) = (r.out.content_type.bytes(), r.out.status);
-            if (!line.types.is_empty() && !line.types.iter().any(|wanted| wanted == media))
+            let status = r.out.status;
+            if !line.has_type(r.out.content_type.bytes())
                 || (!line.statuses.is_empty() && !line.statuses.contains(&status))
             {
                 continue;
@@ -109,16 +109,8 @@ fn clear_all(r: &mut Request, item: &Item) {
 }
 
 fn media(value: Vec<u8>) -> (Str, Str) {
-    let semicolons = value.iter().enumerate().filter(|(_, c)| **c == b';');
-    for (at, _) in semicolons {
-        let rest = value.get(at + 1..).unwrap_or_default().trim_ascii_start();
-        if let Some((name, charset)) = rest.split_at_checked(8)
-            && name.eq_ignore_ascii_case(b"charset=")
-        {
-            let charset = charset.strip_prefix(b"\"").unwrap_or(charset);
-            let charset = charset.strip_suffix(b"\"").unwrap_or(charset);
-            return (value.get(..at).unwrap_or_default().to_vec().into(), charset.to_vec().into());
-        }
+    match split_charset(&value) {
+        (_, b"") => (value.into(), Str::default()),
+        (media, charset) => (media.to_vec().into(), charset.to_vec().into()),
     }
-    (value.into(), Str::default())
 }

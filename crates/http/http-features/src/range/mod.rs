@@ -88,7 +88,8 @@ fn if_range_holds(r: &Request) -> bool {
 
 fn parse(header: &[u8], total: u64, most: u64) -> Wanted {
     let Some((unit, list)) = header.split_at_checked(6) else { return Wanted::Whole };
-    if !unit.eq_ignore_ascii_case(b"bytes=") {
+    // As nginx: a unit without a list is no range.
+    if !unit.eq_ignore_ascii_case(b"bytes=") || list.is_empty() {
         return Wanted::Whole;
     }
     let mut parts: Vec<Span<u64>> = Vec::new();

@@ -66,6 +66,7 @@ pub fn quote_sql(value: &[u8], out: &mut Vec<u8>) {
             b'\n' => b'n',
             b'\r' => b'r',
             b'\t' => b't',
+            26 => b'Z',
             b'\\' | b'\'' | b'"' | b'$' => *c,
             c => {
                 out.push(*c);
@@ -180,6 +181,7 @@ mod tests {
         assert_eq!(run(escape_uri, b"a b/c?d=\xe4~_.'"), "a%20b%2Fc%3Fd%3D%E4~_.'");
         assert_eq!(run(unescape_uri, b"hello+world%21%zz%4"), "hello world!zz");
         assert_eq!(run(quote_sql, b"hello\n\r'\"\\$"), "'hello\\n\\r\\'\\\"\\\\\\$'");
+        assert_eq!(run(quote_sql, b"\0\x08\t\x1a\x1b"), "'\\0\\b\\t\\Z\x1b'");
         assert_eq!(run(quote_pgsql, b"a'\xff"), "E'a\\'\\\\377'");
         assert_eq!(run(quote_json, b"a\n\"\x01\xc3\xa4"), "\"a\\n\\\"\\u0001\u{e4}\"");
         assert_eq!(
