@@ -10,7 +10,8 @@ Usage: cargo xtask ci
 
 Runs everything that a change must pass, in this order: fmt, tidy, clippy, a check of the fuzz targets,
 the book, all tests, comparisons with nginx, the Debian package, h2spec. On Debian, as root, it installs
-missing programs that tests use as peers. Tests without their peer print a notice and check less.
+missing programs that tests use as peers; a peer that is missing then is an error. With TIDEGATE_PEERS=optional
+the tests that need it check less. Checks that the machine does not permit are listed at the end.
 
   cargo xtask ci
 ";
@@ -39,10 +40,15 @@ pub fn run(_: &[String]) -> Result<(), String> {
     // Read before the file is replaced by a build, which keeps its path.
     let own = std::env::current_exe().map_err(|e| format!("the path of xtask: {e}"))?;
     // The download of peers takes about as long as the checks.
-    std::thread::scope(|scope| {
-        scope.spawn(install_peers);
-        check(&own)
+    let peers = std::thread::scope(|scope| {
+        let peers = scope.spawn(install_peers);
+        check(&own)?;
+        peers.join().map_err(|_| "the installation of peers panicked".to_string())
     })?;
+    eprintln!("==> peers: {} of {}", PEERS.len() - peers.len(), PEERS.len());
+    if !peers.is_empty() && !is_optional() {
+        return Err(format!("peers are missing: {} (TIDEGATE_PEERS=optional tests without them)", peers.join(", ")));
+    }
     eprintln!("==> cargo test --workspace, two programs at a time");
     suite::run()?;
     for seeds in [crate::compare::CI, crate::compare::STREAM_CI] {
@@ -82,16 +88,27 @@ fn step(program: &str, args: &[&str]) -> Result<(), String> {
 fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).env("TIDEGATE_SANDBOX", "kill");
+    if !is_optional() {
+        command.env("TIDEGATE_PEERS", "required");
+    }
     command
 }
 
-/// Installs missing programs where possible (Debian, as root). Tests without their peer print a notice and check less.
-fn install_peers() {
-    let missing: Vec<&str> = PEERS.iter().filter(|(program, _)| !found(program)).map(|(_, package)| *package).collect();
-    if missing.is_empty() || !found("apt-get") {
-        return;
+/// Tells whether tests may check less for lack of a peer.
+fn is_optional() -> bool {
+    std::env::var("TIDEGATE_PEERS").is_ok_and(|word| word == "optional")
+}
+
+/// Installs missing programs where possible (Debian, as root). Returns the packages that are missing afterwards.
+fn install_peers() -> Vec<&'static str> {
+    let missing = || -> Vec<&'static str> {
+        PEERS.iter().filter(|(program, _)| !found(program)).map(|(_, package)| *package).collect()
+    };
+    let wanted = missing();
+    if wanted.is_empty() || !found("apt-get") {
+        return wanted;
     }
-    eprintln!("==> apt-get install {}", missing.join(" "));
+    eprintln!("==> apt-get install {}", wanted.join(" "));
     // Prevents packages from starting services, which would take port 80.
     let policy = "/usr/sbin/policy-rc.d";
     let ours = !std::path::Path::new(policy).exists() && std::fs::write(policy, "#!/bin/sh\nexit 101\n").is_ok();
@@ -101,13 +118,14 @@ fn install_peers() {
     let _ = Command::new("apt-get").args(["-qq", "update"]).status();
     let _ = Command::new("apt-get")
         .args(["-qq", "-y", "install"])
-        .args(&missing)
+        .args(&wanted)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .stdout(std::process::Stdio::null())
         .status();
     if ours {
         let _ = std::fs::remove_file(policy);
     }
+    missing()
 }
 
 fn found(program: &str) -> bool {

@@ -190,7 +190,7 @@ mod tests {
     /// Filters bind the thread that installs them: the test's other threads stay free.
     fn confined<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         if !confine::has_filters() {
-            eprintln!("skipped: this kernel does not filter system calls");
+            testkit::missing_means("this kernel does not filter system calls");
             return None;
         }
         std::thread::spawn(|| {

@@ -411,7 +411,7 @@ mod tests {
         let open =
             |spec: &ListenSpec, old: &Listeners| Listeners::open(std::slice::from_ref(spec), 2, old, Purpose::Serve);
         let Ok(first) = open(&spec, &Listeners::default()) else {
-            eprintln!("SKIPPED: the kernel has no multipath TCP");
+            testkit::missing_means("the kernel has no multipath TCP");
             return;
         };
         let kept = open(&ListenSpec { multipath: false, ..spec }, &first).expect("open");

@@ -23,7 +23,7 @@ fn has_certbot(site: &Site) -> bool {
         .output();
     let is_there = asked.is_ok_and(|output| text(&output.stdout).contains("* nginx"));
     if !is_there {
-        eprintln!("certbot with its nginx plugin is not installed: no configuration is edited by it");
+        testkit::missing_peer("certbot with its nginx plugin is not installed: no configuration is edited by it");
     }
     is_there
 }

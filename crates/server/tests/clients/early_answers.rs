@@ -72,7 +72,7 @@ fn run(command: &mut Command) -> Option<Output> {
     match command.output() {
         Ok(output) => Some(output),
         Err(_) => {
-            eprintln!("skipped: no {} here", command.get_program().to_string_lossy());
+            testkit::missing_peer(&format!("no {} here", command.get_program().to_string_lossy()));
             None
         }
     }
@@ -121,7 +121,7 @@ fn php_sees_every_early_answer() {
             let Some(output) = run(Command::new("php").args(["-r", code, "--", &url, &large])) else { return };
             let said = text(&output.stdout);
             if said == "none" {
-                eprintln!("skipped: no curl in php here");
+                testkit::missing_means("no curl in php here");
                 return;
             }
             assert_eq!(said, status, "{url}");

@@ -244,7 +244,7 @@ fn assert_isolated(running: &Running<'_>, keys: &[(&str, &KeyPair)]) {
     for (name, key) in keys {
         let forms = forms(key);
         let Some(held) = memory_has(holder, &forms) else {
-            eprintln!("skipped in part: the memory of other processes cannot be read");
+            testkit::missing_means("the memory of other processes cannot be read");
             return;
         };
         assert!(held.iter().any(|count| *count > 0), "{name}: not in the key process, {} forms", forms.len());
@@ -520,7 +520,7 @@ fn encrypted_keys_and_files_with_both() {
     let mut openssl = std::process::Command::new("openssl");
     openssl.args(["pkcs8", "-topk8", "-v2", "aes256", "-passout", "pass:correct horse battery staple", "-in"]);
     let Ok(status) = openssl.arg(&from).arg("-out").arg(&to).status() else {
-        eprintln!("skipped: there is no openssl");
+        testkit::missing_peer("there is no openssl");
         return;
     };
     assert!(status.success());
@@ -644,7 +644,7 @@ fn the_test_of_a_configuration_tells_what_cannot_be_isolated() {
 #[test]
 fn workers_cannot_read_the_files() {
     if sandbox::landlock_version() < sandbox::LANDLOCK_FILES {
-        eprintln!("skipped: Landlock of this kernel has no rules for files");
+        testkit::missing_means("Landlock of this kernel has no rules for files");
         return;
     }
     let port = free_port();

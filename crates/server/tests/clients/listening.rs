@@ -29,7 +29,7 @@ fn in_own_network(test: &str) -> bool {
     }
     let prepared = Command::new("unshare").args(["--net", "ip", "link", "set", "lo", "up"]).output();
     if !prepared.is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: {test}: no network namespace can be made");
+        testkit::missing_means(&format!("{test}: no network namespace can be made"));
         return false;
     }
     let itself = std::env::current_exe().expect("the test's program");

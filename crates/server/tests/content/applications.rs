@@ -75,14 +75,14 @@ fn applications_answer() {
             "{answer}"
         );
     } else {
-        eprintln!("skipped: no php-fpm here");
+        testkit::missing_peer("no php-fpm here");
     }
     if has("uwsgi") {
         wait("uWSGI", || UnixStream::connect(site.path("python.sock")));
         let answer = ask(port, "POST /python/x HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello");
         assert!(answer.contains("POST /python/x\nbody: 5 bytes\n"), "{answer}\n{}", site.read("logs/run.log"));
     } else {
-        eprintln!("skipped: no uwsgi here");
+        testkit::missing_peer("no uwsgi here");
     }
     if has("memcached") {
         let mut memory = wait("memcached", || UnixStream::connect(site.path("memory.sock")));
@@ -91,7 +91,7 @@ fn applications_answer() {
         assert!(ask(port, "GET /memory/a HTTP/1.0\r\n\r\n").ends_with("\r\n\r\nhello"));
         assert!(ask(port, "GET /memory/b HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 404"));
     } else {
-        eprintln!("skipped: no memcached here");
+        testkit::missing_peer("no memcached here");
     }
     let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
         let found = Command::new(python).args(["-c", "import grpc"]).stderr(Stdio::null()).status();
@@ -107,7 +107,7 @@ fn applications_answer() {
         let said = "hello, world\n1000007\n0 1 2 3 4\n499500\nA B C\nFAILED_PRECONDITION not now\nUNIMPLEMENTED\n";
         assert_eq!(text(&out.stdout), said, "{}{}", text(&out.stderr), site.read("logs/run.log"));
     } else {
-        eprintln!("skipped: no grpcio for Python here");
+        testkit::missing_means("no grpcio for Python here");
     }
     drop(running);
 }

@@ -76,7 +76,7 @@ impl Drop for Browser {
 #[test]
 fn a_websocket_over_http2_closes_clean() {
     let Some(browser) = chromium() else {
-        return eprintln!("skipped: no Chromium is installed (Debian's package chromium)");
+        return testkit::missing_peer("no Chromium is installed (Debian's package chromium)");
     };
     let origin = Origin::new(|mut talk| {
         if talk.request().is_some() {
@@ -130,7 +130,7 @@ setInterval(async () => {
 #[test]
 fn a_page_over_http3_outlives_a_reload() {
     let Some(browser) = chromium() else {
-        return eprintln!("skipped: no Chromium is installed (Debian's package chromium)");
+        return testkit::missing_peer("no Chromium is installed (Debian's package chromium)");
     };
     let port = free_port();
     let conf = |log: &str| {
@@ -178,7 +178,7 @@ fn a_page_over_http3_outlives_a_reload() {
 #[test]
 fn the_dashboard_loads_its_files_and_opens_its_stream() {
     let Some(browser) = chromium() else {
-        return eprintln!("skipped: no Chromium is installed (Debian's package chromium)");
+        return testkit::missing_peer("no Chromium is installed (Debian's package chromium)");
     };
     let port = free_port();
     let site = Site::new(

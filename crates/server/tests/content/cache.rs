@@ -339,7 +339,7 @@ fn elsewhere() -> Option<PathBuf> {
 #[test]
 fn responses_move_to_another_file_system() {
     let Some(folder) = elsewhere() else {
-        eprintln!("/dev/shm is no file system of its own: not tested");
+        testkit::missing_means("/dev/shm is no file system of its own: not tested");
         return;
     };
     let origin = Origin::start();

@@ -77,7 +77,7 @@ fn kill(site: &Site, name: &str) {
 fn reads_go_on_while_replicas_die() {
     let installed = std::fs::read_dir("/usr/lib/postgresql").is_ok() && psql(1).arg("--version").output().is_ok();
     if !installed {
-        eprintln!("skipped: no PostgreSQL here");
+        testkit::missing_peer("no PostgreSQL here");
         return;
     }
     let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/database");

@@ -41,7 +41,9 @@ fn install() -> Option<PathBuf> {
             .stdin(Stdio::null())
             .output();
         if !npm.is_ok_and(|output| output.status.success()) || !has("oidc-provider") || !has("playwright-core") {
-            eprintln!("SKIPPED: npm cannot install {PACKAGES:?}; no login at a provider of others is tried");
+            testkit::missing_means(&format!(
+                "npm cannot install {PACKAGES:?}; no login at a provider of others is tried"
+            ));
             return None;
         }
     }
@@ -74,7 +76,7 @@ impl Setting {
             .stderr(Stdio::null())
             .spawn();
         let Ok(node) = node else {
-            eprintln!("SKIPPED: node does not run");
+            testkit::missing_means("node does not run");
             return None;
         };
         let node = Killed(node);
@@ -210,7 +212,7 @@ fn a_browser_logs_in_and_out() {
         status.is_ok_and(|status| status.success())
     };
     let Some(browser) = ["/usr/bin/chromium", "chromium-browser", "google-chrome"].into_iter().find(runs) else {
-        return eprintln!("SKIPPED: no Chromium is installed (Debian's package chromium)");
+        return testkit::missing_peer("no Chromium is installed (Debian's package chromium)");
     };
     let Some(setting) = Setting::new() else { return };
     let running = setting.site.start();

@@ -191,7 +191,7 @@ fn php() {
         .file("public/uploads/evil.php", "<?php echo 'executed';")
         .site();
     let Some(fpm) = program("php-fpm") else {
-        eprintln!("skipped: no php-fpm here");
+        testkit::missing_peer("no php-fpm here");
         return;
     };
     let socket = site.path("php-fpm.sock");
@@ -228,7 +228,7 @@ fn echoing() -> Origin {
 
 fn curl(arguments: &[&str]) -> Option<String> {
     let Some(curl) = program("curl") else {
-        eprintln!("skipped: no curl here");
+        testkit::missing_peer("no curl here");
         return None;
     };
     let out = Command::new(curl).args(["-sS", "-k", "--max-time", "20"]).args(arguments).output().expect("curl runs");

@@ -322,7 +322,7 @@ fn an_expired_pair_leaves_the_file() {
 #[test]
 fn a_folder_that_the_worker_may_not_write_to_is_told_at_the_start() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can give privileges up");
+        testkit::missing_means("only root can give privileges up");
         return;
     }
     let port = free_port();

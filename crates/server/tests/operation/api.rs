@@ -405,7 +405,7 @@ fn exporter(arguments: &[String]) -> Option<std::process::Child> {
     match child {
         Ok(child) => Some(child),
         Err(e) => {
-            eprintln!("NOT TESTED: prometheus-nginx-exporter is not installed ({e})");
+            testkit::missing_peer(&format!("prometheus-nginx-exporter is not installed ({e})"));
             None
         }
     }

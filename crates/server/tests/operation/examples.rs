@@ -102,7 +102,7 @@ fn php_behind_apache() {
         entries.flatten().any(|e| e.file_name().to_str().is_some_and(|n| n.starts_with("php") && n.ends_with(".load")))
     });
     if !Path::new(apache).exists() || !php {
-        eprintln!("there is no Apache with PHP here");
+        testkit::missing_peer("there is no Apache with PHP here");
         return;
     }
     let (site, port) = copied("php-behind-apache");

@@ -140,7 +140,7 @@ fn pythons_parser_reads_the_page() {
     let is_there = works(Command::new("python3").args(["-m", "venv"]).arg(&place))
         && works(Command::new(place.join("bin/pip")).args(["install", "--quiet", "prometheus_client>=0.20"]));
     if !is_there {
-        eprintln!("NOT TESTED: Python's prometheus_client cannot be installed");
+        testkit::missing_means("Python's prometheus_client cannot be installed");
         return;
     }
     let mut child = Command::new(place.join("bin/python"))
@@ -204,7 +204,7 @@ fn exported(arguments: &[String], up: &str) -> Option<String> {
     let mut child = match command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
         Ok(child) => child,
         Err(e) => {
-            eprintln!("NOT TESTED: prometheus-nginx-exporter is not installed ({e})");
+            testkit::missing_peer(&format!("prometheus-nginx-exporter is not installed ({e})"));
             return None;
         }
     };

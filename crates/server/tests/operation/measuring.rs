@@ -254,7 +254,7 @@ fn servers(name: &str) -> Vec<(&'static str, PathBuf)> {
     let mut out = Vec::new();
     for program in [env!("CARGO_BIN_EXE_tidegate"), "/usr/sbin/nginx"] {
         if !Path::new(program).exists() {
-            eprintln!("skipped: no {program} here");
+            testkit::missing_peer(&format!("no {program} here"));
             continue;
         }
         let of = Path::new(program).file_name().unwrap().to_string_lossy().into_owned();

@@ -748,7 +748,9 @@ fn the_python_packages_understand_us() {
     let modules = "import grpc, opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc";
     let installed = Command::new(&python).args(["-c", modules]).stderr(Stdio::null()).status();
     if !installed.is_ok_and(|status| status.success()) {
-        eprintln!("NOT TESTED: {python} has no modules grpcio and opentelemetry-proto (TIDEGATE_TEST_OTLP_PYTHON)");
+        testkit::missing_means(&format!(
+            "{python} has no modules grpcio and opentelemetry-proto (TIDEGATE_TEST_OTLP_PYTHON)"
+        ));
         return;
     }
     let port = free_port();

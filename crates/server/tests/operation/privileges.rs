@@ -12,7 +12,7 @@ use support::{Running, Site, children, free_port, signal, wait};
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("skipped: only root can give privileges up");
+        testkit::missing_means("only root can give privileges up");
     }
     root
 }
@@ -138,7 +138,7 @@ fn the_port_of_a_server_without_one_is_roots_after_a_reload() {
     const ALONE: &str = "ip link set lo up && exec \"$@\"";
     let alone = Command::new("unshare").args(["-n", "sh", "-c", ALONE, "sh", "true"]).stderr(Stdio::null()).status();
     if !alone.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: a network of one's own is not to be had here");
+        testkit::missing_means("a network of one's own is not to be had here");
         return;
     }
     let site = Site::new(&format!("daemon off; {}", nobody()), "http { server { return 200 here; } }");
@@ -223,7 +223,7 @@ fn start_without<'a>(folder: &str, site: &'a Site) -> Option<Running<'a>> {
     let mount = format!("mount -t tmpfs none {folder}");
     let prepared = Command::new("unshare").args(["--mount", "sh", "-c", &mount]).output();
     if !prepared.is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: no mount namespace can be made");
+        testkit::missing_means("no mount namespace can be made");
         return None;
     }
     let mut command = Command::new("unshare");

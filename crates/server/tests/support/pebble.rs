@@ -82,7 +82,7 @@ impl Authority {
             .stderr(Stdio::null())
             .spawn();
         let Ok(child) = child else {
-            eprintln!("pebble is not installed: no certificate is ordered");
+            testkit::missing_peer("pebble is not installed: no certificate is ordered");
             return None;
         };
         let authority = Authority { child, port, management };
@@ -140,7 +140,7 @@ impl Names {
                 .stderr(Stdio::null())
                 .spawn();
             let Ok(child) = command else {
-                eprintln!("pebble-challtestsrv is not installed: nothing is proven by DNS");
+                testkit::missing_means("pebble-challtestsrv is not installed: nothing is proven by DNS");
                 return None;
             };
             let mut names = Names(child, management);

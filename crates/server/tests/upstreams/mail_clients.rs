@@ -275,7 +275,7 @@ const TALKS: &[(&str, &[&str])] = &[
 #[test]
 fn a_real_nginx_says_the_same() {
     if !std::path::Path::new(NGINX).exists() || !std::path::Path::new(NGINX_MAIL).exists() {
-        eprintln!("no nginx with its mail module: nothing is compared");
+        testkit::missing_peer("no nginx with its mail module: nothing is compared");
         return;
     }
     let ((imap, told_imap), (pop3, told_pop3), (smtp, told_smtp)) = (imap_server(false), pop3_server(), smtp_server());

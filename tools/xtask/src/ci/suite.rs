@@ -32,14 +32,15 @@ impl Program {
 /// # Errors
 /// Names the programs with failed tests; the others run nevertheless.
 pub fn run() -> Result<(), String> {
+    let skips = Skips::new()?;
     let (waiting, computing): (Vec<_>, Vec<_>) = programs()?.into_iter().partition(Program::waits);
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for lane in [waiting, computing] {
-            let failed = &failed;
+            let (failed, skips) = (&failed, &skips);
             scope.spawn(move || {
                 for program in lane {
-                    if let Err(e) = run_one(&program) {
+                    if let Err(e) = run_one(&program, &skips.0) {
                         failed.lock().unwrap_or_else(|held| held.into_inner()).push(e);
                     }
                 }
@@ -49,8 +50,27 @@ pub fn run() -> Result<(), String> {
     if let Err(e) = super::step("cargo", &["test", "--workspace", "--doc"]) {
         failed.lock().unwrap_or_else(|held| held.into_inner()).push(e);
     }
+    skips.print();
     let failed = failed.into_inner().unwrap_or_else(|held| held.into_inner());
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+/// The file in which tests record what they left out (`testkit`).
+struct Skips(PathBuf);
+
+impl Skips {
+    /// Starts an empty file.
+    fn new() -> Result<Skips, String> {
+        let path = std::env::temp_dir().join(format!("tidegate-skips-{}", std::process::id()));
+        File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Skips(path))
+    }
+    fn print(&self) {
+        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+        eprintln!("==> not tested, because this machine does not permit it: {}", text.lines().count());
+        text.lines().for_each(|line| eprintln!("    {line}"));
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// Builds the test programs; in the order of their packages and names.
@@ -82,7 +102,7 @@ fn program(line: &str) -> Option<Program> {
 }
 
 /// Runs a program; its output is printed as a whole. (It passes through a file: a pipe would stay open as long as a daemon that a test left behind.)
-fn run_one(program: &Program) -> Result<(), String> {
+fn run_one(program: &Program, skips: &Path) -> Result<(), String> {
     let folder = program.folder.file_name().unwrap_or_default().to_string_lossy();
     let shown = format!("{folder}/{}", program.source);
     let log = program.file.with_extension("log");
@@ -92,6 +112,7 @@ fn run_one(program: &Program) -> Result<(), String> {
     let status = super::command(&program.file.to_string_lossy(), &[])
         .current_dir(&program.folder)
         .env("CARGO_MANIFEST_DIR", &program.folder)
+        .env("TIDEGATE_SKIPS", skips)
         .stdin(Stdio::null())
         .stdout(out)
         .stderr(err)
