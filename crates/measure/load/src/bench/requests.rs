@@ -24,8 +24,8 @@ impl Url {
     pub fn parse(text: &str) -> Result<Url, String> {
         let wrong = |why: &str| format!("URL `{text}`: {why}");
         let (tls, rest) = match text.split_once("://") {
-            Some(("http", rest)) => (false, rest),
-            Some(("https", rest)) => (true, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
             Some((scheme, _)) => return Err(wrong(&format!("`{scheme}` is not http or https"))),
             None => (false, text),
         };
@@ -45,6 +45,9 @@ impl Url {
             Some(rest) => {
                 let (host, after) = rest.split_once(']').ok_or_else(|| wrong("`[` without `]`"))?;
                 (host, after.strip_prefix(':').map_or(Ok(usual), port)?)
+            }
+            None if authority.parse::<std::net::Ipv6Addr>().is_ok() => {
+                return Err(wrong(&format!("an IPv6 address stands in brackets: `[{authority}]`")));
             }
             None => match authority.rsplit_once(':') {
                 Some((host, text)) => (host, port(text)?),
@@ -205,6 +208,10 @@ mod tests {
         assert_eq!(all(url("http://h:8080/a?b#c")), (false, "h".into(), 8080, "/a?b".into()));
         assert_eq!(all(url("https://[::1]")), (true, "::1".into(), 443, "/".into()));
         assert_eq!(all(url("h?x")), (false, "h".into(), 80, "/?x".into()));
+        let upper = Url::parse("HTTPS://h/A").unwrap();
+        assert!(upper.tls && upper.port == 443 && upper.path == "/A");
+        let bare = Url::parse("http://::1/").unwrap_err();
+        assert!(bare.contains("`[::1]`"), "{bare}");
         for bad in ["ftp://h/", "http://", "http://h:x/", "http://u:p@h/", "http://[::1/"] {
             assert!(Url::parse(bad).is_err(), "{bad}");
         }

@@ -128,11 +128,19 @@ impl Prepared {
     /// templates, headers and methods.
     pub fn new(spec: &RequestSpec, host: &str, common: &[String], close: bool) -> Result<Prepared, String> {
         let mut headers: Vec<(Vec<u8>, Template)> = Vec::new();
-        for line in common.iter().chain(&spec.headers) {
+        let split = |line: &String| -> Result<(Vec<u8>, Template), String> {
             let (name, value) = line.split_once(':').ok_or_else(|| format!("header `{line}` has no colon"))?;
-            headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name.trim().as_bytes()));
-            headers.push((name.trim().into(), Template::parse(value.trim())?));
+            Ok((name.trim().into(), Template::parse(value.trim())?))
+        };
+        let own: Vec<_> = spec.headers.iter().map(split).collect::<Result<_, _>>()?;
+        // A request's own fields replace common ones of their name; a repeated field is sent as often as it is given.
+        for field in common.iter().map(split) {
+            let (name, value) = field?;
+            if !own.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
+                headers.push((name, value));
+            }
         }
+        headers.extend(own);
         let has = |name: &[u8]| headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
         let mut first: Vec<(Vec<u8>, Template)> = Vec::new();
         if !has(b"host") {
@@ -375,6 +383,15 @@ mod tests {
         let spec = RequestSpec { method: "POST".into(), binary: b"\xff{{seq}}".to_vec(), ..RequestSpec::get("/") };
         let p = Prepared::new(&spec, "h", &[], false).unwrap();
         assert_eq!(p.constant().unwrap(), b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\n\xff{{seq}}");
+    }
+
+    #[test]
+    fn repeated_fields_are_all_sent_and_a_requests_own_replace_common_ones() {
+        let common = ["X-A: 1".to_string(), "X-A: 2".into(), "X-B: common".into()];
+        let spec = RequestSpec { headers: vec!["x-b: 3".into(), "x-b: 4".into()], ..RequestSpec::get("/") };
+        let prepared = Prepared::new(&spec, "h:80", &common, false).unwrap();
+        let names: Vec<_> = prepared.headers.iter().map(|(name, _)| String::from_utf8_lossy(name)).collect();
+        assert_eq!(names, ["Host", "X-A", "X-A", "x-b", "x-b"]);
     }
 
     #[test]

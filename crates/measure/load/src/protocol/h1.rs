@@ -7,6 +7,16 @@ use figures::rng::Rng;
 use http_types::{BodyLength, Known, Method, ResponseHead};
 use wire_h1::{ChunkedDecoder, HeadLimits, Progress, ResponseParser, Role, response_body, response_keep_alive};
 
+/// Limits of a response's head. A server under test may send more than a server accepts.
+const LIMITS: HeadLimits = HeadLimits {
+    line_max: 64 * 1024,
+    field_max: 1 << 20,
+    total_max: 1 << 20,
+    fields_max: 10_000,
+    underscores: true,
+    ignore_invalid: true,
+};
+
 use super::{Encoded, Event, Protocol, ResponseSummary, Step};
 use crate::engine::failure::Failure;
 use crate::engine::job::Job;
@@ -102,7 +112,7 @@ impl H1 {
             return Ok(Some(found));
         }
         let mut head = std::mem::take(&mut cache.head);
-        let parsed = ResponseParser::default().parse(bytes, &HeadLimits::default(), &mut head);
+        let parsed = ResponseParser::default().parse(bytes, &LIMITS, &mut head);
         let result = match parsed {
             Ok(Progress::Done { consumed }) => response_body(&head, bytes, method).map(|length| {
                 let reusable = response_keep_alive(&head, bytes) && length != BodyLength::UntilClose;

@@ -60,6 +60,14 @@ fn one(report: &Report, point: &Point) -> String {
     if nothing_succeeded(point) {
         let worst = point.rounds.iter().flat_map(Round::failure_words).max_by_key(|f| f.1);
         let why = worst.map_or(String::new(), |(class, n)| format!(" ({}: {class})", grouped(n as f64)));
+        let late: u64 = point.rounds.iter().map(|r| r.late).sum();
+        if late > 0 {
+            let more = if why.is_empty() { String::new() } else { format!(" Others failed{why}.") };
+            return format!(
+                "No answer came within the run; {} right ones came after its end.{more}",
+                grouped(late as f64)
+            );
+        }
         return format!("No request succeeded{why}.");
     }
     let wait = format!("median latency {}, p99 {}", time(point, |t| t.p50), time(point, |t| t.p99));
@@ -78,7 +86,19 @@ fn one(report: &Report, point: &Point) -> String {
             grouped(point.interval(|r| Some(r.offered)).map_or(0.0, |i| i.mid))
         ),
     };
-    format!("{begin}: {wait}.{}", failing(point))
+    format!("{begin}: {wait}.{}{}", failing(point), redirected(point))
+}
+
+/// Tells that only redirects were measured, which usually is not what the user meant.
+fn redirected(point: &Point) -> String {
+    let mut statuses = point.rounds.iter().flat_map(|r| r.statuses.keys()).peekable();
+    let first = statuses.peek().copied();
+    match first {
+        Some(status) if statuses.all(|s| matches!(s, 301 | 302 | 303 | 307 | 308)) => {
+            format!(" All answers are redirects ({status}): what they lead to was not measured.")
+        }
+        _ => String::new(),
+    }
 }
 
 /// Points limited by the server, or all if there is none.
@@ -171,6 +191,20 @@ mod tests {
         assert_eq!(text, "120,000 requests/s with 50 connections: median latency 400 µs, p99 800 µs.");
         let text = says("connections", false, vec![point(50.0, 120_000.0, 0.0004, "disturbed")]);
         assert!(text.ends_with("But the run was disturbed, so these figures do not describe the server."), "{text}");
+        let mut moved = point(50.0, 120_000.0, 0.0004, "valid");
+        moved.rounds[0].statuses.insert(301, 1000);
+        assert!(
+            says("connections", false, vec![moved.clone()])
+                .ends_with("All answers are redirects (301): what they lead to was not measured.")
+        );
+        moved.rounds[0].statuses.insert(200, 1);
+        assert!(!says("connections", false, vec![moved]).contains("redirect"));
+        let mut late = point(50.0, 0.0, 0.0, "overloaded");
+        (late.rounds[0].good, late.rounds[0].late) = (0, 38);
+        assert!(
+            says("connections", false, vec![late])
+                .starts_with("No answer came within the run; 38 right ones came after its end.")
+        );
         let sweep = vec![
             point(1.0, 9000.0, 0.0001, "valid"),
             point(100.0, 90_000.0, 0.001, "valid"),
