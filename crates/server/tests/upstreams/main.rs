@@ -10,6 +10,7 @@ mod health_checks;
 mod http3_upstream;
 mod mail;
 mod mail_clients;
+mod names;
 mod origins;
 mod proxy;
 mod stream;
