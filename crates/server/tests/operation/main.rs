@@ -5,6 +5,7 @@ mod support;
 
 mod api;
 mod api_servers;
+mod candidates;
 mod chaos;
 mod command_line;
 mod configuration;
