@@ -8,6 +8,7 @@ mod balancer;
 mod groups;
 mod health_checks;
 mod http3_upstream;
+mod kept_connections;
 mod mail;
 mod mail_clients;
 mod names;
