@@ -195,7 +195,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     cx.store.machine.get_or_insert_with(values::machine);
     // Known before files are read.
     cx.store.isolates_keys = isolates_keys(&items);
-    *cx.get::<LogFiles>() = logs;
+    *cx.get::<LogFiles>() = logs.for_next();
     cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix, &invocation.pid);
     http_features::offer_variables(&mut cx);
     stream_features::offer_variables(&mut cx);

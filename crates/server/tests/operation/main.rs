@@ -20,6 +20,7 @@ mod examples;
 mod explain;
 mod exposition;
 mod faults;
+mod first_day;
 mod lint;
 mod measuring;
 mod metrics;

@@ -1,0 +1,64 @@
+//! The first start in a container, and files as other systems write them.
+
+use crate::support;
+
+use support::client::Client;
+use support::{Site, free_port, text, wait};
+
+/// A site without a folder for logs.
+fn without_logs(conf: &str) -> Site {
+    let site = Site::new("", "");
+    std::fs::remove_dir_all(site.path("logs")).expect("removed");
+    site.write("conf/nginx.conf", conf);
+    site
+}
+
+#[test]
+fn a_default_log_that_no_server_uses_is_not_opened() {
+    let main = "error_log stderr; pid nginx.pid; daemon off; events { }";
+    let port = free_port();
+    for (http, starts) in [
+        (format!("server {{ listen {port}; access_log off; }}"), true),
+        (format!("server {{ listen {port}; access_log /dev/stdout; location /a {{ return 200; }} }}"), true),
+        (format!("access_log off; server {{ listen {port}; }}"), true),
+        (format!("access_log one.log; server {{ listen {port}; access_log off; }} server {{ listen {port}; }}"), true),
+        (format!("access_log syslog:server=127.0.0.1; server {{ listen {port}; }}"), true),
+        (String::new(), true),
+        // As in nginx, the server itself has the default, and a line of the file is opened, used or not.
+        (format!("server {{ listen {port}; location / {{ access_log off; }} }}"), false),
+        (format!("access_log logs/access.log; server {{ listen {port}; access_log off; }}"), false),
+        (format!("server {{ listen {port}; access_log off; }} server {{ listen {port}; }}"), false),
+    ] {
+        let site = without_logs(&format!("{main} http {{ {http} }}"));
+        let said = site.run(&["-t"]);
+        assert_eq!(said.status.success(), starts, "{http}: {}", text(&said.stderr));
+        assert_eq!(text(&said.stderr).contains("logs/access.log\" failed"), !starts, "{http}");
+    }
+}
+
+#[test]
+fn a_server_starts_reloads_and_reopens_without_a_folder_for_logs() {
+    let port = free_port();
+    let conf = |log: &str| {
+        format!(
+            "error_log /dev/null; pid nginx.pid; daemon off; events {{ }}
+             http {{ server {{ listen 127.0.0.1:{port}; {log} location / {{ return 200 x; }} }} }}"
+        )
+    };
+    let site = without_logs(&conf("access_log off;"));
+    let mut child = site.command(&[]).spawn().expect("the program starts");
+    let ask =
+        || Client::connect(port).and_then(|mut c| c.ask("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+    wait("an answer", ask);
+    support::signal(child.id(), "USR1");
+    // A reload that uses the default log opens it, and a later one does not need it any more.
+    std::fs::create_dir_all(site.path("logs")).expect("a folder");
+    site.write("conf/nginx.conf", &conf(""));
+    support::signal(child.id(), "HUP");
+    wait("a line", || {
+        ask()?;
+        if site.read("logs/access.log").is_empty() { Err("no line".to_string()) } else { Ok(()) }
+    });
+    support::signal(child.id(), "QUIT");
+    assert!(child.wait().expect("the end").success());
+}
