@@ -13,6 +13,7 @@ use crate::generations::kept::GenerationFacts;
 use conf_schema::{Area, Block, Complaint, Contexts, Cx, Level, Schema, Store, check};
 use conf_syntax::{Files, Item, Source, SyntaxError};
 use http_engine::HttpPlan;
+use http_engine::core_table::PackagedTempFolder;
 use http_engine::file_io::PoolsAsked;
 use mail_features::MailPlan;
 use net::pool::DEFAULT;
@@ -197,6 +198,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     cx.store.isolates_keys = isolates_keys(&items);
     *cx.get::<LogFiles>() = logs.for_next();
     cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix, &invocation.pid);
+    cx.get::<PackagedTempFolder>().0 = paths::temp_folder(&invocation.prefix, &invocation.pid);
     http_features::offer_variables(&mut cx);
     stream_features::offer_variables(&mut cx);
     mail_features::offer_variables(&mut cx);

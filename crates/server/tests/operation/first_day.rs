@@ -62,3 +62,19 @@ fn a_server_starts_reloads_and_reopens_without_a_folder_for_logs() {
     support::signal(child.id(), "QUIT");
     assert!(child.wait().expect("the end").success());
 }
+
+#[test]
+fn the_first_process_ends_when_the_pid_file_is_whole() {
+    let port = free_port();
+    let site = Site::new("", &format!("http {{ server {{ listen 127.0.0.1:{port}; return 200 x; }} }}"));
+    for _ in 0..20 {
+        assert!(site.run(&[]).status.success());
+        let pid = site.pid().expect("a whole pid file when the first process has ended");
+        assert!(support::alive(pid));
+        support::signal(pid, "QUIT");
+        wait("the end", || if support::alive(pid) { Err("it runs") } else { Ok(()) });
+    }
+    // A start that fails in the background is told by the exit status.
+    std::fs::create_dir_all(site.path("logs/nginx.pid")).expect("a folder");
+    assert!(!site.run(&[]).status.success());
+}
