@@ -63,6 +63,30 @@ fn a_server_starts_reloads_and_reopens_without_a_folder_for_logs() {
     assert!(child.wait().expect("the end").success());
 }
 
+/// Marks the start of a file as editors of other systems do.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
+#[test]
+fn certificates_and_keys_may_begin_with_a_byte_order_mark() {
+    let port = free_port();
+    for isolation in ["", "ssl_key_isolation on;"] {
+        let site = Site::new(
+            isolation,
+            &format!(
+                "http {{ server {{ listen 127.0.0.1:{port} ssl; ssl_certificate a.crt; ssl_certificate_key a.key;
+                 ssl_client_certificate a.crt; ssl_verify_client optional; ssl_trusted_certificate a.crt; }} }}"
+            ),
+        );
+        site.certify();
+        for name in ["conf/a.crt", "conf/a.key"] {
+            let text = site.read(name);
+            site.write(name, &format!("{BYTE_ORDER_MARK}{text}"));
+        }
+        let said = site.run(&["-t"]);
+        assert!(said.status.success(), "{isolation} {}", text(&said.stderr));
+    }
+}
+
 #[test]
 fn the_first_process_ends_when_the_pid_file_is_whole() {
     let port = free_port();
