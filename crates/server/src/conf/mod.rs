@@ -9,7 +9,9 @@ pub mod values;
 
 use self::core::{CORE, Core, CoreInput, EVENTS, Events, EventsInput};
 use crate::confinement;
+use crate::generations;
 use crate::generations::kept::GenerationFacts;
+use crate::generations::layout::Layout;
 use conf_schema::{Area, Block, Complaint, Contexts, Cx, Level, Schema, Store, check};
 use conf_syntax::{Files, Item, Source, SyntaxError};
 use http_engine::HttpPlan;
@@ -274,6 +276,16 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     }));
     if complaints.iter().any(|c| c.level == Level::Emerg) {
         return failed(complaints, files, true);
+    }
+    if let Some(layout) = Layout::of(&invocation.conf_file).filter(|_| !cx.store.replay) {
+        let unread = generations::unread_edits(&layout, &files, &matches);
+        let hint = "send the change to the API, or edit the files of the configuration; a whole configuration without \
+                    \".tidegate\" in its \"include\" lines reads the folder again";
+        complaints.extend(unread.into_iter().map(|text| Complaint {
+            level: Level::Warn,
+            hint: Some(hint.into()),
+            ..Complaint::emerg(text)
+        }));
     }
     let mut logs: LogFiles = cx.take();
     logs.forget_unused();

@@ -88,6 +88,46 @@ fn certificates_and_keys_may_begin_with_a_byte_order_mark() {
 }
 
 #[test]
+fn edits_behind_a_change_by_the_api_are_told() {
+    use support::config_api::{API, CONFIG, files, post};
+    let port = free_port();
+    let main = "error_log logs/error.log info;\ndaemon off;\nevents { }\nhttp { include conf.d/*.conf; }\n";
+    let server =
+        |more: &str| format!("server {{ listen 127.0.0.1:{port}; {API} {more} location / {{ return 200 x; }} }}");
+    let site = Site::new("", "");
+    std::fs::create_dir_all(site.path("conf/conf.d")).expect("a folder");
+    site.write("conf/nginx.conf", main);
+    site.write("conf/conf.d/a.conf", &server(""));
+    let running = site.start();
+    let changed = server("location /b { return 201; }");
+    let said = post(port, CONFIG, &files(&[("nginx.conf", main), ("conf.d/a.conf", &changed)]));
+    assert_eq!(said.status, 200, "{}", said.value);
+    let told = |words: &str| {
+        for arguments in [&["-t"][..], &["lint"]] {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+            let said = match arguments {
+                ["lint"] => command.args(["lint", "-p"]).arg(&site.dir).output().expect("the program runs"),
+                arguments => site.run(arguments),
+            };
+            let stderr = text(&said.stderr);
+            assert!(stderr.contains(words), "{arguments:?}: {stderr}");
+            assert_eq!(stderr.contains("of the API"), !words.is_empty(), "{arguments:?}: {stderr}");
+        }
+    };
+    // The file of before differs, which is what the change was for.
+    told("");
+    site.write("conf/conf.d/a.conf", &server("location /c { return 202; }"));
+    told("conf.d/a.conf\" was edited, which has no effect");
+    running.signal("HUP");
+    site.wait_for_log("conf.d/a.conf\" was edited, which has no effect", 1);
+    site.write("conf/conf.d/a.conf", &changed);
+    told("");
+    site.write("conf/conf.d/b.conf", "# another site");
+    told("conf.d/b.conf\" is not read");
+    running.quit();
+}
+
+#[test]
 fn the_first_process_ends_when_the_pid_file_is_whole() {
     let port = free_port();
     let site = Site::new("", &format!("http {{ server {{ listen 127.0.0.1:{port}; return 200 x; }} }}"));
