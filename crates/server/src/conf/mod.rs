@@ -3,6 +3,7 @@
 //! The master reads from the disk. A worker that reloads reads the texts that the master sends.
 
 pub mod core;
+mod language;
 pub mod paths;
 pub mod source;
 pub mod values;
@@ -175,9 +176,12 @@ pub struct Reading {
 
 /// Reads, checks and builds a configuration. `logs`: open log files, which a log with an equal path shares.
 pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: LogFiles) -> Reading {
-    let failed = |complaints, files, syntax_ok| Reading {
-        config: Err(Failure { complaints, files, syntax_ok }),
-        warnings: Vec::new(),
+    let failed = |mut complaints: Vec<Complaint>, files: Files, syntax_ok| {
+        let main = files.all.iter().find(|file| file.path == invocation.conf_file);
+        if let (Some(first), Some(hint)) = (complaints.first_mut(), main.and_then(|main| language::hint(&main.text))) {
+            first.hint = Some(hint.into());
+        }
+        Reading { config: Err(Failure { complaints, files, syntax_ok }), warnings: Vec::new() }
     };
     let scopes = upstream::scope::mark();
     let recorder = source::Recorder::new(source);

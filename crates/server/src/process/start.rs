@@ -70,8 +70,11 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString], control_a
             {
                 eprintln!("{}: {words}", voice::name());
             }
-            for words in commands::doctor::warnings(&invocation, &config) {
-                say!(Warn, "{words}");
+            // As nginx's "-q": errors alone.
+            if !quiet {
+                for words in commands::doctor::warnings(&invocation, &config) {
+                    say!(Warn, "{words}");
+                }
             }
             check_only(&config, &name, quiet, dump, explain)
         }

@@ -128,6 +128,69 @@ fn edits_behind_a_change_by_the_api_are_told() {
 }
 
 #[test]
+fn files_of_other_servers_and_forgotten_ends_have_hints() {
+    let site = Site::new("", "");
+    let hint = |conf: &str| {
+        site.write("conf/nginx.conf", conf);
+        let said = site.run(&["-t", "--explain"]);
+        assert_eq!(said.status.code(), Some(1), "{conf}");
+        text(&said.stderr)
+    };
+    let server = |lines: &str| format!("events {{ }}\nhttp {{\n    server {{\n{lines}\n    }}\n}}\n");
+    for (conf, words) in [
+        (server("        listen 80\n        root /x;"), "is a \";\" missing before \"root\"?"),
+        (server("        root /x\n        index index.html;"), "is a \";\" missing before \"index\"?"),
+        (server("        server_name a\n        location / { }"), "is a \";\" missing before \"location\"?"),
+        (server("location / { api /status/; }"), "write \"api;\" without one"),
+        (server("ssl on;"), "write \"listen 443 ssl;\" instead"),
+        ("example.com {\n    root * /srv\n}\n".into(), "this is a Caddyfile"),
+        ("<VirtualHost *:80>\nDocumentRoot /x\n</VirtualHost>\n".into(), "tidegate convert apache FILE"),
+        ("ServerRoot /etc/apache2\nListen 80\n".into(), "tidegate convert apache FILE"),
+    ] {
+        let said = hint(&conf);
+        assert!(said.contains(words), "{conf}: {said}");
+    }
+}
+
+#[test]
+fn directives_of_other_modules_that_change_only_looks_and_speed_are_taken() {
+    let site = Site::new("", "");
+    let port = free_port();
+    site.configure(
+        "daemon off;",
+        &format!(
+            "http {{ pagespeed on; pagespeed FileCachePath /x; server {{ listen 127.0.0.1:{port}; root html;
+             location / {{ fancyindex on; fancyindex_exact_size off; fancyindex_header /h.html; }} }} }}"
+        ),
+    );
+    site.write("html/a-file", "x");
+    let said = site.run(&["-t"]);
+    let stderr = text(&said.stderr);
+    assert!(said.status.success(), "{stderr}");
+    assert_eq!(stderr.matches("\"pagespeed\" has no effect").count(), 1, "{stderr}");
+    assert_eq!(stderr.matches("\"fancyindex_header\" has no effect").count(), 1, "{stderr}");
+    let running = site.start();
+    let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let (status, body) = Client::connect(port).and_then(|mut client| client.ask(request)).expect("an answer");
+    assert!(status == 200 && body.contains("a-file"), "{status} {body}");
+    running.quit();
+    site.configure("", "http { fancyindex_ignore secret; }");
+    assert!(!site.run(&["-t"]).status.success(), "it hides files");
+}
+
+#[test]
+fn a_quiet_test_prints_errors_alone() {
+    let site = Site::new("worker_processes 4;", "http { }");
+    let conf = site.read("conf/nginx.conf").replace("events { }", "events { worker_connections 100000000; }");
+    site.write("conf/nginx.conf", &conf);
+    let loud = site.run(&["-t"]);
+    let loud = (loud.status.success(), text(&loud.stderr));
+    assert!(loud.0 && loud.1.contains("open files: ") && !loud.1.contains("   (in the main context)"), "{loud:?}");
+    let quiet = site.run(&["-t", "-q"]);
+    assert_eq!((quiet.status.success(), text(&quiet.stderr).as_str()), (true, ""));
+}
+
+#[test]
 fn the_first_process_ends_when_the_pid_file_is_whole() {
     let port = free_port();
     let site = Site::new("", &format!("http {{ server {{ listen 127.0.0.1:{port}; return 200 x; }} }}"));
