@@ -205,3 +205,21 @@ fn the_first_process_ends_when_the_pid_file_is_whole() {
     std::fs::create_dir_all(site.path("logs/nginx.pid")).expect("a folder");
     assert!(!site.run(&[]).status.success());
 }
+
+#[test]
+fn worker_connections_count_as_in_nginx() {
+    let (one, other) = (free_port(), free_port());
+    let site = Site::new(
+        "daemon off; worker_processes 1;",
+        &format!("http {{ server {{ listen 127.0.0.1:{one}; listen 127.0.0.1:{other}; return 200 x; }} }}"),
+    );
+    let conf = site.read("conf/nginx.conf").replace("events { }", "events { worker_connections 4; }");
+    site.write("conf/nginx.conf", &conf);
+    let running = site.start();
+    // Two listeners, and nginx's channel to its master, for which the thread's wake-up stands: one client is served.
+    for port in [one, other] {
+        let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        assert_eq!(Client::connect(port).and_then(|mut client| client.ask(request)), Ok((200, "x".into())));
+    }
+    running.quit();
+}
