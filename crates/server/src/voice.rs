@@ -16,7 +16,8 @@ static AS_NGINX: AtomicBool = AtomicBool::new(false);
 
 /// Records the program's name. As `nginx` it prints nginx's messages, for scripts.
 pub fn started_as(program: &std::ffi::OsStr) {
-    let is_nginx = std::path::Path::new(program).file_name().is_some_and(|name| name == "nginx");
+    let is_nginx =
+        std::path::Path::new(program).file_name().is_some_and(|name| name == "nginx" || name == "nginx-debug");
     AS_NGINX.store(is_nginx, Ordering::Relaxed);
 }
 

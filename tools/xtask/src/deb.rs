@@ -28,6 +28,7 @@ const FILES: &[(&str, &str)] = &[
     ("packaging/grafana/upstreams.json", "usr/share/tidegate/grafana/upstreams.json"),
     ("packaging/grafana/caches-tls.json", "usr/share/tidegate/grafana/caches-tls.json"),
     ("packaging/prometheus/alerts.yml", "usr/share/tidegate/prometheus/alerts.yml"),
+    ("packaging/debian/index.html", "usr/share/tidegate/index.html"),
     ("packaging/logrotate", "etc/logrotate.d/tidegate"),
 ];
 
@@ -42,6 +43,11 @@ const PRINTED: &[(&[&str], &str)] = &[
 
 /// With their modes.
 const SCRIPTS: &[(&str, u32)] = &[("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755), ("triggers", 0o644)];
+
+/// Packed as a program: logrotate runs it.
+const HOOK: (&str, &str) = ("packaging/debian/reopen-logs", "etc/logrotate.d/httpd-prerotate/tidegate");
+
+const CONFFILES: &str = "/etc/logrotate.d/tidegate\n/etc/logrotate.d/httpd-prerotate/tidegate\n";
 
 const BINARY: &str = "usr/sbin/tidegate";
 
@@ -73,17 +79,44 @@ pub fn build(release: bool) -> Result<PathBuf, String> {
         let script = fs::read(root.join("packaging/debian").join(name)).map_err(|e| format!("{name}: {e}"))?;
         put(&stage, &format!("DEBIAN/{name}"), &script, *mode)?;
     }
-    put(&stage, "DEBIAN/conffiles", b"/etc/logrotate.d/tidegate\n", 0o644)?;
+    let (from, to) = HOOK;
+    put(&stage, to, &fs::read(root.join(from)).map_err(|e| format!("{from}: {e}"))?, 0o755)?;
+    put(&stage, "DEBIAN/conffiles", CONFFILES.as_bytes(), 0o644)?;
     let architecture = call(Command::new("dpkg").arg("--print-architecture"))?;
     let architecture = String::from_utf8_lossy(&architecture).trim().to_string();
     let version = env!("CARGO_PKG_VERSION");
-    put(&stage, "DEBIAN/control", control(version, &architecture).as_bytes(), 0o644)?;
+    let binary = fs::read(stage.join(BINARY)).map_err(|e| e.to_string())?;
+    let depends = depends(&binary).ok_or("the binary names no version of the C library")?;
+    put(&stage, "DEBIAN/control", control(version, &architecture, &depends).as_bytes(), 0o644)?;
     let package = target.join(format!("tidegate_{version}_{architecture}.deb"));
     call(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).arg(&stage).arg(&package))?;
     Ok(package)
 }
 
-fn control(version: &str, architecture: &str) -> String {
+/// Returns the newest version that a binary wants of a library, from its names of versions such as `GLIBC_2.34`.
+fn newest(binary: &[u8], prefix: &str) -> Option<Vec<u32>> {
+    let starts = binary.windows(prefix.len()).enumerate().filter(|(_, bytes)| *bytes == prefix.as_bytes());
+    let versions = starts.filter_map(|(at, _)| {
+        let rest = binary.get(at + prefix.len()..)?;
+        // A name ends with a NUL.
+        let end = rest.iter().take(16).position(|byte| *byte == 0)?;
+        let text = std::str::from_utf8(rest.get(..end)?).ok()?;
+        text.split('.').map(|part| part.parse().ok()).collect::<Option<Vec<u32>>>()
+    });
+    versions.max()
+}
+
+/// Returns the packages that the binary needs, with their versions; `None` for a binary that names none.
+fn depends(binary: &[u8]) -> Option<String> {
+    let text = |version: Vec<u32>| version.iter().map(u32::to_string).collect::<Vec<_>>().join(".");
+    let libc = format!("libc6 (>= {})", text(newest(binary, "GLIBC_")?));
+    Some(match newest(binary, "GCC_") {
+        Some(version) => format!("{libc}, libgcc-s1 (>= {})", text(version)),
+        None => libc,
+    })
+}
+
+fn control(version: &str, architecture: &str, depends: &str) -> String {
     format!(
         "Package: tidegate
 Version: {version}
@@ -91,7 +124,7 @@ Architecture: {architecture}
 Maintainer: The Tidegate developers <tidegate@tidegate.invalid>
 Section: httpd
 Priority: optional
-Depends: libc6
+Depends: {depends}
 Suggests: logrotate
 Provides: httpd, httpd-cgi, nginx
 Description: web server and reverse proxy that reads nginx.conf
@@ -141,6 +174,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn libraries_are_required_with_their_versions() {
+        let binary = b"\0GLIBC_2.9\0GLIBC_2.34\0GLIBC_2.2.5\0GCC_3.0\0GCC_4.2.0\0GLIBC_PRIVATE\0GLIBC_2.99 in a text\0";
+        assert_eq!(depends(binary).as_deref(), Some("libc6 (>= 2.34), libgcc-s1 (>= 4.2.0)"));
+        assert_eq!(depends(b"\0GLIBC_2.17\0").as_deref(), Some("libc6 (>= 2.17)"));
+        assert_eq!(depends(b"static"), None);
+    }
+
+    /// nginx's types (its file conf/mime.types), and those of the web since.
+    #[test]
+    fn types_of_common_files_are_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let text = fs::read_to_string(root.join("packaging/mime.types")).expect("the types");
+        let inner = text.split_once('{').and_then(|(_, rest)| rest.split_once('}')).expect("a block").0;
+        let lines: Vec<Vec<&str>> = inner
+            .split(';')
+            .map(|line| line.split_whitespace().collect())
+            .filter(|line: &Vec<_>| !line.is_empty())
+            .collect();
+        let mut extensions: Vec<&str> = lines.iter().flat_map(|line| line.iter().skip(1).copied()).collect();
+        for wanted in
+            ["docx", "xlsx", "pptx", "jar", "rss", "atom", "swf", "ts", "m3u8", "woff2", "wbmp", "jng", "3gp", "webm"]
+        {
+            assert!(extensions.contains(&wanted), "{wanted}");
+        }
+        let count = extensions.len();
+        extensions.sort_unstable();
+        extensions.dedup();
+        assert_eq!(extensions.len(), count, "an extension has one type");
+        assert!(count >= 120, "{count}");
+    }
+
     /// All packed files exist, the scripts parse, and the package provides nginx for its dependants.
     #[test]
     fn the_parts_of_the_package_are_there() {
@@ -148,16 +213,18 @@ mod tests {
         for (from, _) in FILES {
             assert!(root.join(from).is_file(), "{from}");
         }
-        for (name, mode) in SCRIPTS {
+        let scripts = SCRIPTS.iter().map(|(name, mode)| (*name, *mode)).chain([("reopen-logs", 0o755)]);
+        for (name, mode) in scripts {
             let path = root.join("packaging/debian").join(name);
-            if *mode == 0o755 {
+            if mode == 0o755 {
                 let checked = Command::new("sh").arg("-n").arg(&path).status().expect("sh runs");
                 assert!(checked.success(), "{name}");
             } else {
                 assert!(path.is_file(), "{name}");
             }
         }
-        let control = control("1", "amd64");
+        let control = control("1", "amd64", "libc6 (>= 2.34)");
         assert!(control.contains("\nProvides: httpd, httpd-cgi, nginx\n"), "{control}");
+        assert!(control.contains("\nDepends: libc6 (>= 2.34)\n"), "{control}");
     }
 }

@@ -24,7 +24,7 @@ it, and removes the package. Needs root and dpkg; without them it prints a notic
 ";
 
 /// Programs of the scripts, and those that dpkg looks for.
-const PROGRAMS: &[&str] = &["sh", "mkdir", "cp", "ln", "readlink", "rm", "ldconfig", "start-stop-daemon"];
+const PROGRAMS: &[&str] = &["sh", "mkdir", "cp", "ln", "readlink", "rm", "ldconfig", "start-stop-daemon", "rmdir"];
 /// Above the duration of any step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -58,6 +58,8 @@ fn check(package: &Path, root: &Path) -> Result<(), String> {
         "usr/sbin/nginx",
         "var/log/tidegate",
         "var/lib/tidegate",
+        "var/www/html/index.tidegate.html",
+        "etc/logrotate.d/httpd-prerotate/tidegate",
     ] {
         if fs::symlink_metadata(here(path)).is_err() {
             return Err(format!("/{path} is not there after the installation"));

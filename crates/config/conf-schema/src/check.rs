@@ -5,7 +5,8 @@ use crate::context::Contexts;
 use crate::cx::Cx;
 use crate::suggest;
 use crate::table::{At, Row, Table};
-use crate::vocabulary::{self, Area, Known, foreign};
+use crate::vocabulary::foreign::{self, Stand};
+use crate::vocabulary::{self, Area, Known};
 use conf_syntax::{Directive, Item, SyntaxError};
 use std::any::Any;
 use std::collections::HashMap;
@@ -180,7 +181,12 @@ impl Checker<'_> {
     }
 
     fn directive<'t>(&mut self, cx: &mut Cx, d: &'t Directive, block: &mut Block<'t>) -> Result<(), Problem> {
-        let name = d.name.text();
+        let mut name = d.name.text();
+        match foreign::stand(&name) {
+            Some(Stand::For(other)) => name = other.into(),
+            Some(Stand::Without(why)) => return self.without_effect(d, &name, why),
+            None => {}
+        }
         let known = vocabulary::find(&name);
         let Some(first) = known.first() else {
             return Err(unknown(&name, block.context));
@@ -265,6 +271,19 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// Warns once about a directive of another module that has no effect here.
+    fn without_effect(&mut self, d: &Directive, name: &str, why: &str) -> Result<(), Problem> {
+        if d.block.is_some() {
+            return Err(Problem::says(format!("directive \"{name}\" is not terminated by \";\"")));
+        }
+        let text = format!("\"{name}\" has no effect: this program does not include its module");
+        if !self.complaints.iter().any(|complaint| complaint.text == text) {
+            let (span, hint) = (Some(d.name.span), Some(why.to_string()));
+            self.complaints.push(Complaint { level: Level::Warn, text, span, line: d.line, hint });
+        }
+        Ok(())
+    }
+
     fn count_missing(&mut self) {
         for (_, at, more) in self.missing.drain(..).filter(|(.., more)| *more > 0) {
             if let Some(hint) = self.complaints.get_mut(at).and_then(|complaint| complaint.hint.as_mut()) {
@@ -288,8 +307,29 @@ impl Checker<'_> {
 
     fn problem(&mut self, d: &Directive, problem: Problem) {
         self.errors += 1;
-        self.complaints.push(word(d, problem));
+        let mut complaint = word(d, problem);
+        // A directive that follows a line without its end is among the words.
+        if let Some(swallowed) = swallowed(d) {
+            let words = format!("is a \";\" missing before \"{swallowed}\"?");
+            complaint.hint = Some(complaint.hint.map_or_else(|| words.clone(), |hint| format!("{hint}; {words}")));
+        }
+        self.complaints.push(complaint);
     }
+}
+
+/// Returns the first word of a directive that is the name of another one, behind white space of a line's end.
+fn swallowed(d: &Directive) -> Option<String> {
+    let mut end = d.name.span.end;
+    for word in &d.args {
+        // (A line end and an indentation are two bytes at least; so are rarely other gaps.)
+        let is_far = word.span.start >= end + 2;
+        end = word.span.end;
+        let name = word.text();
+        if is_far && name.len() > 2 && !vocabulary::find(&name).is_empty() {
+            return Some(name.into_owned());
+        }
+    }
+    None
 }
 
 /// Words an error about an unknown directive: its module, or the one that was meant.

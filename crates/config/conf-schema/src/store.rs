@@ -61,11 +61,11 @@ impl Store {
         if let (Some(known), None) = (self.files.get(path), passwords) {
             return known.clone().map_err(io::Error::from_raw_os_error);
         }
-        let read = key_reader.load(path, passwords).map_err(|e| e.raw_os_error().unwrap_or(EIO));
+        let read = key_reader.load(path, passwords).map_err(|e| number_of(&e));
         self.files.insert(path.to_path_buf(), read.clone());
         read.map_err(io::Error::from_raw_os_error)
     }
-    /// Reads a file.
+    /// Reads a regular file, as [`conf_syntax::read_regular`].
     ///
     /// # Errors
     /// The file cannot be read, or a replay does not have it.
@@ -76,10 +76,21 @@ impl Store {
         if self.replay {
             return Err(io::Error::from_raw_os_error(ENOENT));
         }
-        let read = std::fs::read(path).map(Arc::from).map_err(|e| e.raw_os_error().unwrap_or(EIO));
+        let read = conf_syntax::read_regular(path).map(Arc::from).map_err(|e| number_of(&e));
         self.files.insert(path.to_path_buf(), read.clone());
         read.map_err(io::Error::from_raw_os_error)
     }
+}
+
+/// The system's number of an error: a replay has only numbers.
+fn number_of(e: &io::Error) -> i32 {
+    const EINVAL: i32 = 22;
+    const EFBIG: i32 = 27;
+    e.raw_os_error().unwrap_or(match e.kind() {
+        io::ErrorKind::InvalidInput => EINVAL,
+        io::ErrorKind::FileTooLarge => EFBIG,
+        _ => EIO,
+    })
 }
 
 #[cfg(test)]

@@ -89,9 +89,10 @@ pub struct Table {
     pub resolve: fn(&dyn Any) -> Arc<dyn Any + Send + Sync>,
 }
 
+/// Returns a directive that no file has: a default, which [`Directive::is_synthetic`] tells from others.
 pub fn synthetic(name: &str, text: &str) -> Directive {
     let line = format!("{name} {text};");
-    let items = conf_syntax::parse(conf_syntax::FileId(u32::MAX), line.as_bytes());
+    let items = conf_syntax::parse(conf_syntax::FileId::NONE, line.as_bytes());
     match items.into_iter().next() {
         Some(conf_syntax::Item::Directive(d)) => d,
         _ => Directive { name: Word { bytes: name.into(), ..Word::default() }, ..Directive::default() },

@@ -6,8 +6,14 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Nested includes at most; stops files that include themselves.
+/// Nested includes at most.
 pub const INCLUDE_DEPTH_MAX: usize = 64;
+/// Included files at most, each as often as it is included: nested includes multiply.
+pub const INCLUDES_MAX: usize = 65_536;
+/// Bytes of all files at most, where a file counts as often as it is included.
+pub const LOADED_BYTES_MAX: usize = 256 << 20;
+/// Bytes of files at most that are included again.
+pub const REPEATED_BYTES_MAX: usize = 64 << 20;
 
 /// Origin of texts: the disk, or a table in tests.
 pub trait Source {
@@ -16,7 +22,7 @@ pub trait Source {
     fn glob(&self, pattern: &str) -> Vec<PathBuf>;
 }
 
-const OPTIONS: glob::MatchOptions =
+pub(crate) const OPTIONS: glob::MatchOptions =
     glob::MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
 /// Tells whether the argument of `include` is a pattern.
@@ -29,20 +35,6 @@ pub fn matches(argument: &str, path: &str) -> bool {
     match is_pattern(argument) {
         true => glob::Pattern::new(argument).is_ok_and(|pattern| pattern.matches_with(path, OPTIONS)),
         false => argument == path,
-    }
-}
-
-pub struct Disk;
-
-impl Source for Disk {
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        std::fs::read(path)
-    }
-    fn glob(&self, pattern: &str) -> Vec<PathBuf> {
-        let mut found: Vec<PathBuf> =
-            glob::glob_with(pattern, OPTIONS).map(|paths| paths.filter_map(Result::ok).collect()).unwrap_or_default();
-        found.sort();
-        found
     }
 }
 
@@ -84,9 +76,9 @@ pub fn load_text(source: &dyn Source, path: &Path, text: Vec<u8>) -> Load {
 /// [`load_text`], and the items of another text with its name, whose includes start at the same directory.
 pub fn load_texts(source: &dyn Source, path: &Path, text: Vec<u8>, other: Option<(&Path, &[u8])>) -> (Load, Vec<Item>) {
     let prefix = path.parent().unwrap_or(Path::new("")).to_path_buf();
-    let mut loader = Loader { source, prefix, files: Files::default(), by_path: HashMap::new() };
-    let items = loader.file(path.to_path_buf(), text, 0);
-    let others = other.map_or_else(Vec::new, |(name, text)| loader.file(name.to_path_buf(), text.to_vec(), 0));
+    let mut loader = Loader::new(source, prefix);
+    let items = loader.file(path.to_path_buf(), text);
+    let others = other.map_or_else(Vec::new, |(name, text)| loader.file(name.to_path_buf(), text.to_vec()));
     (Load { files: loader.files, items }, others)
 }
 
@@ -95,27 +87,54 @@ struct Loader<'a> {
     prefix: PathBuf,
     files: Files,
     by_path: HashMap<PathBuf, FileId>,
+    /// Files that are being read: each is included by the one before it.
+    open: Vec<PathBuf>,
+    included: usize,
+    bytes: usize,
+    repeated_bytes: usize,
+}
+
+impl<'a> Loader<'a> {
+    fn new(source: &'a dyn Source, prefix: PathBuf) -> Loader<'a> {
+        Loader {
+            source,
+            prefix,
+            files: Files::default(),
+            by_path: HashMap::new(),
+            open: Vec::new(),
+            included: 0,
+            bytes: 0,
+            repeated_bytes: 0,
+        }
+    }
 }
 
 impl Loader<'_> {
-    fn file(&mut self, path: PathBuf, text: Vec<u8>, depth: usize) -> Vec<Item> {
-        let id = *self.by_path.entry(path.clone()).or_insert_with(|| {
-            self.files.all.push(SourceFile { path, text: text.clone() });
-            FileId(self.files.all.len() as u32 - 1)
+    fn file(&mut self, path: PathBuf, text: Vec<u8>) -> Vec<Item> {
+        let known = self.by_path.get(&path).copied();
+        self.bytes += text.len();
+        self.repeated_bytes += if known.is_some() { text.len() } else { 0 };
+        let id = known.unwrap_or_else(|| {
+            self.files.all.push(SourceFile { path: path.clone(), text: text.clone() });
+            let id = FileId(self.files.all.len() as u32 - 1);
+            self.by_path.insert(path.clone(), id);
+            id
         });
         let mut items = parse(id, &text);
-        self.includes(&mut items, depth);
+        self.open.push(path);
+        self.includes(&mut items);
+        self.open.pop();
         items
     }
 
-    fn includes(&mut self, items: &mut Vec<Item>, depth: usize) {
+    fn includes(&mut self, items: &mut Vec<Item>) {
         let mut failed = None;
         for (index, item) in items.iter_mut().enumerate() {
             let Item::Directive(d) = item else { continue };
             if let Some(block) = &mut d.block {
-                self.includes(block, depth);
+                self.includes(block);
             } else if d.name.bytes == b"include" && d.args.len() == 1 {
-                match self.include(&d.args[0].text(), depth) {
+                match self.include(&d.args[0].text()) {
                     Ok(files) => d.included = files,
                     Err((text, hint)) => {
                         failed = Some((index, SyntaxError { text, span: d.args[0].span, line: d.line, hint }));
@@ -130,25 +149,45 @@ impl Loader<'_> {
         }
     }
 
-    fn include(&mut self, pattern: &str, depth: usize) -> Result<Vec<Included>, (String, Option<String>)> {
-        if depth >= INCLUDE_DEPTH_MAX {
-            let hint = "does a file include itself?".to_string();
-            return Err((format!("too many nested includes, \"{pattern}\" is not read"), Some(hint)));
+    fn include(&mut self, pattern: &str) -> Result<Vec<Included>, (String, Option<String>)> {
+        if self.open.len() > INCLUDE_DEPTH_MAX {
+            return Err((format!("too many nested includes, \"{pattern}\" is not read"), None));
         }
         let full = if pattern.starts_with('/') { PathBuf::from(pattern) } else { self.prefix.join(pattern) };
         let paths = if is_pattern(pattern) { self.source.glob(&full.to_string_lossy()) } else { vec![full] };
         let mut out = Vec::with_capacity(paths.len());
         for path in paths {
-            let text = self.source.read(&path).map_err(|e| {
-                let (code, words) = (e.raw_os_error().unwrap_or(0), os_words(&e));
-                let hint = (code == 2 && !pattern.starts_with('/'))
-                    .then(|| format!("relative paths start at \"{}\"", self.prefix.display()));
-                (format!("open() \"{}\" failed ({code}: {words})", path.display()), hint)
-            })?;
-            let items = self.file(path.clone(), text, depth + 1);
+            if let Some(at) = self.open.iter().position(|open| *open == path) {
+                let way: Vec<String> = self.open[at..].iter().map(|open| open.display().to_string()).collect();
+                let hint = format!("it is read already: \"{}\" includes it", way.join("\" includes \""));
+                return Err((format!("\"{}\" includes itself", path.display()), Some(hint)));
+            }
+            self.included += 1;
+            if self.included > INCLUDES_MAX {
+                return Err((format!("more than {INCLUDES_MAX} files are included"), None));
+            }
+            let text = self.source.read(&path).map_err(|e| self.unreadable(pattern, &path, &e))?;
+            let again = self.by_path.contains_key(&path);
+            if self.bytes + text.len() > LOADED_BYTES_MAX {
+                return Err((format!("the configuration has more than {} MB", LOADED_BYTES_MAX >> 20), None));
+            }
+            if again && self.repeated_bytes + text.len() > REPEATED_BYTES_MAX {
+                let most = REPEATED_BYTES_MAX >> 20;
+                return Err((format!("files that are included again have more than {most} MB"), None));
+            }
+            let items = self.file(path.clone(), text);
             out.push(Included { file: self.by_path[&path], items });
         }
         Ok(out)
+    }
+
+    /// Returns nginx's message for a file that cannot be read, with a hint.
+    fn unreadable(&self, pattern: &str, path: &Path, e: &io::Error) -> (String, Option<String>) {
+        let path = path.display();
+        let Some(code) = e.raw_os_error() else { return (format!("\"{path}\" cannot be included: {e}"), None) };
+        let hint = (code == 2 && !pattern.starts_with('/'))
+            .then(|| format!("relative paths start at \"{}\"", self.prefix.display()));
+        (format!("open() \"{path}\" failed ({code}: {})", os_words(e)), hint)
     }
 }
 

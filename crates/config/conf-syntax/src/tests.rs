@@ -102,8 +102,46 @@ fn a_missing_include_is_named_and_an_empty_glob_is_not() {
 }
 
 #[test]
-fn a_file_that_includes_itself_ends() {
-    let source = memory(&[("/c/nginx.conf", "include nginx.conf;")]);
-    let read = load(&source, Path::new("/c/nginx.conf")).expect("main file");
-    assert!(first_error(&read.items).expect("an error").text.starts_with("too many nested includes"));
+fn a_file_that_includes_itself_is_an_error_at_its_line() {
+    let circle = [
+        ("/c/nginx.conf", "a;\ninclude b*.conf;"),
+        ("/c/b1.conf", "\ninclude sub/c.conf;"),
+        ("/c/sub/c.conf", "include b1.conf;"),
+    ];
+    let read = load(&memory(&circle), Path::new("/c/nginx.conf")).expect("main file");
+    let e = first_error(&read.items).expect("an error");
+    assert_eq!((e.text.as_str(), e.line), ("\"/c/b1.conf\" includes itself", 1));
+    let way = "it is read already: \"/c/b1.conf\" includes \"/c/sub/c.conf\" includes it";
+    assert_eq!(e.hint.as_deref(), Some(way));
+    // Twice in a file, and under a name that differs each time.
+    for text in ["include nginx.conf; include nginx.conf;", "include ./nginx.conf; include ./././nginx.conf;"] {
+        let read = load(&memory(&[("/c/nginx.conf", text)]), Path::new("/c/nginx.conf")).expect("main file");
+        assert!(first_error(&read.items).is_some(), "{text}");
+    }
+}
+
+#[test]
+fn includes_that_multiply_end_and_a_file_may_be_included_often() {
+    // 2^40 includes of small files without a circle.
+    let mut files: Vec<(String, String)> = (0..40)
+        .map(|n| (format!("/c/{n}"), format!("include {next}; include {next};", next = n + 1)))
+        .chain([("/c/40".to_string(), "end;".to_string())])
+        .collect();
+    let all = |files: &[(String, String)]| {
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        load(&memory(&files), Path::new("/c/0")).expect("main file")
+    };
+    let read = all(&files);
+    assert_eq!(
+        first_error(&read.items).expect("an error").text,
+        format!("more than {INCLUDES_MAX} files are included")
+    );
+    // Large files.
+    for (_, text) in &mut files {
+        *text = format!("{}{text}", "#".repeat(1 << 20) + "\n");
+    }
+    let words = first_error(&all(&files).items).expect("an error").text.clone();
+    assert_eq!(words, "files that are included again have more than 64 MB");
+    let often = [("/c/0".to_string(), "include p; ".repeat(10_000)), ("/c/p".to_string(), "param a b;".to_string())];
+    assert!(first_error(&all(&often).items).is_none());
 }

@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileId(pub u32);
 
+impl FileId {
+    /// Of directives that no file has.
+    pub const NONE: FileId = FileId(u32::MAX);
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     pub file: FileId,
@@ -41,6 +46,13 @@ pub struct Directive {
     /// Line of the closing `}`; 0 without a block.
     pub block_end_line: u32,
     pub included: Vec<Included>,
+}
+
+impl Directive {
+    /// Tells whether no file has the directive: it is a default.
+    pub fn is_synthetic(&self) -> bool {
+        self.span.file == FileId::NONE
+    }
 }
 
 #[derive(Clone, Debug)]

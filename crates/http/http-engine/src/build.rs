@@ -493,8 +493,12 @@ impl Builder<'_> {
         }
         let Location { content, extensions, passes, answered_by, .. } = &self.locations[from];
         let (content, extensions, passes, by) = (content.clone(), extensions.clone(), *passes, *answered_by);
+        let video = content_handler(&self.locations[from]);
         for (inner, is_limit) in nameless {
             let inner = &mut self.locations[*inner];
+            if let Some(handler) = video.clone().filter(|_| !is_limit) {
+                inherit_content_handler(inner, handler);
+            }
             if inner.content.is_some() || (*is_limit && !passes) {
                 continue;
             }
@@ -595,4 +599,26 @@ pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
     // After a failed match of a regular expression the request ends with 500 instead of another server's response.
     r.target.undecided = found.is_err();
     found.ok().flatten().unwrap_or(listener.default_server)
+}
+
+/// Orders of a location's content chain.
+fn content_orders(location: &Location) -> impl Iterator<Item = HandlerOrder> {
+    location.orders.iter().copied().filter(|order| order.phase() == Phase::Content)
+}
+
+/// Returns the handler of `flv`, `mp4` or `hls`, which are content handlers in nginx and part of the content chain here.
+fn content_handler(location: &Location) -> Option<Arc<dyn crate::handler::Handler>> {
+    let at = content_orders(location).position(|order| order == HandlerOrder::Video)?;
+    location.content_chain.get(at).cloned()
+}
+
+/// Adds such a handler to an `if` block, which inherits the content handler of its location.
+fn inherit_content_handler(inner: &mut Location, handler: Arc<dyn crate::handler::Handler>) {
+    if inner.content.is_some() || content_handler(inner).is_some() {
+        return;
+    }
+    let at = content_orders(inner).filter(|order| *order < HandlerOrder::Video).count();
+    inner.content_chain.insert(at.min(inner.content_chain.len()), handler);
+    let place = inner.orders.iter().filter(|order| **order < HandlerOrder::Video).count();
+    inner.orders.insert(place, HandlerOrder::Video);
 }

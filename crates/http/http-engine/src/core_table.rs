@@ -275,6 +275,39 @@ pub struct TempPath {
     pub levels: Vec<usize>,
 }
 
+/// Folder of temporary files where nginx's package has it, in `Cx`; defaults of `client_body_temp_path` and its siblings
+/// are in it. `None`: below the prefix.
+#[derive(Clone, Debug, Default)]
+pub struct PackagedTempFolder(pub Option<(std::path::PathBuf, TempNames)>);
+
+/// Names of the folders of temporary files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TempNames {
+    /// As nginx's own: `client_body_temp`, `proxy_temp`.
+    Plain,
+    /// As Debian's package: `body`, `proxy`.
+    Debian,
+    /// As Fedora's package: `client_body`, `proxy`.
+    Fedora,
+    /// As nginx.org's packages: `client_temp`, `proxy_temp`.
+    NginxOrg,
+}
+
+impl PackagedTempFolder {
+    /// Returns the folder of a default such as `proxy_temp`.
+    fn folder(&self, default: &str) -> Option<std::path::PathBuf> {
+        let (folder, names) = self.0.as_ref()?;
+        let kind = default.strip_suffix("_temp").unwrap_or(default);
+        Some(folder.join(match (names, kind) {
+            (TempNames::Plain, _) => default,
+            (TempNames::Debian, "client_body") => "body",
+            (TempNames::Debian | TempNames::Fedora, kind) => kind,
+            (TempNames::NginxOrg, "client_body") => "client_temp",
+            (TempNames::NginxOrg, _) => default,
+        }))
+    }
+}
+
 /// Digits of the files' numbers, which all levels share (`ngx_conf_set_path_slot`).
 const DIGITS: usize = 10;
 
@@ -293,7 +326,8 @@ impl Value for TempPath {
                 }
             }
         }
-        let path = cx.full_name(&text);
+        let packaged = if d.is_synthetic() { cx.get::<PackagedTempFolder>().folder(&text) } else { None };
+        let path = packaged.unwrap_or_else(|| cx.full_name(&text));
         UsedPaths::add(cx, d, &path, Some(&levels))?;
         Ok(TempPath { path, levels })
     }

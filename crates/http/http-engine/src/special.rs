@@ -155,6 +155,11 @@ fn operators_page(r: &mut Request, page: &crate::values::ErrorPage) -> Flow {
     // A refused client need not send the body; a page with another status may need it.
     if page.overwrite.is_none_or(|code| code != 0 && code != 200) {
         r.incoming.expect_tested = true;
+        // A page that comes from a server would otherwise ask for the body, which was refused.
+        if matches!(r.progress.error_status, 401..=403 | 407 | 411 | 413 | 415 | 417 | 429 | 503) && expects_continue(r)
+        {
+            r.discard_body();
+        }
     }
     if let Some(code) = page.overwrite {
         r.progress.error_status = code;
@@ -186,6 +191,12 @@ fn operators_page(r: &mut Request, page: &crate::values::ErrorPage) -> Flow {
             builtin(r, code)
         }
     }
+}
+
+/// Tells whether the client waits for 100 (Continue) with its body.
+fn expects_continue(r: &Request) -> bool {
+    r.target.version >= http_types::Version::Http11
+        && r.header(Known::Expect).is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
 }
 
 fn builtin(r: &mut Request, status: u16) -> Flow {

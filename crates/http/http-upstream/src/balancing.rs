@@ -21,6 +21,13 @@ pub struct SelectionState {
     bound: Option<Vec<u8>>,
 }
 
+impl SelectionState {
+    /// Adds a try, after a failure over a kept connection.
+    pub fn allow_another(&mut self) {
+        self.attempts.allow_another();
+    }
+}
+
 impl<'a> PeerSelection<'a> {
     pub fn new(named: &'a UpstreamRef, r: &mut Request) -> PeerSelection<'a> {
         let rules = named.rules.as_deref();
@@ -48,6 +55,15 @@ impl<'a> PeerSelection<'a> {
     }
     pub fn tries(&self) -> usize {
         self.state.attempts.tries()
+    }
+
+    /// Returns the number of tries that failures over kept connections have added.
+    pub fn extra(&self) -> usize {
+        self.state.attempts.extra()
+    }
+    /// Adds a try, after a failure over a kept connection.
+    pub fn allow_another(&mut self) {
+        self.state.allow_another();
     }
 
     /// Returns `None` if no server is left.

@@ -220,8 +220,11 @@ fn wrong_arguments(message: String) -> Failed {
     Failed { status: USAGE, message }
 }
 
+/// Reads a file of the user, without a byte order mark.
 fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| figures::errors::unreadable(path, &e))
+    let text = fs::read_to_string(path).map_err(|e| figures::errors::unreadable(path, &e))?;
+    // Spreadsheets begin a CSV file with a byte order mark.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
 }
 
 fn in_file<T>(path: &Path, result: Result<T, String>) -> Result<T, String> {

@@ -1,7 +1,7 @@
 //! Log files by path: registered while the configuration is read, opened by the master, reopened on USR1.
 
 use arc_swap::ArcSwapOption;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,9 +47,12 @@ impl LogFile {
     }
 }
 
+/// Log files of a configuration, and those of the one before that it may share.
 #[derive(Clone, Debug, Default)]
 pub struct LogFiles {
     files: BTreeMap<PathBuf, Arc<LogFile>>,
+    /// Files that a directive names, or a default that is in use.
+    used: BTreeSet<PathBuf>,
 }
 
 impl LogFiles {
@@ -61,7 +64,25 @@ impl LogFiles {
     pub fn secret_file(&mut self, path: &Path) -> Arc<LogFile> {
         self.entry(path, true)
     }
+    /// Begins a configuration, which uses no file yet.
+    #[must_use]
+    pub fn for_next(mut self) -> LogFiles {
+        self.used.clear();
+        self
+    }
+    pub fn is_used(&self, path: &Path) -> bool {
+        self.used.contains(path)
+    }
+    /// Takes back the use of a file that only a default names: [`LogFiles::all`] leaves it out until [`LogFiles::keep`].
+    pub fn release(&mut self, path: &Path) {
+        self.used.remove(path);
+    }
+    /// Marks a file as used.
+    pub fn keep(&mut self, path: &Path) {
+        self.used.insert(path.to_path_buf());
+    }
     fn entry(&mut self, path: &Path, secret: bool) -> Arc<LogFile> {
+        self.keep(path);
         self.files
             .entry(path.to_path_buf())
             .or_insert_with(|| Arc::new(LogFile { path: path.to_path_buf(), secret, fd: ArcSwapOption::empty() }))
@@ -70,8 +91,9 @@ impl LogFiles {
     pub fn forget_unused(&mut self) {
         self.files.retain(|_, file| Arc::strong_count(file) > 1);
     }
+    /// Returns the files in use, which are opened.
     pub fn all(&self) -> impl Iterator<Item = &Arc<LogFile>> {
-        self.files.values()
+        self.files.iter().filter(|(path, _)| self.used.contains(*path)).map(|(_, file)| file)
     }
 }
 
@@ -93,6 +115,10 @@ fn open_with(path: &Path, mode: u32) -> std::io::Result<OwnedFd> {
         Some("/dev/stderr") => return std::io::stderr().as_fd().try_clone_to_owned(),
         _ => {}
     }
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?)
+    // Without NONBLOCK, opening a pipe that no process reads waits for its reader; with it, the error is ENXIO.
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?;
+    // Lines are written whole.
+    rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }

@@ -215,7 +215,7 @@ pub fn certificates_and_keys(text: &[u8]) -> Vec<u8> {
     let kept = |label: &str| label.ends_with("CERTIFICATE") || label == STAND_IN || label == REFUSED;
     let mut out = String::new();
     let (mut inside, text) = (false, String::from_utf8_lossy(text));
-    for line in text.lines() {
+    for line in text.lines().map(|line| line.trim_start_matches(pem::BYTE_ORDER_MARK)) {
         if let Some(label) = line.strip_prefix("-----BEGIN ").and_then(|rest| rest.trim_end().strip_suffix("-----")) {
             inside = kept(label);
         }

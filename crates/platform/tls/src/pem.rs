@@ -3,6 +3,9 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+/// UTF-8's mark, which means nothing.
+pub(crate) const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// Maximum number of PEM blocks per file.
 const BLOCKS_MAX: usize = 4096;
 
@@ -24,7 +27,8 @@ impl Block {
 pub fn blocks(text: &[u8]) -> Result<Vec<Block>, &'static str> {
     let text = String::from_utf8_lossy(text);
     let mut all = Vec::new();
-    let mut lines = text.lines().map(str::trim_end);
+    // Editors write a byte order mark at the start of a file, and a concatenation has it before a later block: OpenSSL skips it.
+    let mut lines = text.lines().map(|line| line.trim_start_matches(BYTE_ORDER_MARK).trim_end());
     while let Some(line) = lines.next() {
         let Some(label) = line.strip_prefix("-----BEGIN ").and_then(|l| l.strip_suffix("-----")) else { continue };
         let mut headers: Vec<(String, String)> = Vec::new();
@@ -76,6 +80,14 @@ mod tests {
         assert_eq!((all[0].label.as_str(), &all[0].bytes[..]), ("A", &[1, 2, 3][..]));
         assert_eq!(all[1].header("DEK-Info"), Some("AES-128-CBC,00"));
         assert_eq!(all[1].bytes, [4, 5]);
+    }
+
+    #[test]
+    fn byte_order_marks_are_skipped() {
+        let one = "\u{feff}-----BEGIN A-----\r\nAQID\r\n-----END A-----\r\n";
+        let two = format!("{one}{one}");
+        assert_eq!(blocks(two.as_bytes()).map(|all| all.len()), Ok(2));
+        assert_eq!(blocks(one.as_bytes()).expect("a block")[0].bytes, [1, 2, 3]);
     }
 
     #[test]

@@ -175,7 +175,7 @@ fn bash() -> String {
             COMPREPLY=($(compgen -W '{options}' -- \"$word\")) ;;
     esac
 }}
-complete -F _tidegate tidegate
+complete -o filenames -F _tidegate tidegate
 ",
         commands = commands().iter().map(|c| c.0).collect::<Vec<_>>().join(" "),
         options = names(&options()),

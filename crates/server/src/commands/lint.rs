@@ -1,8 +1,9 @@
 //! `tidegate lint [-c FILE]`: reports common mistakes as text, JSON or SARIF.
 
 use crate::conf;
+use crate::generations::{self, layout::Layout};
 use crate::options;
-use crate::report;
+use crate::{report, voice};
 use advisor::lint::{self, Level};
 use conf_schema::Store;
 use conf_schema::suggest::nearest;
@@ -79,6 +80,16 @@ pub fn run(arguments: &[OsString]) -> i32 {
     if reading.config.is_err() {
         eprintln!("  = -t refuses the configuration on this machine; only its text is checked");
     }
+    let unread = match Layout::of(&invocation.conf_file).filter(|_| reading.config.is_ok()) {
+        Some(layout) => reading.config.as_ref().map_or_else(
+            |_| Vec::new(),
+            |config| generations::unread_edits(&layout, &config.texts.files, &config.texts.matches),
+        ),
+        None => Vec::new(),
+    };
+    for words in &unread {
+        eprintln!("{}: [warn] {words}", voice::name());
+    }
     let mut findings = lint::lint(&conf::schema(), &files, &items, &asked.off);
     findings.retain(|finding| finding.check.level >= asked.level);
     match asked.format.as_str() {
@@ -90,7 +101,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
             base::out!("{}", lint::text(&files, &findings, colour));
         }
     }
-    i32::from(!findings.is_empty())
+    i32::from(!findings.is_empty() || !unread.is_empty())
 }
 
 fn parse(arguments: &[OsString]) -> Result<Arguments, String> {

@@ -3,16 +3,20 @@
 //! The master reads from the disk. A worker that reloads reads the texts that the master sends.
 
 pub mod core;
+mod language;
 pub mod paths;
 pub mod source;
 pub mod values;
 
 use self::core::{CORE, Core, CoreInput, EVENTS, Events, EventsInput};
 use crate::confinement;
+use crate::generations;
 use crate::generations::kept::GenerationFacts;
+use crate::generations::layout::Layout;
 use conf_schema::{Area, Block, Complaint, Contexts, Cx, Level, Schema, Store, check};
 use conf_syntax::{Files, Item, Source, SyntaxError};
 use http_engine::HttpPlan;
+use http_engine::core_table::PackagedTempFolder;
 use http_engine::file_io::PoolsAsked;
 use mail_features::MailPlan;
 use net::pool::DEFAULT;
@@ -172,9 +176,12 @@ pub struct Reading {
 
 /// Reads, checks and builds a configuration. `logs`: open log files, which a log with an equal path shares.
 pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: LogFiles) -> Reading {
-    let failed = |complaints, files, syntax_ok| Reading {
-        config: Err(Failure { complaints, files, syntax_ok }),
-        warnings: Vec::new(),
+    let failed = |mut complaints: Vec<Complaint>, files: Files, syntax_ok| {
+        let main = files.all.iter().find(|file| file.path == invocation.conf_file);
+        if let (Some(first), Some(hint)) = (complaints.first_mut(), main.and_then(|main| language::hint(&main.text))) {
+            first.hint = Some(hint.into());
+        }
+        Reading { config: Err(Failure { complaints, files, syntax_ok }), warnings: Vec::new() }
     };
     let scopes = upstream::scope::mark();
     let recorder = source::Recorder::new(source);
@@ -195,8 +202,9 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     cx.store.machine.get_or_insert_with(values::machine);
     // Known before files are read.
     cx.store.isolates_keys = isolates_keys(&items);
-    *cx.get::<LogFiles>() = logs;
+    *cx.get::<LogFiles>() = logs.for_next();
     cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix, &invocation.pid);
+    cx.get::<PackagedTempFolder>().0 = paths::temp_folder(&invocation.prefix, &invocation.pid);
     http_features::offer_variables(&mut cx);
     stream_features::offer_variables(&mut cx);
     mail_features::offer_variables(&mut cx);
@@ -272,6 +280,16 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     }));
     if complaints.iter().any(|c| c.level == Level::Emerg) {
         return failed(complaints, files, true);
+    }
+    if let Some(layout) = Layout::of(&invocation.conf_file).filter(|_| !cx.store.replay) {
+        let unread = generations::unread_edits(&layout, &files, &matches);
+        let hint = "send the change to the API, or edit the files of the configuration; a whole configuration without \
+                    \".tidegate\" in its \"include\" lines reads the folder again";
+        complaints.extend(unread.into_iter().map(|text| Complaint {
+            level: Level::Warn,
+            hint: Some(hint.into()),
+            ..Complaint::emerg(text)
+        }));
     }
     let mut logs: LogFiles = cx.take();
     logs.forget_unused();

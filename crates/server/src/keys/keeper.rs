@@ -200,8 +200,8 @@ impl Keeper {
 
 impl KeyReader for Keeper {
     fn load(&self, path: &Path, passwords: Option<&Path>) -> io::Result<Arc<[u8]>> {
-        let file = File::open(path)?;
-        let passwords = passwords.map(File::open).transpose()?;
+        let file = conf_syntax::open_regular(path)?;
+        let passwords = passwords.map(conf_syntax::open_regular).transpose()?;
         let mut state = self.state();
         if state.running.is_none() {
             state.start_with_held()?;

@@ -3,6 +3,7 @@
 
 mod calls;
 mod changes;
+mod judging;
 mod replacing;
 
 use crate::conf::{Config, Invocation};
@@ -20,6 +21,7 @@ use crate::process::{pidfile, reload, supervisor, worker};
 use crate::{report, say, voice};
 use calls::{AskedReload, ShownConfiguration};
 use changes::Change;
+use judging::Judgement;
 use net::process::{Fork, Received, Signals, fork};
 use observe::{Level, os};
 use replacing::Replaced;
@@ -90,6 +92,10 @@ struct Master {
     answer_by: Option<Instant>,
     /// A change by the API that is not active yet.
     change: Option<Change>,
+    /// A change by the API that a child judges.
+    judgement: Option<Judgement>,
+    /// Such children that have not ended.
+    judges: Vec<i32>,
     /// HUP arrived during another reload.
     again: bool,
     /// Replaces the worker with a new process.
@@ -141,6 +147,8 @@ pub fn run(
         pending: None,
         answer_by: None,
         change: None,
+        judgement: None,
+        judges: Vec::new(),
         again: false,
         replace: false,
         replaced: None,
@@ -182,6 +190,7 @@ pub fn run(
         master.keeper.restart_if_due();
         master.tell_keys_respawned();
         let now = Instant::now();
+        master.finish_judged(now);
         master.change_overdue(now);
         if master.kill_at.is_some_and(|at| at <= now) {
             master.kill_at = None;
@@ -259,13 +268,14 @@ impl Master {
                     signals,
                     workers,
                     pending,
+                    judgement,
                     rules,
                     keeper,
                     control_api,
                     ..
                 } = self;
                 // Signals stay blocked, so that one that arrives before the control thread listens is not lost.
-                drop((neighbours, signals, workers, commander, pending, control_api));
+                drop((neighbours, signals, workers, commander, pending, judgement, control_api));
                 keeper.leave();
                 conn::relay::set(place);
                 Err(worker::run(invocation, config, listeners, rules, theirs, door))
@@ -282,13 +292,23 @@ impl Master {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         let open = self.workers.iter().filter(|worker| !worker.is_closed);
         fds.extend(open.map(|worker| PollFd::from_borrowed_fd(worker.commander.as_fd(), PollFlags::IN)));
+        fds.extend(self.judgement.iter().map(|judgement| PollFd::from_borrowed_fd(judgement.pipe(), PollFlags::IN)));
         fds.extend(self.control_api.iter().flat_map(|api| api.poll_fds(self.new_binary.is_none())));
         let answer_by = self.answer_by.filter(|_| self.pending.is_some());
         let change_by = self.change.as_ref().map(|change| change.answer_by);
         let call_by = self.control_api.as_ref().and_then(ControlApi::next_end);
         let confirmed_by = self.asked_reload.as_ref().and_then(AskedReload::confirmed_by);
-        let times =
-            [confirmed_by, self.restart_at, self.kill_at, answer_by, change_by, call_by, self.keeper.restart_at()];
+        let judged_by = self.judgement.as_ref().map(Judgement::until);
+        let times = [
+            judged_by,
+            confirmed_by,
+            self.restart_at,
+            self.kill_at,
+            answer_by,
+            change_by,
+            call_by,
+            self.keeper.restart_at(),
+        ];
         let next = times.into_iter().flatten().min();
         let timeout = next.map(|at| {
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
@@ -653,6 +673,10 @@ impl Master {
             }
             if self.keeper.ended(pid) == KeyProcessEnd::Unexpected {
                 note_end("key process", pid, status);
+                continue;
+            }
+            if let Some(at) = self.judges.iter().position(|judge| *judge == pid) {
+                self.judges.swap_remove(at);
                 continue;
             }
             let Some(at) = self.workers.iter().position(|w| w.pid == pid) else {

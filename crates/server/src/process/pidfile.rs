@@ -23,15 +23,19 @@ pub fn old_path(path: &Path) -> PathBuf {
 /// Mode 644 regardless of the umask: a user who can write the file could redirect signals.
 fn created() -> std::fs::OpenOptions {
     let mut options = std::fs::OpenOptions::new();
-    options.create(true).mode(0o644);
+    // Opening a pipe without a reader fails, instead of waiting.
+    options.create(true).mode(0o644).custom_flags(libc::O_NONBLOCK);
     options
 }
 
 /// Returns `false` after a logged failure.
 pub fn write(path: &Path) -> bool {
     let write = || {
-        let mut file = created().truncate(true).write(true).open(path)?;
-        file.write_all(format!("{}\n", std::process::id()).as_bytes())
+        let text = format!("{}\n", std::process::id());
+        let mut file = created().truncate(false).write(true).open(path)?;
+        // A reader never finds the file empty: systemd reads it at any time.
+        file.write_all(text.as_bytes())?;
+        if file.metadata()?.is_file() { file.set_len(text.len() as u64) } else { Ok(()) }
     };
     match write() {
         Ok(()) => true,
@@ -69,7 +73,11 @@ pub fn remove(path: &Path) {
 
 /// Returns the process in a pid file, if the file can be read and contains a number.
 pub fn read(path: &Path) -> Option<Pid> {
-    number(&std::fs::read_to_string(path).ok()?)
+    number(&text(path).ok()?)
+}
+
+fn text(path: &Path) -> std::io::Result<String> {
+    Ok(String::from_utf8_lossy(&conf_syntax::read_regular(path)?).into_owned())
 }
 
 fn number(text: &str) -> Option<Pid> {
@@ -82,7 +90,7 @@ fn number(text: &str) -> Option<Pid> {
 /// # Errors
 /// The reason, which has been logged in nginx's words.
 pub fn running(path: &Path) -> Result<Pid, Logged> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match text(path) {
         Ok(text) => text,
         Err(e) => {
             say!(Error, "open() \"{}\" failed {}", path.display(), os(&e));

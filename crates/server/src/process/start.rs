@@ -19,6 +19,7 @@ use net::Address;
 use net::process::{Fork, Signals};
 use observe::{ErrorLog, Level, LogFiles, Sink, Target, os};
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +70,11 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString], control_a
             {
                 eprintln!("{}: {words}", voice::name());
             }
-            for words in commands::doctor::warnings(&invocation, &config) {
-                say!(Warn, "{words}");
+            // As nginx's "-q": errors alone.
+            if !quiet {
+                for words in commands::doctor::warnings(&invocation, &config) {
+                    say!(Warn, "{words}");
+                }
             }
             check_only(&config, &name, quiet, dump, explain)
         }
@@ -177,14 +181,15 @@ fn serve(
     let Some(signals) = block_signals(&config) else { return 1 };
     let mut parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let daemon = config.core.daemon && !is_heir;
+    let mut waiting = None;
     if daemon {
         parent = std::process::id() as i32;
         match go_into_background() {
-            Ok(Fork::Parent(_)) => {
+            Ok(Background::Parent(child)) => {
                 new_paths.0.clear();
-                return 0;
+                return i32::from(!child.wait_until_ready());
             }
-            Ok(Fork::Child) => {}
+            Ok(Background::Child(parent)) => waiting = Some(parent),
             Err((call, e)) => {
                 say!(Emerg, "{call} failed {}", os(&e));
                 return 1;
@@ -194,6 +199,8 @@ fn serve(
     if !pidfile::write(&config.core.pid) {
         return 1;
     }
+    // A service manager reads the pid file when the first process ends.
+    waiting.into_iter().for_each(WaitingParent::release);
     new_paths.0.clear();
     // A service manager supervises a new binary from the end of the old one, which tells it.
     if !is_heir {
@@ -230,11 +237,47 @@ fn block_signals(config: &Config) -> Option<Signals> {
     }
 }
 
-/// Creates a session without a terminal. Errors contain nginx's name for the call.
-fn go_into_background() -> Result<Fork, (&'static str, std::io::Error)> {
-    if let parent @ Fork::Parent(_) = net::process::fork().map_err(|e| ("fork()", e))? {
-        return Ok(parent);
+/// The two processes after the fork into the background.
+enum Background {
+    Parent(StartingChild),
+    Child(WaitingParent),
+}
+
+/// The child, as its parent sees it: it serves soon.
+struct StartingChild(OwnedFd);
+
+impl StartingChild {
+    /// Waits until the child has written the pid file. Returns `false` if it ends before.
+    fn wait_until_ready(self) -> bool {
+        let mut byte = [0];
+        loop {
+            match rustix::io::read(&self.0, &mut byte) {
+                Err(rustix::io::Errno::INTR) => {}
+                read => return read.is_ok_and(|n| n == 1),
+            }
+        }
     }
+}
+
+/// The parent, as its child sees it: it waits for the pid file.
+struct WaitingParent(OwnedFd);
+
+impl WaitingParent {
+    fn release(self) {
+        // (A parent that was killed waits no more.)
+        let _ = rustix::io::write(&self.0, &[1]);
+    }
+}
+
+/// Creates a session without a terminal. Errors contain nginx's name for the call.
+fn go_into_background() -> Result<Background, (&'static str, std::io::Error)> {
+    let (reads, writes) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| ("pipe()", e.into()))?;
+    if let Fork::Parent(_) = net::process::fork().map_err(|e| ("fork()", e))? {
+        drop(writes);
+        return Ok(Background::Parent(StartingChild(reads)));
+    }
+    drop(reads);
     let named = |call| move |e: rustix::io::Errno| (call, std::io::Error::from(e));
     rustix::process::setsid().map_err(named("setsid()"))?;
     rustix::process::umask(rustix::fs::Mode::empty());
@@ -242,7 +285,7 @@ fn go_into_background() -> Result<Fork, (&'static str, std::io::Error)> {
     let null = null.map_err(|e| ("open(\"/dev/null\")", e))?;
     rustix::stdio::dup2_stdin(&null).map_err(named("dup2(STDIN)"))?;
     rustix::stdio::dup2_stdout(&null).map_err(named("dup2(STDOUT)"))?;
-    Ok(Fork::Child)
+    Ok(Background::Child(WaitingParent(writes)))
 }
 
 /// Redirects output of libraries to the error log, unless that is the standard error stream.

@@ -488,3 +488,55 @@ fn idle_tcp_clients_make_room_for_quic() {
     assert_eq!(closed(&mut clients), [0; 0]);
     running.signal("TERM");
 }
+
+/// A client that the server has accepted; a full server may be silent.
+fn try_connect(port: u16, config: &quinn_proto::ClientConfig) -> Result<Client, &'static str> {
+    let mut client = Client::connect(port, "localhost", config);
+    for _ in 0..40 {
+        client.step();
+        if client.connected.is_some() && client.lost.is_none() {
+            return Ok(client);
+        }
+    }
+    Err("no connection")
+}
+
+/// Begins heads of a HEADERS frame of 100 bytes, of which one arrives.
+fn begin_heads(client: &mut Client, count: usize) {
+    for _ in 0..count {
+        client.try_open(quinn_proto::Dir::Bi, &[1, 64, 100, 0], false);
+    }
+    client.step();
+}
+
+/// Clients whose heads never end are reset after `client_header_timeout`, and make room for others; a client that begins
+/// such heads again is closed.
+#[test]
+fn heads_that_never_end_shut_no_client_out() {
+    let port = free_port();
+    let site = site(port, 16, "client_header_timeout 1s;");
+    let running = site.start();
+    let config = config();
+    let mut clients = Vec::new();
+    while let Ok(mut client) = try_connect(port, &config) {
+        begin_heads(&mut client, 8);
+        clients.push(client);
+        assert!(clients.len() < 40, "the number of connections has a limit");
+    }
+    // All places are taken; with the end of the heads, others get them.
+    let mut again = support::wait("room", || {
+        clients.iter_mut().for_each(Client::poke);
+        let mut late = try_connect(port, &config)?;
+        let stream = late.get_when_connected("/");
+        assert_eq!(late.answer(stream).text(), "ok");
+        Ok::<_, &str>(late)
+    });
+    // Heads that begin again after the reset of the first ones end the connection.
+    support::wait("the end of a client that begins heads again and again", || {
+        if again.lost.is_none() {
+            begin_heads(&mut again, 1);
+        }
+        again.lost.is_some().then_some(()).ok_or("connected")
+    });
+    running.signal("TERM");
+}

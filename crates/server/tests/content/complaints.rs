@@ -282,7 +282,7 @@ fn unknown_directives_have_a_suggestion_or_a_replacement() {
         ("server { location / { proxy_pas http://127.0.0.1; } }", "did you mean \"proxy_pass\"?"),
         ("server { ssl on; }", "write \"listen 443 ssl;\" instead"),
         ("server { location / { content_by_lua_block { ngx.say(\"a\") } } }", "a directive of lua-nginx-module"),
-        ("server { pagespeed on; }", "ngx_pagespeed"),
+        ("server { fancyindex_ignore a; }", "ngx-fancyindex"),
         ("js_import main.js;", "a directive of njs"),
     ] {
         let (accepted, words) = explained(http);

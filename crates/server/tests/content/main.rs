@@ -12,6 +12,7 @@ mod complaints;
 mod corpora;
 mod databases;
 mod files;
+mod guesses;
 mod htaccess;
 mod json_log;
 mod login;

@@ -299,6 +299,38 @@ fn errors_have_nginxs_first_line() {
             5,
             "\"proxy_cache_purge\" with a constant would purge with every request",
         ),
+        // Other forms of the module ngx_cache_purge, and its zones.
+        (
+            "",
+            "http { server { listen 127.0.0.1:1; location / {\nscgi_cache_purge on; } } }",
+            5,
+            "\"scgi_cache_purge\" with a constant would purge with every request",
+        ),
+        (
+            "",
+            "http { server { listen 127.0.0.1:1; location / {\nfastcgi_cache_purge PURGE purge_all from all; } } }",
+            5,
+            "\"fastcgi_cache_purge\" with a constant would purge with every request",
+        ),
+        (
+            "",
+            "http { server { listen 127.0.0.1:1; location / {\nuwsgi_cache_purge none $uri; } } }",
+            5,
+            "\"uwsgi_cache_purge\" zone \"none\" is unknown",
+        ),
+        (
+            "",
+            "http { proxy_cache_path c keys_zone=C:1m; server { listen 127.0.0.1:1;\nproxy_cache_purge C $uri; } }",
+            5,
+            "\"proxy_cache_purge\" with a zone and a key is not allowed here",
+        ),
+        (
+            "",
+            "http { proxy_cache_path c keys_zone=C:1m; server { listen 127.0.0.1:1; location / {\n\
+             proxy_cache_purge C $uri; proxy_pass http://127.0.0.1; } } }",
+            4,
+            "\"proxy_cache_purge\" is incompatible with another handler of the location",
+        ),
         (
             "",
             "stream { server { listen 127.0.0.1:1;\n\nproxy_pass localhost; } }",

@@ -5,6 +5,7 @@ mod support;
 
 mod api;
 mod api_servers;
+mod candidates;
 mod chaos;
 mod command_line;
 mod configuration;
@@ -19,6 +20,7 @@ mod examples;
 mod explain;
 mod exposition;
 mod faults;
+mod first_day;
 mod lint;
 mod measuring;
 mod metrics;

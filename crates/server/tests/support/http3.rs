@@ -175,9 +175,13 @@ impl Client {
     }
     /// Opens a stream and writes octets of the test's own to it.
     pub fn open(&mut self, dir: quinn_proto::Dir, octets: &[u8], end: bool) -> u64 {
-        let id = self.core.quic().streams().open(dir).expect("a free stream");
+        self.try_open(dir, octets, end).expect("a free stream")
+    }
+    /// As [`Client::open`]; `None` without a free stream.
+    pub fn try_open(&mut self, dir: quinn_proto::Dir, octets: &[u8], end: bool) -> Option<u64> {
+        let id = self.core.quic().streams().open(dir)?;
         self.write(id.into(), octets, end);
-        id.into()
+        Some(id.into())
     }
     /// Writes octets of the test's own to a stream, as far as the server takes them. Returns their number.
     pub fn write(&mut self, stream: u64, octets: &[u8], end: bool) -> usize {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 directives! {
     pub struct ResolverConf from ResolverInput {
-        /// Name servers for host names, used in turn.
+        /// Name servers for host names, used in turn. A name is asked for at most once a second, whatever its TTL.
+        /// Differs: failures are remembered for that second, too.
         resolver: ResolverLine,
         /// Maximum time to resolve a name.
         resolver_timeout: Msec = "30s",

@@ -206,7 +206,9 @@ impl Worker {
     /// Connections that `worker_connections` limits: sockets of clients, servers, listeners and resolvers, and clients
     /// of datagram listeners.
     pub fn connections(&self) -> usize {
-        self.poller.len() + self.datagram_clients.get() + self.stream.sessions.datagram_count()
+        // The thread's wake-up is one, as nginx's channel; the watch of files is none.
+        let own = usize::from(self.files.get().is_some());
+        self.poller.len().saturating_sub(own) + self.datagram_clients.get() + self.stream.sessions.datagram_count()
     }
 
     /// At a reload: applies the old configuration's `worker_shutdown_timeout` to present connections.

@@ -35,6 +35,15 @@ pub enum Verdict {
     Full,
 }
 
+/// Refusal of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreserved {
+    /// Beyond rate and burst; the excess in thousandths of a request.
+    Busy { excess: u64 },
+    /// A place may become free when another reservation ends.
+    Later,
+}
+
 /// Milliseconds after which unused buckets are evicted first.
 const IDLE_MILLIS: u64 = 60_000;
 /// Bytes from which zones are split, so that threads rarely contend.
@@ -62,6 +71,8 @@ struct Bucket {
     key: Box<[u8]>,
     excess: u64,
     last: u64,
+    /// Reserved requests, which [`Buckets::settle`] counts or gives back.
+    reserved: u32,
     newer: u32,
     older: u32,
 }
@@ -126,6 +137,44 @@ impl Buckets {
         let Some(index) = part.insert(key, rate, now) else { return Err(Verdict::Full) };
         Ok(if count { part.bucket(index).map_or(0, |bucket| bucket.count(rate, now)) } else { 0 })
     }
+    /// Reserves a place for a request that may not count, so that no more of them are under way than may fail. Every
+    /// success is followed by one [`Buckets::settle`] with the key. A key that the zone has no room for is not limited.
+    pub fn reserve(&self, key: &[u8], rate: Rate, burst: u64, now: u64) -> Result<(), Unreserved> {
+        let Some(mut part) = self.part(key) else { return Ok(()) };
+        let index = match part.by_key.get(key).copied() {
+            Some(index) => {
+                part.touch(index);
+                Some(index)
+            }
+            None => part.insert(key, rate, now),
+        };
+        let Some(bucket) = index.and_then(|index| part.bucket(index)) else { return Ok(()) };
+        let excess = bucket.with_one_more(rate, now);
+        if excess > burst {
+            return Err(Unreserved::Busy { excess });
+        }
+        if excess.saturating_add(u64::from(bucket.reserved).saturating_mul(1000)) > burst {
+            return Err(Unreserved::Later);
+        }
+        bucket.reserved = bucket.reserved.saturating_add(1);
+        Ok(())
+    }
+    /// Ends a reservation: counts the request, or gives its place back.
+    pub fn settle(&self, key: &[u8], rate: Rate, now: u64, counts: bool) {
+        let Some(mut part) = self.part(key) else { return };
+        let index = match part.by_key.get(key).copied() {
+            Some(index) => Some(index),
+            None if counts => part.insert(key, rate, now),
+            None => None,
+        };
+        let Some((index, bucket)) = index.and_then(|index| Some((index, part.bucket(index)?))) else { return };
+        bucket.reserved = bucket.reserved.saturating_sub(1);
+        if counts {
+            bucket.count(rate, now);
+        } else if bucket.reserved == 0 && bucket.last == 0 {
+            part.remove(index);
+        }
+    }
     pub fn account(&self, key: &[u8], rate: Rate, now: u64) -> u64 {
         let Some(mut part) = self.part(key) else { return 0 };
         let Some(index) = part.by_key.get(key).copied() else { return 0 };
@@ -165,7 +214,9 @@ impl Part {
         }
     }
     fn remove_oldest(&mut self) {
-        let index = self.oldest;
+        self.remove(self.oldest);
+    }
+    fn remove(&mut self, index: u32) {
         self.unlink(index);
         let Some(bucket) = self.bucket(index) else { return };
         let key = std::mem::take(&mut bucket.key);
@@ -178,7 +229,7 @@ impl Part {
         for _ in 0..2 {
             let Some(bucket) = self.buckets.get(self.oldest as usize).filter(|_| self.oldest != NONE) else { return };
             let idle = now.saturating_sub(bucket.last);
-            if idle < IDLE_MILLIS || bucket.excess > rate.0.saturating_mul(idle) / 1000 {
+            if bucket.reserved > 0 || idle < IDLE_MILLIS || bucket.excess > rate.0.saturating_mul(idle) / 1000 {
                 return;
             }
             self.remove_oldest();
@@ -194,7 +245,7 @@ impl Part {
         if self.bytes + cost > self.bytes_max {
             return None;
         }
-        let bucket = Bucket { key: key.into(), excess: 0, last: 0, newer: NONE, older: NONE };
+        let bucket = Bucket { key: key.into(), excess: 0, last: 0, reserved: 0, newer: NONE, older: NONE };
         let index = match self.free.pop() {
             Some(index) => {
                 *self.bucket(index)? = bucket;

@@ -131,7 +131,7 @@ pub trait StreamMux {
     fn is_going(&self) -> bool;
     fn is_idle(&self) -> bool;
     fn is_within_head(&self) -> bool;
-    /// Resets the stream of a head that takes too long. Returns `false` if no head is incomplete.
+    /// Resets the streams of incomplete heads, of which one has taken too long. Returns `false` if no head is incomplete.
     fn give_up_head(&mut self) -> bool;
     fn has_begun(&self) -> bool;
     fn shrink(&mut self);

@@ -291,13 +291,16 @@ fn sections_wait_for_the_table_up_to_a_number() {
 fn heads_that_take_too_long_are_given_up() {
     let mut pair = connected(Limits::default());
     let mut echo = Echo::default();
-    let id = pair.client.open(Dir::Bi, &GET[..5], false).expect("a stream");
+    let mut open = || pair.client.open(Dir::Bi, &GET[..5], false).expect("a stream");
+    let ids = [open(), open(), open()];
     settle(&mut pair, &mut echo);
     let server = server(&mut pair);
     assert!(server.is_within_head() && server.is_idle());
     assert!(server.give_up_head() && !server.give_up_head());
     settle(&mut pair, &mut echo);
-    assert_eq!(pair.client.resets.get(&u64::from(id)), Some(&0x101));
+    for id in ids {
+        assert_eq!(pair.client.resets.get(&u64::from(id)), Some(&0x101));
+    }
     assert_eq!(echo.resets, 0, "the driver did not know of it");
 }
 

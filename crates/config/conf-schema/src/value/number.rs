@@ -43,7 +43,7 @@ impl Value for SendLowat {
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Size(bytes) = Size::parse(cx, d)?;
         // Not for the default.
-        if d.span.file.0 != u32::MAX {
+        if !d.is_synthetic() {
             cx.warn(d, format!("\"{}\" is not supported, ignored", d.name.text()));
         }
         Ok(SendLowat(bytes))

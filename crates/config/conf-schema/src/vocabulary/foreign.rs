@@ -50,10 +50,10 @@ const FAMILIES: &[Family] = &[
     family(&["geo_ip2_*"], "ngx_http_geoip2_module", "write \"geoip2\""),
     family(&["access_country", "ipset_*"], "a module for blocking", "write \"geo\" or \"map\" with \"deny\""),
     family(&["limit_upstream_*", "dynamic_limit_req*", "sysguard*"], "a module for limits", "write \"limit_req\", \"limit_conn\" or, on the \"server\" lines, \"max_conns\""),
-    family(&["pagespeed", "ModPagespeed*"], "ngx_pagespeed", "optimize pages when they are built; \"gzip\", \"brotli\" and \"expires\" are supported"),
+    family(&["ModPagespeed*"], "ngx_pagespeed", "optimize pages when they are built; \"gzip\", \"brotli\" and \"expires\" are supported"),
     family(&["subs_filter", "subs_filter_*"], "ngx_http_substitutions_filter_module", "write \"sub_filter\" (fixed strings, with variables)"),
     family(&["replace_filter", "replace_filter_*"], "replace-filter-nginx-module", "write \"sub_filter\" (fixed strings, with variables)"),
-    family(&["fancyindex", "fancyindex_*"], "ngx-fancyindex", "write \"autoindex on;\""),
+    family(&["fancyindex_*"], "ngx-fancyindex", "it hides files of a listing, which \"autoindex\" does not: write \"deny\" rules"),
     family(&["concat", "concat_*", "trim", "trim_*", "strip", "footer", "footer_*", "xss_*", "iconv_*", "css_*", "cssmin*", "jsmin*"],
         "a filter module", "transform files when they are built, or behind \"proxy_pass\""),
     family(&["security_headers", "security_headers_*", "hide_server_tokens", "headers_inherit"], "ngx_security_headers", "write \"add_header\" and \"server_tokens\""),
@@ -97,6 +97,41 @@ fn has(pattern: &str, name: &str) -> bool {
     }
 }
 
+/// Treatment of a directive of another module that changes no response's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stand {
+    /// Means the same as this directive.
+    For(&'static str),
+    /// Has no effect, with this reason.
+    Without(&'static str),
+}
+
+/// Directives that stand in configurations everywhere, and whose absence changes only looks or speed.
+#[rustfmt::skip]
+const STANDS: &[(&str, Stand)] = &[
+    ("fancyindex", Stand::For("autoindex")),
+    ("fancyindex_exact_size", Stand::For("autoindex_exact_size")),
+    ("fancyindex_localtime", Stand::For("autoindex_localtime")),
+    ("fancyindex_case_sensitive", Stand::Without(LOOKS)),
+    ("fancyindex_css_href", Stand::Without(LOOKS)),
+    ("fancyindex_default_sort", Stand::Without(LOOKS)),
+    ("fancyindex_directories_first", Stand::Without(LOOKS)),
+    ("fancyindex_footer", Stand::Without(LOOKS)),
+    ("fancyindex_header", Stand::Without(LOOKS)),
+    ("fancyindex_hide_parent_dir", Stand::Without(LOOKS)),
+    ("fancyindex_name_length", Stand::Without(LOOKS)),
+    ("fancyindex_show_path", Stand::Without(LOOKS)),
+    ("fancyindex_time_format", Stand::Without(LOOKS)),
+    ("pagespeed", Stand::Without("pages are sent as they are: optimize them when they are built")),
+];
+
+const LOOKS: &str = "listings look as those of \"autoindex\"";
+
+/// Returns the treatment of such a directive.
+pub fn stand(name: &str) -> Option<Stand> {
+    STANDS.iter().find(|(known, _)| *known == name).map(|(_, stand)| *stand)
+}
+
 /// Hint for a directive outside of all vocabularies; `None` if unknown here, too.
 pub fn hint(name: &str) -> Option<String> {
     let family = FAMILIES.iter().find(|family| family.names.iter().any(|pattern| has(pattern, name)))?;
@@ -116,8 +151,8 @@ mod tests {
             ("content_by_lua_block", "lua-nginx-module", "proxy_pass"),
             ("lua_shared_dict", "lua-nginx-module", "map"),
             ("js_content", "njs", "auth_request"),
-            ("pagespeed", "ngx_pagespeed", "brotli"),
-            ("fancyindex", "ngx-fancyindex", "autoindex on;"),
+            ("ModPagespeedFoo", "ngx_pagespeed", "brotli"),
+            ("fancyindex_ignore", "ngx-fancyindex", "deny"),
             ("ssl", "", "listen 443 ssl;"),
             ("fair", "nginx-upstream-fair", "least_conn;"),
         ] {
@@ -125,6 +160,16 @@ mod tests {
             assert!(hint.contains(module) && hint.contains(instead), "{name}: {hint}");
         }
         assert_eq!(hint("banana"), None);
+    }
+
+    #[test]
+    fn stands_are_names_of_the_vocabulary() {
+        for (name, stand) in STANDS {
+            assert!(super::super::find(name).is_empty(), "{name}");
+            if let Stand::For(other) = stand {
+                assert!(!super::super::find(other).is_empty(), "{other}");
+            }
+        }
     }
 
     #[test]

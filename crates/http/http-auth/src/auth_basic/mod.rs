@@ -4,7 +4,7 @@
 
 mod crypt;
 
-use crate::shared::failed_logins;
+use crate::shared::failed_logins::{self, LoginAttempt};
 use conf_schema::{Area, Problem, Table, directives};
 use crypt::Verdict;
 use http_engine::path::bytes_path;
@@ -80,41 +80,55 @@ impl Handler for Ask {
                 return Flow::Status(status);
             }
         };
-        let Some(stored) = find(&users, &user) else {
-            let shown = String::from_utf8_lossy(&user);
-            r.log(Level::Error, format_args!("user \"{shown}\" was not found in \"{}\"", file.display()));
-            failed_logins::note(r);
-            return refuse(r, &realm);
-        };
-        if !crypt::is_slow(stored) {
-            let verdict = crypt::check(&password, stored);
-            return answer(r, verdict, &user, &realm);
-        }
-        let stored = stored.to_vec();
-        Flow::Later(Box::new(move |mut r| {
-            Box::pin(async move {
-                let Some(turn) = turns().enter().await else {
-                    r.log(Level::Error, format_args!("{PASSWORDS_WAITING_MAX} passwords wait to be checked already"));
-                    return (r, Flow::Status(503));
-                };
-                let pool = net::pool::named(net::pool::DEFAULT);
-                let verdict = match pool.map(|pool| pool.run(move || crypt::check(&password, &stored))) {
-                    Some(Ok(work)) => work.await.ok(),
-                    _ => None,
-                };
-                drop(turn);
-                let flow = match verdict {
-                    Some(verdict) => answer(&mut r, verdict, &user, &realm),
-                    None => {
-                        let shown = String::from_utf8_lossy(&user);
-                        r.log(Level::Crit, format_args!("user \"{shown}\": the thread pool checked no password"));
-                        Flow::Status(500)
-                    }
-                };
-                (r, flow)
-            })
-        }))
+        let shown = file.display().to_string();
+        failed_logins::judge(r, move |r, attempt| judge(r, attempt, Login { users, user, password, realm }, &shown))
     }
+}
+
+/// Credentials of a request, and what they are compared with.
+struct Login {
+    users: Vec<u8>,
+    user: Vec<u8>,
+    password: Vec<u8>,
+    realm: Vec<u8>,
+}
+
+fn judge(r: &mut Request, attempt: LoginAttempt, login: Login, file: &str) -> Flow {
+    let Login { users, user, password, realm } = login;
+    let Some(stored) = find(&users, &user) else {
+        let shown = String::from_utf8_lossy(&user);
+        r.log(Level::Error, format_args!("user \"{shown}\" was not found in \"{file}\""));
+        attempt.fail(r);
+        return refuse(r, &realm);
+    };
+    if !crypt::is_slow(stored) {
+        let verdict = crypt::check(&password, stored);
+        return answer(r, attempt, verdict, &user, &realm);
+    }
+    let stored = stored.to_vec();
+    Flow::Later(Box::new(move |mut r| {
+        Box::pin(async move {
+            let Some(turn) = turns().enter().await else {
+                r.log(Level::Error, format_args!("{PASSWORDS_WAITING_MAX} passwords wait to be checked already"));
+                return (r, Flow::Status(503));
+            };
+            let pool = net::pool::named(net::pool::DEFAULT);
+            let verdict = match pool.map(|pool| pool.run(move || crypt::check(&password, &stored))) {
+                Some(Ok(work)) => work.await.ok(),
+                _ => None,
+            };
+            drop(turn);
+            let flow = match verdict {
+                Some(verdict) => answer(&mut r, attempt, verdict, &user, &realm),
+                None => {
+                    let shown = String::from_utf8_lossy(&user);
+                    r.log(Level::Crit, format_args!("user \"{shown}\": the thread pool checked no password"));
+                    Flow::Status(500)
+                }
+            };
+            (r, flow)
+        })
+    }))
 }
 
 /// Maximum number of requests in the process that wait for a slow password check; further ones get 503. At 50 ms per
@@ -166,20 +180,24 @@ fn turns() -> &'static Turns {
     })
 }
 
-fn answer(r: &mut Request, verdict: Verdict, user: &[u8], realm: &[u8]) -> Flow {
+fn answer(r: &mut Request, attempt: LoginAttempt, verdict: Verdict, user: &[u8], realm: &[u8]) -> Flow {
     match verdict {
-        Verdict::Right => Flow::Allowed,
+        Verdict::Right => {
+            drop(attempt);
+            failed_logins::forgive(r);
+            Flow::Allowed
+        }
         Verdict::Wrong => {
             let shown = String::from_utf8_lossy(user);
             r.log(Level::Error, format_args!("user \"{shown}\": password mismatch"));
-            failed_logins::note(r);
+            attempt.fail(r);
             refuse(r, realm)
         }
         // As in nginx, `user:!` is a locked account, like any other form that crypt(3) does not know.
         Verdict::Unreadable => {
             let shown = String::from_utf8_lossy(user);
             r.log(Level::Error, format_args!("user \"{shown}\": password mismatch, its stored form is unknown"));
-            failed_logins::note(r);
+            attempt.fail(r);
             refuse(r, realm)
         }
     }

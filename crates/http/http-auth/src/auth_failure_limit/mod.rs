@@ -1,13 +1,12 @@
 //! auth_failure_limit (Tidegate only): after too many failed logins with an equal key, requests get 429 before their
 //! credentials are checked. `shared/failed_logins.rs` counts.
 
-use crate::shared::failed_logins::{self, FailureLimit};
+use crate::shared::failed_logins::{self, FailureLimit, FailureZone};
 use conf_schema::value::decimal;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use http_upstream::zones::{self, Declared};
-use observe::Level;
-use session_engine::bucket::{Buckets, Rate};
+use session_engine::bucket::Rate;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -15,7 +14,8 @@ directives! {
     pub struct FailureConf from FailureInput {
         /// Limits failed logins by a zone: wrong passwords of `auth_basic`, refused tokens of `auth_jwt`, and 401 or 403 of
         /// `auth_request` for a request with an `Authorization` field. Beyond rate and burst, requests with the same
-        /// key get 429 with `Retry-After`. Requests without credentials, expired tokens, and requests that another check admits
+        /// key get 429 with `Retry-After`. Simultaneous logins with the same key count before they are judged: those beyond the limit
+        /// wait for the others' results. Requests without credentials, expired tokens, and requests that another check admits
         /// (`satisfy any`) are not counted.
         auth_failure_limit: Limit = "off",
         /// Defines a zone for failed logins: the key to count by, the size of its memory, and the rate that is allowed.
@@ -61,7 +61,7 @@ pub struct Zone;
 
 struct Limited {
     rate: Rate,
-    buckets: Arc<Buckets>,
+    state: Arc<FailureZone>,
 }
 
 impl Value for Zone {
@@ -86,8 +86,8 @@ impl Value for Zone {
         let missing = |name| Problem::says(format!("\"auth_failure_limit_zone\" must have \"{name}\" parameter"));
         let (name, size) = zone.filter(|(name, _)| !name.is_empty()).ok_or_else(|| missing("zone"))?;
         let rate = rate.ok_or_else(|| missing("rate"))?;
-        let buckets = zones::state(KIND, &name, size, &key_text, || Buckets::new(size));
-        zones::declare(cx, d, KIND, Declared { name, key, key_text, state: Arc::new(Limited { rate, buckets }) })?;
+        let state = zones::state(KIND, &name, size, &key_text, || FailureZone::new(size));
+        zones::declare(cx, d, KIND, Declared { name, key, key_text, state: Arc::new(Limited { rate, state }) })?;
         Ok(Zone)
     }
 }
@@ -112,7 +112,7 @@ impl Feature for AuthFailureLimit {
             key: declared.key.clone(),
             rate: declared.state.rate,
             burst: *burst,
-            buckets: declared.state.buckets.clone(),
+            state: declared.state.state.clone(),
         };
         block.location.extensions.push(Arc::new(limit));
         block.handle(HandlerOrder::AuthFailureLimit, Arc::new(Check));
@@ -137,16 +137,6 @@ impl Handler for Check {
     fn run(&self, r: &mut Request) -> Flow {
         let plan = r.plan_rc();
         let Some(limit) = plan.loc(r.scope.location).ext::<FailureLimit>() else { return Flow::Declined };
-        let Some(key) = limit.key(r) else { return Flow::Declined };
-        let now = base::clock::now().0 / 1000;
-        let excess = limit.buckets.look(&key, limit.rate, now);
-        if excess <= limit.burst {
-            return Flow::Declined;
-        }
-        let (whole, part, zone) = (excess / 1000, excess % 1000, &limit.zone);
-        r.log(Level::Error, format_args!("limiting failed logins, excess: {whole}.{part:03} by zone \"{zone}\""));
-        let seconds = limit.rate.millis(excess - limit.burst).div_ceil(1000).max(1);
-        r.out.add("Retry-After", seconds.to_string().into_bytes());
-        Flow::Status(429)
+        limit.refusal(r).unwrap_or(Flow::Declined)
     }
 }

@@ -3,7 +3,7 @@
 use super::keys::{NoKeys, Source, has_left};
 use super::variables::Checked;
 use super::verified;
-use crate::shared::failed_logins;
+use crate::shared::failed_logins::{self, LoginAttempt};
 use crate::shared::requirement::Requirement;
 use http_engine::{Flow, Handler, Request, Template};
 use http_types::{Known, Method};
@@ -132,7 +132,13 @@ impl Check {
     }
 
     /// Ends the check with its result.
-    fn conclude(&self, r: &mut Request, realm: &[u8], result: Result<Arc<Token>, Failure>) -> Flow {
+    fn conclude(
+        &self,
+        r: &mut Request,
+        attempt: LoginAttempt,
+        realm: &[u8],
+        result: Result<Arc<Token>, Failure>,
+    ) -> Flow {
         let token = match result {
             Ok(token) => token,
             Err(failure) => {
@@ -140,11 +146,12 @@ impl Check {
                 r.log(Level::Error, format_args!("JSON Web Token is refused: {failure}"));
                 // A client learns from the answer that its token has ended.
                 if !matches!(failure, Failure::Expired | Failure::NotYet) {
-                    failed_logins::note(r);
+                    attempt.fail(r);
                 }
                 return refuse(r, realm, true);
             }
         };
+        drop(attempt);
         r.share(Rc::new(Checked::Verified(token)));
         for (index, requirement) in self.requirements.iter().enumerate() {
             if !requirement.holds(r) {
@@ -156,6 +163,7 @@ impl Check {
                 };
             }
         }
+        failed_logins::forgive(r);
         Flow::Allowed
     }
 }
@@ -193,48 +201,59 @@ impl Handler for Ask {
         if r.shared::<Checked>().is_some() {
             r.share(Rc::new(Checked::Unread));
         }
-        let sets = match check.keys_at_hand(r) {
-            Ok(sets) => sets,
-            Err(NoKeys) => return without_keys(r),
-        };
-        if let Some(sets) = &sets
-            && !Token::is_slow(&token, check.expected)
-        {
-            let result = check.verify(&token, sets);
-            if !matches!(result, Err(Failure::NoKey)) || !check.may_fetch_again() {
-                return check.conclude(r, &realm, result);
-            }
-        }
-        match Unverified::parse(&token) {
-            Some(readable) => r.share(Rc::new(Checked::Checking(readable))),
-            None => r.share(Rc::new(Checked::Refused)),
-        }
         let check = check.clone();
-        Flow::Later(Box::new(move |mut r| {
-            Box::pin(async move {
-                let flow = later(&check, &mut r, &realm, token, sets).await;
-                (r, flow)
-            })
-        }))
+        failed_logins::judge(r, move |r, attempt| judge(&check, r, attempt, realm, token))
     }
 }
 
-async fn later(check: &Check, r: &mut Request, realm: &[u8], token: Vec<u8>, sets: Option<Vec<Arc<KeySet>>>) -> Flow {
+fn judge(check: &Arc<Check>, r: &mut Request, attempt: LoginAttempt, realm: Vec<u8>, token: Vec<u8>) -> Flow {
+    let sets = match check.keys_at_hand(r) {
+        Ok(sets) => sets,
+        Err(NoKeys) => return without_keys(r),
+    };
+    if let Some(sets) = &sets
+        && !Token::is_slow(&token, check.expected)
+    {
+        let result = check.verify(&token, sets);
+        if !matches!(result, Err(Failure::NoKey)) || !check.may_fetch_again() {
+            return check.conclude(r, attempt, &realm, result);
+        }
+    }
+    match Unverified::parse(&token) {
+        Some(readable) => r.share(Rc::new(Checked::Checking(readable))),
+        None => r.share(Rc::new(Checked::Refused)),
+    }
+    let check = check.clone();
+    Flow::Later(Box::new(move |mut r| {
+        Box::pin(async move {
+            let result = later(&check, &mut r, token, sets).await;
+            let flow = match result {
+                Ok(result) => check.conclude(&mut r, attempt, &realm, result),
+                Err(NoKeys) => without_keys(&mut r),
+            };
+            (r, flow)
+        })
+    }))
+}
+
+async fn later(
+    check: &Check,
+    r: &mut Request,
+    token: Vec<u8>,
+    sets: Option<Vec<Arc<KeySet>>>,
+) -> Result<Result<Arc<Token>, Failure>, NoKeys> {
     let sets = match sets {
         Some(sets) => sets,
-        None => match check.all_keys(r, false).await {
-            Ok(sets) => sets,
-            Err(NoKeys) => return without_keys(r),
-        },
+        None => check.all_keys(r, false).await?,
     };
-    let mut result = check.verify_slowly(token.clone(), sets).await;
+    let result = check.verify_slowly(token.clone(), sets).await;
     if matches!(result, Err(Failure::NoKey)) {
         // The keys may have been replaced before their time, or just now for another request.
         if let Ok(sets) = check.all_keys(r, true).await {
-            result = check.verify_slowly(token, sets).await;
+            return Ok(check.verify_slowly(token, sets).await);
         }
     }
-    check.conclude(r, realm, result)
+    Ok(result)
 }
 
 fn without_keys(r: &mut Request) -> Flow {

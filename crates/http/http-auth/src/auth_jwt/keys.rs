@@ -87,7 +87,7 @@ impl Value for KeyFile {
 
 fn read(path: &Path) -> Result<(Arc<KeySet>, Stamp), String> {
     let failed = |call: &str, e: &std::io::Error| format!("{call}() \"{}\" failed {}", path.display(), os(e));
-    let file = std::fs::File::open(path).map_err(|e| failed("open", &e))?;
+    let file = conf_syntax::open_regular(path).map_err(|e| failed("open", &e))?;
     let stamp = Stamp::of(&file.metadata().map_err(|e| failed("fstat", &e))?);
     let mut text = Vec::new();
     file.take(KEY_SET_BYTES_MAX as u64 + 1).read_to_end(&mut text).map_err(|e| failed("read", &e))?;

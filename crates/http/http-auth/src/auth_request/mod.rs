@@ -3,7 +3,7 @@
 //! 2xx admits, 401 and 403 reject, any other status is 500. The subrequest has no body: a server that gets it sees no
 //! `Content-Length`, whatever the client sent.
 
-use crate::shared::failed_logins;
+use crate::shared::failed_logins::{self, LoginAttempt};
 use conf_schema::value::Text;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::path::CanonicalPath;
@@ -77,30 +77,42 @@ struct Ask {
 
 impl Handler for Ask {
     fn run(&self, r: &mut Request) -> Flow {
-        let Ok(mut child) = r.subrequest(self.uri.clone(), Vec::new()) else { return Flow::Status(500) };
-        child.reply.head_only = true;
-        child.incoming.body_length = None;
-        child.leave_body();
-        let sets = self.sets.clone();
-        Flow::Later(Box::new(move |mut r| {
-            Box::pin(async move {
-                let (mut child, body) = match subrequest::head_or_status(child).await {
-                    Ok(answered) => answered,
-                    Err(status) => return (r, Flow::Status(status)),
-                };
-                drop(body);
-                for (id, value) in &*sets {
-                    let value = value.eval(&mut child);
-                    r.set_variable(*id, value);
-                }
-                let (status, challenges) = (child.out.status, challenges(&child));
-                let from_server = child.upstream.get::<UpstreamState>().is_some();
-                subrequest::ended(child);
-                let flow = verdict(&mut r, status, challenges, from_server);
-                (r, flow)
-            })
-        }))
+        let (uri, sets) = (self.uri.clone(), self.sets.clone());
+        // A request without credentials, which is sent to a login page, is no failed login.
+        if r.header(Known::Authorization).is_none() {
+            return ask(r, None, uri, sets);
+        }
+        failed_logins::judge(r, move |r, attempt| ask(r, Some(attempt), uri, sets))
     }
+}
+
+fn ask(r: &mut Request, attempt: Option<LoginAttempt>, uri: CanonicalPath, sets: Arc<[(VarId, Template)]>) -> Flow {
+    let Ok(mut child) = r.subrequest(uri, Vec::new()) else { return Flow::Status(500) };
+    child.reply.head_only = true;
+    child.incoming.body_length = None;
+    child.leave_body();
+    Flow::Later(Box::new(move |mut r| {
+        Box::pin(async move {
+            let (mut child, body) = match subrequest::head_or_status(child).await {
+                Ok(answered) => answered,
+                Err(status) => return (r, Flow::Status(status)),
+            };
+            drop(body);
+            for (id, value) in &*sets {
+                let value = value.eval(&mut child);
+                r.set_variable(*id, value);
+            }
+            let (status, challenges) = (child.out.status, challenges(&child));
+            let from_server = child.upstream.get::<UpstreamState>().is_some();
+            subrequest::ended(child);
+            match attempt {
+                Some(attempt) if matches!(status, 401 | 403) => attempt.fail(&mut r),
+                attempt => drop(attempt),
+            }
+            let flow = verdict(&mut r, status, challenges, from_server);
+            (r, flow)
+        })
+    }))
 }
 
 /// The `WWW-Authenticate` fields of an answer: its own, or those of the server behind it.
@@ -119,12 +131,11 @@ fn challenges(child: &Request) -> Vec<OutField> {
 }
 
 fn verdict(r: &mut Request, status: u16, challenges: Vec<OutField>, from_server: bool) -> Flow {
-    // A request without credentials, which is sent to a login page, is no failed login.
-    if matches!(status, 401 | 403) && r.header(Known::Authorization).is_some() {
-        failed_logins::note(r);
-    }
     match status {
-        200..=299 => Flow::Allowed,
+        200..=299 => {
+            failed_logins::forgive(r);
+            Flow::Allowed
+        }
         403 => Flow::Status(403),
         401 => {
             r.out.fields.extend(challenges);

@@ -1,14 +1,36 @@
 //! Counts of failed logins, which `auth_basic`, `auth_jwt` and `auth_request` note and `auth_failure_limit` limits.
+//!
+//! A login takes a place before its credentials are judged and gives it back unless it fails, so that simultaneous guesses
+//! are no more than sequential ones: [`judge`] takes, a [`LoginAttempt`] gives back when it is dropped.
 
 use http_engine::values::Satisfy;
-use http_engine::{Request, Template};
-use session_engine::bucket::{Buckets, Rate};
+use http_engine::{Flow, Request, Template};
+use observe::Level;
+use session_engine::bucket::{Buckets, Rate, Unreserved};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Notify;
 
 /// Longest key in bytes, as for `limit_req`.
 pub const KEY_BYTES_MAX: usize = 65_535;
+/// Maximum number of requests of a zone that wait until another login with their key is judged; further ones get 429.
+pub const LOGINS_WAITING_MAX: usize = 256;
+
+/// State of an `auth_failure_limit_zone`, which outlives a reload.
+pub struct FailureZone {
+    buckets: Buckets,
+    /// Wakes waiting logins when a judged one gives its place back.
+    judged: Notify,
+    waiting: AtomicUsize,
+}
+
+impl FailureZone {
+    pub fn new(bytes: u64) -> FailureZone {
+        FailureZone { buckets: Buckets::new(bytes), judged: Notify::new(), waiting: AtomicUsize::new(0) }
+    }
+}
 
 /// `auth_failure_limit` of a location.
 pub struct FailureLimit {
@@ -17,40 +39,154 @@ pub struct FailureLimit {
     pub rate: Rate,
     /// Thousandths of a failure.
     pub burst: u64,
-    pub buckets: Arc<Buckets>,
+    pub state: Arc<FailureZone>,
+}
+
+fn now_millis() -> u64 {
+    base::clock::now().0 / 1000
 }
 
 impl FailureLimit {
     /// Returns the request's key; `None` if it is empty or too long.
-    pub fn key(&self, r: &mut Request) -> Option<Vec<u8>> {
+    fn key(&self, r: &mut Request) -> Option<Vec<u8>> {
         Some(self.key.eval(r)).filter(|key| !key.is_empty() && key.len() <= KEY_BYTES_MAX)
+    }
+    /// Refuses a request whose key has too many failures, with 429.
+    pub fn refusal(&self, r: &mut Request) -> Option<Flow> {
+        let key = self.key(r)?;
+        let excess = self.state.buckets.look(&key, self.rate, now_millis());
+        (excess > self.burst).then(|| self.refuse(r, excess))
+    }
+    fn refuse(&self, r: &mut Request, excess: u64) -> Flow {
+        let (whole, part, zone) = (excess / 1000, excess % 1000, &self.zone);
+        r.log(Level::Error, format_args!("limiting failed logins, excess: {whole}.{part:03} by zone \"{zone}\""));
+        let seconds = self.rate.millis(excess.saturating_sub(self.burst)).div_ceil(1000).max(1);
+        r.out.add("Retry-After", seconds.to_string().into_bytes());
+        Flow::Status(429)
     }
 }
 
-/// The location where credentials of the request were wrong, while another check may admit it (`satisfy any`).
-struct Pending(Cell<Option<usize>>);
+/// A place of a login whose credentials are being judged. Dropping it gives the place back.
+#[must_use]
+pub struct LoginAttempt(Option<TakenPlace>);
 
-/// Notes that credentials of the request were wrong. Requests without credentials are no failures. With `satisfy any` the failure counts
-/// when no check has admitted the request.
-pub fn note(r: &mut Request) {
-    match r.loc().core.conf.satisfy {
-        Satisfy::Any => r.share(Rc::new(Pending(Cell::new(Some(r.scope.location))))),
-        Satisfy::All => count(r),
+struct TakenPlace {
+    state: Arc<FailureZone>,
+    rate: Rate,
+    key: Vec<u8>,
+    location: usize,
+    fails: bool,
+}
+
+impl Drop for TakenPlace {
+    fn drop(&mut self) {
+        self.state.buckets.settle(&self.key, self.rate, now_millis(), self.fails);
+        self.state.judged.notify_waiters();
     }
+}
+
+impl LoginAttempt {
+    /// The credentials are wrong. Counts the failure, with `satisfy any` as soon as all checks have refused the request
+    /// ([`count_pending`]).
+    pub fn fail(mut self, r: &mut Request) {
+        let Some(mut place) = self.0.take() else { return };
+        match r.loc().core.conf.satisfy {
+            Satisfy::Any => r.share(Rc::new(PendingFailure(Cell::new(Some(place))))),
+            Satisfy::All => place.fails = true,
+        }
+    }
+}
+
+/// A failed login of a request that another check may admit (`satisfy any`).
+struct PendingFailure(Cell<Option<TakenPlace>>);
+
+fn take_pending(r: &Request) -> Option<TakenPlace> {
+    r.shared::<PendingFailure>()?.0.take()
 }
 
 /// Counts the failure of a request that no check has admitted.
 pub fn count_pending(r: &mut Request) {
-    let pending: Option<Rc<Pending>> = r.shared();
-    if pending.is_some_and(|pending| pending.0.take() == Some(r.scope.location)) {
-        count(r);
+    if let Some(mut place) = take_pending(r) {
+        place.fails = place.location == r.scope.location;
     }
 }
 
-fn count(r: &mut Request) {
+/// Forgets a failed login, for another check has admitted the request (`satisfy any`).
+pub fn forgive(r: &Request) {
+    drop(take_pending(r));
+}
+
+/// Refusal of a place: an answer, or a reason to wait.
+enum NoPlace {
+    Refused(Flow),
+    Later,
+}
+
+fn take_place(r: &mut Request) -> Result<LoginAttempt, NoPlace> {
     let plan = r.plan_rc();
-    let Some(limit) = plan.loc(r.scope.location).ext::<FailureLimit>() else { return };
-    if let Some(key) = limit.key(r) {
-        let _ = limit.buckets.ask(&key, limit.rate, u64::MAX, base::clock::now().0 / 1000, true);
+    let location = r.scope.location;
+    let Some(limit) = plan.loc(location).ext::<FailureLimit>() else { return Ok(LoginAttempt(None)) };
+    if let Some(place) = take_pending(r).filter(|place| place.location == location) {
+        // One request is one failure, however many of its credentials are wrong.
+        return Ok(LoginAttempt(Some(place)));
+    }
+    let Some(key) = limit.key(r) else { return Ok(LoginAttempt(None)) };
+    match limit.state.buckets.reserve(&key, limit.rate, limit.burst, now_millis()) {
+        Ok(()) => {
+            let state = limit.state.clone();
+            Ok(LoginAttempt(Some(TakenPlace { state, rate: limit.rate, key, location, fails: false })))
+        }
+        Err(Unreserved::Busy { excess }) => Err(NoPlace::Refused(limit.refuse(r, excess))),
+        Err(Unreserved::Later) => Err(NoPlace::Later),
+    }
+}
+
+/// A waiting login, until it is dropped.
+struct WaitingLogin(Arc<FailureZone>);
+
+impl Drop for WaitingLogin {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn wait_for_place(r: &mut Request) -> Result<LoginAttempt, Flow> {
+    let plan = r.plan_rc();
+    let Some(limit) = plan.loc(r.scope.location).ext::<FailureLimit>() else { return Ok(LoginAttempt(None)) };
+    let before = limit.state.waiting.fetch_add(1, Ordering::Relaxed);
+    let _waiting = WaitingLogin(limit.state.clone());
+    if before >= LOGINS_WAITING_MAX {
+        let zone = &limit.zone;
+        r.log(Level::Error, format_args!("{LOGINS_WAITING_MAX} logins wait for others in zone \"{zone}\" already"));
+        return Err(limit.refuse(r, limit.burst));
+    }
+    loop {
+        let judged = limit.state.judged.notified();
+        tokio::pin!(judged);
+        // A place that becomes free after the look below wakes this request.
+        judged.as_mut().enable();
+        match take_place(r) {
+            Ok(attempt) => return Ok(attempt),
+            Err(NoPlace::Refused(flow)) => return Err(flow),
+            Err(NoPlace::Later) => judged.await,
+        }
+    }
+}
+
+/// Judges credentials with `run` when `auth_failure_limit` has a place for one more login with the request's key: at once,
+/// or after logins that are being judged. Without a place, or with too many waiting logins, answers with 429.
+pub fn judge(r: &mut Request, run: impl FnOnce(&mut Request, LoginAttempt) -> Flow + 'static) -> Flow {
+    match take_place(r) {
+        Ok(attempt) => run(r, attempt),
+        Err(NoPlace::Refused(flow)) => flow,
+        Err(NoPlace::Later) => Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let flow = match wait_for_place(&mut r).await {
+                    Ok(attempt) => run(&mut r, attempt),
+                    Err(flow) => flow,
+                };
+                (r, flow)
+            })
+        })),
     }
 }

@@ -89,7 +89,16 @@ impl Value for ApiArguments {
         let (mut writes, mut config, mut keep) = (None, None, None);
         for (index, word) in d.args.iter().enumerate() {
             let text = word.text();
-            let invalid = || Problem::says(format!("invalid parameter \"{text}\"")).at(index);
+            let invalid = || {
+                let problem = Problem::says(format!("invalid parameter \"{text}\"")).at(index);
+                match text.starts_with('/') {
+                    // `api /status/;`
+                    true => {
+                        problem.hint("Angie names a path here: write \"api;\" without one (docs/api.md has its paths)")
+                    }
+                    false => problem,
+                }
+            };
             let duplicate = match text.split_once('=') {
                 Some(("write", "on")) => writes.replace(true).is_some(),
                 Some(("write", "off")) => writes.replace(false).is_some(),

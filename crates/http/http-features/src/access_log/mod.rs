@@ -2,7 +2,7 @@
 
 use conf_schema::{Area, Problem, Table, Value, directives};
 use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild, Logger, Request};
-use observe::DefaultAccessLog;
+use observe::{DefaultAccessLog, LogFiles};
 use session_engine::log::by_path::CacheConf;
 use session_engine::log::{self, Formatted as FormattedFor, Logs as LogsOf, Write as WriteOf};
 use std::any::Any;
@@ -30,6 +30,8 @@ impl Feature for AccessLog {
         let mut table = LogConf::table("access_log", Area::Http);
         table.fill = |input, cx| {
             let Some(input) = input.downcast_mut::<LogInput>() else { return };
+            let default = cx.get::<DefaultAccessLog>().0.clone().unwrap_or_else(|| cx.full_name("logs/access.log"));
+            let is_default = input.access_log.is_none() && !cx.get::<LogFiles>().is_used(&default);
             // Packages set the path of the default log.
             if let (None, Some(path)) = (&input.access_log, cx.get::<DefaultAccessLog>().0.clone()) {
                 let line = conf_schema::table::synthetic("access_log", &format!("{}", path.display()));
@@ -38,6 +40,10 @@ impl Feature for AccessLog {
                 }
             }
             input.fill(cx);
+            if is_default {
+                // Opened if a server has it (nginx: `ngx_http_log_merge_loc_conf`).
+                cx.get::<LogFiles>().release(&default);
+            }
         };
         table
     }
@@ -47,6 +53,7 @@ impl Feature for AccessLog {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<LogConf>() else { return Ok(()) };
+        conf.access_log.keep_files(block.cx);
         if let Some(write) = conf.access_log.writer(conf.open_log_file_cache) {
             block.location.loggers.push(Arc::new(Write(write)));
         }

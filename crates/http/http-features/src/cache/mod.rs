@@ -1,13 +1,14 @@
 //! Caches of upstream responses: `proxy_cache`, `proxy_store` and others (nginx: `ngx_http_file_cache.c`); see
 //! `http-upstream`. Mounts a table per protocol and defines the variables.
 
-use conf_schema::{Area, Complaint, Cx, Directive, Level, Problem, Table, Value, directives};
+use conf_schema::{Area, Complaint, Contexts, Cx, Directive, Level, Problem, Table, Value, directives};
 use http_engine::plan::Folder;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HttpBuild, PlanOrder, Request};
 use http_types::Known;
 use http_upstream::caching::conf::{Declared, Settings, StoreTo};
 use http_upstream::caching::paths::{CachePaths, Caches};
+use http_upstream::caching::purge::PurgeLocation;
 use http_upstream::caching::{CacheState, Caching, Storing, stored_fields};
 use std::any::Any;
 use std::sync::Arc;
@@ -96,6 +97,15 @@ cache_feature! {
 fn plan(settings: Settings, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
     let family = settings.family;
     let stores = !matches!(settings.store, StoreTo::Off);
+    if let Some(purging) = PurgeLocation::new(&settings, block.cx)? {
+        let directive = purging.directive();
+        if block.context == Contexts::server {
+            let text = format!("\"{directive}\" with a zone and a key is not allowed here");
+            return Err(Problem::says(text).of(directive).hint("write it into a location, whose requests then purge"));
+        }
+        block.location.extensions.push(Arc::new(Arc::new(purging)));
+        return Ok(());
+    }
     if let Some(caching) = Caching::new(&settings, block.cx)? {
         if stores {
             let text = format!("\"{family}_cache\" directive is incompatible with \"{family}_store\"");
@@ -160,7 +170,17 @@ impl Feature for ResponseMemory {
         }
         Ok(())
     }
-    fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
+    fn plan_order(&self) -> PlanOrder {
+        PlanOrder::Around
+    }
+    fn plan(&self, _: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(purging) = block.location.ext::<Arc<PurgeLocation>>().cloned() else { return Ok(()) };
+        if block.location.content.is_some() {
+            let text = format!("\"{}\" is incompatible with another handler of the location", purging.directive());
+            let problem = Problem::says(text).of(purging.directive());
+            return Err(problem.hint("write \"proxy_pass\" and the like into another location"));
+        }
+        block.location.content = Some(purging);
         Ok(())
     }
 }

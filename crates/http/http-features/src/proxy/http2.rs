@@ -21,8 +21,9 @@ pub fn write(
     let conf = &http.conf;
     let method = conf.proxy_method.as_ref().map(|method| method.eval(r));
     let method = match method.and_then(|method| r.field_value("proxy_method", b"method", method)) {
+        // HEAD as GET goes before the directive, so that the response serves both (nginx: `u->method`).
+        _ if CacheRequest::of(r).is_some_and(|asking| asking.as_get) => b"GET".to_vec(),
         Some(method) => method,
-        None if CacheRequest::of(r).is_some_and(|asking| asking.as_get) => b"GET".to_vec(),
         None => r.method_name().to_vec(),
     };
     let lines = conf.proxy_set_header.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();

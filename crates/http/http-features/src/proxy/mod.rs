@@ -242,9 +242,10 @@ impl Protocol for Http {
     }
     fn method(&self, r: &mut Request) -> Method {
         match &self.conf.proxy_method {
+            // HEAD as GET goes before the directive, so that the response serves both (nginx: `u->method`).
+            _ if CacheRequest::of(r).is_some_and(|asking| asking.as_get) => Method::Get,
             Some(method) if method.eval(r) == b"HEAD" => Method::Head,
             Some(_) => Method::Get,
-            None if CacheRequest::of(r).is_some_and(|asking| asking.as_get) => Method::Get,
             None => r.head.method,
         }
     }

@@ -35,8 +35,9 @@ pub fn write(
     let conf = &http.conf;
     let method = conf.proxy_method.as_ref().map(|method| method.eval(r));
     match method.and_then(|method| r.field_value("proxy_method", b"method", method)) {
+        // HEAD as GET goes before the directive, so that the response serves both (nginx: `u->method`).
+        _ if CacheRequest::of(r).is_some_and(|asking| asking.as_get) => out.extend_from_slice(b"GET"),
         Some(method) => out.extend_from_slice(&method),
-        None if CacheRequest::of(r).is_some_and(|asking| asking.as_get) => out.extend_from_slice(b"GET"),
         None => out.extend_from_slice(r.method_name()),
     }
     out.push(b' ');

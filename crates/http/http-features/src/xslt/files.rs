@@ -42,10 +42,7 @@ impl Loader for DocumentFiles {
 
 /// Regular files alone: a pipe would hold the thread.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(std::io::Error::other("not a regular file"));
-    }
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(INPUT_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    conf_syntax::open_regular(path)?.take(INPUT_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

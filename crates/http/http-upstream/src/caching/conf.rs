@@ -293,6 +293,21 @@ fn levels(text: &str) -> Option<Vec<u8>> {
     (levels.len() <= 3).then_some(levels)
 }
 
+/// `proxy_cache_purge` and its siblings: conditions, or a zone and a key. [`super::purge::PurgeForm`] tells them apart.
+#[derive(Clone, Debug, Default)]
+pub struct PurgeWords(pub http_engine::core_table::Conditions);
+
+impl Value for PurgeWords {
+    const SYNTAX: &'static str = "string ... | zone key | off";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Value::parse(cx, d).map(PurgeWords)
+    }
+    fn append(&mut self, later: Self) {
+        self.0.append(later.0);
+    }
+}
+
 /// Independent of the directives' prefix.
 pub struct Settings {
     pub family: &'static str,
@@ -346,8 +361,11 @@ macro_rules! cache_directives {
                 /// Conditions under which a response is not stored: a string that is neither empty nor "0".
                 $no_cache: http_engine::core_table::Conditions,
                 /// Conditions under which a request removes the entry of its key: a string that is neither empty nor
-                /// "0". A key that ends with `*` matches all keys with this prefix.
-                $purge: http_engine::core_table::Conditions,
+                /// "0". A key that ends with `*` matches all keys with this prefix. With the name of a zone and a key, as
+                /// in the module ngx_cache_purge: requests of the location remove the entry of this key, and get 200, or
+                /// 404 without an entry. Differs: that module's forms `on` and `method from address` are errors; a
+                /// condition such as `$purge` of a `map` of `$request_method` says the same.
+                $purge: $crate::caching::conf::PurgeWords,
                 /// Lets only one request at a time fetch a missing response.
                 $lock: conf_schema::value::Flag = "off",
                 /// Maximum time that other requests wait for that response. They are then passed to the server, and
@@ -400,7 +418,7 @@ macro_rules! cache_directives {
                     valid: self.$valid.clone().unwrap_or_default().0,
                     bypass: list(&self.$bypass),
                     no_cache: list(&self.$no_cache),
-                    purge: list(&self.$purge),
+                    purge: self.$purge.clone().unwrap_or_default().0.0,
                     lock: self.$lock,
                     lock_timeout_ms: self.$lock_timeout.0,
                     lock_age_ms: self.$lock_age.0,

@@ -6,6 +6,7 @@
 pub mod conf;
 mod fill;
 pub mod paths;
+pub mod purge;
 mod rfc;
 mod serve;
 pub mod session;
@@ -19,6 +20,7 @@ use conf_schema::{Cx, Problem};
 use http_engine::{CacheCount, Flow, Request, RequestBody, Template, template};
 use http_types::{Known, Method, ResponseHead};
 use paths::CachePath;
+use purge::PurgeForm;
 use std::sync::Arc;
 
 pub use fill::{StoreTarget, run as fill};
@@ -60,6 +62,23 @@ pub struct Storing {
     pub mode: u32,
 }
 
+/// Returns the cache of a zone of the same family. `what`: the directive's name without the family.
+fn find_path(family: &str, name: &str, what: &str, cx: &mut Cx) -> Result<Arc<CachePath>, Problem> {
+    if let Some(path) = cx.get::<conf::Declared>().of(family).iter().find(|path| path.zone.name == *name) {
+        return Ok(path.clone());
+    }
+    let other = cx.get::<conf::Declared>().all().any(|path| path.zone.name == *name);
+    let problem = match zones::find::<CachePath>(cx, "cache", name) {
+        _ if other => {
+            zones::taken(name).hint(format!("this zone belongs to a directive other than \"{family}_cache_path\""))
+        }
+        Err(problem) if !format!("{:?}", problem.words).contains("zero size") => problem,
+        _ => Problem::says(format!("\"{family}_{what}\" zone \"{name}\" is unknown"))
+            .hint(format!("no \"{family}_cache_path\" declares a zone of this name")),
+    };
+    Err(problem.of(format!("{family}_{what}")))
+}
+
 impl Caching {
     /// Prepares a location's settings; `None`: no cache. Fails on an unknown zone.
     pub fn new(settings: &Settings, cx: &mut Cx) -> Result<Option<Caching>, Problem> {
@@ -68,33 +87,13 @@ impl Caching {
             CacheName::Computed(name) => {
                 Which::Computed(name.clone(), cx.get::<conf::Declared>().of(settings.family).to_vec())
             }
-            CacheName::Zone(name) => {
-                let mine =
-                    cx.get::<conf::Declared>().of(settings.family).iter().find(|p| p.zone.name == *name).cloned();
-                match mine {
-                    Some(path) => Which::Fixed(path),
-                    None => {
-                        let family = settings.family;
-                        let other = cx.get::<conf::Declared>().all().any(|path| path.zone.name == *name);
-                        let problem = match zones::find::<CachePath>(cx, "cache", name) {
-                            _ if other => zones::taken(name)
-                                .hint(format!("this zone belongs to a directive other than \"{family}_cache_path\"")),
-                            Err(problem) if !format!("{:?}", problem.words).contains("zero size") => problem,
-                            _ => Problem::says(format!("\"{family}_cache\" zone \"{name}\" is unknown"))
-                                .hint(format!("no \"{family}_cache_path\" declares a zone of this name")),
-                        };
-                        return Err(problem.of(format!("{family}_cache")));
-                    }
-                }
-            }
+            CacheName::Zone(name) => Which::Fixed(find_path(settings.family, name, "cache", cx)?),
         };
-        let constant = |text: &Template| text.as_literal().is_some_and(|text| !matches!(text, b"" | b"0"));
-        if settings.purge.iter().any(constant) {
-            let family = settings.family;
-            let text = format!("\"{family}_cache_purge\" with a constant would purge with every request");
-            return Err(Problem::says(text)
-                .hint("write conditions: a request removes the entry if one of them is neither empty nor \"0\""));
-        }
+        let purge = match PurgeForm::of(settings)? {
+            PurgeForm::Conditions => settings.purge.clone(),
+            // An entry's location has no cache.
+            PurgeForm::Off | PurgeForm::Entry { .. } => Vec::new(),
+        };
         let mut use_stale = settings.use_stale;
         if use_stale.has(UseStale::OFF) {
             use_stale = UseStale(0);
@@ -106,7 +105,7 @@ impl Caching {
             valid: settings.valid.clone(),
             bypass: settings.bypass.clone(),
             no_cache: settings.no_cache.clone(),
-            purge: settings.purge.clone(),
+            purge,
             lock: settings.lock,
             lock_timeout_ms: settings.lock_timeout_ms,
             lock_age_ms: settings.lock_age_ms,

@@ -125,7 +125,6 @@ pub struct Io {
     done: bool,
     /// The announced length of the body is correct.
     honest: bool,
-    heard: bool,
     send_timeout: Duration,
     read_timeout: Duration,
     /// The client's body, once it is complete.
@@ -327,7 +326,6 @@ pub fn begin(
         source,
         done: false,
         honest,
-        heard: false,
         send_timeout: conf.send_timeout,
         read_timeout: conf.read_timeout,
         ended: None,
@@ -338,8 +336,7 @@ pub enum HeadStep {
     Head(ResponseStart),
     /// An interim response, and its length in bytes.
     Interim(Rc<ReceivedHead>, usize),
-    /// The try failed; `true`: before any byte of a response.
-    Failed(Failure, bool),
+    Failed(Failure),
 }
 
 #[derive(Clone, Copy)]
@@ -362,13 +359,6 @@ impl Io {
             one.sent = true;
         }
     }
-    /// Returns a connection error; not logged for a kept connection without a response, which may be replaced.
-    fn broken(&self, r: &mut Request, peer_context: &PeerContext<'_>, words: &str, doing: &'static str) -> HeadStep {
-        if self.heard || self.stream.requests() == 1 {
-            peer_context.note(r, words, doing);
-        }
-        HeadStep::Failed(Failure::Error, !self.heard)
-    }
     /// Sends the rest of the request and reads the response head.
     pub fn poll_head(
         &mut self,
@@ -379,10 +369,10 @@ impl Io {
         const READING: &str = "reading response header from";
         loop {
             let polled = self.poll(cx);
-            self.heard |= self.count(r) > 0;
+            self.count(r);
             let happened = std::task::ready!(polled);
             let doing = if self.done { READING } else { SENDING };
-            let (why, nothing) = match happened {
+            let why = match happened {
                 ExchangeEvent::Sent => {
                     self.done = true;
                     set_spare(self.stream.take_buffer());
@@ -402,53 +392,42 @@ impl Io {
                 ExchangeEvent::Event(Event::Interim(answer, bytes)) => {
                     return Poll::Ready(HeadStep::Interim(answer, bytes));
                 }
-                ExchangeEvent::Closed => {
-                    return Poll::Ready(self.broken(r, peer_context, "upstream prematurely closed connection", doing));
-                }
+                ExchangeEvent::Closed => peer_context.note(r, "upstream prematurely closed connection", doing),
                 ExchangeEvent::ReceiveFailed(e) => {
-                    return Poll::Ready(self.broken(
-                        r,
-                        peer_context,
-                        &format!("{} failed {}", read_call(peer_context), os(&e)),
-                        doing,
-                    ));
+                    peer_context.note(r, &format!("{} failed {}", read_call(peer_context), os(&e)), doing)
                 }
-                ExchangeEvent::Client(status) => {
-                    (client_failed(r, self, peer_context.peer, peer_context.target, status), false)
-                }
+                ExchangeEvent::Client(status) => client_failed(r, self, peer_context.peer, peer_context.target, status),
                 ExchangeEvent::SendFailed(e) => {
-                    peer_context.note(r, &format!("{} failed {}", write_call(peer_context), os(&e)), doing);
-                    (Failure::Error, true)
+                    peer_context.note(r, &format!("{} failed {}", write_call(peer_context), os(&e)), doing)
                 }
                 ExchangeEvent::SendTimeout | ExchangeEvent::ReadTimeout => {
-                    (failure::timed_out(r, peer_context.target, doing), false)
+                    failure::timed_out(r, peer_context.target, doing)
                 }
                 ExchangeEvent::Wrong(wrong) => {
                     peer_context.note(r, &wrong.0, READING);
-                    (Failure::InvalidHeader, false)
+                    Failure::InvalidHeader
                 }
                 ExchangeEvent::Unprocessed(wrong) => {
                     peer_context.note(r, &wrong.0, READING);
-                    (Failure::Unprocessed, true)
+                    Failure::Unprocessed
                 }
                 // Codecs report no body before the head.
                 ExchangeEvent::Event(Event::Body(_) | Event::End(_)) => {
                     peer_context.note(r, "upstream sent no valid header", READING);
-                    (Failure::InvalidHeader, false)
+                    Failure::InvalidHeader
                 }
             };
-            return Poll::Ready(HeadStep::Failed(why, nothing));
+            return Poll::Ready(HeadStep::Failed(why));
         }
     }
 }
 
-pub fn resume(plan: &PassPlan, stream: Serial, honest: bool, heard: bool) -> Box<Io> {
+pub fn resume(plan: &PassPlan, stream: Serial, honest: bool) -> Box<Io> {
     Box::new(Io {
         stream: ClientStream::Serial(stream),
         source: Source::Ended,
         done: false,
         honest,
-        heard,
         send_timeout: plan.conf.send_timeout,
         read_timeout: plan.conf.read_timeout,
         ended: None,
@@ -464,16 +443,13 @@ fn write_call(peer_context: &PeerContext<'_>) -> &'static str {
     if peer_context.target.origin.tls { "SSL_write()" } else { "writev()" }
 }
 
-/// Returns a read error before any response; not logged for a kept connection, which may be replaced.
-pub fn broken(r: &mut Request, peer_context: &PeerContext<'_>, e: &io::Error, fresh: bool) -> HeadStep {
+/// Logs a read error before any response, and returns its failure.
+pub fn broken(r: &mut Request, peer_context: &PeerContext<'_>, e: &io::Error) -> Failure {
     const READING: &str = "reading response header from";
     if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() {
-        return HeadStep::Failed(failure::timed_out(r, peer_context.target, READING), false);
+        return failure::timed_out(r, peer_context.target, READING);
     }
-    if fresh {
-        peer_context.note(r, &format!("{} failed {}", read_call(peer_context), os(e)), READING);
-    }
-    HeadStep::Failed(Failure::Error, true)
+    peer_context.note(r, &format!("{} failed {}", read_call(peer_context), os(e)), READING)
 }
 
 pub fn spare() -> Vec<u8> {
@@ -486,7 +462,7 @@ pub fn set_spare(mut out: Vec<u8>) {
     }
 }
 
-/// Sends the request and reads the response head. The flag of an error tells that no byte of a response came.
+/// Sends the request and reads the response head.
 pub async fn send_request(
     plan: &PassPlan,
     r: &mut Request,
@@ -494,14 +470,14 @@ pub async fn send_request(
     peer: &Peer,
     outgoing: &Outgoing,
     connection: Connection,
-) -> Result<(ResponseStart, Box<Io>), (Failure, bool)> {
-    let mut io = begin(plan, r, target, outgoing, connection).map_err(|why| (why, false))?;
+) -> Result<(ResponseStart, Box<Io>), Failure> {
+    let mut io = begin(plan, r, target, outgoing, connection)?;
     io.begun(r);
     if matches!(io.source, Source::Client(_)) {
         // Sends the head together with available bytes of the body.
         let first = std::future::poll_fn(|cx| Poll::Ready(io.poll_fill(cx))).await;
         if let Poll::Ready(Err(status)) = first {
-            return Err((client_failed(r, &io, peer, target, status), false));
+            return Err(client_failed(r, &io, peer, target, status));
         }
     }
     let begun = read_head(&mut io, r, &PeerContext { plan, target, peer }, None).await?;
@@ -514,7 +490,7 @@ pub async fn read_head(
     r: &mut Request,
     peer_context: &PeerContext<'_>,
     mut interim: Option<(Rc<ReceivedHead>, usize)>,
-) -> Result<ResponseStart, (Failure, bool)> {
+) -> Result<ResponseStart, Failure> {
     let mut hinted = 0;
     loop {
         let step = match interim.take() {
@@ -523,11 +499,11 @@ pub async fn read_head(
         };
         match step {
             HeadStep::Head(begun) => return Ok(begun),
-            HeadStep::Failed(why, nothing) => return Err((why, nothing)),
+            HeadStep::Failed(why) => return Err(why),
             HeadStep::Interim(answer, bytes) => {
                 if answer.head.status == 103 && answer.head.version < Version::Http11 {
                     said(r, b"upstream sent HTTP/1.0 response with early hints", "reading response header from");
-                    return Err((Failure::InvalidHeader, false));
+                    return Err(Failure::InvalidHeader);
                 }
                 if answer.head.status != 100 {
                     hinted += bytes as u64;

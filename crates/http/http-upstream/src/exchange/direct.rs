@@ -124,7 +124,7 @@ impl Direct {
                     }
                     Err(e) => {
                         let why = run::not_connected(r, attempt.lease.peer(), &target, &options, &e);
-                        Err(self.failed(r, attempt, why, false))
+                        Err(self.failed(r, attempt, why))
                     }
                 }
             }
@@ -147,7 +147,7 @@ impl Direct {
             return match Light::begin(&self.plan, r, target, announce, connection) {
                 Ok(light) => Ok(Stage::Light(attempt, light)),
                 Err(Ok(io)) => Ok(Stage::Asked(attempt, io)),
-                Err(Err(status)) => Err(self.failed(r, attempt, Failure::Final(status), false)),
+                Err(Err(status)) => Err(self.failed(r, attempt, Failure::Final(status))),
             };
         }
         match conversation::begin(&self.plan, r, target, &attempt.outgoing, Connection::Serial(connection)) {
@@ -155,7 +155,7 @@ impl Direct {
                 io.begun(r);
                 Ok(Stage::Asked(attempt, io))
             }
-            Err(why) => Err(self.failed(r, attempt, why, false)),
+            Err(why) => Err(self.failed(r, attempt, why)),
         }
     }
 
@@ -169,7 +169,7 @@ impl Direct {
                         self.stage = Stage::Connecting(attempt, making);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Err(why)) => (Err(self.failed(r, attempt, why, false)), None),
+                    Poll::Ready(Err(why)) => (Err(self.failed(r, attempt, why)), None),
                     Poll::Ready(Ok(connection)) => {
                         let Some(target) = self.target(&attempt) else { return Poll::Ready(Flow::Status(500)) };
                         (self.ask(r, attempt, &target, connection), None)
@@ -183,10 +183,7 @@ impl Direct {
                     Poll::Ready(got) => match self.light(r, &mut attempt, light, got) {
                         LightStep::Whole(body) => return Poll::Ready(Flow::Content(body)),
                         LightStep::General(io) => (Ok(Stage::Asked(attempt, io)), None),
-                        LightStep::Failed(HeadStep::Failed(why, unheard)) => {
-                            (Err(self.failed(r, attempt, why, unheard)), None)
-                        }
-                        LightStep::Failed(_) => return Poll::Ready(Flow::Status(500)),
+                        LightStep::Failed(why) => (Err(self.failed(r, attempt, why)), None),
                     },
                 },
                 Stage::Asked(attempt, mut io) => {
@@ -229,7 +226,7 @@ impl Direct {
         got: Result<Vec<u8>, std::io::Error>,
     ) -> LightStep {
         let (Some((named, _)), Some(target)) = (self.plan.target.fixed(), self.target(attempt)) else {
-            return LightStep::Failed(HeadStep::Failed(Failure::Final(500), false));
+            return LightStep::Failed(Failure::Final(500));
         };
         let peer = attempt.lease.peer().clone();
         let peer_context = PeerContext { plan: &self.plan, target: &target, peer: &peer };
@@ -261,11 +258,10 @@ impl Direct {
         }
     }
 
-    /// Handles a failed try; `unheard`: no byte of a response came.
-    fn failed(&self, r: &mut Request, mut attempt: Box<Attempt>, why: Failure, unheard: bool) -> Flow {
-        if unheard && !attempt.fresh && matches!(why, Failure::Error | Failure::Unprocessed) {
-            let at = ResumedAt::Stale(why, attempt.started);
-            return self.escalate(attempt, at);
+    /// Handles a failed try.
+    fn failed(&self, r: &mut Request, mut attempt: Box<Attempt>, why: Failure) -> Flow {
+        if !attempt.fresh && run::note_broken_connection(r, &why) {
+            attempt.selection.allow_another();
         }
         if let Some(one) = UpstreamState::last(r) {
             one.status = why.status();
@@ -297,7 +293,7 @@ impl Direct {
             HeadStep::Interim(answer, bytes) => {
                 return self.escalate(attempt, ResumedAt::Interim(io, answer, bytes, started));
             }
-            HeadStep::Failed(why, unheard) => return self.failed(r, attempt, why, unheard),
+            HeadStep::Failed(why) => return self.failed(r, attempt, why),
         };
         let Some((named, _)) = self.plan.target.fixed() else { return Flow::Status(500) };
         let Some(target) = self.target(&attempt) else { return Flow::Status(500) };

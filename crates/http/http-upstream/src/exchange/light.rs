@@ -1,8 +1,8 @@
 //! Plain requests and responses over an idle connection: one buffer out, one read in, lines unchanged. Other cases
 //! continue in `conversation.rs`.
 
-use super::conversation::{self, HeadStep, Io, PeerContext};
-use super::failure;
+use super::conversation::{self, Io, PeerContext};
+use super::failure::{self, Failure};
 use super::target::UpstreamTarget;
 use super::{Announce, PassPlan};
 use crate::balancing;
@@ -42,7 +42,7 @@ pub enum LightStep {
     Whole(Body),
     /// Continues on the general path.
     General(Box<Io>),
-    Failed(HeadStep),
+    Failed(Failure),
 }
 
 pub fn is_possible(plan: &PassPlan) -> bool {
@@ -92,7 +92,7 @@ impl Light {
         if sent < out.len() {
             // (A failed write fails again.)
             let stream = Serial::resume(connection, out, sent, Vec::new());
-            return Err(Ok(conversation::resume(plan, stream, honest, false)));
+            return Err(Ok(conversation::resume(plan, stream, honest)));
         }
         conversation::set_spare(out);
         Ok(Light { connection, honest })
@@ -129,10 +129,10 @@ impl Light {
         started: Instant,
         got: Result<Vec<u8>, io::Error>,
     ) -> LightStep {
-        let (plan, fresh) = (peer_context.plan, self.connection.is_fresh());
+        let plan = peer_context.plan;
         let input = match got {
             Ok(input) => input,
-            Err(e) => return LightStep::Failed(conversation::broken(r, peer_context, &e, fresh)),
+            Err(e) => return LightStep::Failed(conversation::broken(r, peer_context, &e)),
         };
         if let Some(one) = UpstreamState::last(r) {
             one.transferred(0, input.len() as u64);
@@ -150,9 +150,8 @@ impl Light {
         let head = head.filter(|head| failure::status_bit(head.status) == 0);
         let Some(head) = head else {
             r.out.lines.clear();
-            let heard = !input.is_empty();
             let stream = Serial::resume(self.connection, Vec::new(), 0, input);
-            return LightStep::General(conversation::resume(plan, stream, self.honest, heard));
+            return LightStep::General(conversation::resume(plan, stream, self.honest));
         };
         answered(r, peer_context.target, lease, started, &head, input.len());
         if let Some(sticky) = group_rules.and_then(|rules| rules.sticky.as_ref()) {

@@ -49,8 +49,6 @@ pub enum ResumedAt {
     Connect(clock::Instant),
     /// After an interim response: waits for the final one.
     Interim(Box<Io>, Rc<upstream::ReceivedHead>, usize, clock::Instant),
-    /// The server closed the kept connection without a response.
-    Stale(Failure, clock::Instant),
     /// The server failed, which was counted: another one may be tried.
     Failed(Failure),
 }
@@ -152,9 +150,18 @@ async fn servers(
         if active.is_none() {
             return no_server(plan, r, target);
         }
-        let on =
-            Continuation { plan, selection: &selection, started, streamed: matches!(outgoing, Outgoing::Streamed(_)) };
-        match attempt(&on, r, target, &mut active, outgoing, at.take()).await {
+        let streamed = matches!(outgoing, Outgoing::Streamed(_));
+        let on = Continuation { plan, selection: &selection, started, streamed };
+        let tried = attempt(&on, r, target, &mut active, outgoing, at.take()).await;
+        if let Err(FailedTry { is_of_connection: true, .. }) = tried {
+            selection.allow_another();
+            if streamed && let Some(one) = UpstreamState::last(r) {
+                // A part of the body may have been taken from the client.
+                one.sent = true;
+            }
+        }
+        let on = Continuation { plan, selection: &selection, started, streamed };
+        match tried.map_err(|failed| failed.why) {
             Ok(flow) => return flow,
             Err(Failure::Final(status)) => return Flow::Status(status),
             // `accept` has checked that another server may be tried.
@@ -203,13 +210,13 @@ impl Continuation<'_> {
     pub fn may(&self, r: &mut Request, bit: u32) -> bool {
         let conf = &self.plan.conf;
         let next = conf.next_upstream;
-        let (asked, tries) = (self.selection.asked(), conf.next_upstream_tries);
+        let (asked, extra, tries) = (self.selection.asked(), self.selection.extra(), conf.next_upstream_tries);
         let time = conf.next_upstream_timeout;
         let sent = UpstreamState::last(r).is_some_and(|one| one.sent);
         bit & next.0 != 0
             && !next.has(NextUpstream::OFF)
-            && asked < self.selection.tries()
-            && (tries == 0 || (asked as u64) < tries)
+            && asked < self.selection.tries() + extra
+            && (tries == 0 || (asked as u64) < tries + extra as u64)
             && !(sent && self.streamed)
             && (!sent || is_idempotent(r) || next.has(NextUpstream::NON_IDEMPOTENT))
             && (time == 0 || clock::now().millis_since(self.started) < time)
@@ -256,10 +263,10 @@ async fn attempt(
     active: &mut Option<PeerLease>,
     outgoing: &Outgoing,
     at: Option<ResumedAt>,
-) -> Result<Flow, Failure> {
-    let Some(peer) = active.as_ref().map(|active| active.peer().clone()) else { return Err(Failure::Error) };
+) -> Result<Flow, FailedTry> {
+    let Some(peer) = active.as_ref().map(|active| active.peer().clone()) else { return Err(Failure::Error.into()) };
     let at = match at {
-        Some(ResumedAt::Failed(why)) => return Err(why),
+        Some(ResumedAt::Failed(why)) => return Err(why.into()),
         at => at,
     };
     if at.is_none() {
@@ -273,13 +280,13 @@ async fn attempt(
             let started = answer.started;
             let flow = accept(on, r, target, answer, active);
             ended(r, &flow, started);
-            flow
+            flow.map_err(FailedTry::from)
         }
-        Err(why) => {
+        Err(failed) => {
             if let Some(active) = active {
-                count_failure(r, active, target, &why);
+                count_failure(r, active, target, &failed.why);
             }
-            Err(why)
+            Err(failed)
         }
     }
 }
@@ -320,7 +327,7 @@ async fn ask(
     peer: &Arc<Peer>,
     outgoing: &Outgoing,
     at: Option<ResumedAt>,
-) -> Result<Answered, Failure> {
+) -> Result<Answered, FailedTry> {
     let group = &target.named.group;
     let mut scope = plan.scope(group);
     if !plan.protocol.multiplexes() {
@@ -333,19 +340,15 @@ async fn ask(
             if let Some(conditions) = &plan.conf.allow_upstream
                 && !conditions.all_true(r)
             {
-                return Err(denied(plan, r, target, peer));
+                return Err(denied(plan, r, target, peer).into());
             }
             started
         }
         Some(ResumedAt::Connect(started)) => started,
-        Some(ResumedAt::Stale(why, started)) => {
-            over = Some((Err((why, true)), 0, false));
-            started
-        }
         Some(ResumedAt::Interim(mut io, answer, bytes, started)) => {
             let peer_context = PeerContext { plan, target, peer };
             let begun = Box::pin(read_head(&mut io, r, &peer_context, Some((answer, bytes)))).await;
-            over = Some((begun.map(|begun| (begun, io)), 0, true));
+            over = Some(begun.map(|begun| (begun, io)));
             started
         }
     };
@@ -353,56 +356,66 @@ async fn ask(
         Ok(wanted) => wanted,
         Err(why) => {
             note(r, peer, target, &why, "connecting to");
-            return Err(Failure::Final(500));
+            return Err(Failure::Final(500).into());
         }
     };
     if let Some(wanted) = &wanted {
         // Reuses only connections with equal TLS settings and names.
         scope = scope.narrowed(wanted.scope(), plan.own_scope);
     }
-    // The server may be closing a kept connection: retries with a new one, if repeatable.
-    loop {
-        let (result, sent, fresh) = match over.take() {
-            Some(over) => over,
-            None => {
-                let kept = match plan.protocol.multiplexes() {
-                    false => pool::take(group, &peer.spec.address, scope).map(Connection::Serial),
-                    true if plan.protocol.over_quic() => {
-                        mux::h3::take(group, &peer.spec.address, scope).map(Connection::Mux)
-                    }
-                    true => mux::h2::take(group, &peer.spec.address, scope).map(Connection::Mux),
-                };
-                let fresh = kept.is_none();
-                let connection = match kept {
-                    Some(connection) => connection,
-                    // (Boxed: connecting is rare, and would enlarge the future of every request.)
-                    None => Box::pin(connect(plan, r, target, peer, scope, wanted.as_deref())).await?,
-                };
-                let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
-                connected(plan, r, started, fresh);
-                (send_request(plan, r, target, peer, outgoing, connection).await, sent, fresh)
-            }
-        };
-        match result {
-            Ok((begun, io)) => return Ok(Answered { begun, io, started }),
-            Err((Failure::Unprocessed, _)) if !fresh && !matches!(outgoing, Outgoing::Streamed(_)) => {}
-            Err((Failure::Error, true))
-                if !fresh
-                    && (is_idempotent(r) || UpstreamState::last(r).is_some_and(|one| one.bytes_sent == sent))
-                    && !matches!(outgoing, Outgoing::Streamed(_)) => {}
-            Err((why, nothing)) => {
-                let ms = clock::now().millis_since(started);
-                if matches!(why, Failure::Error) && nothing && !fresh {
-                    note(r, peer, target, "upstream prematurely closed connection", "reading response header from");
+    let (result, fresh) = match over {
+        Some(over) => (over, true),
+        None => {
+            let kept = match plan.protocol.multiplexes() {
+                false => pool::take(group, &peer.spec.address, scope).map(Connection::Serial),
+                true if plan.protocol.over_quic() => {
+                    mux::h3::take(group, &peer.spec.address, scope).map(Connection::Mux)
                 }
-                if let Some(one) = UpstreamState::last(r) {
-                    one.status = why.status();
-                    one.response_ms = Some(ms);
-                }
-                return Err(why);
-            }
+                true => mux::h2::take(group, &peer.spec.address, scope).map(Connection::Mux),
+            };
+            let fresh = kept.is_none();
+            let connection = match kept {
+                Some(connection) => connection,
+                // (Boxed: connecting is rare, and would enlarge the future of every request.)
+                None => Box::pin(connect(plan, r, target, peer, scope, wanted.as_deref())).await?,
+            };
+            connected(plan, r, started, fresh);
+            (send_request(plan, r, target, peer, outgoing, connection).await, fresh)
         }
+    };
+    result.map(|(begun, io)| Answered { begun, io, started }).map_err(|why| {
+        let ms = clock::now().millis_since(started);
+        if let Some(one) = UpstreamState::last(r) {
+            one.status = why.status();
+            one.response_ms = Some(ms);
+        }
+        FailedTry { is_of_connection: !fresh && note_broken_connection(r, &why), why }
+    })
+}
+
+/// A failure, and whether the server may have been closing the kept connection.
+struct FailedTry {
+    why: Failure,
+    is_of_connection: bool,
+}
+
+impl From<Failure> for FailedTry {
+    fn from(why: Failure) -> FailedTry {
+        FailedTry { why, is_of_connection: false }
     }
+}
+
+/// Returns `true` if a try over a kept connection failed because of the connection: another one follows, if
+/// `proxy_next_upstream` permits (nginx: `u->peer.cached`). Notes a request of which no byte was written as not sent.
+pub fn note_broken_connection(r: &mut Request, why: &Failure) -> bool {
+    let is_broken = matches!(why, Failure::Error | Failure::Unprocessed);
+    if is_broken
+        && let Some(one) = UpstreamState::last(r)
+        && one.bytes_sent == 0
+    {
+        one.sent = false;
+    }
+    is_broken
 }
 
 /// Notes a try of a server; returns its start.

@@ -194,7 +194,8 @@ pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, Str
 }
 
 pub fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| figures::errors::unreadable(path, &e))
+    let text = fs::read_to_string(path).map_err(|e| figures::errors::unreadable(path, &e))?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
 }
 
 #[cfg(test)]

@@ -84,6 +84,9 @@ pub fn descriptors_allowed(machine: &Machine, demand: &Demand) -> Option<u64> {
     })
 }
 
+/// End of a remedy that is a line of the configuration.
+pub const IN_MAIN_CONTEXT: &str = "   (in the main context)";
+
 fn descriptors(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let allowed = descriptors_allowed(machine, demand)?;
     let needed = demand.descriptors(demand.connections());
@@ -96,7 +99,7 @@ fn descriptors(machine: &Machine, demand: &Demand) -> Option<Finding> {
         demand.each()
     );
     f.remedy = if machine.root {
-        format!("worker_rlimit_nofile {each};   (in the main context)")
+        format!("worker_rlimit_nofile {each};{IN_MAIN_CONTEXT}")
     } else {
         let all = needed.next_multiple_of(1024);
         format!("LimitNOFILE={all}   (systemd unit), or as root: ulimit -Hn {all}")

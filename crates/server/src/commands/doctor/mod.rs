@@ -7,7 +7,9 @@ mod examine;
 mod machine;
 
 use self::demand::Demand;
-use self::examine::{Finding, OPEN_FILES, Verdict, descriptors_allowed, examine, first_to_bind, number};
+use self::examine::{
+    Finding, IN_MAIN_CONTEXT, OPEN_FILES, Verdict, descriptors_allowed, examine, first_to_bind, number,
+};
 use self::machine::Machine;
 use crate::conf::{self, Config, Invocation};
 use crate::options;
@@ -72,7 +74,16 @@ pub fn warnings(invocation: &Invocation, config: &Config) -> Vec<String> {
     let possible = descriptors_allowed(&machine, &demand).is_none_or(|allowed| allowed >= demand.connections());
     let short = examine(&machine, &demand).into_iter().filter(|f| f.verdict == Verdict::Short);
     let short = short.filter(|f| f.name != OPEN_FILES || !possible);
-    short.map(|f| format!("{}: {} available, {} needed: {} ({})", f.name, f.here, f.needed, f.why, f.remedy)).collect()
+    short
+        .map(|f| {
+            // In the table, the place stands behind the line to write.
+            let remedy = match f.remedy.strip_suffix(IN_MAIN_CONTEXT) {
+                Some(line) => format!("write \"{line}\" in the main context"),
+                None => f.remedy.replace("   (", " ("),
+            };
+            format!("{}: {} available, {} needed: {}; {remedy}", f.name, f.here, f.needed, f.why)
+        })
+        .collect()
 }
 
 fn as_text(name: &str, demand: &Demand, findings: &[Finding], colour: bool) -> String {

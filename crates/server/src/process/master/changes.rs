@@ -4,6 +4,7 @@
 //! A change is on disk before a worker receives it. If the worker rejects it, the old main file is restored. At every
 //! step the disk has the old configuration or the new one.
 
+use super::judging::{JudgedChange, refusal_of};
 use super::{ANSWER_PATIENCE, Master, Served};
 use crate::conf::Config;
 use crate::generations::candidate::{Candidate, Texts, check};
@@ -13,7 +14,7 @@ use crate::generations::message::{Outcome, Request};
 use crate::generations::steps::{self, ActivationStep};
 use crate::generations::{moved, natural};
 use crate::process::listeners::{Listeners, Purpose};
-use crate::process::reload::{self, Unprepared};
+use crate::process::reload;
 use crate::{report, say};
 use http_features::{ConfigRequest, Refusal, Terms};
 use serde_json::{Value, json};
@@ -33,9 +34,10 @@ pub struct Change {
     pub answer_by: Instant,
 }
 
-struct ConfigChange {
+/// Change of the configuration that a client of the API asks for.
+pub struct ConfigChange {
     texts: Texts,
-    terms: Terms,
+    pub terms: Terms,
     by: &'static str,
     from: Option<u64>,
 }
@@ -117,14 +119,14 @@ impl Master {
     pub fn requested(&mut self, worker: i32, request: Request) {
         let Request { ticket, what } = request;
         let result = match what {
-            ConfigRequest::Main(text, terms) => self
-                .with_main(text)
-                .and_then(|texts| self.wish(worker, ticket, ConfigChange { texts, terms, by: "api", from: None })),
+            ConfigRequest::Main(text, terms) => self.with_main(text).and_then(|texts| {
+                self.begin_change(worker, ticket, ConfigChange { texts, terms, by: "api", from: None })
+            }),
             ConfigRequest::Files(texts, terms) => {
-                self.wish(worker, ticket, ConfigChange { texts, terms, by: "api", from: None })
+                self.begin_change(worker, ticket, ConfigChange { texts, terms, by: "api", from: None })
             }
             ConfigRequest::Rollback(generation, terms) => self.shown(generation).and_then(|texts| {
-                self.wish(worker, ticket, ConfigChange { texts, terms, by: "rollback", from: Some(generation) })
+                self.begin_change(worker, ticket, ConfigChange { texts, terms, by: "rollback", from: Some(generation) })
             }),
             ConfigRequest::List => self.list().map(|list| Some((list, None))),
             ConfigRequest::Show(generation) => self.shown(generation).and_then(|texts| {
@@ -144,7 +146,29 @@ impl Master {
         match result {
             Ok(None) => {}
             Ok(Some((value, texts))) => self.answer(worker, &Outcome { ticket, result: Ok(value), texts }),
-            Err(refusal) => self.answer(worker, &Outcome { ticket, result: Err(refusal), texts: None }),
+            Err(refusal) => self.refuse(worker, ticket, refusal),
+        }
+    }
+
+    fn refuse(&self, worker: i32, ticket: u64, refusal: Refusal) {
+        if refusal.code == "ConfigInvalid" {
+            say!(Notice, "api: a configuration was refused: {}", refusal.text);
+        }
+        self.answer(worker, &Outcome { ticket, result: Err(refusal), texts: None });
+    }
+
+    /// Responds to the request of a change that a child has judged, or activates the change.
+    pub fn finish_judged(&mut self, now: Instant) {
+        let Some(JudgedChange { worker, ticket, change, outcome }) = self.take_judged(now) else { return };
+        let result = match outcome {
+            Ok(Outcome { result: Ok(value), texts, .. }) if change.terms.dry_run => {
+                return self.answer(worker, &Outcome { ticket, result: Ok(value), texts });
+            }
+            Ok(Outcome { result: Ok(_), .. }) => self.activate(worker, ticket, change),
+            Ok(Outcome { result: Err(refusal), .. }) | Err(refusal) => Err(refusal),
+        };
+        if let Err(refusal) = result {
+            self.refuse(worker, ticket, refusal);
         }
     }
 
@@ -200,15 +224,14 @@ impl Master {
         Ok(kept.numbers().into_iter().filter_map(one).collect())
     }
 
-    /// Makes or rehearses a change. `None`: the outcome follows later.
-    fn wish(
-        &mut self,
+    /// Checks the circumstances of a change, and returns its configuration as it will be on the disk.
+    fn candidate(
+        &self,
         worker: i32,
-        ticket: u64,
-        wish: ConfigChange,
-    ) -> Result<Option<(Value, Option<crate::conf::Texts>)>, Refusal> {
+        change: &ConfigChange,
+    ) -> Result<(Generations, GenerationFacts, Candidate), Refusal> {
         let (kept, came) = self.allowed()?;
-        if let Some(wanted) = &wish.terms.if_match
+        if let Some(wanted) = &change.terms.if_match
             && !wanted.contains(&came.generation)
         {
             let words = format!("the active configuration is {}", came.generation);
@@ -217,39 +240,48 @@ impl Master {
         if self.quitting || self.terminating || self.idle || self.new_binary.is_some() {
             return Err(busy("the server is shutting down, or a new binary is being started"));
         }
-        if self.change.is_some() || self.pending.is_some() || self.again || self.replace || self.replaced.is_some() {
+        let is_changing = self.change.is_some() || self.judgement.is_some();
+        if is_changing || self.pending.is_some() || self.again || self.replace || self.replaced.is_some() {
             return Err(busy("another change or a reload is under way"));
         }
         if !self.workers.iter().any(|one| one.pid == worker && !one.exiting) {
             return Err(busy("this worker process is being replaced"));
         }
-        check(&wish.texts)?;
+        check(&change.texts)?;
         let generation = kept.numbers().last().copied().unwrap_or(0).max(came.generation) + 1;
-        let candidate = Candidate::new(&kept.layout, generation, wish.texts)?;
-        let purpose = if wish.terms.dry_run { Purpose::Test } else { Purpose::Serve };
-        let prepared =
-            reload::prepare_from(&candidate, &self.invocation, &self.config, &self.listeners, purpose, &self.keeper);
+        let candidate = Candidate::new(&kept.layout, generation, change.texts.clone())?;
+        Ok((kept, came, candidate))
+    }
+
+    /// Makes or rehearses a change, whose outcome follows later.
+    fn begin_change<T>(&mut self, worker: i32, ticket: u64, change: ConfigChange) -> Result<Option<T>, Refusal> {
+        let (_, came, candidate) = self.candidate(worker, &change)?;
+        self.judge(worker, ticket, change, &candidate, came.generation)?;
+        Ok(None)
+    }
+
+    /// Activates a change that a child has accepted; the outcome follows later.
+    fn activate(&mut self, worker: i32, ticket: u64, change: ConfigChange) -> Result<(), Refusal> {
+        // Other events may have changed the circumstances since.
+        let (kept, came, candidate) = self.candidate(worker, &change)?;
+        let generation = candidate.generation;
+        let prepared = reload::prepare_from(
+            &candidate,
+            &self.invocation,
+            &self.config,
+            &self.listeners,
+            Purpose::Serve,
+            &self.keeper,
+        );
+        let (mut config, listeners, warnings) = prepared.map_err(|unprepared| refusal_of(unprepared, &kept.layout))?;
         let shown = |path: &std::path::Path| kept.layout.shown(path);
-        let (mut config, listeners, warnings) = prepared.map_err(|unprepared| {
-            let Unprepared { why, failure } = unprepared;
-            say!(Notice, "api: a configuration was refused: {why}");
-            let complaints = failure.map(|failure| report::json(&failure.complaints, &failure.files, shown));
-            let complaints = complaints.unwrap_or_else(|| json!([{ "level": "emerg", "reason": why }]));
-            Refusal { complaints: Some(complaints), ..Refusal::new(400, "ConfigInvalid", why) }
-        })?;
         let warnings = report::json(&warnings, &config.texts.files, shown);
-        if wish.terms.dry_run {
-            // Keys of certificates are excluded from the comparison.
-            let mut texts = config.texts;
-            texts.store.files.clear();
-            let value = json!({ "dry_run": true, "generation": came.generation, "warnings": warnings });
-            return Ok(Some((value, Some(texts))));
-        }
         steps::reached(ActivationStep::Checked);
         let old_main = std::fs::read(&kept.layout.main)
             .map_err(|e| disk(format_args!("open() \"{}\" failed {}", kept.layout.main.display(), observe::os(&e))))?;
         base::clock::update();
-        let facts = GenerationFacts { generation, at: base::clock::unix_millis(), by: wish.by.into(), from: wish.from };
+        let facts =
+            GenerationFacts { generation, at: base::clock::unix_millis(), by: change.by.into(), from: change.from };
         let (read, _) = natural(&kept.layout, &config.texts.files);
         kept.write(&facts, &candidate.files, &read).map_err(disk)?;
         steps::reached(ActivationStep::Kept);
@@ -271,7 +303,7 @@ impl Master {
             answer_by: Instant::now() + 2 * ANSWER_PATIENCE,
         });
         self.serve_change(config, listeners);
-        Ok(None)
+        Ok(())
     }
 
     fn serve_change(&mut self, config: Config, listeners: Listeners) {

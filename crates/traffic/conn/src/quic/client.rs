@@ -43,6 +43,8 @@ pub struct QuicClient {
     rest: Rest,
     /// Octets that QUIC had accepted when the deadline of a client that does not read was armed.
     passed: Cell<u64>,
+    /// Heads were given up since the last request: the next time ends the connection.
+    has_late_heads: Cell<bool>,
     /// Set after the end of the handshake was counted.
     counted: Cell<bool>,
     /// Set while [`Worker::unproven_handshakes`] counts the handshake.
@@ -101,6 +103,7 @@ impl QuicClient {
             deadline: Cell::new(None),
             rest: Rest::default(),
             passed: Cell::new(0),
+            has_late_heads: Cell::new(false),
             counted: Cell::new(false),
             unproven: Cell::new(false),
             over: Cell::new(false),
@@ -322,7 +325,8 @@ impl QuicClient {
     }
     fn give_up(&self, listener: &QuicListener) {
         let is_connected = self.core.borrow().is_connected();
-        if is_connected && self.core.borrow_mut().give_up_head() {
+        // A client that begins heads again and again would never be idle, and would never make room for others.
+        if is_connected && self.core.borrow_mut().give_up_head() && !self.has_late_heads.replace(true) {
             self.rest.end();
             return;
         }
@@ -413,6 +417,7 @@ impl QuicClient {
         }
         if has_requests {
             // Requests have their own deadlines.
+            self.has_late_heads.set(false);
             self.rest.end();
             return self.deadline.set(None);
         }

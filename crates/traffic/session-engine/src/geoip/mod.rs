@@ -62,7 +62,8 @@ impl<W: Wanted> Value for File<W> {
             Some(other) => return Err(Problem::says(format!("invalid parameter \"{other}\"")).at(1)),
         };
         let failed = || Problem::says(format!("GeoIP_open(\"{text}\") failed")).at(0);
-        let bytes = std::fs::read(cx.full_name(&text)).map_err(|e| failed().hint(format!("it cannot be read: {e}")))?;
+        let bytes =
+            read_database(&cx.full_name(&text)).map_err(|e| failed().hint(format!("it cannot be read: {e}")))?;
         let database = Database::new(bytes, utf8).ok_or_else(|| failed().hint("not a GeoIP database"))?;
         if !W::takes(database.kind) {
             let (name, number) = (W::NAME, database.number);
@@ -176,4 +177,12 @@ fn of_city<L: Located>(
     write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> bool,
 ) -> bool {
     look_up::<L, _>(s, |d| d.city.as_ref(), |d, address| Some(write(&d.city(address)?, out))).unwrap_or(false)
+}
+
+/// Reads a database of any size; a pipe or a device is an error, for it would hold the thread.
+pub(crate) fn read_database(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
+    let mut file = conf_syntax::open_regular(path)?;
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut file, &mut bytes)?;
+    Ok(bytes)
 }

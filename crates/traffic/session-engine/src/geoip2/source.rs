@@ -63,7 +63,8 @@ impl Source {
 
 fn read(path: &PathBuf) -> Result<State, String> {
     let modified = std::fs::metadata(path).and_then(|m| m.modified()).ok();
-    let bytes = std::fs::read(path).map_err(|e| format!("Error opening the specified MaxMind DB file: {e}"))?;
+    let bytes =
+        crate::geoip::read_database(path).map_err(|e| format!("Error opening the specified MaxMind DB file: {e}"))?;
     let database = Mmdb::new(bytes).ok_or("The MaxMind DB file contains invalid metadata")?;
     Ok(State { database: Arc::new(database), modified })
 }

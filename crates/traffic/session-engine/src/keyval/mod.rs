@@ -212,7 +212,7 @@ pub fn find<A: AreaTypes>(cx: &mut Cx, name: &str) -> Result<Arc<Keyval>, Proble
 
 /// Reads the pairs of a state file, none if the file does not exist.
 fn read_state(path: &Path, timeout: Option<u64>, now: u64) -> Result<Vec<Pair>, String> {
-    let text = match std::fs::read(path) {
+    let text = match conf_syntax::read_regular(path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(format!("open() \"{}\" failed {}", path.display(), observe::os(&e))),

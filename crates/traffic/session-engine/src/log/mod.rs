@@ -184,6 +184,15 @@ thread_local! {
 }
 
 impl<A: AreaTypes> Logs<A> {
+    /// Marks the files as used, which are then opened: a default is not, until a block has it.
+    pub fn keep_files(&self, cx: &mut Cx) {
+        for log in self.logs.iter().filter(|_| !self.off) {
+            if let Target::File(sink) = &log.target {
+                cx.get::<LogFiles>().keep(sink.path());
+            }
+        }
+    }
+    /// Returns the writer of a block's requests or sessions; `None`: nothing is written.
     pub fn writer(&self, cache: CacheConf) -> Option<Write<A>> {
         (!self.off && !self.logs.is_empty()).then(|| Write { logs: self.logs.clone(), cache })
     }

@@ -8,6 +8,7 @@ use observe::{ErrorLog, Level, LogFile, os};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -70,6 +71,9 @@ pub fn flush_thread() {
 }
 
 impl FileSink {
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
     pub fn new(file: Arc<LogFile>) -> FileSink {
         FileSink { file, buffering: OnceLock::new(), health: Health::default() }
     }

@@ -100,7 +100,7 @@ impl Value for Passwords {
         };
         if cx.store.has_stand_ins() {
             if !cx.store.replay {
-                std::fs::File::open(&path).map_err(unopened)?;
+                conf_syntax::open_regular(&path).map_err(unopened)?;
             }
             return Ok(Passwords { lines: Arc::default(), file: Some(path) });
         }

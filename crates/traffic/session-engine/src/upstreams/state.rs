@@ -49,7 +49,7 @@ impl StateFile {
         let failed = |e: &std::io::Error| format!("open() \"{path}\" failed {}", os(e));
         let text = match std::fs::metadata(&self.path).map(|meta| meta.len()) {
             Ok(length) if length > BYTES_MAX => return Err(format!("the state file \"{path}\" is too large")),
-            Ok(_) => std::fs::read(&self.path).map_err(|e| failed(&e))?,
+            Ok(_) => conf_syntax::read_regular(&self.path).map_err(|e| failed(&e))?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(failed(&e)),
         };

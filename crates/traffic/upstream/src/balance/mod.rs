@@ -61,6 +61,8 @@ pub struct Attempts {
     in_backup: bool,
     tried: SmallVec<[bool; 16]>,
     asked: usize,
+    /// Tries that kept connections have not used up; see [`Attempts::allow_another`].
+    extra: usize,
     /// Misses of random methods, and position of a hash.
     misses: u32,
     rehash: u32,
@@ -69,7 +71,16 @@ pub struct Attempts {
 
 impl Attempts {
     pub(crate) fn new(members: Arc<Members>) -> Attempts {
-        Attempts { members, in_backup: false, tried: SmallVec::new(), asked: 0, misses: 0, rehash: 0, hash: None }
+        Attempts {
+            members,
+            in_backup: false,
+            tried: SmallVec::new(),
+            asked: 0,
+            extra: 0,
+            misses: 0,
+            rehash: 0,
+            hash: None,
+        }
     }
     fn has(&self, index: usize) -> bool {
         self.tried.get(index).copied().unwrap_or(false)
@@ -84,8 +95,18 @@ impl Attempts {
     pub fn asked(&self) -> usize {
         self.asked
     }
+    /// Returns the number of servers that a request may try, each once, without those of [`Attempts::allow_another`].
     pub fn tries(&self) -> usize {
         self.members.tries()
+    }
+    /// Adds a try for a server that failed over a kept connection, which it may have been closing: the failure says little
+    /// about the server. A single server may be tried again (nginx: `ngx_http_upstream_next`, `u->peer.cached`).
+    pub fn allow_another(&mut self) {
+        self.extra += 1;
+    }
+    /// Returns the number of tries that [`Attempts::allow_another`] has added.
+    pub fn extra(&self) -> usize {
+        self.extra
     }
     pub fn renew(&mut self, group: &Group) {
         *self = Attempts::new(group.members());
@@ -302,7 +323,7 @@ impl Group {
             // Used even while failing: an error is no better than a try.
             let peer = list.first()?;
             let asked = !peer.spec.down && !peer.spec.drain && !peer.full() && peer.sound(choice.now);
-            return bound.or((asked && !attempts.has(0)).then_some(0));
+            return bound.or((asked && attempts.asked <= attempts.extra).then_some(0));
         }
         let keyless = matches!(self.method, Method::Hash(_)) && choice.key.is_empty();
         if attempts.misses > MISSES_MAX || keyless || (attempts.in_backup && !self.method.takes_backups()) {

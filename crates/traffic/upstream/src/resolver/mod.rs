@@ -1,34 +1,30 @@
 //! Resolves names (A, AAAA) over UDP, or TCP for truncated answers, cached per thread by TTL (nginx: `ngx_resolver.c`).
-//! `message.rs` encodes, `wire.rs` transports.
+//! `message.rs` encodes, `sockets.rs` and `wire.rs` transport, `memory.rs` shares questions and answers.
 
+mod memory;
 pub(crate) mod message;
+mod sockets;
 mod wire;
 
 use crate::group::ResolvedAddress;
 use crate::names::Word;
 use base::clock::{self, Instant};
+use memory::{NameMemory, forget_failure, recall_or_ask};
 use message::{Message, NO_ERROR, Question, RecordType};
 use metrics::{Zone, process, resolver as row};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::LocalKey;
 use std::time::Duration;
-use tokio::sync::watch;
-use wire::{Service, over_tcp, over_udp, pointer, random, read, services};
+use wire::{Service, over_tcp, pointer, random, read, services};
 
 /// Time without an answer until the query goes to the next server.
 const RESEND: Duration = Duration::from_secs(5);
-/// Longest time of a question, even without a waiting request.
-const QUESTION_MAX: Duration = Duration::from_secs(60);
 const ALIASES_MAX: usize = 50;
-/// Maximum number of cached names per thread.
-const NAMES_MAX: usize = 10_000;
 /// Maximum number of addresses per name.
 const ADDRESSES_MAX: usize = 256;
 
@@ -41,6 +37,8 @@ pub enum Failed {
     Unimplemented,
     Refused,
     TimedOut,
+    /// Too many names are waited for (`NAMES_MAX`).
+    TooMany,
     Other,
 }
 
@@ -53,7 +51,7 @@ impl Failed {
             Failed::Unimplemented => 4,
             Failed::Refused => 5,
             Failed::TimedOut => 110,
-            Failed::Other => 6,
+            Failed::TooMany | Failed::Other => 6,
         }
     }
     fn of(code: u8) -> Failed {
@@ -77,6 +75,7 @@ impl fmt::Display for Failed {
             Failed::Unimplemented => "Unimplemented",
             Failed::Refused => "Operation refused",
             Failed::TimedOut => "Operation timed out",
+            Failed::TooMany => "Too many names are being resolved",
             Failed::Other => "Unknown error",
         })
     }
@@ -109,88 +108,10 @@ pub struct Resolver {
     zone: Option<Zone<row::Of>>,
 }
 
-/// With its expiry.
-type Answer<T> = Result<(T, Instant), Failed>;
-
-enum Entry<T> {
-    Known {
-        found: T,
-        until: Instant,
-    },
-    /// A question shared by all waiting requests.
-    Asked(watch::Receiver<Option<Answer<T>>>),
-}
-
-/// Cache of a thread, by resolver and name.
-type Memory<T> = RefCell<HashMap<(String, String), Entry<T>>>;
-
 thread_local! {
-    static NAMES: Memory<Rc<[IpAddr]>> = RefCell::new(HashMap::new());
+    static NAMES: NameMemory<Rc<[IpAddr]>> = RefCell::new(HashMap::new());
     /// Names of addresses, by `1.0.0.127.in-addr.arpa`.
-    static POINTERS: Memory<Rc<str>> = RefCell::new(HashMap::new());
-}
-
-/// Result from the cache, or of a shared question; the flag tells a cached one.
-async fn known_or_asked<T: Clone + 'static>(
-    memory: &'static LocalKey<Memory<T>>,
-    key: (String, String),
-    valid: Option<Duration>,
-    timeout: Duration,
-    ask: impl Future<Output = Result<(T, u32), Failed>> + 'static,
-) -> Result<(T, Instant, bool), Failed> {
-    clock::update();
-    let now = clock::now();
-    let mut asked = memory.with_borrow_mut(|names| match names.get(&key) {
-        Some(Entry::Known { found, until }) if *until > now => Err((found.clone(), *until)),
-        Some(Entry::Asked(answer)) => Ok(answer.clone()),
-        _ => {
-            make_room(names, now);
-            let (sender, answer) = watch::channel(None);
-            names.insert(key.clone(), Entry::Asked(answer.clone()));
-            runtime::task::spawn_local(ask_and_keep(memory, key, valid, ask, sender));
-            Ok(answer)
-        }
-    });
-    let answer = match &mut asked {
-        Err((found, until)) => return Ok((found.clone(), *until, true)),
-        Ok(answer) => answer,
-    };
-    match runtime::time::timeout(timeout, answer.wait_for(Option::is_some)).await {
-        Ok(Ok(answer)) => {
-            let answer = answer.clone().unwrap_or(Err(Failed::Other));
-            answer.map(|(found, until)| (found, until, false))
-        }
-        Ok(Err(_)) => Err(Failed::Other),
-        Err(_) => Err(Failed::TimedOut),
-    }
-}
-
-async fn ask_and_keep<T: Clone>(
-    memory: &'static LocalKey<Memory<T>>,
-    key: (String, String),
-    valid: Option<Duration>,
-    ask: impl Future<Output = Result<(T, u32), Failed>>,
-    sender: watch::Sender<Option<Answer<T>>>,
-) {
-    let found = match runtime::time::timeout(QUESTION_MAX, ask).await {
-        Ok(found) => found,
-        Err(_) => Err(Failed::TimedOut),
-    };
-    clock::update();
-    let answer = memory.with_borrow_mut(|names| match found {
-        Ok((found, ttl)) => {
-            let valid = valid.unwrap_or(Duration::from_secs(u64::from(ttl)));
-            let until = clock::now().plus_millis(valid.as_millis().min(u128::from(u32::MAX)) as u64);
-            names.insert(key, Entry::Known { found: found.clone(), until });
-            Ok((found, until))
-        }
-        // Failures are not cached.
-        Err(why) => {
-            names.remove(&key);
-            Err(why)
-        }
-    });
-    let _ = sender.send(Some(answer));
+    static POINTERS: NameMemory<Rc<str>> = RefCell::new(HashMap::new());
 }
 
 /// Reverse name of an address (RFC 1035, 3.5; RFC 3596, 2.5).
@@ -235,7 +156,7 @@ impl Resolver {
             Err(Failed::Unimplemented) => 4,
             Err(Failed::Refused) => 5,
             Err(Failed::TimedOut) => 6,
-            Err(Failed::Other) => 7,
+            Err(Failed::TooMany | Failed::Other) => 7,
         };
         process::RESOLVER_RESPONSES.up_at(code);
         if let Some(zone) = &self.zone {
@@ -245,6 +166,10 @@ impl Resolver {
     /// Equal lines share names, also over reloads.
     fn identity(&self) -> String {
         format!("{:?} {:?} {} {}", self.servers, self.valid, self.ipv4, self.ipv6)
+    }
+
+    fn key(&self, name: &str) -> memory::NameKey {
+        (self.identity(), name.trim_end_matches('.').to_ascii_lowercase())
     }
 
     /// Addresses of a name, within a `LocalSet`. Fails with `TimedOut` after `timeout`.
@@ -258,7 +183,10 @@ impl Resolver {
         Ok(addresses.iter().cycle().skip(start).take(addresses.len()).copied().collect())
     }
 
+    /// Addresses of a name and the time that they hold, for look-ups in the background: waits until a remembered failure
+    /// has expired. Otherwise as [`Resolver::resolve`].
     pub async fn look(self: &Arc<Self>, name: &str, timeout: Duration) -> Result<(Rc<[IpAddr]>, Duration), Failed> {
+        forget_failure(&NAMES, &self.key(name)).await;
         let (addresses, until, _) = self.known_or_asked(name, timeout).await?;
         clock::update();
         Ok((addresses, Duration::from_micros(until.micros_since(clock::now()))))
@@ -270,13 +198,13 @@ impl Resolver {
         name: &str,
         timeout: Duration,
     ) -> Result<(Rc<[IpAddr]>, Instant, bool), Failed> {
-        let name = name.trim_end_matches('.').to_ascii_lowercase();
-        let (resolver, asked) = (self.clone(), name.clone());
+        let key = self.key(name);
+        let (resolver, asked) = (self.clone(), key.1.clone());
         let ask = async move {
             let (addresses, ttl) = resolver.look_up(&asked).await?;
             Ok((addresses.into(), ttl))
         };
-        known_or_asked(&NAMES, (self.identity(), name), self.valid, timeout, ask).await
+        recall_or_ask(&NAMES, key, self.valid, timeout, ask).await
     }
 
     /// Name of an address, lower-case without a final dot, within a `LocalSet`.
@@ -284,7 +212,7 @@ impl Resolver {
         let name = arpa(address);
         let (resolver, asked) = (self.clone(), name.clone());
         let ask = async move { resolver.pointer(asked).await };
-        let (name, ..) = known_or_asked(&POINTERS, (self.identity(), name), self.valid, timeout, ask).await?;
+        let (name, ..) = recall_or_ask(&POINTERS, (self.identity(), name), self.valid, timeout, ask).await?;
         Ok(name)
     }
 
@@ -407,7 +335,7 @@ impl Resolver {
             let bytes = question.bytes().ok_or(Failed::NoSuchName)?;
             self.count_request(kind);
             let asked = runtime::time::timeout(RESEND, async {
-                let answer = over_udp(server, &bytes, &question).await?;
+                let answer = sockets::query(server, name, kind).await?;
                 if answer.truncated { over_tcp(server, &bytes, &question).await } else { Ok(answer) }
             });
             match asked.await {
@@ -424,19 +352,6 @@ impl Resolver {
                 Err(_) => self.count_response(Err(Failed::TimedOut)),
             }
         }
-    }
-}
-
-fn make_room<T>(names: &mut HashMap<(String, String), Entry<T>>, now: Instant) {
-    if names.len() < NAMES_MAX {
-        return;
-    }
-    names.retain(|_, entry| match entry {
-        Entry::Known { until, .. } => *until >= now,
-        Entry::Asked(_) => true,
-    });
-    if names.len() >= NAMES_MAX {
-        names.retain(|_, entry| matches!(entry, Entry::Asked(_)));
     }
 }
 
@@ -473,31 +388,6 @@ mod tests {
             let quick = Duration::from_millis(20);
             assert_eq!(resolver.resolve("two.test", quick).await, Err(Failed::TimedOut));
         });
-    }
-
-    #[test]
-    fn names_that_are_kept_have_a_bound() {
-        clock::update();
-        let now = clock::now();
-        let later = now.plus_millis(1000);
-        let mut names = HashMap::new();
-        let known = |until| Entry::Known { found: (), until };
-        let key = |n: usize| ("r".to_string(), format!("n{n}"));
-        let (_sender, asked) = watch::channel(None);
-        names.insert(key(0), Entry::Asked(asked));
-        for n in 1..NAMES_MAX - 1 {
-            names.insert(key(n), known(if n % 2 == 0 { now } else { later }));
-        }
-        make_room(&mut names, now.plus_millis(1));
-        assert_eq!(names.len(), NAMES_MAX - 1, "while there is room, nothing goes");
-        names.insert(key(NAMES_MAX - 1), known(later));
-        make_room(&mut names, now.plus_millis(1));
-        assert_eq!(names.len(), 1 + NAMES_MAX / 2, "those whose time is over go first");
-        for n in 1..NAMES_MAX {
-            names.insert(key(n), known(later));
-        }
-        make_room(&mut names, now);
-        assert_eq!(names.len(), 1, "then all but those that somebody waits for");
     }
 
     fn known(name: &str, kind: u16) -> (u8, Vec<Data>) {

@@ -4,14 +4,15 @@ use super::message::{Data, Message, Question, RecordType};
 use super::{ADDRESSES_MAX, ALIASES_MAX};
 use crate::stream::{Options, Stream};
 use net::Address;
-use runtime::io::UdpSocket;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use tokio::sync::Semaphore;
 
-/// Unrelated packets that are read before the next server is tried.
-const STRAY_PACKETS_MAX: usize = 100;
-const UDP_BYTES: usize = 4096;
+/// Concurrent queries over TCP of the process; others wait.
+const TCP_MAX: usize = 8;
+static TCP_QUERIES: Semaphore = Semaphore::const_new(TCP_MAX);
 
+/// Draws a random byte from the kernel.
 pub fn random() -> u8 {
     let mut byte = [0];
     // The kernel's random numbers are required at start; port and name are checked in addition.
@@ -19,24 +20,9 @@ pub fn random() -> u8 {
     byte[0]
 }
 
-pub async fn over_udp(server: SocketAddr, bytes: &[u8], question: &Question) -> io::Result<Message> {
-    // Opens a socket per query, so that the port is as hard to guess as the id.
-    let socket = UdpSocket::connect(server)?;
-    socket.send(bytes).await?;
-    let mut buf = Vec::with_capacity(UDP_BYTES);
-    for _ in 0..STRAY_PACKETS_MAX {
-        buf.clear();
-        socket.recv(&mut buf).await?;
-        if let Some(answer) = Message::read(&buf)
-            && question.fits(&answer)
-        {
-            return Ok(answer);
-        }
-    }
-    Err(io::ErrorKind::InvalidData.into())
-}
-
+/// Sends a query over TCP, at most [`TCP_MAX`] at a time per process, and returns its answer.
 pub async fn over_tcp(server: SocketAddr, bytes: &[u8], question: &Question) -> io::Result<Message> {
+    let _permit = TCP_QUERIES.acquire().await.map_err(|_| io::ErrorKind::ResourceBusy)?;
     let stream = Stream::connect(&Address::Ip(server), &Options::default()).await?;
     let length = u16::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     stream.write_all(&[&length.to_be_bytes()[..], bytes].concat()).await?;
@@ -174,29 +160,6 @@ mod tests {
         let message = message(&records);
         assert_eq!(read(&message, "n", RecordType::A).addresses.len(), ADDRESSES_MAX);
         assert_eq!(services(&message, "s").0.len(), ADDRESSES_MAX);
-    }
-
-    #[test]
-    fn strangers_are_not_listened_to_for_ever() {
-        runtime::block_on(async {
-            let server = UdpSocket::bind(([127, 0, 0, 1], 0).into()).unwrap();
-            let address = server.local_addr().unwrap();
-            let noise = runtime::task::spawn_local(async move {
-                let mut buf = [0; 512];
-                let (_, from) = server.recv_from(&mut buf).await.unwrap();
-                let mut sent = 0;
-                // The peer closes its socket after enough packets.
-                while sent <= STRAY_PACKETS_MAX || server.send_to(b"noise", from).await.is_ok() {
-                    sent += usize::from(server.send_to(b"noise", from).await.is_ok());
-                    runtime::task::yield_now().await;
-                }
-            });
-            let question = Question { id: 1, name: "n".into(), kind: RecordType::A };
-            let bytes = question.bytes().unwrap();
-            let failed = over_udp(address, &bytes, &question).await.expect_err("nobody has answered");
-            assert_eq!(failed.kind(), io::ErrorKind::InvalidData);
-            noise.abort();
-        });
     }
 
     #[test]

@@ -380,12 +380,13 @@ impl Server {
         Taken::Later
     }
 
-    /// Resets the stream of a head that takes too long. Returns `false` if no head is incomplete.
+    /// Resets the streams of all incomplete heads, of which one has taken too long. Returns `false` if no head is
+    /// incomplete.
     pub fn give_up_head(&mut self) -> bool {
-        let late = self.streams.iter().filter(|(_, stream)| stream.phase == Phase::Head).map(|(id, _)| *id).min();
-        if let Some(id) = late {
-            self.gone(id, ErrorCode::GeneralProtocol);
-        }
-        late.is_some()
+        let late = |(id, stream): (&u64, &Stream)| (stream.phase == Phase::Head).then_some(*id);
+        let mut late: Vec<u64> = self.streams.iter().filter_map(late).collect();
+        late.sort_unstable();
+        late.iter().for_each(|id| self.gone(*id, ErrorCode::GeneralProtocol));
+        !late.is_empty()
     }
 }
