@@ -36,7 +36,11 @@ pub struct ByteCarrier {
 
 impl Carrier for ByteCarrier {
     fn ready(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
-        let Ok(mut buf) = worker.read_buf.try_borrow_mut() else { return };
+        let Ok(mut buf) = worker.read_buf.try_borrow_mut() else {
+            // The event is edge-triggered: a connection that lost it would hang.
+            base::bug!("a connection is ready while another one is read");
+            return worker.close(key);
+        };
         buf.clear();
         match self.link.recv(&mut buf) {
             Ok(n) if n > 0 => self.receive(&buf),

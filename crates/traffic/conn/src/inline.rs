@@ -38,7 +38,11 @@ impl Carrier for Connection {
 }
 
 pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>) {
-    let Ok(mut buf) = worker.read_buf.try_borrow_mut() else { return };
+    let Ok(mut buf) = worker.read_buf.try_borrow_mut() else {
+        // The event is edge-triggered: a connection that lost it would hang.
+        base::bug!("a connection is ready while another one is read");
+        return worker.close(key);
+    };
     buf.clear();
     // Start of an incomplete head.
     let since = head_in::take(connection).map(|begun| {

@@ -65,6 +65,14 @@ pub fn is_for(r: &Request) -> bool {
         && body_store::kept(r).is_none()
 }
 
+/// Reports that a plan without a fixed target has a direct exchange, which the plan's choice of an exchange excludes; returns the
+/// response's status.
+#[cold]
+fn not_fixed() -> u16 {
+    base::bug!("a direct exchange without a fixed target");
+    500
+}
+
 impl Direct {
     pub fn new(plan: &Arc<PassPlan>) -> Box<Direct> {
         Box::new(Direct { plan: plan.clone(), stage: Stage::Begin })
@@ -74,7 +82,7 @@ impl Direct {
     fn begin(&self, r: &mut Request) -> Result<Stage, Flow> {
         let plan = &self.plan;
         let place = plan.target.place(r).map_err(|no| run::nowhere(r, &no))?;
-        let Some((named, origin)) = plan.target.fixed() else { return Err(Flow::Status(500)) };
+        let Some((named, origin)) = plan.target.fixed() else { return Err(Flow::Status(not_fixed())) };
         if r.has_extensions() {
             // Left by an earlier location.
             r.take_ext::<CacheRequest>();
@@ -171,7 +179,7 @@ impl Direct {
                     }
                     Poll::Ready(Err(why)) => (Err(self.failed(r, attempt, why)), None),
                     Poll::Ready(Ok(connection)) => {
-                        let Some(target) = self.target(&attempt) else { return Poll::Ready(Flow::Status(500)) };
+                        let Some(target) = self.target(&attempt) else { return Poll::Ready(Flow::Status(not_fixed())) };
                         (self.ask(r, attempt, &target, connection), None)
                     }
                 },
@@ -193,7 +201,7 @@ impl Direct {
                                 PeerContext { plan: &self.plan, target: &target, peer: attempt.lease.peer() };
                             io.poll_head(r, &peer_context, cx)
                         }
-                        None => return Poll::Ready(Flow::Status(500)),
+                        None => return Poll::Ready(Flow::Status(not_fixed())),
                     };
                     match polled {
                         Poll::Pending => {
@@ -203,7 +211,10 @@ impl Direct {
                         Poll::Ready(step) => (Ok(Stage::Over), Some(self.finish(r, attempt, io, step))),
                     }
                 }
-                Stage::Over => return Poll::Ready(Flow::Status(500)),
+                Stage::Over => {
+                    base::bug!("an exchange is polled after its end");
+                    return Poll::Ready(Flow::Status(500));
+                }
             };
             match (next, flow) {
                 (_, Some(flow)) | (Err(flow), None) => return Poll::Ready(flow),
@@ -226,7 +237,7 @@ impl Direct {
         got: Result<Vec<u8>, std::io::Error>,
     ) -> LightStep {
         let (Some((named, _)), Some(target)) = (self.plan.target.fixed(), self.target(attempt)) else {
-            return LightStep::Failed(Failure::Final(500));
+            return LightStep::Failed(Failure::Final(not_fixed()));
         };
         let peer = attempt.lease.peer().clone();
         let peer_context = PeerContext { plan: &self.plan, target: &target, peer: &peer };
@@ -243,10 +254,13 @@ impl Direct {
     ) -> Poll<Result<Box<Pooled>, Failure>> {
         let (connecting, timer, options) = making;
         let (plan, peer) = (&self.plan, attempt.lease.peer());
-        let Some(target) = self.target(attempt) else { return Poll::Ready(Err(Failure::Final(500))) };
+        let Some(target) = self.target(attempt) else { return Poll::Ready(Err(Failure::Final(not_fixed()))) };
         match connecting.poll(cx) {
             Poll::Ready(Ok(stream)) => {
-                let Some(codec) = plan.protocol.codec() else { return Poll::Ready(Err(Failure::Final(500))) };
+                let Some(codec) = plan.protocol.codec() else {
+                    base::bug!("a direct exchange of a protocol without a codec");
+                    return Poll::Ready(Err(Failure::Final(500)));
+                };
                 let group = &target.named.group;
                 Poll::Ready(Ok(Pooled::new(stream, codec, group, peer.spec.address.clone(), plan.scope(group))))
             }
@@ -295,8 +309,8 @@ impl Direct {
             }
             HeadStep::Failed(why) => return self.failed(r, attempt, why),
         };
-        let Some((named, _)) = self.plan.target.fixed() else { return Flow::Status(500) };
-        let Some(target) = self.target(&attempt) else { return Flow::Status(500) };
+        let Some((named, _)) = self.plan.target.fixed() else { return Flow::Status(not_fixed()) };
+        let Some(target) = self.target(&attempt) else { return Flow::Status(not_fixed()) };
         let Attempt { lease, selection, uri, outgoing, fresh, .. } = *attempt;
         let selection = PeerSelection::resume(named, selection);
         let on = Continuation { plan: &self.plan, selection: &selection, started, streamed: false };
