@@ -25,6 +25,19 @@ pub struct MemoryLimits {
     pub process: u64,
 }
 
+impl MemoryLimits {
+    /// Limits of the request's location; none for a request without a plan, as in tests.
+    pub fn of(r: &Request) -> MemoryLimits {
+        let none = MemoryLimits { connection: 0, process: u64::MAX };
+        r.scope.plan.as_ref().map_or(none, |plan| plan.loc(r.scope.location).core.conf.generated_body_memory)
+    }
+}
+
+/// Number of the request's connection.
+fn connection(r: &Request) -> u64 {
+    r.scope.connection.as_ref().map_or(0, |connection| connection.number)
+}
+
 /// Why a response gets no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoMemory {
@@ -253,39 +266,48 @@ impl Drop for Wait {
 }
 
 /// Reserves memory for a response; waits in order if the request's connection or the process has none left. `bytes`: an estimate.
+/// The failure is logged.
 ///
 /// # Errors
 /// The client has left, or `send_timeout` has passed.
 pub async fn reserve(r: &Request, bytes: u64) -> Result<Reservation, NoMemory> {
-    let conf = &r.loc().core.conf;
-    let (limits, patience) = (conf.generated_body_memory, conf.send_timeout.duration());
-    reserve_within(r, bytes, limits, patience).await
+    let reserved = reservation(r, bytes).await;
+    if reserved.as_ref().err() == Some(&NoMemory::TimedOut) {
+        log_timeout(r, bytes);
+    }
+    reserved
 }
 
-async fn reserve_within(
-    r: &Request,
-    bytes: u64,
-    limits: MemoryLimits,
-    patience: Duration,
-) -> Result<Reservation, NoMemory> {
-    let mut wait = Wait { connection: r.connection().number, bytes, id: None };
-    let granted = poll_fn(|cx| wait.poll(limits, cx));
-    let granted = runtime::time::timeout(patience, unless_gone(r.incoming.watch.clone(), granted)).await;
-    base::clock::update();
-    match granted {
-        Ok(Some(reservation)) => Ok(reservation),
-        Ok(None) => Err(NoMemory::ClientLeft),
-        Err(_) => {
-            r.log(Level::Error, format_args!("no memory for a response of {bytes} bytes, \"generated_body_memory\" is in use"));
-            Err(NoMemory::TimedOut)
+/// [`reserve`] apart from the request, without a log line ([`log_timeout`]).
+pub fn reservation(r: &Request, bytes: u64) -> impl Future<Output = Result<Reservation, NoMemory>> + use<> {
+    let limits = MemoryLimits::of(r);
+    let patience = r.scope.plan.as_ref().map(|plan| plan.loc(r.scope.location).core.conf.send_timeout.duration());
+    let patience = patience.unwrap_or(Duration::from_secs(60));
+    let watch = r.incoming.watch.clone();
+    let mut wait = Wait { connection: connection(r), bytes, id: None };
+    async move {
+        let at_once = poll_fn(|cx| Poll::Ready(wait.poll(limits, cx)));
+        if let Poll::Ready(reservation) = at_once.await {
+            return Ok(reservation);
+        }
+        let granted = poll_fn(|cx| wait.poll(limits, cx));
+        let granted = runtime::time::timeout(patience, unless_gone(watch, granted)).await;
+        match granted {
+            Ok(Some(reservation)) => Ok(reservation),
+            Ok(None) => Err(NoMemory::ClientLeft),
+            Err(_) => Err(NoMemory::TimedOut),
         }
     }
 }
 
+pub fn log_timeout(r: &Request, bytes: u64) {
+    let words = "responses that were not read use all of \"generated_body_memory\"";
+    r.log(Level::Error, format_args!("no memory for a body of {bytes} bytes: {words}"));
+}
+
 /// Reserves memory that is free now, within both limits, and ahead of nobody who waits.
 pub fn try_reserve(r: &Request, bytes: u64) -> Option<Reservation> {
-    let limits = r.loc().core.conf.generated_body_memory;
-    let connection = r.connection().number;
+    let (limits, connection) = (MemoryLimits::of(r), connection(r));
     let is_taken = bytes <= limits.connection && budget().take(connection, bytes, &limits);
     is_taken.then_some(Reservation { connection, bytes })
 }

@@ -47,6 +47,9 @@ type Job = Box<dyn FnOnce() + Send>;
 pub struct Wanted<'a>(Option<&'a dyn Fn() -> bool>);
 
 impl Wanted<'_> {
+    pub fn new(is_wanted: &dyn Fn() -> bool) -> Wanted<'_> {
+        Wanted(Some(is_wanted))
+    }
     /// For computations without a pool, whose caller waits.
     pub const ALWAYS: Wanted<'static> = Wanted(None);
 
@@ -111,7 +114,7 @@ impl Pool {
         let (done, receiver) = oneshot::channel();
         let job = move || {
             if !done.is_closed() {
-                let result = job(&Wanted(Some(&|| !done.is_closed())));
+                let result = job(&Wanted::new(&|| !done.is_closed()));
                 let _ = done.send(result);
             }
         };
