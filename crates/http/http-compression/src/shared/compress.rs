@@ -172,15 +172,8 @@ struct Step {
     then: StepEnd,
 }
 
-/// A step on a thread of the pool, which returns the encoder with its output.
-type Pooled = LocalFuture<Result<(StreamEncoder, Step, std::io::Result<Vec<u8>>), PoolFault>>;
-
-enum PoolFault {
-    NoMemory(NoMemory),
-    Overflow(Overflow),
-    /// The job panicked.
-    Lost,
-}
+/// A step on a thread of the pool, which returns the encoder with its output. `None`: it panicked.
+type Pooled = LocalFuture<Option<(StreamEncoder, Step, std::io::Result<Vec<u8>>)>>;
 
 struct Coded {
     body: Body,
@@ -189,8 +182,11 @@ struct Coded {
     /// Memory of a state that is kept between steps.
     reservation: Option<Reservation>,
     is_gzip: bool,
-    /// Steps take longer than other connections should wait.
-    is_slow: bool,
+    /// Steps take longer than other connections should wait: the pool performs them, if there is one.
+    pool: Option<Arc<Pool>>,
+    /// Memory of the pool's next step, and the wait for it.
+    step_memory: Option<Reservation>,
+    waiting: Option<LocalFuture<Result<Reservation, NoMemory>>>,
     pooled: Option<Pooled>,
     /// A piece that is longer than a step.
     long: Bytes,
@@ -218,7 +214,9 @@ impl Coded {
         Coded {
             body,
             is_gzip: settings.coding == Coding::Gzip,
-            is_slow: settings.is_slow(),
+            pool: if settings.is_slow() { net::pool::named(net::pool::DEFAULT) } else { None },
+            step_memory: None,
+            waiting: None,
             encoder: Some(StreamEncoder::new(settings)),
             reservation: None,
             pooled: None,
@@ -270,23 +268,31 @@ impl Coded {
             return Poll::Ready(None);
         }
         let then = loop {
-            let piece = match self.read() {
-                Err(e) => return Poll::Ready(Some(Err(e))),
-                Ok(Some(buf)) => Bytes::from(buf),
-                Ok(None) if !self.long.is_empty() => Bytes::new(),
-                Ok(None) => match ready!(self.body.poll_piece(cx, r)) {
-                    Some(Ok(Piece::Bytes(bytes))) => bytes,
-                    Some(Ok(Piece::File(part))) => {
-                        self.file = Some(part);
-                        continue;
-                    }
-                    Some(Ok(Piece::Flush)) => break StepEnd::Flush,
-                    Some(Err(e)) => return Poll::Ready(Some(Err(e))),
-                    None => break StepEnd::Finish,
-                },
-            };
-            if !piece.is_empty() {
-                self.long = piece;
+            if let Err(e) = ready!(self.poll_memory(cx, r)) {
+                return Poll::Ready(Some(Err(e)));
+            }
+            if self.long.is_empty() {
+                self.long = match self.read() {
+                    Err(e) => return Poll::Ready(Some(Err(e))),
+                    Ok(Some(buf)) => Bytes::from(buf),
+                    Ok(None) => match self.body.poll_piece(cx, r) {
+                        // Others wait for the memory of this step.
+                        Poll::Pending if self.step_memory.is_some() && !self.collected.is_empty() => {
+                            break StepEnd::Continue;
+                        }
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Some(Ok(Piece::Bytes(bytes)))) => bytes,
+                        Poll::Ready(Some(Ok(Piece::File(part)))) => {
+                            self.file = Some(part);
+                            continue;
+                        }
+                        Poll::Ready(Some(Ok(Piece::Flush))) => break StepEnd::Flush,
+                        Poll::Ready(Some(Err(e))) => return Poll::Ready(Some(Err(e))),
+                        Poll::Ready(None) => break StepEnd::Finish,
+                    },
+                };
+                // A piece of a body whose length is not known needs memory now.
+                continue;
             }
             let Ok(step_bytes) = self.step_bytes(r) else { return Poll::Ready(Some(Err(BodyError))) };
             if self.collected.is_empty() && self.long.len() >= step_bytes {
@@ -308,35 +314,43 @@ impl Coded {
         let input = Bytes::from(std::mem::take(&mut self.collected));
         Poll::Ready(Some(Ok(Step { input, then })))
     }
-    /// Gives a step to the pool. It begins when there is memory for a state, unless the stream's is kept, and ends with this body.
-    fn start(&mut self, step: Step, pool: Arc<Pool>, r: &Request) {
-        let Some(mut encoder) = self.encoder.take() else { return };
-        let memory = match self.reservation {
-            Some(_) => None,
-            None => Some(body_memory::reservation(r, encoder.settings().segment_memory())),
-        };
-        self.pooled = Some(Box::pin(async move {
-            let reservation = match memory {
-                Some(memory) => Some(memory.await.map_err(PoolFault::NoMemory)?),
-                None => None,
-            };
-            let job = move |wanted: &Wanted<'_>| {
-                let out = encoder.step(&step.input, step.then, wanted);
-                drop(reservation);
-                (encoder, step, out)
-            };
-            pool.run_long(job).map_err(PoolFault::Overflow)?.await.map_err(|_| PoolFault::Lost)
-        }));
-    }
-    fn log_fault(&self, fault: &PoolFault, r: &Request) {
-        match fault {
-            PoolFault::Overflow(Overflow { waiting }) => {
-                let name = net::pool::DEFAULT;
-                r.log(Level::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
+    /// Waits for the memory of the pool's next step, before input is collected for it.
+    fn poll_memory(&mut self, cx: &mut Context<'_>, r: &Request) -> Poll<Result<(), BodyError>> {
+        let has_input = !self.long.is_empty() || self.file.is_some() || !matches!(self.body, Body::Source(_));
+        let is_needed = self.pool.is_some() && self.reservation.is_none() && self.step_memory.is_none() && has_input;
+        let (true, Some(encoder)) = (is_needed, &self.encoder) else { return Poll::Ready(Ok(())) };
+        let bytes = encoder.settings().segment_memory();
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(body_memory::reservation(r, bytes)));
+        let reserved = ready!(waiting.as_mut().poll(cx));
+        self.waiting = None;
+        Poll::Ready(match reserved {
+            Ok(reservation) => {
+                self.step_memory = Some(reservation);
+                Ok(())
             }
-            PoolFault::NoMemory(NoMemory::TimedOut) => body_memory::log_timeout(r, 0),
-            PoolFault::NoMemory(NoMemory::ClientLeft) | PoolFault::Lost => {}
-        }
+            Err(NoMemory::TimedOut) => {
+                body_memory::log_timeout(r, bytes);
+                Err(BodyError)
+            }
+            Err(NoMemory::ClientLeft) => Err(BodyError),
+        })
+    }
+    /// Gives a step to the pool, which ends it with this body. Fails when the pool's queue is full, which is logged.
+    fn start(&mut self, step: Step, pool: &Arc<Pool>, r: &Request) -> Result<(), BodyError> {
+        let Some(mut encoder) = self.encoder.take() else { return Err(BodyError) };
+        let memory = self.step_memory.take();
+        let job = move |wanted: &Wanted<'_>| {
+            let out = encoder.step(&step.input, step.then, wanted);
+            drop(memory);
+            (encoder, step, out)
+        };
+        let waiting = pool.run_long(job).map_err(|Overflow { waiting }| {
+            let name = net::pool::DEFAULT;
+            r.log(Level::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
+            BodyError
+        })?;
+        self.pooled = Some(Box::pin(async move { waiting.await.ok() }));
+        Ok(())
     }
     /// Returns the piece that is ready after a step.
     fn done(&mut self, r: &mut Request, step: &Step, mut coded: Vec<u8>) -> Option<Piece> {
@@ -376,16 +390,9 @@ impl BodySource for Coded {
                 Some(pooled) => {
                     let done = ready!(pooled.as_mut().poll(cx));
                     self.pooled = None;
-                    match done {
-                        Ok((encoder, step, out)) => {
-                            self.encoder = Some(encoder);
-                            (step, out)
-                        }
-                        Err(fault) => {
-                            self.log_fault(&fault, r);
-                            return Poll::Ready(Some(Err(BodyError)));
-                        }
-                    }
+                    let Some((encoder, step, out)) = done else { return Poll::Ready(Some(Err(BodyError))) };
+                    self.encoder = Some(encoder);
+                    (step, out)
                 }
                 None => {
                     let step = match ready!(self.poll_step(cx, r)) {
@@ -393,10 +400,11 @@ impl BodySource for Coded {
                         Some(Err(e)) => return Poll::Ready(Some(Err(e))),
                         Some(Ok(step)) => step,
                     };
-                    let pool = if self.is_slow { net::pool::named(net::pool::DEFAULT) } else { None };
-                    if let Some(pool) = pool {
-                        self.start(step, pool, r);
-                        continue;
+                    if let Some(pool) = self.pool.clone() {
+                        match self.start(step, &pool, r) {
+                            Ok(()) => continue,
+                            Err(e) => return Poll::Ready(Some(Err(e))),
+                        }
                     }
                     let Some(encoder) = &mut self.encoder else { return Poll::Ready(None) };
                     let out = encoder.step(&step.input, step.then, &Wanted::ALWAYS);
