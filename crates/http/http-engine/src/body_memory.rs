@@ -6,7 +6,7 @@
 //! occupies its own connection's share, and further requests wait, in order, with next to nothing. A connection that
 //! holds nothing gets a reservation of any size within the process's limit, and a process that holds nothing one of any size.
 //!
-//! Compressors between two steps take part with [`try_reserve`], which does not wait.
+//! Subrequests count, and do not wait. Compressors between two steps take part with [`try_reserve`], which does not wait.
 
 use crate::connection::unless_gone;
 use crate::request::Request;
@@ -26,10 +26,14 @@ pub struct MemoryLimits {
 }
 
 impl MemoryLimits {
-    /// Limits of the request's location; none for a request without a plan, as in tests.
+    const DEFAULT: MemoryLimits = MemoryLimits { connection: 2 << 20, process: 256 << 20 };
+
+    /// Limits of the request's location; the default ones for a request without a plan, as in tests.
     pub fn of(r: &Request) -> MemoryLimits {
-        let none = MemoryLimits { connection: 0, process: u64::MAX };
-        r.scope.plan.as_ref().map_or(none, |plan| plan.loc(r.scope.location).core.conf.generated_body_memory)
+        r.scope
+            .plan
+            .as_ref()
+            .map_or(MemoryLimits::DEFAULT, |plan| plan.loc(r.scope.location).core.conf.generated_body_memory)
     }
 }
 
@@ -285,7 +289,13 @@ pub fn reservation(r: &Request, bytes: u64) -> impl Future<Output = Result<Reser
     let patience = patience.unwrap_or(Duration::from_secs(60));
     let watch = r.incoming.watch.clone();
     let mut wait = Wait { connection: connection(r), bytes, id: None };
+    let is_part = r.is_subrequest();
     async move {
+        if is_part {
+            // Parts of a page are sent in order: one must not wait for a later one.
+            budget().add(wait.connection, bytes);
+            return Ok(Reservation { connection: wait.connection, bytes });
+        }
         let at_once = poll_fn(|cx| Poll::Ready(wait.poll(limits, cx)));
         if let Poll::Ready(reservation) = at_once.await {
             return Ok(reservation);

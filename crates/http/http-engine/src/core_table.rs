@@ -1,8 +1,8 @@
 //! Directives of nginx's http core module that the engine acts on.
 
 use crate::area::{HttpArea, Template};
-use crate::listen::Listen;
 use crate::body_memory::MemoryLimits;
+use crate::listen::Listen;
 use crate::used_paths::UsedPaths;
 use crate::values::{Aio, Directio};
 use crate::values::{

@@ -40,8 +40,14 @@ impl Row {
     fn get(feature: &'static str, path: &'static str, conf: &str, nginx_kb: u64) -> Row {
         Row { feature, conf: conf.into(), method: "GET", path, fields: &[], nginx_kb }
     }
-    fn coded(feature: &'static str, path: &'static str, coding: &'static [(&'static str, &'static str)], conf: &str) -> Row {
-        Row { fields: coding, ..Row::get(feature, path, conf, 10 * 1024) }
+    fn coded(
+        feature: &'static str,
+        path: &'static str,
+        coding: &'static [(&'static str, &'static str)],
+        conf: &str,
+    ) -> Row {
+        let nginx_kb = if coding == GZIP { 10 * 1024 } else { 0 };
+        Row { fields: coding, ..Row::get(feature, path, conf, nginx_kb) }
     }
 }
 
@@ -52,7 +58,9 @@ const ZSTD: &[(&str, &str)] = &[("accept-encoding", "zstd")];
 /// All features whose bodies take memory, a compressor or a job of the thread pool.
 fn rows() -> Vec<Row> {
     let coded = |at: &str, coding: &str, level: u32, more: &str| {
-        format!("location /{at}/ {{ alias html/; {coding} on; {coding}_comp_level {level}; {coding}_types text/plain; {more} }}")
+        format!(
+            "location /{at}/ {{ alias html/; {coding} on; {coding}_comp_level {level}; {coding}_types text/plain; {more} }}"
+        )
     };
     let mut all = vec![
         Row::coded("gzip 1", "/gzip1/long.txt", GZIP, &coded("gzip1", "gzip", 1, "")),
@@ -63,9 +71,19 @@ fn rows() -> Vec<Row> {
         Row::coded("zstd 19", "/zstd19/long.txt", ZSTD, &coded("zstd19", "zstd", 19, "")),
         Row::coded("brotli 11, in memory", "/brotli11/page.txt", BROTLI, ""),
         Row::coded("zstd 19, in memory", "/zstd19/page.txt", ZSTD, ""),
-        Row::get("mp4", "/mp4/tables.mp4?start=1", "location /mp4/ { alias html/; mp4; mp4_max_buffer_size 20m; }", 314 << 10),
+        Row::get(
+            "mp4",
+            "/mp4/tables.mp4?start=1",
+            "location /mp4/ { alias html/; mp4; mp4_max_buffer_size 20m; }",
+            314 << 10,
+        ),
         Row::get("flv", "/flv/long.flv?start=5", "location /flv/ { alias html/; flv; }", 0),
-        Row::get("hls", "/hls/film.mp4.ts?start=0&end=900000", "location /hls/ { alias html/; hls; hls_buffers 8 4m; }", 0),
+        Row::get(
+            "hls",
+            "/hls/film.mp4.ts?start=0&end=900000",
+            "location /hls/ { alias html/; hls; hls_buffers 8 4m; }",
+            0,
+        ),
         Row::get("hls playlist", "/hls/film.mp4.m3u8", "", 0),
         Row::get(
             "xslt",
@@ -80,7 +98,12 @@ fn rows() -> Vec<Row> {
             0,
         ),
         Row::get("autoindex", "/list/folder/", "location /list/ { alias html/; autoindex on; }", 45 << 10),
-        Row::get("autoindex json", "/json/folder/", "location /json/ { alias html/; autoindex on; autoindex_format json; }", 45 << 10),
+        Row::get(
+            "autoindex json",
+            "/json/folder/",
+            "location /json/ { alias html/; autoindex on; autoindex_format json; }",
+            45 << 10,
+        ),
         Row::get("ssi", "/ssi/page.shtml", "location /ssi/ { alias html/; ssi on; types { text/html shtml; } }", 0),
         Row::get(
             "sub_filter",
@@ -99,11 +122,21 @@ fn rows() -> Vec<Row> {
         Row {
             fields: &[("depth", "1")],
             method: "PROPFIND",
-            ..Row::get("PROPFIND", "/dav/folder/", "location /dav/ { alias html/; dav_ext_methods PROPFIND OPTIONS; }", 0)
+            ..Row::get(
+                "PROPFIND",
+                "/dav/folder/",
+                "location /dav/ { alias html/; dav_ext_methods PROPFIND OPTIONS; }",
+                0,
+            )
         },
     ];
     // Files behind the compressors' decoder.
-    all.push(Row::get("gunzip", "/gunzip/long.txt", "location /gunzip/ { alias html/gz/; gunzip on; gzip_static always; }", 0));
+    all.push(Row::get(
+        "gunzip",
+        "/gunzip/long.txt",
+        "location /gunzip/ { alias html/gz/; gunzip on; gzip_static always; }",
+        0,
+    ));
     all
 }
 
@@ -171,9 +204,13 @@ fn film(pictures: u32, size: u32) -> Vec<u8> {
                             });
                         });
                         boxed(out, b"stts", |out| numbers(out, [0, 1, pictures, 100]));
-                        boxed(out, b"stss", |out| numbers(out, [0, pictures / 10].into_iter().chain((0..pictures / 10).map(|n| 1 + 10 * n))));
+                        boxed(out, b"stss", |out| {
+                            numbers(out, [0, pictures / 10].into_iter().chain((0..pictures / 10).map(|n| 1 + 10 * n)))
+                        });
                         boxed(out, b"stsc", |out| numbers(out, [0, 1, 1, 1, 1]));
-                        boxed(out, b"stsz", |out| numbers(out, [0, 0, pictures].into_iter().chain((0..pictures).map(|_| size))));
+                        boxed(out, b"stsz", |out| {
+                            numbers(out, [0, 0, pictures].into_iter().chain((0..pictures).map(|_| size)))
+                        });
                         boxed(out, b"stco", |out| {
                             numbers(out, [0, pictures].into_iter().chain((0..pictures).map(|n| data_at + n * size)));
                         });
@@ -197,7 +234,7 @@ fn fill(site: &Site) {
     binary("long.flv", long.as_bytes());
     binary("tables.mp4", &film(scale(600_000) as u32, 8));
     binary("film.mp4", &film(scale(2000) as u32, 8000));
-    binary("grey.png", &grey_png(if amount(16) == 16 { 2500 } else { 1200 }));
+    binary("grey.png", &grey_png(if amount(16) == 16 { 500 } else { 500 }));
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(&vec![b'a'; scale(64 << 20)]).expect("packed");
     binary("gz/long.txt.gz", &packed.finish().expect("packed"));
@@ -248,10 +285,10 @@ fn settle(worker: u32) {
     }
 }
 
-/// Asks for a row's response on all streams, and reads nothing. Large windows: the client promises to take everything.
-fn unread_http2(port: u16, row: &Row) -> TcpStream {
+/// Asks for a row's response on all streams, and reads nothing. `window` of each stream: all that the client promises to take.
+fn unread_http2(port: u16, row: &Row, window: u32) -> TcpStream {
     let mut client = http2::Client::connect(port);
-    let mut all = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+    let mut all = frame(SETTINGS, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat());
     all.extend_from_slice(&frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes()));
     for n in 0..STREAMS {
         let mut block = Vec::new();
@@ -305,10 +342,11 @@ fn unread_responses_hold_little_and_end_with_their_client() {
     let site = site(&rows, port, quic);
     let mut failed = Vec::new();
     for row in rows.iter().filter(|row| row.feature.contains(&wanted)) {
-        for protocol in ["HTTP/2", "HTTP/3"] {
+        for protocol in ["HTTP/2", "HTTP/2 without a window", "HTTP/3"] {
             let running = site.start();
             let (held, cpu, after) = match protocol {
-                "HTTP/2" => cost(&running, port, || unread_http2(port, row), drop),
+                "HTTP/2" => cost(&running, port, || unread_http2(port, row, i32::MAX as u32), drop),
+                "HTTP/2 without a window" => cost(&running, port, || unread_http2(port, row, 0), drop),
                 _ => cost(&running, port, || unread_http3(quic, row), |mut client| client.close()),
             };
             let allowed = row.nginx_kb.max(HELD_KB) + WARM_KB + if protocol == "HTTP/3" { QUIC_KB } else { 0 };

@@ -172,8 +172,8 @@ struct Step {
     then: StepEnd,
 }
 
-/// A step on a thread of the pool, which returns the encoder with its output. `None`: it panicked.
-type Pooled = LocalFuture<Option<(StreamEncoder, Step, std::io::Result<Vec<u8>>)>>;
+/// A step on a thread of the pool, which returns the encoder with its output, and the step's memory. `None`: it panicked.
+type Pooled = LocalFuture<Option<(StreamEncoder, Step, std::io::Result<Vec<u8>>, Option<Reservation>)>>;
 
 struct Coded {
     body: Body,
@@ -184,7 +184,9 @@ struct Coded {
     is_gzip: bool,
     /// Steps take longer than other connections should wait: the pool performs them, if there is one.
     pool: Option<Arc<Pool>>,
-    /// Memory of the pool's next step, and the wait for it.
+    /// Step that waits for its memory.
+    step: Option<Step>,
+    /// Memory of the next step, if it is one of the pool or a segment, and the wait for it.
     step_memory: Option<Reservation>,
     waiting: Option<LocalFuture<Result<Reservation, NoMemory>>>,
     pooled: Option<Pooled>,
@@ -215,6 +217,7 @@ impl Coded {
             body,
             is_gzip: settings.coding == Coding::Gzip,
             pool: if settings.is_slow() { net::pool::named(net::pool::DEFAULT) } else { None },
+            step: None,
             step_memory: None,
             waiting: None,
             encoder: Some(StreamEncoder::new(settings)),
@@ -268,7 +271,12 @@ impl Coded {
             return Poll::Ready(None);
         }
         let then = loop {
-            if let Err(e) = ready!(self.poll_memory(cx, r)) {
+            let Ok(step_bytes) = self.step_bytes(r) else { return Poll::Ready(Some(Err(BodyError))) };
+            // Waits before it collects more than others may hold.
+            let is_known = self.file.is_some() || !matches!(self.body, Body::Source(_));
+            if (is_known || self.collected.len() + self.long.len() >= STEP_BYTES)
+                && let Err(e) = ready!(self.poll_memory(cx, r))
+            {
                 return Poll::Ready(Some(Err(e)));
             }
             if self.long.is_empty() {
@@ -291,10 +299,9 @@ impl Coded {
                         Poll::Ready(None) => break StepEnd::Finish,
                     },
                 };
-                // A piece of a body whose length is not known needs memory now.
+                // The piece may decide the steps, and need memory.
                 continue;
             }
-            let Ok(step_bytes) = self.step_bytes(r) else { return Poll::Ready(Some(Err(BodyError))) };
             if self.collected.is_empty() && self.long.len() >= step_bytes {
                 let input = self.long.split_to(step_bytes);
                 return Poll::Ready(Some(Ok(Step { input, then: StepEnd::Continue })));
@@ -314,12 +321,14 @@ impl Coded {
         let input = Bytes::from(std::mem::take(&mut self.collected));
         Poll::Ready(Some(Ok(Step { input, then })))
     }
-    /// Waits for the memory of the pool's next step, before input is collected for it.
+    /// Waits for the memory of the next step.
     fn poll_memory(&mut self, cx: &mut Context<'_>, r: &Request) -> Poll<Result<(), BodyError>> {
-        let has_input = !self.long.is_empty() || self.file.is_some() || !matches!(self.body, Body::Source(_));
-        let is_needed = self.pool.is_some() && self.reservation.is_none() && self.step_memory.is_none() && has_input;
-        let (true, Some(encoder)) = (is_needed, &self.encoder) else { return Poll::Ready(Ok(())) };
-        let bytes = encoder.settings().segment_memory();
+        let Some(encoder) = &self.encoder else { return Poll::Ready(Ok(())) };
+        let is_covered = self.reservation.is_some() || self.step_memory.is_some();
+        if is_covered || (self.pool.is_none() && !encoder.is_segmented()) {
+            return Poll::Ready(Ok(()));
+        }
+        let bytes = encoder.settings().step_memory();
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(body_memory::reservation(r, bytes)));
         let reserved = ready!(waiting.as_mut().poll(cx));
         self.waiting = None;
@@ -341,8 +350,7 @@ impl Coded {
         let memory = self.step_memory.take();
         let job = move |wanted: &Wanted<'_>| {
             let out = encoder.step(&step.input, step.then, wanted);
-            drop(memory);
-            (encoder, step, out)
+            (encoder, step, out, memory)
         };
         let waiting = pool.run_long(job).map_err(|Overflow { waiting }| {
             let name = net::pool::DEFAULT;
@@ -379,7 +387,14 @@ impl Coded {
             }
         }
         let ready = std::mem::take(&mut self.held);
-        (!ready.is_empty()).then(|| Piece::Bytes(Bytes::from(ready)))
+        let memory = self.step_memory.take();
+        if ready.is_empty() {
+            return None;
+        }
+        Some(Piece::Bytes(match memory {
+            Some(memory) => memory.hold(ready),
+            None => Bytes::from(ready),
+        }))
     }
 }
 
@@ -390,16 +405,22 @@ impl BodySource for Coded {
                 Some(pooled) => {
                     let done = ready!(pooled.as_mut().poll(cx));
                     self.pooled = None;
-                    let Some((encoder, step, out)) = done else { return Poll::Ready(Some(Err(BodyError))) };
-                    self.encoder = Some(encoder);
+                    let Some((encoder, step, out, memory)) = done else { return Poll::Ready(Some(Err(BodyError))) };
+                    (self.encoder, self.step_memory) = (Some(encoder), memory);
                     (step, out)
                 }
                 None => {
-                    let step = match ready!(self.poll_step(cx, r)) {
-                        None => return Poll::Ready(None),
-                        Some(Err(e)) => return Poll::Ready(Some(Err(e))),
-                        Some(Ok(step)) => step,
-                    };
+                    if self.step.is_none() {
+                        match ready!(self.poll_step(cx, r)) {
+                            None => return Poll::Ready(None),
+                            Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                            Some(Ok(step)) => self.step = Some(step),
+                        }
+                    }
+                    if let Err(e) = ready!(self.poll_memory(cx, r)) {
+                        return Poll::Ready(Some(Err(e)));
+                    }
+                    let Some(step) = self.step.take() else { return Poll::Ready(None) };
                     if let Some(pool) = self.pool.clone() {
                         match self.start(step, &pool, r) {
                             Ok(()) => continue,

@@ -23,7 +23,10 @@ impl State {
             let at = states.iter().rposition(|state| state.level == level)?;
             Some(states.remove(at))
         });
-        kept.unwrap_or_else(|| State { level, compress: Compress::new_with_window_bits(Compression::new(level), false, WINDOW_BITS) })
+        kept.unwrap_or_else(|| State {
+            level,
+            compress: Compress::new_with_window_bits(Compression::new(level), false, WINDOW_BITS),
+        })
     }
 }
 

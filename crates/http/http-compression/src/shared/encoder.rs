@@ -46,13 +46,15 @@ pub struct EncoderSettings {
 
 /// Input of a segment, except for gzip.
 pub const SEGMENT_BYTES: usize = 128 * 1024;
-/// Window that holds a segment.
-const SEGMENT_WINDOW: u32 = 17;
 /// Input between two looks for the client; Brotli's least block.
 const LOOK_BYTES: usize = 64 * 1024;
 /// Brotli's levels below have no streams without an end.
 const BARE_LEVEL_MIN: u32 = 4;
-/// Levels 5 to 8 of Brotli need 33 MB for a smaller window.
+/// Level of Brotli in place of 7 to 9, whose tables take 8 to 34 MB, for an input no longer than a segment: one percent larger.
+const TABLE_LEVEL_MAX: u32 = 6;
+/// Levels of Brotli from here on need 12 MB for a segment of full length.
+const OPTIMAL_LEVEL: u32 = 10;
+/// Levels 5 to 9 of Brotli need 33 MB for a smaller window.
 const HASHED_WINDOW_MIN: u32 = 17;
 
 impl EncoderSettings {
@@ -61,7 +63,7 @@ impl EncoderSettings {
     pub fn is_slow(&self) -> bool {
         match self.coding {
             Coding::Gzip => false,
-            Coding::Brotli => self.level >= 8,
+            Coding::Brotli => self.level >= 10,
             Coding::Zstd => self.level >= 13,
         }
     }
@@ -69,6 +71,7 @@ impl EncoderSettings {
     pub fn segment_bytes(&self) -> usize {
         match self.coding {
             Coding::Gzip => super::compress::STEP_BYTES,
+            Coding::Brotli if self.level >= OPTIMAL_LEVEL => LOOK_BYTES,
             Coding::Brotli | Coding::Zstd => SEGMENT_BYTES,
         }
     }
@@ -115,16 +118,26 @@ impl EncoderSettings {
         let fitting = (least..=most).rev().map(|window| (window, self.kept_bytes(window)));
         fitting.into_iter().find(|(_, bytes)| *bytes <= bytes_max)
     }
-    /// Bytes of a state while it compresses a segment.
-    pub fn segment_memory(&self) -> u64 {
+    /// Bytes that a step needs: its output, and on the pool its state. The states of the other steps are a thread's.
+    pub fn step_memory(&self) -> u64 {
         match self.coding {
-            Coding::Gzip => self.kept_bytes(15),
-            Coding::Brotli => self.kept_bytes(SEGMENT_WINDOW) + (1 << 20),
-            Coding::Zstd => 3 << 20,
+            Coding::Brotli if self.is_slow() => 6 << 20,
+            Coding::Zstd if self.is_slow() => 3 << 20,
+            _ => 64 << 10,
+        }
+    }
+    /// Level of Brotli for an input of this length.
+    fn brotli_level(&self, length: usize) -> u32 {
+        match self.level {
+            7..OPTIMAL_LEVEL if length <= SEGMENT_BYTES => TABLE_LEVEL_MAX,
+            level => level,
         }
     }
     fn brotli_window(&self) -> u32 {
-        if (5..=8).contains(&self.level) { self.window.max(HASHED_WINDOW_MIN) } else { self.window }
+        if (5..OPTIMAL_LEVEL).contains(&self.level) { self.window.max(HASHED_WINDOW_MIN) } else { self.window }
+    }
+    fn window_min(&self) -> u32 {
+        if (5..OPTIMAL_LEVEL).contains(&self.level) { HASHED_WINDOW_MIN } else { LOOK_BYTES.ilog2() }
     }
     fn zstd_window(&self) -> u32 {
         match self.level {
@@ -137,7 +150,7 @@ impl EncoderSettings {
     }
     /// Window for an input of this length: no smaller one compresses it as well.
     fn window_of(&self, length: usize) -> u32 {
-        let needed = length.max(2).next_power_of_two().ilog2().max(if (5..=8).contains(&self.level) { HASHED_WINDOW_MIN } else { 16 });
+        let needed = length.max(2).next_power_of_two().ilog2().max(self.window_min());
         self.brotli_window().min(needed)
     }
 }
@@ -157,7 +170,9 @@ impl EncoderState {
     pub fn kept(settings: &EncoderSettings, window: u32) -> Result<EncoderState> {
         Ok(match settings.coding {
             Coding::Gzip => EncoderState::Gzip(Box::new(GzipStream::new(settings.level))),
-            Coding::Brotli => EncoderState::Brotli(Box::new(BrotliStream::new(settings.level, window, BrotliPart::Whole))),
+            Coding::Brotli => {
+                EncoderState::Brotli(Box::new(BrotliStream::new(settings.level, window, BrotliPart::Whole)))
+            }
             Coding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), settings.level as i32)?;
                 if window < settings.zstd_window() {
@@ -216,8 +231,9 @@ pub fn whole(settings: &EncoderSettings, input: &[u8], wanted: &Wanted<'_>) -> R
     let mut state = match settings.coding {
         Coding::Brotli => {
             let window = settings.window_of(input.len());
-            let mut stream = BrotliStream::new(settings.level, window, BrotliPart::Whole);
-            stream.hint(settings.level, input.len());
+            let level = settings.brotli_level(input.len());
+            let mut stream = BrotliStream::new(level, window, BrotliPart::Whole);
+            stream.hint(level, input.len());
             EncoderState::Brotli(Box::new(stream))
         }
         Coding::Zstd => sized_zstd(settings.level, input.len())?,
@@ -322,7 +338,7 @@ impl StreamEncoder {
         let level = self.settings.level;
         // An empty response has one, empty segment.
         let is_empty = input.is_empty() && (is_begun || !is_last);
-        let out = match self.settings.coding {
+        let mut out = match self.settings.coding {
             Coding::Gzip => {
                 let mut stream = GzipStream::continued(level, sum, !is_begun);
                 stream.write(input)?;
@@ -337,8 +353,9 @@ impl StreamEncoder {
                 let mut out = Vec::new();
                 if !is_empty {
                     let part = if is_begun { BrotliPart::Next } else { BrotliPart::First };
-                    let window = self.settings.brotli_window().min(SEGMENT_WINDOW);
-                    let mut stream = BrotliStream::new(level.max(BARE_LEVEL_MIN), window, part);
+                    let window = self.settings.window_of(self.settings.segment_bytes());
+                    let level = self.settings.brotli_level(0).max(BARE_LEVEL_MIN);
+                    let mut stream = BrotliStream::new(level, window, part);
                     stream.hint(level, input.len());
                     let mut state = EncoderState::Brotli(Box::new(stream));
                     state.write(input, wanted)?;
@@ -356,6 +373,7 @@ impl StreamEncoder {
                 state.finish()?
             }
         };
+        out.shrink_to_fit();
         if !is_last {
             let is_begun = is_begun || !is_empty || self.settings.coding == Coding::Gzip;
             self.state = StreamState::Segments(SegmentState { is_begun, sum });
@@ -401,7 +419,7 @@ impl BrotliStream {
     }
     /// For input of known length: its size, and the least blocks, between which the client is looked for.
     fn hint(&mut self, level: u32, length: usize) {
-        if level >= 10 {
+        if level >= OPTIMAL_LEVEL {
             self.state.set_parameter(BrotliEncoderParameter::BROTLI_PARAM_LGBLOCK, LOOK_BYTES.ilog2());
         }
         let hint = u32::try_from(length).unwrap_or(u32::MAX);
@@ -523,7 +541,8 @@ mod tests {
                     None => stream.divide(),
                 }
                 let mut out = Vec::new();
-                let mut step = |input: &[u8], end| out.extend(stream.step(input, end, &Wanted::ALWAYS).expect("compresses"));
+                let mut step =
+                    |input: &[u8], end| out.extend(stream.step(input, end, &Wanted::ALWAYS).expect("compresses"));
                 step(&text[..50_000], StepEnd::Continue);
                 step(&text[50_000..50_010], StepEnd::Flush);
                 step(b"", StepEnd::Flush);

@@ -6,9 +6,9 @@ use super::movie::Movie;
 use super::timeline::borders;
 use super::ts::PACKET_BYTES;
 use super::{Asked, Hls, HlsContent, Wanted, answer};
-use std::sync::Arc;
 use crate::shared::film::Film;
 use crate::shared::film::boxes::write;
+use std::sync::Arc;
 
 fn numbers(out: &mut Vec<u8>, numbers: &[u32]) {
     numbers.iter().for_each(|n| out.extend_from_slice(&n.to_be_bytes()));
@@ -214,7 +214,8 @@ fn fragments_have_each_sample_once() {
                 let mut first = Fragment::new(&film, &movie, range).expect("a fragment");
                 let mut second = first.again();
                 for (one, bytes) in [(&mut first, 1), (&mut second, 500)] {
-                    let pieces = std::iter::from_fn(|| Some(one.write(bytes).expect("a piece")).filter(|p| !p.is_empty()));
+                    let pieces =
+                        std::iter::from_fn(|| Some(one.write(bytes).expect("a piece")).filter(|p| !p.is_empty()));
                     assert_eq!(pieces.collect::<Vec<_>>().concat(), packets);
                 }
                 let (first, second) = (parts(&packets, 0x100, &mut counts[0]), parts(&packets, 0x101, &mut counts[1]));
@@ -252,7 +253,8 @@ fn fragments_have_each_sample_once() {
 #[test]
 fn faults_are_named() {
     let asked = || Asked::Fragment(Range { start: 0, end: 5000, bytes_max: 1000 });
-    let fails = |bytes: Vec<u8>, max: u64| answer(&opened(bytes), max, &asked(), &Wanted::ALWAYS).err().expect("a fault");
+    let fails =
+        |bytes: Vec<u8>, max: u64| answer(&opened(bytes), max, &asked(), &Wanted::ALWAYS).err().expect("a fault");
     let both = film(&["video", "sound"]);
     assert!(fails(both.clone(), 1 << 20).contains("you may want to increase hls_buffers"));
     assert!(fails(both.clone(), 100).contains("you may want to increase hls_mp4_max_buffer_size"));
