@@ -8,7 +8,6 @@
 //!
 //! Subrequests count, and do not wait. Compressors between two steps take part with [`try_reserve`], which does not wait.
 
-use crate::connection::unless_gone;
 use crate::request::Request;
 use bytes::Bytes;
 use observe::Level;
@@ -300,8 +299,12 @@ pub fn reservation(r: &Request, bytes: u64) -> impl Future<Output = Result<Reser
         if let Poll::Ready(reservation) = at_once.await {
             return Ok(reservation);
         }
-        let granted = poll_fn(|cx| wait.poll(limits, cx));
-        let granted = runtime::time::timeout(patience, unless_gone(watch, granted)).await;
+        // The client first: others that leave with it make way.
+        let granted = poll_fn(|cx| match watch.as_ref().map(|watch| watch.poll_gone(cx)) {
+            Some(Poll::Ready(())) => Poll::Ready(None),
+            _ => wait.poll(limits, cx).map(Some),
+        });
+        let granted = runtime::time::timeout(patience, granted).await;
         match granted {
             Ok(Some(reservation)) => Ok(reservation),
             Ok(None) => Err(NoMemory::ClientLeft),
