@@ -9,6 +9,7 @@
 //! Subrequests count, and do not wait. Compressors between two steps take part with [`try_reserve`], which does not wait.
 
 use crate::request::Request;
+use crate::values::MemoryLimits;
 use bytes::Bytes;
 use observe::Level;
 use std::collections::{HashMap, VecDeque};
@@ -17,23 +18,10 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Limits in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryLimits {
-    pub connection: u64,
-    pub process: u64,
-}
-
-impl MemoryLimits {
+/// Limits of the request's location; the default ones for a request without a plan, as in tests.
+pub fn limits(r: &Request) -> MemoryLimits {
     const DEFAULT: MemoryLimits = MemoryLimits { connection: 2 << 20, process: 256 << 20 };
-
-    /// Limits of the request's location; the default ones for a request without a plan, as in tests.
-    pub fn of(r: &Request) -> MemoryLimits {
-        r.scope
-            .plan
-            .as_ref()
-            .map_or(MemoryLimits::DEFAULT, |plan| plan.loc(r.scope.location).core.conf.generated_body_memory)
-    }
+    r.scope.plan.as_ref().map_or(DEFAULT, |plan| plan.loc(r.scope.location).core.conf.generated_body_memory)
 }
 
 /// Number of the request's connection.
@@ -283,7 +271,7 @@ pub async fn reserve(r: &Request, bytes: u64) -> Result<Reservation, NoMemory> {
 
 /// [`reserve`] apart from the request, without a log line ([`log_timeout`]).
 pub fn reservation(r: &Request, bytes: u64) -> impl Future<Output = Result<Reservation, NoMemory>> + use<> {
-    let limits = MemoryLimits::of(r);
+    let limits = limits(r);
     let patience = r.scope.plan.as_ref().map(|plan| plan.loc(r.scope.location).core.conf.send_timeout.duration());
     let patience = patience.unwrap_or(Duration::from_secs(60));
     let watch = r.incoming.watch.clone();
@@ -318,9 +306,9 @@ pub fn log_timeout(r: &Request, bytes: u64) {
     r.log(Level::Error, format_args!("no memory for a body of {bytes} bytes: {words}"));
 }
 
-/// Reserves memory that is free now, within both limits, and ahead of nobody who waits.
+/// Reserves memory that is free now, within both limits, and not ahead of requests that wait.
 pub fn try_reserve(r: &Request, bytes: u64) -> Option<Reservation> {
-    let (limits, connection) = (MemoryLimits::of(r), connection(r));
+    let (limits, connection) = (limits(r), connection(r));
     let is_taken = bytes <= limits.connection && budget().take(connection, bytes, &limits);
     is_taken.then_some(Reservation { connection, bytes })
 }
@@ -448,7 +436,7 @@ mod tests {
                     waits
                 });
                 assert_eq!(scene.budget.used, held.iter().map(|(_, bytes)| bytes).sum::<u64>());
-                assert!(!held.is_empty() || waiting.is_empty(), "all wait for nobody");
+                assert!(!held.is_empty() || waiting.is_empty(), "all wait, and none holds memory");
             }
             while let Some((connection, bytes)) = held.pop() {
                 scene.budget.release(connection, bytes);

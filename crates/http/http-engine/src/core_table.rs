@@ -1,13 +1,12 @@
 //! Directives of nginx's http core module that the engine acts on.
 
 use crate::area::{HttpArea, Template};
-use crate::body_memory::MemoryLimits;
 use crate::listen::Listen;
 use crate::used_paths::UsedPaths;
 use crate::values::{Aio, Directio};
 use crate::values::{
-    Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
-    Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
+    Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose,
+    MemoryLimits, Root, Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
 };
 use conf_schema::value::{Buffers, Flag, HashSize, List, Msec, Number, Offset, Sec, Size, Text, decimal};
 use conf_schema::{Cx, Directive, Problem, Value, directives};

@@ -283,7 +283,7 @@ mod tests {
         };
         let first = pool.run_long(job).expect("room");
         begun.recv().expect("it has begun");
-        let second = pool.run_long(|_| panic!("a result that nobody wants")).expect("room");
+        let second = pool.run_long(|_| panic!("a result without a receiver")).expect("room");
         drop(second);
         drop(first);
         end.recv().expect("it has ended");

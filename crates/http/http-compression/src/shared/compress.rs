@@ -237,7 +237,7 @@ impl Coded {
     fn step_bytes(&mut self, r: &Request) -> Result<usize, BodyError> {
         let Some(encoder) = &mut self.encoder else { return Ok(STEP_BYTES) };
         if encoder.is_new() && self.collected.len() + self.long.len() >= STEP_BYTES {
-            let limits = body_memory::MemoryLimits::of(r);
+            let limits = body_memory::limits(r);
             let kept = encoder.settings().kept_within(limits.connection);
             match kept.and_then(|(window, bytes)| Some((window, body_memory::try_reserve(r, bytes)?))) {
                 Some((window, reservation)) => {
