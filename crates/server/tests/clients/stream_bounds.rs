@@ -1,6 +1,6 @@
 //! The bounds of SECURITY.md for responses that are made, measured from outside: each feature that makes bodies, with 100 requests of
 //! one connection whose client reads nothing, over HTTP/2 and HTTP/3. A row holds what the worker process holds meanwhile
-//! (peak), and what it computes after the client has left.
+//! (peak), and its CPU time after the client has left.
 //!
 //! `cargo xtask bounds` runs all rows against the release build; `cargo test` runs them with smaller files.
 

@@ -395,7 +395,7 @@ enum BrotliPart {
     Next,
 }
 
-/// The crate's own writer compresses what it holds when it is dropped.
+/// Without the crate's writer, whose drop compresses all buffered input.
 pub struct BrotliStream {
     state: BrotliEncoderStateStruct<StandardAlloc>,
     pub out: Vec<u8>,
