@@ -5,8 +5,8 @@ use crate::listen::Listen;
 use crate::used_paths::UsedPaths;
 use crate::values::{Aio, Directio};
 use crate::values::{
-    Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
-    Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
+    Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose,
+    MemoryLimits, Root, Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
 };
 use conf_schema::value::{Buffers, Flag, HashSize, List, Msec, Number, Offset, Sec, Size, Text, decimal};
 use conf_schema::{Cx, Directive, Problem, Value, directives};
@@ -107,6 +107,12 @@ directives! {
         send_timeout: Msec = "60s",
         /// Sets SO_SNDLOWAT. Linux does not support it: no effect.
         send_lowat: conf_schema::value::SendLowat = "0",
+        /// Memory for responses that are made in memory (directory listings, videos' indexes, pictures, documents of
+        /// stylesheets, pages of metrics) and for compressors that continue a response: of one connection, and of the process
+        /// (default: 256 megabytes). A response that finds none left waits, in order, until others have been sent; one
+        /// that waits for `send_timeout` gets 503. A connection without such a response always gets one within the
+        /// process's limit. A compressor that finds none left begins anew every 128 kilobytes (gzip: 32).
+        generated_body_memory: MemoryLimits = "2m",
         /// Sends files with sendfile, without copying them through the process.
         sendfile: Flag = "off",
         /// Maximum number of bytes per sendfile call, so that a fast client does not occupy a worker thread.
@@ -353,6 +359,26 @@ impl Value for Conditions {
 impl Conditions {
     pub fn all_true(&self, r: &mut SessionOf<HttpArea>) -> bool {
         self.0.iter().all(|value| !matches!(value.eval(r).as_slice(), b"" | b"0"))
+    }
+}
+
+/// Limit of the process, unless `generated_body_memory` names one.
+const PROCESS_BYTES: u64 = 256 << 20;
+
+impl Value for MemoryLimits {
+    const SYNTAX: &'static str = "connection-size [process-size]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let size = |index: usize| match d.args.get(index).map(|word| conf_schema::value::parse_offset(&word.bytes)) {
+            Some(Some(bytes)) if bytes > 0 => Ok(Some(bytes)),
+            Some(_) => Err(Problem::invalid().at(index)),
+            None => Ok(None),
+        };
+        let connection = size(0)?.unwrap_or_default();
+        let process = size(1)?.unwrap_or(PROCESS_BYTES.max(connection));
+        if process < connection {
+            return Err(Problem::directive("has less for the process than for a connection").at(1));
+        }
+        Ok(MemoryLimits { connection, process })
     }
 }
 

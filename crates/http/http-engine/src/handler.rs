@@ -95,6 +95,11 @@ pub trait BodySource {
         let _ = span;
         false
     }
+    /// Tells whether a piece takes memory or time before it is there, and never is missing: it is asked for when the client's window
+    /// takes octets. The end of other sources needs no window.
+    fn needs_window(&self) -> bool {
+        false
+    }
     /// Reads ahead, within the source's limits, while the client does not read.
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         let _ = (cx, r);
@@ -128,6 +133,10 @@ impl Body {
             Body::File(part) => part.cached().map_or(Body::File(part), Body::Bytes),
             other => other,
         }
+    }
+    /// Returns [`BodySource::needs_window`].
+    pub fn needs_window(&self) -> bool {
+        matches!(self, Body::Source(source) if source.needs_window())
     }
     pub fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         if let Body::Source(source) = self {

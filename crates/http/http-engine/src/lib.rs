@@ -9,6 +9,7 @@
 pub mod answering;
 pub mod area;
 mod block_rules;
+pub mod body_memory;
 pub mod build;
 pub mod clean;
 pub mod connection;

@@ -359,3 +359,10 @@ impl Value for Directio {
         }
     }
 }
+
+/// Limits of `generated_body_memory`, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    pub connection: u64,
+    pub process: u64,
+}

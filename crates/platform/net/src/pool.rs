@@ -1,5 +1,9 @@
 //! Thread pools for blocking disk operations (nginx: `ngx_thread_pool`).
 //! Threads start on demand up to the pool's size and end after a pause: an unused pool costs nothing.
+//!
+//! Long computations for responses ([`Pool::run_long`]: compressors, pictures, stylesheets) have a queue of their own and at most a
+//! thread per processor, so that disk operations and passwords ([`Pool::run`]) do not wait behind them. They end
+//! with their receiver: a queued one is never started, a started one asks between its steps ([`Wanted`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -39,10 +43,28 @@ pub struct Overflow {
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// Tells a long computation whether its result still has a receiver.
+pub struct Wanted<'a>(Option<&'a dyn Fn() -> bool>);
+
+impl Wanted<'_> {
+    pub fn new(is_wanted: &dyn Fn() -> bool) -> Wanted<'_> {
+        Wanted(Some(is_wanted))
+    }
+    /// For computations without a pool, whose caller waits.
+    pub const ALWAYS: Wanted<'static> = Wanted(None);
+
+    /// To be asked between steps of at most some tens of milliseconds.
+    pub fn is_wanted(&self) -> bool {
+        self.0.is_none_or(|is_wanted| is_wanted())
+    }
+}
+
 const IDLE: Duration = Duration::from_secs(30);
 
 pub struct Pool {
     spec: PoolSpec,
+    /// Threads that may run long computations.
+    long_max: usize,
     state: Mutex<PoolState>,
     work: Condvar,
 }
@@ -50,13 +72,18 @@ pub struct Pool {
 #[derive(Default)]
 struct PoolState {
     jobs: VecDeque<Job>,
+    /// Long computations that wait, and the number of those that run.
+    long: VecDeque<Job>,
+    long_running: usize,
     threads: usize,
     idle: usize,
 }
 
 impl Pool {
     pub fn new(spec: PoolSpec) -> Arc<Pool> {
-        Arc::new(Pool { spec, state: Mutex::default(), work: Condvar::new() })
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let long_max = processors.min(spec.threads.saturating_sub(1)).max(1);
+        Arc::new(Pool { spec, long_max, state: Mutex::default(), work: Condvar::new() })
     }
 
     pub fn spec(&self) -> &PoolSpec {
@@ -75,22 +102,46 @@ impl Pool {
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<oneshot::Receiver<T>, Overflow> {
         let (done, receiver) = oneshot::channel();
-        let job: Job = Box::new(move || _ = done.send(job()));
+        self.queue(Box::new(move || _ = done.send(job())), false)?;
+        Ok(receiver)
+    }
+
+    /// Runs a long computation. Dropping the receiver ends it at its next step. Fails as [`Pool::run`].
+    pub fn run_long<T: Send + 'static>(
+        self: &Arc<Self>,
+        job: impl FnOnce(&Wanted<'_>) -> T + Send + 'static,
+    ) -> Result<oneshot::Receiver<T>, Overflow> {
+        let (done, receiver) = oneshot::channel();
+        let job = move || {
+            if !done.is_closed() {
+                let result = job(&Wanted::new(&|| !done.is_closed()));
+                let _ = done.send(result);
+            }
+        };
+        self.queue(Box::new(job), true)?;
+        Ok(receiver)
+    }
+
+    fn queue(self: &Arc<Self>, job: Job, is_long: bool) -> Result<(), Overflow> {
         let mut state = self.state();
-        if state.idle <= state.jobs.len() && state.threads < self.spec.threads {
+        let startable = state.jobs.len() + state.long.len().min(self.long_max - state.long_running);
+        let waiting = if is_long { state.long.len() } else { state.jobs.len() };
+        let is_runnable = !is_long || state.long.len() + state.long_running < self.long_max;
+        if is_runnable && state.idle <= startable && state.threads < self.spec.threads {
             let pool = self.clone();
             let name = format!("pool {}", self.spec.name);
             if std::thread::Builder::new().name(name).spawn(move || pool.begin()).is_ok() {
                 state.threads += 1;
             }
-        } else if state.jobs.len() >= self.spec.queue_max {
-            return Err(Overflow { waiting: state.jobs.len() });
+        } else if waiting >= self.spec.queue_max {
+            return Err(Overflow { waiting });
         }
         if state.threads > 0 {
-            state.jobs.push_back(job);
+            let queue = if is_long { &mut state.long } else { &mut state.jobs };
+            queue.push_back(job);
             self.work.notify_one();
         }
-        Ok(receiver)
+        Ok(())
     }
 
     fn begin(&self) {
@@ -106,11 +157,15 @@ impl Pool {
     fn work(&self) {
         let mut state = self.state();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            let is_long = state.jobs.is_empty() && state.long_running < self.long_max;
+            let next = if is_long { state.long.pop_front() } else { state.jobs.pop_front() };
+            if let Some(job) = next {
+                state.long_running += usize::from(is_long);
                 drop(state);
                 // A panic ends only the job; its waiter gets no result.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
                 state = self.state();
+                state.long_running -= usize::from(is_long);
                 continue;
             }
             state.idle += 1;
@@ -186,6 +241,54 @@ mod tests {
         release.send(()).expect("released");
         first.blocking_recv().expect("done");
         second.blocking_recv().expect("done");
+    }
+
+    #[test]
+    fn long_computations_leave_a_thread_to_others() {
+        let pool = Pool::new(spec(64, 64));
+        let (release, wait) = mpsc::channel::<()>();
+        let wait = Mutex::new(wait);
+        let wait = Arc::new(wait);
+        let (started, begun) = mpsc::channel();
+        let long: Vec<_> = (0..pool.long_max + 5)
+            .map(|_| {
+                let (wait, started) = (wait.clone(), started.clone());
+                let job = move |_: &Wanted<'_>| {
+                    let _ = started.send(());
+                    let _ = wait.lock().expect("not poisoned").recv();
+                };
+                pool.run_long(job).expect("room")
+            })
+            .collect();
+        for _ in 0..pool.long_max {
+            begun.recv().expect("it has begun");
+        }
+        assert_eq!(pool.run(|| 7).expect("room").blocking_recv(), Ok(7), "a password does not wait");
+        assert!(begun.try_recv().is_err(), "the others wait");
+        drop(release);
+        long.into_iter().for_each(|job| job.blocking_recv().expect("done"));
+    }
+
+    #[test]
+    fn long_computations_end_with_their_receiver() {
+        let pool = Pool::new(spec(1, 64));
+        let (started, begun) = mpsc::channel();
+        let (ended, end) = mpsc::channel();
+        let job = move |wanted: &Wanted<'_>| {
+            let _ = started.send(());
+            while wanted.is_wanted() {
+                std::thread::yield_now();
+            }
+            let _ = ended.send(());
+        };
+        let first = pool.run_long(job).expect("room");
+        begun.recv().expect("it has begun");
+        let second = pool.run_long(|_| panic!("a result without a receiver")).expect("room");
+        drop(second);
+        drop(first);
+        end.recv().expect("it has ended");
+        assert_eq!(pool.run_long(|_| 7).expect("room").blocking_recv(), Ok(7));
+        assert!(pool.state().long.is_empty());
     }
 
     #[test]

@@ -20,14 +20,14 @@ const STALL: Duration = Duration::from_millis(300);
 /// Longest wait for an origin: the whole amounts are a minute's work for a slow build.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Factor for builds with debug assertions on a busy machine.
-const SLOWNESS: u64 = if cfg!(debug_assertions) { 8 } else { 1 };
+pub const SLOWNESS: u64 = if cfg!(debug_assertions) { 8 } else { 1 };
 /// Memory that a thread needs once, for buffers and tables.
-const WARM_KB: u64 = 4096;
+pub const WARM_KB: u64 = 4096;
 
-static ALONE: Mutex<()> = Mutex::new(());
+pub static ALONE: Mutex<()> = Mutex::new(());
 
 /// Volume of an attack: complete with TIDEGATE_BOUNDS=full, otherwise a part.
-fn amount(full: usize) -> usize {
+pub fn amount(full: usize) -> usize {
     if std::env::var("TIDEGATE_BOUNDS").is_ok_and(|said| said == "full") { full } else { full / 16 }
 }
 
@@ -41,14 +41,14 @@ struct Bound {
 }
 
 /// User and system time of a process.
-fn cpu_millis(pid: u32) -> u64 {
+pub fn cpu_millis(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
     let fields: Vec<&str> = stat.rsplit(") ").next().expect("fields").split(' ').collect();
     // In hundredths of a second: utime and stime are fields 14 and 15 of proc(5), the third is the first here.
     [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("ticks")).sum::<u64>() * 10
 }
 
-fn peak_kb(pid: u32) -> u64 {
+pub fn peak_kb(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = text.lines().find(|line| line.starts_with("VmHWM:")).expect("a peak");
     line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).expect("kilobytes")
@@ -71,7 +71,7 @@ fn measure(running: &Running<'_>, port: u16, bound: &Bound, attack: impl FnOnce(
     assert!(cpu <= allowed_cpu, "{}: {cpu} ms of CPU for {sent} bytes", bound.name);
 }
 
-fn answers(port: u16) {
+pub fn answers(port: u16) {
     let mut stream = connect(port);
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
     stream.write_all(b"GET /answer HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("sent");
@@ -161,7 +161,7 @@ fn clients_of_http1() {
     running.quit_now();
 }
 
-trait QuitNow {
+pub trait QuitNow {
     fn quit_now(self);
 }
 impl QuitNow for Running<'_> {
@@ -440,7 +440,7 @@ fn servers() {
 }
 
 /// A PNG of a single grey, whose rows compress to almost nothing.
-fn grey_png(side: u32) -> Vec<u8> {
+pub fn grey_png(side: u32) -> Vec<u8> {
     fn chunk(kind: &[u8; 4], data: &[u8], out: &mut Vec<u8>) {
         let mut crc = flate2::Crc::new();
         crc.update(kind);

@@ -20,4 +20,5 @@ mod http3_hq;
 mod key_isolation;
 mod listening;
 mod pipelining;
+mod stream_bounds;
 mod tls;

@@ -219,6 +219,11 @@ impl Client {
         }
     }
 
+    /// Sends what waits, and receives nothing.
+    pub fn send_alone(&mut self) {
+        self.send();
+    }
+
     /// Sends, receives for a moment, and handles the received datagrams.
     pub fn step(&mut self) {
         self.send();

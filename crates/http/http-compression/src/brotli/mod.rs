@@ -15,6 +15,8 @@ directives! {
         /// Compresses responses for clients that accept `br`.
         brotli: Flag = "off",
         /// Compression level, from 0 (fastest) to 11 (smallest).
+        /// Differs: a response of more than 128 KB is compressed in segments of this size (64 KB from level 10), unless
+        /// `generated_body_memory` has room for the encoder's state; 7 to 9 are 6 for shorter ones.
         brotli_comp_level: Between<0, 11> = "6",
         /// Minimum length of a response to compress, by its `Content-Length`.
         brotli_min_length: Size = "20",

@@ -1,40 +1,18 @@
 //! Compression of responses: eligibility, and the encoders behind one interface.
 
-use super::deflate::Deflater;
+pub use super::encoder::Coding;
+use super::encoder::{EncoderSettings, StepEnd, StreamEncoder, whole};
 use bytes::Bytes;
+use http_engine::body_memory::{self, NoMemory, Reservation};
 use http_engine::{Body, BodyError, BodySource, FilePart, LocalFuture, Piece, Request, Str};
 use net::budget;
-use net::pool::Pool;
+use net::pool::{Overflow, Pool, Wanted};
 use observe::Level;
 use std::cell::RefCell;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coding {
-    Gzip,
-    Brotli,
-    Zstd,
-}
-
-impl Coding {
-    pub fn name(self) -> &'static str {
-        match self {
-            Coding::Gzip => "gzip",
-            Coding::Brotli => "br",
-            Coding::Zstd => "zstd",
-        }
-    }
-    pub fn extension(self) -> &'static str {
-        match self {
-            Coding::Gzip => ".gz",
-            Coding::Brotli => ".br",
-            Coding::Zstd => ".zst",
-        }
-    }
-}
 
 /// Client's quality of a coding in thousandths; 0: refused (RFC 9110, 12.5.3). As in nginx
 /// (`ngx_http_gzip_accept_encoding`), `*` names no coding and malformed weights refuse.
@@ -84,54 +62,6 @@ pub fn eligible(r: &Request, min_length: u64, types: &http_engine::media_types::
         && types.has(r.out.content_type.bytes())
 }
 
-pub enum Encoder {
-    Gzip(Deflater),
-    Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
-    Zstd(Box<zstd::stream::write::Encoder<'static, Vec<u8>>>),
-}
-
-impl Encoder {
-    /// Fails when the library refuses the parameters.
-    pub fn new(coding: Coding, level: u32, window: u32) -> std::io::Result<Encoder> {
-        Ok(match coding {
-            Coding::Gzip => {
-                // zlib-rs's level 1 is faster but a fifth larger; its level 2 matches zlib's 1.
-                Encoder::Gzip(Deflater::new(level.max(2)))
-            }
-            Coding::Brotli => Encoder::Brotli(Box::new(brotli::CompressorWriter::new(Vec::new(), 4096, level, window))),
-            Coding::Zstd => Encoder::Zstd(Box::new(zstd::stream::write::Encoder::new(Vec::new(), level as i32)?)),
-        })
-    }
-    fn write_all(&mut self, input: &[u8]) -> std::io::Result<()> {
-        match self {
-            Encoder::Gzip(e) => e.write(input),
-            Encoder::Brotli(e) => e.write_all(input),
-            Encoder::Zstd(e) => e.write_all(input),
-        }
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        match self {
-            Encoder::Gzip(e) => e.flush(),
-            Encoder::Brotli(e) => e.flush(),
-            Encoder::Zstd(e) => e.flush(),
-        }
-    }
-    fn take(&mut self) -> Vec<u8> {
-        std::mem::take(match self {
-            Encoder::Gzip(e) => &mut e.out,
-            Encoder::Brotli(e) => e.get_mut(),
-            Encoder::Zstd(e) => e.get_mut(),
-        })
-    }
-    fn finish(self) -> std::io::Result<Vec<u8>> {
-        match self {
-            Encoder::Gzip(e) => e.finish(),
-            Encoder::Brotli(e) => Ok(e.into_inner()),
-            Encoder::Zstd(e) => e.finish(),
-        }
-    }
-}
-
 struct Ratio {
     before: u64,
     after: u64,
@@ -162,49 +92,51 @@ thread_local! {
 /// Compresses a body: in memory at once, keeping a file's form; otherwise, or with a slow encoder, piece by piece. Fails
 /// with 500 if the encoder cannot be created.
 pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u32) -> Result<Body, u16> {
+    let settings = EncoderSettings { coding, level, window };
     r.out.body_changes();
     r.out.content_encoding = Str::from(coding.name());
     if r.is_head() {
         return Ok(body);
     }
     let body = body.into_cached();
-    if let Body::Bytes(original) = &body {
-        let of_file = r.out.last_modified.is_some();
-        let coded = if of_file { kept(original, coding, level) } else { None };
-        let coded = match coded {
-            Some(coded) => coded,
-            None if is_slow(coding, level) => {
-                let encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
-                let form = of_file.then(|| Form { original: original.clone(), coding, level, coded: Bytes::new() });
-                return Ok(Body::Source(Box::new(Coded::new(body, encoder, true, form))));
-            }
-            None => {
-                let mut encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
-                encoder.write_all(original).map_err(|_| 500u16)?;
-                let coded = Bytes::from(encoder.finish().map_err(|_| 500u16)?);
-                if of_file {
-                    keep(Form { original: original.clone(), coding, level, coded: coded.clone() });
-                }
-                coded
-            }
-        };
-        if coding == Coding::Gzip {
-            r.keep(Ratio { before: original.len() as u64, after: coded.len() as u64 });
+    let Body::Bytes(original) = &body else {
+        return Ok(Body::Source(Box::new(Coded::new(body, settings, None))));
+    };
+    let of_file = r.out.last_modified.is_some();
+    let coded = if of_file { kept(original, coding, level) } else { None };
+    let coded = match coded {
+        Some(coded) => coded,
+        None if settings.is_slow() => {
+            let form = of_file.then(|| Form { original: original.clone(), coding, level, coded: Bytes::new() });
+            return Ok(Body::Source(Box::new(Coded::new(body, settings, form))));
         }
-        r.out.content_length = (!r.out.undeclared_length).then_some(coded.len() as u64);
-        return Ok(Body::Bytes(coded));
+        None => {
+            let coded = whole(&settings, original, &Wanted::ALWAYS).map_err(|_| 500u16)?;
+            if of_file {
+                let coded = Bytes::from(coded);
+                keep(Form { original: original.clone(), coding, level, coded: coded.clone() });
+                coded
+            } else {
+                Bytes::from_owner(CodedCopy { coded, _original: original.clone() })
+            }
+        }
+    };
+    if coding == Coding::Gzip {
+        r.keep(Ratio { before: original.len() as u64, after: coded.len() as u64 });
     }
-    let encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
-    Ok(Body::Source(Box::new(Coded::new(body, encoder, is_slow(coding, level), None))))
+    r.out.content_length = (!r.out.undeclared_length).then_some(coded.len() as u64);
+    Ok(Body::Bytes(coded))
 }
 
-/// Tells whether a step of the encoder may take tens of milliseconds. Brotli and zstd compress whole blocks, at a megabyte
-/// a second at their highest levels.
-fn is_slow(coding: Coding, level: u32) -> bool {
-    match coding {
-        Coding::Gzip => false,
-        Coding::Brotli => level >= 8,
-        Coding::Zstd => level >= 13,
+/// A compressed body with its original, whose memory is reserved (`http_engine::body_memory`) until the client has read.
+struct CodedCopy {
+    coded: Vec<u8>,
+    _original: Bytes,
+}
+
+impl AsRef<[u8]> for CodedCopy {
+    fn as_ref(&self) -> &[u8] {
+        &self.coded
     }
 }
 
@@ -238,42 +170,29 @@ fn keep(form: Form) {
 /// Work for the encoder: input, and how to go on after it.
 struct Step {
     input: Bytes,
-    then: Then,
+    then: StepEnd,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Then {
-    Continue,
-    Flush,
-    Finish,
-}
-
-impl Step {
-    /// Returns the output so far. The last step takes the encoder.
-    fn perform(&self, encoder: &mut Option<Encoder>) -> std::io::Result<Vec<u8>> {
-        let Some(running) = encoder else { return Ok(Vec::new()) };
-        if !self.input.is_empty() {
-            running.write_all(&self.input)?;
-        }
-        match self.then {
-            Then::Continue => {}
-            Then::Flush => running.flush()?,
-            Then::Finish => return encoder.take().map_or(Ok(Vec::new()), Encoder::finish),
-        }
-        Ok(running.take())
-    }
-}
-
-/// A step on a thread of the pool, which returns the encoder with its output. `None`: it panicked.
-type Pooled = LocalFuture<Option<(Option<Encoder>, Step, std::io::Result<Vec<u8>>)>>;
+/// A step on a thread of the pool, which returns the encoder with its output, and the step's memory. `None`: it panicked.
+type Pooled = LocalFuture<Option<(StreamEncoder, Step, std::io::Result<Vec<u8>>, Option<Reservation>)>>;
 
 struct Coded {
     body: Body,
-    encoder: Option<Encoder>,
+    /// `None` while the pool has it.
+    encoder: Option<StreamEncoder>,
+    /// Memory of a state that is kept between steps.
+    reservation: Option<Reservation>,
     is_gzip: bool,
-    /// Steps take longer than other connections should wait.
-    is_slow: bool,
+    /// Steps take longer than other connections should wait: the pool performs them, if there is one.
+    pool: Option<Arc<Pool>>,
+    /// Step that waits for its memory.
+    step: Option<Step>,
+    /// Memory of the next step, if it is one of the pool or a segment, and the wait for it.
+    step_memory: Option<Reservation>,
+    waiting: Option<LocalFuture<Result<Reservation, NoMemory>>>,
     pooled: Option<Pooled>,
+    /// A piece that is longer than a step.
+    long: Bytes,
     /// Input for the next step.
     collected: Vec<u8>,
     /// Output too small for a piece.
@@ -287,20 +206,25 @@ struct Coded {
 
 /// Input compressed at a time. Other responses evict an encoder's state of 330 KB from the processor's cache between two steps;
 /// a response of this length needs one step. Encoders hold about as much before their first block (zlib: 16 K symbols).
-const STEP_BYTES: usize = 32 * 1024;
+pub const STEP_BYTES: usize = 32 * 1024;
 /// Bytes of a file read at a time.
 const READ_BYTES: usize = 32 * 1024;
 /// Smaller output waits for more.
 const HELD_BYTES: usize = 1024;
 
 impl Coded {
-    fn new(body: Body, encoder: Encoder, is_slow: bool, form: Option<Form>) -> Coded {
+    fn new(body: Body, settings: EncoderSettings, form: Option<Form>) -> Coded {
         Coded {
             body,
-            is_gzip: matches!(encoder, Encoder::Gzip(_)),
-            encoder: Some(encoder),
-            is_slow,
+            is_gzip: settings.coding == Coding::Gzip,
+            pool: if settings.is_slow() { net::pool::named(net::pool::DEFAULT) } else { None },
+            step: None,
+            step_memory: None,
+            waiting: None,
+            encoder: Some(StreamEncoder::new(settings)),
+            reservation: None,
             pooled: None,
+            long: Bytes::new(),
             collected: Vec::new(),
             held: Vec::new(),
             file: None,
@@ -308,6 +232,23 @@ impl Coded {
             after: 0,
             form: form.map(|form| (form, Vec::new())),
         }
+    }
+    /// Decides how a stream goes on that does not end with its first step: with a state that is kept, if there is memory
+    /// for it, or in segments. Returns the input of a step.
+    fn step_bytes(&mut self, r: &Request) -> Result<usize, BodyError> {
+        let Some(encoder) = &mut self.encoder else { return Ok(STEP_BYTES) };
+        if encoder.is_new() && self.collected.len() + self.long.len() >= STEP_BYTES {
+            let limits = body_memory::limits(r);
+            let kept = encoder.settings().kept_within(limits.connection);
+            match kept.and_then(|(window, bytes)| Some((window, body_memory::try_reserve(r, bytes)?))) {
+                Some((window, reservation)) => {
+                    encoder.keep(window).map_err(|_| BodyError)?;
+                    self.reservation = Some(reservation);
+                }
+                None => encoder.divide(),
+            }
+        }
+        Ok(if encoder.is_segmented() { encoder.settings().segment_bytes() } else { STEP_BYTES })
     }
     fn read(&mut self) -> Result<Option<Vec<u8>>, BodyError> {
         let Some(part) = &mut self.file else { return Ok(None) };
@@ -327,30 +268,53 @@ impl Coded {
     }
     /// Collects input for the next step, `None` after the last one.
     fn poll_step(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Step, BodyError>>> {
-        if self.encoder.is_none() {
+        if self.encoder.as_ref().is_none_or(StreamEncoder::is_ended) {
             return Poll::Ready(None);
         }
         let then = loop {
-            let piece = match self.read() {
-                Err(e) => return Poll::Ready(Some(Err(e))),
-                Ok(Some(buf)) => Bytes::from(buf),
-                Ok(None) => match ready!(self.body.poll_piece(cx, r)) {
-                    Some(Ok(Piece::Bytes(bytes))) => bytes,
-                    Some(Ok(Piece::File(part))) => {
-                        self.file = Some(part);
-                        continue;
-                    }
-                    Some(Ok(Piece::Flush)) => break Then::Flush,
-                    Some(Err(e)) => return Poll::Ready(Some(Err(e))),
-                    None => break Then::Finish,
-                },
-            };
-            if self.collected.is_empty() && piece.len() >= STEP_BYTES {
-                return Poll::Ready(Some(Ok(Step { input: piece, then: Then::Continue })));
+            let Ok(step_bytes) = self.step_bytes(r) else { return Poll::Ready(Some(Err(BodyError))) };
+            // Waits before it collects more than others may hold.
+            let is_known = self.file.is_some() || !matches!(self.body, Body::Source(_));
+            if (is_known || self.collected.len() + self.long.len() >= STEP_BYTES)
+                && let Err(e) = ready!(self.poll_memory(cx, r))
+            {
+                return Poll::Ready(Some(Err(e)));
             }
-            self.collected.extend_from_slice(&piece);
-            if self.collected.len() >= STEP_BYTES {
-                break Then::Continue;
+            if self.long.is_empty() {
+                self.long = match self.read() {
+                    Err(e) => return Poll::Ready(Some(Err(e))),
+                    Ok(Some(buf)) => Bytes::from(buf),
+                    Ok(None) => match self.body.poll_piece(cx, r) {
+                        // Others wait for the memory of this step.
+                        Poll::Pending if self.step_memory.is_some() && !self.collected.is_empty() => {
+                            break StepEnd::Continue;
+                        }
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Some(Ok(Piece::Bytes(bytes)))) => bytes,
+                        Poll::Ready(Some(Ok(Piece::File(part)))) => {
+                            self.file = Some(part);
+                            continue;
+                        }
+                        Poll::Ready(Some(Ok(Piece::Flush))) => break StepEnd::Flush,
+                        Poll::Ready(Some(Err(e))) => return Poll::Ready(Some(Err(e))),
+                        Poll::Ready(None) => break StepEnd::Finish,
+                    },
+                };
+                // The piece may decide the steps, and need memory.
+                continue;
+            }
+            if self.collected.is_empty() && self.long.len() >= step_bytes {
+                let input = self.long.split_to(step_bytes);
+                return Poll::Ready(Some(Ok(Step { input, then: StepEnd::Continue })));
+            }
+            // Short pieces are not divided: a step may have almost twice its bytes.
+            let taken = match self.long.len() {
+                length if length < step_bytes => length,
+                _ => step_bytes.saturating_sub(self.collected.len()),
+            };
+            self.collected.extend_from_slice(&self.long.split_to(taken));
+            if self.collected.len() >= step_bytes {
+                break StepEnd::Continue;
             }
             budget::charge_time();
             ready!(budget::poll_proceed(cx));
@@ -358,15 +322,39 @@ impl Coded {
         let input = Bytes::from(std::mem::take(&mut self.collected));
         Poll::Ready(Some(Ok(Step { input, then })))
     }
-    /// Gives a step to the pool. Fails when its queue is full, which is logged.
+    /// Waits for the memory of the next step.
+    fn poll_memory(&mut self, cx: &mut Context<'_>, r: &Request) -> Poll<Result<(), BodyError>> {
+        let Some(encoder) = &self.encoder else { return Poll::Ready(Ok(())) };
+        let is_covered = self.reservation.is_some() || self.step_memory.is_some();
+        if is_covered || (self.pool.is_none() && !encoder.is_segmented()) {
+            return Poll::Ready(Ok(()));
+        }
+        let bytes = encoder.settings().step_memory();
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(body_memory::reservation(r, bytes)));
+        let reserved = ready!(waiting.as_mut().poll(cx));
+        self.waiting = None;
+        Poll::Ready(match reserved {
+            Ok(reservation) => {
+                self.step_memory = Some(reservation);
+                Ok(())
+            }
+            Err(NoMemory::TimedOut) => {
+                body_memory::log_timeout(r, bytes);
+                Err(BodyError)
+            }
+            Err(NoMemory::ClientLeft) => Err(BodyError),
+        })
+    }
+    /// Gives a step to the pool, which ends it with this body. Fails when the pool's queue is full, which is logged.
     fn start(&mut self, step: Step, pool: &Arc<Pool>, r: &Request) -> Result<(), BodyError> {
-        let mut encoder = self.encoder.take();
-        let job = move || {
-            let out = step.perform(&mut encoder);
-            (encoder, step, out)
+        let Some(mut encoder) = self.encoder.take() else { return Err(BodyError) };
+        let memory = self.step_memory.take();
+        let job = move |wanted: &Wanted<'_>| {
+            let out = encoder.step(&step.input, step.then, wanted);
+            (encoder, step, out, memory)
         };
-        let waiting = pool.run(job).map_err(|full| {
-            let (name, waiting) = (net::pool::DEFAULT, full.waiting);
+        let waiting = pool.run_long(job).map_err(|Overflow { waiting }| {
+            let name = net::pool::DEFAULT;
             r.log(Level::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
             BodyError
         })?;
@@ -386,11 +374,11 @@ impl Coded {
             self.held.append(&mut coded);
         }
         match step.then {
-            Then::Continue if self.held.len() < HELD_BYTES => return None,
-            Then::Continue => {}
-            Then::Flush if self.held.is_empty() => return Some(Piece::Flush),
-            Then::Flush => {}
-            Then::Finish => {
+            StepEnd::Continue if self.held.len() < HELD_BYTES => return None,
+            StepEnd::Continue => {}
+            StepEnd::Flush if self.held.is_empty() => return Some(Piece::Flush),
+            StepEnd::Flush => {}
+            StepEnd::Finish => {
                 if self.is_gzip {
                     r.keep(Ratio { before: self.before, after: self.after });
                 }
@@ -400,7 +388,14 @@ impl Coded {
             }
         }
         let ready = std::mem::take(&mut self.held);
-        (!ready.is_empty()).then(|| Piece::Bytes(Bytes::from(ready)))
+        let memory = self.step_memory.take();
+        if ready.is_empty() {
+            return None;
+        }
+        Some(Piece::Bytes(match memory {
+            Some(memory) => memory.hold(ready),
+            None => Bytes::from(ready),
+        }))
     }
 }
 
@@ -411,39 +406,51 @@ impl BodySource for Coded {
                 Some(pooled) => {
                     let done = ready!(pooled.as_mut().poll(cx));
                     self.pooled = None;
-                    let Some((encoder, step, out)) = done else { return Poll::Ready(Some(Err(BodyError))) };
-                    self.encoder = encoder;
+                    let Some((encoder, step, out, memory)) = done else { return Poll::Ready(Some(Err(BodyError))) };
+                    (self.encoder, self.step_memory) = (Some(encoder), memory);
                     (step, out)
                 }
                 None => {
-                    let step = match ready!(self.poll_step(cx, r)) {
-                        None => return Poll::Ready(None),
-                        Some(Err(e)) => return Poll::Ready(Some(Err(e))),
-                        Some(Ok(step)) => step,
-                    };
-                    let pool = if self.is_slow { net::pool::named(net::pool::DEFAULT) } else { None };
-                    if let Some(pool) = pool {
+                    if self.step.is_none() {
+                        match ready!(self.poll_step(cx, r)) {
+                            None => return Poll::Ready(None),
+                            Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                            Some(Ok(step)) => self.step = Some(step),
+                        }
+                    }
+                    if let Err(e) = ready!(self.poll_memory(cx, r)) {
+                        return Poll::Ready(Some(Err(e)));
+                    }
+                    let Some(step) = self.step.take() else { return Poll::Ready(None) };
+                    if let Some(pool) = self.pool.clone() {
                         match self.start(step, &pool, r) {
                             Ok(()) => continue,
                             Err(e) => return Poll::Ready(Some(Err(e))),
                         }
                     }
-                    let out = step.perform(&mut self.encoder);
+                    let Some(encoder) = &mut self.encoder else { return Poll::Ready(None) };
+                    let out = encoder.step(&step.input, step.then, &Wanted::ALWAYS);
                     // Compression takes longer than its output tells: equal octets have next to none.
                     budget::charge_time();
                     (step, out)
                 }
             };
+            if self.encoder.as_ref().is_none_or(StreamEncoder::is_ended) {
+                self.reservation = None;
+            }
             let Ok(out) = out else { return Poll::Ready(Some(Err(BodyError))) };
             match self.done(r, &step, out) {
                 Some(piece) => return Poll::Ready(Some(Ok(piece))),
-                None if step.then == Then::Finish => return Poll::Ready(None),
+                None if step.then == StepEnd::Finish => return Poll::Ready(None),
                 None => ready!(budget::poll_proceed(cx)),
             }
         }
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         self.body.poll_ahead(cx, r);
+    }
+    fn needs_window(&self) -> bool {
+        self.encoder.as_ref().is_some_and(|encoder| !encoder.is_ended())
     }
 }
 

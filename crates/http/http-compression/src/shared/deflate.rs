@@ -1,4 +1,4 @@
-//! gzip streams whose state is used again: a new one clears 384 KB, a reset one 128 KB, and small responses cost less than that to
+//! Deflate streams whose state is used again: a new one clears 384 KB, a reset one 128 KB, and small responses cost less than that to
 //! compress.
 
 use flate2::{Compress, Compression, FlushCompress, Status};
@@ -23,7 +23,10 @@ impl State {
             let at = states.iter().rposition(|state| state.level == level)?;
             Some(states.remove(at))
         });
-        kept.unwrap_or_else(|| State { level, compress: Compress::new_gzip(Compression::new(level), WINDOW_BITS) })
+        kept.unwrap_or_else(|| State {
+            level,
+            compress: Compress::new_with_window_bits(Compression::new(level), false, WINDOW_BITS),
+        })
     }
 }
 
@@ -96,9 +99,9 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    fn gunzip(bytes: &[u8]) -> Vec<u8> {
+    fn inflate(bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        flate2::read::GzDecoder::new(bytes).read_to_end(&mut out).expect("a gzip stream");
+        flate2::read::DeflateDecoder::new(bytes).read_to_end(&mut out).expect("a deflate stream");
         out
     }
 
@@ -116,9 +119,9 @@ mod tests {
         let (first, second) = (text(100_000), text(300));
         let fresh = std::thread::scope(|scope| scope.spawn(|| once(&[&second])).join().expect("no panic"));
         let long = once(&[&first[..70_000], &first[70_000..]]);
-        assert_eq!(gunzip(&long), first);
+        assert_eq!(inflate(&long), first);
         assert_eq!(once(&[&second]), fresh);
-        assert_eq!(gunzip(&fresh), second);
+        assert_eq!(inflate(&fresh), second);
     }
 
     #[test]
@@ -128,7 +131,7 @@ mod tests {
         drop(abandoned);
         let mut next = Deflater::new(6);
         next.write(b"hello").expect("compresses");
-        assert_eq!(gunzip(&next.finish().expect("ends")), b"hello");
+        assert_eq!(inflate(&next.finish().expect("ends")), b"hello");
     }
 
     #[test]
@@ -137,7 +140,7 @@ mod tests {
         deflater.write(&text(3000)).expect("compresses");
         deflater.flush().expect("flushes");
         let mut shown = vec![0; 3000];
-        flate2::read::GzDecoder::new(&deflater.out[..]).read_exact(&mut shown).expect("all of it");
+        flate2::read::DeflateDecoder::new(&deflater.out[..]).read_exact(&mut shown).expect("all of it");
         assert_eq!(shown, text(3000));
     }
 

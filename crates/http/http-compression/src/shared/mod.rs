@@ -2,5 +2,6 @@
 
 pub mod compress;
 mod deflate;
+pub mod encoder;
 pub mod gzip_ok;
 pub mod static_coded;

@@ -15,6 +15,8 @@ directives! {
         /// Compresses responses for clients that accept `zstd`.
         zstd: Flag = "off",
         /// Compression level, from 1 (fastest).
+        /// Differs: a response is compressed in frames of 128 KB, or with a smaller window, if `generated_body_memory`
+        /// has no room for the encoder's state.
         zstd_comp_level: Between<1, 19> = "1",
         /// Minimum length of a response to compress, by its `Content-Length`.
         zstd_min_length: Size = "20",

@@ -5,9 +5,9 @@ mod render;
 mod tests;
 
 use crate::shared::pooled;
-use bytes::Bytes;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives, words};
+use http_engine::body_memory::{self, NoMemory, Reservation};
 use http_engine::path::bytes_path;
 use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, Request, Str};
@@ -84,6 +84,8 @@ enum EntryKind {
 
 /// In bytes.
 const CALLBACK_BYTES_MAX: usize = 128;
+/// Memory that a page is expected to need.
+const PAGE_BYTES: u64 = 64 * 1024;
 /// Entries that a request reads at once: half a millisecond. A thread of the pool lists larger directories.
 const ENTRIES_AT_ONCE: usize = 256;
 /// Maximum number of lines that a request logs; a directory may have many unreadable entries.
@@ -121,24 +123,38 @@ impl Handler for List {
         };
         let uri = r.target.path.to_vec();
         let page = move |folder: Folder| list.page(folder, &uri, &callback, utf8);
-        if folder.read(ENTRIES_AT_ONCE) {
+        let is_whole = folder.read(ENTRIES_AT_ONCE);
+        if is_whole && let Some(memory) = body_memory::try_reserve(r, PAGE_BYTES) {
             let made = page(folder);
-            return answer(r, list.format, made);
+            return answer(r, list.format, made, memory);
         }
+        // The wait for memory holds no entries.
+        drop(folder);
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let made = pooled::run(&r, move || {
-                    folder.read(usize::MAX);
-                    page(folder)
-                });
-                let flow = match made.await {
-                    Some(made) => answer(&mut r, list.format, made),
-                    None => Flow::Status(500),
+                let flow = match later(&r, path.to_vec(), page).await {
+                    Ok((made, memory)) => answer(&mut r, list.format, made, memory),
+                    Err(status) => Flow::Status(status),
                 };
                 (r, flow)
             })
         }))
     }
+}
+
+/// Makes the page of a directory on the pool, as soon as there is memory for it.
+async fn later(
+    r: &Request,
+    path: Vec<u8>,
+    page: impl FnOnce(Folder) -> Made + Send + 'static,
+) -> Result<(Made, Reservation), u16> {
+    let memory = body_memory::reserve(r, PAGE_BYTES).await.map_err(NoMemory::status)?;
+    let mut folder = Folder::open(r, &path)?;
+    let made = pooled::run_long(r, move |wanted| {
+        while wanted.is_wanted() && !folder.read(ENTRIES_AT_ONCE) {}
+        page(folder)
+    });
+    made.await.map(|made| (made, memory)).ok_or(500)
 }
 
 /// A page, or the status of a directory that could not be read; and lines for the log.
@@ -161,7 +177,7 @@ impl List {
     }
 }
 
-fn answer(r: &mut Request, format: Format, (page, lines): Made) -> Flow {
+fn answer(r: &mut Request, format: Format, (page, lines): Made, memory: Reservation) -> Flow {
     for line in lines {
         r.log(Level::Crit, format_args!("{line}"));
     }
@@ -180,7 +196,7 @@ fn answer(r: &mut Request, format: Format, (page, lines): Made) -> Flow {
         r.out.charset = "utf-8".into();
     }
     r.out.content_length = Some(page.len() as u64);
-    Flow::Content(Body::Bytes(Bytes::from(page)))
+    Flow::Content(Body::Bytes(memory.hold(page)))
 }
 
 fn check_callback(name: &[u8]) -> Result<(), &'static str> {

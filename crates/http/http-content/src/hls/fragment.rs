@@ -1,11 +1,11 @@
-//! A fragment: the samples of an interval as a transport stream.
+//! A fragment: the samples of an interval as a transport stream, which is written piece by piece.
 
 use super::movie::{Aac, Codec, Movie, Track};
 use super::timeline::{Sample, samples};
 use super::ts::{self, Stream, Unit, Writer};
 use crate::shared::film::Film;
 use crate::shared::film::boxes::Wrong;
-use std::iter::Peekable;
+use std::sync::Arc;
 
 /// Start of a film, in ticks of 90 kHz: earlier times, of the decoder and of samples before an edit's start, stay positive.
 const START_TICKS: i64 = 10 * 90_000;
@@ -15,7 +15,7 @@ const DELAY_TICKS: i64 = 63_000;
 const SOUND_BYTES_MAX: usize = 2800;
 const SOUND_TICKS_MAX: i64 = 18_000;
 /// Bytes that are read at once.
-const READ_BYTES: u64 = 256 * 1024;
+const READ_BYTES: u64 = 64 * 1024;
 /// Length of a frame with its header of ADTS: 13 bits.
 const ADTS_BYTES_MAX: usize = 0x1fff;
 /// An access unit delimiter that allows all pictures.
@@ -30,38 +30,76 @@ pub struct Range {
     pub bytes_max: u64,
 }
 
-/// Writes a fragment.
+/// A fragment, or the rest of one.
+pub struct Fragment {
+    film: Arc<Film>,
+    sources: Vec<Source>,
+    writer: Writer,
+}
+
+impl Fragment {
+    /// Selects the samples of a fragment.
+    ///
+    /// # Errors
+    /// A fragment beyond the limit.
+    pub fn new(film: &Arc<Film>, movie: &Movie, range: Range) -> Result<Fragment, Wrong> {
+        let mut left = range.bytes_max;
+        let tracks: Vec<&Track> = [&movie.video, &movie.audio].into_iter().flatten().collect();
+        let mut sources = Vec::new();
+        for (index, track) in tracks.iter().enumerate() {
+            let samples = samples(track, range.start, range.end, &mut left).ok_or_else(|| {
+                let (name, start, end, max) = (&film.name, range.start, range.end, range.bytes_max);
+                format!("\"{name}\" hls fragment of {start}ms to {end}ms needs more than {max} bytes, you may want to increase hls_buffers")
+            })?;
+            let (codec, scale) = (track.codec.clone(), track.scale);
+            sources.push(Source { index, codec, scale, samples: samples.into(), next: 0, reader: Reader::default() });
+        }
+        let writer = Writer::new(tracks.iter().map(|track| stream(track)).collect());
+        Ok(Fragment { film: film.clone(), sources, writer })
+    }
+
+    /// Copies a fragment that has not begun.
+    pub fn again(&self) -> Fragment {
+        let sources = self.sources.iter().map(|source| Source {
+            index: source.index,
+            codec: source.codec.clone(),
+            scale: source.scale,
+            samples: source.samples.clone(),
+            next: 0,
+            reader: Reader::default(),
+        });
+        Fragment { film: self.film.clone(), sources: sources.collect(), writer: self.writer.clone() }
+    }
+
+    /// Bytes of memory that a fragment holds between two pieces.
+    pub fn memory(&self) -> u64 {
+        let samples: usize = self.sources.iter().map(|source| source.samples.len() * size_of::<Sample>()).sum();
+        samples as u64 + self.sources.len() as u64 * READ_BYTES
+    }
+
+    /// Writes the next units, about this many bytes; nothing at the end.
+    ///
+    /// # Errors
+    /// The file's fault.
+    pub fn write(&mut self, bytes: usize) -> Result<Vec<u8>, Wrong> {
+        let mut data = Vec::new();
+        // By the time of decoding.
+        while self.writer.length() < bytes
+            && let Some((_, source)) =
+                self.sources.iter_mut().filter_map(|one| Some((one.next()?, one))).min_by_key(|(time, _)| *time)
+        {
+            source.write(&self.film, &mut self.writer, &mut data)?;
+        }
+        Ok(self.writer.take())
+    }
+}
+
+/// Writes a whole fragment.
 ///
 /// # Errors
 /// The file's fault, or a fragment beyond the limit.
-pub fn fragment(film: &Film, movie: &Movie, range: Range) -> Result<Vec<u8>, Wrong> {
-    let mut left = range.bytes_max;
-    let mut select = |track: &Track| {
-        samples(track, range.start, range.end, &mut left).ok_or_else(|| {
-            let (name, start, end, max) = (&film.name, range.start, range.end, range.bytes_max);
-            format!("\"{name}\" hls fragment of {start}ms to {end}ms needs more than {max} bytes, you may want to increase hls_buffers")
-        })
-    };
-    let tracks: Vec<&Track> = [&movie.video, &movie.audio].into_iter().flatten().collect();
-    let selected = tracks.iter().map(|track| select(track)).collect::<Result<Vec<_>, Wrong>>()?;
-    let mut writer = Writer::new(tracks.iter().map(|track| stream(track)).collect());
-    let mut sources: Vec<Source> = Vec::new();
-    for (index, (track, samples)) in tracks.iter().zip(&selected).enumerate() {
-        sources.push(Source {
-            index,
-            track,
-            samples: samples.iter().peekable(),
-            reader: Reader { film, at: 0, bytes: Vec::new() },
-        });
-    }
-    let mut data = Vec::new();
-    // By the time of decoding.
-    while let Some((_, source)) =
-        sources.iter_mut().filter_map(|one| Some((one.next()?, one))).min_by_key(|(time, _)| *time)
-    {
-        source.write(&mut writer, &mut data)?;
-    }
-    Ok(writer.finish())
+pub fn fragment(film: &Arc<Film>, movie: &Movie, range: Range) -> Result<Vec<u8>, Wrong> {
+    Fragment::new(film, movie, range)?.write(usize::MAX)
 }
 
 fn stream(track: &Track) -> Stream {
@@ -73,36 +111,40 @@ fn stream(track: &Track) -> Stream {
     }
 }
 
-struct Source<'a> {
+struct Source {
     index: usize,
-    track: &'a Track,
-    samples: Peekable<std::slice::Iter<'a, Sample>>,
-    reader: Reader<'a>,
+    codec: Codec,
+    scale: u32,
+    samples: Arc<[Sample]>,
+    /// Index of the next sample.
+    next: usize,
+    reader: Reader,
 }
 
-impl Source<'_> {
+impl Source {
     /// Returns the decoding time of the next sample, in ticks.
-    fn next(&mut self) -> Option<i64> {
-        let (scale, sample) = (self.track.scale, self.samples.peek()?);
-        Some(ticks(sample.dts, scale))
+    fn next(&self) -> Option<i64> {
+        Some(ticks(self.samples.get(self.next)?.dts, self.scale))
     }
 
     /// Writes the next sample, with those of sound that follow it shortly.
-    fn write(&mut self, writer: &mut Writer, data: &mut Vec<u8>) -> Result<(), Wrong> {
-        let Some(first) = self.samples.next() else { return Ok(()) };
+    fn write(&mut self, film: &Film, writer: &mut Writer, data: &mut Vec<u8>) -> Result<(), Wrong> {
+        let Some(first) = self.samples.get(self.next) else { return Ok(()) };
+        self.next += 1;
         data.clear();
-        let (track, scale) = (self.track, self.track.scale);
+        let scale = self.scale;
         let (pts, dts) = (ticks(first.pts, scale), ticks(first.dts, scale));
-        match &track.codec {
-            Codec::H264 { length, sets } => picture(self.reader.read(first)?, *length, sets, first.key, data)
-                .ok_or_else(|| format!("invalid sample of H.264 at {} in \"{}\"", first.at, self.reader.film.name))?,
+        match &self.codec {
+            Codec::H264 { length, sets } => picture(self.reader.read(film, first)?, *length, sets, first.key, data)
+                .ok_or_else(|| format!("invalid sample of H.264 at {} in \"{}\"", first.at, film.name))?,
             codec => {
-                self.reader.sound(first, codec, data)?;
-                while let Some(next) = self.samples.next_if(|next| {
+                self.reader.sound(film, first, codec, data)?;
+                while let Some(next) = self.samples.get(self.next).filter(|next| {
                     data.len() + next.size as usize <= SOUND_BYTES_MAX
                         && ticks(next.pts, scale) - pts <= SOUND_TICKS_MAX
                 }) {
-                    self.reader.sound(next, codec, data)?;
+                    self.next += 1;
+                    self.reader.sound(film, next, codec, data)?;
                 }
             }
         }
@@ -112,7 +154,7 @@ impl Source<'_> {
             dts: (dts != pts).then_some(dts as u64),
             clock: (self.index == 0).then_some((dts - DELAY_TICKS) as u64),
             key: first.key,
-            last: self.samples.peek().is_none(),
+            last: self.next == self.samples.len(),
             data,
         });
         Ok(())
@@ -127,33 +169,33 @@ fn ticks(units: i64, scale: u32) -> i64 {
 }
 
 /// Reads samples in order, many at once.
-struct Reader<'a> {
-    film: &'a Film,
+#[derive(Default)]
+struct Reader {
     at: u64,
     bytes: Vec<u8>,
 }
 
-impl Reader<'_> {
-    fn read(&mut self, sample: &Sample) -> Result<&[u8], Wrong> {
+impl Reader {
+    fn read(&mut self, film: &Film, sample: &Sample) -> Result<&[u8], Wrong> {
         let size = u64::from(sample.size);
-        let end = sample.at.checked_add(size).filter(|end| *end <= self.film.size);
-        let end = end.ok_or_else(|| format!("\"{}\" mp4 file truncated", self.film.name))?;
+        let end = sample.at.checked_add(size).filter(|end| *end <= film.size);
+        let end = end.ok_or_else(|| format!("\"{}\" mp4 file truncated", film.name))?;
         if sample.at < self.at || end > self.at + self.bytes.len() as u64 {
-            let length = READ_BYTES.min(self.film.size - sample.at).max(size);
-            self.bytes = self.film.read(sample.at, length)?;
+            let length = READ_BYTES.min(film.size - sample.at).max(size);
+            self.bytes = film.read(sample.at, length)?;
             self.at = sample.at;
         }
         let start = (sample.at - self.at) as usize;
         Ok(self.bytes.get(start..start + size as usize).unwrap_or_default())
     }
 
-    fn sound(&mut self, sample: &Sample, codec: &Codec, out: &mut Vec<u8>) -> Result<(), Wrong> {
+    fn sound(&mut self, film: &Film, sample: &Sample, codec: &Codec, out: &mut Vec<u8>) -> Result<(), Wrong> {
         if let Codec::Aac(aac) = codec {
             let head = adts(aac, sample.size as usize)
-                .ok_or_else(|| format!("too large sample of AAC at {} in \"{}\"", sample.at, self.film.name))?;
+                .ok_or_else(|| format!("too large sample of AAC at {} in \"{}\"", sample.at, film.name))?;
             out.extend_from_slice(&head);
         }
-        out.extend_from_slice(self.read(sample)?);
+        out.extend_from_slice(self.read(film, sample)?);
         Ok(())
     }
 }

@@ -6,13 +6,14 @@ use super::ts::PACKET_BYTES;
 use super::{Playlist, Range, fragment, write_playlist};
 use crate::shared::film::Film;
 use bytes::Bytes;
+use std::sync::Arc;
 
 const BYTES_MAX: u64 = 1 << 16;
 
 /// Panics unless borders ascend, and the fragments between them are whole packets within the limit.
 pub fn hls(file: &[u8]) {
-    let film =
-        Film { name: "film".into(), size: file.len() as u64, content: Some(Bytes::copy_from_slice(file)), file: None };
+    let content = Some(Bytes::copy_from_slice(file));
+    let film = Arc::new(Film { name: "film".into(), size: file.len() as u64, content, file: None });
     let Ok(movie) = Movie::of(&film, BYTES_MAX) else { return };
     let playlist = Playlist { start: 0, end: None, length: 1000, offset: None, name: "f".into(), args: String::new() };
     let _ = write_playlist(&film, &movie, &playlist);

@@ -1,6 +1,8 @@
 //! hls (documented with nginx's commercial edition: `ngx_http_hls_module`): HTTP Live Streaming (RFC 8216) of MP4 and MOV files.
-//! `movie.rs` reads the tracks, `timeline.rs` divides them, `fragment.rs` writes a fragment as a transport stream (`ts.rs`).
+//! `movie.rs` reads the tracks, `timeline.rs` divides them, `fragment.rs` writes a fragment as a transport stream (`ts.rs`),
+//! `body.rs` sends it as the client reads.
 
+mod body;
 mod fragment;
 pub mod fuzzing;
 mod movie;
@@ -12,16 +14,18 @@ mod ts;
 use crate::shared::film::boxes::Wrong;
 use crate::shared::film::{Film, milliseconds};
 use crate::shared::pooled;
-use bytes::Bytes;
+use body::FragmentBody;
 use conf_schema::value::{Buffers, Flag, Latest, Msec, Own, Size};
 use conf_schema::{Area, Problem, Table, directives};
-use fragment::Range;
+use fragment::{Fragment, Range};
+use http_engine::body_memory;
 use http_engine::core_table::Marker;
 use http_engine::path::{CanonicalPath, escape_uri};
 use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, Piece, Request};
 use http_upstream::opening;
 use movie::Movie;
+use net::pool::Wanted;
 use observe::Level;
 use std::any::Any;
 use std::fmt::Write;
@@ -47,7 +51,7 @@ directives! {
 
 /// Minimum length of fragments in milliseconds, which bounds the size of playlists.
 const LENGTH_MIN: u64 = 1000;
-/// Maximum size of a fragment, which is written in memory: `hls_buffers` of guides, as `100 100m`, allow any film as one fragment.
+/// Maximum size of a fragment, which is written twice, first for its length: `hls_buffers` of guides, as `100 100m`, allow any film as one fragment.
 const FRAGMENT_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 pub struct HlsFeature;
@@ -124,24 +128,39 @@ impl Handler for Hls {
             Ok(found) => found,
             Err(flow) => return flow,
         };
-        let film = Film {
+        let film = Arc::new(Film {
             name: String::from_utf8_lossy(&path).into_owned(),
             size: found.size,
             content: found.content.clone(),
             file: found.file.as_ref().map(|open| open.file.clone()),
-        };
+        });
         let tables_max = self.tables_max;
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let flow = match pooled::run(&r, move || answer(&film, tables_max, &asked)).await {
-                    Some(Ok(bytes)) => {
+                let mut memory = match body_memory::reserve(&r, found.size.min(tables_max)).await {
+                    Ok(memory) => memory,
+                    Err(none) => return (r, Flow::Status(none.status())),
+                };
+                let job = move |wanted: &Wanted<'_>| answer(&film, tables_max, &asked, wanted);
+                let flow = match pooled::run_long(&r, job).await {
+                    Some(Ok(made)) => {
                         r.out.status = 200;
-                        r.out.content_length = Some(bytes.len() as u64);
                         r.out.last_modified = Some(found.modified);
                         r.out.ranges_allowed = !is_playlist;
                         r.out.content_type =
                             if is_playlist { "application/vnd.apple.mpegurl" } else { "video/mp2t" }.into();
-                        Flow::Content(Body::Pieces([Piece::Bytes(Bytes::from(bytes))].into_iter().collect()))
+                        Flow::Content(match made {
+                            HlsContent::Whole(bytes) => {
+                                r.out.content_length = Some(bytes.len() as u64);
+                                Body::Pieces([Piece::Bytes(memory.hold(bytes))].into_iter().collect())
+                            }
+                            HlsContent::Long(fragment, length) => {
+                                r.out.content_length = Some(length);
+                                r.out.single_range = true;
+                                memory.resize(fragment.memory());
+                                Body::Source(Box::new(FragmentBody::new(fragment, memory)))
+                            }
+                        })
                     }
                     Some(Err(words)) => {
                         r.log(Level::Error, format_args!("{words}"));
@@ -190,13 +209,40 @@ impl Hls {
     }
 }
 
-/// Returns the response's body. Fails with the file's fault.
-fn answer(film: &Film, tables_max: u64, asked: &Asked) -> Result<Vec<u8>, Wrong> {
+/// Content of a response.
+enum HlsContent {
+    Whole(Vec<u8>),
+    /// A fragment that is written while it is sent, and its length.
+    Long(Box<Fragment>, u64),
+}
+
+/// Returns the response's content. Fails with the file's fault, and if the client has left.
+fn answer(film: &Arc<Film>, tables_max: u64, asked: &Asked, wanted: &Wanted<'_>) -> Result<HlsContent, Wrong> {
     let movie = Movie::of(film, tables_max)?;
-    match asked {
-        Asked::Fragment(range) => fragment::fragment(film, &movie, *range),
-        Asked::Playlist(playlist) => write_playlist(film, &movie, playlist).map(String::into_bytes),
+    let range = match asked {
+        Asked::Fragment(range) => *range,
+        Asked::Playlist(playlist) => {
+            return write_playlist(film, &movie, playlist).map(|text| HlsContent::Whole(text.into_bytes()));
+        }
+    };
+    let mut fragment = Fragment::new(film, &movie, range)?;
+    let again = fragment.again();
+    let first = fragment.write(body::PIECE_BYTES)?;
+    let mut length = first.len() as u64;
+    loop {
+        let more = fragment.write(body::PIECE_BYTES)?;
+        if more.is_empty() {
+            break;
+        }
+        length += more.len() as u64;
+        if !wanted.is_wanted() {
+            return Err("the client has left".into());
+        }
     }
+    if length == first.len() as u64 {
+        return Ok(HlsContent::Whole(first));
+    }
+    Ok(HlsContent::Long(Box::new(again), length))
 }
 
 fn write_playlist(film: &Film, movie: &Movie, playlist: &Playlist) -> Result<String, Wrong> {

@@ -11,7 +11,7 @@ const SOUND_BYTES: usize = 28;
 /// Maximum number of samples of a track: 25 hours of sound.
 const SAMPLES_MAX: u32 = 1 << 22;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Codec {
     H264 {
         /// Bytes of the length before each unit.

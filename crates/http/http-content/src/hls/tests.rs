@@ -1,13 +1,14 @@
 //! Tests with generated films of a video and a sound track.
 
-use super::fragment::{Range, fragment};
+use super::fragment::{Fragment, Range, fragment};
 use super::fuzzing::hls;
 use super::movie::Movie;
 use super::timeline::borders;
 use super::ts::PACKET_BYTES;
-use super::{Asked, Hls, answer};
+use super::{Asked, Hls, HlsContent, Wanted, answer};
 use crate::shared::film::Film;
 use crate::shared::film::boxes::write;
+use std::sync::Arc;
 
 fn numbers(out: &mut Vec<u8>, numbers: &[u32]) {
     numbers.iter().for_each(|n| out.extend_from_slice(&n.to_be_bytes()));
@@ -118,15 +119,19 @@ fn track(
     });
 }
 
-fn opened(bytes: Vec<u8>) -> Film {
-    Film { name: "film".into(), size: bytes.len() as u64, content: Some(bytes.into()), file: None }
+fn opened(bytes: Vec<u8>) -> Arc<Film> {
+    Arc::new(Film { name: "film".into(), size: bytes.len() as u64, content: Some(bytes.into()), file: None })
 }
 
 const KIND: Hls = Hls { bytes_max: 1 << 20, forward_args: true, length: 3000, tables_max: 1 << 20 };
 
-fn playlist(film: &Film, args: &str) -> String {
+fn playlist(film: &Arc<Film>, args: &str) -> String {
     let asked = Asked::Playlist(KIND.playlist(b"a b.mp4", args.as_bytes()));
-    String::from_utf8(answer(film, 1 << 20, &asked).expect("a film")).expect("text")
+    match answer(film, 1 << 20, &asked, &Wanted::ALWAYS) {
+        Ok(HlsContent::Whole(bytes)) => String::from_utf8(bytes).expect("text"),
+        Ok(HlsContent::Long(..)) => panic!("a fragment"),
+        Err(fault) => panic!("{fault}"),
+    }
 }
 
 /// A part of a stream: presentation and decoding in milliseconds of the film, and the data.
@@ -205,6 +210,14 @@ fn fragments_have_each_sample_once() {
             for pair in borders.windows(2) {
                 let range = Range { start: pair[0], end: pair[1], bytes_max: 1 << 20 };
                 let packets = fragment(&film, &movie, range).expect("a fragment");
+                // Pieces of any length are the same stream, also the second time.
+                let mut first = Fragment::new(&film, &movie, range).expect("a fragment");
+                let mut second = first.again();
+                for (one, bytes) in [(&mut first, 1), (&mut second, 500)] {
+                    let pieces =
+                        std::iter::from_fn(|| Some(one.write(bytes).expect("a piece")).filter(|p| !p.is_empty()));
+                    assert_eq!(pieces.collect::<Vec<_>>().concat(), packets);
+                }
                 let (first, second) = (parts(&packets, 0x100, &mut counts[0]), parts(&packets, 0x101, &mut counts[1]));
                 let (video, sound) = if wanted.contains(&"video") { (first, second) } else { (second, first) };
                 assert!(
@@ -240,7 +253,8 @@ fn fragments_have_each_sample_once() {
 #[test]
 fn faults_are_named() {
     let asked = || Asked::Fragment(Range { start: 0, end: 5000, bytes_max: 1000 });
-    let fails = |bytes: Vec<u8>, max: u64| answer(&opened(bytes), max, &asked()).expect_err("a fault");
+    let fails =
+        |bytes: Vec<u8>, max: u64| answer(&opened(bytes), max, &asked(), &Wanted::ALWAYS).err().expect("a fault");
     let both = film(&["video", "sound"]);
     assert!(fails(both.clone(), 1 << 20).contains("you may want to increase hls_buffers"));
     assert!(fails(both.clone(), 100).contains("you may want to increase hls_mp4_max_buffer_size"));

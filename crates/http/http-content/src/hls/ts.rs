@@ -41,6 +41,7 @@ pub struct Unit<'a> {
     pub data: &'a [u8],
 }
 
+#[derive(Clone)]
 pub struct Writer {
     out: Vec<u8>,
     streams: Vec<Stream>,
@@ -64,8 +65,13 @@ impl Writer {
         writer
     }
 
-    pub fn finish(self) -> Vec<u8> {
-        self.out
+    /// Bytes that wait for [`Writer::take`].
+    pub fn length(&self) -> usize {
+        self.out.len()
+    }
+    /// Takes the packets so far.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
     }
 
     /// Writes a section of program 1 (or of the stream 1) in one packet.
@@ -183,7 +189,7 @@ mod tests {
     #[test]
     fn tables_have_a_checksum() {
         assert_eq!(crc(b"123456789"), 0x0376_e6e7);
-        let out = Writer::new(vec![H264, AAC]).finish();
+        let out = Writer::new(vec![H264, AAC]).take();
         assert_eq!(out.len(), 2 * PACKET_BYTES);
         assert_eq!(
             out[..21],
@@ -204,7 +210,7 @@ mod tests {
                 for last in [false, true] {
                     writer.unit(&Unit { stream: 0, pts: 7, dts, clock, key, last, data: &data });
                 }
-                let out = writer.finish();
+                let out = writer.take();
                 let packets: Vec<&[u8]> = out.chunks(PACKET_BYTES).skip(2).collect();
                 assert_eq!(packets.len() % ROUND, 0);
                 let mut seen = Vec::new();

@@ -17,7 +17,7 @@ pub fn image(data: &[u8]) {
     let output = Output { kind, jpeg_quality: 50, webp_quality: 50, interlace: true, transparency: true };
     let wish =
         ResizeOptions { bounds: Some((3, 5)), crop: data.len().is_multiple_of(2), angle: 90, sharpen: 50, force: true };
-    if let Ok(Some(made)) = change(data, &wish, &output) {
+    if let Ok(Some(made)) = change(data, &wish, &output, &net::pool::Wanted::ALWAYS) {
         assert_eq!(ImageFormat::of(&made), Some(kind));
         assert!(pixels(kind, &made).is_ok());
     }

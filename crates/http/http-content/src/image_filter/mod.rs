@@ -9,14 +9,17 @@ mod picture;
 #[cfg(test)]
 mod tests;
 
+use crate::shared::pooled;
 use bytes::{Bytes, BytesMut};
 use change::ResizeOptions;
 use conf_schema::value::{Flag, Latest, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use head::{ImageFormat, Measure};
+use http_engine::body_memory;
 use http_engine::{
     BlockPlan, Body, BodyError, BodySource, Feature, Flow, LocalFuture, Piece, Request, Template, Transform,
 };
+use net::pool::Wanted;
 use observe::Level;
 use picture::Output;
 use std::any::Any;
@@ -226,6 +229,10 @@ impl Transform for Pictures {
                     Flow::Status(415)
                 }
                 Err(Failed::Broken) => Flow::Close,
+                Err(Failed::NoMemory(status)) => {
+                    r.out.clear();
+                    Flow::Status(status)
+                }
             };
             (r, flow)
         })
@@ -235,6 +242,8 @@ impl Transform for Pictures {
 enum Failed {
     NoPicture,
     Broken,
+    /// Status of a response without memory.
+    NoMemory(u16),
 }
 
 impl Pictures {
@@ -260,6 +269,8 @@ impl Pictures {
         if self.asked.mode == Mode::Test {
             return Ok(Flow::Content(taken.whole()));
         }
+        let expected = r.out.content_length.unwrap_or(most).min(most).saturating_mul(2).max(WORK_BYTES);
+        let mut memory = body_memory::reserve(r, expected).await.map_err(|none| Failed::NoMemory(none.status()))?;
         taken.read(r, most + 1).await?;
         if taken.first.len() as u64 > most {
             r.log(Level::Error, format_args!("image filter: too big response"));
@@ -272,7 +283,7 @@ impl Pictures {
         }
         let Some(wish) = self.wish(r, measure)? else {
             r.out.content_length = Some(bytes.len() as u64);
-            return Ok(Flow::Content(Body::Bytes(bytes)));
+            return Ok(Flow::Content(Body::Bytes(memory.hold(bytes.into()))));
         };
         let output = Output {
             kind,
@@ -281,11 +292,14 @@ impl Pictures {
             interlace: self.conf.image_filter_interlace,
             transparency: self.conf.image_filter_transparency,
         };
+        if let Some(Measure { width, height, .. }) = measure {
+            memory.resize(expected + u64::from(width) * u64::from(height) * PIXEL_BYTES);
+        }
         let made = match work(r, bytes.clone(), wish, output).await {
             Ok(Some(made)) => made,
             Ok(None) => {
                 r.out.content_length = Some(bytes.len() as u64);
-                return Ok(Flow::Content(Body::Bytes(bytes)));
+                return Ok(Flow::Content(Body::Bytes(memory.hold(bytes.into()))));
             }
             Err(why) => {
                 r.log(Level::Error, format_args!("image filter: {why}"));
@@ -294,7 +308,7 @@ impl Pictures {
         };
         r.out.weaken_etag();
         r.out.content_length = Some(made.len() as u64);
-        Ok(Flow::Content(Body::Bytes(Bytes::from(made))))
+        Ok(Flow::Content(Body::Bytes(memory.hold(made))))
     }
 
     /// Returns the requested changes; `None` if the image is small enough.
@@ -395,6 +409,10 @@ fn json(r: &mut Request, found: Option<(ImageFormat, Measure)>) -> Flow {
     Flow::Content(Body::Bytes(Bytes::from(text)))
 }
 
+/// Memory that a picture needs at least while it is changed.
+const WORK_BYTES: u64 = 1 << 20;
+/// A pixel, decoded, current and new.
+const PIXEL_BYTES: u64 = 12;
 /// Megabytes of all images in work together; each takes three times its pixels (decoded, current, new).
 const MEGABYTES_MAX: usize = 512;
 static MEMORY: Semaphore = Semaphore::const_new(MEGABYTES_MAX);
@@ -402,20 +420,12 @@ static MEMORY: Semaphore = Semaphore::const_new(MEGABYTES_MAX);
 /// Processes an image on the pool. `None`: unchanged.
 async fn work(r: &Request, bytes: Bytes, wish: ResizeOptions, output: Output) -> Result<Option<Vec<u8>>, String> {
     let pixels = picture::pixels(output.kind, &bytes)?;
-    let megabytes = ((pixels * 12) >> 20).clamp(1, MEGABYTES_MAX as u64) as u32;
+    let megabytes = ((pixels * PIXEL_BYTES) >> 20).clamp(1, MEGABYTES_MAX as u64) as u32;
     let permit = MEMORY.acquire_many(megabytes).await.map_err(|_| "no memory".to_string())?;
-    let job = move || {
-        let made = picture::change(&bytes, &wish, &output);
+    let job = move |wanted: &Wanted<'_>| {
+        let made = picture::change(&bytes, &wish, &output, wanted);
         drop(permit);
         made
     };
-    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return job() };
-    match pool.run(job) {
-        Ok(waiting) => waiting.await.unwrap_or_else(|_| Err("the decoder failed".into())),
-        Err(full) => {
-            let waiting = full.waiting;
-            r.log(Level::Error, format_args!("thread pool \"default\" queue overflow: {waiting} tasks waiting"));
-            Err("no thread".into())
-        }
-    }
+    pooled::run_long(r, job).await.unwrap_or_else(|| Err("the picture was not made".into()))
 }

@@ -5,6 +5,7 @@ use super::head::ImageFormat;
 use gif::{ColorOutput, DecodeOptions, Frame, MemoryLimit};
 use image_webp::{WebPDecoder, WebPEncoder};
 use jpeg_encoder::ColorType as JpegColour;
+use net::pool::Wanted;
 use std::fmt::Display;
 use std::io::Cursor;
 use std::num::NonZeroU64;
@@ -70,13 +71,20 @@ fn size(kind: ImageFormat, bytes: &[u8]) -> Result<(usize, usize), String> {
     Ok((width as usize, height as usize))
 }
 
-/// Decodes, changes and encodes an image. `None`: unchanged. Fails with a log message.
-pub fn change(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Option<Vec<u8>>, String> {
+/// Decodes, changes and encodes an image. `None`: unchanged. Fails with a log message, also if the client has left between two steps.
+pub fn change(
+    bytes: &[u8],
+    wish: &ResizeOptions,
+    output: &Output,
+    wanted: &Wanted<'_>,
+) -> Result<Option<Vec<u8>>, String> {
+    let look = || if wanted.is_wanted() { Ok(()) } else { Err("the client has left".to_string()) };
     let (width, height) = size(output.kind, bytes)?;
     if wish.is_met(width, height) {
         return Ok(None);
     }
-    let mut picture = read(bytes, wish, output)?;
+    let mut picture = read(bytes, wish, output, wanted)?;
+    look()?;
     if picture.palette {
         // Palette transparency is binary; sharpening applies to images without a palette.
         let opaque = !output.transparency;
@@ -85,10 +93,11 @@ pub fn change(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Opt
     }
     let wish = ResizeOptions { sharpen: if picture.palette { 0 } else { wish.sharpen }, ..*wish };
     picture.pixels = wish.apply(picture.pixels);
+    look()?;
     write(picture, output).map(Some)
 }
 
-fn read(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Picture, String> {
+fn read(bytes: &[u8], wish: &ResizeOptions, output: &Output, wanted: &Wanted<'_>) -> Result<Picture, String> {
     let failed = failed(output.kind);
     match output.kind {
         ImageFormat::Jpeg => {
@@ -111,7 +120,7 @@ fn read(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Picture, 
             picture.map(|picture| Picture { alpha: false, ..picture }).ok_or_else(|| failed(&"it is cut short"))
         }
         ImageFormat::Gif => gif(bytes).map_err(|e| failed(&e)),
-        ImageFormat::Png => png(bytes, wish, output).map_err(|e| failed(&e)),
+        ImageFormat::Png => png(bytes, wish, output, wanted).map_err(|e| failed(&e)),
         ImageFormat::Webp => {
             let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|e| failed(&e))?;
             decoder.set_memory_limit(DECODER_BYTES_MAX);
@@ -126,7 +135,7 @@ fn read(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Picture, 
 }
 
 /// Decodes a PNG; reduces it row by row, unless interlaced.
-fn png(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Picture, String> {
+fn png(bytes: &[u8], wish: &ResizeOptions, output: &Output, wanted: &Wanted<'_>) -> Result<Picture, String> {
     let cut = || "it is cut short".to_string();
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), png::Limits { bytes: DECODER_BYTES_MAX });
     decoder.set_transformations(png::Transformations::normalize_to_color8() | png::Transformations::ALPHA);
@@ -146,6 +155,9 @@ fn png(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Picture, S
     let mut smaller = Smaller::new((width, height), (wide, high));
     let mut line = Vec::with_capacity(width * 4);
     for _ in 0..height {
+        if !wanted.is_wanted() {
+            return Err("the client has left".into());
+        }
         let row = reader.next_row().map_err(|e| e.to_string())?.ok_or_else(cut)?;
         line.clear();
         widen(row.data(), samples, &mut line).ok_or_else(cut)?;

@@ -7,6 +7,10 @@ use super::*;
 
 const KINDS: [ImageFormat; 4] = [ImageFormat::Jpeg, ImageFormat::Gif, ImageFormat::Png, ImageFormat::Webp];
 
+fn changed(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Option<Vec<u8>>, String> {
+    change(bytes, wish, output, &Wanted::ALWAYS)
+}
+
 fn wish() -> ResizeOptions {
     ResizeOptions { bounds: None, crop: false, angle: 0, sharpen: 0, force: true }
 }
@@ -37,7 +41,7 @@ fn png(width: usize, height: usize) -> Vec<u8> {
 
 fn picture(kind: ImageFormat, width: usize, height: usize) -> Vec<u8> {
     let png = png(width, height);
-    let data = change(&png, &wish(), &output(ImageFormat::Png)).expect("a picture").expect("made");
+    let data = changed(&png, &wish(), &output(ImageFormat::Png)).expect("a picture").expect("made");
     match kind {
         ImageFormat::Png => data,
         kind => {
@@ -88,7 +92,7 @@ fn four_inks_keep_their_colours() {
         let mut bytes = Vec::new();
         jpeg_encoder::Encoder::new(&mut bytes, 95).encode(&inks, 32, 16, kind).expect("memory");
         let smaller = ResizeOptions { bounds: Some((16, super::ANY)), ..wish() };
-        let made = change(&bytes, &smaller, &output(ImageFormat::Jpeg)).expect("a picture").expect("made");
+        let made = changed(&bytes, &smaller, &output(ImageFormat::Jpeg)).expect("a picture").expect("made");
         let mut decoder = zune_jpeg::JpegDecoder::new(zune_core::bytestream::ZCursor::new(&made));
         let pixels = decoder.decode().expect("a picture");
         assert_eq!(pixels.len(), 16 * 8 * 3);
@@ -115,15 +119,15 @@ fn every_kind_is_measured_and_made_smaller() {
         ] {
             for force in [true, false] {
                 let wish = ResizeOptions { bounds: Some(bounds), crop, force, ..wish() };
-                let made = change(&bytes, &wish, &output(kind)).expect("a picture").expect("made");
+                let made = changed(&bytes, &wish, &output(kind)).expect("a picture").expect("made");
                 assert_eq!((ImageFormat::of(&made), size(kind, &made)), (Some(kind), want), "{kind:?} {bounds:?}");
             }
         }
         let turned =
-            change(&bytes, &ResizeOptions { angle: 90, ..wish() }, &output(kind)).expect("a picture").expect("made");
+            changed(&bytes, &ResizeOptions { angle: 90, ..wish() }, &output(kind)).expect("a picture").expect("made");
         assert_eq!(size(kind, &turned), (30, 40));
         let met = ResizeOptions { bounds: Some((40, 30)), force: false, ..wish() };
-        assert_eq!(change(&bytes, &met, &output(kind)), Ok(None));
+        assert_eq!(changed(&bytes, &met, &output(kind)), Ok(None));
     }
 }
 
@@ -131,7 +135,7 @@ fn every_kind_is_measured_and_made_smaller() {
 fn colours_stay_where_they_should() {
     let bytes = picture(ImageFormat::Png, 40, 40);
     let made = |wish: ResizeOptions| {
-        decoded(&change(&bytes, &wish, &output(ImageFormat::Png)).expect("a picture").expect("made"))
+        decoded(&changed(&bytes, &wish, &output(ImageFormat::Png)).expect("a picture").expect("made"))
     };
     let corner = |(pixels, width): &(Vec<u8>, usize)| (pixels[..3].to_vec(), pixels[(width - 1) * 4..][..3].to_vec());
     let (red, green, blue, white) = (vec![255, 0, 0], vec![0, 255, 0], vec![0, 0, 255], vec![255, 255, 255]);
@@ -154,7 +158,7 @@ fn what_is_transparent_stays_so_unless_told() {
     for (transparency, interlace) in [(true, false), (false, true)] {
         let wish = ResizeOptions { bounds: Some((4, 4)), ..wish() };
         let output = Output { transparency, interlace, ..output(ImageFormat::Gif) };
-        let made = change(&bytes, &wish, &output).expect("a picture").expect("made");
+        let made = changed(&bytes, &wish, &output).expect("a picture").expect("made");
         let mut decoder = gif::DecodeOptions::new().read_info(made.as_slice()).expect("a picture");
         let frame = decoder.next_frame_info().expect("a picture").expect("a picture");
         assert_eq!(frame.transparent.is_some(), transparency);
@@ -170,11 +174,11 @@ fn jpeg_says_its_quality() {
     let bytes = picture(ImageFormat::Jpeg, 16, 16);
     for interlace in [false, true] {
         let output = Output { jpeg_quality: 40, interlace, ..output(ImageFormat::Jpeg) };
-        let made = change(&bytes, &ResizeOptions { angle: 180, ..wish() }, &output).expect("a picture").expect("made");
+        let made = changed(&bytes, &ResizeOptions { angle: 180, ..wish() }, &output).expect("a picture").expect("made");
         assert!(memchr::memmem::find(&made, b"quality = 40\n").is_some());
         assert_eq!(size(ImageFormat::Jpeg, &made), (16, 16));
-        assert!(change(&made, &wish(), &output).is_ok(), "it can be read again");
-        assert!(change(&bytes, &wish(), &Output { jpeg_quality: 0, ..output }).is_err());
+        assert!(changed(&made, &wish(), &output).is_ok(), "it can be read again");
+        assert!(changed(&bytes, &wish(), &Output { jpeg_quality: 0, ..output }).is_err());
     }
     let heavy = [&bytes[..2], &[0xff, 0xe1, 0x01, 0x00], &[0; 254], &bytes[2..]].concat();
     assert!(head::measure(ImageFormat::Jpeg, &heavy).is_some_and(|m| m.heavy));
@@ -186,9 +190,9 @@ fn pictures_too_large_and_broken_ones_are_refused() {
     for kind in KINDS {
         let bytes = picture(kind, 40, 30);
         for end in (16..bytes.len()).step_by(bytes.len() / 20 + 1) {
-            let _ = change(&bytes[..end], &wish(), &output(kind));
+            let _ = changed(&bytes[..end], &wish(), &output(kind));
         }
-        assert!(change(&bytes[..20], &wish(), &output(kind)).is_err(), "{kind:?}");
+        assert!(changed(&bytes[..20], &wish(), &output(kind)).is_err(), "{kind:?}");
         let mut state = 0x0123_4567_89ab_cdef_u64;
         for _ in 0..500 {
             let mut bytes = bytes.clone();
@@ -205,7 +209,7 @@ fn pictures_too_large_and_broken_ones_are_refused() {
     let mut large = picture(ImageFormat::Gif, 2, 2);
     large[6..10].copy_from_slice(&[0xff; 4]);
     assert_eq!(
-        change(&large, &wish(), &output(ImageFormat::Gif)),
+        changed(&large, &wish(), &output(ImageFormat::Gif)),
         Err("a picture of 65535 x 65535 pixels is not read".into())
     );
 }

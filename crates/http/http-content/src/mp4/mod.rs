@@ -13,11 +13,13 @@ use crate::shared::pooled;
 use bytes::Bytes;
 use conf_schema::value::{Flag, Latest, Msec, Own, Size};
 use conf_schema::{Area, Problem, Table, directives};
+use http_engine::body_memory;
 use http_engine::core_table::Marker;
 use http_engine::files::FileEntry;
 use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Piece, Request, Str};
 use http_upstream::opening;
+use net::pool::Wanted;
 use observe::Level;
 use rate::{Factor, Limit, Rate};
 use rebuild::{Cut, Rebuilt};
@@ -90,20 +92,28 @@ impl Handler for Mp4 {
             content: found.content.clone(),
             file: found.file.as_ref().map(|open| open.file.clone()),
         };
+        // A film's tables are most of what its new head needs.
+        let memory = found.size.min(tables_max);
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let work = move || {
+                let memory = match body_memory::reserve(&r, memory).await {
+                    Ok(memory) => memory,
+                    Err(none) => return (r, Flow::Status(none.status())),
+                };
+                let work = move |_: &Wanted<'_>| {
                     // A faulty film has no limit; cutting it fails with the reason.
                     let rate = if limit.is_set() { limit.of(&film).ok().flatten() } else { None };
                     let rebuilt = cut.map_or(Ok(Rebuilt::AsItIs), |cut| rebuild::rebuild(&film, &cut))?;
                     Ok::<_, String>((rebuilt, rate))
                 };
-                let flow = match pooled::run(&r, work).await {
+                let flow = match pooled::run_long(&r, work).await {
                     Some(Ok((rebuilt, rate))) => {
                         slow_down(&mut r, rate);
                         match rebuilt {
                             Rebuilt::AsItIs => answer(&mut r, &found, None),
-                            Rebuilt::New { head, start, length } => answer(&mut r, &found, Some((head, start, length))),
+                            Rebuilt::New { head, start, length } => {
+                                answer(&mut r, &found, Some((memory.hold(head), start, length)))
+                            }
                         }
                     }
                     Some(Err(words)) => {
@@ -128,7 +138,7 @@ fn slow_down(r: &mut Request, rate: Option<Rate>) {
     }
 }
 
-fn answer(r: &mut Request, found: &Rc<FileEntry>, cut: Option<(Vec<u8>, u64, u64)>) -> Flow {
+fn answer(r: &mut Request, found: &Rc<FileEntry>, cut: Option<(Bytes, u64, u64)>) -> Flow {
     let part = |start: u64, length: u64| match (&found.content, &found.file) {
         (Some(content), _) => Piece::Bytes(content.slice(start as usize..(start + length) as usize)),
         (None, Some(file)) => Piece::File(FilePart { file: file.clone(), start, length }),
@@ -136,7 +146,7 @@ fn answer(r: &mut Request, found: &Rc<FileEntry>, cut: Option<(Vec<u8>, u64, u64
     };
     let pieces = match cut {
         None => vec![part(0, found.size)],
-        Some((head, start, length)) => vec![Piece::Bytes(Bytes::from(head)), part(start, length)],
+        Some((head, start, length)) => vec![Piece::Bytes(head), part(start, length)],
     };
     // As in nginx, single ranges only.
     r.out.single_range = pieces.len() > 1;

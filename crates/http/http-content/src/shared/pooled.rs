@@ -1,17 +1,31 @@
 //! Work that would hold up a thread's other connections: files and directories of any size.
 
-use http_engine::Request;
+use http_engine::{Request, unless_gone};
+use net::pool::{Overflow, Wanted};
 use observe::Level;
 
 /// Runs a job on a thread of the pool `default`, or at once without a pool. Returns `None` for a full queue, which is
 /// logged, and for a job that panicked.
 pub async fn run<T: Send + 'static>(r: &Request, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let name = net::pool::DEFAULT;
-    let Some(pool) = net::pool::named(name) else { return Some(job()) };
-    match pool.run(job) {
+    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Some(job()) };
+    finished(r, pool.run(job)).await
+}
+
+/// [`run`] for a long computation, which ends with its request at the next step.
+pub async fn run_long<T: Send + 'static>(
+    r: &Request,
+    job: impl FnOnce(&Wanted<'_>) -> T + Send + 'static,
+) -> Option<T> {
+    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Some(job(&Wanted::ALWAYS)) };
+    let watch = r.incoming.watch.clone();
+    unless_gone(watch, finished(r, pool.run_long(job))).await.flatten()
+}
+
+async fn finished<T>(r: &Request, started: Result<tokio::sync::oneshot::Receiver<T>, Overflow>) -> Option<T> {
+    match started {
         Ok(waiting) => waiting.await.ok(),
-        Err(full) => {
-            let waiting = full.waiting;
+        Err(Overflow { waiting }) => {
+            let name = net::pool::DEFAULT;
             r.log(Level::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
             None
         }

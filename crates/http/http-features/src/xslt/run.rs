@@ -4,7 +4,9 @@ use super::XsltConf;
 use super::conf::Sheet;
 use super::files::DocumentFiles;
 use bytes::{Bytes, BytesMut};
-use http_engine::{Body, BodyError, Flow, LocalFuture, Piece, Request, Str, Transform};
+use http_engine::body_memory;
+use http_engine::{Body, BodyError, Flow, LocalFuture, Piece, Request, Str, Transform, unless_gone};
+use net::pool::Wanted;
 use observe::Level;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,6 +16,9 @@ use xslt::{Clock, Limits, Param, Source, Stylesheet};
 
 /// Transformations in work together: each may take the memory of `xslt::Limits`.
 const TRANSFORMS_MAX: usize = 8;
+/// Memory of a document's tree and result for each of its bytes, and the least that is expected.
+const TREE_FACTOR: u64 = 8;
+const WORK_BYTES: u64 = 256 << 10;
 static TRANSFORMS: Semaphore = Semaphore::const_new(TRANSFORMS_MAX);
 
 pub(super) struct Stylesheets {
@@ -43,6 +48,10 @@ impl Transform for Stylesheets {
                     r.out.clear();
                     Flow::Status(500)
                 }
+                Err(Failed::NoMemory(status)) => {
+                    r.out.clear();
+                    Flow::Status(status)
+                }
                 Err(Failed::Broken) => Flow::Close,
             };
             (r, flow)
@@ -52,6 +61,8 @@ impl Transform for Stylesheets {
 
 enum Failed {
     Logged,
+    /// Status of a response without memory.
+    NoMemory(u16),
     /// The source of the body failed, and has said so.
     Broken,
 }
@@ -73,6 +84,8 @@ struct Done {
 
 impl Stylesheets {
     async fn change(&self, r: &mut Request, body: Body) -> Result<Body, Failed> {
+        let expected = r.out.content_length.unwrap_or(0).saturating_mul(TREE_FACTOR).max(WORK_BYTES);
+        let memory = body_memory::reserve(r, expected).await.map_err(|none| Failed::NoMemory(none.status()))?;
         let document = collect(r, body).await?;
         let sheets: &[Sheet] = self.conf.xslt_stylesheet.as_ref().map_or(&[], |sheets| &sheets.0);
         let mut all = Vec::with_capacity(sheets.len());
@@ -110,7 +123,7 @@ impl Stylesheets {
             }
         }
         r.out.content_length = Some(bytes.len() as u64);
-        Ok(Body::Bytes(Bytes::from(bytes)))
+        Ok(Body::Bytes(memory.hold(bytes)))
     }
 
     /// Parameters of a stylesheet: those of `xslt_param` and `xslt_string_param`, then its own.
@@ -202,19 +215,20 @@ async fn collect(r: &mut Request, mut body: Body) -> Result<Bytes, Failed> {
 
 async fn work(r: &mut Request, job: Job) -> Result<Done, Failed> {
     let Ok(permit) = TRANSFORMS.acquire().await else { return Err(Failed::Logged) };
-    let run = move || {
+    let run = move |_: &Wanted<'_>| {
         let done = transform(job);
         drop(permit);
         done
     };
-    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Ok(run()) };
-    match pool.run(run) {
-        Ok(waiting) => match waiting.await {
-            Ok(done) => Ok(done),
-            Err(_) => {
+    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Ok(run(&Wanted::ALWAYS)) };
+    match pool.run_long(run) {
+        Ok(waiting) => match unless_gone(r.incoming.watch.clone(), waiting).await {
+            Some(Ok(done)) => Ok(done),
+            Some(Err(_)) => {
                 r.log(Level::Error, format_args!("xslt filter: the transformation failed"));
                 Err(Failed::Logged)
             }
+            None => Err(Failed::NoMemory(499)),
         },
         Err(full) => {
             let waiting = full.waiting;

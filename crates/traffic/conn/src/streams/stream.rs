@@ -15,6 +15,7 @@ use observe::Level;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// Largest body sent without a task.
@@ -214,6 +215,9 @@ async fn send(
     }
     let mut promised = Promised::of(r);
     let whole = loop {
+        if body.needs_window() && !out.wait_for_window(&mut body, r).await {
+            break false;
+        }
         r.reply.piece_room = streams.piece_room();
         let piece = poll_fn(|cx| {
             streams.worker.step();
@@ -338,7 +342,7 @@ impl Out<'_> {
                             let watch = r.incoming.watch.clone();
                             let gone = poll_fn(|cx| match &watch {
                                 Some(watch) => watch.poll_gone(cx),
-                                None => std::task::Poll::Pending,
+                                None => Poll::Pending,
                             });
                             if runtime::time::timeout(pause, gone).await.is_ok() {
                                 return false;
@@ -371,6 +375,26 @@ impl Out<'_> {
             }
         }
         true
+    }
+
+    /// Waits until the window and the connection take octets, before a piece is made; `false` if the stream is gone.
+    async fn wait_for_window(&mut self, body: &mut Body, r: &mut Request) -> bool {
+        if self.ended {
+            return true;
+        }
+        let (streams, id) = (self.streams, self.id);
+        let waiting = poll_fn(|cx| {
+            let polled = match streams.poll_capacity(id, cx) {
+                Poll::Ready(Some(_)) => streams.poll_room(id, cx),
+                Poll::Ready(None) => Poll::Ready(false),
+                Poll::Pending => Poll::Pending,
+            };
+            if polled.is_pending() {
+                body.poll_ahead(cx, r);
+            }
+            polled
+        });
+        self.timeout.of(waiting).await == Some(true)
     }
 
     /// Waits for room; `None` if the stream is gone.

@@ -92,6 +92,7 @@ impl Server {
                     words: "client sent a frame that is too large",
                 });
             }
+            self.check_order(head)?;
             // Passes on parts of a large DATA frame as they arrive, instead of buffering the frame.
             if head.kind == frame::DATA
                 && head.length > frame::FRAME_SIZE
@@ -126,16 +127,24 @@ impl Server {
         self.data(Head { length: part.len(), flags, ..head }, part)
     }
 
-    fn frame(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+    /// Refuses a frame by its head, before its payload is kept: one that a header block excludes, or that makes it too large.
+    fn check_order(&self, head: Head) -> Result<(), ConnectionError> {
         match &self.block {
             Some(block) if head.kind != frame::CONTINUATION || head.stream != block.stream => {
-                return Err(protocol("client sent a frame in the middle of a header block"));
+                Err(protocol("client sent a frame in the middle of a header block"))
             }
-            None if head.kind == frame::CONTINUATION => {
-                return Err(protocol("client sent unexpected CONTINUATION frame"));
+            None if head.kind == frame::CONTINUATION => Err(protocol("client sent unexpected CONTINUATION frame")),
+            Some(block) if block.bytes.len() + head.length > BLOCK_MAX || block.continuations >= CONTINUATIONS_MAX => {
+                Err(ConnectionError {
+                    code: ErrorCode::EnhanceYourCalm,
+                    words: "client sent a header block that is too large",
+                })
             }
-            _ => {}
+            _ => Ok(()),
         }
+    }
+
+    fn frame(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
         match head.kind {
             frame::DATA => self.data(head, payload),
             frame::HEADERS => self.headers(head, payload),
@@ -292,12 +301,6 @@ impl Server {
         let Some(mut block) = self.block.take() else { return Ok(()) };
         block.continuations += 1;
         block.bytes.extend_from_slice(payload);
-        if block.bytes.len() > BLOCK_MAX || block.continuations > CONTINUATIONS_MAX {
-            return Err(ConnectionError {
-                code: ErrorCode::EnhanceYourCalm,
-                words: "client sent a header block that is too large",
-            });
-        }
         if head.has(frame::END_HEADERS) {
             return self.block_done(block);
         }

@@ -276,3 +276,21 @@ fn a_client_may_end_any_number_of_subscriptions() {
     assert!(reset_all(true).is_ok());
     assert_eq!(reset_all(false).expect_err("a flood").words, "http2 flood detected");
 }
+
+#[test]
+fn a_block_that_becomes_too_large_is_refused_by_a_frames_head() {
+    for (kind, code) in
+        [(frame::CONTINUATION, crate::ErrorCode::EnhanceYourCalm), (frame::DATA, crate::ErrorCode::Protocol)]
+    {
+        let mut server = Server::new(Limits::default());
+        let mut bytes = PREFACE.to_vec();
+        frame::put_head(0, frame::SETTINGS, 0, 0, &mut bytes);
+        frame::put_head(100_000, frame::HEADERS, 0, 1, &mut bytes);
+        bytes.resize(bytes.len() + 100_000, 0x82);
+        server.receive(&bytes).expect("half of a block");
+        let mut head = Vec::new();
+        frame::put_head(100_000, kind, 0, 1, &mut head);
+        let failed = server.receive(&head).expect_err("no octet of its payload is kept");
+        assert_eq!(failed.code as u32, code as u32);
+    }
+}

@@ -1,0 +1,368 @@
+//! The bounds of SECURITY.md for responses that are made, measured from outside: each feature that makes bodies, with 100 requests of
+//! one connection whose client reads nothing, over HTTP/2 and HTTP/3. A row holds what the worker process holds meanwhile
+//! (peak), and its CPU time after the client has left.
+//!
+//! `cargo xtask bounds` runs all rows against the release build; `cargo test` runs them with smaller files.
+
+use crate::bounds::{ALONE, QuitNow, SLOWNESS, WARM_KB, amount, answers, cpu_millis, grey_png, peak_kb};
+use crate::support;
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use support::http2::{HEADERS, SETTINGS, WINDOW_UPDATE, frame};
+use support::{Running, Site, free_port, http2, http3};
+
+/// Requests of one connection.
+const STREAMS: u32 = 100;
+/// Memory that an attack may hold where nginx has no such feature, or holds less.
+const HELD_KB: u64 = 2048;
+/// CPU time after the client has left.
+const LEFT_MILLIS: u64 = 50;
+/// A server that has not computed for this long waits for its client.
+const QUIET: Duration = Duration::from_millis(250);
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Octets of a connection that HTTP/3 takes itself: streams, their buffers and the window.
+const QUIC_KB: u64 = 2048;
+
+struct Row {
+    feature: &'static str,
+    /// In the server's block.
+    conf: String,
+    method: &'static str,
+    path: &'static str,
+    fields: &'static [(&'static str, &'static str)],
+    /// Kilobytes that nginx holds for these requests, or a larger bound than [`HELD_KB`].
+    nginx_kb: u64,
+}
+
+impl Row {
+    fn get(feature: &'static str, path: &'static str, conf: &str, nginx_kb: u64) -> Row {
+        Row { feature, conf: conf.into(), method: "GET", path, fields: &[], nginx_kb }
+    }
+    fn coded(
+        feature: &'static str,
+        path: &'static str,
+        coding: &'static [(&'static str, &'static str)],
+        conf: &str,
+    ) -> Row {
+        // zstd: over HTTP/3, where each stream has room of its own, 27 MB were measured.
+        let nginx_kb = match coding {
+            _ if coding == GZIP => 10 * 1024,
+            _ if coding == ZSTD => 28 * 1024,
+            _ => 0,
+        };
+        Row { fields: coding, ..Row::get(feature, path, conf, nginx_kb) }
+    }
+}
+
+const GZIP: &[(&str, &str)] = &[("accept-encoding", "gzip")];
+const BROTLI: &[(&str, &str)] = &[("accept-encoding", "br")];
+const ZSTD: &[(&str, &str)] = &[("accept-encoding", "zstd")];
+
+/// All features whose bodies take memory, a compressor or a job of the thread pool.
+fn rows() -> Vec<Row> {
+    let coded = |at: &str, coding: &str, level: u32, more: &str| {
+        format!(
+            "location /{at}/ {{ alias html/; {coding} on; {coding}_comp_level {level}; {coding}_types text/plain; {more} }}"
+        )
+    };
+    let mut all = vec![
+        Row::coded("gzip 1", "/gzip1/long.txt", GZIP, &coded("gzip1", "gzip", 1, "")),
+        Row::coded("gzip 9", "/gzip9/long.txt", GZIP, &coded("gzip9", "gzip", 9, "")),
+        Row::coded("brotli 6", "/brotli6/long.txt", BROTLI, &coded("brotli6", "brotli", 6, "")),
+        Row::coded("brotli 11", "/brotli11/long.txt", BROTLI, &coded("brotli11", "brotli", 11, "")),
+        Row::coded("zstd 1", "/zstd1/long.txt", ZSTD, &coded("zstd1", "zstd", 1, "")),
+        Row::coded("zstd 19", "/zstd19/long.txt", ZSTD, &coded("zstd19", "zstd", 19, "")),
+        Row::coded("brotli 11, in memory", "/brotli11/page.txt", BROTLI, ""),
+        Row::coded("zstd 19, in memory", "/zstd19/page.txt", ZSTD, ""),
+        Row::get(
+            "mp4",
+            "/mp4/tables.mp4?start=1",
+            "location /mp4/ { alias html/; mp4; mp4_max_buffer_size 20m; }",
+            314 << 10,
+        ),
+        Row::get("flv", "/flv/long.flv?start=5", "location /flv/ { alias html/; flv; }", 0),
+        Row::get(
+            "hls",
+            "/hls/film.mp4.ts?start=0&end=900000",
+            "location /hls/ { alias html/; hls; hls_buffers 8 4m; }",
+            0,
+        ),
+        Row::get("hls playlist", "/hls/film.mp4.m3u8", "", 0),
+        Row::get(
+            "xslt",
+            "/xslt/long.xml",
+            "location /xslt/ { alias html/; xslt_stylesheet conf/sheet.xslt; types { text/xml xml; } }",
+            119 << 10,
+        ),
+        Row::get(
+            "image_filter",
+            "/image/grey.png",
+            "location /image/ { alias html/; image_filter rotate 90; image_filter_buffer 20m; types { image/png png; } }",
+            0,
+        ),
+        Row::get("autoindex", "/list/folder/", "location /list/ { alias html/; autoindex on; }", 45 << 10),
+        Row::get(
+            "autoindex json",
+            "/json/folder/",
+            "location /json/ { alias html/; autoindex on; autoindex_format json; }",
+            45 << 10,
+        ),
+        Row::get("ssi", "/ssi/page.shtml", "location /ssi/ { alias html/; ssi on; types { text/html shtml; } }", 0),
+        Row::get(
+            "sub_filter",
+            "/sub/long.txt",
+            "location /sub/ { alias html/; sub_filter a bbbbbbbb; sub_filter_once off; sub_filter_types *; }",
+            0,
+        ),
+        Row::get(
+            "addition",
+            "/addition/long.txt",
+            "location /addition/ { alias html/; add_before_body /sub/long.txt; add_after_body /sub/long.txt; addition_types *; }",
+            0,
+        ),
+        Row::get("metrics", "/metrics", "location = /metrics { metrics; }", 0),
+        Row::get("dashboard", "/dashboard/", "location /dashboard/ { dashboard; }", 0),
+        Row {
+            fields: &[("depth", "1")],
+            method: "PROPFIND",
+            ..Row::get(
+                "PROPFIND",
+                "/dav/folder/",
+                "location /dav/ { alias html/; dav_ext_methods PROPFIND OPTIONS; }",
+                0,
+            )
+        },
+    ];
+    // Files behind the compressors' decoder.
+    all.push(Row::get(
+        "gunzip",
+        "/gunzip/long.txt",
+        "location /gunzip/ { alias html/gz/; gunzip on; gzip_static always; }",
+        0,
+    ));
+    all
+}
+
+/// Text of words that repeat seldom.
+fn prose(length: usize) -> String {
+    let mut state = 0x9e37_79b9_u32;
+    let mut out = String::with_capacity(length + 16);
+    while out.len() < length {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        out.push_str(&format!("{:x} ", state % 40_000));
+    }
+    out
+}
+
+fn boxed(out: &mut Vec<u8>, name: &[u8; 4], fill: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(name);
+    fill(out);
+    let length = (out.len() - start) as u32;
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+fn numbers(out: &mut Vec<u8>, numbers: impl IntoIterator<Item = u32>) {
+    numbers.into_iter().for_each(|n| out.extend_from_slice(&n.to_be_bytes()));
+}
+
+/// A film of pictures (H.264) of ten a second, each a chunk of its own; every tenth is a key frame.
+fn film(pictures: u32, size: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    boxed(&mut out, b"ftyp", |out| out.extend_from_slice(b"isom"));
+    let data_at = out.len() as u32 + 8;
+    boxed(&mut out, b"mdat", |out| {
+        for index in 0..pictures {
+            let kind = if index % 10 == 0 { 0x65 } else { 0x41 };
+            numbers(out, [size - 4]);
+            out.push(kind);
+            out.resize(out.len() + size as usize - 5, index as u8 | 1);
+        }
+    });
+    let duration = pictures * 100;
+    boxed(&mut out, b"moov", |out| {
+        boxed(out, b"mvhd", |out| {
+            numbers(out, [0, 0, 0, 1000, duration]);
+            out.extend_from_slice(&[0; 80]);
+        });
+        boxed(out, b"trak", |out| {
+            boxed(out, b"tkhd", |out| {
+                numbers(out, [0, 0, 0, 1, 0, duration]);
+                out.extend_from_slice(&[0; 60]);
+            });
+            boxed(out, b"mdia", |out| {
+                boxed(out, b"mdhd", |out| numbers(out, [0, 0, 0, 1000, duration, 0]));
+                boxed(out, b"minf", |out| {
+                    boxed(out, b"stbl", |out| {
+                        boxed(out, b"stsd", |out| {
+                            numbers(out, [0, 1]);
+                            boxed(out, b"avc1", |out| {
+                                out.extend_from_slice(&[0; 78]);
+                                boxed(out, b"avcC", |out| {
+                                    out.extend_from_slice(&[1, 66, 0, 10, 0xff, 0xe1, 0, 2, 0x67, 7, 1, 0, 2, 0x68, 8]);
+                                });
+                            });
+                        });
+                        boxed(out, b"stts", |out| numbers(out, [0, 1, pictures, 100]));
+                        boxed(out, b"stss", |out| {
+                            numbers(out, [0, pictures / 10].into_iter().chain((0..pictures / 10).map(|n| 1 + 10 * n)))
+                        });
+                        boxed(out, b"stsc", |out| numbers(out, [0, 1, 1, 1, 1]));
+                        boxed(out, b"stsz", |out| {
+                            numbers(out, [0, 0, pictures].into_iter().chain((0..pictures).map(|_| size)))
+                        });
+                        boxed(out, b"stco", |out| {
+                            numbers(out, [0, pictures].into_iter().chain((0..pictures).map(|n| data_at + n * size)));
+                        });
+                    });
+                });
+            });
+        });
+    });
+    out
+}
+
+/// Files that the features read.
+fn fill(site: &Site) {
+    std::fs::create_dir_all(site.path("html/folder")).expect("a folder");
+    std::fs::create_dir_all(site.path("html/gz")).expect("a folder");
+    let scale = |full: usize| amount(full * 4).min(full);
+    let binary = |name: &str, bytes: &[u8]| std::fs::write(site.path(&format!("html/{name}")), bytes).expect("a file");
+    let long = prose(scale(8 << 20));
+    site.write("html/long.txt", &long);
+    site.write("html/page.txt", &prose(60_000));
+    binary("long.flv", long.as_bytes());
+    binary("tables.mp4", &film(scale(600_000) as u32, 8));
+    binary("film.mp4", &film(scale(2000) as u32, 8000));
+    binary("grey.png", &grey_png(if amount(16) == 16 { 500 } else { 500 }));
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&vec![b'a'; scale(64 << 20)]).expect("packed");
+    binary("gz/long.txt.gz", &packed.finish().expect("packed"));
+    let items: String = (0..scale(16_000)).map(|n| format!("<item id=\"{n}\">{}</item>", "text ".repeat(8))).collect();
+    site.write("html/long.xml", &format!("<?xml version=\"1.0\"?><list>{items}</list>"));
+    site.write(
+        "conf/sheet.xslt",
+        "<xsl:stylesheet version=\"1.0\" xmlns:xsl=\"http://www.w3.org/1999/XSL/Transform\"><xsl:template match=\"/\"><out>
+         <xsl:for-each select=\"list/item\"><p><xsl:value-of select=\"@id\"/>: <xsl:value-of select=\".\"/></p></xsl:for-each></out></xsl:template></xsl:stylesheet>",
+    );
+    let includes = "<!--#include virtual=\"/sub/long.txt\" -->".repeat(200);
+    site.write("html/page.shtml", &format!("<html>{includes}</html>"));
+    for n in 0..scale(6000) {
+        site.write(&format!("html/folder/a-file-with-a-name-of-some-length-{n:05}.txt"), "");
+    }
+}
+
+fn site(rows: &[Row], port: u16, quic: u16) -> Site {
+    let site = Site::new("", "");
+    site.certify();
+    fill(&site);
+    let locations: String = rows.iter().map(|row| row.conf.clone() + "\n").collect();
+    let html = site.path("html");
+    let locations = locations.replace("alias html/", &format!("alias {}/", html.display()));
+    site.write(
+        "conf/nginx.conf",
+        &format!(
+            "error_log logs/error.log crit; daemon off; worker_processes 1; events {{ worker_connections 4096; }}
+             http {{ access_log off; ssl_certificate a.crt; ssl_certificate_key a.key; types {{ text/plain txt; video/x-flv flv; video/mp4 mp4; }}
+             server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{quic} quic; http2 on; location /answer {{ return 200 here; }}
+             {locations} }} }}"
+        ),
+    );
+    site
+}
+
+/// Waits until the worker computes no more.
+fn settle(worker: u32) {
+    let end = Instant::now() + PATIENCE;
+    let (mut last, mut since) = (cpu_millis(worker), Instant::now());
+    while since.elapsed() < QUIET {
+        std::thread::sleep(QUIET / 10);
+        let now = cpu_millis(worker);
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        assert!(Instant::now() < end, "the worker computes without end");
+    }
+}
+
+/// Asks for a row's response on all streams, and reads nothing. `window` of each stream: all that the client promises to take.
+fn unread_http2(port: u16, row: &Row, window: u32) -> TcpStream {
+    let mut client = http2::Client::connect(port);
+    let mut all = frame(SETTINGS, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat());
+    all.extend_from_slice(&frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes()));
+    for n in 0..STREAMS {
+        let mut block = Vec::new();
+        client.encoder.begin(&mut block);
+        let usual = [(":method", row.method), (":scheme", "http"), (":path", row.path), (":authority", "a")];
+        for (name, value) in usual.iter().chain(row.fields) {
+            client.encoder.field(name.as_bytes(), value.as_bytes(), &mut block);
+        }
+        all.extend_from_slice(&frame(HEADERS, 5, 2 * n + 1, &block));
+    }
+    client.send(&all);
+    client.stream
+}
+
+/// Requests of a row over QUIC, whose client acknowledges nothing after them.
+fn unread_http3(port: u16, row: &Row) -> http3::Client {
+    let mut client = http3::Client::connect(port, "localhost", &http3::config());
+    client.until("the handshake", |client| client.connected.is_some());
+    for _ in 0..STREAMS {
+        let usual = [(":method", row.method), (":scheme", "https"), (":path", row.path), (":authority", "a")];
+        let fields: Vec<_> = usual.iter().chain(row.fields).copied().collect();
+        client.ask(&fields, None);
+    }
+    client.send_alone();
+    client
+}
+
+/// Kilobytes held for a row's unread responses, and the CPU time after the client has left.
+fn cost<C>(running: &Running<'_>, port: u16, attack: impl FnOnce() -> C, leave: impl FnOnce(C)) -> (u64, u64, u64) {
+    let worker = running.worker();
+    answers(port);
+    settle(worker);
+    let (held, cpu) = (support::resident_kb(worker), cpu_millis(worker));
+    std::fs::write(format!("/proc/{worker}/clear_refs"), "5").expect("the peak is reset");
+    let client = attack();
+    settle(worker);
+    let held = peak_kb(worker).saturating_sub(held);
+    let meanwhile = cpu_millis(worker);
+    leave(client);
+    settle(worker);
+    answers(port);
+    (held, meanwhile - cpu, cpu_millis(worker) - meanwhile)
+}
+
+#[test]
+fn unread_responses_hold_little_and_end_with_their_client() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let wanted = std::env::var("TIDEGATE_ROW").unwrap_or_default();
+    let rows = rows();
+    let (port, quic) = (free_port(), free_port());
+    let site = site(&rows, port, quic);
+    let mut failed = Vec::new();
+    for row in rows.iter().filter(|row| row.feature.contains(&wanted)) {
+        for protocol in ["HTTP/2", "HTTP/2 without a window", "HTTP/3"] {
+            let running = site.start();
+            let (held, cpu, after) = match protocol {
+                "HTTP/2" => cost(&running, port, || unread_http2(port, row, i32::MAX as u32), drop),
+                "HTTP/2 without a window" => cost(&running, port, || unread_http2(port, row, 0), drop),
+                _ => cost(&running, port, || unread_http3(quic, row), |mut client| client.close()),
+            };
+            let allowed = row.nginx_kb.max(HELD_KB) + WARM_KB + if protocol == "HTTP/3" { QUIC_KB } else { 0 };
+            let allowed_cpu = LEFT_MILLIS * SLOWNESS;
+            let name = format!("{protocol}, clients: {STREAMS} unread responses, {}", row.feature);
+            println!("| {name} | {cpu} | {held} | {allowed} | {after} | {allowed_cpu} |");
+            if held > allowed || after > allowed_cpu {
+                failed.push(format!("{name}: {held} KB of {allowed}, {after} ms of {allowed_cpu} after its client"));
+            }
+            running.quit_now();
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
