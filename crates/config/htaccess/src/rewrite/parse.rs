@@ -12,12 +12,12 @@ impl Condition {
         let (Some(subject), Some(text)) = (words.first(), words.get(1)) else {
             return Err(format!("RewriteCond: bad argument line '{rest}'"));
         };
-        let (mut or, mut ignore_case) = (false, false);
+        let (mut or, mut ignore_case, mut no_vary) = (false, false, false);
         for (name, _) in flags(words.get(2).map_or("", String::as_str), "RewriteCond")? {
             match name.to_ascii_lowercase().as_str() {
                 "or" | "ornext" => or = true,
                 "nc" | "nocase" => ignore_case = true,
-                "nv" | "novary" => {}
+                "nv" | "novary" => no_vary = true,
                 _ => return Err(format!("RewriteCond: unknown flag '{name}'")),
             }
         }
@@ -45,7 +45,7 @@ impl Condition {
             }
             _ => Test::Pattern(Pattern::new(bare, ignore_case).map_err(|e| format!("RewriteCond: {e}"))?),
         };
-        Ok(Condition { line, subject: subject.clone(), test, negated, or, ignore_case })
+        Ok(Condition { line, subject: subject.clone(), test, negated, or, ignore_case, no_vary })
     }
 }
 
@@ -88,7 +88,7 @@ impl Flags {
                 "s" | "skip" => out.skip = value.parse().map_err(|_| format!("RewriteRule: bad skip '{value}'"))?,
                 "f" | "forbidden" => out.status = Some(403),
                 "g" | "gone" => out.status = Some(410),
-                "r" | "redirect" => out.status = Some(status(value)?),
+                "r" | "redirect" => (out.status, out.redirects) = (Some(status(value)?), true),
                 "qsa" | "qsappend" => out.append_args = true,
                 "qsd" | "qsdiscard" => out.drop_args = true,
                 "qsl" | "qslast" => out.last_question = true,
