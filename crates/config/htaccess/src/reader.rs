@@ -122,6 +122,8 @@ impl Override {
         for word in words {
             classes.push(match word.to_ascii_lowercase().as_str() {
                 "none" => continue,
+                // Apache's state without the directive: files are read, and may contain nothing.
+                "unset" if words.len() == 1 => return Ok(Override::Classes(Vec::new())),
                 "all" => return Ok(Override::All),
                 "authconfig" => OverrideClass::AuthConfig,
                 "fileinfo" => OverrideClass::FileInfo,

@@ -13,6 +13,8 @@ pub struct ServerRules {
     pub base: File,
     pub directories: Vec<DirectoryRules>,
     pub locations: Vec<LocationRules>,
+    /// `AllowEncodedSlashes`; off: a path with `%2F` is not found.
+    pub encoded_slashes: bool,
 }
 
 /// A `<Directory>` section.
@@ -123,7 +125,11 @@ impl ServerRules {
         for line in lines {
             let fail = |text: String| ParseError { line: line.number, text };
             let Some(inner) = &line.section else {
-                own.push(line.clone());
+                match (line.is("AllowEncodedSlashes"), line.arg(0).to_ascii_lowercase().as_str()) {
+                    (true, "on" | "nodecode") => self.encoded_slashes = true,
+                    (true, "off") => self.encoded_slashes = false,
+                    _ => own.push(line.clone()),
+                }
                 continue;
             };
             match (section_holds(line), line.name.to_ascii_lowercase().as_str()) {

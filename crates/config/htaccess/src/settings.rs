@@ -22,6 +22,8 @@ pub struct Settings {
     pub links: Option<LinkRule>,
     /// `SetHandler none` and similar: scripts do not run here.
     pub scripts_off: Option<bool>,
+    /// `php_value` and `php_flag`, for the server that runs scripts; later ones win.
+    pub php_values: Vec<(String, String)>,
     pub directory_index: Option<Vec<String>>,
     pub error_documents: Vec<(u16, ErrorDocument)>,
     pub redirects: Vec<Arc<Redirect>>,
@@ -194,6 +196,14 @@ impl Settings {
             ("removehandler" | "removetype", [_, ..]) => self.scripts_off = Some(true),
             ("php_flag" | "php_admin_flag", [name, value]) if name.eq_ignore_ascii_case("engine") => {
                 self.scripts_off = Some(matches!(value.to_ascii_lowercase().as_str(), "off" | "0" | "false" | "no"));
+            }
+            ("php_value" | "php_flag", [name, rest @ ..]) if !rest.is_empty() => {
+                let value = rest.join(" ");
+                let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
+                if !is_name || value.contains(['\n', '\r', '\0']) {
+                    return Err(format!("{}: \"{name}\" is no setting of PHP", line.name));
+                }
+                self.php_values.push((name.clone(), value));
             }
             // A second name for scripts that the configuration runs anyway.
             ("addhandler" | "addtype", [handler, extensions @ ..])
@@ -372,6 +382,7 @@ impl Settings {
         }
         self.redirects.splice(0..0, inner.redirects.iter().cloned());
         self.headers.extend(inner.headers.iter().cloned());
+        self.php_values.extend(inner.php_values.iter().cloned());
         self.env.extend(inner.env.iter().cloned());
         self.types.splice(0..0, inner.types.iter().rev().cloned());
         self.charsets.splice(0..0, inner.charsets.iter().rev().cloned());

@@ -222,7 +222,7 @@ impl Peers<'_> {
                 Way::Htaccess => self.plain(),
                 Way::Convert => match self.converted(&host, &folders)? {
                     Translation::Made(conf) => conf,
-                    Translation::Refused(_) => {
+                    Translation::Refused => {
                         tally.untranslated += 1;
                         continue;
                     }

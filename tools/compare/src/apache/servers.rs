@@ -128,8 +128,8 @@ pub fn apache(program: &Path, dir: &Path, host: &str) -> Result<Option<Running>,
 /// Result of a translation.
 pub enum Translation {
     Made(String),
-    /// There is no output, with the message.
-    Refused(String),
+    /// There is no output.
+    Refused,
 }
 
 /// Translates files with `tidegate convert apache`.
@@ -145,7 +145,7 @@ pub fn translate(ours: &Path, files: &[PathBuf]) -> Result<Translation, String> 
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(match output.status.code() {
         Some(0 | 1) => Translation::Made(text(&output.stdout)),
-        _ => Translation::Refused(text(&output.stderr)),
+        _ => Translation::Refused,
     })
 }
 

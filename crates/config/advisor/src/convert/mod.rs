@@ -174,10 +174,8 @@ pub fn apache(
         converter.file.clone_from(&input.name);
         converter.hosts(&lines, &mut hosts);
     }
-    let overrides = Overrides {
-        named: hosts.names_override(),
-        none_by_default: !(hosts.hosts.is_empty() && hosts.outside.is_empty()),
-    };
+    let names_override = hosts.names_override();
+    let has_hosts = !(hosts.hosts.is_empty() && hosts.outside.is_empty());
     let mut servers = converter.servers(hosts);
     for input in inputs {
         let Some(folder) = &input.folder else { continue };
@@ -187,20 +185,13 @@ pub fn apache(
     }
     let has_files = inputs.iter().any(|input| input.folder.is_some());
     for server in &mut servers {
-        server.reads_none = overrides.none_by_default && (overrides.named || !has_files);
+        server.overrides_unset = has_hosts && (names_override || !has_files);
     }
     let text = converter.print(servers);
     match converter.failed {
         Some(failed) => Err(failed),
         None => Ok(Converted { text, left: converter.left }),
     }
-}
-
-/// `AllowOverride` in the files of servers.
-struct Overrides {
-    named: bool,
-    /// Servers are given: Apache reads no .htaccess files unless they say so.
-    none_by_default: bool,
 }
 
 /// Virtual hosts and the lines outside of them, each with its file.
@@ -269,7 +260,6 @@ impl Converter<'_> {
             self.fail(line, "files include each other");
             return Vec::new();
         }
-        self.include_depth += 1;
         let path = self.absolute(line.arg(0));
         let mut out = Vec::new();
         match (self.includes)(&path) {
@@ -284,7 +274,6 @@ impl Converter<'_> {
             }
             Err(why) => self.fail(line, &why),
         }
-        self.include_depth -= 1;
         out
     }
 
@@ -306,7 +295,9 @@ impl Converter<'_> {
                 None if line.is("Include") || line.is("IncludeOptional") => {
                     for (name, lines) in self.included(line) {
                         let own = std::mem::replace(&mut self.file, name);
+                        self.include_depth += 1;
                         self.hosts(&lines, hosts);
+                        self.include_depth -= 1;
                         self.file = own;
                     }
                 }

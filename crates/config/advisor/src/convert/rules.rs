@@ -7,8 +7,8 @@ use htaccess::reader::section_holds;
 use htaccess::settings::WITHOUT_EFFECT;
 use htaccess::syntax::{Line, raw_words};
 
-/// Longest part of a line in one word of the result, in bytes; nginx's words have at most 4096.
-const PART_BYTES_MAX: usize = 3000;
+/// Longest part of a line in one word of the result, in bytes; nginx's words have at most 4096, and backslashes double.
+const PART_BYTES_MAX: usize = 1900;
 
 /// Beginnings of directives that decide about access.
 const CLOSING: &[&str] = &[
@@ -152,7 +152,9 @@ impl Converter<'_> {
                 "include" | "includeoptional" => {
                     for (file, lines) in self.included(line) {
                         let own = std::mem::replace(&mut self.file, file);
+                        self.include_depth += 1;
                         self.place_lines(&lines, open, server, place, waiting);
+                        self.include_depth -= 1;
                         self.file = own;
                     }
                 }

@@ -32,8 +32,8 @@ pub(super) struct Server {
     pub is_closed: bool,
     /// Lines without a virtual host and root: a snippet for an existing server.
     pub is_part: bool,
-    /// No .htaccess file is read unless a rule says so.
-    pub reads_none: bool,
+    /// No .htaccess file may contain anything unless a rule says so.
+    pub overrides_unset: bool,
 }
 
 impl Server {
@@ -220,8 +220,8 @@ impl Converter<'_> {
     fn rules_of(&mut self, server: &mut Server) -> Vec<String> {
         // Apache's defaults.
         let mut lines = vec!["Options FollowSymLinks".to_string()];
-        if server.reads_none {
-            lines.extend(["<Directory />", "    AllowOverride None", "</Directory>"].map(str::to_string));
+        if server.overrides_unset {
+            lines.extend(["<Directory />", "    AllowOverride Unset", "</Directory>"].map(str::to_string));
         }
         if self.options.php != "off" {
             lines.extend(
@@ -296,9 +296,10 @@ impl Converter<'_> {
         for name in server.variables.iter().filter(is_name) {
             location.line(format!("fastcgi_param {name} $htaccess_env_{} if_not_empty;", name.to_ascii_lowercase()));
         }
+        location.line("fastcgi_param PHP_VALUE $htaccess_php_values if_not_empty;");
         if !server.php_values.is_empty() {
             let values: Vec<String> = server.php_values.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            location.line(format!("fastcgi_param PHP_VALUE {};", quoted(&values.join("\n"), true)));
+            location.line(format!("fastcgi_param PHP_ADMIN_VALUE {};", quoted(&values.join("\n"), true)));
         }
     }
 }

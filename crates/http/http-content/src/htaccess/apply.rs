@@ -49,6 +49,13 @@ impl ApplyHtaccess {
         let is_page = old.is_page || r.progress.error_page && r.progress.error_status != 0;
         let state = HtaccessState { ended: old.ended, login: old.login, vary: old.vary, is_page, ..HtaccessState::default() };
         let mut request = RequestRules { own: self, state, env, is_lookup };
+        if before.is_none() && self.refuses_encoded_slash(r) {
+            let settings = Rc::new(merged::of_uri(self.rules.as_deref(), &r.target.path.clone())?);
+            r.progress.folder_pages = pages(&settings);
+            let env = std::mem::take(&mut request.env);
+            request.keep(r, settings, env);
+            return Ok(Flow::Status(404));
+        }
         if !continues && let Some(flow) = request.server(r)? {
             return Ok(flow);
         }

@@ -64,7 +64,7 @@ impl Feature for HtaccessFeature {
         HtaccessConf::table("htaccess", Area::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
-        const VARIABLES: &[Builtin] = &[Builtin::family(
+        const VARIABLES: &[Builtin] = &[Builtin::one("htaccess_php_values", php_values, "Settings of `php_value` and `php_flag`, a line each: the value of PHP-FPM's parameter `PHP_VALUE`."), Builtin::family(
             "htaccess_env_",
             |r, name, out| {
                 let known = r.ext::<HtaccessState>().and_then(|state| state.value(name));
@@ -103,6 +103,19 @@ impl Feature for HtaccessFeature {
         block.location.filters.push((FilterOrder::Htaccess, Arc::new(response::Fields)));
         Ok(())
     }
+}
+
+fn php_values(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let Some(state) = r.ext::<HtaccessState>() else { return false };
+    for (index, (name, value)) in state.settings.php_values.iter().enumerate() {
+        out.extend_from_slice(format!("{}{name}={value}", if index == 0 { "" } else { "\n" }).as_bytes());
+    }
+    !state.settings.php_values.is_empty()
+}
+
+/// Tells whether rules name the index of a directory, and none of the names exists: `index` does not apply.
+pub fn names_index(r: &Request) -> bool {
+    r.ext::<HtaccessState>().is_some_and(|state| state.settings.directory_index.is_some())
 }
 
 /// Results for later phases; kept over internal redirects.
@@ -195,13 +208,33 @@ impl Handler for ApplyHtaccess {
         if r.progress.post_action {
             return Flow::Declined;
         }
-        match self.apply(r) {
+        let flow = match self.apply(r) {
             Ok(flow) => flow,
             Err(words) => {
                 r.log(Level::Error, format_args!("{words}"));
                 Flow::Status(500)
             }
+        };
+        // As in Apache, an error page that is refused leaves the status of the first error.
+        match flow {
+            Flow::Status(status) if status >= 400 && r.progress.error_page && r.progress.error_status >= 400 => {
+                Flow::Status(r.progress.error_status)
+            }
+            flow => flow,
         }
+    }
+}
+
+impl ApplyHtaccess {
+    /// Tells whether the client's path has an encoded slash (Apache: `AllowEncodedSlashes Off`): rules for paths would see
+    /// another path than the one that the client asked for.
+    fn refuses_encoded_slash(&self, r: &Request) -> bool {
+        if r.progress.internal || r.is_subrequest() || self.rules.as_ref().is_some_and(|rules| rules.encoded_slashes) {
+            return false;
+        }
+        let target = r.head.target.of(&r.buf);
+        let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+        path.windows(3).any(|part| part.eq_ignore_ascii_case(b"%2f"))
     }
 }
 

@@ -31,10 +31,10 @@ pub fn fields(r: &mut Request) {
     let vary = state.vary.clone();
     // Responses of applications and of error documents count as success, whatever their status.
     let success = r.progress.error_status == 0 || state.is_page;
-    for name in vary {
-        append(r, "Vary", name.as_bytes(), true);
-    }
     if success {
+        for name in vary {
+            append(r, "Vary", name.as_bytes(), true);
+        }
         if settings.etag == Some(false) {
             r.out.etag = Str::default();
         }

@@ -62,6 +62,9 @@ impl Handler for Look {
         if !r.target.path.ends_with(b"/") || !matches!(r.target.method, Method::Get | Method::Head | Method::Post) {
             return Flow::Declined;
         }
+        if crate::htaccess::names_index(r) {
+            return Flow::Declined;
+        }
         let folder = match http_engine::special::mapped_path(r) {
             Ok(folder) => folder,
             Err(status) => return Flow::Status(status),

@@ -85,11 +85,12 @@ impl Converter<'_> {
             "addtype" if !arg(0).contains("httpd-php") => return None,
             "addhandler" | "addtype" => self.handler_of_extensions(&args, open, server, place),
             "php_flag" | "php_admin_flag" if arg(0).eq_ignore_ascii_case("engine") => return None,
-            "php_value" | "php_admin_value" | "php_flag" | "php_admin_flag" if open.is_empty() => {
+            "php_value" | "php_flag" => return None,
+            "php_admin_value" | "php_admin_flag" if open.is_empty() => {
                 server.php_values.insert(arg(0).to_string(), arg(1).to_string());
                 Ok(())
             }
-            "php_value" | "php_admin_value" | "php_flag" | "php_admin_flag" => {
+            "php_admin_value" | "php_admin_flag" => {
                 Err("settings of PHP for a part of the server have no translation".into())
             }
             "proxypass" => {
