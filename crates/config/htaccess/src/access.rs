@@ -416,4 +416,86 @@ mod tests {
             assert_eq!(Network::parse(wrong), None, "{wrong}");
         }
     }
+
+    fn require(text: &str) -> Require {
+        let file = crate::reader::read(text).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+        file.base.require.unwrap_or_else(|| panic!("{text}: no requirement"))
+    }
+
+    fn judge(text: &str, method: &str, user: Option<&str>) -> Authorization {
+        let env = |name: &str| (name == "set").then(String::new);
+        let groups = || vec!["admins".to_string()];
+        let address = Some(IpAddr::from([127, 0, 0, 1]));
+        let client = AccessClient { address, server: None, method, env: &env, user, groups: &groups };
+        require(text).authorize(&client)
+    }
+
+    #[test]
+    fn requirements_join_as_in_apache() {
+        use Authorization::{Denied, DeniedWithoutUser, Granted, Neutral};
+        for (text, want) in [
+            ("Require all granted", Granted),
+            ("Require ip 192.0.2.1\nRequire env set", Granted),
+            ("Require ip 192.0.2.1\nRequire valid-user", DeniedWithoutUser),
+            ("Require all denied\nRequire user joe", DeniedWithoutUser),
+            ("<RequireAll>\nRequire all granted\nRequire not ip 127.0.0.1\n</RequireAll>", Denied),
+            ("<RequireAll>\nRequire all denied\nRequire valid-user\n</RequireAll>", Denied),
+            ("<RequireAll>\nRequire local\nRequire valid-user\n</RequireAll>", DeniedWithoutUser),
+            ("<RequireAll>\nRequire not env other\n</RequireAll>", Neutral),
+            ("<RequireAll>\nRequire local\n<RequireNone>\nRequire env set\n</RequireNone>\n</RequireAll>", Denied),
+            ("<Limit POST>\nRequire all denied\n</Limit>", Granted),
+            ("Require all denied\n<Limit GET>\nRequire local\n</Limit>", Granted),
+            ("Require all denied\n<Limit POST>\nRequire local\n</Limit>", Denied),
+            ("<LimitExcept GET>\nRequire all denied\n</LimitExcept>", Granted),
+            ("<LimitExcept POST>\nRequire all denied\n</LimitExcept>", Denied),
+        ] {
+            assert_eq!(judge(text, "GET", None), want, "{text}");
+            assert_eq!(judge(text, "HEAD", None), want, "HEAD: {text}");
+        }
+        for (text, want) in [
+            ("Require valid-user", Granted),
+            ("Require user anna joe", Granted),
+            ("Require user anna", Denied),
+            ("Require group admins", Granted),
+            ("Require group others", Denied),
+        ] {
+            assert_eq!(judge(text, "GET", Some("joe")), want, "{text}");
+        }
+        for wrong in [
+            "Require not ip 127.0.0.1",
+            "<RequireAny>\nRequire not local\n</RequireAny>",
+            "<RequireNone>\nRequire local\n</RequireNone>",
+            "<RequireAll>\n</RequireAll>",
+            "Require host example.com",
+            "<Limit get>\nRequire local\n</Limit>",
+            "<Limit TRACE>\nRequire local\n</Limit>",
+        ] {
+            assert!(crate::reader::read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn lists_of_the_old_language_are_kept_by_method() {
+        let env = |_: &str| None;
+        let groups = Vec::new;
+        let allows = |text: &str, method: &str| {
+            let file = crate::reader::read(text).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+            let address = Some(IpAddr::from([127, 0, 0, 1]));
+            let client = AccessClient { address, server: None, method, env: &env, user: None, groups: &groups };
+            let ordered = file.base.ordered.unwrap_or_default();
+            (ordered.allows(&client), ordered.satisfies_any(method))
+        };
+        for (text, get, post) in [
+            ("Deny from all", false, false),
+            ("Satisfy any", true, true),
+            ("Order allow,deny", false, false),
+            ("<Limit POST>\nOrder deny,allow\nDeny from all\n</Limit>", true, false),
+            ("Order deny,allow\nDeny from all\n<Limit GET>\nAllow from 127\n</Limit>", true, false),
+            ("<LimitExcept GET>\nOrder allow,deny\n</LimitExcept>", true, false),
+        ] {
+            assert_eq!((allows(text, "GET").0, allows(text, "POST").0), (get, post), "{text}");
+        }
+        assert_eq!(allows("<Limit POST>\nSatisfy any\n</Limit>", "POST"), (true, true));
+        assert!(!allows("<Limit POST>\nSatisfy any\n</Limit>", "GET").1);
+    }
 }

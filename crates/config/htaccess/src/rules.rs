@@ -164,3 +164,71 @@ impl ServerRules {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> ServerRules {
+        read(text).unwrap_or_else(|e| panic!("{text}: {e:?}"))
+    }
+
+    #[test]
+    fn sections_of_directories_match_whole_components() {
+        for (head, directory, want) in [
+            ("<Directory />", "/", true),
+            ("<Directory />", "/srv", false),
+            ("<Directory /srv/www/>", "/srv/www", true),
+            ("<Directory /srv>", "/srv/www", false),
+            ("<Directory /srv/*/d>", "/srv/a/d", true),
+            ("<Directory /srv/*>", "/srv/a/d", false),
+            ("<Directory ~ d$>", "/srv/d", false),
+        ] {
+            assert_eq!(rules(&format!("{head}\n</Directory>")).directories[0].is_of(directory.as_bytes()), want, "{head}");
+        }
+        let matching = &rules("<DirectoryMatch \"/d(/|$)\">\n</DirectoryMatch>").directories[0];
+        assert_eq!(matching.matches(b"/srv/d/x"), Ok(true));
+        assert_eq!(matching.matches(b"/srv/dd"), Ok(false));
+    }
+
+    #[test]
+    fn sections_of_paths_match_whole_names() {
+        for (head, uri, want) in [
+            ("<Location /a>", "/a", true),
+            ("<Location /a>", "/a/b", true),
+            ("<Location /a>", "/ab", false),
+            ("<Location /a/>", "/a", false),
+            ("<Location />", "/x", true),
+            ("<Location /*/b>", "/a/b", true),
+            ("<Location /*/b>", "/a/b/c", false),
+            ("<Location ~ b>", "/a/b/c", true),
+        ] {
+            assert_eq!(rules(&format!("{head}\n</Location>")).locations[0].is_of(uri.as_bytes()), Ok(want), "{head} {uri}");
+        }
+    }
+
+    #[test]
+    fn permissions_of_files_are_checked_by_class() {
+        let rules = rules("<Directory /a>\nAllowOverride FileInfo Limit\n</Directory>\n<Directory /b>\nAllowOverride None\n</Directory>");
+        let some = rules.directories[0].overrides.clone().expect("given");
+        assert_eq!(rules.directories[1].overrides, Some(Override::None));
+        let check = |text: &str| some.check(&crate::reader::read(text).expect("reads")).map_err(|e| (e.line, e.text));
+        assert_eq!(check("Header set A b\nDeny from all\n<Files x>\nRedirect /a /b\n</Files>"), Ok(()));
+        assert_eq!(check("Header set A b\nRequire all granted"), Err((2, "Require not allowed here".into())));
+        assert_eq!(check("<Files x>\nOptions -Indexes\n</Files>"), Err((2, "Options not allowed here".into())));
+        assert!(read("<Directory /a>\nAllowOverride Options=Indexes\n</Directory>").is_err());
+    }
+
+    #[test]
+    fn faults_are_named_with_their_line() {
+        for (text, line) in [
+            ("Header set A b\nNoSuchThing", 2),
+            ("<Location x>\n</Location>", 1),
+            ("<Directory /srv/*>\nRewriteEngine On\n</Directory>", 1),
+            ("<If \"true\">\n</If>", 1),
+            ("<Directory /a>\n\nRequire ldap-user x\n</Directory>", 3),
+        ] {
+            assert_eq!(read(text).map(|_| ()).map_err(|e| e.line), Err(line), "{text}");
+        }
+    }
+}

@@ -237,7 +237,7 @@ fn seen(answer: &str, port: u16) -> Seen {
     let mut fields: Vec<String> = lines()
         .map(|(name, value)| (name.to_ascii_lowercase(), value))
         .filter(|(name, _)| kept(name))
-        .map(|(name, value)| format!("{name}: {}", value.replace("; ", ";").to_ascii_lowercase()))
+        .map(|(name, value)| format!("{name}: {}", value.replace("; ", ";").replace(", ", ",").to_ascii_lowercase()))
         .collect();
     fields.sort();
     let location = lines().find(|(name, _)| name.eq_ignore_ascii_case("location"));

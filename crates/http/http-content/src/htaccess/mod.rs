@@ -113,9 +113,11 @@ fn php_values(r: &mut Request, out: &mut Vec<u8>) -> bool {
     !state.settings.php_values.is_empty()
 }
 
-/// Tells whether rules name the index of a directory, and none of the names exists: `index` does not apply.
+/// Tells whether rules name the index of the requested directory, which has none of the names: `index` does not apply.
 pub fn names_index(r: &Request) -> bool {
-    r.ext::<HtaccessState>().is_some_and(|state| state.settings.directory_index.is_some())
+    r.ext::<HtaccessState>().is_some_and(|state| {
+        state.settings.directory_index.is_some() && state.index_of.as_deref() == Some(&r.target.path[..])
+    })
 }
 
 /// Results for later phases; kept over internal redirects.
