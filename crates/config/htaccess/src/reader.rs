@@ -82,16 +82,21 @@ pub enum OverrideClass {
     Options,
     /// Permitted by `AllowOverride All` alone.
     Any,
+    /// `<Limit>`: permitted with `Limit` or `AuthConfig`.
+    Methods,
+    /// `<Files>`, `<IfModule>`: permitted where anything is.
+    Section,
 }
 
 impl OverrideClass {
-    /// Class of a directive; `None`: allowed everywhere.
     fn of(name: &str) -> OverrideClass {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
             "order" | "allow" | "deny" => OverrideClass::Limit,
             "options" | "xbithack" | "contentdigest" => OverrideClass::Options,
             "limitrequestbody" => OverrideClass::Any,
+            "limit" | "limitexcept" => OverrideClass::Methods,
+            "files" | "filesmatch" | "ifmodule" | "ifdefine" | "ifversion" => OverrideClass::Section,
             "directoryindex" | "directoryslash" | "defaulticon" | "readmename" | "headername" => OverrideClass::Indexes,
             "satisfy" | "sslrequiressl" => OverrideClass::AuthConfig,
             _ if name.starts_with("auth") || name.starts_with("require") && name != "requestheader" => {
@@ -138,7 +143,14 @@ impl Override {
     /// Fails with the first directive of a file that is not permitted, and its line.
     pub fn check(&self, file: &File) -> Result<(), ParseError> {
         let Override::Classes(permitted) = self else { return Ok(()) };
-        match file.classes.iter().find(|(class, ..)| !permitted.contains(class)) {
+        let allows = |class: OverrideClass| match class {
+            OverrideClass::Section => !permitted.is_empty(),
+            OverrideClass::Methods => {
+                permitted.iter().any(|own| matches!(own, OverrideClass::Limit | OverrideClass::AuthConfig))
+            }
+            class => permitted.contains(&class),
+        };
+        match file.classes.iter().find(|(class, ..)| !allows(*class)) {
             Some((_, line, name)) => Err(ParseError { line: *line, text: format!("{name} not allowed here") }),
             None => Ok(()),
         }
@@ -215,6 +227,7 @@ impl Reader {
     fn lines(&mut self, lines: &[Line], limited: &Limited) -> Result<(), ParseError> {
         for line in lines {
             let fail = |text: String| ParseError { line: line.number, text };
+            self.classify(line);
             if let Some(inner) = &line.section {
                 match section_holds(line) {
                     Some(true) => self.lines(inner, limited)?,
@@ -223,7 +236,6 @@ impl Reader {
                 }
                 continue;
             }
-            self.classify(line);
             if line.name.get(..7).is_some_and(|head| head.eq_ignore_ascii_case("rewrite")) {
                 self.rewrite(line).map_err(fail)?;
                 continue;
@@ -235,13 +247,15 @@ impl Reader {
 
     /// Notes the classes of a section's or a line's directives.
     fn classify(&mut self, line: &Line) {
+        let class = OverrideClass::of(&line.name);
+        if self.file.classes.iter().all(|(own, ..)| *own != class) {
+            self.file.classes.push((class, line.number, line.name.clone()));
+        }
+        if section_holds(line) == Some(false) {
+            return;
+        }
         for inner in line.section.iter().flatten() {
             self.classify(inner);
-        }
-        let class = OverrideClass::of(&line.name);
-        let is_directive = line.section.is_none() || requires(line);
-        if is_directive && self.file.classes.iter().all(|(own, ..)| *own != class) {
-            self.file.classes.push((class, line.number, line.name.clone()));
         }
     }
 
@@ -250,7 +264,6 @@ impl Reader {
         if let Some(limited) = limit(line, limited).map_err(fail)? {
             return self.lines(inner, &limited);
         }
-        self.classify(line);
         if requires(line) {
             let require = Require::of(line, limited).map_err(fail)?;
             return self.file.base.require(require).map_err(fail);

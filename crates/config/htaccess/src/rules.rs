@@ -101,9 +101,9 @@ impl LocationRules {
     /// Tells whether the section applies to a path. Fails when its regular expression exceeds its limits.
     pub fn is_of(&self, uri: &[u8]) -> Result<bool, String> {
         Ok(match &self.scope {
-            PathScope::Path(path) => uri.strip_prefix(path.as_bytes()).is_some_and(|rest| {
-                path.ends_with('/') || rest.is_empty() || rest.starts_with(b"/")
-            }),
+            PathScope::Path(path) => uri
+                .strip_prefix(path.as_bytes())
+                .is_some_and(|rest| path.ends_with('/') || rest.is_empty() || rest.starts_with(b"/")),
             PathScope::Glob(pattern) => pattern.ends_with('/') == uri.ends_with(b"/") && glob_path(pattern, uri),
             PathScope::Pattern(pattern) => pattern.holds(uri)?,
         })
@@ -184,7 +184,11 @@ mod tests {
             ("<Directory /srv/*>", "/srv/a/d", false),
             ("<Directory ~ d$>", "/srv/d", false),
         ] {
-            assert_eq!(rules(&format!("{head}\n</Directory>")).directories[0].is_of(directory.as_bytes()), want, "{head}");
+            assert_eq!(
+                rules(&format!("{head}\n</Directory>")).directories[0].is_of(directory.as_bytes()),
+                want,
+                "{head}"
+            );
         }
         let matching = &rules("<DirectoryMatch \"/d(/|$)\">\n</DirectoryMatch>").directories[0];
         assert_eq!(matching.matches(b"/srv/d/x"), Ok(true));
@@ -203,19 +207,35 @@ mod tests {
             ("<Location /*/b>", "/a/b/c", false),
             ("<Location ~ b>", "/a/b/c", true),
         ] {
-            assert_eq!(rules(&format!("{head}\n</Location>")).locations[0].is_of(uri.as_bytes()), Ok(want), "{head} {uri}");
+            assert_eq!(
+                rules(&format!("{head}\n</Location>")).locations[0].is_of(uri.as_bytes()),
+                Ok(want),
+                "{head} {uri}"
+            );
         }
     }
 
     #[test]
     fn permissions_of_files_are_checked_by_class() {
-        let rules = rules("<Directory /a>\nAllowOverride FileInfo Limit\n</Directory>\n<Directory /b>\nAllowOverride None\n</Directory>");
+        let rules = rules(
+            "<Directory /a>\nAllowOverride FileInfo Limit\n</Directory>\n<Directory /b>\nAllowOverride None\n</Directory>",
+        );
         let some = rules.directories[0].overrides.clone().expect("given");
         assert_eq!(rules.directories[1].overrides, Some(Override::None));
         let check = |text: &str| some.check(&crate::reader::read(text).expect("reads")).map_err(|e| (e.line, e.text));
         assert_eq!(check("Header set A b\nDeny from all\n<Files x>\nRedirect /a /b\n</Files>"), Ok(()));
         assert_eq!(check("Header set A b\nRequire all granted"), Err((2, "Require not allowed here".into())));
         assert_eq!(check("<Files x>\nOptions -Indexes\n</Files>"), Err((2, "Options not allowed here".into())));
+        let unset = Override::of(&["Unset".to_string()]).expect("known");
+        for (text, line) in
+            [("<IfModule mod_x.c>\n</IfModule>", 1), ("\n<Limit GET>\n</Limit>", 2), ("Header set A b", 1)]
+        {
+            assert_eq!(
+                unset.check(&crate::reader::read(text).expect("reads")).map_err(|e| e.line),
+                Err(line),
+                "{text}"
+            );
+        }
         assert!(read("<Directory /a>\nAllowOverride Options=Indexes\n</Directory>").is_err());
     }
 

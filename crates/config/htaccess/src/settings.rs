@@ -19,7 +19,9 @@ pub struct Settings {
     /// `SSLRequireSSL`.
     pub tls_required: bool,
     pub indexes: Option<bool>,
-    pub links: Option<LinkRule>,
+    /// `Options FollowSymLinks`, and `SymLinksIfOwnerMatch`, which has no effect beside it.
+    pub follows_links: Option<bool>,
+    pub follows_owned_links: Option<bool>,
     /// `SetHandler none` and similar: scripts do not run here.
     pub scripts_off: Option<bool>,
     /// `php_value` and `php_flag`, for the server that runs scripts; later ones win.
@@ -140,7 +142,6 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("ContentDigest", "it is obsolete"),
 ];
 
-
 pub(crate) fn on(word: &str, name: &str) -> Result<bool, String> {
     match word.to_ascii_lowercase().as_str() {
         "on" => Ok(true),
@@ -199,7 +200,8 @@ impl Settings {
             }
             ("php_value" | "php_flag", [name, rest @ ..]) if !rest.is_empty() => {
                 let value = rest.join(" ");
-                let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
+                let is_name =
+                    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
                 if !is_name || value.contains(['\n', '\r', '\0']) {
                     return Err(format!("{}: \"{name}\" is no setting of PHP", line.name));
                 }
@@ -213,8 +215,11 @@ impl Settings {
             ("options", words) => self.options(words)?,
             ("directoryindex", []) => return Err(few()),
             ("directoryindex", names) => {
-                let list = if names.iter().any(|name| name == "disabled") { Vec::new() } else { names.to_vec() };
-                self.directory_index = Some(list);
+                // Further lines of one place add names.
+                match names {
+                    [only] if only == "disabled" => self.directory_index = Some(Vec::new()),
+                    names => self.directory_index.get_or_insert_default().extend_from_slice(names),
+                }
             }
             ("errordocument", [code, rest @ ..]) if !rest.is_empty() => {
                 let code: u16 = code
@@ -307,24 +312,19 @@ impl Settings {
         }
         if absolute {
             self.indexes = Some(false);
-            self.links = Some(LinkRule::Refuse);
+            (self.follows_links, self.follows_owned_links) = (Some(false), Some(false));
         }
         for word in words {
             let (on, name) = word.strip_prefix('-').map_or((true, word.trim_start_matches('+')), |name| (false, name));
             match name.to_ascii_lowercase().as_str() {
                 "indexes" => self.indexes = Some(on),
-                "followsymlinks" => self.links = Some(if on { LinkRule::Follow } else { LinkRule::Refuse }),
-                // Beside FollowSymLinks it has no effect.
-                "symlinksifownermatch" if on && self.links == Some(LinkRule::Follow) => {}
-                "symlinksifownermatch" => {
-                    self.links = Some(if on { LinkRule::SameOwner } else { LinkRule::Refuse });
-                }
+                "followsymlinks" => self.follows_links = Some(on),
+                "symlinksifownermatch" => self.follows_owned_links = Some(on),
                 "execcgi" | "none" => {}
                 "includes" | "includesnoexec" if !on => {}
                 "multiviews" if !on => {}
                 "all" => {
-                    self.indexes = Some(on);
-                    self.links = Some(if on { LinkRule::Follow } else { LinkRule::Refuse });
+                    (self.indexes, self.follows_links) = (Some(on), Some(on));
                 }
                 "multiviews" | "includes" | "includesnoexec" => {
                     return Err(format!("Options {word} is not supported here"));
@@ -333,6 +333,15 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// Rule for links below a place with these settings.
+    pub fn links(&self) -> LinkRule {
+        match (self.follows_links.unwrap_or(true), self.follows_owned_links.unwrap_or(false)) {
+            (true, _) => LinkRule::Follow,
+            (false, true) => LinkRule::SameOwner,
+            (false, false) => LinkRule::Refuse,
+        }
     }
 
     /// Adds a requirement to those of this place, any of which grants.
@@ -358,7 +367,8 @@ impl Settings {
         }
         self.auth.merge(&inner.auth);
         self.tls_required |= inner.tls_required;
-        self.links = inner.links.or(self.links);
+        self.follows_links = inner.follows_links.or(self.follows_links);
+        self.follows_owned_links = inner.follows_owned_links.or(self.follows_owned_links);
         self.scripts_off = inner.scripts_off.or(self.scripts_off);
         self.etag = inner.etag.or(self.etag);
         let pick = |own: &mut Option<_>, other: &Option<_>| {
@@ -413,4 +423,3 @@ fn assignments(words: &[String]) -> Vec<(String, Option<String>)> {
     };
     words.iter().map(one).collect()
 }
-

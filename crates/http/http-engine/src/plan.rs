@@ -262,7 +262,14 @@ impl Location {
     }
     /// Counts what features add to a location.
     pub(crate) fn footprint(&self) -> [usize; 8] {
-        let flags = [self.passes, self.connect, self.auto_redirect, self.ht_names_hidden, self.transforms(), self.file_guard.is_some()];
+        let flags = [
+            self.passes,
+            self.connect,
+            self.auto_redirect,
+            self.ht_names_hidden,
+            self.transforms(),
+            self.file_guard.is_some(),
+        ];
         [
             self.drafts.len() + self.rewrite.len() + self.preaccess.len(),
             self.access.len() + self.precontent.len() + self.content_chain.len(),

@@ -81,6 +81,8 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
     }
     if let Some(root) = root {
         let root = std::path::absolute(&root).map_err(|e| format!("{root}: {e}"))?;
+        // Without a final slash.
+        let root: std::path::PathBuf = root.components().collect();
         let first = inputs.iter_mut().find(|input| input.folder.is_some());
         let first = first.ok_or("option \"--root\" is for .htaccess files, and none is given")?;
         // A file from elsewhere stands for that of the root.
@@ -89,7 +91,8 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
         }
         options.root = Some(root.display().to_string());
     }
-    let converted = convert::apache(&inputs, &options, &included).map_err(|(file, e)| format!("{file}:{}: {}", e.line, e.text))?;
+    let converted =
+        convert::apache(&inputs, &options, &included).map_err(|(file, e)| format!("{file}:{}: {}", e.line, e.text))?;
     match out {
         Some(path) => std::fs::write(&path, &converted.text)
             .map_err(|e| format!("\"{path}\" cannot be written {}", observe::os(&e)))?,

@@ -320,7 +320,10 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "indexes of which one is refused",
-        files: &[(".htaccess", "DirectoryIndex page.html index.php\n<Files page.html>\nRequire all denied\n</Files>\n")],
+        files: &[(
+            ".htaccess",
+            "DirectoryIndex page.html index.php\n<Files page.html>\nRequire all denied\n</Files>\n",
+        )],
         requests: &["GET /page.html", "GET /empty/"],
     },
     Case {
@@ -381,11 +384,7 @@ const CASES: &[Case] = &[
         )],
         requests: &["GET /style.css?force"],
     },
-    Case {
-        name: "no entity tags",
-        files: &[(".htaccess", "FileETag None\n")],
-        requests: &[],
-    },
+    Case { name: "no entity tags", files: &[(".htaccess", "FileETag None\n")], requests: &[] },
     Case {
         name: "a directive limited to methods",
         files: &[(

@@ -198,12 +198,7 @@ impl Tally {
 
 impl Peers<'_> {
     /// Compares the answers of all servers to requests.
-    fn compare(
-        &self,
-        drawn: &Drawn,
-        tally: &mut Tally,
-        requests: &[&'static str],
-    ) -> Result<Vec<Difference>, String> {
+    fn compare(&self, drawn: &Drawn, tally: &mut Tally, requests: &[&'static str]) -> Result<Vec<Difference>, String> {
         let folders = drawn.folders(&self.dir);
         servers::lay_out(&self.dir, &folders)?;
         let host = drawn.host_text(&self.dir);
@@ -247,7 +242,9 @@ impl Peers<'_> {
         Ok(match servers::translate(&self.plan.ours.path, &files)? {
             Translation::Made(conf) => {
                 let start = conf.find("    types {").and_then(|at| conf.get(at..)).map(|rest| rest.len());
-                let types = start.and_then(|length| conf.get(conf.len() - length..)).and_then(|rest| rest.split_once("\n    }\n"));
+                let types = start
+                    .and_then(|length| conf.get(conf.len() - length..))
+                    .and_then(|rest| rest.split_once("\n    }\n"));
                 let rest = types.map_or(conf.as_str(), |(_, rest)| rest);
                 Translation::Made(format!(
                     "daemon off; events {{ }}\nhttp {{\n{TYPES}{}",
@@ -299,7 +296,8 @@ impl Peers<'_> {
 }
 
 /// Types of both servers.
-const TYPES: &str = "types { text/html html; text/css css; text/plain txt; application/x-bak bak; } default_type \"\";\n";
+const TYPES: &str =
+    "types { text/html html; text/css css; text/plain txt; application/x-bak bak; } default_type \"\";\n";
 
 fn all(server: &Running, requests: &[&'static str]) -> Result<Vec<Seen>, String> {
     requests.iter().map(|request| servers::ask(server.port, request)).collect()

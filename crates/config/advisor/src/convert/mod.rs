@@ -8,8 +8,8 @@ mod rules;
 mod server;
 
 use crate::scope::quoted;
-use htaccess::syntax::{self, Line, ParseError};
 pub use htaccess::pattern::glob;
+use htaccess::syntax::{self, Line, ParseError};
 use server::Server;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -150,11 +150,7 @@ struct Converter<'a> {
 /// # Errors
 /// Names the file and the line that is not Apache's language, or that decides about access in a way for which there are no
 /// words at all.
-pub fn apache(
-    inputs: &[Input],
-    options: &Options,
-    includes: Includes<'_>,
-) -> Result<Converted, (String, ParseError)> {
+pub fn apache(inputs: &[Input], options: &Options, includes: Includes<'_>) -> Result<Converted, (String, ParseError)> {
     let mut converter = Converter {
         options,
         includes,

@@ -12,9 +12,38 @@ const PART_BYTES_MAX: usize = 1900;
 
 /// Beginnings of directives that decide about access.
 const CLOSING: &[&str] = &[
-    "allow", "anonymous", "auth", "cas", "dbd", "deny", "digest", "gss", "kerb", "krb", "ldap", "mellon", "nssrequire",
-    "ntlm", "oidc", "openid", "order", "pam", "qs_deny", "qs_permit", "radius", "require", "satisfy", "secaction", "secrule", "session",
-    "shib", "sspi", "sslopenssl", "sslrequire", "sslverify", "useshib",
+    "allow",
+    "anonymous",
+    "auth",
+    "cas",
+    "dbd",
+    "deny",
+    "digest",
+    "gss",
+    "kerb",
+    "krb",
+    "ldap",
+    "mellon",
+    "nssrequire",
+    "ntlm",
+    "oidc",
+    "openid",
+    "order",
+    "pam",
+    "qs_deny",
+    "qs_permit",
+    "radius",
+    "require",
+    "satisfy",
+    "secaction",
+    "secrule",
+    "session",
+    "shib",
+    "sspi",
+    "sslopenssl",
+    "sslrequire",
+    "sslverify",
+    "useshib",
 ];
 
 /// Lines of rules that belong together: a directive, a section, or a rewriting rule with its conditions.
@@ -47,7 +76,8 @@ impl PlaceRules {
     }
     /// Denies files by their names.
     pub(super) fn deny_names(&mut self, pattern: &str) {
-        let lines = vec![format!("<FilesMatch \"{pattern}\">"), "    Require all denied".into(), "</FilesMatch>".into()];
+        let lines =
+            vec![format!("<FilesMatch \"{pattern}\">"), "    Require all denied".into(), "</FilesMatch>".into()];
         self.groups.push(RuleGroup { lines, decides_access: false });
     }
     pub(super) fn is_closed(&self) -> bool {
@@ -69,7 +99,14 @@ pub(super) fn closes(lines: &[Line]) -> bool {
 fn merges(name: &str) -> bool {
     matches!(
         name,
-        "directory" | "directorymatch" | "files" | "filesmatch" | "location" | "locationmatch" | "limit" | "limitexcept"
+        "directory"
+            | "directorymatch"
+            | "files"
+            | "filesmatch"
+            | "location"
+            | "locationmatch"
+            | "limit"
+            | "limitexcept"
     )
 }
 
@@ -109,7 +146,8 @@ pub(super) fn words(lines: &[String]) -> Vec<String> {
         let mut rest = line.as_str();
         while rest.len() > PART_BYTES_MAX {
             // A part that ended with a backslash would end with two.
-            let fits = |at: &usize| rest.is_char_boundary(*at) && !rest.get(..*at).is_some_and(|part| part.ends_with('\\'));
+            let fits =
+                |at: &usize| rest.is_char_boundary(*at) && !rest.get(..*at).is_some_and(|part| part.ends_with('\\'));
             let at = (1..=PART_BYTES_MAX).rev().find(fits).unwrap_or(PART_BYTES_MAX);
             let Some((part, after)) = rest.split_at_checked(at) else { break };
             out.push(format!("{part}\\"));
@@ -212,14 +250,7 @@ impl Converter<'_> {
         }
     }
 
-    fn section(
-        &mut self,
-        line: &Line,
-        inner: &[Line],
-        open: &[String],
-        server: &mut Server,
-        place: &mut PlaceRules,
-    ) {
+    fn section(&mut self, line: &Line, inner: &[Line], open: &[String], server: &mut Server, place: &mut PlaceRules) {
         let name = line.name.to_ascii_lowercase();
         if requires(&name) {
             let lines: Vec<String> = whole(line).iter().map(|line| self.filled(line)).collect();

@@ -35,7 +35,9 @@ fn has(converted: &Converted, parts: &[&str]) {
 fn rules(converted: &Converted) -> String {
     let mut out = String::new();
     for line in converted.text.lines().map(str::trim) {
-        if let Some(text) = line.strip_suffix(';').unwrap_or(line).strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        if let Some(text) =
+            line.strip_suffix(';').unwrap_or(line).strip_prefix('"').and_then(|rest| rest.strip_suffix('"'))
+        {
             out.push_str(&text.replace("\\\"", "\"").replace("\\\\", "\\"));
             out.push('\n');
         }
@@ -66,7 +68,12 @@ fn scripts_run_in_every_server_and_alias() {
     for text in ["", "Alias /tool /srv/tool\n", "<FilesMatch \"\\.(html|php)$\">\nHeader set A b\n</FilesMatch>\n"] {
         let converted = of_host(text);
         let folders = 1 + converted.text.matches("location /tool/ {").count();
-        assert_eq!(converted.text.matches("location ~ [^/]\\.(?:phar|php|phtml)").count(), folders, "{}", converted.text);
+        assert_eq!(
+            converted.text.matches("location ~ [^/]\\.(?:phar|php|phtml)").count(),
+            folders,
+            "{}",
+            converted.text
+        );
     }
     let input = || Input { name: "a".into(), text: "DocumentRoot /srv\n".into(), folder: None, in_place: true };
     let options = Options { php: "127.0.0.1:9000".into(), ..Options::default() };
@@ -82,7 +89,11 @@ fn files_of_other_handlers_are_denied() {
     let cgi = of_host("AddHandler cgi-script .cgi .pl\n");
     assert!(rules(&cgi).contains("<FilesMatch \"(?i)\\.(cgi|pl)(\\.|$)\">\n    Require all denied\n"), "{}", cgi.text);
     let folder = of_host("<Directory /srv/www/cgi>\nSetHandler cgi-script\nHeader set A b\n</Directory>\n");
-    assert!(rules(&folder).contains("<Directory /srv/www/cgi>\n    Header set A b\n    Require all denied\n"), "{}", folder.text);
+    assert!(
+        rules(&folder).contains("<Directory /srv/www/cgi>\n    Header set A b\n    Require all denied\n"),
+        "{}",
+        folder.text
+    );
     let status = of_host("<Location /server-status>\nSetHandler server-status\nRequire local\n</Location>\n");
     assert!(rules(&status).contains("<Location /server-status>\n    Require all denied\n"), "{}", status.text);
     let included = of_host("AddOutputFilter INCLUDES .shtml\n");
@@ -93,7 +104,9 @@ fn files_of_other_handlers_are_denied() {
         assert_eq!(converted.left.len(), 1, "{:?}", converted.left);
     }
     // Extensions of scripts by PHP's handler.
-    let php = of_host("<FilesMatch \"\\.(php|inc)$\">\nSetHandler \"proxy:unix:/run/p.sock|fcgi://localhost\"\n</FilesMatch>\nAddType application/x-httpd-php .html\n");
+    let php = of_host(
+        "<FilesMatch \"\\.(php|inc)$\">\nSetHandler \"proxy:unix:/run/p.sock|fcgi://localhost\"\n</FilesMatch>\nAddType application/x-httpd-php .html\n",
+    );
     has(&php, &["(?:inc|phar|php|phtml)", "[^/]\\.(?:html)(?:\\.[^/]*)?", "fastcgi_pass unix:/run/p.sock;"]);
     assert!(php.left.is_empty(), "{:?}", php.left);
     let all = of_host("<Directory /srv/www/app>\nSetHandler application/x-httpd-php\n</Directory>\n");
@@ -123,7 +136,10 @@ fn unknown_access_rules_deny_their_place() {
             let name = head.split(' ').next().unwrap_or_default();
             let converted = of_host(&format!("<{head}>\nRequire all granted\nSatisfy any\n{line}\n</{name}>\n"));
             let text = rules(&converted);
-            assert!(text.contains(&format!("<{head}>\n    Require all denied\n</{name}>")), "{line} in {head}:\n{text}");
+            assert!(
+                text.contains(&format!("<{head}>\n    Require all denied\n</{name}>")),
+                "{line} in {head}:\n{text}"
+            );
             assert!(!converted.left.is_empty(), "{line} in {head}");
         }
         let server = of_host(&format!("{line}\n<Directory /srv/www>\nRequire all granted\n</Directory>\n"));
@@ -131,7 +147,11 @@ fn unknown_access_rules_deny_their_place() {
             has(&server, &["ssl_verify_client on;"]);
             continue;
         }
-        assert!(rules(&server).ends_with("<Location />\n    Require all denied\n</Location>\n"), "{line}: {}", server.text);
+        assert!(
+            rules(&server).ends_with("<Location />\n    Require all denied\n</Location>\n"),
+            "{line}: {}",
+            server.text
+        );
     }
 }
 
@@ -163,9 +183,15 @@ fn included_files_take_part() {
         _ => Ok(Vec::new()),
     };
     let host = |lines: &str| try_hosts(&format!("<VirtualHost *:80>\n{lines}</VirtualHost>\n"), &includes);
-    let closed = host("<Location /x>\nInclude closed.conf\n</Location>\nIncludeOptional folder/*.conf\nIncludeOptional none.conf\n");
+    let closed = host(
+        "<Location /x>\nInclude closed.conf\n</Location>\nIncludeOptional folder/*.conf\nIncludeOptional none.conf\n",
+    );
     let closed = closed.unwrap_or_else(|(_, e)| panic!("{e:?}"));
-    assert!(rules(&closed).contains("<Location /x>\n    Require all denied\n</Location>\nHeader set A b\n"), "{}", closed.text);
+    assert!(
+        rules(&closed).contains("<Location /x>\n    Require all denied\n</Location>\nHeader set A b\n"),
+        "{}",
+        closed.text
+    );
     assert_eq!(closed.left[0].file, "closed.conf");
     assert!(host("Include loop.conf\n").is_err());
 }
@@ -177,12 +203,22 @@ fn rewriting_rules_stay_as_they_are_or_refuse() {
     let indented: String = kept.lines().map(|line| format!("    {line}\n")).collect();
     assert!(rules(&converted).contains(&indented), "{}", converted.text);
     assert!(converted.left.is_empty(), "{:?}", converted.left);
-    let refused = of_folder("RewriteEngine On\nRewriteCond expr \"true\"\nRewriteRule ^secret/(.*) http://10.0.0.1/$1 [P]\nRewriteRule .? - [CO=a:b]\n");
+    let refused = of_folder(
+        "RewriteEngine On\nRewriteCond expr \"true\"\nRewriteRule ^secret/(.*) http://10.0.0.1/$1 [P]\nRewriteRule .? - [CO=a:b]\n",
+    );
     assert!(rules(&refused).contains("    RewriteRule \"^secret/(.*)\" - [F]\n"), "{}", refused.text);
     assert!(!rules(&refused).contains("CO=") && !rules(&refused).contains("expr"), "{}", refused.text);
     assert_eq!(left(&refused), [3, 4]);
-    let socket = of_host("RewriteEngine On\nProxyPass / http://127.0.0.1:3000/\nRewriteCond %{HTTP:Upgrade} websocket [NC]\nRewriteRule /(.*) ws://127.0.0.1:3000/$1 [P,L]\n");
-    has(&socket, &["location / {\n        htaccess off;\n        proxy_pass http://127.0.0.1:3000/;", "proxy_set_header Upgrade $http_upgrade;"]);
+    let socket = of_host(
+        "RewriteEngine On\nProxyPass / http://127.0.0.1:3000/\nRewriteCond %{HTTP:Upgrade} websocket [NC]\nRewriteRule /(.*) ws://127.0.0.1:3000/$1 [P,L]\n",
+    );
+    has(
+        &socket,
+        &[
+            "location / {\n        htaccess off;\n        proxy_pass http://127.0.0.1:3000/;",
+            "proxy_set_header Upgrade $http_upgrade;",
+        ],
+    );
     assert!(socket.left.is_empty(), "{:?}", socket.left);
 }
 
@@ -209,7 +245,10 @@ fn a_virtual_host_becomes_a_server() {
         ],
     );
     let text = rules(&converted);
-    assert!(text.starts_with("Options FollowSymLinks\n<Directory />\n    AllowOverride Unset\n</Directory>\n"), "{text}");
+    assert!(
+        text.starts_with("Options FollowSymLinks\n<Directory />\n    AllowOverride Unset\n</Directory>\n"),
+        "{text}"
+    );
     assert!(text.contains("Redirect permanent /old /new\nHeader always set X-Frame-Options DENY\n"), "{text}");
     assert!(converted.left.is_empty(), "{:?}", converted.left);
 }
@@ -234,7 +273,12 @@ fn files_are_read_where_apache_reads_them() {
 /// A file that stays in its place is the server's to read; its faults are told.
 #[test]
 fn a_file_in_its_place_stays_there() {
-    let input = |text: &str| Input { name: "/srv/www/.htaccess".into(), text: text.into(), folder: Some("/srv/www".into()), in_place: true };
+    let input = |text: &str| Input {
+        name: "/srv/www/.htaccess".into(),
+        text: text.into(),
+        folder: Some("/srv/www".into()),
+        in_place: true,
+    };
     let of = |text: &str| apache(&[input(text)], &Options::default(), &none).unwrap_or_else(|(_, e)| panic!("{e:?}"));
     let good = of("Require all denied\n");
     has(&good, &["root /srv/www;", "htaccess on;"]);
@@ -292,7 +336,11 @@ fn proxies_and_their_groups() {
             "location /unix/ {\n        htaccess off;\n        proxy_pass http://unix:/run/a.sock:/;",
         ],
     );
-    assert!(rules(&converted).contains("<Location \"/app\">\n    Require ip 192.0.2.0/24\n</Location>"), "{}", converted.text);
+    assert!(
+        rules(&converted).contains("<Location \"/app\">\n    Require ip 192.0.2.0/24\n</Location>"),
+        "{}",
+        converted.text
+    );
     assert_eq!(converted.left.len(), 2, "{:?}", converted.left);
 }
 

@@ -1,10 +1,10 @@
 //! Evaluation of a directory's rules for a request (Apache: `apply_rewrite_list`, `apply_rewrite_rule`).
 
+use super::expand::Questions;
 use super::{
     Condition, ENV_BYTES_MAX, EXPANDED_BYTES_MAX, PATH_BYTES_MAX, ROUNDS_MAX, RewriteOutcome, Rule, RuleEnvironment,
     Run, STEPS_MAX, escape_uri,
 };
-use super::expand::Questions;
 use crate::pattern::Groups;
 
 enum Applied {

@@ -47,8 +47,9 @@ impl ApplyHtaccess {
             false => request::after_redirect(r, before.is_some(), old.env.clone()),
         };
         let is_page = old.is_page || r.progress.error_page && r.progress.error_status != 0;
-        let state = HtaccessState { ended: old.ended, login: old.login, vary: old.vary, is_page, ..HtaccessState::default() };
-        let mut request = RequestRules { own: self, state, env, is_lookup };
+        let state =
+            HtaccessState { ended: old.ended, login: old.login, vary: old.vary, is_page, ..HtaccessState::default() };
+        let mut request = RequestRules { own: self, state, env, is_lookup, is_judged: false };
         if before.is_none() && self.refuses_encoded_slash(r) {
             let settings = Rc::new(merged::of_uri(self.rules.as_deref(), &r.target.path.clone())?);
             r.progress.folder_pages = pages(&settings);
@@ -66,13 +67,28 @@ impl ApplyHtaccess {
         let hidden = is_ht_name(walk.name());
         let merged = match Merged::of(r, self.rules.as_deref(), &walk) {
             Ok(merged) => merged,
-            Err(MergeError::Forbidden) => {
-                r.log(Level::Error, format_args!("access forbidden by the rules for links and files"));
-                return Ok(Flow::Status(403));
+            Err(e) => {
+                // Only rules for paths are known.
+                let settings = Rc::new(merged::of_uri(self.rules.as_deref(), &r.target.path.clone())?);
+                r.progress.folder_pages = if r.progress.error_page { None } else { pages(&settings) };
+                request.state.is_page = false;
+                let env = std::mem::take(&mut request.env);
+                request.keep(r, settings, env);
+                return match e {
+                    MergeError::Wrong(words) => Err(words),
+                    MergeError::Forbidden => {
+                        r.log(Level::Error, format_args!("access forbidden by the rules for links and files"));
+                        Ok(Flow::Status(403))
+                    }
+                };
             }
-            Err(MergeError::Wrong(words)) => return Err(words),
         };
         request.state.checked = walk.filename.to_vec();
+        let mut identity = merged.identity();
+        identity.extend(hidden.then_some(b'h'));
+        // As in Apache, an error page of the same rules is not judged again: it would be refused like the request.
+        request.is_judged = r.progress.error_page && old.identity.as_ref() == Some(&identity);
+        request.state.identity = Some(identity);
         if self.rules.is_none() && merged.has_no_places() && before.is_none() && !hidden {
             Kept { state: request.state }.keep(r);
             return Ok(Flow::Declined);
@@ -87,6 +103,8 @@ struct RequestRules<'a> {
     state: HtaccessState,
     env: Env,
     is_lookup: bool,
+    /// The rules were asked for the request that has this error page.
+    is_judged: bool,
 }
 
 impl RequestRules<'_> {
@@ -178,10 +196,12 @@ impl RequestRules<'_> {
         r.progress.folder_pages = if r.progress.error_page { None } else { pages(&settings) };
         let judgment = match hidden {
             true => Judgment::Refused(403),
+            false if self.is_judged => Judgment::Granted,
             false => self.own.judge(&settings, &values, self.login(&settings), r),
         };
         if !matches!(judgment, Judgment::Granted) {
             let own = self.own;
+            self.state.is_page = false;
             self.keep(r, settings.clone(), values.env);
             return Ok(refused(own, r, &settings, judgment)?.unwrap_or(Flow::Status(403)));
         }
@@ -279,7 +299,7 @@ impl RequestRules<'_> {
         if directory.strip_suffix(b"/") == Some(&walk.filename[..]) && !own.allow_no_slash {
             return Ok(RewriteOutcome::Pass);
         }
-        if merged.settings.links == Some(LinkRule::Refuse) {
+        if merged.settings.links() == LinkRule::Refuse {
             r.log(
                 Level::Error,
                 format_args!(

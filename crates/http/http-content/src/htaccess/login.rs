@@ -39,13 +39,7 @@ pub enum Judgment {
 
 impl ApplyHtaccess {
     /// Judges the client of a request. `login`: the user whose password was right.
-    pub(super) fn judge(
-        &self,
-        settings: &Settings,
-        values: &Values,
-        login: Option<&Login>,
-        r: &Request,
-    ) -> Judgment {
+    pub(super) fn judge(&self, settings: &Settings, values: &Values, login: Option<&Login>, r: &Request) -> Judgment {
         if settings.tls_required && r.connection().tls.is_none() {
             return Judgment::Refused(403);
         }
@@ -161,7 +155,9 @@ pub fn refuse(r: &mut Request, settings: &Settings, status: u16) -> Flow {
         let realm = settings.auth.realm.as_deref().unwrap_or_default().replace('\\', "\\\\").replace('"', "\\\"");
         let field = "WWW-Authenticate";
         r.out.remove(field.as_bytes());
-        if let Some(value) = r.field_value("AuthName", field.as_bytes(), format!("Basic realm=\"{realm}\"").into_bytes()) {
+        if let Some(value) =
+            r.field_value("AuthName", field.as_bytes(), format!("Basic realm=\"{realm}\"").into_bytes())
+        {
             r.out.add(field, value);
         }
     }

@@ -42,7 +42,12 @@ pub struct Merged<'a> {
     rules: Option<&'a ServerRules>,
     read: Vec<(FilePath, Rc<File>)>,
     places: Vec<PlaceIndex>,
+    /// Sections of files and paths that were merged, by their numbers.
+    sections: Vec<usize>,
 }
+
+/// Rules that apply to a request, regardless of its file's name: two requests with equal ones have equal settings.
+pub type RulesIdentity = Vec<u8>;
 
 /// Settings that depend on the path alone: those outside of all sections and those of `<Location>`.
 pub fn of_uri(rules: Option<&ServerRules>, uri: &[u8]) -> Result<Settings, String> {
@@ -70,7 +75,7 @@ impl<'a> Merged<'a> {
     /// Merges everything that applies to the file of a walk.
     pub fn of(r: &mut Request, rules: Option<&'a ServerRules>, walk: &Walk) -> Result<Merged<'a>, MergeError> {
         let settings = rules.map(server_level).unwrap_or_default();
-        let mut merged = Merged { settings, rules, read: Vec::new(), places: Vec::new() };
+        let mut merged = Merged { settings, rules, read: Vec::new(), places: Vec::new(), sections: Vec::new() };
         merged.directories(r, walk)?;
         if let Some(rules) = rules {
             for (index, directory) in rules.directories.iter().enumerate() {
@@ -82,7 +87,12 @@ impl<'a> Merged<'a> {
         }
         merged.names(walk)?;
         if let Some(rules) = rules {
-            locations(rules, &r.target.path.clone(), &mut merged.settings)?;
+            for (index, location) in rules.locations.iter().enumerate() {
+                if location.is_of(&r.target.path)? {
+                    merged.settings.merge(&location.settings);
+                    merged.sections.push(usize::MAX - index);
+                }
+            }
         }
         if merged.settings.headers.len() > FIELD_RULES_MAX {
             return Err(MergeError::Wrong(format!("there are more than {FIELD_RULES_MAX} Header directives")));
@@ -95,7 +105,7 @@ impl<'a> Merged<'a> {
         let mut overrides = Override::All;
         for directory in walk.ancestors() {
             if directory.len() > walk.root.len() {
-                follows(self.settings.links, &directory)?;
+                follows(self.settings.links(), &directory)?;
             }
             for (index, section) in self.rules.iter().flat_map(|rules| rules.directories.iter().enumerate()) {
                 if section.is_of(&directory) {
@@ -124,7 +134,7 @@ impl<'a> Merged<'a> {
             }
         }
         if !walk.is_folder {
-            follows(self.settings.links, &walk.filename)?;
+            follows(self.settings.links(), &walk.filename)?;
         }
         Ok(())
     }
@@ -133,20 +143,26 @@ impl<'a> Merged<'a> {
     fn names(&mut self, walk: &Walk) -> Result<(), String> {
         let base = self.rules.map(|rules| &rules.base);
         let mut settings = self.settings.clone();
+        let mut number = 0;
+        let mut sections = Vec::new();
         for file in base.into_iter().chain(self.places.iter().filter_map(|place| self.file(*place))) {
             for (scope, part) in &file.parts {
+                number += 1;
                 if scope.fits(walk.name())? {
                     settings.merge(part);
+                    sections.push(number);
                 }
             }
         }
-        self.settings = settings;
+        (self.settings, self.sections) = (settings, sections);
         Ok(())
     }
 
     fn file(&self, place: PlaceIndex) -> Option<&File> {
         match place {
-            PlaceIndex::Section(index) => self.rules.and_then(|rules| rules.directories.get(index)).map(|own| &own.file),
+            PlaceIndex::Section(index) => {
+                self.rules.and_then(|rules| rules.directories.get(index)).map(|own| &own.file)
+            }
             PlaceIndex::File(index) => self.read.get(index).map(|(_, file)| &**file),
         }
     }
@@ -154,6 +170,23 @@ impl<'a> Merged<'a> {
     /// No section of a directory and no file applies.
     pub fn has_no_places(&self) -> bool {
         self.places.is_empty()
+    }
+
+    /// Names everything that was merged.
+    pub fn identity(&self) -> RulesIdentity {
+        let mut out = Vec::new();
+        for place in &self.places {
+            match place {
+                PlaceIndex::Section(index) => out.extend_from_slice(format!("{index};").as_bytes()),
+                PlaceIndex::File(index) => {
+                    out.extend(
+                        self.read.get(*index).map(|(folder, _)| [folder, b";".as_slice()].concat()).unwrap_or_default(),
+                    );
+                }
+            }
+        }
+        self.sections.iter().for_each(|number| out.extend_from_slice(format!("{number},").as_bytes()));
+        out
     }
 
     /// Rewriting rules of directories, outermost first: the directory with a final slash, and the rules' name for the log.
@@ -176,8 +209,7 @@ impl<'a> Merged<'a> {
 }
 
 /// `Options -FollowSymLinks` and `SymLinksIfOwnerMatch`, as they are in force for a name on the way.
-fn follows(rule: Option<LinkRule>, path: &[u8]) -> Result<(), MergeError> {
-    let rule = rule.unwrap_or(LinkRule::Follow);
+fn follows(rule: LinkRule, path: &[u8]) -> Result<(), MergeError> {
     if rule == LinkRule::Follow {
         return Ok(());
     }

@@ -17,9 +17,7 @@ use htaccess::{ServerRules, Settings, rules};
 use http_engine::path::FilePath;
 use http_engine::values::Alias;
 use http_engine::variable::Builtin;
-use http_engine::{
-    BlockPlan, Body, Feature, FileGuard, Filter, FilterOrder, Flow, Handler, HandlerOrder, Request,
-};
+use http_engine::{BlockPlan, Body, Feature, FileGuard, Filter, FilterOrder, Flow, Handler, HandlerOrder, Request};
 use merged::{MergeError, Merged};
 use observe::Level;
 use std::any::Any;
@@ -64,14 +62,21 @@ impl Feature for HtaccessFeature {
         HtaccessConf::table("htaccess", Area::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
-        const VARIABLES: &[Builtin] = &[Builtin::one("htaccess_php_values", php_values, "Settings of `php_value` and `php_flag`, a line each: the value of PHP-FPM's parameter `PHP_VALUE`."), Builtin::family(
-            "htaccess_env_",
-            |r, name, out| {
-                let known = r.ext::<HtaccessState>().and_then(|state| state.value(name));
-                known.map(|value| out.extend_from_slice(&value)).is_some()
-            },
-            "A variable that a .htaccess file has set (SetEnv, SetEnvIf, [E=]); its name in lower case.",
-        )];
+        const VARIABLES: &[Builtin] = &[
+            Builtin::one(
+                "htaccess_php_values",
+                php_values,
+                "Settings of `php_value` and `php_flag`, a line each: the value of PHP-FPM's parameter `PHP_VALUE`.",
+            ),
+            Builtin::family(
+                "htaccess_env_",
+                |r, name, out| {
+                    let known = r.ext::<HtaccessState>().and_then(|state| state.value(name));
+                    known.map(|value| out.extend_from_slice(&value)).is_some()
+                },
+                "A variable that a .htaccess file has set (SetEnv, SetEnvIf, [E=]); its name in lower case.",
+            ),
+        ];
         VARIABLES
     }
     fn acts_by_default(&self) -> bool {
@@ -140,6 +145,8 @@ struct HtaccessState {
     is_page: bool,
     /// Fields of the request on which rewriting depended.
     vary: Vec<String>,
+    /// Rules that applied; none before the file was known.
+    identity: Option<merged::RulesIdentity>,
 }
 
 impl HtaccessState {
@@ -174,10 +181,7 @@ impl FileGuard for ApplyHtaccess {
             }
         };
         if !admitted {
-            r.log(
-                Level::Error,
-                format_args!("access to \"{}\" forbidden by .htaccess", String::from_utf8_lossy(file)),
-            );
+            r.log(Level::Error, format_args!("access to \"{}\" forbidden by .htaccess", String::from_utf8_lossy(file)));
         }
         admitted
     }

@@ -120,7 +120,14 @@ impl Walk {
     pub fn ancestors(&self) -> Vec<Vec<u8>> {
         let mut all = vec![b"/".to_vec()];
         let last = self.folders.last().unwrap_or(&self.root);
-        all.extend(last.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').filter_map(|(at, _)| last.get(..at)).map(<[u8]>::to_vec));
+        all.extend(
+            last.iter()
+                .enumerate()
+                .skip(1)
+                .filter(|(_, byte)| **byte == b'/')
+                .filter_map(|(at, _)| last.get(..at))
+                .map(<[u8]>::to_vec),
+        );
         if last.len() > 1 {
             all.push(last.to_vec());
         }

@@ -51,7 +51,8 @@ fn innermost(open: &[String]) -> Option<(String, Vec<String>)> {
 
 impl Converter<'_> {
     pub(super) fn is_server_word(&self, name: &str) -> bool {
-        NEEDLESS.contains(&name) || matches!(name, "addoutputfilterbytype" | "setoutputfilter" | "limitrequestbody" | "addoutputfilter")
+        NEEDLESS.contains(&name)
+            || matches!(name, "addoutputfilterbytype" | "setoutputfilter" | "limitrequestbody" | "addoutputfilter")
     }
 
     /// Translates a directive to nginx's; `None`: it belongs to the rules. Fails with the reason to leave it; one that begins
@@ -122,7 +123,9 @@ impl Converter<'_> {
                 return Some(Err("logs of programs and syslog have no translation: see error_log".into()));
             }
             "errorlog" => server.block.line(format!("error_log {};", file(self))),
-            "customlog" | "transferlog" if arg(0).starts_with('|') || arg(0).starts_with("syslog") || args.len() > 2 => {
+            "customlog" | "transferlog"
+                if arg(0).starts_with('|') || arg(0).starts_with("syslog") || args.len() > 2 =>
+            {
                 return Some(Err("logs of programs, syslog and conditions have no translation: see access_log".into()));
             }
             "customlog" | "transferlog" => match proxy::log_format(args) {

@@ -8,7 +8,12 @@ use htaccess::syntax::Line;
 impl Converter<'_> {
     /// `ProxyPass`. Apache takes the first line that matches, nginx the longest location: a later line below an earlier one
     /// has no effect.
-    pub(super) fn proxy_pass(&mut self, args: &[String], location: Option<&str>, server: &mut Server) -> Result<(), String> {
+    pub(super) fn proxy_pass(
+        &mut self,
+        args: &[String],
+        location: Option<&str>,
+        server: &mut Server,
+    ) -> Result<(), String> {
         let (uri, url, options) = match (args, location) {
             ([uri, url, options @ ..], None) => (uri.as_str(), url.as_str(), options),
             ([url, options @ ..], Some(uri)) => (uri, url.as_str(), options),
@@ -35,7 +40,22 @@ impl Converter<'_> {
         let timeout = options.iter().find_map(|option| option.strip_prefix("timeout="));
         let known = |option: &&String| {
             let name = option.split('=').next().unwrap_or_default().to_ascii_lowercase();
-            ["timeout", "connectiontimeout", "retry", "keepalive", "nocanon", "upgrade", "disablereuse", "max", "flushpackets", "ttl", "acquire", "enablereuse", "ping"].contains(&name.as_str())
+            [
+                "timeout",
+                "connectiontimeout",
+                "retry",
+                "keepalive",
+                "nocanon",
+                "upgrade",
+                "disablereuse",
+                "max",
+                "flushpackets",
+                "ttl",
+                "acquire",
+                "enablereuse",
+                "ping",
+            ]
+            .contains(&name.as_str())
         };
         let target = match options.iter().find(|option| !known(option)) {
             Some(option) => Err(format!("the parameter \"{option}\" has no translation")),
@@ -106,7 +126,10 @@ impl Converter<'_> {
             && let Some(rest) = after.strip_prefix("http://")
         {
             let path = rest.find('/').and_then(|at| rest.get(at..)).unwrap_or_default();
-            return Ok((if path.is_empty() { format!("http://unix:{socket}") } else { format!("http://unix:{socket}:{path}") }, false));
+            return Ok((
+                if path.is_empty() { format!("http://unix:{socket}") } else { format!("http://unix:{socket}:{path}") },
+                false,
+            ));
         }
         Err("this kind of ProxyPass has no translation".into())
     }
@@ -149,7 +172,9 @@ impl Converter<'_> {
             let mut words = vec![if host.contains(':') { host.to_string() } else { format!("{host}:80") }];
             for option in line.args.iter().skip(1) {
                 match option.split_once('=') {
-                    Some(("loadfactor", weight)) if weight.parse::<u32>().is_ok() => words.push(format!("weight={weight}")),
+                    Some(("loadfactor", weight)) if weight.parse::<u32>().is_ok() => {
+                        words.push(format!("weight={weight}"))
+                    }
                     Some(("status", "+H")) => words.push("backup".into()),
                     Some(("status", "+D")) => words.push("down".into()),
                     Some(("route" | "retry" | "timeout" | "connectiontimeout" | "ping" | "keepalive", _)) => {}
@@ -159,13 +184,20 @@ impl Converter<'_> {
             return Ok(Some(format!("server {};", words.join(" "))));
         }
         if line.is("ProxySet") {
-            return match line.args.iter().find(|word| !word.starts_with("lbmethod=byrequests") && !word.starts_with("timeout=")) {
+            return match line
+                .args
+                .iter()
+                .find(|word| !word.starts_with("lbmethod=byrequests") && !word.starts_with("timeout="))
+            {
                 None => Ok(None),
                 Some(word) if word.starts_with("lbmethod=bybusyness") => Ok(Some("least_conn;".into())),
                 Some(word) => Err(format!("the parameter \"{word}\" has no translation")),
             };
         }
-        if line.rest.eq_ignore_ascii_case("all granted") || line.rest.eq_ignore_ascii_case("from all") && line.is("Allow") || line.is("Order") {
+        if line.rest.eq_ignore_ascii_case("all granted")
+            || line.rest.eq_ignore_ascii_case("from all") && line.is("Allow")
+            || line.is("Order")
+        {
             return Ok(None);
         }
         Err("it has no translation in a group".into())

@@ -47,7 +47,8 @@ pub fn extensions(pattern: &str, is_glob: bool) -> Option<Vec<String>> {
         let pattern = ["^.+", "^.*", ".+", ".*"].iter().find_map(|head| pattern.strip_prefix(head)).unwrap_or(pattern);
         pattern.strip_prefix("\\.")?.strip_suffix('$')?
     };
-    let bare = bare.strip_prefix("(?:").or(bare.strip_prefix('(')).and_then(|rest| rest.strip_suffix(')')).unwrap_or(bare);
+    let bare =
+        bare.strip_prefix("(?:").or(bare.strip_prefix('(')).and_then(|rest| rest.strip_suffix(')')).unwrap_or(bare);
     // Debian's: `ph(ar|p|tml)`.
     if bare == "ph(ar|p|tml)" || bare == "ph(?:ar|p|tml)" {
         return Some(["phar", "php", "phtml"].map(str::to_string).to_vec());
