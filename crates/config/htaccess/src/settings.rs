@@ -24,6 +24,10 @@ pub struct Settings {
     pub follows_owned_links: Option<bool>,
     /// `SetHandler none` and similar: scripts do not run here.
     pub scripts_off: Option<bool>,
+    /// `SetHandler` for scripts (`true`), or for none.
+    pub runs_scripts: Option<bool>,
+    /// Extensions of scripts (`AddHandler`, `AddType`), in lower case.
+    pub script_extensions: Vec<String>,
     /// `php_value` and `php_flag`, for the server that runs scripts; later ones win.
     pub php_values: Vec<(String, String)>,
     pub directory_index: Option<Vec<String>>,
@@ -192,7 +196,7 @@ impl Settings {
             ("authbasicauthoritative", [word]) if on(word, &line.name)? => {}
             ("sslrequiressl", []) => self.tls_required = true,
             ("sethandler", [word]) if matches!(word.to_ascii_lowercase().as_str(), "none" | "default-handler") => {
-                self.scripts_off = Some(true);
+                (self.scripts_off, self.runs_scripts) = (Some(true), Some(false));
             }
             ("removehandler" | "removetype", [_, ..]) => self.scripts_off = Some(true),
             ("php_flag" | "php_admin_flag", [name, value]) if name.eq_ignore_ascii_case("engine") => {
@@ -207,11 +211,15 @@ impl Settings {
                 }
                 self.php_values.push((name.clone(), value));
             }
-            // A second name for scripts that the configuration runs anyway.
+            ("sethandler", [word]) if is_script_handler(word) => {
+                (self.runs_scripts, self.scripts_off) = (Some(true), self.scripts_off.map(|_| false));
+            }
             ("addhandler" | "addtype", [handler, extensions @ ..])
-                if handler.contains("httpd-php")
-                    && !extensions.is_empty()
-                    && extensions.iter().all(|e| e.trim_start_matches('.').eq_ignore_ascii_case("php")) => {}
+                if is_script_handler(handler) && !extensions.is_empty() =>
+            {
+                let extensions = extensions.iter().map(|e| e.trim_start_matches('.').to_ascii_lowercase());
+                self.script_extensions.extend(extensions);
+            }
             ("options", words) => self.options(words)?,
             ("directoryindex", []) => return Err(few()),
             ("directoryindex", names) => {
@@ -335,6 +343,16 @@ impl Settings {
         Ok(())
     }
 
+    /// Tells whether a file is a script, whose text must not be served.
+    pub fn is_script(&self, name: &[u8]) -> bool {
+        if let Some(runs) = self.runs_scripts {
+            return runs;
+        }
+        let extensions =
+            name.split(|byte| *byte == b'.').skip(1).map(|part| String::from_utf8_lossy(part).to_ascii_lowercase());
+        extensions.into_iter().any(|own| self.script_extensions.contains(&own))
+    }
+
     /// Rule for links below a place with these settings.
     pub fn links(&self) -> LinkRule {
         match (self.follows_links.unwrap_or(true), self.follows_owned_links.unwrap_or(false)) {
@@ -392,12 +410,21 @@ impl Settings {
         }
         self.redirects.splice(0..0, inner.redirects.iter().cloned());
         self.headers.extend(inner.headers.iter().cloned());
+        self.runs_scripts = inner.runs_scripts.or(self.runs_scripts);
+        self.script_extensions.extend(inner.script_extensions.iter().cloned());
         self.php_values.extend(inner.php_values.iter().cloned());
         self.env.extend(inner.env.iter().cloned());
         self.types.splice(0..0, inner.types.iter().rev().cloned());
         self.charsets.splice(0..0, inner.charsets.iter().rev().cloned());
         self.expires_by_type.splice(0..0, inner.expires_by_type.iter().rev().cloned());
     }
+}
+
+/// Handlers of PHP: a module, or a FastCGI server.
+fn is_script_handler(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.contains("httpd-php") && !text.ends_with("php-source")
+        || text.starts_with("proxy:") && text.contains("fcgi://")
 }
 
 impl Auth {

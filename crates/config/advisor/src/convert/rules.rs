@@ -196,6 +196,10 @@ impl Converter<'_> {
                         self.file = own;
                     }
                 }
+                "accessfilename" if line.args.as_slice() != [".htaccess"] => {
+                    self.fail(line, "files with other names are not read");
+                }
+                "accessfilename" => {}
                 "rewritecond" => waiting.push(line.clone()),
                 "rewriterule" => {
                     let conditions = std::mem::take(waiting);
@@ -313,7 +317,6 @@ impl Converter<'_> {
         let mut lines: Vec<String> = conditions.iter().map(|line| self.filled(&text(line))).collect();
         lines.push(self.filled(&text(line)));
         let Err(why) = is_known(&lines, open) else {
-            server.names_scripts |= line.rest.contains(".php");
             place.groups.push(RuleGroup { lines, decides_access: false });
             return;
         };

@@ -5,6 +5,9 @@ use crate::scope::quoted;
 use htaccess::syntax::Line;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Extensions of scripts, as Debian's Apache has them.
+const SCRIPTS: &[&str] = &["phar", "php", "phtml"];
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     pub block: Block,
@@ -15,8 +18,6 @@ pub(super) struct Server {
     /// Address of the script server, and PHP settings.
     pub php: Option<String>,
     pub php_values: BTreeMap<String, String>,
-    /// Something speaks of PHP.
-    pub names_scripts: bool,
     /// Extensions of scripts: at a name's end, and anywhere in it (`AddHandler`).
     pub extensions: BTreeSet<String>,
     pub anywhere: BTreeSet<String>,
@@ -45,6 +46,24 @@ impl Server {
     pub fn folder_exact(&mut self, uri: &str) {
         self.block.location(&format!("= {}", word(uri))).set("htaccess", "on");
     }
+}
+
+/// Name of a server; wildcards that nginx does not have become patterns.
+fn server_name(name: &str) -> String {
+    let stars = name.matches('*').count();
+    let is_plain = stars == 0 || stars == 1 && (name.starts_with("*.") || name.ends_with(".*"));
+    if is_plain && !name.contains('?') {
+        return name.to_string();
+    }
+    let pattern: String = name
+        .chars()
+        .map(|c| match c {
+            '*' => ".*".to_string(),
+            '?' => ".".to_string(),
+            c => directives::regex_quoted(&c.to_string()),
+        })
+        .collect();
+    format!("~^{pattern}$")
 }
 
 /// Lines that Apache does not inherit, or inherits behind the virtual host's own.
@@ -175,13 +194,12 @@ impl Converter<'_> {
             block.line(format!("listen {address}{};", if server.secure { " ssl" } else { "" }));
         }
         if !server.names.is_empty() {
-            let names: Vec<String> = server.names.iter().map(|name| word(name)).collect();
+            let names: Vec<String> = server.names.iter().map(|name| word(&server_name(name))).collect();
             block.line(format!("server_name {};", names.join(" ")));
         }
         if !is_part {
             // Without a document root, nginx would serve a folder of its own.
             block.line(format!("root {};", word(server.root.as_deref().unwrap_or("/var/empty"))));
-            block.line(if server.names_scripts { "index index.html index.php;" } else { "index index.html;" });
         }
         block.line("htaccess on;");
         // The rules say where.
@@ -223,11 +241,27 @@ impl Converter<'_> {
         if server.overrides_unset {
             lines.extend(["<Directory />", "    AllowOverride Unset", "</Directory>"].map(str::to_string));
         }
+        if !server.is_part && !server.rules.iter().any(|line| line.starts_with("DirectoryIndex ")) {
+            let scripts = if self.options.php == "off" { "" } else { " index.php" };
+            lines.push(format!("DirectoryIndex index.html{scripts}"));
+        }
+        let mut names = server.extensions.clone();
         if self.options.php != "off" {
+            names.extend(SCRIPTS.iter().map(|name| (*name).to_string()));
             lines.extend(
                 ["<FilesMatch \"^\\.ph(ar|p|ps|tml)$|.+\\.phps$\">", "    Require all denied", "</FilesMatch>"]
                     .map(str::to_string),
             );
+        }
+        // The text of a script that no location runs is not served.
+        if !names.is_empty() {
+            let names: Vec<String> = names.into_iter().collect();
+            lines.push(format!("<FilesMatch \"\\.({})$\">", names.join("|")));
+            lines.extend(["    SetHandler application/x-httpd-php", "</FilesMatch>"].map(str::to_string));
+        }
+        if !server.anywhere.is_empty() {
+            let names: Vec<String> = server.anywhere.iter().map(|name| format!(".{name}")).collect();
+            lines.push(format!("AddHandler application/x-httpd-php {}", names.join(" ")));
         }
         lines.append(&mut server.rules);
         let (proxies, all) = (server.proxies.clone(), std::mem::take(&mut server.proxy_rules));
@@ -249,7 +283,7 @@ impl Converter<'_> {
     /// Adds the location that runs scripts; a name behind the script is its path information, as in Apache.
     fn scripts(&self, server: &Server, block: &mut Block, in_alias: bool) {
         let address = server.php.clone().unwrap_or_else(|| self.options.php.clone());
-        let mut names: BTreeSet<&str> = ["phar", "php", "phtml"].into();
+        let mut names: BTreeSet<&str> = SCRIPTS.iter().copied().collect();
         names.extend(server.extensions.iter().map(String::as_str));
         let mut pattern = format!("[^/]\\.(?:{})", names.into_iter().collect::<Vec<_>>().join("|"));
         if !server.anywhere.is_empty() {

@@ -163,6 +163,7 @@ fn sections_without_a_place_end_the_translation() {
         "<Directory /srv/www>\n<If \"true\">\nRequire valid-user\n</If>\n</Directory>",
         "<Macro X>\nRequire all denied\n</Macro>",
         "Include missing.conf",
+        "AccessFileName .acl",
     ] {
         let Err((file, e)) = try_hosts(&format!("<VirtualHost *:80>\n\n{section}\n</VirtualHost>\n"), &none) else {
             panic!("{section} is translated");
@@ -204,11 +205,17 @@ fn rewriting_rules_stay_as_they_are_or_refuse() {
     assert!(rules(&converted).contains(&indented), "{}", converted.text);
     assert!(converted.left.is_empty(), "{:?}", converted.left);
     let refused = of_folder(
-        "RewriteEngine On\nRewriteCond expr \"true\"\nRewriteRule ^secret/(.*) http://10.0.0.1/$1 [P]\nRewriteRule .? - [CO=a:b]\n",
+        "RewriteEngine On\nRewriteCond expr \"true\"\nRewriteRule ^secret/(.*) http://10.0.0.1/$1 [P]\nRewriteRule .? - [CO=a:b]\n\
+         RewriteCond ${list:%{REMOTE_ADDR}} deny\nRewriteRule ^map - [F]\nRewriteCond %{TIME_HOUR} <8\nRewriteRule ^night - [F]\n",
     );
     assert!(rules(&refused).contains("    RewriteRule \"^secret/(.*)\" - [F]\n"), "{}", refused.text);
     assert!(!rules(&refused).contains("CO=") && !rules(&refused).contains("expr"), "{}", refused.text);
-    assert_eq!(left(&refused), [3, 4]);
+    assert!(
+        rules(&refused).contains("\"^map\" - [F]\n") && rules(&refused).contains("\"^night\" - [F]\n"),
+        "{}",
+        refused.text
+    );
+    assert_eq!(left(&refused), [3, 4, 6, 8]);
     let socket = of_host(
         "RewriteEngine On\nProxyPass / http://127.0.0.1:3000/\nRewriteCond %{HTTP:Upgrade} websocket [NC]\nRewriteRule /(.*) ws://127.0.0.1:3000/$1 [P,L]\n",
     );
@@ -342,6 +349,28 @@ fn proxies_and_their_groups() {
         converted.text
     );
     assert_eq!(converted.left.len(), 2, "{:?}", converted.left);
+}
+
+#[test]
+fn scripts_without_a_location_are_not_served() {
+    let text = rules(&of_host("AddHandler application/x-httpd-php .inc\n"));
+    assert!(text.contains("<FilesMatch \"\\.(phar|php|phtml)$\">\n    SetHandler application/x-httpd-php\n"), "{text}");
+    assert!(text.contains("AddHandler application/x-httpd-php .inc\n"), "{text}");
+    let input = Input {
+        name: "a".into(),
+        text: "DocumentRoot /srv\n<FilesMatch \"\\.php$\">\nSetHandler application/x-httpd-php\n</FilesMatch>\n".into(),
+        folder: None,
+        in_place: true,
+    };
+    let off = Options { php: "off".into(), snippet: true, ..Options::default() };
+    let off = apache(&[input], &off, &none).unwrap_or_else(|(_, e)| panic!("{e:?}"));
+    assert!(rules(&off).contains("<FilesMatch \"\\.(php)$\">\n    SetHandler"), "{}", off.text);
+}
+
+#[test]
+fn names_of_servers_keep_their_wildcards() {
+    let converted = of_host("ServerAlias *.b.test a.* c*.test d?.test *\n");
+    has(&converted, &["server_name a.test *.b.test a.* ~^c.*\\.test$ ~^d.\\.test$ ~^.*$;"]);
 }
 
 #[test]

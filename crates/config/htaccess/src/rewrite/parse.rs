@@ -21,6 +21,8 @@ impl Condition {
                 _ => return Err(format!("RewriteCond: unknown flag '{name}'")),
             }
         }
+        supported(subject, "RewriteCond")?;
+        supported(text, "RewriteCond")?;
         if subject.eq_ignore_ascii_case("expr") {
             return Err("RewriteCond expr: expressions are not supported".into());
         }
@@ -49,6 +51,40 @@ impl Condition {
     }
 }
 
+/// Variables of Apache that the machine does not have, or beginnings of their names. Others that it does not know are empty, as in
+/// Apache.
+const UNSUPPORTED: &[&str] = &[
+    "%{API_VERSION",
+    "%{AUTH_TYPE",
+    "%{CONN_REMOTE_ADDR",
+    "%{CONTEXT_PREFIX",
+    "%{HANDLER",
+    "%{HTTP2",
+    "%{IPV6",
+    "%{LA-F:",
+    "%{LA-U:",
+    "%{REMOTE_IDENT",
+    "%{REQUEST_STATUS",
+    "%{SCRIPT_GROUP",
+    "%{SCRIPT_USER",
+    "%{SERVER_ADMIN",
+    "%{SSL:",
+    "%{SSL_",
+    "%{TIME",
+];
+
+/// Fails on variables and maps that would always be empty: a rule that depends on one would let pass what it refuses in Apache.
+fn supported(text: &str, directive: &str) -> Result<(), String> {
+    if let Some(start) = UNSUPPORTED.iter().find(|start| text.contains(**start)) {
+        return Err(format!("{directive}: variables like {start}...}} are not supported"));
+    }
+    let map = text.split_once("${").and_then(|(_, rest)| rest.split_once('}'));
+    match map {
+        Some((name, _)) if name.contains(':') => Err(format!("{directive}: maps (\"${{{name}}}\") are not supported")),
+        _ => Ok(()),
+    }
+}
+
 fn flags<'a>(text: &'a str, directive: &str) -> Result<Vec<(&'a str, &'a str)>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
@@ -66,6 +102,8 @@ impl Rule {
         let (Some(pattern), Some(target)) = (words.first(), words.get(1)) else {
             return Err(format!("RewriteRule: bad argument line '{rest}'"));
         };
+        supported(target, "RewriteRule")?;
+        supported(words.get(2).map_or("", String::as_str), "RewriteRule")?;
         let own = Flags::parse(words.get(2).map_or("", String::as_str))?;
         let pattern = Pattern::new(pattern, own.ignore_case).map_err(|e| format!("RewriteRule: {e}"))?;
         let substitution = (target != "-").then(|| target.clone());

@@ -210,6 +210,11 @@ impl RequestRules<'_> {
             r.log(Level::Error, format_args!("scripts are switched off here by .htaccess"));
             return Ok(Flow::Status(403));
         }
+        if settings.is_script(walk.name()) && !walk.is_folder && walk.modified.is_some() && r.loc().content.is_none() {
+            self.keep(r, settings, values.env);
+            r.log(Level::Error, format_args!("no location runs this script, and its text is not served"));
+            return Ok(Flow::Status(403));
+        }
         let outcome = match self.state.ended {
             true => RewriteOutcome::Pass,
             false => self.rewrite(r, walk, merged, &mut values)?,
@@ -428,15 +433,13 @@ fn index(r: &mut Request, settings: &Settings) -> Flow {
             Err(status) => return Flow::Status(status),
         };
         let Ok(file) = special::map(r, &path, Vec::new()) else { continue };
-        match special::kind(r, &file) {
-            Ok(FileKind::Folder) | Err(_) => {}
-            // As in Apache, a later name is tried, and the refusal counts if there is none. One that asks for a password says so
-            // if it is the last one.
-            Ok(_) if special::admits(r, &file) || names.last() == Some(name) => {
-                return Flow::Redirect { path, args: r.target.args.clone(), internal: false };
-            }
-            Ok(_) => is_refused = true,
+        let exists = special::kind(r, &file).is_ok_and(|kind| kind != FileKind::Folder);
+        // As in Apache, a later name is tried, and the refusal counts if there is none, even that of a missing file. One that asks
+        // for a password says so if it is the last one.
+        if exists && (names.last() == Some(name) || special::admits(r, &file)) {
+            return Flow::Redirect { path, args: r.target.args.clone(), internal: false };
         }
+        is_refused |= exists || settings.indexes == Some(true) && !special::admits(r, &file);
     }
     if is_refused || settings.indexes == Some(false) {
         return Flow::Status(403);

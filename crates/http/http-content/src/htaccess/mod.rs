@@ -204,6 +204,9 @@ impl ApplyHtaccess {
         };
         let mut values = request::Values::new(r, env);
         values.set(&merged.settings.env)?;
+        if merged.settings.is_script(walk.name()) && !walk.is_folder && r.loc().content.is_none() {
+            return Ok(false);
+        }
         let known = login.as_ref().filter(|login| login.is_for(&merged.settings));
         Ok(matches!(self.judge(&merged.settings, &values, known, r), login::Judgment::Granted))
     }

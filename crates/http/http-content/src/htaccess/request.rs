@@ -69,6 +69,29 @@ pub struct Values {
     fields: Vec<(String, Vec<u8>)>,
 }
 
+/// Fields of the request, named as over HTTP/1: later versions have names in lower case, and the host elsewhere.
+fn fields(r: &Request) -> Vec<(String, Vec<u8>)> {
+    let is_lower = !r.head.protocol.of(&r.buf).starts_with(b"HTTP/1");
+    let named = |name: &[u8]| {
+        let name = String::from_utf8_lossy(name).into_owned();
+        if !is_lower {
+            return name;
+        }
+        let parts = name.split('-').map(|part| match part.split_at_checked(1) {
+            Some((first, rest)) => first.to_ascii_uppercase() + rest,
+            None => part.to_string(),
+        });
+        parts.collect::<Vec<_>>().join("-")
+    };
+    let mut fields: Vec<_> = r.headers().map(|(name, value)| (named(name), value.to_vec())).collect();
+    if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) && !r.target.host.is_empty() {
+        let mut host = r.target.host.to_vec();
+        host.extend(r.target.host_port.map(|port| format!(":{port}").into_bytes()).unwrap_or_default());
+        fields.push(("Host".into(), host));
+    }
+    fields
+}
+
 impl Values {
     pub fn new(r: &Request, env: Env) -> Values {
         let connection = r.connection();
@@ -83,10 +106,7 @@ impl Values {
             method: String::from_utf8_lossy(r.head.method_span.of(&r.buf)).into_owned(),
             uri: r.target.path.to_vec(),
             protocol: String::from_utf8_lossy(r.head.protocol.of(&r.buf)).into_owned(),
-            fields: r
-                .headers()
-                .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.to_vec()))
-                .collect(),
+            fields: fields(r),
         }
     }
     /// Applies conditional rules first, as mod_setenvif precedes mod_env. Fails when a pattern exceeds its limits, and when

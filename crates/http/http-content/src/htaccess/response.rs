@@ -70,8 +70,8 @@ fn charset(r: &mut Request, settings: &Settings) {
     }
     let name = r.target.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
     let by_name = extension(&name).and_then(|own| settings.charsets.iter().find(|(known, _)| *known == own));
-    // An application's response is independent of its file's name.
-    if let Some((_, charset)) = by_name.filter(|_| r.loc().content.is_none()) {
+    // An application's response is independent of its file's name, and so is a forced type.
+    if let Some((_, charset)) = by_name.filter(|_| r.loc().content.is_none() && settings.force_type.is_none()) {
         r.out.charset = charset.clone().into_bytes().into();
     } else if let Some(Some(charset)) = &settings.default_charset
         && matches!(media.as_slice(), b"text/html" | b"text/plain")

@@ -245,7 +245,6 @@ impl Converter<'_> {
         if let Some(address) = address {
             server.php = Some(address);
         }
-        server.names_scripts = true;
         server.extensions.extend(names);
         Ok(())
     }
@@ -264,7 +263,6 @@ impl Converter<'_> {
         if let Some(address) = fastcgi_address(argument(args, 0)) {
             server.php = Some(address);
         }
-        server.names_scripts = true;
         let names = args.iter().skip(1).map(|name| name.trim_start_matches('.').to_ascii_lowercase());
         server.anywhere.extend(names.filter(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric())));
         Ok(())
