@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Equal answers, in thousandths, below which a run fails.
 const EQUAL_MIN: usize = 990;
 
-/// What a seed draws.
+/// Parts that a seed draws.
 #[derive(Clone, Debug)]
 struct Drawn {
     /// Parts of a virtual host; `None`: a plain one, so that `htaccess on` can be compared, too.
@@ -101,7 +101,7 @@ struct Difference {
 }
 
 impl Difference {
-    /// Ours gives what Apache's refuses, or a script's text.
+    /// Ours answers a request that Apache refuses, or sends a script's text.
     fn is_open(&self) -> bool {
         let refused = (400..600).contains(&self.theirs.status);
         refused && (200..300).contains(&self.ours.status) || self.ours.body.contains("#!/bin/sh")

@@ -73,7 +73,7 @@ const UNSUPPORTED: &[&str] = &[
     "%{TIME",
 ];
 
-/// Fails on variables and maps that would always be empty: a rule that depends on one would let pass what it refuses in Apache.
+/// Fails on variables and maps that would always be empty: a rule that depends on one would let requests pass that it refuses in Apache.
 fn supported(text: &str, directive: &str) -> Result<(), String> {
     if let Some(start) = UNSUPPORTED.iter().find(|start| text.contains(**start)) {
         return Err(format!("{directive}: variables like {start}...}} are not supported"));

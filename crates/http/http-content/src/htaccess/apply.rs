@@ -2,10 +2,11 @@
 
 use super::login::{self, Judgment, Login};
 use super::merged::{self, MergeError, Merged};
-use super::request::{self, Env, Machine, Values};
+use super::request::{self, Env, EnvPhase, Machine, Values};
 use super::response;
 use super::walk::Walk;
 use super::{ApplyHtaccess, HtaccessState};
+use crate::shared::NamedIndex;
 use htaccess::Settings;
 use htaccess::fields::Redirect;
 use htaccess::rewrite::{Inherit, RewriteOutcome, Rule, Run};
@@ -125,7 +126,7 @@ impl RequestRules<'_> {
         }
         let settings = Rc::new(merged::of_uri(Some(&rules), &r.target.path.clone())?);
         let mut values = Values::new(r, self.env.clone());
-        values.set(&rules.base.base.env)?;
+        values.set(&rules.base.base.env, EnvPhase::BeforeAccess)?;
         let mut outcome = RewriteOutcome::Pass;
         if let Some(rewrite) = rewrite.filter(|_| !self.state.ended) {
             let list: Vec<&Rule> = rewrite.rules.iter().collect();
@@ -171,12 +172,13 @@ impl RequestRules<'_> {
         let Some(rules) = self.own.rules.clone() else { return Ok(Flow::Declined) };
         let settings = Rc::new(merged::of_uri(Some(&rules), &r.target.path.clone())?);
         let mut values = Values::new(r, std::mem::take(&mut self.env));
-        values.set(&settings.env)?;
+        values.set(&settings.env, EnvPhase::BeforeAccess)?;
         r.progress.folder_pages = if r.progress.error_page { None } else { pages(&settings) };
         let judgment = self.own.judge(&settings, &values, self.login(&settings), r);
         let own = self.own;
         let args = r.target.args.clone();
         let redirect = redirected(&settings.redirects, r, &args)?;
+        values.set(&settings.env, EnvPhase::AfterRewriting)?;
         self.keep(r, settings.clone(), values.env);
         if let Some(flow) = refused(own, r, &settings, judgment)? {
             return Ok(flow);
@@ -191,7 +193,8 @@ impl RequestRules<'_> {
     fn with_file(mut self, r: &mut Request, walk: &Walk, merged: &Merged<'_>, hidden: bool) -> Result<Flow, String> {
         let settings = Rc::new(merged.settings.clone());
         let mut values = Values::new(r, std::mem::take(&mut self.env));
-        values.set(&settings.env)?;
+        values.set(&settings.env, EnvPhase::BeforeAccess)?;
+        self.state.access_env.clone_from(&values.env);
         self.state.modified = walk.modified;
         r.progress.folder_pages = if r.progress.error_page { None } else { pages(&settings) };
         let judgment = match hidden {
@@ -219,6 +222,7 @@ impl RequestRules<'_> {
             true => RewriteOutcome::Pass,
             false => self.rewrite(r, walk, merged, &mut values)?,
         };
+        values.set(&settings.env, EnvPhase::AfterRewriting)?;
         let env = values.env;
         match outcome {
             RewriteOutcome::Status(status) => {
@@ -275,9 +279,10 @@ impl RequestRules<'_> {
         if is_index {
             self.state.index_of = Some(r.target.path.to_vec());
         }
+        let own = self.own;
         self.keep(r, settings.clone(), env);
         if is_index {
-            return index(r, &settings);
+            return index(own, r, &settings);
         }
         if let Some(media) = response::media_type(&settings, walk.name())
             && r.loc().content.is_none()
@@ -421,7 +426,7 @@ fn elsewhere(r: &Request, path: Vec<u8>, args: Vec<u8>) -> Flow {
 }
 
 /// `DirectoryIndex`.
-fn index(r: &mut Request, settings: &Settings) -> Flow {
+fn index(own: &ApplyHtaccess, r: &mut Request, settings: &Settings) -> Flow {
     let Some(names) = &settings.directory_index else { return Flow::Declined };
     let mut is_refused = false;
     for name in names {
@@ -436,15 +441,20 @@ fn index(r: &mut Request, settings: &Settings) -> Flow {
         let exists = special::kind(r, &file).is_ok_and(|kind| kind != FileKind::Folder);
         // As in Apache, a later name is tried, and the refusal counts if there is none, even that of a missing file. One that asks
         // for a password says so if it is the last one.
-        if exists && (names.last() == Some(name) || special::admits(r, &file)) {
+        if exists && (names.last() == Some(name) || own.grants(r, &file)) {
             return Flow::Redirect { path, args: r.target.args.clone(), internal: false };
         }
-        is_refused |= exists || settings.indexes == Some(true) && !special::admits(r, &file);
+        is_refused |= exists || settings.indexes == Some(true) && !own.grants(r, &file);
     }
     if is_refused || settings.indexes == Some(false) {
         return Flow::Status(403);
     }
-    if settings.indexes == Some(true) { Flow::Declined } else { Flow::Status(403) }
+    if settings.indexes != Some(true) {
+        return Flow::Status(403);
+    }
+    let folder = r.target.path.to_vec();
+    r.keep(NamedIndex { folder });
+    Flow::Declined
 }
 
 /// Status and target of `Redirect` and `RedirectMatch`.

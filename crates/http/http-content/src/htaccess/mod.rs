@@ -118,13 +118,6 @@ fn php_values(r: &mut Request, out: &mut Vec<u8>) -> bool {
     !state.settings.php_values.is_empty()
 }
 
-/// Tells whether rules name the index of the requested directory, which has none of the names: `index` does not apply.
-pub fn names_index(r: &Request) -> bool {
-    r.ext::<HtaccessState>().is_some_and(|state| {
-        state.settings.directory_index.is_some() && state.index_of.as_deref() == Some(&r.target.path[..])
-    })
-}
-
 /// Results for later phases; kept over internal redirects.
 #[derive(Clone, Default)]
 struct HtaccessState {
@@ -133,6 +126,8 @@ struct HtaccessState {
     env: request::Env,
     /// `[END]`: skips further rules.
     ended: bool,
+    /// Variables that access rules saw.
+    access_env: request::Env,
     modified: Option<i64>,
     /// The path comes from the server's rewriting rules, or a password was checked: no new request, as Apache sees it.
     continues: bool,
@@ -171,15 +166,7 @@ impl FileGuard for ApplyHtaccess {
         if state.is_some_and(|state| bare(&state.checked) == bare(file)) {
             return true;
         }
-        let user = state.and_then(|state| state.login.clone());
-        let env = state.map(|state| state.env.clone()).unwrap_or_default();
-        let admitted = match self.judge_other(r, file, user, env) {
-            Ok(admitted) => admitted,
-            Err(words) => {
-                r.log(Level::Error, format_args!("{words}"));
-                false
-            }
-        };
+        let admitted = self.serves(r, file);
         if !admitted {
             r.log(Level::Error, format_args!("access to \"{}\" forbidden by .htaccess", String::from_utf8_lossy(file)));
         }
@@ -188,27 +175,50 @@ impl FileGuard for ApplyHtaccess {
 }
 
 impl ApplyHtaccess {
-    /// Judges a file that is not that of the request's path.
-    fn judge_other(
+    /// Tells whether the rules grant a file that is not that of the request's path.
+    fn grants(&self, r: &mut Request, file: &FilePath) -> bool {
+        self.judge_other(r, file).is_some_and(|(granted, _)| granted)
+    }
+
+    /// Tells whether the text of such a file may be sent.
+    fn serves(&self, r: &mut Request, file: &FilePath) -> bool {
+        let has_handler = r.loc().content.is_some();
+        self.judge_other(r, file).is_some_and(|(granted, is_script)| granted && (has_handler || !is_script))
+    }
+
+    /// Judges a file that is not that of the request's path: the grant, and whether it is a script. `None`: the rules have a
+    /// fault, which is logged.
+    fn judge_other(&self, r: &mut Request, file: &FilePath) -> Option<(bool, bool)> {
+        let state = r.ext::<HtaccessState>();
+        let login = state.and_then(|state| state.login.clone());
+        let env = state.map(|state| state.access_env.clone()).unwrap_or_default();
+        match self.try_judge(r, file, login, env) {
+            Ok(judged) => Some(judged),
+            Err(words) => {
+                r.log(Level::Error, format_args!("{words}"));
+                None
+            }
+        }
+    }
+
+    fn try_judge(
         &self,
         r: &mut Request,
         file: &FilePath,
         login: Option<login::Login>,
         env: request::Env,
-    ) -> Result<bool, String> {
-        let Some(walk) = Walk::to(r, file)? else { return Ok(false) };
+    ) -> Result<(bool, bool), String> {
+        let Some(walk) = Walk::to(r, file)? else { return Ok((false, false)) };
         let merged = match Merged::of(r, self.rules.as_deref(), &walk) {
             Ok(merged) => merged,
-            Err(MergeError::Forbidden) => return Ok(false),
+            Err(MergeError::Forbidden) => return Ok((false, false)),
             Err(MergeError::Wrong(words)) => return Err(words),
         };
         let mut values = request::Values::new(r, env);
-        values.set(&merged.settings.env)?;
-        if merged.settings.is_script(walk.name()) && !walk.is_folder && r.loc().content.is_none() {
-            return Ok(false);
-        }
+        values.set(&merged.settings.env, request::EnvPhase::BeforeAccess)?;
+        let is_script = merged.settings.is_script(walk.name()) && !walk.is_folder;
         let known = login.as_ref().filter(|login| login.is_for(&merged.settings));
-        Ok(matches!(self.judge(&merged.settings, &values, known, r), login::Judgment::Granted))
+        Ok((matches!(self.judge(&merged.settings, &values, known, r), login::Judgment::Granted), is_script))
     }
 }
 

@@ -59,6 +59,15 @@ pub fn origin(r: &Request) -> String {
     }
 }
 
+/// Time at which variables are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnvPhase {
+    /// Conditional variables (mod_setenvif), which access rules and rewriting rules see.
+    BeforeAccess,
+    /// `SetEnv` and `UnsetEnv` (mod_env), for fields and scripts.
+    AfterRewriting,
+}
+
 pub struct Values {
     pub env: Env,
     pub peer: Option<IpAddr>,
@@ -109,14 +118,13 @@ impl Values {
             fields: fields(r),
         }
     }
-    /// Applies conditional rules first, as mod_setenvif precedes mod_env. Fails when a pattern exceeds its limits, and when
-    /// all variables have more than [`ENV_BYTES_MAX`].
-    pub fn set(&mut self, rules: &[Arc<EnvRule>]) -> Result<(), String> {
-        let (first, second): (Vec<&Arc<EnvRule>>, Vec<&Arc<EnvRule>>) =
-            rules.iter().partition(|rule| rule.when.is_some());
+    /// Applies the rules of a phase. Fails when a pattern exceeds its limits, and when all variables have more than
+    /// [`ENV_BYTES_MAX`].
+    pub fn set(&mut self, rules: &[Arc<EnvRule>], phase: EnvPhase) -> Result<(), String> {
         let lengths = self.env.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, Vec::len));
         let mut left = ENV_BYTES_MAX.saturating_sub(lengths.sum());
-        for rule in first.into_iter().chain(second) {
+        let is_of_phase = |rule: &&Arc<EnvRule>| rule.when.is_some() == (phase == EnvPhase::BeforeAccess);
+        for rule in rules.iter().filter(is_of_phase) {
             let mut groups = Vec::new();
             if let Some(EnvCondition { attribute, pattern }) = &rule.when {
                 let found = pattern.groups(&self.attribute(attribute)?)?;
