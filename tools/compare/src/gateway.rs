@@ -42,6 +42,9 @@ pub fn serve(first: u8, reader: &mut impl BufRead, out: &mut impl Write) -> io::
 }
 
 fn reply(call: &Call) -> Reply {
+    if call.param("COMPARE_SCRIPT") == "1" {
+        return script(call);
+    }
     let path = call.param("SCRIPT_NAME").to_string();
     let name = path.rsplit('/').next().unwrap_or("");
     let (head, body): (&str, String) = match name {
@@ -94,6 +97,19 @@ fn reply(call: &Call) -> Reply {
         body: if head_only { Vec::new() } else { body.into_bytes() },
         errors: if name == "error" || name == "none" { "a line of the script" } else { "" },
         broken: name == "cut",
+    }
+}
+
+/// The answer of `apache/pool.rs`'s script, which Apache runs itself.
+fn script(call: &Call) -> Reply {
+    let (name, info) = (call.param("SCRIPT_NAME"), call.param("PATH_INFO"));
+    let body = format!("script={name} info={info} query={}", call.param("QUERY_STRING"));
+    let head_only = call.param("REQUEST_METHOD") == "HEAD";
+    Reply {
+        head: "Content-Type: text/plain\r\n\r\n".into(),
+        body: if head_only { Vec::new() } else { body.into_bytes() },
+        errors: "",
+        broken: false,
     }
 }
 

@@ -8,12 +8,14 @@
 //! listener instead (`sni.rs`). With `--gateways` the locations use FastCGI, SCGI, uwsgi and memcached (`gateways.rs`, `gateway.rs`),
 //! with `--peers` HTTP/2, gRPC and TLS (`peers.rs`). With `--documents` they rewrite generated documents (`documents.rs`).
 //! `--stream` and `--mail` compare the other areas, `--tls` handshakes and client certificates, `--frames` HTTP/2 frame by frame. `--groups`,
-//! `--caches` and `--connections` compare sequences of requests (`sequences/`). `--check` compares `-t` alone (`check.rs`).
+//! `--caches` and `--connections` compare sequences of requests (`sequences/`). `--check` compares `-t` alone (`check.rs`). `--apache` compares
+//! .htaccess files and virtual hosts with a real Apache (`apache/`).
 //!
 //! `cargo xtask compare --seed N --count N` runs it by hand without bound; `cargo xtask ci` runs a few with a fixed seed.
 
 #![forbid(unsafe_code)]
 
+mod apache;
 mod backend;
 mod broken;
 mod check;
@@ -70,6 +72,8 @@ pub enum Mode {
     Caches,
     /// Valid and broken requests over one connection.
     Connections,
+    /// Apache's rules: a real Apache instead of nginx.
+    Apache,
     /// Results of `-t` for examples of all directives with a wrong word.
     Check,
 }
@@ -173,6 +177,7 @@ fn is_of_http1(put: &Put) -> bool {
 pub fn run(plan: &Plan) -> Result<String, String> {
     match plan.mode {
         Mode::Check => return check::run(plan),
+        Mode::Apache => return apache::run(plan, &plan.nginx.path),
         Mode::Sni => return sni::run(plan),
         Mode::Stream => return stream::run(plan),
         Mode::Mail => return mail::run(plan),

@@ -9,7 +9,7 @@ pub const HELP: &str = "\
 Usage: cargo xtask ci
 
 Runs everything that a change must pass, in this order: fmt, tidy, clippy, a check of the fuzz targets,
-the book, all tests, comparisons with nginx, the Debian package, h2spec. On Debian, as root, it installs
+the book, all tests, comparisons with nginx and Apache, the Debian package, h2spec. On Debian, as root, it installs
 missing programs that tests use as peers; a peer that is missing then is an error. With TIDEGATE_PEERS=optional
 the tests that need it check less. Checks that the machine does not permit are listed at the end.
 
@@ -51,7 +51,7 @@ pub fn run(_: &[String]) -> Result<(), String> {
     }
     eprintln!("==> cargo test --workspace, two programs at a time");
     suite::run()?;
-    for seeds in [crate::compare::CI, crate::compare::STREAM_CI] {
+    for seeds in [crate::compare::CI, crate::compare::STREAM_CI, crate::compare::APACHE_CI] {
         let compared: Vec<&str> = ["compare", "--in-ci"].into_iter().chain(seeds.iter().copied()).collect();
         own_step(&own, &compared)?;
     }

@@ -34,6 +34,7 @@ Subject (default: the http block over HTTP/1.1):
   --gateways        FastCGI, SCGI, uwsgi and memcached
   --peers           upstream servers over HTTP/2, gRPC and TLS
   --documents       filters that rewrite generated documents
+  --apache          .htaccess files and virtual hosts, with Apache (/usr/sbin/apache2) instead of nginx
   --check           -t alone, for the example of each directive with a wrong word
   --mutate          in addition: a typing mistake in one directive
 
@@ -49,6 +50,7 @@ Programs:
 
 /// In `cargo xtask ci`: enough to notice, little enough not to be noticed.
 pub const CI: &[&str] = &["--seed", "1", "--count", "60"];
+pub const APACHE_CI: &[&str] = &["--apache", "--seed", "1", "--count", "40", "--differences", "5"];
 pub const STREAM_CI: &[&str] = &["--stream", "--seed", "1", "--count", "12"];
 
 /// The oldest supported version: Debian's. Directives that it lacks or treats differently are left out (`pool.rs`).
@@ -87,11 +89,15 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--peers" => mode = Mode::Peers,
             "--documents" => mode = Mode::Documents,
             "--check" => mode = Mode::Check,
+            "--apache" => mode = Mode::Apache,
             "--in-ci" => in_ci = true,
             other => {
                 return Err(format!("unknown option \"{other}\"; see cargo xtask compare --help"));
             }
         }
+    }
+    if mode == Mode::Apache {
+        return with_apache(seed, count, differences_max, ours, in_ci);
     }
     let Some(nginx) = oracle::nginx(source.as_deref(), nginx.as_deref())? else {
         if in_ci {
@@ -128,6 +134,44 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         over,
         mode,
         mutate,
+    };
+    println!("{}", compare::run(&plan)?);
+    Ok(())
+}
+
+/// Debian's.
+const APACHE: &str = "/usr/sbin/apache2";
+
+fn with_apache(
+    seed: u64,
+    count: u64,
+    differences_max: usize,
+    ours: Option<PathBuf>,
+    in_ci: bool,
+) -> Result<(), String> {
+    if !Path::new(APACHE).exists() {
+        if in_ci {
+            eprintln!("no {APACHE} here: nothing is compared");
+            return Ok(());
+        }
+        return Err(format!("no {APACHE}: install the package apache2"));
+    }
+    let ours = match ours {
+        Some(ours) => ours,
+        None => build()?,
+    };
+    let binary = |path: PathBuf| Binary { path, nginx: false, version: (0, 0), shown: "Apache".into() };
+    let plan = Plan {
+        ours: binary(ours),
+        nginx: binary(PathBuf::from(APACHE)),
+        seed,
+        count,
+        only: None,
+        with: None,
+        differences_max,
+        over: Over::H1,
+        mode: Mode::Apache,
+        mutate: false,
     };
     println!("{}", compare::run(&plan)?);
     Ok(())

@@ -1,7 +1,7 @@
 //! Body of the fuzz target: any text is parsed or refused; parsed rules can run.
 
 use crate::rewrite::{PathKind, RuleEnvironment, Run};
-use crate::settings;
+use crate::{reader, rules};
 
 struct EmptyEnvironment;
 
@@ -19,7 +19,15 @@ impl RuleEnvironment for EmptyEnvironment {
 pub fn htaccess(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (path, text) = text.split_once('\n').unwrap_or(("/x", &text));
-    let Ok(file) = settings::read(text) else { return };
+    if let Ok(rules) = rules::read(text) {
+        for location in &rules.locations {
+            let _ = location.is_of(path.as_bytes());
+        }
+        for directory in &rules.directories {
+            let _ = (directory.is_of(path.as_bytes()), directory.matches(path.as_bytes()));
+        }
+    }
+    let Ok(file) = reader::read(text) else { return };
     let mut all = file.base.clone();
     for (_, part) in &file.parts {
         all.merge(part);
@@ -35,13 +43,13 @@ pub fn htaccess(input: &[u8]) {
             path_info: Vec::new(),
             uri: path.as_bytes(),
             args: b"a=b".to_vec(),
-            has_encoded_question: false,
             root: b"/d",
             root_uri: b"",
             origin: "http://a".into(),
             is_subrequest: false,
             env: Vec::new(),
             media_type: None,
+            vary: Vec::new(),
         };
         let _ = run.apply(&rules, rewrite.base.as_deref(), &mut EmptyEnvironment);
     }

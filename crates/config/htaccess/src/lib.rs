@@ -6,11 +6,16 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 pub mod access;
+pub mod fields;
 pub mod fuzzing;
 pub mod pattern;
+pub mod reader;
 pub mod rewrite;
+pub mod rules;
 pub mod settings;
 pub mod syntax;
 
+pub use reader::File;
+pub use rules::ServerRules;
 pub use settings::Settings;
 pub use syntax::{Line, ParseError};

@@ -1,65 +1,35 @@
-//! Directives of .htaccess files, and their merging from the root to the directory.
+//! Meaning of directives, and their merging from the server to the requested file.
 //! An unsupported directive is an error, as in an Apache without its module: ignoring it could open a protected
 //! resource.
 
-use crate::access::{Ordered, Require, Subject};
-use crate::pattern::{Pattern, glob};
-use crate::rewrite::{Condition, Inherit, Rewrite, Rule};
-use crate::syntax::{self, Line, ParseError};
+use crate::access::{Limited, Ordered, Require};
+use crate::fields::{Expires, HeaderRule, Redirect, expires, header, redirect};
+use crate::pattern::Pattern;
+use crate::syntax::Line;
 use std::sync::Arc;
 
-/// Modules that `<IfModule>` finds: supported or irrelevant here.
-pub const MODULES: &[&str] = &[
-    "rewrite",
-    "alias",
-    "headers",
-    "expires",
-    "dir",
-    "mime",
-    "setenvif",
-    "env",
-    "authz_core",
-    "authz_host",
-    "access_compat",
-    "deflate",
-    "filter",
-    "autoindex",
-    "negotiation",
-    "version",
-    "core",
-];
-
-#[derive(Debug, Default)]
-pub struct File {
-    pub rewrite: Option<Rewrite>,
-    pub base: Settings,
-    pub parts: Vec<(Scope, Settings)>,
-}
-
-#[derive(Debug)]
-pub enum Scope {
-    Name(String),
-    Pattern(Pattern),
-    /// Methods; `true`: all others.
-    Methods(Vec<String>, bool),
-}
-
-impl Scope {
-    pub fn fits(&self, name: &[u8], method: &str) -> Result<bool, String> {
-        match self {
-            Scope::Name(pattern) => Ok(glob(pattern.as_bytes(), name)),
-            Scope::Pattern(pattern) => pattern.holds(name),
-            Scope::Methods(methods, others) => Ok(methods.iter().any(|own| own == method) != *others),
-        }
-    }
-}
-
-/// `None` or empty when unset.
+/// Settings of a place; `None` or empty when unset.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    pub require: Option<Vec<Require>>,
+    /// Requirements of this place, joined with outer ones as `auth_merging` says.
+    pub require: Option<Require>,
+    pub auth_merging: AuthMerging,
     pub ordered: Option<Ordered>,
+    pub auth: Auth,
+    /// `SSLRequireSSL`.
+    pub tls_required: bool,
     pub indexes: Option<bool>,
+    /// `Options FollowSymLinks`, and `SymLinksIfOwnerMatch`, which has no effect beside it.
+    pub follows_links: Option<bool>,
+    pub follows_owned_links: Option<bool>,
+    /// `SetHandler none` and similar: scripts do not run here.
+    pub scripts_off: Option<bool>,
+    /// `SetHandler` for scripts (`true`), or for none.
+    pub runs_scripts: Option<bool>,
+    /// Extensions of scripts (`AddHandler`, `AddType`), in lower case.
+    pub script_extensions: Vec<String>,
+    /// `php_value` and `php_flag`, for the server that runs scripts; later ones win.
+    pub php_values: Vec<(String, String)>,
     pub directory_index: Option<Vec<String>>,
     pub error_documents: Vec<(u16, ErrorDocument)>,
     pub redirects: Vec<Arc<Redirect>>,
@@ -69,9 +39,39 @@ pub struct Settings {
     pub charsets: Vec<(String, String)>,
     pub default_charset: Option<Option<String>>,
     pub force_type: Option<String>,
+    /// `FileETag None` (`false`).
+    pub etag: Option<bool>,
     pub expires_active: Option<bool>,
     pub expires_default: Option<Expires>,
     pub expires_by_type: Vec<(String, Expires)>,
+}
+
+/// `AuthMerging`: how requirements of a place join those of the places around it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuthMerging {
+    #[default]
+    Replace,
+    And,
+    Or,
+}
+
+/// `AuthType Basic` and its companions, each inherited on its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Auth {
+    /// `AuthType Basic` (`true`), `AuthType None` (`false`).
+    pub basic: Option<bool>,
+    pub realm: Option<String>,
+    pub user_file: Option<String>,
+    pub group_file: Option<String>,
+}
+
+/// `Options FollowSymLinks` and its siblings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkRule {
+    Follow,
+    /// `SymLinksIfOwnerMatch`.
+    SameOwner,
+    Refuse,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,52 +84,36 @@ pub enum ErrorDocument {
 }
 
 #[derive(Debug)]
-pub struct Redirect {
-    pub status: u16,
-    pub from: RedirectFrom,
-    /// Empty for statuses other than redirects.
-    pub to: String,
-}
-
-#[derive(Debug)]
-pub enum RedirectFrom {
-    Prefix(String),
-    Pattern(Pattern),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderRule {
-    pub always: bool,
-    pub action: HeaderAction,
-    pub name: String,
-    pub value: String,
-    /// `env=NAME`, `env=!NAME`.
-    pub env: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeaderAction {
-    Set,
-    SetIfEmpty,
-    Add,
-    Append,
-    Merge,
-    Unset,
-}
-
-#[derive(Debug)]
 pub struct EnvRule {
-    /// Attribute and pattern; `None`: always.
-    pub when: Option<(String, Pattern)>,
+    /// Condition; `None`: always.
+    pub when: Option<EnvCondition>,
     /// `None` unsets.
     pub set: Vec<(String, Option<String>)>,
 }
 
-/// Expiry in seconds after the access or the file's modification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expires {
-    pub from_modification: bool,
-    pub seconds: i64,
+#[derive(Debug)]
+pub struct EnvCondition {
+    pub attribute: Attribute,
+    pub pattern: Pattern,
+}
+
+/// First argument of `SetEnvIf`.
+#[derive(Debug)]
+pub enum Attribute {
+    Name(String),
+    /// A regular expression for names of request fields; the first field that fits both counts.
+    Fields(Pattern),
+}
+
+impl Attribute {
+    fn of(text: &str) -> Result<Attribute, String> {
+        // Apache: `is_header_regex`, for names with characters that no field has.
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+        if is_plain {
+            return Ok(Attribute::Name(text.to_string()));
+        }
+        Ok(Attribute::Fields(Pattern::new(text, true)?))
+    }
 }
 
 /// Ignored directives, and why that is safe.
@@ -138,7 +122,6 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("AddOutputFilter", "compression is set in the server's configuration"),
     ("SetOutputFilter", "compression is set in the server's configuration"),
     ("DeflateCompressionLevel", "compression is set in the server's configuration"),
-    ("FileETag", "tags are made of time and size"),
     ("ServerSignature", "server_tokens decides"),
     ("AddDescription", "listings have no descriptions"),
     ("AddIcon", "listings have no icons"),
@@ -163,154 +146,7 @@ pub const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("ContentDigest", "it is obsolete"),
 ];
 
-/// Parses a file. Fails on the first invalid or unsupported line.
-pub fn read(text: &str) -> Result<File, ParseError> {
-    let lines = syntax::parse(text)?;
-    let mut reader = Reader::default();
-    reader.lines(&lines)?;
-    if let Some(condition) = reader.conditions.first() {
-        // As in Apache, conditions without a rule are no error.
-        let _ = condition;
-    }
-    Ok(reader.file)
-}
-
-#[derive(Default)]
-struct Reader {
-    file: File,
-    conditions: Vec<Condition>,
-}
-
-/// Evaluates an `<IfModule>` or similar section; `None` for others.
-pub fn section_holds(line: &Line) -> Option<bool> {
-    let (negated, word) = line.arg(0).strip_prefix('!').map_or((false, line.arg(0)), |word| (true, word));
-    if line.is("IfModule") {
-        let name = word.trim_end_matches(".c").trim_end_matches("_module").trim_start_matches("mod_");
-        return Some(MODULES.contains(&name.to_ascii_lowercase().as_str()) != negated);
-    }
-    if line.is("IfDefine") {
-        return Some(negated);
-    }
-    if line.is("IfVersion") {
-        let (sign, wanted) = if line.args.len() > 1 { (line.arg(0), line.arg(1)) } else { ("=", line.arg(0)) };
-        let numbers = |text: &str| -> Vec<u32> { text.split('.').map(|part| part.parse().unwrap_or(0)).collect() };
-        let own = [2, 4, 60];
-        let wanted = numbers(wanted);
-        let order = own.iter().copied().take(wanted.len().max(1)).cmp(wanted.iter().copied());
-        let (negated, sign) = sign.strip_prefix('!').map_or((false, sign), |sign| (true, sign));
-        let holds = match sign {
-            ">" => order.is_gt(),
-            ">=" => order.is_ge(),
-            "<" => order.is_lt(),
-            "<=" => order.is_le(),
-            _ => order.is_eq(),
-        };
-        return Some(holds != negated);
-    }
-    None
-}
-
-impl Reader {
-    fn lines(&mut self, lines: &[Line]) -> Result<(), ParseError> {
-        for line in lines {
-            let fail = |text: String| ParseError { line: line.number, text };
-            if let Some(inner) = &line.section {
-                match section_holds(line) {
-                    Some(true) => self.lines(inner)?,
-                    Some(false) => {}
-                    None => self.section(line, inner)?,
-                }
-                continue;
-            }
-            if line.name.get(..7).is_some_and(|head| head.eq_ignore_ascii_case("rewrite")) {
-                self.rewrite(line).map_err(fail)?;
-                continue;
-            }
-            self.file.base.take(line).map_err(fail)?;
-        }
-        Ok(())
-    }
-
-    fn section(&mut self, line: &Line, inner: &[Line]) -> Result<(), ParseError> {
-        let fail = |text: String| ParseError { line: line.number, text };
-        let name = line.name.to_ascii_lowercase();
-        let scope = match (name.as_str(), line.args.as_slice()) {
-            ("requireany" | "requireall" | "requirenone", _) => {
-                let require = Require::of(line).map_err(fail)?;
-                self.file.base.require.get_or_insert_default().push(require);
-                return Ok(());
-            }
-            ("files", [sign, pattern]) if sign == "~" => Scope::Pattern(Pattern::new(pattern, false).map_err(fail)?),
-            ("files", [pattern]) => Scope::Name(pattern.clone()),
-            ("filesmatch", [pattern]) => Scope::Pattern(Pattern::new(pattern, false).map_err(fail)?),
-            ("limit" | "limitexcept", [_, ..]) => {
-                let mut methods = line.args.clone();
-                if methods.iter().any(|method| method == "GET") {
-                    methods.push("HEAD".into());
-                }
-                Scope::Methods(methods, name == "limitexcept")
-            }
-            ("if" | "elseif" | "else", _) => {
-                return Err(fail(format!("<{}>: expressions are not supported", line.name)));
-            }
-            _ => return Err(fail(format!("<{}> not allowed here", line.name))),
-        };
-        let mut settings = Settings::default();
-        part(inner, &mut settings)?;
-        self.file.parts.push((scope, settings));
-        Ok(())
-    }
-
-    fn rewrite(&mut self, line: &Line) -> Result<(), String> {
-        let rewrite = self.file.rewrite.get_or_insert_default();
-        let name = line.name.to_ascii_lowercase();
-        match (name.as_str(), line.args.as_slice()) {
-            ("rewriteengine", [word]) => rewrite.engine = Some(on(word, &line.name)?),
-            ("rewritebase", [base]) if base.starts_with('/') => rewrite.base = Some(base.clone()),
-            ("rewritebase", [_]) => return Err("RewriteBase: argument is not a valid URL".into()),
-            ("rewritecond", _) => self.conditions.push(Condition::parse(line.number, &line.rest)?),
-            ("rewriterule", _) => {
-                let conditions = std::mem::take(&mut self.conditions);
-                rewrite.rules.push(Rule::parse(line.number, &line.rest, conditions)?);
-            }
-            ("rewriteoptions", words) => {
-                for word in words {
-                    match word.to_ascii_lowercase().as_str() {
-                        "inherit" => rewrite.inherit = Some(Inherit::After),
-                        "inheritbefore" => rewrite.inherit = Some(Inherit::Before),
-                        "allownoslash" => rewrite.allow_no_slash = true,
-                        "ignoreinherit" | "mergebase" | "legacyprefixdocroot" => {}
-                        _ => return Err(format!("RewriteOptions: unknown option '{word}'")),
-                    }
-                }
-            }
-            ("rewritemap", _) => return Err("RewriteMap not allowed here".into()),
-            ("rewriteengine", _) => return Err("RewriteEngine must be On or Off".into()),
-            _ => return Err(invalid(&line.name)),
-        }
-        Ok(())
-    }
-}
-
-fn part(lines: &[Line], settings: &mut Settings) -> Result<(), ParseError> {
-    for line in lines {
-        let fail = |text: String| ParseError { line: line.number, text };
-        match (&line.section, section_holds(line)) {
-            (Some(inner), Some(true)) => part(inner, settings)?,
-            (Some(_), Some(false)) => {}
-            (Some(_), None) => match Require::of(line) {
-                Ok(require) if line.name.get(..7).is_some_and(|head| head.eq_ignore_ascii_case("require")) => {
-                    settings.require.get_or_insert_default().push(require);
-                }
-                _ => return Err(fail(format!("<{}> not allowed here", line.name))),
-            },
-            (None, _) => settings.take(line).map_err(fail)?,
-        }
-    }
-    Ok(())
-}
-
-fn on(word: &str, name: &str) -> Result<bool, String> {
+pub(crate) fn on(word: &str, name: &str) -> Result<bool, String> {
     match word.to_ascii_lowercase().as_str() {
         "on" => Ok(true),
         "off" => Ok(false),
@@ -318,36 +154,80 @@ fn on(word: &str, name: &str) -> Result<bool, String> {
     }
 }
 
-fn invalid(name: &str) -> String {
+pub(crate) fn invalid(name: &str) -> String {
     format!(
         "Invalid command '{name}', perhaps misspelled or defined by a module not included in the server configuration"
     )
 }
 
 impl Settings {
-    fn take(&mut self, line: &Line) -> Result<(), String> {
+    /// Takes a directive; `limited`: inside of `<Limit>` for these methods, which only access rules heed.
+    ///
+    /// # Errors
+    /// Apache's message about an invalid, unknown or unsupported directive.
+    pub(crate) fn take(&mut self, line: &Line, limited: &Limited) -> Result<(), String> {
         let name = line.name.to_ascii_lowercase();
         let args = &line.args;
         let few = || format!("{} takes more arguments", line.name);
         match (name.as_str(), args.as_slice()) {
-            ("require", _) => self.require.get_or_insert_default().push(Require::of(line)?),
-            ("order", [word, ..]) => {
-                let order = args.join(",").replace(",,", ",").to_ascii_lowercase();
-                let _ = word;
-                self.ordered.get_or_insert_default().deny_last = match order.as_str() {
-                    "allow,deny" | "mutual-failure" => true,
-                    "deny,allow" => false,
-                    _ => return Err("unknown order".into()),
-                };
+            ("require", _) => self.require(Require::of(line, limited)?)?,
+            ("authmerging", [word]) => {
+                self.auth_merging = match word.to_ascii_lowercase().as_str() {
+                    "off" => AuthMerging::Replace,
+                    "and" => AuthMerging::And,
+                    "or" => AuthMerging::Or,
+                    _ => return Err("AuthMerging must be one of: Off | And | Or".into()),
+                }
             }
-            ("allow", args) => self.ordered.get_or_insert_default().allow.extend(Subject::list(args)?),
-            ("deny", args) => self.ordered.get_or_insert_default().deny.extend(Subject::list(args)?),
-            ("satisfy", [word]) if word.eq_ignore_ascii_case("all") => {}
+            ("order" | "allow" | "deny" | "satisfy", args) => {
+                self.ordered.get_or_insert_default().take(&name, args, limited)?;
+            }
+            ("authtype", [word]) => {
+                self.auth.basic = Some(match word.to_ascii_lowercase().as_str() {
+                    "basic" => true,
+                    "none" => false,
+                    _ => return Err(format!("AuthType {word} is not supported")),
+                });
+            }
+            ("authname", [realm]) => self.auth.realm = Some(realm.clone()),
+            ("authuserfile", [file]) => self.auth.user_file = Some(file.clone()),
+            ("authgroupfile", [file]) => self.auth.group_file = Some(file.clone()),
+            ("authbasicprovider", [word]) if word.eq_ignore_ascii_case("file") => {}
+            ("authbasicauthoritative", [word]) if on(word, &line.name)? => {}
+            ("sslrequiressl", []) => self.tls_required = true,
+            ("sethandler", [word]) if matches!(word.to_ascii_lowercase().as_str(), "none" | "default-handler") => {
+                (self.scripts_off, self.runs_scripts) = (Some(true), Some(false));
+            }
+            ("removehandler" | "removetype", [_, ..]) => self.scripts_off = Some(true),
+            ("php_flag" | "php_admin_flag", [name, value]) if name.eq_ignore_ascii_case("engine") => {
+                self.scripts_off = Some(matches!(value.to_ascii_lowercase().as_str(), "off" | "0" | "false" | "no"));
+            }
+            ("php_value" | "php_flag", [name, rest @ ..]) if !rest.is_empty() => {
+                let value = rest.join(" ");
+                let is_name =
+                    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
+                if !is_name || value.contains(['\n', '\r', '\0']) {
+                    return Err(format!("{}: \"{name}\" is no setting of PHP", line.name));
+                }
+                self.php_values.push((name.clone(), value));
+            }
+            ("sethandler", [word]) if is_script_handler(word) => {
+                (self.runs_scripts, self.scripts_off) = (Some(true), self.scripts_off.map(|_| false));
+            }
+            ("addhandler" | "addtype", [handler, extensions @ ..])
+                if is_script_handler(handler) && !extensions.is_empty() =>
+            {
+                let extensions = extensions.iter().map(|e| e.trim_start_matches('.').to_ascii_lowercase());
+                self.script_extensions.extend(extensions);
+            }
             ("options", words) => self.options(words)?,
             ("directoryindex", []) => return Err(few()),
             ("directoryindex", names) => {
-                let list = if names.iter().any(|name| name == "disabled") { Vec::new() } else { names.to_vec() };
-                self.directory_index = Some(list);
+                // Further lines of one place add names.
+                match names {
+                    [only] if only == "disabled" => self.directory_index = Some(Vec::new()),
+                    names => self.directory_index.get_or_insert_default().extend_from_slice(names),
+                }
             }
             ("errordocument", [code, rest @ ..]) if !rest.is_empty() => {
                 let code: u16 = code
@@ -383,12 +263,13 @@ impl Settings {
             }
             ("setenvif" | "setenvifnocase", [attribute, pattern, rest @ ..]) if !rest.is_empty() => {
                 let pattern = Pattern::new(pattern, name == "setenvifnocase")?;
-                let set = assignments(rest);
-                self.env.push(Arc::new(EnvRule { when: Some((attribute.clone(), pattern)), set }));
+                let when = Some(EnvCondition { attribute: Attribute::of(attribute)?, pattern });
+                self.env.push(Arc::new(EnvRule { when, set: assignments(rest) }));
             }
             ("browsermatch" | "browsermatchnocase", [pattern, rest @ ..]) if !rest.is_empty() => {
                 let pattern = Pattern::new(pattern, name == "browsermatchnocase")?;
-                self.env.push(Arc::new(EnvRule { when: Some(("User-Agent".into(), pattern)), set: assignments(rest) }));
+                let when = Some(EnvCondition { attribute: Attribute::Name("User-Agent".into()), pattern });
+                self.env.push(Arc::new(EnvRule { when, set: assignments(rest) }));
             }
             ("addtype", [media, extensions @ ..]) if !extensions.is_empty() => {
                 let media = media.to_ascii_lowercase();
@@ -411,18 +292,16 @@ impl Settings {
                 });
             }
             ("forcetype", [media]) => self.force_type = (!media.eq_ignore_ascii_case("none")).then(|| media.clone()),
+            ("fileetag", words) if !words.is_empty() => {
+                self.etag = Some(!words.iter().any(|word| word.eq_ignore_ascii_case("none")));
+            }
             ("expiresactive", [word]) => self.expires_active = Some(on(word, &line.name)?),
             ("expiresdefault", words) if !words.is_empty() => self.expires_default = Some(expires(&words.join(" "))?),
             ("expiresbytype", [media, rest @ ..]) if !rest.is_empty() => {
                 self.expires_by_type.push((media.to_ascii_lowercase(), expires(&rest.join(" "))?));
             }
             _ if WITHOUT_EFFECT.iter().any(|(own, _)| own.eq_ignore_ascii_case(&name)) => {}
-            ("authtype" | "authname" | "authuserfile" | "authgroupfile" | "authbasicprovider", _) => {
-                return Err(format!(
-                    "{} is not supported here: write auth_basic into the server's configuration",
-                    line.name
-                ));
-            }
+            (name, _) if name.starts_with("auth") => return Err(format!("{} is not supported here", line.name)),
             ("addhandler" | "sethandler" | "action" | "removehandler" | "removetype", _) => {
                 return Err(format!(
                     "{} is not supported here: which files are scripts is the configuration's matter",
@@ -436,17 +315,25 @@ impl Settings {
 
     fn options(&mut self, words: &[String]) -> Result<(), String> {
         let absolute = words.iter().any(|word| !word.starts_with(['+', '-']));
+        if absolute && words.iter().any(|word| word.starts_with(['+', '-'])) {
+            return Err("Either all Options must start with + or -, or no Option may.".into());
+        }
         if absolute {
             self.indexes = Some(false);
+            (self.follows_links, self.follows_owned_links) = (Some(false), Some(false));
         }
         for word in words {
             let (on, name) = word.strip_prefix('-').map_or((true, word.trim_start_matches('+')), |name| (false, name));
             match name.to_ascii_lowercase().as_str() {
                 "indexes" => self.indexes = Some(on),
-                "followsymlinks" | "symlinksifownermatch" | "execcgi" | "none" => {}
+                "followsymlinks" => self.follows_links = Some(on),
+                "symlinksifownermatch" => self.follows_owned_links = Some(on),
+                "execcgi" | "none" => {}
                 "includes" | "includesnoexec" if !on => {}
                 "multiviews" if !on => {}
-                "all" => self.indexes = Some(on),
+                "all" => {
+                    (self.indexes, self.follows_links) = (Some(on), Some(on));
+                }
                 "multiviews" | "includes" | "includesnoexec" => {
                     return Err(format!("Options {word} is not supported here"));
                 }
@@ -456,16 +343,52 @@ impl Settings {
         Ok(())
     }
 
+    /// Tells whether a file is a script, whose text must not be served.
+    pub fn is_script(&self, name: &[u8]) -> bool {
+        if let Some(runs) = self.runs_scripts {
+            return runs;
+        }
+        let extensions =
+            name.split(|byte| *byte == b'.').skip(1).map(|part| String::from_utf8_lossy(part).to_ascii_lowercase());
+        extensions.into_iter().any(|own| self.script_extensions.contains(&own))
+    }
+
+    /// Rule for links below a place with these settings.
+    pub fn links(&self) -> LinkRule {
+        match (self.follows_links.unwrap_or(true), self.follows_owned_links.unwrap_or(false)) {
+            (true, _) => LinkRule::Follow,
+            (false, true) => LinkRule::SameOwner,
+            (false, false) => LinkRule::Refuse,
+        }
+    }
+
+    /// Adds a requirement to those of this place, any of which grants.
+    pub(crate) fn require(&mut self, one: Require) -> Result<(), String> {
+        if one.is_negated() {
+            return Err("negative Require directive has no effect in <RequireAny> directive".into());
+        }
+        let old = self.require.take();
+        self.require = Some(Require::beside(old, one));
+        Ok(())
+    }
+
     pub fn merge(&mut self, inner: &Settings) {
-        if inner.require.is_some() || inner.ordered.is_some() {
-            // Rules replace outer rules of their kind.
-            if inner.require.is_some() {
-                self.require.clone_from(&inner.require);
-            }
-            if inner.ordered.is_some() {
-                self.ordered.clone_from(&inner.ordered);
+        match (inner.auth_merging, self.require.take(), &inner.require) {
+            (_, outer, None) => self.require = outer,
+            (AuthMerging::Replace, _, Some(own)) | (_, None, Some(own)) => self.require = Some(own.clone()),
+            (merging, Some(outer), Some(own)) => {
+                self.require = Some(Require::merged(outer, own.clone(), merging == AuthMerging::And));
             }
         }
+        if inner.ordered.is_some() {
+            self.ordered.clone_from(&inner.ordered);
+        }
+        self.auth.merge(&inner.auth);
+        self.tls_required |= inner.tls_required;
+        self.follows_links = inner.follows_links.or(self.follows_links);
+        self.follows_owned_links = inner.follows_owned_links.or(self.follows_owned_links);
+        self.scripts_off = inner.scripts_off.or(self.scripts_off);
+        self.etag = inner.etag.or(self.etag);
         let pick = |own: &mut Option<_>, other: &Option<_>| {
             if other.is_some() {
                 own.clone_from(other);
@@ -487,10 +410,35 @@ impl Settings {
         }
         self.redirects.splice(0..0, inner.redirects.iter().cloned());
         self.headers.extend(inner.headers.iter().cloned());
+        self.runs_scripts = inner.runs_scripts.or(self.runs_scripts);
+        self.script_extensions.extend(inner.script_extensions.iter().cloned());
+        self.php_values.extend(inner.php_values.iter().cloned());
         self.env.extend(inner.env.iter().cloned());
         self.types.splice(0..0, inner.types.iter().rev().cloned());
         self.charsets.splice(0..0, inner.charsets.iter().rev().cloned());
         self.expires_by_type.splice(0..0, inner.expires_by_type.iter().rev().cloned());
+    }
+}
+
+/// Handlers of PHP: a module, or a FastCGI server.
+fn is_script_handler(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.contains("httpd-php") && !text.ends_with("php-source")
+        || text.starts_with("proxy:") && text.contains("fcgi://")
+}
+
+impl Auth {
+    fn merge(&mut self, inner: &Auth) {
+        self.basic = inner.basic.or(self.basic);
+        for (own, inner) in [
+            (&mut self.realm, &inner.realm),
+            (&mut self.user_file, &inner.user_file),
+            (&mut self.group_file, &inner.group_file),
+        ] {
+            if inner.is_some() {
+                own.clone_from(inner);
+            }
+        }
     }
 }
 
@@ -501,153 +449,4 @@ fn assignments(words: &[String]) -> Vec<(String, Option<String>)> {
         None => word.split_once('=').map_or((word.clone(), Some("1".into())), |(n, v)| (n.into(), Some(v.into()))),
     };
     words.iter().map(one).collect()
-}
-
-fn redirect(name: &str, words: &[String]) -> Result<Redirect, String> {
-    let mut words = words.iter().map(String::as_str).collect::<Vec<_>>();
-    let mut status = if name == "redirectpermanent" { 301 } else { 302 };
-    if matches!(name, "redirect" | "redirectmatch")
-        && let Some(first) = words.first()
-    {
-        let named = match first.to_ascii_lowercase().as_str() {
-            "permanent" => Some(301),
-            "temp" => Some(302),
-            "seeother" => Some(303),
-            "gone" => Some(410),
-            number => number.parse().ok().filter(|code| (300..600).contains(code)),
-        };
-        if let Some(code) = named {
-            status = code;
-            words.remove(0);
-        }
-    }
-    let is_redirect = (300..400).contains(&status);
-    let (from, to) = match words.as_slice() {
-        [from, to] if is_redirect => (*from, *to),
-        [from] if !is_redirect => (*from, ""),
-        _ => return Err(format!("{name}: bad arguments")),
-    };
-    if is_redirect && !to.starts_with('/') && !to.contains("://") {
-        return Err("Redirect to non-URL".into());
-    }
-    let from = if name == "redirectmatch" {
-        RedirectFrom::Pattern(Pattern::new(from, false)?)
-    } else {
-        RedirectFrom::Prefix(from.to_string())
-    };
-    Ok(Redirect { status, from, to: to.to_string() })
-}
-
-impl Redirect {
-    /// Status and target of a path's redirect. Fails when a pattern exceeds its limits.
-    pub fn of(&self, uri: &[u8]) -> Result<Option<(u16, Vec<u8>)>, String> {
-        let mut target = Vec::new();
-        match &self.from {
-            RedirectFrom::Prefix(prefix) => {
-                let Some(rest) = uri.strip_prefix(prefix.as_bytes()) else { return Ok(None) };
-                // Matches whole names only.
-                if !rest.is_empty() && !rest.starts_with(b"/") && !prefix.ends_with('/') {
-                    return Ok(None);
-                }
-                target.extend_from_slice(self.to.as_bytes());
-                crate::rewrite::escape_uri(rest, &mut target);
-            }
-            RedirectFrom::Pattern(pattern) => {
-                let Some(groups) = pattern.groups(uri)? else { return Ok(None) };
-                let mut bytes = self.to.bytes().peekable();
-                while let Some(byte) = bytes.next() {
-                    match (byte, bytes.peek()) {
-                        (b'$', Some(digit @ b'0'..=b'9')) => {
-                            let group = groups.get(usize::from(digit - b'0')).map_or(&[][..], Vec::as_slice);
-                            crate::rewrite::escape_uri(group, &mut target);
-                            bytes.next();
-                        }
-                        (b'\\', Some(_)) => target.extend(bytes.next()),
-                        (byte, _) => target.push(byte),
-                    }
-                }
-            }
-        }
-        Ok(Some((self.status, target)))
-    }
-}
-
-fn header(words: &[String]) -> Result<Option<HeaderRule>, String> {
-    let mut words = words.iter().map(String::as_str).collect::<Vec<_>>();
-    let mut always = false;
-    if let Some(first) =
-        words.first().copied().filter(|w| w.eq_ignore_ascii_case("always") || w.eq_ignore_ascii_case("onsuccess"))
-    {
-        always = first.eq_ignore_ascii_case("always");
-        words.remove(0);
-    }
-    let mut env = None;
-    if let Some(last) = words.last().copied() {
-        if let Some(name) = last.strip_prefix("env=") {
-            env = Some(name.to_string());
-            words.pop();
-        } else if last.starts_with("expr=") {
-            return Err("Header expr=: expressions are not supported".into());
-        }
-    }
-    let (action, name, value) = match words.as_slice() {
-        [action, name] => (*action, *name, ""),
-        [action, name, value] => (*action, *name, *value),
-        _ => return Err("Header: bad arguments".into()),
-    };
-    let action = match action.to_ascii_lowercase().as_str() {
-        "set" => HeaderAction::Set,
-        "setifempty" => HeaderAction::SetIfEmpty,
-        "add" => HeaderAction::Add,
-        "append" => HeaderAction::Append,
-        "merge" => HeaderAction::Merge,
-        "unset" => HeaderAction::Unset,
-        // `echo` and `note` have no effect.
-        "echo" | "note" => return Ok(None),
-        _ => return Err(format!("Header {action} is not supported")),
-    };
-    let name = name.trim_end_matches(':');
-    let bad = |text: &str| text.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
-    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':') || bad(value) {
-        return Err(format!("Header: \"{name}\" is no field"));
-    }
-    Ok(Some(HeaderRule { always, action, name: name.to_string(), value: value.to_string(), env }))
-}
-
-/// Parses `access plus 1 month`, `A3600`, `modification plus 2 hours 30 minutes`.
-///
-/// # Errors
-/// Apache's message about a malformed time.
-pub fn expires(text: &str) -> Result<Expires, String> {
-    let wrong = || format!("bad expires code '{text}'");
-    let short = text.strip_prefix('A').map(|rest| (false, rest)).or(text.strip_prefix('M').map(|rest| (true, rest)));
-    if let Some((from_modification, rest)) = short
-        && let Ok(seconds) = rest.parse()
-    {
-        return Ok(Expires { from_modification, seconds });
-    }
-    let mut words = text.split_whitespace();
-    let from_modification = match words.next().unwrap_or_default().to_ascii_lowercase().as_str() {
-        "access" | "now" => false,
-        "modification" => true,
-        _ => return Err(wrong()),
-    };
-    let mut words = words.peekable();
-    words.next_if(|word| word.eq_ignore_ascii_case("plus"));
-    let mut seconds = 0_i64;
-    while let Some(number) = words.next() {
-        let number: i64 = number.parse().map_err(|_| wrong())?;
-        let unit = match words.next().unwrap_or_default().to_ascii_lowercase().trim_end_matches('s') {
-            "year" => 31_536_000,
-            "month" => 2_592_000,
-            "week" => 604_800,
-            "day" => 86_400,
-            "hour" => 3_600,
-            "minute" => 60,
-            "second" => 1,
-            _ => return Err(wrong()),
-        };
-        seconds = number.checked_mul(unit).and_then(|more| seconds.checked_add(more)).ok_or_else(wrong)?;
-    }
-    Ok(Expires { from_modification, seconds })
 }

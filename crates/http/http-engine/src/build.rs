@@ -397,6 +397,7 @@ impl Builder<'_> {
             exact: matches!(shown, Some(LocationKind::Exact(_))),
             internal: core.conf.internal.is_some(),
             ht_names_hidden: false,
+            file_guard: None,
             core,
             server,
             auto_redirect: false,

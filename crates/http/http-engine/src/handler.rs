@@ -57,6 +57,13 @@ impl Flow {
 /// Asynchronous work, which takes the request and returns it with the handler's answer.
 pub type Later = Box<dyn FnOnce(Box<Request>) -> LocalFuture<(Box<Request>, Flow)>>;
 
+/// Judges a file that a request of a location is about to open, whatever handler chose its name: an access rule that is asked
+/// before the last choice is asked for another file.
+pub trait FileGuard: Send + Sync {
+    /// Tells whether the request may have the file. Logs a refusal.
+    fn admits(&self, r: &mut Request, file: &crate::path::FilePath) -> bool;
+}
+
 pub trait Handler: Send + Sync {
     fn run(&self, r: &mut Request) -> Flow;
 }

@@ -60,7 +60,9 @@ pub use connection::{
     Begun, BodyReader, Connection, ListenerRef, PartialHead, Pipelining, Tunnel, TunnelFault, Tunnelled, Watch,
     unless_gone,
 };
-pub use handler::{Body, BodySource, Exchange, Filter, Flow, Handler, Later, LocalFuture, Logger, Transform};
+pub use handler::{
+    Body, BodySource, Exchange, FileGuard, Filter, Flow, Handler, Later, LocalFuture, Logger, Transform,
+};
 pub use order::{FilterOrder, HandlerOrder, PlanOrder};
 pub use plan::{Background, HttpPlan, Listener, Location, Server};
 pub use request::{CacheCount, Request, RequestBody};

@@ -221,6 +221,8 @@ pub struct Location {
     pub internal: bool,
     /// Applies `.htaccess` files, and serves no name that begins with `.ht`.
     pub ht_names_hidden: bool,
+    /// Judges files before they are opened.
+    pub file_guard: Option<Arc<dyn crate::handler::FileGuard>>,
     pub server: usize,
     /// Redirects `/name` to `/name/` (a proxy's location whose name ends with a slash).
     pub auto_redirect: bool,
@@ -260,7 +262,14 @@ impl Location {
     }
     /// Counts what features add to a location.
     pub(crate) fn footprint(&self) -> [usize; 8] {
-        let flags = [self.passes, self.connect, self.auto_redirect, self.ht_names_hidden, self.transforms()];
+        let flags = [
+            self.passes,
+            self.connect,
+            self.auto_redirect,
+            self.ht_names_hidden,
+            self.transforms(),
+            self.file_guard.is_some(),
+        ];
         [
             self.drafts.len() + self.rewrite.len() + self.preaccess.len(),
             self.access.len() + self.precontent.len() + self.content_chain.len(),

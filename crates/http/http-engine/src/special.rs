@@ -368,10 +368,22 @@ pub fn kind(r: &mut Request, path: &FilePath) -> std::io::Result<crate::files::F
     probe(r, path).map(|(kind, _)| kind)
 }
 
-/// Entry of a file under `disable_symlinks`. Fails with EACCES for `.ht` names where `.htaccess` applies.
+/// Entry of a file under `disable_symlinks`. Fails with EACCES for `.ht` names where `.htaccess` applies, and for files that
+/// the location's guard refuses.
 pub fn look(r: &mut Request, path: &FilePath) -> std::io::Result<std::rc::Rc<crate::files::FileEntry>> {
     visible(r, path)?;
+    if !admits(r, path) {
+        return Err(std::io::Error::from_raw_os_error(libc::EACCES));
+    }
     look_at(r, path)
+}
+
+/// Asks the location's guard for a file that a handler is about to open, run, replace or create.
+pub fn admits(r: &mut Request, path: &FilePath) -> bool {
+    match r.loc().file_guard.clone() {
+        Some(guard) => guard.admits(r, path),
+        None => true,
+    }
 }
 
 fn visible(r: &Request, path: &FilePath) -> std::io::Result<()> {

@@ -290,6 +290,24 @@ impl Root {
     }
 }
 
+impl Root {
+    /// Folder before the first variable, without a final slash; `None`: the path begins with a variable, so its files have no
+    /// common folder.
+    pub fn literal_folder(&self) -> Option<Vec<u8>> {
+        let first = match self.path.as_literal() {
+            Some(path) => path,
+            None => match self.path.parts().first()? {
+                session_engine::template::Part::Literal(text) => text,
+                _ => return None,
+            },
+        };
+        let base: &[u8] = if first.starts_with(b"/") { b"" } else { &self.prefix };
+        let path = [base, first].concat();
+        let slash = path.iter().rposition(|byte| *byte == b'/')?;
+        path.get(..slash).map(<[u8]>::to_vec)
+    }
+}
+
 /// Part of the URI that `alias` replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Alias {

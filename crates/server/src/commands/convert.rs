@@ -9,9 +9,10 @@ Usage: tidegate convert apache FILE ... [--root DIR] [--php ADDRESS] [--listen A
                                [--server-root DIR] [--snippet] [-o FILE]
 
 Translates Apache virtual hosts (sites-available/*.conf) and .htaccess files into an nginx
-configuration. Front controllers become try_files, rewrite rules become rewrite, return and if,
-access rules become allow and deny. A line without a translation becomes a comment and is listed
-with the reason. Access rules without a translation become deny all.
+configuration. Addresses, folders, proxies, TLS and logs become nginx's directives. All other rules
+stay in Apache's language: .htaccess files stay where they are, and virtual hosts' sections become
+htaccess_rules. A line without a translation becomes a comment and is listed with the reason. If it
+decides about access, its place is denied; where that cannot be said, there is no output.
 
   tidegate convert apache /etc/apache2/sites-enabled/*.conf > nginx.conf
   tidegate convert apache /var/www/html/.htaccess -o site.conf
@@ -19,16 +20,17 @@ with the reason. Access rules without a translation become deny all.
 
   --root DIR         document root of .htaccess files outside of all virtual hosts
                      (default: the directory of the first one)
-  --php ADDRESS      FastCGI server for scripts (default: unix:/run/php/php-fpm.sock)
+  --php ADDRESS      FastCGI server for scripts (default: unix:/run/php/php-fpm.sock);
+                     off: there are no scripts
   --listen ADDRESS   listen address of servers without a virtual host (default: 80)
   --server-root DIR  base of Apache's relative paths (default: /etc/apache2)
   --snippet          print only the server blocks, for an include
   -o FILE            output file (default: standard output)
 
-Rules that Apache runs again on their own result ([N], [C], rules chained across directories) have
-no translation; \"htaccess on\" interprets the .htaccess files: tidegate explain htaccess.
+The result reads .htaccess files at each request, as Apache does: tidegate explain htaccess.
 
-Exit code: 0 if everything was translated, 1 if some lines were not, 2 if a file cannot be read.
+Exit code: 0 if everything was translated, 1 if some lines were not, 2 if there is no result: a file
+cannot be read, or a line that decides about access cannot be translated.
 ";
 
 pub fn run(arguments: &[OsString]) -> i32 {
@@ -75,13 +77,22 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
         let is_folder = path.file_name().is_some_and(|file| file.to_string_lossy().ends_with(".htaccess"));
         let folder = path.parent().unwrap_or(Path::new("/")).display().to_string();
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        inputs.push(Input { name, text, folder: is_folder.then_some(folder) });
+        inputs.push(Input { name, text, folder: is_folder.then_some(folder), in_place: true });
     }
     if let Some(root) = root {
+        let root = std::path::absolute(&root).map_err(|e| format!("{root}: {e}"))?;
+        // Without a final slash.
+        let root: std::path::PathBuf = root.components().collect();
         let first = inputs.iter_mut().find(|input| input.folder.is_some());
-        first.ok_or("option \"--root\" is for .htaccess files, and none is given")?.folder = Some(root);
+        let first = first.ok_or("option \"--root\" is for .htaccess files, and none is given")?;
+        // A file from elsewhere stands for that of the root.
+        if first.folder.as_ref().is_none_or(|folder| !Path::new(folder).starts_with(&root)) {
+            (first.folder, first.in_place) = (Some(root.display().to_string()), false);
+        }
+        options.root = Some(root.display().to_string());
     }
-    let converted = convert::apache(&inputs, &options).map_err(|(file, e)| format!("{file}:{}: {}", e.line, e.text))?;
+    let converted =
+        convert::apache(&inputs, &options, &included).map_err(|(file, e)| format!("{file}:{}: {}", e.line, e.text))?;
     match out {
         Some(path) => std::fs::write(&path, &converted.text)
             .map_err(|e| format!("\"{path}\" cannot be written {}", observe::os(&e)))?,
@@ -95,4 +106,30 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
         eprintln!("{count} {} not converted", if count == 1 { "line was" } else { "lines were" });
     }
     Ok(!converted.left.is_empty())
+}
+
+/// Files of an `Include`, in the order of their names: a file, a directory, or a pattern with `*` and `?` in its last part.
+fn included(path: &str) -> Result<Vec<(String, String)>, String> {
+    let (folder, pattern) = match path.trim_end_matches('/').rsplit_once('/') {
+        _ if Path::new(path).is_dir() => (path, "*"),
+        Some((folder, name)) if name.contains(['*', '?', '[']) => (folder, name),
+        _ => return Ok(read_included(Path::new(path))?.into_iter().collect()),
+    };
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(Vec::new()) };
+    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    names.retain(|name| convert::glob(pattern.as_bytes(), name.as_encoded_bytes()));
+    names.sort();
+    let mut files = Vec::new();
+    for name in names {
+        files.extend(read_included(&Path::new(folder).join(name))?);
+    }
+    Ok(files)
+}
+
+fn read_included(path: &Path) -> Result<Option<(String, String)>, String> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some((path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()))),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(format!("open() \"{}\" failed {}", path.display(), observe::os(&e))),
+    }
 }

@@ -303,6 +303,102 @@ const CASES: &[Case] = &[
         requests: &["GET /real.txt User-Agent:BadOne", "GET /none User-Agent:good", "GET /real.txt User-Agent:fine"],
     },
     Case {
+        name: "an index whose own path is redirected",
+        files: &[(
+            ".htaccess",
+            "DirectoryIndex page.html index.php\nRewriteEngine On\nRewriteRule ^page\\.html$ / [R=301,L]\nRewriteRule ^(.*)index\\.php$ /$1 [R=302,L]\n",
+        )],
+        requests: &["GET /page.html", "GET /sub/index.php"],
+    },
+    Case {
+        name: "rules that indexes are free of",
+        files: &[(
+            ".htaccess",
+            "DirectoryIndex page.html index.php\nRewriteEngine On\nRewriteRule ^page - [F,NS]\nRewriteCond %{IS_SUBREQ} true\nRewriteRule ^sub/index\\.php$ /other.php?looked-up [L]\n",
+        )],
+        requests: &["GET /page.html"],
+    },
+    Case {
+        name: "indexes of which one is refused",
+        files: &[(
+            ".htaccess",
+            "DirectoryIndex page.html index.php\n<Files page.html>\nRequire all denied\n</Files>\n",
+        )],
+        requests: &["GET /page.html", "GET /empty/"],
+    },
+    Case {
+        name: "question marks of clients",
+        files: &[(
+            ".htaccess",
+            "RewriteEngine On\nRewriteRule ^q/(.*)$ index.php?q=$1 [L]\nRewriteRule ^raw/(.*)$ /$1 [L]\nRewriteRule ^b/(.*)$ other.php?q=$1 [B,L]\nRewriteRule ^u/(.*)$ /$1 [UnsafeAllow3F,L]\nRewriteRule ^l/(.*)$ index.php?a=$1 [QSL,L]\n",
+        )],
+        requests: &["GET /q/a%3Fb", "GET /raw/a%3Fb", "GET /b/a%3Fb", "GET /u/a%3Fb", "GET /l/a%3Fb"],
+    },
+    Case {
+        name: "redirects whose target begins with a group",
+        files: &[(".htaccess", "RedirectMatch 301 (.*)\\.htm$ $1.html\nRedirectMatch 302 ^/e(.*)$ /f$1?a=b#c\n")],
+        requests: &["GET /page.htm", "GET /sub/a%20b.htm?x=y", "GET /ex"],
+    },
+    Case {
+        name: "variables by patterns for names of fields",
+        files: &[(
+            ".htaccess",
+            "SetEnvIf ^X-Let.* yes letin\nSetEnvIfNoCase \"^user.agent$\" BOT bot\nHeader set X-Let yes env=letin\nHeader set X-Bot yes env=bot\n",
+        )],
+        requests: &["GET /real.txt X-Let-Me:yes", "GET /real.txt X-Let-Me:no", "GET /real.txt User-Agent:robot"],
+    },
+    Case {
+        name: "fields that decide are named",
+        files: &[(
+            ".htaccess",
+            "RewriteEngine On\nRewriteCond %{HTTP_USER_AGENT} bot\nRewriteCond %{HTTP:X-Other} yes\nRewriteRule ^real\\.txt$ page.html [L]\nRewriteCond %{HTTP_COOKIE} a [NV]\nRewriteRule ^style - [E=x:1]\nRewriteCond %{HTTP_REFERER} none\nRewriteRule ^page - [F]\n",
+        )],
+        requests: &[
+            "GET /real.txt User-Agent:bot X-Other:yes",
+            "GET /real.txt User-Agent:bot",
+            "GET /style.css Cookie:a",
+            "GET /page.html Referer:x",
+        ],
+    },
+    Case {
+        name: "fields with several lines",
+        files: &[(
+            ".htaccess",
+            "Header add X-Add one\nHeader add X-Add two\nHeader append X-Add three\nHeader merge X-Add one\nHeader set X-List \"a, b\"\nHeader merge X-List b\n",
+        )],
+        requests: &[],
+    },
+    Case {
+        name: "fields of error documents",
+        files: &[(
+            ".htaccess",
+            "ErrorDocument 404 /page.html\nErrorDocument 403 \"No\"\nHeader set X-One 1\nHeader always set X-Two 2\n<Files data.bak>\nRequire all denied\n</Files>\n",
+        )],
+        requests: &[],
+    },
+    Case {
+        name: "alternatives whose last one fails",
+        files: &[(
+            ".htaccess",
+            "RewriteEngine On\nRewriteCond %{REQUEST_METHOD} =PUT [OR]\nRewriteCond %{QUERY_STRING} force [OR]\nRewriteRule ^real\\.txt$ page.html [L]\nRewriteCond %{REQUEST_METHOD} =PUT [OR]\nRewriteCond %{QUERY_STRING} force\nRewriteRule ^style\\.css$ page.html [L]\n",
+        )],
+        requests: &["GET /style.css?force"],
+    },
+    Case { name: "no entity tags", files: &[(".htaccess", "FileETag None\n")], requests: &[] },
+    Case {
+        name: "a directive limited to methods",
+        files: &[(
+            ".htaccess",
+            "<Limit POST>\nRequire all denied\n</Limit>\n<LimitExcept GET POST>\nOrder allow,deny\n</LimitExcept>\n<Files page.html>\n<Limit GET>\nDeny from all\n</Limit>\n</Files>\n",
+        )],
+        requests: &["POST /real.txt", "POST /page.html", "OPTIONS /real.txt"],
+    },
+    Case {
+        name: "links that are not followed",
+        files: &[(".htaccess", "Options -FollowSymLinks\nRewriteEngine On\nRewriteRule ^none$ page.html [L]\n")],
+        requests: &[],
+    },
+    Case {
         name: "an unknown directive",
         files: &[("sub/.htaccess", "Options -Indexes\nNoSuchThing On\n")],
         requests: &[],
@@ -459,9 +555,10 @@ fn ask(port: u16, request: &str) -> Seen {
     let mut kept: Vec<String> = head
         .lines()
         .filter(|line| {
-            line.to_ascii_lowercase().starts_with("x-") || line.to_ascii_lowercase().starts_with("cache-control")
+            let line = line.to_ascii_lowercase();
+            ["x-", "cache-control", "vary"].iter().any(|start| line.starts_with(start))
         })
-        .map(|line| line.to_ascii_lowercase())
+        .map(|line| line.to_ascii_lowercase().replace(", ", ","))
         .collect();
     if status == "200" {
         kept.extend(field("Content-Type").into_iter().map(|value| value.to_ascii_lowercase().replace("; ", ";")));

@@ -1,24 +1,30 @@
 //! `tidegate convert apache`: virtual hosts and .htaccess files as an nginx configuration.
-//! Untranslated lines become comments in place and entries of [`Converted::left`]. Front controllers become
-//! `try_files`; Apache's repeated application of rules has no counterpart except `htaccess on`.
+//! Addresses, folders, proxies and the like become nginx's directives. All rules stay in Apache's language, for the engine that
+//! reads .htaccess files: Apache merges its sections and applies rules again to their own result, for which nginx has no words.
+//! Untranslated lines become comments in place and entries of [`Converted::left`].
 
 mod directives;
-mod rewrite;
+mod rules;
+mod server;
 
 use crate::scope::quoted;
+pub use htaccess::pattern::glob;
 use htaccess::syntax::{self, Line, ParseError};
+use server::Server;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Target of scripts when the files name none (`fastcgi_pass`).
+    /// Target of scripts when the files name none (`fastcgi_pass`); `off`: there are no scripts.
     pub php: String,
     pub server_root: String,
     /// Writes the server blocks only, for an include.
     pub snippet: bool,
     /// Address for virtual hosts without `Listen`, and for .htaccess files.
     pub listen: String,
+    /// Document root of .htaccess files outside of all virtual hosts.
+    pub root: Option<String>,
 }
 
 impl Default for Options {
@@ -28,6 +34,7 @@ impl Default for Options {
             server_root: "/etc/apache2".into(),
             snippet: false,
             listen: "80".into(),
+            root: None,
         }
     }
 }
@@ -37,7 +44,18 @@ pub struct Input {
     pub text: String,
     /// Directory of a .htaccess file.
     pub folder: Option<String>,
+    /// The .htaccess file lies in that directory, where the server reads it.
+    pub in_place: bool,
 }
+
+/// Reads the files that `Include` names: their names and texts. Fails with the reason of the first that cannot be read.
+pub type Includes<'a> = &'a dyn Fn(&str) -> Result<Vec<(String, String)>, String>;
+
+/// Beginning of reasons to leave a line whose place is denied.
+const CLOSED: &str = "denied here: ";
+
+/// Nested `Include` directives at most.
+const INCLUDES_DEEP_MAX: usize = 16;
 
 /// Quotes a word as nginx reads it: patterns keep their backslashes where nginx keeps them.
 fn word(text: &str) -> String {
@@ -111,85 +129,81 @@ impl Block {
     }
 }
 
-#[derive(Clone, Debug, Default)]
-struct Server {
-    block: Block,
-    listen: Vec<String>,
-    secure: bool,
-    names: Vec<String>,
-    root: Option<String>,
-    /// Address of the script server, and PHP settings.
-    php: Option<String>,
-    php_values: BTreeMap<String, String>,
-    rewrites: rewrite::Rewrites,
-    aliases: Vec<(String, String)>,
-    /// Lines without a virtual host and root: a snippet for an existing server.
-    is_part: bool,
-}
-
-impl Server {
-    fn is_blank(&self) -> bool {
-        self.root.is_none()
-            && self.block.lines.is_empty()
-            && self.block.locations.is_empty()
-            && self.rewrites.is_empty()
-            && self.php.is_none()
-            && self.names.is_empty()
-    }
-}
-
 struct Converter<'a> {
     options: &'a Options,
+    includes: Includes<'a>,
+    include_depth: usize,
     file: String,
     left: Vec<Unconverted>,
+    /// First line that cannot be left, with its file.
+    failed: Option<(String, ParseError)>,
     http: Block,
     listen: Vec<String>,
     defines: BTreeMap<String, String>,
+    has_proxy: bool,
+    /// A rule passes WebSocket on to a proxy.
+    upgrades: bool,
 }
 
-/// Converts files, virtual hosts first, so that .htaccess files find the server whose root contains them. Errors name
-/// the file that is not Apache's language.
-pub fn apache(inputs: &[Input], options: &Options) -> Result<Converted, (String, ParseError)> {
+/// Converts files, virtual hosts first, so that .htaccess files find the server whose root contains them.
+///
+/// # Errors
+/// Names the file and the line that is not Apache's language, or that decides about access in a way for which there are no
+/// words at all.
+pub fn apache(inputs: &[Input], options: &Options, includes: Includes<'_>) -> Result<Converted, (String, ParseError)> {
     let mut converter = Converter {
         options,
+        includes,
+        include_depth: 0,
         file: String::new(),
         left: Vec::new(),
+        failed: None,
         http: Block::default(),
         listen: Vec::new(),
         defines: BTreeMap::new(),
+        has_proxy: false,
+        upgrades: false,
     };
-    let mut servers: Vec<Server> = Vec::new();
-    let mut outside = Server::default();
+    let mut hosts = Hosts::default();
     for input in inputs.iter().filter(|input| input.folder.is_none()) {
         let lines = syntax::parse(&input.text).map_err(|e| (input.name.clone(), e))?;
         converter.file.clone_from(&input.name);
-        converter.hosts(&lines, &mut outside, &mut servers);
+        converter.hosts(&lines, &mut hosts);
     }
-    if servers.is_empty() && !outside.is_blank() {
-        outside.listen.clone_from(&converter.listen);
-        outside.is_part = outside.root.is_none() && outside.names.is_empty() && outside.listen.is_empty();
-        servers.push(outside);
-    } else {
-        converter.spread(outside, &mut servers);
-    }
+    let names_override = hosts.names_override();
+    let has_hosts = !(hosts.hosts.is_empty() && hosts.outside.is_empty());
+    let mut servers = converter.servers(hosts);
     for input in inputs {
         let Some(folder) = &input.folder else { continue };
         let lines = syntax::parse(&input.text).map_err(|e| (input.name.clone(), e))?;
         converter.file.clone_from(&input.name);
-        let below = |server: &&mut Server| server.root.as_ref().is_some_and(|root| below(folder, root).is_some());
-        let at = match servers.iter_mut().find(below) {
-            Some(server) => server,
-            None => {
-                servers.push(Server { root: Some(folder.clone()), ..Server::default() });
-                let Some(last) = servers.last_mut() else { continue };
-                last
-            }
-        };
-        let base = at.root.as_deref().and_then(|root| self::below(folder, root)).unwrap_or_default();
-        converter.folder(&lines, at, &format!("{base}/"));
+        converter.folder(input, folder, &lines, &mut servers);
+    }
+    let has_files = inputs.iter().any(|input| input.folder.is_some());
+    for server in &mut servers {
+        server.overrides_unset = has_hosts && (names_override || !has_files);
     }
     let text = converter.print(servers);
-    Ok(Converted { text, left: converter.left })
+    match converter.failed {
+        Some(failed) => Err(failed),
+        None => Ok(Converted { text, left: converter.left }),
+    }
+}
+
+/// Virtual hosts and the lines outside of them, each with its file.
+#[derive(Default)]
+struct Hosts {
+    hosts: Vec<(String, Line)>,
+    outside: Vec<(String, Line)>,
+}
+
+impl Hosts {
+    fn names_override(&self) -> bool {
+        fn names(lines: &[Line]) -> bool {
+            lines.iter().any(|line| line.is("AllowOverride") || line.section.as_deref().is_some_and(names))
+        }
+        self.hosts.iter().chain(&self.outside).any(|(_, line)| names(std::slice::from_ref(line)))
+    }
 }
 
 /// Part of a path below a root: `/sub`, or empty for the root itself.
@@ -210,6 +224,15 @@ impl Converter<'_> {
             text: text.trim().to_string(),
             why: why.into(),
         });
+        for inner in line.section.iter().flatten() {
+            self.leave(inner, "the enclosing section has no translation", block);
+        }
+    }
+
+    /// Records a line without which the result would be open: there is no result.
+    fn fail(&mut self, line: &Line, why: &str) {
+        let text = format!("{} {}: {why}, and leaving it out would open what it closes", line.name, line.rest);
+        self.failed.get_or_insert((self.file.clone(), ParseError { line: line.number, text }));
     }
 
     /// Expands `Define` and the environment of Debian's Apache.
@@ -222,62 +245,59 @@ impl Converter<'_> {
         out
     }
 
-    fn hosts(&mut self, lines: &[Line], outside: &mut Server, servers: &mut Vec<Server>) {
-        let mut own = Vec::new();
-        for line in lines {
-            match (&line.section, htaccess::settings::section_holds(line)) {
-                (Some(inner), None) if line.is("VirtualHost") => {
-                    let mut server = Server { listen: self.addresses(line), ..Server::default() };
-                    self.directives(inner, &mut server, None);
-                    servers.push(server);
-                }
-                (Some(inner), Some(true)) => self.hosts(inner, outside, servers),
-                // Assumes modules that are usually loaded for virtual hosts.
-                (Some(inner), Some(false)) if line.is("IfModule") && usual(line.arg(0)) => {
-                    self.hosts(inner, outside, servers)
-                }
-                (Some(_), Some(false)) => {}
-                _ if line.is("Listen") => {
-                    let words: Vec<&str> = line.args.iter().map(String::as_str).collect();
-                    self.listen.push(words.first().copied().unwrap_or("80").to_string());
-                }
-                _ if line.is("Define") => {
-                    self.defines.insert(line.arg(0).to_string(), line.arg(1).to_string());
-                }
-                _ => own.push(line.clone()),
-            }
-        }
-        self.directives(&own, outside, None);
+    fn absolute(&self, path: &str) -> String {
+        let path = self.filled(path);
+        if path.starts_with('/') { path } else { format!("{}/{path}", self.options.server_root) }
     }
 
-    /// Applies lines outside of virtual hosts to all hosts; a host's own lines win.
-    fn spread(&mut self, outside: Server, servers: &mut [Server]) {
-        let (comments, lines): (Vec<_>, Vec<_>) = outside.block.lines.into_iter().partition(|l| l.starts_with('#'));
-        self.http.lines.extend(comments);
-        for (file, line) in outside.rewrites.written() {
-            let why = "rules outside of virtual hosts apply to requests that match no virtual host";
-            let mut comment = Block::default();
-            self.file.clone_from(file);
-            self.leave(line, why, &mut comment);
-            self.http.lines.extend(comment.lines);
+    /// Lines of the files that an `Include` names. A file that cannot be read may hold access rules.
+    fn included(&mut self, line: &Line) -> Vec<(String, Vec<Line>)> {
+        if self.include_depth >= INCLUDES_DEEP_MAX {
+            self.fail(line, "files include each other");
+            return Vec::new();
         }
-        for server in servers {
-            for line in lines.iter().filter(|line| line.ends_with(';')) {
-                let name = line.split([' ', ';']).next().unwrap_or_default();
-                if !server.block.has(name) {
-                    server.block.line(line.clone());
+        let path = self.absolute(line.arg(0));
+        let mut out = Vec::new();
+        match (self.includes)(&path) {
+            Ok(files) if files.is_empty() && line.is("Include") => self.fail(line, "there is no such file"),
+            Ok(files) => {
+                for (name, text) in files {
+                    match syntax::parse(&text) {
+                        Ok(lines) => out.push((name, lines)),
+                        Err(e) => _ = self.failed.get_or_insert((name, e)),
+                    }
                 }
             }
-            for (words, block) in &outside.block.locations {
-                if !server.block.locations.iter().any(|(own, _)| own == words) {
-                    server.block.locations.push((words.clone(), block.clone()));
+            Err(why) => self.fail(line, &why),
+        }
+        out
+    }
+
+    /// Finds virtual hosts, and evaluates conditions around them.
+    fn hosts(&mut self, lines: &[Line], hosts: &mut Hosts) {
+        for line in lines {
+            let has_hosts = |lines: &[Line]| lines.iter().any(|line| line.is("VirtualHost"));
+            match &line.section {
+                Some(_) if line.is("VirtualHost") => hosts.hosts.push((self.file.clone(), line.clone())),
+                Some(inner) if has_hosts(inner) => match self.holds(line) {
+                    Some(true) => self.hosts(inner, hosts),
+                    Some(false) => {}
+                    None => self.fail(line, "virtual hosts in this section have no translation"),
+                },
+                None if line.is("Listen") => self.listen.push(line.arg(0).to_string()),
+                None if line.is("Define") => {
+                    self.defines.insert(line.arg(0).to_string(), line.arg(1).to_string());
                 }
-            }
-            server.aliases.extend(outside.aliases.iter().cloned());
-            server.root = server.root.take().or_else(|| outside.root.clone());
-            server.php = server.php.take().or_else(|| outside.php.clone());
-            for (name, value) in &outside.php_values {
-                server.php_values.entry(name.clone()).or_insert_with(|| value.clone());
+                None if line.is("Include") || line.is("IncludeOptional") => {
+                    for (name, lines) in self.included(line) {
+                        let own = std::mem::replace(&mut self.file, name);
+                        self.include_depth += 1;
+                        self.hosts(&lines, hosts);
+                        self.include_depth -= 1;
+                        self.file = own;
+                    }
+                }
+                _ => hosts.outside.push((self.file.clone(), line.clone())),
             }
         }
     }
@@ -296,11 +316,7 @@ impl Converter<'_> {
         line.args.iter().map(one).collect()
     }
 
-    /// Converts a .htaccess file for its part of a server's paths (`/`, `/sub/`).
-    fn folder(&mut self, lines: &[Line], server: &mut Server, base: &str) {
-        self.directives(lines, server, Some(base));
-    }
-
+    /// Prints the whole configuration.
     fn print(&mut self, servers: Vec<Server>) -> String {
         let mut http = String::new();
         let depth = usize::from(!self.options.snippet);
@@ -330,112 +346,6 @@ impl Converter<'_> {
             types()
         )
     }
-
-    fn finish(&mut self, mut server: Server) -> Block {
-        let mut block = Block::default();
-        let is_part = server.is_part && self.options.snippet;
-        if server.listen.is_empty() && !is_part {
-            server.listen.push(self.options.listen.clone());
-        }
-        for address in &server.listen {
-            block.line(format!("listen {address}{};", if server.secure { " ssl" } else { "" }));
-        }
-        if !server.names.is_empty() {
-            let names: Vec<String> = server.names.iter().map(|name| word(name)).collect();
-            block.line(format!("server_name {};", names.join(" ")));
-        }
-        if let Some(root) = &server.root {
-            block.line(format!("root {};", word(root)));
-        }
-        let mut rest = std::mem::take(&mut server.block);
-        server.rewrites.write(&mut rest);
-        let scripts = server.rewrites.names_scripts()
-            || server.php.is_some()
-            || rest.lines.iter().any(|line| line.starts_with("index ") && line.contains(".php"));
-        if !rest.has("index") && !is_part {
-            block.line(if scripts { "index index.html index.php;" } else { "index index.html;" });
-        }
-        block.lines.extend(rest.lines);
-        block.locations = rest.locations;
-        if !is_part {
-            let hidden = block.location("~ /\\.ht");
-            hidden.line("deny all;");
-        }
-        // A regular expression would bypass the alias's prefix and serve its scripts as text.
-        let has_scripts = |inner: &Block| scripts || inner.lines.iter().any(|line| line.contains(".php"));
-        for (_, inner) in block.locations.iter_mut().filter(|(words, _)| words.starts_with("^~ ")) {
-            if inner.has("alias") && has_scripts(inner) {
-                self.scripts_of_alias(&server, inner);
-            }
-        }
-        if scripts && !is_part {
-            // A regular expression would bypass prefixes with rules of their own.
-            let refuses = |inner: &Block| inner.lines.iter().all(|line| line == "deny all;" || line.starts_with('#'));
-            for (words, inner) in &mut block.locations {
-                if words.starts_with("^~ ") && !inner.has("alias") && !inner.has("proxy_pass") && !refuses(inner) {
-                    self.scripts(&server, inner);
-                }
-            }
-            self.scripts(&server, &mut block);
-        }
-        block
-    }
-
-    fn scripts_of_alias(&self, server: &Server, block: &mut Block) {
-        let address = server.php.clone().unwrap_or_else(|| self.options.php.clone());
-        let location = block.location("~ [^/]\\.php$");
-        location.line("if (!-f $request_filename) {");
-        location.line("return 404;");
-        location.line("}");
-        location.line(format!("fastcgi_pass {address};"));
-        location.line("fastcgi_param SCRIPT_FILENAME $request_filename;");
-        Self::parameters(server, location);
-    }
-
-    /// Adds the location that runs scripts; a name behind the script is its path information, as in Apache.
-    fn scripts(&self, server: &Server, block: &mut Block) {
-        let address = server.php.clone().unwrap_or_else(|| self.options.php.clone());
-        let location = block.location("~ [^/]\\.php(/|$)");
-        location.line("fastcgi_split_path_info ^(.+?\\.php)(/.*)?$;");
-        location.line("if (!-f $document_root$fastcgi_script_name) {");
-        location.line("return 404;");
-        location.line("}");
-        location.line(format!("fastcgi_pass {address};"));
-        location.line("fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;");
-        location.line("fastcgi_param PATH_INFO $fastcgi_path_info;");
-        Self::parameters(server, location);
-    }
-
-    fn parameters(server: &Server, location: &mut Block) {
-        for (name, value) in [
-            ("SCRIPT_NAME", "$fastcgi_script_name"),
-            ("QUERY_STRING", "$query_string"),
-            ("REQUEST_METHOD", "$request_method"),
-            ("CONTENT_TYPE", "$content_type"),
-            ("CONTENT_LENGTH", "$content_length"),
-            ("REQUEST_URI", "$request_uri"),
-            ("DOCUMENT_URI", "$document_uri"),
-            ("DOCUMENT_ROOT", "$document_root"),
-            ("SERVER_PROTOCOL", "$server_protocol"),
-            ("REQUEST_SCHEME", "$scheme"),
-            ("HTTPS", "$https if_not_empty"),
-            ("GATEWAY_INTERFACE", "CGI/1.1"),
-            ("SERVER_SOFTWARE", "nginx/$nginx_version"),
-            ("REMOTE_ADDR", "$remote_addr"),
-            ("REMOTE_PORT", "$remote_port"),
-            ("REMOTE_USER", "$remote_user"),
-            ("SERVER_ADDR", "$server_addr"),
-            ("SERVER_PORT", "$server_port"),
-            ("SERVER_NAME", "$server_name"),
-            ("REDIRECT_STATUS", "200"),
-        ] {
-            location.line(format!("fastcgi_param {name} {value};"));
-        }
-        if !server.php_values.is_empty() {
-            let values: Vec<String> = server.php_values.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            location.line(format!("fastcgi_param PHP_VALUE {};", quoted(&values.join("\n"), true)));
-        }
-    }
 }
 
 /// Types by file name extension, which Apache reads from the system's mime.types.
@@ -444,8 +354,19 @@ fn types() -> String {
     lines.map(|line| format!("    {line}\n")).collect()
 }
 
+/// Name of a module without its prefix and suffix.
+fn module(word: &str) -> &str {
+    word.trim_end_matches(".c").trim_end_matches("_module").trim_start_matches("mod_")
+}
+
+/// Scripts run in another process, so the module is not there in the real server either.
+fn is_of_php(word: &str) -> bool {
+    module(word).starts_with("php")
+}
+
+/// Modules that are usually loaded for virtual hosts.
 fn usual(word: &str) -> bool {
-    let name = word.trim_end_matches(".c").trim_end_matches("_module").trim_start_matches("mod_");
+    let name = module(word);
     ["ssl", "proxy", "proxy_http", "http2", "proxy_fcgi", "socache_shmcb", "log_config"].contains(&name)
 }
 

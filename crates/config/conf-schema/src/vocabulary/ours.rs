@@ -23,6 +23,7 @@ pub const ROWS: &[Known] = &[
     k("auth_failure_limit", "tidegate", HSL, Arity::Counts(0b110), false, "off", ""),
     k("auth_failure_limit_zone", "tidegate", HTTP, Arity::exact(3), false, "", ""),
     k("htaccess", "tidegate", HSL, Arity::exact(1), false, "off", ""),
+    k("htaccess_rules", "tidegate", HSL, Arity::AtLeast(1), false, "", ""),
     k("dashboard", "tidegate", LOCATION, Arity::Counts(0b11), false, "", ""),
     k("metrics", "tidegate", LOCATION, Arity::Counts(0b11), false, "", ""),
     k("tidegate_explain", "tidegate", 0b1100, Arity::AtLeast(1), false, "off", ""),

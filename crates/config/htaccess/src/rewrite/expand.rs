@@ -3,6 +3,52 @@
 use super::{EXPANDED_BYTES_MAX, RuleEnvironment, Run};
 use crate::pattern::Groups;
 
+/// Origin of the question mark at which a target is split (Apache: `unsafe_qmark`): one that comes from a request would let
+/// the client choose the query.
+pub(super) struct Questions {
+    pub is_unsafe: bool,
+    /// `[QSL]`: the last question mark splits.
+    last: bool,
+    is_decided: bool,
+}
+
+impl Questions {
+    pub(super) fn new(last: bool) -> Questions {
+        Questions { is_unsafe: false, last, is_decided: false }
+    }
+    fn literal(&mut self) {
+        self.decide(false);
+    }
+    fn expanded(&mut self, text: &[u8]) {
+        if text.contains(&b'?') {
+            self.decide(true);
+        }
+    }
+    fn decide(&mut self, is_unsafe: bool) {
+        if self.last || !self.is_decided {
+            (self.is_unsafe, self.is_decided) = (is_unsafe, true);
+        }
+    }
+}
+
+/// Field of a request that a condition's text asks for first (Apache: `vary_this`).
+pub(super) fn request_field(text: &str) -> Option<String> {
+    const NAMES: &[(&str, &str)] = &[
+        ("%{HTTP_USER_AGENT}", "User-Agent"),
+        ("%{HTTP_REFERER}", "Referer"),
+        ("%{HTTP_COOKIE}", "Cookie"),
+        ("%{HTTP_FORWARDED}", "Forwarded"),
+        ("%{HTTP_PROXY_CONNECTION}", "Proxy-Connection"),
+        ("%{HTTP_ACCEPT}", "Accept"),
+    ];
+    if let Some(name) = NAMES.iter().find_map(|(variable, name)| text.contains(variable).then_some(*name)) {
+        return Some(name.to_string());
+    }
+    let name = text.split_once("%{HTTP:")?.1.split_once('}')?.0;
+    // Caches distinguish hosts anyway (RFC 9110, 12.5.5).
+    (!name.eq_ignore_ascii_case("Host")).then(|| name.to_string())
+}
+
 impl Run<'_> {
     /// Expands `$1`, `%1`, `%{NAME}` and backslashes; `${map:key}` is empty, since maps are declared in servers. Fails beyond
     /// [`EXPANDED_BYTES_MAX`].
@@ -14,6 +60,19 @@ impl Run<'_> {
         escape: Option<(&str, bool)>,
         asks: &mut dyn RuleEnvironment,
     ) -> Result<Vec<u8>, String> {
+        self.expand_target(text, groups, last, escape, &mut Questions::new(false), asks)
+    }
+
+    /// [`Run::expand`], which notes where question marks come from.
+    pub(super) fn expand_target(
+        &self,
+        text: &str,
+        groups: &Groups,
+        last: &Groups,
+        escape: Option<(&str, bool)>,
+        questions: &mut Questions,
+        asks: &mut dyn RuleEnvironment,
+    ) -> Result<Vec<u8>, String> {
         let bytes = text.as_bytes();
         let mut out = Vec::with_capacity(bytes.len() + 32);
         let mut at = 0;
@@ -22,6 +81,7 @@ impl Run<'_> {
                 return Err(format!("a text of a rule has more than {EXPANDED_BYTES_MAX} bytes"));
             }
             let next = bytes.get(at + 1).copied();
+            let before = out.len();
             match (byte, next) {
                 (b'\\', Some(literal)) => {
                     out.push(literal);
@@ -34,12 +94,14 @@ impl Run<'_> {
                         Some((only, as_20)) => escape_group(group, only, as_20, &mut out),
                         None => out.extend_from_slice(group),
                     }
+                    questions.expanded(out.get(before..).unwrap_or_default());
                     at += 2;
                 }
                 (b'%', Some(b'{')) => match text.get(at + 2..).and_then(|rest| rest.find('}')) {
                     Some(length) => {
                         let name = text.get(at + 2..at + 2 + length).unwrap_or_default();
                         out.extend(self.variable(name, asks));
+                        questions.expanded(out.get(before..).unwrap_or_default());
                         at += length + 3;
                     }
                     None => {
@@ -55,6 +117,9 @@ impl Run<'_> {
                     }
                 },
                 _ => {
+                    if byte == b'?' {
+                        questions.literal();
+                    }
                     out.push(byte);
                     at += 1;
                 }

@@ -48,6 +48,8 @@ pub struct Rewrite {
     /// `RewriteOptions Inherit`, `InheritBefore`.
     pub inherit: Option<Inherit>,
     pub allow_no_slash: bool,
+    /// `RewriteOptions MergeBase`: takes the base of an outer place if it has none.
+    pub merge_base: bool,
     pub rules: Vec<Rule>,
 }
 
@@ -75,6 +77,8 @@ pub struct Flags {
     pub chain: bool,
     pub skip: usize,
     pub status: Option<u16>,
+    /// `[R]`, which subrequests ignore.
+    pub redirects: bool,
     pub append_args: bool,
     pub drop_args: bool,
     pub last_question: bool,
@@ -99,6 +103,8 @@ pub struct Condition {
     pub negated: bool,
     pub or: bool,
     pub ignore_case: bool,
+    /// `[NV]`: adds no field to `Vary`.
+    pub no_vary: bool,
 }
 
 #[derive(Debug)]
@@ -120,8 +126,6 @@ pub struct Run<'a> {
     pub path_info: Vec<u8>,
     pub uri: &'a [u8],
     pub args: Vec<u8>,
-    /// The client's path contained `%3f`.
-    pub has_encoded_question: bool,
     /// Document root without a final slash, and the URI prefix that it stands for (`/x` of an alias).
     pub root: &'a [u8],
     pub root_uri: &'a [u8],
@@ -129,6 +133,8 @@ pub struct Run<'a> {
     pub is_subrequest: bool,
     pub env: Vec<(String, Option<Vec<u8>>)>,
     pub media_type: Option<String>,
+    /// Fields of the request that decided about rules that applied, for `Vary`.
+    pub vary: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,15 +12,17 @@ impl Condition {
         let (Some(subject), Some(text)) = (words.first(), words.get(1)) else {
             return Err(format!("RewriteCond: bad argument line '{rest}'"));
         };
-        let (mut or, mut ignore_case) = (false, false);
+        let (mut or, mut ignore_case, mut no_vary) = (false, false, false);
         for (name, _) in flags(words.get(2).map_or("", String::as_str), "RewriteCond")? {
             match name.to_ascii_lowercase().as_str() {
                 "or" | "ornext" => or = true,
                 "nc" | "nocase" => ignore_case = true,
-                "nv" | "novary" => {}
+                "nv" | "novary" => no_vary = true,
                 _ => return Err(format!("RewriteCond: unknown flag '{name}'")),
             }
         }
+        supported(subject, "RewriteCond")?;
+        supported(text, "RewriteCond")?;
         if subject.eq_ignore_ascii_case("expr") {
             return Err("RewriteCond expr: expressions are not supported".into());
         }
@@ -45,7 +47,41 @@ impl Condition {
             }
             _ => Test::Pattern(Pattern::new(bare, ignore_case).map_err(|e| format!("RewriteCond: {e}"))?),
         };
-        Ok(Condition { line, subject: subject.clone(), test, negated, or, ignore_case })
+        Ok(Condition { line, subject: subject.clone(), test, negated, or, ignore_case, no_vary })
+    }
+}
+
+/// Variables of Apache that the machine does not have, or beginnings of their names. Others that it does not know are empty, as in
+/// Apache.
+const UNSUPPORTED: &[&str] = &[
+    "%{API_VERSION",
+    "%{AUTH_TYPE",
+    "%{CONN_REMOTE_ADDR",
+    "%{CONTEXT_PREFIX",
+    "%{HANDLER",
+    "%{HTTP2",
+    "%{IPV6",
+    "%{LA-F:",
+    "%{LA-U:",
+    "%{REMOTE_IDENT",
+    "%{REQUEST_STATUS",
+    "%{SCRIPT_GROUP",
+    "%{SCRIPT_USER",
+    "%{SERVER_ADMIN",
+    "%{SSL:",
+    "%{SSL_",
+    "%{TIME",
+];
+
+/// Fails on variables and maps that would always be empty: a rule that depends on one would let requests pass that it refuses in Apache.
+fn supported(text: &str, directive: &str) -> Result<(), String> {
+    if let Some(start) = UNSUPPORTED.iter().find(|start| text.contains(**start)) {
+        return Err(format!("{directive}: variables like {start}...}} are not supported"));
+    }
+    let map = text.split_once("${").and_then(|(_, rest)| rest.split_once('}'));
+    match map {
+        Some((name, _)) if name.contains(':') => Err(format!("{directive}: maps (\"${{{name}}}\") are not supported")),
+        _ => Ok(()),
     }
 }
 
@@ -66,6 +102,8 @@ impl Rule {
         let (Some(pattern), Some(target)) = (words.first(), words.get(1)) else {
             return Err(format!("RewriteRule: bad argument line '{rest}'"));
         };
+        supported(target, "RewriteRule")?;
+        supported(words.get(2).map_or("", String::as_str), "RewriteRule")?;
         let own = Flags::parse(words.get(2).map_or("", String::as_str))?;
         let pattern = Pattern::new(pattern, own.ignore_case).map_err(|e| format!("RewriteRule: {e}"))?;
         let substitution = (target != "-").then(|| target.clone());
@@ -88,7 +126,7 @@ impl Flags {
                 "s" | "skip" => out.skip = value.parse().map_err(|_| format!("RewriteRule: bad skip '{value}'"))?,
                 "f" | "forbidden" => out.status = Some(403),
                 "g" | "gone" => out.status = Some(410),
-                "r" | "redirect" => out.status = Some(status(value)?),
+                "r" | "redirect" => (out.status, out.redirects) = (Some(status(value)?), true),
                 "qsa" | "qsappend" => out.append_args = true,
                 "qsd" | "qsdiscard" => out.drop_args = true,
                 "qsl" | "qslast" => out.last_question = true,

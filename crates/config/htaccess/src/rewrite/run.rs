@@ -1,5 +1,6 @@
 //! Evaluation of a directory's rules for a request (Apache: `apply_rewrite_list`, `apply_rewrite_rule`).
 
+use super::expand::Questions;
 use super::{
     Condition, ENV_BYTES_MAX, EXPANDED_BYTES_MAX, PATH_BYTES_MAX, ROUNDS_MAX, RewriteOutcome, Rule, RuleEnvironment,
     Run, STEPS_MAX, escape_uri,
@@ -117,7 +118,8 @@ impl Run<'_> {
         while let Some(rule) = rules.get(index) {
             index += 1;
             spent.step(rule)?;
-            if self.is_subrequest && rule.flags.no_subrequests {
+            // A subrequest cannot answer with a redirect.
+            if self.is_subrequest && (rule.flags.no_subrequests || rule.flags.redirects) {
                 continue;
             }
             let known = self.env.len();
@@ -218,20 +220,16 @@ impl Run<'_> {
             asks.note(rule.line, &|| "matches".into());
             return Ok(refused.map_or(Applied::Only, Applied::Status));
         };
-        let mut made = self.expand(
-            target,
-            &groups,
-            &last,
-            rule.flags.escape.as_ref().map(|only| (only.as_str(), rule.flags.escape_space_as_20)),
-            asks,
-        )?;
+        let mut questions = Questions::new(rule.flags.last_question);
+        let escape = rule.flags.escape.as_ref().map(|only| (only.as_str(), rule.flags.escape_space_as_20));
+        let mut made = self.expand_target(target, &groups, &last, escape, &mut questions, asks)?;
+        if questions.is_unsafe && !rule.flags.allow_question {
+            return Ok(Applied::Status(403));
+        }
         if let Some(status) = refused {
             return Ok(Applied::Status(status));
         }
         self.split_args(&mut made, rule);
-        if self.has_encoded_question && target.contains('?') && !rule.flags.allow_question {
-            return Ok(Applied::Status(403));
-        }
         if rule.flags.drop_path_info {
             self.path_info.clear();
         }
@@ -254,21 +252,25 @@ impl Run<'_> {
         groups: &Groups,
         asks: &mut dyn RuleEnvironment,
     ) -> Result<Option<Groups>, String> {
-        let (mut last, mut joined) = (Vec::new(), false);
+        let (mut last, mut joined, mut fields) = (Vec::new(), false, Vec::new());
         for condition in conditions {
             if joined {
                 joined = condition.or;
                 continue;
             }
             let holds = self.condition(condition, groups, &mut last, asks)?;
-            if condition.or {
-                joined = holds;
-            } else if !holds {
+            if !condition.or && !holds {
                 return Ok(None);
             }
+            joined = condition.or && holds;
+            if holds && !condition.no_vary {
+                let field = super::expand::request_field(&condition.subject);
+                fields.extend(field.filter(|name| !asks.variable(&format!("HTTP:{name}")).is_empty()));
+            }
         }
-        let is_open = conditions.last().is_some_and(|condition| condition.or) && !joined;
-        Ok((!is_open).then_some(last))
+        // As in Apache, a failing last condition with [OR] does not stop the rule.
+        self.vary.extend(fields);
+        Ok(Some(last))
     }
 
     /// Makes a relative path absolute, a URL of this host a path, and the path of a redirect a URL.

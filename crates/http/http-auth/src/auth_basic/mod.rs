@@ -2,21 +2,17 @@
 //!
 //! Cheap hashes are checked at once; bcrypt, SHA-crypt and similar ones, which are slow by design, on a pool thread.
 
-mod crypt;
-
 use crate::shared::failed_logins::{self, LoginAttempt};
 use conf_schema::{Area, Problem, Table, directives};
-use crypt::Verdict;
 use http_engine::path::bytes_path;
 use http_engine::variables::basic_credentials;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use http_types::Method;
 use observe::{Level, os};
+use passwords::{CheckError, PASSWORDS_WAITING_MAX, Verdict};
 use std::any::Any;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use std::sync::Arc;
 
 directives! {
     pub struct AuthConf from AuthInput {
@@ -85,7 +81,7 @@ impl Handler for Ask {
     }
 }
 
-/// Credentials of a request, and what they are compared with.
+/// Credentials of a request, and the users whom they are compared with.
 struct Login {
     users: Vec<u8>,
     user: Vec<u8>,
@@ -95,32 +91,26 @@ struct Login {
 
 fn judge(r: &mut Request, attempt: LoginAttempt, login: Login, file: &str) -> Flow {
     let Login { users, user, password, realm } = login;
-    let Some(stored) = find(&users, &user) else {
+    let Some(stored) = passwords::find(&users, &user) else {
         let shown = String::from_utf8_lossy(&user);
         r.log(Level::Error, format_args!("user \"{shown}\" was not found in \"{file}\""));
         attempt.fail(r);
         return refuse(r, &realm);
     };
-    if !crypt::is_slow(stored) {
-        let verdict = crypt::check(&password, stored);
+    if !passwords::is_slow(stored) {
+        let verdict = passwords::check(&password, stored);
         return answer(r, attempt, verdict, &user, &realm);
     }
     let stored = stored.to_vec();
     Flow::Later(Box::new(move |mut r| {
         Box::pin(async move {
-            let Some(turn) = turns().enter().await else {
-                r.log(Level::Error, format_args!("{PASSWORDS_WAITING_MAX} passwords wait to be checked already"));
-                return (r, Flow::Status(503));
-            };
-            let pool = net::pool::named(net::pool::DEFAULT);
-            let verdict = match pool.map(|pool| pool.run(move || crypt::check(&password, &stored))) {
-                Some(Ok(work)) => work.await.ok(),
-                _ => None,
-            };
-            drop(turn);
-            let flow = match verdict {
-                Some(verdict) => answer(&mut r, attempt, verdict, &user, &realm),
-                None => {
+            let flow = match passwords::check_on_pool(password, stored).await {
+                Ok(verdict) => answer(&mut r, attempt, verdict, &user, &realm),
+                Err(CheckError::Busy) => {
+                    r.log(Level::Error, format_args!("{PASSWORDS_WAITING_MAX} passwords wait to be checked already"));
+                    Flow::Status(503)
+                }
+                Err(CheckError::NoPool) => {
                     let shown = String::from_utf8_lossy(&user);
                     r.log(Level::Crit, format_args!("user \"{shown}\": the thread pool checked no password"));
                     Flow::Status(500)
@@ -129,55 +119,6 @@ fn judge(r: &mut Request, attempt: LoginAttempt, login: Login, file: &str) -> Fl
             (r, flow)
         })
     }))
-}
-
-/// Maximum number of requests in the process that wait for a slow password check; further ones get 503. At 50 ms per
-/// check they wait some seconds.
-pub const PASSWORDS_WAITING_MAX: usize = 256;
-
-/// Maximum number of concurrent checks: one per CPU, because each occupies one, and the pool's threads also read files.
-const CHECKS_AT_ONCE_MAX: usize = 16;
-
-/// A queue with an end.
-struct Turns {
-    running: Semaphore,
-    waiting: AtomicUsize,
-    waiting_max: usize,
-}
-
-/// A place in the queue, until it is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Turns {
-    fn new(running: usize, waiting_max: usize) -> Turns {
-        Turns { running: Semaphore::new(running), waiting: AtomicUsize::new(0), waiting_max }
-    }
-    /// Waits for a turn, which is over when it is dropped; `None`: too many wait.
-    async fn enter(&self) -> Option<SemaphorePermit<'_>> {
-        if let Ok(turn) = self.running.try_acquire() {
-            return Some(turn);
-        }
-        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _place = Waiting(&self.waiting);
-        if before >= self.waiting_max {
-            return None;
-        }
-        self.running.acquire().await.ok()
-    }
-}
-
-fn turns() -> &'static Turns {
-    static TURNS: OnceLock<Turns> = OnceLock::new();
-    TURNS.get_or_init(|| {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Turns::new(processors.min(CHECKS_AT_ONCE_MAX), PASSWORDS_WAITING_MAX)
-    })
 }
 
 fn answer(r: &mut Request, attempt: LoginAttempt, verdict: Verdict, user: &[u8], realm: &[u8]) -> Flow {
@@ -214,47 +155,4 @@ fn refuse(r: &mut Request, realm: &[u8]) -> Flow {
         r.out.add(field, value);
     }
     Flow::Status(status)
-}
-
-/// Returns a user's hash: up to the end of the line or the next colon.
-fn find<'a>(users: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
-    let stored = users.split(|c| *c == b'\n').filter(|line| !line.starts_with(b"#")).find_map(|line| {
-        let (name, rest) = line.split_at_checked(user.len())?;
-        if name == user { rest.strip_prefix(b":") } else { None }
-    })?;
-    stored.split(|c| matches!(c, b'\r' | b':')).next()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::future::Future;
-    use std::task::{Context, Poll, Waker};
-
-    #[test]
-    fn the_queue_of_checks_has_an_end() {
-        let turns = Turns::new(1, 2);
-        let mut cx = Context::from_waker(Waker::noop());
-        let (mut first, mut second, mut third) =
-            (Box::pin(turns.enter()), Box::pin(turns.enter()), Box::pin(turns.enter()));
-        let Poll::Ready(Some(running)) = first.as_mut().poll(&mut cx) else { panic!("nobody was before it") };
-        assert!(second.as_mut().poll(&mut cx).is_pending() && third.as_mut().poll(&mut cx).is_pending());
-        assert!(matches!(Box::pin(turns.enter()).as_mut().poll(&mut cx), Poll::Ready(None)), "two wait already");
-        drop(third);
-        assert!(Box::pin(turns.enter()).as_mut().poll(&mut cx).is_pending(), "whoever leaves makes room");
-        drop(running);
-        assert!(matches!(second.as_mut().poll(&mut cx), Poll::Ready(Some(_))));
-    }
-
-    #[test]
-    fn lines_of_a_user_file() {
-        let users = b"# joe:commented\njoe:secret:a comment\r\nanna:\nlast:{PLAIN}x";
-        assert_eq!(find(users, b"joe"), Some(b"secret".as_slice()));
-        assert_eq!(find(users, b"anna"), Some(b"".as_slice()));
-        assert_eq!(find(users, b"last"), Some(b"{PLAIN}x".as_slice()));
-        for unknown in [b"jo".as_slice(), b"joe2", b"# joe", b""] {
-            assert_eq!(find(users, unknown), None);
-        }
-        assert_eq!(find(b"windows:x\r\n", b"windows"), Some(b"x".as_slice()));
-    }
 }

@@ -135,8 +135,11 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<Job, Flow> {
         }
     };
     let source = special::mapped_path(r).map_err(Flow::Status)?;
-    let target = special::map(r, &to, Vec::new());
-    let (source, mut target) = (single_slashes(&source), single_slashes(&target.map_err(Flow::Status)?));
+    let target = special::map(r, &to, Vec::new()).map_err(Flow::Status)?;
+    if !special::admits(r, &source) || !special::admits(r, &target) {
+        return Err(Flow::Status(403));
+    }
+    let (source, mut target) = (single_slashes(&source), single_slashes(&target));
     let slashed = target.ends_with(b"/");
     if slashed {
         target.pop();

@@ -1,7 +1,8 @@
 //! Cache of parsed .htaccess files per thread. An entry is valid while the file cache, which watches the file, reports
 //! it unchanged.
 
-use htaccess::settings::{self, File};
+use htaccess::File;
+use htaccess::reader;
 use http_engine::files::{FileEntry, FileKind};
 use http_engine::path::FilePath;
 use http_engine::{Request, special};
@@ -65,7 +66,7 @@ pub fn read(r: &mut Request, folder: &FilePath) -> FileAnswer {
 fn parse(path: &[u8], found: &FileEntry) -> Result<Rc<File>, String> {
     let shown = String::from_utf8_lossy(path);
     let text = bytes(found).map_err(|e| format!("{shown}: {e}"))?;
-    let file = settings::read(&String::from_utf8_lossy(&text));
+    let file = reader::read(&String::from_utf8_lossy(&text));
     file.map(Rc::new).map_err(|e| format!("{shown}: {} in {shown}:{}", e.text, e.line))
 }
 

@@ -2,7 +2,7 @@
 
 use super::walk::Walk;
 use htaccess::rewrite::{ENV_BYTES_MAX, PathKind, RuleEnvironment};
-use htaccess::settings::EnvRule;
+use htaccess::settings::{Attribute, EnvCondition, EnvRule};
 use http_engine::files::FileKind;
 use http_engine::path::FilePath;
 use http_engine::{Request, special};
@@ -18,7 +18,7 @@ pub const MEDIA: &str = "\0type";
 /// Maximum number of variables per request.
 const ENV_MAX: usize = 1_000;
 
-type Env = Vec<(String, Option<Vec<u8>>)>;
+pub type Env = Vec<(String, Option<Vec<u8>>)>;
 
 /// Latest value of a variable, first case-sensitively, then without case.
 pub fn find(env: &Env, name: &str) -> Option<Vec<u8>> {
@@ -59,6 +59,15 @@ pub fn origin(r: &Request) -> String {
     }
 }
 
+/// Time at which variables are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnvPhase {
+    /// Conditional variables (mod_setenvif), which access rules and rewriting rules see.
+    BeforeAccess,
+    /// `SetEnv` and `UnsetEnv` (mod_env), for fields and scripts.
+    AfterRewriting,
+}
+
 pub struct Values {
     pub env: Env,
     pub peer: Option<IpAddr>,
@@ -67,6 +76,29 @@ pub struct Values {
     uri: Vec<u8>,
     protocol: String,
     fields: Vec<(String, Vec<u8>)>,
+}
+
+/// Fields of the request, named as over HTTP/1: later versions have names in lower case, and the host elsewhere.
+fn fields(r: &Request) -> Vec<(String, Vec<u8>)> {
+    let is_lower = !r.head.protocol.of(&r.buf).starts_with(b"HTTP/1");
+    let named = |name: &[u8]| {
+        let name = String::from_utf8_lossy(name).into_owned();
+        if !is_lower {
+            return name;
+        }
+        let parts = name.split('-').map(|part| match part.split_at_checked(1) {
+            Some((first, rest)) => first.to_ascii_uppercase() + rest,
+            None => part.to_string(),
+        });
+        parts.collect::<Vec<_>>().join("-")
+    };
+    let mut fields: Vec<_> = r.headers().map(|(name, value)| (named(name), value.to_vec())).collect();
+    if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) && !r.target.host.is_empty() {
+        let mut host = r.target.host.to_vec();
+        host.extend(r.target.host_port.map(|port| format!(":{port}").into_bytes()).unwrap_or_default());
+        fields.push(("Host".into(), host));
+    }
+    fields
 }
 
 impl Values {
@@ -83,23 +115,19 @@ impl Values {
             method: String::from_utf8_lossy(r.head.method_span.of(&r.buf)).into_owned(),
             uri: r.target.path.to_vec(),
             protocol: String::from_utf8_lossy(r.head.protocol.of(&r.buf)).into_owned(),
-            fields: r
-                .headers()
-                .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.to_vec()))
-                .collect(),
+            fields: fields(r),
         }
     }
-    /// Applies conditional rules first, as mod_setenvif precedes mod_env. Fails when a pattern exceeds its limits, and when
-    /// all variables have more than [`ENV_BYTES_MAX`].
-    pub fn set(&mut self, rules: &[Arc<EnvRule>]) -> Result<(), String> {
-        let (first, second): (Vec<&Arc<EnvRule>>, Vec<&Arc<EnvRule>>) =
-            rules.iter().partition(|rule| rule.when.is_some());
+    /// Applies the rules of a phase. Fails when a pattern exceeds its limits, and when all variables have more than
+    /// [`ENV_BYTES_MAX`].
+    pub fn set(&mut self, rules: &[Arc<EnvRule>], phase: EnvPhase) -> Result<(), String> {
         let lengths = self.env.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, Vec::len));
         let mut left = ENV_BYTES_MAX.saturating_sub(lengths.sum());
-        for rule in first.into_iter().chain(second) {
+        let is_of_phase = |rule: &&Arc<EnvRule>| rule.when.is_some() == (phase == EnvPhase::BeforeAccess);
+        for rule in rules.iter().filter(is_of_phase) {
             let mut groups = Vec::new();
-            if let Some((attribute, pattern)) = &rule.when {
-                let found = pattern.groups(&self.attribute(attribute))?;
+            if let Some(EnvCondition { attribute, pattern }) = &rule.when {
+                let found = pattern.groups(&self.attribute(attribute)?)?;
                 if found.is_some() == pattern.negated {
                     continue;
                 }
@@ -117,7 +145,20 @@ impl Values {
         }
         Ok(())
     }
-    fn attribute(&self, name: &str) -> Vec<u8> {
+    fn attribute(&self, attribute: &Attribute) -> Result<Vec<u8>, String> {
+        match attribute {
+            Attribute::Name(name) => Ok(self.named(name)),
+            Attribute::Fields(pattern) => {
+                for (name, value) in &self.fields {
+                    if pattern.holds(name.as_bytes())? {
+                        return Ok(value.clone());
+                    }
+                }
+                Ok(Vec::new())
+            }
+        }
+    }
+    fn named(&self, name: &str) -> Vec<u8> {
         let address = |ip: Option<IpAddr>| ip.map_or(Vec::new(), |ip| ip.to_string().into_bytes());
         match name.to_ascii_lowercase().as_str() {
             "remote_addr" | "remote_host" => address(self.peer),
@@ -157,8 +198,13 @@ fn replace_groups(text: &str, groups: &[Vec<u8>], most: usize) -> Vec<u8> {
 pub struct Machine<'a> {
     pub r: &'a mut Request,
     pub values: &'a Values,
-    pub root: &'a FilePath,
-    pub file: Vec<u8>,
+    /// `None`: the rules precede the choice of a file.
+    pub root: Option<&'a FilePath>,
+    /// Name of the rules, for the log.
+    pub place: Vec<u8>,
+    /// The path is that of a directory's index, which Apache looks up by a subrequest.
+    pub is_lookup: bool,
+    pub user: Option<String>,
 }
 
 impl RuleEnvironment for Machine<'_> {
@@ -198,7 +244,8 @@ impl RuleEnvironment for Machine<'_> {
                 Ok(Some(walk)) => walk.root.into_bytes(),
                 _ => Vec::new(),
             },
-            "IS_SUBREQ" => text(if self.r.is_subrequest() { "true" } else { "false" }),
+            "IS_SUBREQ" => text(if self.is_lookup || self.r.is_subrequest() { "true" } else { "false" }),
+            "REMOTE_USER" => self.user.clone().unwrap_or_default().into_bytes(),
             name => match name.strip_prefix("ENV:") {
                 Some(name) => find(&self.values.env, name).unwrap_or_default(),
                 None => Vec::new(),
@@ -207,7 +254,7 @@ impl RuleEnvironment for Machine<'_> {
     }
     fn look(&mut self, path: &[u8], constant: bool) -> PathKind {
         // A client that influences the path must not learn which files exist.
-        if !constant && !self.root.holds(path) {
+        if !constant && !self.root.is_some_and(|root| root.holds(path)) {
             return PathKind::default();
         }
         let bare = path.strip_suffix(b"/").filter(|bare| !bare.is_empty()).unwrap_or(path);
@@ -226,13 +273,13 @@ impl RuleEnvironment for Machine<'_> {
     }
     fn note(&mut self, line: u32, words: &dyn Fn() -> String) {
         if self.r.trace().is_some() {
-            let place = String::from_utf8_lossy(&self.file).into_owned();
+            let place = String::from_utf8_lossy(&self.place).into_owned();
             self.r.note(http_engine::trace::StepKind::Rewrite, conf_schema::At::default(), |_| {
                 format!("{place}:{line}: {}", words())
             });
         }
         if self.r.loc().core.error_log.wants(Level::Debug) {
-            let place = String::from_utf8_lossy(&self.file).into_owned();
+            let place = String::from_utf8_lossy(&self.place).into_owned();
             self.r.log(Level::Debug, format_args!("{place}:{line}: {}", words()));
         }
     }

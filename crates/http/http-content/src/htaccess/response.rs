@@ -3,7 +3,7 @@
 use super::HtaccessState;
 use super::request::{MEDIA, find};
 use htaccess::Settings;
-use htaccess::settings::{HeaderAction, HeaderRule};
+use htaccess::fields::{HeaderAction, HeaderRule};
 use http_engine::{Request, Str};
 use observe::Level;
 
@@ -28,9 +28,16 @@ fn extension(name: &[u8]) -> Option<String> {
 pub fn fields(r: &mut Request) {
     let Some(state) = r.ext::<HtaccessState>() else { return };
     let (settings, env, modified) = (state.settings.clone(), state.env.clone(), state.modified);
-    // Application responses count as success, whatever their status.
-    let success = r.progress.error_status == 0;
+    let vary = state.vary.clone();
+    // Responses of applications and of error documents count as success, whatever their status.
+    let success = r.progress.error_status == 0 || state.is_page;
     if success {
+        for name in vary {
+            append(r, "Vary", name.as_bytes(), true);
+        }
+        if settings.etag == Some(false) {
+            r.out.etag = Str::default();
+        }
         if let Some(media) = find(&env, MEDIA) {
             r.out.content_type = media.into();
         }
@@ -46,7 +53,7 @@ pub fn fields(r: &mut Request) {
             None => find(&env, name).is_some(),
         });
         if wanted {
-            let Some(value) = value(&rule.value, &env, left) else {
+            let Some(value) = value(r, &rule.value, &env, left) else {
                 r.log(Level::Error, format_args!("Header directives set more than {FIELD_BYTES_MAX} bytes"));
                 return;
             };
@@ -63,8 +70,8 @@ fn charset(r: &mut Request, settings: &Settings) {
     }
     let name = r.target.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
     let by_name = extension(&name).and_then(|own| settings.charsets.iter().find(|(known, _)| *known == own));
-    // An application's response is independent of its file's name.
-    if let Some((_, charset)) = by_name.filter(|_| r.loc().content.is_none()) {
+    // An application's response is independent of its file's name, and so is a forced type.
+    if let Some((_, charset)) = by_name.filter(|_| r.loc().content.is_none() && settings.force_type.is_none()) {
         r.out.charset = charset.clone().into_bytes().into();
     } else if let Some(Some(charset)) = &settings.default_charset
         && matches!(media.as_slice(), b"text/html" | b"text/plain")
@@ -92,7 +99,7 @@ fn expires(r: &mut Request, settings: &Settings, modified: Option<i64>) {
 }
 
 /// Expands a field's value; `None` if it is longer than `most`.
-fn value(text: &str, env: &Vec<(String, Option<Vec<u8>>)>, most: usize) -> Option<Vec<u8>> {
+fn value(r: &Request, text: &str, env: &Vec<(String, Option<Vec<u8>>)>, most: usize) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find('%').filter(|_| out.len() <= most) {
@@ -103,6 +110,12 @@ fn value(text: &str, env: &Vec<(String, Option<Vec<u8>>)>, most: usize) -> Optio
             rest = after;
         } else if let Some((name, after)) = rest.strip_prefix("%{").and_then(|inner| inner.split_once("}e")) {
             out.extend(find(env, name).unwrap_or_else(|| b"(null)".to_vec()));
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("%t") {
+            out.extend_from_slice(format!("t={}", base::clock::unix_micros_at(r.accounting.started)).as_bytes());
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("%D") {
+            out.extend_from_slice(format!("D={}", base::clock::now().micros_since(r.accounting.started)).as_bytes());
             rest = after;
         } else {
             out.push(b'%');
@@ -150,15 +163,16 @@ fn field(r: &mut Request, rule: &HeaderRule, value: &[u8]) {
     }
 }
 
-/// Appends to a field's list; `once`: unless present.
+/// Appends to the list of the first field with a name; `once`: unless present there. Further fields stay.
 fn append(r: &mut Request, name: &str, value: &[u8], once: bool) {
-    let Some(old) = r.out.field(name.as_bytes()).map(<[u8]>::to_vec) else {
+    let first = r.out.fields.iter_mut().find(|field| field.name.bytes().eq_ignore_ascii_case(name.as_bytes()));
+    let Some(first) = first else {
         r.out.add(name.as_bytes().to_vec(), value.to_vec());
         return;
     };
+    let old = first.value.bytes();
     let there = old.split(|byte| *byte == b',').any(|part| part.trim_ascii() == value);
     if !(once && there) {
-        r.out.remove(name.as_bytes());
-        r.out.add(name.as_bytes().to_vec(), [old.as_slice(), b", ", value].concat());
+        first.value = [old, b", ", value].concat().into();
     }
 }

@@ -1,5 +1,6 @@
 //! index (nginx: `ngx_http_index_module`): looks URIs with a final slash up as files of that directory.
 
+use crate::shared::NamedIndex;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::files::FileKind;
 use http_engine::path::FilePath;
@@ -60,6 +61,9 @@ struct Look(Arc<Vec<Template>>);
 impl Handler for Look {
     fn run(&self, r: &mut Request) -> Flow {
         if !r.target.path.ends_with(b"/") || !matches!(r.target.method, Method::Get | Method::Head | Method::Post) {
+            return Flow::Declined;
+        }
+        if r.ext::<NamedIndex>().is_some_and(|named| named.folder == r.target.path[..]) {
             return Flow::Declined;
         }
         let folder = match http_engine::special::mapped_path(r) {

@@ -2,3 +2,8 @@
 
 pub mod film;
 pub mod pooled;
+
+/// Another feature names the index of a directory, and none of its names exists: `index` does not apply.
+pub struct NamedIndex {
+    pub folder: Vec<u8>,
+}

@@ -93,7 +93,8 @@ fn answer(r: &mut Request, path: &FilePath) -> Flow {
             return Flow::Status(404);
         }
     }
-    if r.target.method == Method::Post {
+    // Apache's handler of files answers POST like GET.
+    if r.target.method == Method::Post && r.loc().file_guard.is_none() {
         return Flow::Status(405);
     }
     r.accounting.action = Some("sending response to client");

@@ -128,6 +128,10 @@ impl Handler for Candidates {
                     continue;
                 }
             }
+            // A location without a handler of its own asks again when it opens the file.
+            if !*folder && location.content.is_some() && !special::admits(r, &path) {
+                return Flow::Status(403);
+            }
             let uri = match root.alias {
                 Alias::No => below,
                 Alias::Prefix(length) => [r.target.path.get(..length).unwrap_or(b""), &below].concat(),

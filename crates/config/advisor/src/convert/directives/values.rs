@@ -1,4 +1,4 @@
-//! Conversion of arguments: protocols, times and patterns.
+//! Conversion of arguments: protocols, times and extensions.
 
 /// Converts the arguments of `SSLProtocol` to `ssl_protocols`.
 pub fn protocols(args: &[String]) -> String {
@@ -23,35 +23,39 @@ pub fn protocols(args: &[String]) -> String {
     if on.is_empty() { "TLSv1.2 TLSv1.3".into() } else { on.join(" ") }
 }
 
-/// Converts `access plus 1 month` to nginx's form. `None`: malformed, or a time before.
-pub fn duration(text: &str) -> Option<String> {
-    let expires = htaccess::settings::expires(text.trim_matches('"')).ok()?;
-    let seconds = u64::try_from(expires.seconds).ok()?;
-    let modified = if expires.from_modification { "modified " } else { "" };
-    Some(format!("{modified}{seconds}s"))
+/// Converts a time of seconds, with Apache's units, to nginx's. `None`: malformed.
+pub fn time(text: &str) -> Option<String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at_checked(digits)?;
+    let number: u64 = number.parse().ok()?;
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "" | "s" => "s",
+        "ms" => "ms",
+        "min" | "mi" => "m",
+        "h" => "h",
+        _ => return None,
+    };
+    Some(format!("{number}{unit}"))
 }
 
-/// Converts a pattern of file names to one of paths.
-pub fn of_name(pattern: &str) -> String {
-    let (start, bare) = pattern.strip_prefix('^').map_or(("", pattern), |bare| ("/", bare));
-    if bare.ends_with('$') && !bare.ends_with("\\$") {
-        format!("{start}{bare}")
+/// Names of extensions from a pattern for file names (`\.php$`, `.+\.(php|inc)$`) or a wildcard (`*.php`). `None`: it matches
+/// other names, too.
+pub fn extensions(pattern: &str, is_glob: bool) -> Option<Vec<String>> {
+    let bare = if is_glob {
+        pattern.strip_prefix("*.")?
     } else {
-        format!("{start}{bare}[^/]*$")
+        let pattern = ["^.+", "^.*", ".+", ".*"].iter().find_map(|head| pattern.strip_prefix(head)).unwrap_or(pattern);
+        pattern.strip_prefix("\\.")?.strip_suffix('$')?
+    };
+    let bare =
+        bare.strip_prefix("(?:").or(bare.strip_prefix('(')).and_then(|rest| rest.strip_suffix(')')).unwrap_or(bare);
+    // Debian's: `ph(ar|p|tml)`.
+    if bare == "ph(ar|p|tml)" || bare == "ph(?:ar|p|tml)" {
+        return Some(["phar", "php", "phtml"].map(str::to_string).to_vec());
     }
-}
-
-/// Converts a file name with wildcards to a pattern of paths.
-pub fn of_glob(glob: &str) -> String {
-    let mut out = String::from("/");
-    for c in glob.chars() {
-        match c {
-            '*' => out.push_str("[^/]*"),
-            '?' => out.push_str("[^/]"),
-            c => out.push_str(&regex_quoted(&c.to_string())),
-        }
-    }
-    out + "$"
+    let names: Vec<String> = bare.split('|').map(|name| name.replace("[0-9]?", "")).collect();
+    let is_name = |name: &String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    names.iter().all(is_name).then_some(names)
 }
 
 /// Escapes a text for a regular expression.
