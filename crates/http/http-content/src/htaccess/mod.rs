@@ -186,7 +186,7 @@ impl ApplyHtaccess {
         self.judge_other(r, file).is_some_and(|(granted, is_script)| granted && (has_handler || !is_script))
     }
 
-    /// Judges a file that is not that of the request's path: the grant, and whether it is a script. `None`: the rules have a
+    /// Judges a file that is not that of the request's path: the grant, and a flag for scripts. `None`: the rules have a
     /// fault, which is logged.
     fn judge_other(&self, r: &mut Request, file: &FilePath) -> Option<(bool, bool)> {
         let state = r.ext::<HtaccessState>();
