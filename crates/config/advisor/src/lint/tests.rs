@@ -76,3 +76,50 @@ fn what_a_client_decides_is_told_by_where_it_stands() {
     assert_eq!(inside("location ~ ^/t/([^/]+)/ { proxy_pass http://10.0.0.1/$1; }"), ["line-breaks"]);
     assert_eq!(inside("location ~ ^/t/(.+)/ { proxy_pass http://10.0.0.1/$1; }"), [""; 0]);
 }
+
+/// A trap is found in its other forms, and not where it does no harm.
+#[test]
+fn protection_and_transport_are_judged_in_their_other_forms() {
+    let inside = |text: &str| found(&whole(text));
+    let at = |text: &str| inside(&format!("server {{ listen 80; root /d; {text} }}"));
+    assert_eq!(inside("auth_basic a; server { listen 80; root /d; location / { } }"), ["auth-without-file"]);
+    assert_eq!(at("auth_basic a; location / { auth_basic_user_file /p; }"), [""; 0]);
+    assert_eq!(at("location / { auth_basic off; }"), [""; 0]);
+    assert_eq!(at("location / { auth_basic a; auth_basic_user_file /p; return 302 /x; }"), ["access-after-return"]);
+    assert_eq!(at("location / { auth_request /a; rewrite ^ https://b.example/ permanent; }"), ["access-after-return"]);
+    assert_eq!(at("location / { deny all; return 403; }"), [""; 0]);
+    for network in ["::/0", "0.0.0.0/0", "128.0.0.0/1"] {
+        assert_eq!(at(&format!("set_real_ip_from {network};")), ["real-ip-any"], "{network}");
+    }
+    assert_eq!(inside("server { listen 127.0.0.1:80; root /d; set_real_ip_from 0.0.0.0/0; }"), [""; 0]);
+    let php = |location: &str, check: &str| {
+        at(&format!(
+            "location ~ {location} {{ {check} fastcgi_pass 127.0.0.1:9; fastcgi_param SCRIPT_FILENAME $request_filename; }}"
+        ))
+    };
+    assert_eq!(php("[^/]\\.php(/|$)", ""), ["php-unchecked"]);
+    assert_eq!(php("[^/]\\.php(/|$)", "if (!-f $request_filename) { return 404; }"), [""; 0]);
+    assert_eq!(php("^/index\\.php(/|$)", ""), [""; 0]);
+    for what in ["metrics", "api", "dashboard"] {
+        assert_eq!(at(&format!("location = /s {{ {what}; }}")), ["status-open"], "{what}");
+        assert_eq!(at(&format!("location = /s {{ {what}; allow 10.0.0.0/8; deny all; }}")), [""; 0], "{what}");
+    }
+    let keyed = |key: &str| at(&format!("location / {{ fastcgi_pass 127.0.0.1:9; fastcgi_cache_key {key}; }}"));
+    assert_eq!(keyed("$host$uri"), ["cache-key"]);
+    assert_eq!(keyed("$request_method$host$request_uri"), [""; 0]);
+    assert_eq!(inside("server { listen [::]:443; root /d; }"), ["listen-plain"]);
+    assert_eq!(
+        inside(
+            "server { listen 443 ssl default_server; root /d; ssl_certificate /c; ssl_certificate_key /k; } \
+             server { listen 443; root /d; server_name b.example; }"
+        ),
+        [""; 0]
+    );
+    assert_eq!(at("location / { grpc_pass grpcs://192.0.2.1; }"), ["upstream-unverified"]);
+    assert_eq!(at("location / { proxy_pass https://127.0.0.1:8443; }"), [""; 0]);
+    assert_eq!(
+        at("more_set_headers 'Access-Control-Allow-Origin: $http_origin' 'Access-Control-Allow-Credentials: true';"),
+        ["cors-reflected"]
+    );
+    assert_eq!(at("location /i/ { internal; location $args { } }"), [""; 0]);
+}

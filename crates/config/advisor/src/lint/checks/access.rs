@@ -78,6 +78,10 @@ fn internal_lost(run: &Run<'_>) {
         let mut outer = scopes.around(id).skip(1);
         let inside =
             outer.any(|outer| scopes.get(outer).context == Contexts::location && scopes.has(outer, "internal"));
+        // The location of a variable is chosen after the check of internal.
+        if inside && d.args.len() == 1 && d.args.first().is_some_and(|word| word.bytes.starts_with(b"$")) {
+            continue;
+        }
         if inside && !scopes.has(id, "internal") && !refuses(scopes, id) {
             run.at(d, "clients can request this location, although it is inside an internal one".into());
         }
@@ -109,7 +113,8 @@ fn access_lost(run: &Run<'_>) {
     }
 }
 
-fn guard(run: &Run<'_>, id: ScopeId) -> Option<&'static str> {
+/// Returns the directive that keeps other clients out of a block.
+pub fn guard(run: &Run<'_>, id: ScopeId) -> Option<&'static str> {
     let scopes = run.scopes;
     let access = scopes.around(id).map(|outer| rules(run, outer)).find(|rules| !rules.is_empty());
     let on = |name| scopes.value(id, name).is_some_and(|value| value != "off");

@@ -1,11 +1,13 @@
 //! The checks by subject.
 
 mod access;
+mod exposure;
 mod headers;
 mod ifs;
 mod paths;
 mod regexes;
 mod servers;
+mod transport;
 mod upstreams;
 
 use super::{Check, Level, Run};
@@ -13,8 +15,17 @@ use crate::location::Name;
 use crate::scope::{ScopeId, Scopes};
 use conf_schema::Contexts;
 
-pub const ALL: &[&[Check]] =
-    &[paths::CHECKS, access::CHECKS, headers::CHECKS, upstreams::CHECKS, regexes::CHECKS, ifs::CHECKS, servers::CHECKS];
+pub const ALL: &[&[Check]] = &[
+    paths::CHECKS,
+    access::CHECKS,
+    exposure::CHECKS,
+    headers::CHECKS,
+    upstreams::CHECKS,
+    transport::CHECKS,
+    regexes::CHECKS,
+    ifs::CHECKS,
+    servers::CHECKS,
+];
 
 /// Directives that answer a location's requests.
 const ANSWERING: &[&str] = &[

@@ -40,7 +40,7 @@ pub const CHECKS: &[Check] = &[
               default server.",
         fix: "write only the host, and set the port in listen",
         bad: "server { listen 80; server_name https://example.com; }",
-        good: "server { listen 443; server_name example.com; }",
+        good: "server { listen 80; server_name example.com; }",
         run: server_name_never_matches,
     },
     Check {
