@@ -1,5 +1,7 @@
 //! Starts every configuration of `examples/recipes` on free ports, with simulated applications, and sends requests.
 
+mod everyday;
+
 use crate::support;
 
 use std::io::{Read, Write};
@@ -15,19 +17,37 @@ use support::provider::Provider;
 use support::{Running, Site, free_port, http2, text, wait};
 
 const RECIPES: &[&str] = &[
+    "basic-auth",
+    "bots",
     "cache",
+    "canary",
+    "cdn",
+    "compression",
+    "cors",
+    "error-page",
     "grpc",
+    "http-to-https",
+    "json-log",
     "json-routing",
     "load-balancing",
     "login",
     "mail",
+    "maintenance",
+    "mtls",
     "php",
     "rate-limit",
+    "security-headers",
+    "several-sites",
+    "spa",
     "static-site",
+    "subfolder",
     "tcp",
     "tls-proxy",
     "tokens",
+    "unix-socket",
+    "uploads",
     "websocket",
+    "wordpress",
 ];
 
 fn root() -> PathBuf {

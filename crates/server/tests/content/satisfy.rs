@@ -21,7 +21,7 @@ impl Drop for Killed {
 }
 
 /// Writes an authority's certificate, and one with its key that the authority has issued to a client.
-fn authority(site: &Site, authority: &str, client: &str) {
+pub(super) fn authority(site: &Site, authority: &str, client: &str) {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, authority);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
