@@ -7,8 +7,8 @@ use std::process::Command;
 pub const HELP: &str = "\
 Usage: cargo xtask bounds
 
-Runs the attacks of crates/server/tests/clients/bounds.rs at their full volume against the release build, prints
-the memory and CPU time that they cost as a table, and fails if a bound of SECURITY.md is exceeded.
+Runs the attacks of crates/server/tests/clients (bounds.rs, stream_bounds.rs) at their full volume against the
+release build, prints the memory and CPU time that they cost as a table, and fails if a bound is exceeded.
 
   cargo xtask bounds
 ";

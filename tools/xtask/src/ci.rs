@@ -9,9 +9,9 @@ pub const HELP: &str = "\
 Usage: cargo xtask ci
 
 Runs everything that a change must pass, in this order: fmt, tidy, clippy, a check of the fuzz targets,
-the book, all tests, comparisons with nginx and Apache, the Debian package, h2spec. On Debian, as root, it installs
-missing programs that tests use as peers; a peer that is missing then is an error. With TIDEGATE_PEERS=optional
-the tests that need it check less. Checks that the machine does not permit are listed at the end.
+the book, all tests, comparisons with nginx and Apache, the Debian package, h2spec. On Debian, as root, it
+installs missing programs that tests use as peers; a peer that is missing then is an error. With
+TIDEGATE_PEERS=optional the tests that need it check less. Checks that the machine does not permit are listed.
 
   cargo xtask ci
 ";

@@ -50,8 +50,8 @@ Instead of CPU time:
   --fairness      measure the latency of a second client beside one that saturates the server
   --large         measure -t and reloads of a configuration with 1,000 servers
   --scrape        measure latency beside scrapes of the metrics of 1,000 zones
-  --sizes         measure responses of 1 KB to 4 MB over 1 and 64 connections: CPU time, p50 and p99; SCENARIO is
-                  static, proxied, TLS, HTTP/2 or HTTP/3
+  --sizes         measure responses of 1 KB to 4 MB over 1 and 64 connections: CPU time, p50 and p99;
+                  SCENARIO is static, proxied, TLS, HTTP/2 or HTTP/3
   --observed      measure the CPU time of zones, metrics and sampled traces (default: static-5k and proxy-1k)
 
   cargo xtask bench static-5k h2-5k --pairs 7
