@@ -19,6 +19,7 @@ the tests that need it check less. Checks that the machine does not permit are l
 /// Programs that tests use, with Debian's packages.
 const PEERS: &[(&str, &str)] = &[
     ("curl", "curl"),
+    ("node", "nodejs"),
     ("openssl", "openssl"),
     ("nginx", "nginx-extras"),
     ("apache2", "apache2"),

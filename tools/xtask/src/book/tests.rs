@@ -155,9 +155,9 @@ fn everyday_questions_find_their_recipes_among_the_first_three() {
     let mut command = Command::new("node");
     command.arg(root.join("tools/xtask/src/book/questions.js"));
     command.arg(folder.0.join("script.js")).arg(folder.0.join("search-index.js"));
-    let output = match command.args(QUESTIONS.iter().map(|(question, _)| question)).output() {
-        Ok(output) => output,
-        Err(e) => panic!("node, which runs the book's script, cannot be started: {e}"),
+    let Ok(output) = command.args(QUESTIONS.iter().map(|(question, _)| question)).output() else {
+        testkit::missing_peer("no node here, which runs the book's script");
+        return;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
