@@ -110,7 +110,8 @@ impl<'a> Conversion<'a> {
                 self.out.push(Event::Start(Tag::Image { link_type, dest_url: address.into(), title, id }));
             }
             Event::Start(Tag::Table(columns)) => {
-                self.raw("<div class=\"table\">");
+                // A region that has the focus scrolls by keyboard.
+                self.raw("<div class=\"table\" role=\"region\" aria-label=\"Table\" tabindex=\"0\">");
                 self.out.push(Event::Start(Tag::Table(columns)));
             }
             Event::End(TagEnd::Table) => {

@@ -179,7 +179,9 @@ fn directive(site: &Site, name: &str, entries: &[Directive]) -> Page {
 
 /// Returns the table of syntax, default, contexts and module.
 fn facts(entry: &Directive) -> String {
-    let mut out = String::from("<div class=\"table\"><table class=\"facts\">\n");
+    let mut out = String::from(
+        "<div class=\"table\" role=\"region\" aria-label=\"Table\" tabindex=\"0\"><table class=\"facts\">\n",
+    );
     let mut row = |name: &str, html: String| {
         let _ = writeln!(out, "<tr><th scope=\"row\">{name}</th><td>{html}</td></tr>");
     };
@@ -239,7 +241,7 @@ fn variables(site: &Site, reference: &Reference) -> Page {
         "<h1>Variables</h1>\n<p>Variables that exist without a directive. A name that ends with <code>NAME</code> is a family: \
          <code>$arg_page</code> is the argument <code>page</code>.</p>\n\
          <p><input id=\"filter\" type=\"search\" placeholder=\"Filter by name\" aria-label=\"Filter by name\" autocomplete=\"off\"></p>\n\
-         <div class=\"table\"><table>\n<thead><tr><th>Variable</th><th>Value</th></tr></thead>\n<tbody>\n",
+         <div class=\"table\" role=\"region\" aria-label=\"Table\" tabindex=\"0\"><table>\n<thead><tr><th>Variable</th><th>Value</th></tr></thead>\n<tbody>\n",
     );
     let mut seen = std::collections::HashSet::new();
     let mut parts = vec![Part { title: "Variables".into(), anchor: String::new(), text: String::new() }];

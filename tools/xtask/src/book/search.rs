@@ -8,16 +8,13 @@ pub struct Part {
     pub text: String,
 }
 
-/// Searchable characters of a section.
-const TEXT_MAX: usize = 2000;
-
 /// Returns the script. An entry is the page's title, the section's title, the address and the text.
 pub fn index(pages: &[Page]) -> String {
     let mut entries = Vec::new();
     for page in pages {
         for (at, part) in page.parts.iter().enumerate() {
             let words: Vec<&str> = part.text.split_whitespace().collect();
-            let text: String = words.join(" ").chars().take(TEXT_MAX).collect();
+            let text = words.join(" ");
             let section = if at == 0 { "" } else { part.title.as_str() };
             let url = if at == 0 { page.url.clone() } else { format!("{}#{}", page.url, part.anchor) };
             entries.push(serde_json::json!([page.title, section, url, text]));

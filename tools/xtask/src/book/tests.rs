@@ -66,7 +66,7 @@ fn a_document_becomes_a_page() {
         "<code>root</code>,",
         "<a class=\"code\" href=\"variables.html#uri\">",
         "<a href=\"a.html\">it</a>",
-        "<div class=\"table\"><table>",
+        "<div class=\"table\" role=\"region\" aria-label=\"Table\" tabindex=\"0\"><table>",
         "<a href=\"directive/root.html\">root</a> <s>&quot;<u>$uri</u>&quot;</s>; <i># c</i>",
         "<h2 id=\"one-two-1\">",
     ] {
@@ -124,4 +124,49 @@ fn the_whole_book_has_no_dead_link_and_no_foreign_resource() {
             assert!(!html.contains(mark), "{name} loads a resource of another host");
         }
     }
+}
+
+#[test]
+fn everyday_questions_find_their_recipes_among_the_first_three() {
+    const QUESTIONS: &[(&str, &str)] = &[
+        ("http to https", "http-to-https"),
+        ("SPA", "spa"),
+        ("CORS", "cors"),
+        ("WebSocket", "websocket"),
+        ("basic auth", "basic-auth"),
+        ("behind a CDN", "cdn"),
+        ("caching", "cache"),
+        ("compression", "compression"),
+        ("error page", "error-page"),
+        ("maintenance", "maintenance"),
+        ("A/B", "canary"),
+        ("bots", "bots"),
+        ("JSON log", "json-log"),
+        ("unix socket", "unix-socket"),
+        ("mtls", "mtls"),
+    ];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository");
+    let files = build(&root, &reference()).expect("a book");
+    let folder = folder("questions");
+    fs::create_dir_all(&folder.0).expect("a folder");
+    for (name, bytes) in files.iter().filter(|(name, _)| name.ends_with(".js")) {
+        fs::write(folder.0.join(name), bytes).expect("a file");
+    }
+    let mut command = Command::new("node");
+    command.arg(root.join("tools/xtask/src/book/questions.js"));
+    command.arg(folder.0.join("script.js")).arg(folder.0.join("search-index.js"));
+    let Ok(output) = command.args(QUESTIONS.iter().map(|(question, _)| question)).output() else {
+        testkit::missing_peer("no node here, which runs the book's script");
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let results: Vec<&str> = text.lines().collect();
+    assert_eq!(results.len(), QUESTIONS.len());
+    let missed: Vec<_> = QUESTIONS
+        .iter()
+        .zip(results)
+        .filter(|((_, recipe), found)| !found.split(' ').any(|url| url.starts_with(&format!("recipes/{recipe}.html"))))
+        .collect();
+    assert!(missed.is_empty(), "{missed:?}");
 }

@@ -40,24 +40,34 @@
   function escapeHtml(text) {
     return text.replace(/[&<>"]/g, function (c) { return { "&": "&amp;", "<": "&lt;", ">": "&gt;", "\"": "&quot;" }[c]; });
   }
+  // A word that is missing costs its points; an entry without half of the words is not shown. Words of two letters or less, such as
+  // "to", match whole words only.
   function score(entry, words) {
-    var title = entry[0].toLowerCase(), section = entry[1].toLowerCase(), text = entry[3].toLowerCase(), total = 0;
+    var title = entry[0].toLowerCase(), section = entry[1].toLowerCase(), text = entry[3].toLowerCase(), total = 0, met = 0;
+    function has(place, word) {
+      return word.length > 2 ? place.indexOf(word) >= 0 : (" " + place.replace(/[^a-z0-9]+/g, " ") + " ").indexOf(" " + word + " ") >= 0;
+    }
     for (var i = 0; i < words.length; i++) {
       var word = words[i], points = 0;
       if (title === word || section === word) { points = 100; }
       else if (title.indexOf(word) === 0 || section.indexOf(word) === 0) { points = 40; }
-      else if (section.indexOf(word) > 0) { points = 20; }
-      else if (title.indexOf(word) > 0) { points = 15; }
-      else if (text.indexOf(word) >= 0) { points = 2; }
-      if (!points) { return 0; }
-      if (text.indexOf(word) >= 0) { points += 1; }
+      else if (has(section, word)) { points = 20; }
+      else if (has(title, word)) { points = 15; }
+      else if (has(text, word)) { points = 2; }
+      if (points) { met += 1; }
+      if (has(text, word)) { points += 1; }
       total += points;
     }
-    // A page comes before its sections.
-    return entry[1] ? total : total + 3;
+    if (met * 2 < words.length || !met) { return 0; }
+    var phrase = words.join(" ");
+    if (title === phrase || section === phrase) { total += 200; }
+    else if (has(title, phrase)) { total += 100; }
+    // Recipes answer everyday questions; a page comes before its sections, and all words before most of them.
+    if (entry[2].indexOf("recipes/") === 0) { total += 30; }
+    return (entry[1] ? total : total + 3) * met * met / (words.length * words.length);
   }
   function snippet(text, words) {
-    var at = text.toLowerCase().indexOf(words[0]);
+    var at = words.map(function (word) { return text.toLowerCase().indexOf(word); }).filter(function (at) { return at >= 0; })[0] || 0;
     var start = Math.max(0, at - 40);
     var piece = (start > 0 ? "… " : "") + text.slice(start, start + 150) + (text.length > start + 150 ? " …" : "");
     var pattern = words.map(function (word) { return word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"); }).join("|");
@@ -76,7 +86,7 @@
       var entry = pair[1];
       var title = escapeHtml(entry[0]) + (entry[1] ? " › " + escapeHtml(entry[1]) : "");
       return "<li><a href=\"" + home + entry[2] + "\"><strong>" + title + "</strong><small>" + snippet(entry[3], words) + "</small></a></li>";
-    }).join("") || "<li><p>No page has all of these words.</p></li>";
+    }).join("") || "<li><p>No page has half of these words.</p></li>";
     results.hidden = false;
   }
   field.addEventListener("focus", load);
