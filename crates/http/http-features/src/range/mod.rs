@@ -294,7 +294,7 @@ mod tests {
             ("bytes=99-1000", one(99, 100)),
             ("bytes=100-", Wanted::Unsatisfiable),
             ("bytes=8-2", Wanted::Unsatisfiable),
-            ("bytes=", Wanted::Unsatisfiable),
+            ("bytes=", Wanted::Whole),
             ("bytes=x-", Wanted::Unsatisfiable),
             ("bytes=-", Wanted::Unsatisfiable),
             ("items=0-1", Wanted::Whole),
