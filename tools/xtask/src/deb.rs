@@ -8,7 +8,8 @@ use std::process::Command;
 pub const HELP: &str = "\
 Usage: cargo xtask deb
 
-Builds the binary in the profile `dist` and a Debian package of it with dpkg-deb, and prints the package's path.
+Builds the binary in the profile `dist` and a Debian package of it with dpkg-deb, and prints the path of
+the package.
 
   cargo xtask deb
 ";
