@@ -122,7 +122,7 @@ fn range_of<'a>(bufs: &'a [IoSlice<'_>], range: &std::ops::Range<usize>) -> smal
     parts.collect()
 }
 
-/// Writes as much as fits. `more`: another write follows at once (MSG_MORE).
+/// Writes as much as fits, at once. `more`: another write follows (MSG_MORE).
 pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8], more: bool) -> io::Result<usize> {
     #[cfg(debug_assertions)]
     if let Some(met) = crate::faults::meet(buf.len(), |_, _| {}) {
@@ -133,12 +133,6 @@ pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8], more: bool) -> io::Result<usi
     } else {
         rustix::net::SendFlags::NOSIGNAL
     };
-    if leaves_in_pieces(fd, buf.len()) {
-        return in_pieces(buf.len(), |range| {
-            let flags = if range.end == buf.len() { flags } else { rustix::net::SendFlags::NOSIGNAL };
-            rustix::net::send(fd, buf.get(range).unwrap_or_default(), flags)
-        });
-    }
     loop {
         match rustix::net::send(fd, buf, flags) {
             Ok(n) => return Ok(n),
@@ -148,14 +142,17 @@ pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8], more: bool) -> io::Result<usi
     }
 }
 
+/// [`send`] of several buffers; in pieces where segments are long.
 pub(crate) fn send_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    // Cheaper than a message of parts.
+    if let [one] = bufs
+        && one.len() <= PIECE_BYTES
+    {
+        return send(fd, one, more);
+    }
     #[cfg(debug_assertions)]
     if let Some(met) = crate::faults::meet(bufs.iter().map(|buf| buf.len()).sum(), |_, _| {}) {
         return met;
-    }
-    // Cheaper than a message of parts.
-    if let [one] = bufs {
-        return send(fd, one, more);
     }
     let flags = if more {
         rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::MORE
@@ -166,7 +163,10 @@ pub(crate) fn send_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>], more: bool
     if leaves_in_pieces(fd, length) {
         return in_pieces(length, |range| {
             let flags = if range.end == length { flags } else { rustix::net::SendFlags::NOSIGNAL };
-            rustix::net::sendmsg(fd, &range_of(bufs, &range), &mut rustix::net::SendAncillaryBuffer::default(), flags)
+            match range_of(bufs, &range).as_slice() {
+                [one] => rustix::net::send(fd, one, flags),
+                many => rustix::net::sendmsg(fd, many, &mut rustix::net::SendAncillaryBuffer::default(), flags),
+            }
         });
     }
     loop {

@@ -15,7 +15,7 @@ use net::poller::Key;
 use observe::Level;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -201,7 +201,7 @@ impl ByteCarrier {
         let mut room = self.room.get();
         let mut write = || {
             while !core.output().is_empty() {
-                let n = self.link.send(&[IoSlice::new(core.output())], false)?;
+                let n = self.link.send_frames(core.output())?;
                 core.advance(n);
                 room.sent(n);
             }

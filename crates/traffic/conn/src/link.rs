@@ -57,13 +57,22 @@ impl Link {
         got
     }
 
-    /// Does not wait. `more`: another write follows at once.
+    /// Writes frames of concurrent requests, without waiting. They leave with one write: the client's window updates acknowledge them.
+    pub fn send_frames(&self, frames: &[u8]) -> io::Result<usize> {
+        if self.secure.is_some() {
+            return self.send(&[IoSlice::new(frames)], false);
+        }
+        let sent = self.worker.poller.send(self.key, frames, false);
+        self.note_written(&sent);
+        sent
+    }
+
+    /// Writes bytes of a response, without waiting. `more`: another write follows at once.
     pub fn send(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         let poller = &self.worker.poller;
-        let sent = match (&self.secure, pieces) {
-            (Some(secure), _) => secure.send(&self.worker, self.key, pieces),
-            (None, [one]) => poller.send(self.key, one, more),
-            (None, many) => poller.send_vectored(self.key, many, more),
+        let sent = match &self.secure {
+            Some(secure) => secure.send(&self.worker, self.key, pieces),
+            None => poller.send_vectored(self.key, pieces, more),
         };
         self.note_written(&sent);
         sent
