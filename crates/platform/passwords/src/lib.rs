@@ -119,11 +119,11 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         let (mut first, mut second, mut third) =
             (Box::pin(turns.enter()), Box::pin(turns.enter()), Box::pin(turns.enter()));
-        let Poll::Ready(Some(running)) = first.as_mut().poll(&mut cx) else { panic!("nobody was before it") };
+        let Poll::Ready(Some(running)) = first.as_mut().poll(&mut cx) else { panic!("the queue was empty") };
         assert!(second.as_mut().poll(&mut cx).is_pending() && third.as_mut().poll(&mut cx).is_pending());
         assert!(matches!(Box::pin(turns.enter()).as_mut().poll(&mut cx), Poll::Ready(None)), "two wait already");
         drop(third);
-        assert!(Box::pin(turns.enter()).as_mut().poll(&mut cx).is_pending(), "whoever leaves makes room");
+        assert!(Box::pin(turns.enter()).as_mut().poll(&mut cx).is_pending(), "a waiting check that ends makes room");
         drop(running);
         assert!(matches!(second.as_mut().poll(&mut cx), Poll::Ready(Some(_))));
     }

@@ -23,7 +23,7 @@ pub const CHECKS: &[Check] = &[
         id: "upstream-unverified",
         level: Level::Warning,
         title: "TLS to an upstream server whose certificate is not verified",
-        why: "Verification is off by default: whoever controls the network or the DNS between the servers can read and change \
+        why: "Verification is off by default: an attacker in the network or the DNS between the servers can read and change \
               requests and responses.",
         fix: "set proxy_ssl_verify on, proxy_ssl_trusted_certificate and proxy_ssl_server_name on (grpc_ssl_, uwsgi_ssl_)",
         bad: "server { listen 80; location / { proxy_pass https://192.0.2.1; } }",
