@@ -80,8 +80,10 @@ pub(crate) fn send_to(fd: BorrowedFd<'_>, bytes: &[u8], to: SocketAddr) -> io::R
 
 /// Bytes of a write where segments are long. The loopback interface has segments of 64 KB, as large as a socket's first receive window:
 /// one that fills it is acknowledged after 40 ms if it is alone, and the rest of a response waits. Of two, the second one is
-/// acknowledged at once. Sending and receiving overlap, too: a response of 512 KB costs half of its time.
+/// acknowledged at once.
 const PIECE_BYTES: usize = 32 * 1024;
+/// Bytes that leave in pieces; the rest of a write follows whole.
+const LEADING_BYTES: usize = 2 * PIECE_BYTES;
 /// Segments are long above this size, which no frame of Ethernet reaches.
 const LONG_SEGMENT_BYTES: u32 = 16 * 1024;
 
@@ -90,14 +92,14 @@ fn leaves_in_pieces(fd: BorrowedFd<'_>, length: usize) -> bool {
     length > PIECE_BYTES && socket2::SockRef::from(&fd).tcp_mss().is_ok_and(|segment| segment > LONG_SEGMENT_BYTES)
 }
 
-/// Calls `send` with the ranges of the pieces, until one is not taken whole. Returns the bytes sent; fails as the first call.
+/// Calls `send` with the ranges of the pieces, and of the rest behind [`LEADING_BYTES`], until one is not taken whole. Returns the bytes sent; fails as the first call.
 fn in_pieces(
     length: usize,
     mut send: impl FnMut(std::ops::Range<usize>) -> Result<usize, rustix::io::Errno>,
 ) -> io::Result<usize> {
     let mut done = 0;
     while done < length {
-        let end = length.min(done + PIECE_BYTES);
+        let end = if done < LEADING_BYTES { length.min(done + PIECE_BYTES) } else { length };
         match send(done..end) {
             Ok(n) if done + n == end => done = end,
             Ok(n) => return Ok(done + n),
