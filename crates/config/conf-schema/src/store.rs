@@ -65,7 +65,7 @@ impl Store {
         self.files.insert(path.to_path_buf(), read.clone());
         read.map_err(io::Error::from_raw_os_error)
     }
-    /// Reads a regular file, as [`conf_syntax::read_regular`].
+    /// Reads a file or a named pipe, as [`conf_syntax::read_regular_or_pipe`]; once, whoever asks.
     ///
     /// # Errors
     /// The file cannot be read, or a replay does not have it.
@@ -76,7 +76,7 @@ impl Store {
         if self.replay {
             return Err(io::Error::from_raw_os_error(ENOENT));
         }
-        let read = conf_syntax::read_regular(path).map(Arc::from).map_err(|e| number_of(&e));
+        let read = conf_syntax::read_regular_or_pipe(path).map(Arc::from).map_err(|e| number_of(&e));
         self.files.insert(path.to_path_buf(), read.clone());
         read.map_err(io::Error::from_raw_os_error)
     }
@@ -86,9 +86,11 @@ impl Store {
 fn number_of(e: &io::Error) -> i32 {
     const EINVAL: i32 = 22;
     const EFBIG: i32 = 27;
+    const ETIMEDOUT: i32 = 110;
     e.raw_os_error().unwrap_or(match e.kind() {
         io::ErrorKind::InvalidInput => EINVAL,
         io::ErrorKind::FileTooLarge => EFBIG,
+        io::ErrorKind::TimedOut => ETIMEDOUT,
         _ => EIO,
     })
 }

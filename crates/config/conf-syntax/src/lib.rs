@@ -10,7 +10,7 @@ mod load;
 mod parser;
 mod tree;
 
-pub use disk::{Disk, FILE_BYTES_MAX, open_regular, read_regular};
+pub use disk::{Disk, FILE_BYTES_MAX, open_regular, read_regular, read_regular_or_pipe};
 pub use lexer::{Lexer, Token, TokenKind, WORD_BYTES_MAX};
 pub use load::{
     INCLUDE_DEPTH_MAX, INCLUDES_MAX, LOADED_BYTES_MAX, Load, Memory, REPEATED_BYTES_MAX, Source, is_pattern, load,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 directives! {
     pub struct ResolverConf from ResolverInput {
-        /// Name servers for host names, used in turn. A name is asked for at most once a second, whatever its TTL.
+        /// Name servers for host names, used in turn. A name is asked for at most once a second, whatever its TTL; one that a name server has failed to tell, once at each of the others.
         /// Differs: failures are remembered for that second, too.
         resolver: ResolverLine,
         /// Maximum time to resolve a name.

@@ -28,22 +28,25 @@ pub(super) type NameMemory<T> = RefCell<HashMap<NameKey, NameEntry<T>>>;
 type TimedAnswer<T> = Result<(T, Instant), Failed>;
 
 pub(super) enum NameEntry<T> {
-    /// An answer, or the failure of the last question.
-    Answered { answer: Result<T, Failed>, until: Instant },
+    /// An answer, or the failure of the last question; `failures` of questions since `until` was set, each to another name server.
+    Answered { answer: Result<T, Failed>, until: Instant, failures: usize },
     /// A question shared by all waiting requests.
     Pending(Rc<PendingQuestion<T>>),
 }
 
 pub(super) struct PendingQuestion<T> {
     answer: watch::Receiver<Option<TimedAnswer<T>>>,
-    began: Instant,
+    /// When the name may be asked for again, whatever the answer.
+    again: Instant,
     waiters: Cell<usize>,
+    /// Failed questions of this second before.
+    failures: usize,
     task: RefCell<Option<JoinHandle<()>>>,
 }
 
 impl<T> PendingQuestion<T> {
-    fn new(answer: watch::Receiver<Option<TimedAnswer<T>>>, began: Instant) -> Self {
-        PendingQuestion { answer, began, waiters: Cell::new(0), task: RefCell::new(None) }
+    fn new(answer: watch::Receiver<Option<TimedAnswer<T>>>, again: Instant, failures: usize) -> Self {
+        PendingQuestion { answer, again, waiters: Cell::new(0), failures, task: RefCell::new(None) }
     }
     fn is_abandoned(&self) -> bool {
         self.waiters.get() == 0
@@ -73,7 +76,7 @@ impl<T> QuestionWaiter<T> {
 impl<T> Drop for QuestionWaiter<T> {
     fn drop(&mut self) {
         self.question.waiters.set(self.question.waiters.get() - 1);
-        if !self.question.is_abandoned() || clock::now() < self.question.began.plus(ASK_AGAIN) {
+        if !self.question.is_abandoned() || clock::now() < self.question.again {
             return;
         }
         // (The memory may be gone at the end of the thread.)
@@ -93,27 +96,34 @@ impl<T> Drop for QuestionWaiter<T> {
 /// the key share. `ask` runs as a task of this thread; its result has a TTL in seconds, which `valid` replaces.
 ///
 /// Fails with [`Failed::TimedOut`] after `timeout`, with [`Failed::TooMany`] if [`NAMES_MAX`] names are waited for, and as
-/// the last question did within a second of its start.
+/// the last question did within a second of its start, once all `servers` have failed.
 pub(super) async fn recall_or_ask<T: Clone + 'static>(
     memory: &'static LocalKey<NameMemory<T>>,
     key: NameKey,
     valid: Option<Duration>,
+    servers: usize,
     timeout: Duration,
     ask: impl Future<Output = Result<(T, u32), Failed>> + 'static,
 ) -> Result<(T, Instant, bool), Failed> {
     clock::update();
     let now = clock::now();
     let waiter = memory.with_borrow_mut(|names| match names.get(&key) {
-        Some(NameEntry::Answered { answer, until }) if *until > now => {
+        Some(NameEntry::Answered { answer, until, failures })
+            if *until > now && (answer.is_ok() || *failures >= servers) =>
+        {
             Err(answer.clone().map(|found| (found, *until, true)))
         }
         Some(NameEntry::Pending(question)) => Ok(QuestionWaiter::new(memory, key, question.clone())),
-        _ => {
+        other => {
+            let (again, failures) = match other {
+                Some(NameEntry::Answered { answer: Err(_), until, failures }) if *until > now => (*until, *failures),
+                _ => (now.plus(ASK_AGAIN), 0),
+            };
             if !make_room(names, now) {
                 return Err(Err(Failed::TooMany));
             }
             let (sender, answer) = watch::channel(None);
-            let question = Rc::new(PendingQuestion::new(answer, now));
+            let question = Rc::new(PendingQuestion::new(answer, again, failures));
             names.insert(key.clone(), NameEntry::Pending(question.clone()));
             let run = ask_and_remember(memory, key.clone(), valid, ask, question.clone(), sender);
             *question.task.borrow_mut() = Some(runtime::task::spawn_local(run));
@@ -139,7 +149,7 @@ pub(super) async fn recall_or_ask<T: Clone + 'static>(
 pub(super) async fn forget_failure<T: Clone>(memory: &'static LocalKey<NameMemory<T>>, key: &NameKey) {
     clock::update();
     let until = memory.with_borrow(|names| match names.get(key) {
-        Some(NameEntry::Answered { answer: Err(_), until }) => Some(*until),
+        Some(NameEntry::Answered { answer: Err(_), until, .. }) => Some(*until),
         _ => None,
     });
     if let Some(until) = until {
@@ -155,7 +165,7 @@ async fn ask_and_remember<T: Clone>(
     question: Rc<PendingQuestion<T>>,
     sender: watch::Sender<Option<TimedAnswer<T>>>,
 ) {
-    let again = question.began.plus(ASK_AGAIN);
+    let again = question.again;
     // Later on, the last waiter itself ends the question.
     let abandoned = async {
         runtime::time::sleep_until(again).await;
@@ -180,7 +190,7 @@ async fn ask_and_remember<T: Clone>(
         Err(why) => (again, Err(why)),
     };
     let kept = answer.clone().map(|(found, _)| found);
-    memory.with_borrow_mut(|names| names.insert(key, NameEntry::Answered { answer: kept, until }));
+    memory.with_borrow_mut(|names| names.insert(key, NameEntry::Answered { answer: kept, until, failures: question.failures + 1 }));
     let _ = sender.send(Some(answer));
 }
 
@@ -217,9 +227,9 @@ mod tests {
         clock::update();
         let now = clock::now();
         let later = now.plus_millis(1000);
-        let answered = |until| NameEntry::Answered { answer: Ok(()), until };
+        let answered = |until| NameEntry::Answered { answer: Ok(()), until, failures: 0 };
         let pending = |waiters| {
-            let question = PendingQuestion::new(watch::channel(None).1, now);
+            let question = PendingQuestion::new(watch::channel(None).1, now, 0);
             question.waiters.set(waiters);
             NameEntry::Pending(Rc::new(question))
         };
@@ -268,7 +278,7 @@ mod tests {
                     let _flag = flag;
                     std::future::pending().await
                 };
-                recall_or_ask(&WORDS, key(n), None, Duration::from_millis(timeout), never)
+                recall_or_ask(&WORDS, key(n), None, 1, Duration::from_millis(timeout), never)
             };
             let (first, second) = tokio::join!(ask(1, 1), ask(1, 1500));
             assert_eq!((first, second), (Err(Failed::TimedOut), Err(Failed::TimedOut)));
@@ -286,10 +296,17 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_asked_for_at_most_once_a_second() {
+    fn a_name_is_asked_for_at_most_once_a_second_and_failures_of_each_server_once() {
         runtime::block_on(async {
             let asked = Rc::new(Cell::new(0_u64));
-            for (n, answer) in [(3, Ok((7, 0))), (4, Err(Failed::NoSuchName)), (5, Ok((7, 1)))] {
+            let cases = [
+                (3, Ok((7, 0)), 1),
+                (4, Err(Failed::NoSuchName), 1),
+                (5, Ok((7, 1)), 1),
+                (6, Err(Failed::Server), 3),
+                (7, Ok((7, 0)), 3),
+            ];
+            for (n, answer, servers) in cases {
                 let began = clock::read();
                 let before = asked.get();
                 for _ in 0..100 {
@@ -298,12 +315,13 @@ mod tests {
                         asked.set(asked.get() + 1);
                         answer
                     };
-                    let found = recall_or_ask(&WORDS, key(n), None, Duration::from_secs(9), ask).await;
+                    let found = recall_or_ask(&WORDS, key(n), None, servers, Duration::from_secs(9), ask).await;
                     assert_eq!(found.map(|(found, ..)| found), answer.map(|(found, _)| found));
                 }
                 let seconds = clock::read().micros_since(began) / 1_000_000;
                 let count = asked.get() - before;
-                assert!(count >= 1 && count <= 1 + seconds, "{count} questions in {seconds} s");
+                let each = if answer.is_ok() { 1 } else { servers as u64 };
+                assert!(count >= each && count <= each * (1 + seconds), "{count} questions in {seconds} s");
                 forget_failure(&WORDS, &key(n)).await;
                 assert!(answer.is_ok() || clock::read() >= began.plus(ASK_AGAIN));
             }

@@ -204,7 +204,7 @@ impl Resolver {
             let (addresses, ttl) = resolver.look_up(&asked).await?;
             Ok((addresses.into(), ttl))
         };
-        recall_or_ask(&NAMES, key, self.valid, timeout, ask).await
+        recall_or_ask(&NAMES, key, self.valid, self.servers.len(), timeout, ask).await
     }
 
     /// Name of an address, lower-case without a final dot, within a `LocalSet`.
@@ -212,7 +212,8 @@ impl Resolver {
         let name = arpa(address);
         let (resolver, asked) = (self.clone(), name.clone());
         let ask = async move { resolver.pointer(asked).await };
-        let (name, ..) = recall_or_ask(&POINTERS, (self.identity(), name), self.valid, timeout, ask).await?;
+        let key = (self.identity(), name);
+        let (name, ..) = recall_or_ask(&POINTERS, key, self.valid, self.servers.len(), timeout, ask).await?;
         Ok(name)
     }
 
