@@ -24,7 +24,6 @@ pub async fn drive(mut exchange: Box<dyn Exchange>, mut r: Box<Request>) -> (Box
         Poll::Pending
     })
     .await;
-    exchange.recycle();
     (r, flow)
 }
 

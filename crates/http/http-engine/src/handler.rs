@@ -90,7 +90,6 @@ pub trait Exchange {
     fn poll(&mut self, r: &mut Request, cx: &mut Context<'_>) -> Poll<Flow>;
     /// Handles the client's disconnection. `Some`: ends with this answer; `None`: continues without a client.
     fn client_gone(&mut self, r: &mut Request) -> Option<Flow>;
-    fn recycle(self: Box<Self>);
 }
 
 /// A streamed body, pulled by the connection, so that a slow client slows the source.

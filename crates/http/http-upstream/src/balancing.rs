@@ -7,29 +7,18 @@ use base::clock;
 use http_engine::Request;
 use observe::Level;
 use std::net::SocketAddr;
-use upstream::{Attempts, Choice, PeerLease};
+use std::sync::Arc;
+use upstream::{Attempts, Choice, Group, PeerLease};
 
-/// With the servers tried.
-pub struct PeerSelection<'a> {
-    named: &'a UpstreamRef,
-    state: SelectionState,
-}
-
-pub struct SelectionState {
+/// Servers that a request has tried, and what selects the next one. All calls are for one group.
+pub struct PeerSelection {
     attempts: Attempts,
     key: Vec<u8>,
     bound: Option<Vec<u8>>,
 }
 
-impl SelectionState {
-    /// Adds a try, after a failure over a kept connection.
-    pub fn allow_another(&mut self) {
-        self.attempts.allow_another();
-    }
-}
-
-impl<'a> PeerSelection<'a> {
-    pub fn new(named: &'a UpstreamRef, r: &mut Request) -> PeerSelection<'a> {
+impl PeerSelection {
+    pub fn new(named: &UpstreamRef, r: &mut Request) -> PeerSelection {
         let rules = named.rules.as_deref();
         let bound = ntlm::server(&named.group, r)
             .or_else(|| rules.and_then(|rules| rules.sticky.as_ref()).and_then(|sticky| sticky.bound(r)));
@@ -41,66 +30,61 @@ impl<'a> PeerSelection<'a> {
         if let Some(budget) = &named.group.extras.budget {
             budget.request(clock::now());
         }
-        PeerSelection { named, state: SelectionState { attempts: named.group.attempts(), key, bound } }
+        PeerSelection { attempts: named.group.attempts(), key, bound }
     }
-    pub fn resume(named: &'a UpstreamRef, state: SelectionState) -> PeerSelection<'a> {
-        PeerSelection { named, state }
-    }
-    pub fn into_state(self) -> SelectionState {
-        self.state
+
+    /// Has no preference, and has tried no server.
+    pub fn any(group: &Group) -> PeerSelection {
+        PeerSelection { attempts: group.attempts(), key: Vec::new(), bound: None }
     }
 
     pub fn asked(&self) -> usize {
-        self.state.attempts.asked()
+        self.attempts.asked()
     }
     pub fn tries(&self) -> usize {
-        self.state.attempts.tries()
+        self.attempts.tries()
     }
-
     /// Returns the number of tries that failures over kept connections have added.
     pub fn extra(&self) -> usize {
-        self.state.attempts.extra()
+        self.attempts.extra()
     }
     /// Adds a try, after a failure over a kept connection.
     pub fn allow_another(&mut self) {
-        self.state.allow_another();
+        self.attempts.allow_another();
     }
 
     /// Returns `None` if no server is left.
-    pub async fn next(&mut self) -> Option<PeerLease> {
-        let random = self.random();
-        let SelectionState { attempts, key, bound } = &mut self.state;
-        let choice = Choice { now: clock::now(), random, key, bound: bound.as_deref() };
-        self.named.group.next(&choice, attempts).await
+    pub async fn next(&mut self, group: &Arc<Group>) -> Option<PeerLease> {
+        let choice = Choice { now: clock::now(), random: random(group), key: &self.key, bound: self.bound.as_deref() };
+        group.next(&choice, &mut self.attempts).await
     }
     /// Selects a server of a group without a queue; `None` if no server is available.
-    pub fn first(&mut self) -> Option<PeerLease> {
-        let random = self.random();
-        let SelectionState { attempts, key, bound } = &mut self.state;
-        let choice = Choice { now: clock::now(), random, key, bound: bound.as_deref() };
-        self.named.group.choose(&choice, attempts)
-    }
-    fn random(&self) -> u64 {
-        match self.named.group.method.is_random() {
-            true => u64::from_le_bytes(half(net::random::bytes16())) | 1,
-            false => 1,
-        }
+    pub fn choose(&mut self, group: &Arc<Group>) -> Option<PeerLease> {
+        let choice = Choice { now: clock::now(), random: random(group), key: &self.key, bound: self.bound.as_deref() };
+        group.choose(&choice, &mut self.attempts)
     }
 
-    pub fn may_retry(&self, r: &Request) -> bool {
-        let Some(budget) = &self.named.group.extras.budget else { return true };
+    pub fn may_retry(&self, group: &Group, r: &Request) -> bool {
+        let Some(budget) = &group.extras.budget else { return true };
         let may = budget.retry(clock::now());
         if !may {
-            let name = &self.named.group.name;
-            r.log(Level::Warn, format_args!("the retry budget of upstream \"{name}\" is used up"));
+            r.log(Level::Warn, format_args!("the retry budget of upstream \"{}\" is used up", group.name));
         }
         may
     }
+}
 
-    pub fn answered(&self, r: &mut Request, active: &mut PeerLease) {
-        if let Some(sticky) = self.named.rules.as_deref().and_then(|rules| rules.sticky.as_ref()) {
-            sticky.answered(r, active);
-        }
+fn random(group: &Group) -> u64 {
+    match group.method.is_random() {
+        true => u64::from_le_bytes(half(net::random::bytes16())) | 1,
+        false => 1,
+    }
+}
+
+/// Binds the client to the server that has responded, if the group is `sticky`.
+pub fn answered(named: &UpstreamRef, r: &mut Request, active: &mut PeerLease) {
+    if let Some(sticky) = named.rules.as_deref().and_then(|rules| rules.sticky.as_ref()) {
+        sticky.answered(r, active);
     }
 }
 

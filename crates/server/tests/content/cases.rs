@@ -18,7 +18,7 @@ fn every_case_holds() {
     all_hold(&[], |_| true);
 }
 
-/// Requests that wait for servers are polled in place where that is possible (`exchange/direct.rs`), and are tasks elsewhere:
+/// Requests that wait for servers are polled in place where that is possible (`exchange/upstream_exchange.rs`), and are tasks elsewhere:
 /// both give the answers that the cases expect.
 #[test]
 fn cases_that_pass_requests_on_hold_by_tasks_alone() {

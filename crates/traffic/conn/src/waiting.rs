@@ -108,7 +108,6 @@ pub fn poll_in_place(batch: &mut Batch<'_>, mut r: Box<Request>, mut exchange: B
     let polled = exchange.poll(&mut r, &mut Context::from_waker(&waiting.waker));
     match polled {
         Poll::Ready(flow) => {
-            exchange.recycle();
             worker.spares.put(waiting);
             Some(engine::after(r, flow))
         }
@@ -148,8 +147,7 @@ fn proceed(worker: &Rc<Worker>, key: Key, waiting: &Rc<Waiting>) {
         waiting.work.replace(Some(work));
         return;
     };
-    let Work { request, exchange, _counted, .. } = work;
-    exchange.recycle();
+    let Work { request, _counted, .. } = work;
     let (Some(connection), secure) = (waiting.connection.take(), waiting.secure.take()) else { return };
     let carrier: Rc<dyn Carrier> = match &secure {
         Some(secure) => secure.clone(),

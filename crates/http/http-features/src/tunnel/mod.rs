@@ -183,10 +183,10 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
         clock::update();
         let late = time > 0 && clock::now().millis_since(started) >= time;
         let asked = selection.asked() as u64;
-        if asked > 0 && ((tries > 0 && asked >= tries) || late || !selection.may_retry(r)) {
+        if asked > 0 && ((tries > 0 && asked >= tries) || late || !selection.may_retry(&named.group, r)) {
             return Flow::Status(status);
         }
-        let Some(mut active) = selection.next().await else {
+        let Some(mut active) = selection.next(&named.group).await else {
             let name = &named.group.name;
             r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(name));
             if let Some(state) = UpstreamState::of(r) {
@@ -196,7 +196,7 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
         };
         match connect(plan, r, &active).await {
             Ok(stream) => {
-                selection.answered(r, &mut active);
+                balancing::answered(&named, r, &mut active);
                 balancing::judge(r, &active, false);
                 return open(plan, r, stream, active);
             }

@@ -2,20 +2,23 @@
 
 use super::body::{ReadAhead, Received, Trailers, UpstreamBody};
 use super::conf::{IgnoreHeaders, PassConf};
-use super::conversation::Io;
+use super::conversation::{Io, said};
 use super::failure::{Failure, status_bit};
-use super::run::{Continuation, at_once};
 use super::target::UpstreamTarget;
-use super::{PassPlan, headless, response, storage};
+use super::upstream_exchange::UpstreamExchange;
+use super::{PassPlan, body, headless, response, storage};
 use crate::balancing;
 use crate::caching;
 use crate::upgraded::{BUFFER_BYTES, Upgraded};
 use crate::upstream_state::{self, UpstreamState};
 use base::clock;
+use bytes::Bytes;
 use http_engine::{Body, Flow, Request, trace_id};
 use http_types::{BodyLength, Known, Method};
+use observe::Level;
+use runtime::budget;
 use std::sync::Arc;
-use upstream::{PeerLease, ReceivedHead, ResponseStart};
+use upstream::{ClientStream, Event, PeerLease, ReceivedHead, ResponseStart};
 
 /// A response head with its connection, and the start of the try.
 pub struct Answered {
@@ -24,16 +27,14 @@ pub struct Answered {
     pub started: clock::Instant,
 }
 
-/// Accepts a head as the response, or returns the lease for a try at the next server.
+/// Accepts a head as the response. Fails if another server is to be tried.
 pub fn accept(
-    on: &Continuation<'_>,
+    exchange: &UpstreamExchange,
     r: &mut Request,
-    target: &UpstreamTarget<'_>,
     answered: Answered,
-    lease: &mut Option<PeerLease>,
+    mut active: PeerLease,
 ) -> Result<Flow, Failure> {
-    let Some(mut active) = lease.take() else { return Err(Failure::Error) };
-    let (plan, selection) = (on.plan, on.selection);
+    let (plan, target) = (&exchange.plan, &exchange.target());
     let Answered { begun, mut io, started } = answered;
     let ResponseStart { answer, length, .. } = &begun;
     let ms = clock::now().millis_since(started);
@@ -43,7 +44,7 @@ pub fn accept(
         r.reply.keep_alive = false;
     }
     // If no other server may be tried, the response is passed on and does not count against its server.
-    if on.may(r, status_bit(head.status)) {
+    if exchange.may_retry(r, status_bit(head.status)) {
         // nginx does not count 403 and 404 as failures of a server.
         if matches!(head.status, 403 | 404) {
             active.passed_on();
@@ -51,14 +52,13 @@ pub fn accept(
         } else {
             balancing::failed(r, &mut active, target.uri());
         }
-        *lease = Some(active);
         return Err(Failure::Status(head.status));
     }
     if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {
         keep_if_bodiless(r, io, *length, &active);
         return Ok(flow);
     }
-    selection.answered(r, &mut active);
+    balancing::answered(target.named, r, &mut active);
     if let Some(flow) = storage::revalidated(plan, r, head, buf) {
         if at_once(r, &mut io.stream, &Trailers::Dropped).is_ok() {
             io.stream.finish(&active.group().keepalive);
@@ -93,7 +93,7 @@ fn note_head(
     let status = begun.answer.head.status;
     if let Some(state) = UpstreamState::of(r) {
         state.answer = Some(begun.answer.clone());
-        state.uri = target.uri.clone();
+        state.uri = target.uri.cloned();
         if let Some(one) = state.tries.last_mut() {
             one.status = status;
             one.header_ms = Some(ms);
@@ -250,5 +250,34 @@ fn trailers(plan: &Arc<PassPlan>, length: BodyLength) -> Trailers {
         Trailers::Kept
     } else {
         Trailers::Dropped
+    }
+}
+
+/// Returns the body if all of it came with its head; otherwise the bytes so far, as an error.
+fn at_once(r: &mut Request, stream: &mut ClientStream, trailers: &Trailers) -> Result<Bytes, Received> {
+    let mut all = Bytes::new();
+    loop {
+        match stream.buffered() {
+            Ok(Some(Event::Body(more))) if all.is_empty() => all = more,
+            Ok(Some(Event::Body(more))) => all = [all, more].concat().into(),
+            Ok(Some(Event::Stderr(words))) => {
+                said(r, &words, "reading");
+                if !budget::is_left() {
+                    return Err(Received { bytes: all, wrong: None });
+                }
+            }
+            Ok(Some(Event::End(end))) => {
+                if let Some(words) = end.excess.filter(|_| !r.is_head()) {
+                    body::say(r, Level::Warn, words);
+                }
+                if !end.trailers.is_empty() {
+                    trailers.expect(r);
+                    trailers.take(r, &end.trailers);
+                }
+                return Ok(all);
+            }
+            Ok(_) => return Err(Received { bytes: all, wrong: None }),
+            Err(wrong) => return Err(Received { bytes: all, wrong: Some(wrong) }),
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::failure::{self, Failure, Outgoing, note};
 use super::target::UpstreamTarget;
-use super::{Announce, PassPlan, early_hints};
+use super::{Announce, PassPlan};
 use crate::body_store::{self, BodyStore};
 use crate::upstream_state::UpstreamState;
 use bytes::Bytes;
@@ -91,10 +91,10 @@ impl Client {
 const SENDING: &str = "sending request to";
 
 /// Returns the failure for a status from the client's body; logs a body that is too large.
-fn client_failed(r: &mut Request, io: &Io, peer: &Peer, target: &UpstreamTarget<'_>, status: u16) -> Failure {
+fn client_failed(r: &mut Request, io: &Io, context: &PeerContext<'_>, status: u16) -> Failure {
     if let (413, Source::Client(client)) = (status, &io.source) {
         let words = client.too_large(r);
-        failure::line(Level::Error, r, peer, target, &words, SENDING);
+        failure::line(Level::Error, r, context.peer, context.target, &words, SENDING);
     } else {
         // For the line about a body that ends early.
         r.accounting.action = Some("sending request to upstream");
@@ -264,12 +264,13 @@ impl Io {
 
 /// Starts a try: writes the head and queues the available body.
 pub fn begin(
-    plan: &PassPlan,
     r: &mut Request,
-    target: &UpstreamTarget<'_>,
+    context: &PeerContext<'_>,
     outgoing: &Outgoing,
     connection: Connection,
+    cx: &mut Context<'_>,
 ) -> Result<Box<Io>, Failure> {
+    let PeerContext { plan, target, .. } = *context;
     let conf = &plan.conf;
     let announce = match outgoing {
         Outgoing::Nothing => Announce::Nothing,
@@ -321,7 +322,7 @@ pub fn begin(
         },
     };
     // Boxed, because it is moved many times, up to the response body.
-    Ok(Box::new(Io {
+    let mut io = Box::new(Io {
         stream,
         source,
         done: false,
@@ -329,7 +330,17 @@ pub fn begin(
         send_timeout: conf.send_timeout,
         read_timeout: conf.read_timeout,
         ended: None,
-    }))
+    });
+    if let Some(one) = UpstreamState::last(r) {
+        one.sent = true;
+    }
+    // The head leaves together with available bytes of the client's body.
+    if matches!(io.source, Source::Client(_))
+        && let Poll::Ready(Err(status)) = io.poll_fill(cx)
+    {
+        return Err(client_failed(r, &io, context, status));
+    }
+    Ok(io)
 }
 
 pub enum HeadStep {
@@ -347,18 +358,12 @@ pub struct PeerContext<'a> {
 }
 
 impl PeerContext<'_> {
-    fn note(&self, r: &mut Request, words: &str, doing: &'static str) -> Failure {
+    pub fn note(&self, r: &mut Request, words: &str, doing: &'static str) -> Failure {
         note(r, self.peer, self.target, words, doing)
     }
 }
 
 impl Io {
-    /// Marks the try as sent; [`Io::poll_head`] reads further events.
-    pub fn begun(&self, r: &mut Request) {
-        if let Some(one) = UpstreamState::last(r) {
-            one.sent = true;
-        }
-    }
     /// Sends the rest of the request and reads the response head.
     pub fn poll_head(
         &mut self,
@@ -396,7 +401,7 @@ impl Io {
                 ExchangeEvent::ReceiveFailed(e) => {
                     peer_context.note(r, &format!("{} failed {}", read_call(peer_context), os(&e)), doing)
                 }
-                ExchangeEvent::Client(status) => client_failed(r, self, peer_context.peer, peer_context.target, status),
+                ExchangeEvent::Client(status) => client_failed(r, self, peer_context, status),
                 ExchangeEvent::SendFailed(e) => {
                     peer_context.note(r, &format!("{} failed {}", write_call(peer_context), os(&e)), doing)
                 }
@@ -459,58 +464,6 @@ pub fn set_spare(mut out: Vec<u8>) {
     if out.capacity() <= SPARE_BYTES_MAX {
         out.clear();
         SPARE.set(out);
-    }
-}
-
-/// Sends the request and reads the response head.
-pub async fn send_request(
-    plan: &PassPlan,
-    r: &mut Request,
-    target: &UpstreamTarget<'_>,
-    peer: &Peer,
-    outgoing: &Outgoing,
-    connection: Connection,
-) -> Result<(ResponseStart, Box<Io>), Failure> {
-    let mut io = begin(plan, r, target, outgoing, connection)?;
-    io.begun(r);
-    if matches!(io.source, Source::Client(_)) {
-        // Sends the head together with available bytes of the body.
-        let first = std::future::poll_fn(|cx| Poll::Ready(io.poll_fill(cx))).await;
-        if let Poll::Ready(Err(status)) = first {
-            return Err(client_failed(r, &io, peer, target, status));
-        }
-    }
-    let begun = read_head(&mut io, r, &PeerContext { plan, target, peer }, None).await?;
-    Ok((begun, io))
-}
-
-/// Reads the response head. `interim`: an interim response that was read and not processed.
-pub async fn read_head(
-    io: &mut Io,
-    r: &mut Request,
-    peer_context: &PeerContext<'_>,
-    mut interim: Option<(Rc<ReceivedHead>, usize)>,
-) -> Result<ResponseStart, Failure> {
-    let mut hinted = 0;
-    loop {
-        let step = match interim.take() {
-            Some((answer, bytes)) => HeadStep::Interim(answer, bytes),
-            None => std::future::poll_fn(|cx| io.poll_head(r, peer_context, cx)).await,
-        };
-        match step {
-            HeadStep::Head(begun) => return Ok(begun),
-            HeadStep::Failed(why) => return Err(why),
-            HeadStep::Interim(answer, bytes) => {
-                if answer.head.status == 103 && answer.head.version < Version::Http11 {
-                    said(r, b"upstream sent HTTP/1.0 response with early hints", "reading response header from");
-                    return Err(Failure::InvalidHeader);
-                }
-                if answer.head.status != 100 {
-                    hinted += bytes as u64;
-                    Box::pin(early_hints::pass(peer_context.plan, r, &answer.head, &answer.buf, hinted)).await;
-                }
-            }
-        }
     }
 }
 

@@ -6,20 +6,21 @@ use bytes::Bytes;
 use http_engine::{Request, template};
 use http_types::{Known, ResponseHead, Version};
 use observe::Level;
+use std::task::{Context, Poll};
 
-/// Passes an interim response except 100 and 101, which concern the server's connection. `total`: bytes of all interim
-/// responses.
-pub async fn pass(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], total: u64) {
+/// Returns an interim response for the client; `None`: it is not passed on. 100 and 101 concern the server's connection. `total`: bytes
+/// of all interim responses.
+pub fn response(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], total: u64) -> Option<Bytes> {
     if r.is_subrequest() || r.progress.post_action || r.target.version < Version::Http11 {
-        return;
+        return None;
     }
-    let Some(conditions) = r.loc().core.conf.early_hints.clone() else { return };
+    let conditions = r.loc().core.conf.early_hints.clone()?;
     if !conditions.0.iter().any(|condition| template::truthy(&condition.eval(r))) {
-        return;
+        return None;
     }
     if total > plan.conf.buffer_size {
         r.log(Level::Info, format_args!("upstream sent too big early hints"));
-        return;
+        return None;
     }
     let mut out = match head.status {
         103 => b"HTTP/1.1 103 Early Hints\r\n".to_vec(),
@@ -40,14 +41,17 @@ pub async fn pass(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[
     }
     // A 103 without fields has no information; of other responses the status counts.
     if head.status == 103 && out.len() == empty {
-        return;
+        return None;
     }
     out.extend_from_slice(b"\r\n");
-    if let Some(watch) = r.incoming.watch.clone() {
-        let length = out.len() as u64;
-        let mut bytes = Bytes::from(out);
-        // The request's own watch detects a disconnected client.
-        std::future::poll_fn(|cx| watch.poll_interim(cx, &mut bytes)).await;
-        r.accounting.bytes_sent += length - bytes.len() as u64;
-    }
+    Some(out.into())
+}
+
+/// Writes an interim response; also ends when the client disconnects, which the request's own watch detects.
+pub fn poll_write(r: &mut Request, bytes: &mut Bytes, cx: &mut Context<'_>) -> Poll<()> {
+    let Some(watch) = &r.incoming.watch else { return Poll::Ready(()) };
+    let before = bytes.len();
+    let polled = watch.poll_interim(cx, bytes);
+    r.accounting.bytes_sent += (before - bytes.len()) as u64;
+    polled.map(drop)
 }

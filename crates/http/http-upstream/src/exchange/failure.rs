@@ -2,13 +2,16 @@
 
 use super::conf::NextUpstream;
 use super::target::UpstreamTarget;
+use super::{Announce, PassPlan};
+use crate::balancing;
 use crate::body_store::BodyStore;
 use crate::upstream_state::{self, UpstreamState, shown_url};
+use base::clock;
 use http_engine::Request;
 use http_types::BodyLength;
 use observe::Level;
 use std::rc::Rc;
-use upstream::Peer;
+use upstream::{Peer, PeerLease};
 
 /// nginx's message about a timeout.
 pub const TIMED_OUT: &str = "upstream timed out (110: Connection timed out)";
@@ -71,6 +74,60 @@ pub enum Outgoing {
     Streamed(BodyLength),
 }
 
+impl Outgoing {
+    /// Returns the announcement of a body without bytes, and `None` for other bodies.
+    pub fn bodiless(&self) -> Option<Announce> {
+        match self {
+            Outgoing::Nothing => Some(Announce::Nothing),
+            Outgoing::Text(text) if text.is_empty() => Some(Announce::Length(0)),
+            _ => None,
+        }
+    }
+}
+
+/// Counts a failed try against its server, except for [`Failure::Final`].
+pub fn count(r: &mut Request, lease: &mut PeerLease, target: &UpstreamTarget<'_>, why: &Failure) {
+    let is_final = matches!(why, Failure::Final(_));
+    if let Some(one) = UpstreamState::last(r) {
+        let started = one.started;
+        one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
+        if is_final {
+            one.status = 0;
+        }
+    }
+    if is_final {
+        return;
+    }
+    balancing::failed(r, lease, target.uri());
+    if matches!(why, Failure::Timeout) {
+        log_timeout(r, lease.peer(), target);
+    }
+    balancing::judge(r, lease, true);
+}
+
+/// Returns `true` if a try over a kept connection failed because of the connection: another one follows, if
+/// `proxy_next_upstream` permits (nginx: `u->peer.cached`). Notes a request of which no byte was written as not sent.
+pub fn note_broken_connection(r: &mut Request, why: &Failure) -> bool {
+    let is_broken = matches!(why, Failure::Error | Failure::Unprocessed);
+    if is_broken
+        && let Some(one) = UpstreamState::last(r)
+        && one.bytes_sent == 0
+    {
+        one.sent = false;
+    }
+    is_broken
+}
+
+/// Logs that the conditions of `proxy_allow_upstream` and the like exclude a server.
+pub fn denied(plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, peer: &Peer) -> Failure {
+    let words = format!("access to upstream denied by \"{}_allow_upstream\"", plan.conf.prefix);
+    note(r, peer, target, &words, "connecting to");
+    if let Some(one) = UpstreamState::last(r) {
+        (one.status, one.response_ms) = (Failure::Denied.status(), Some(0));
+    }
+    Failure::Denied
+}
+
 /// With nginx's context.
 pub fn note(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>, words: &str, doing: &'static str) -> Failure {
     note_at(Level::Error, r, peer, target, words, doing)
@@ -83,7 +140,7 @@ pub fn timed_out(r: &mut Request, target: &UpstreamTarget<'_>, doing: &'static s
 }
 
 /// Logs a timeout after the server's "temporarily disabled" line, as nginx does (`ngx_http_upstream_next`).
-pub fn log_timeout(r: &Request, peer: &Peer, target: &UpstreamTarget<'_>) {
+fn log_timeout(r: &Request, peer: &Peer, target: &UpstreamTarget<'_>) {
     let doing = r.upstream.get::<UpstreamState>().and_then(|state| state.tries.last()?.doing).unwrap_or("reading");
     let url = shown_url(target.origin.scheme(), &peer.text, target.uri());
     r.log_of(Level::Error, format_args!("{TIMED_OUT} while {doing} upstream"), Some(&url));
@@ -120,6 +177,6 @@ pub fn line(level: Level, r: &mut Request, peer: &Peer, target: &UpstreamTarget<
 fn set_action(r: &mut Request, target: &UpstreamTarget<'_>) {
     r.accounting.action = Some(upstream_state::OVER);
     if let Some(state) = UpstreamState::of(r) {
-        state.uri = target.uri.clone();
+        state.uri = target.uri.cloned();
     }
 }

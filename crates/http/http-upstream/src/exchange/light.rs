@@ -6,7 +6,6 @@ use super::failure::{self, Failure};
 use super::target::UpstreamTarget;
 use super::{Announce, PassPlan};
 use crate::balancing;
-use crate::groups::Rules;
 use crate::upstream_state::{self, UpstreamState};
 use base::clock::{self, Instant};
 use bytes::Bytes;
@@ -48,6 +47,8 @@ pub enum LightStep {
 pub fn is_possible(plan: &PassPlan) -> bool {
     let conf = &plan.conf;
     plan.protocol.relays().is_some()
+        && plan.caching.is_none()
+        && plan.storing.is_none()
         && plan.hidden.has(Known::Server, b"")
         && plan.hidden.has(Known::Date, b"")
         && !conf.force_ranges
@@ -70,7 +71,7 @@ pub fn is_for(r: &Request) -> bool {
 }
 
 impl Light {
-    /// Writes the request. `Err(Ok)`: the socket did not take all of it; `Err(Err)`: the status of the response.
+    /// Writes the request. `Err`: the general path continues, because the socket did not take all of it, or responds with this status.
     pub fn begin(
         plan: &PassPlan,
         r: &mut Request,
@@ -123,16 +124,18 @@ impl Light {
     pub fn finish(
         self,
         r: &mut Request,
-        peer_context: &PeerContext<'_>,
-        group_rules: Option<&Rules>,
+        plan: &PassPlan,
+        target: &UpstreamTarget<'_>,
         lease: &mut PeerLease,
         started: Instant,
         got: Result<Vec<u8>, io::Error>,
     ) -> LightStep {
-        let plan = peer_context.plan;
         let input = match got {
             Ok(input) => input,
-            Err(e) => return LightStep::Failed(conversation::broken(r, peer_context, &e)),
+            Err(e) => {
+                let context = PeerContext { plan, target, peer: lease.peer() };
+                return LightStep::Failed(conversation::broken(r, &context, &e));
+            }
         };
         if let Some(one) = UpstreamState::last(r) {
             one.transferred(0, input.len() as u64);
@@ -153,10 +156,8 @@ impl Light {
             let stream = Serial::resume(self.connection, Vec::new(), 0, input);
             return LightStep::General(conversation::resume(plan, stream, self.honest));
         };
-        answered(r, peer_context.target, lease, started, &head, input.len());
-        if let Some(sticky) = group_rules.and_then(|rules| rules.sticky.as_ref()) {
-            sticky.answered(r, lease);
-        }
+        answered(r, target, lease, started, &head, input.len());
+        balancing::answered(target.named, r, lease);
         let body = take(r, &head, &input);
         if self.honest && head.keep_alive {
             pool::give(self.connection, &lease.group().keepalive);
@@ -177,7 +178,7 @@ fn answered(
     let now = clock::now();
     let ms = now.millis_since(started);
     if let Some(state) = UpstreamState::of(r) {
-        state.uri = target.uri.clone();
+        state.uri = target.uri.cloned();
         if let Some(one) = state.tries.last_mut() {
             one.status = head.status;
             one.header_ms = Some(ms);

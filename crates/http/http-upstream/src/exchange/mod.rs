@@ -1,25 +1,26 @@
 //! Passes requests to servers, for all protocols (nginx: `ngx_http_upstream.c`).
 //! A protocol mounts the table of `conf.rs` and implements [`Protocol`] and `upstream::SerialCodec`. `target.rs` finds
-//! server and URI, `run.rs` tries servers, `conversation.rs` talks to one, `accept.rs` decides about a head, `response.rs` converts it, `storage.rs`
-//! connects the cache, `body.rs` passes bodies on.
+//! server and URI, `upstream_exchange.rs` tries servers, `connect.rs` connects to one and `conversation.rs` talks to it, `accept.rs` decides
+//! about a head, `response.rs` converts it, `body.rs` passes bodies on. `task.rs` does what precedes where that takes time: it reads the
+//! body, asks the cache (`storage.rs`) and resolves names.
 
 mod accept;
 pub mod block;
 pub mod body;
 pub mod conf;
+mod connect;
 mod conversation;
-mod direct;
 mod early_hints;
 mod failure;
 pub mod fuzzing;
 mod headless;
 mod light;
-mod quic;
 mod response;
 pub mod round_trip;
-mod run;
 mod storage;
 pub mod target;
+mod task;
+mod upstream_exchange;
 
 use crate::caching::{self, CacheRequest, Caching, Storing};
 use crate::groups::UpstreamRef;
@@ -30,10 +31,10 @@ use conf_schema::Problem;
 use http_engine::plan::Folder;
 use http_engine::{BlockPlan, Flow, Handler, Request};
 use http_types::{BodyLength, Method, NameSet};
-use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use target::{Bound, UpstreamTarget};
 use upstream::{Options, Scope, SerialCodec};
+use upstream_exchange::UpstreamExchange;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announce {
@@ -170,10 +171,10 @@ impl PassPlan {
         self.caching = location.all::<Arc<Caching>>().find(|caching| caching.family == prefix).cloned();
         self.storing = location.all::<Arc<Storing>>().find(|storing| storing.family == prefix).cloned();
         location.passes = true;
-        self.light = light::is_possible(&self);
+        self.light = light::is_possible(&self) && !is_reference();
         let plan = Arc::new(self);
         location.extensions.push(Arc::new(Probing(plan.clone())));
-        let in_place = direct::is_possible(&plan) && !is_reference();
+        let in_place = upstream_exchange::is_possible_in_place(&plan) && !is_reference();
         location.content = Some(Arc::new(Pass { plan, in_place }));
         Ok(())
     }
@@ -182,7 +183,7 @@ impl PassPlan {
 impl Prober for PassPlan {
     fn named(&self) -> Option<UpstreamRef> {
         match &self.target {
-            Bound::Fixed { named, .. } if ["proxy", "grpc"].contains(&self.conf.prefix) => Some(named.clone()),
+            Bound::Fixed { place, .. } if ["proxy", "grpc"].contains(&self.conf.prefix) => Some(place.named.clone()),
             _ => None,
         }
     }
@@ -199,13 +200,13 @@ impl Prober for PassPlan {
         self.protocol.method(r)
     }
     fn options(&self, r: &mut Request) -> Options {
-        run::options(self, r)
+        connect::options(self, r)
     }
     fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
-        if let Bound::Fixed { named, origin, .. } = &self.target {
-            let (named, origin) = (Cow::Borrowed(named), Cow::Borrowed(origin));
-            let target = UpstreamTarget { named, origin, uri: Some(uri.as_bytes().into()) };
+        if let Some(place) = self.target.fixed() {
+            let uri = uri.as_bytes().into();
+            let target = UpstreamTarget { named: &place.named, origin: &place.origin, uri: Some(&uri) };
             // Fails for no request without a client.
             let _ = self.protocol.write(self, r, &target, Announce::Nothing, &mut out);
         }
@@ -220,8 +221,8 @@ impl Prober for PassPlan {
         out
     }
     fn tls(&self, r: &mut Request, address: String) -> Result<Option<Wanted>, String> {
-        match (&self.target, &self.tls) {
-            (Bound::Fixed { origin, .. }, Some(tls)) if origin.tls => tls.wanted(r, &origin.host, address).map(Some),
+        match (self.target.fixed(), &self.tls) {
+            (Some(place), Some(tls)) if place.origin.tls => tls.wanted(r, &place.origin.host, address).map(Some),
             _ => Ok(None),
         }
     }
@@ -242,7 +243,7 @@ struct Pass {
     in_place: bool,
 }
 
-/// Tells whether all requests use `run.rs`: tests compare its results with those of the path in place.
+/// Tells whether all requests use tasks and whole heads: tests compare their results with those in place.
 fn is_reference() -> bool {
     static IS: OnceLock<bool> = OnceLock::new();
     *IS.get_or_init(|| std::env::var_os("TIDEGATE_EXCHANGE").is_some_and(|value| value == "task"))
@@ -259,13 +260,15 @@ impl Handler for Pass {
                 return flow;
             }
         }
-        if self.in_place && direct::is_for(r) {
-            return Flow::Exchange(direct::Direct::new(&self.plan));
+        if self.in_place
+            && let Some(flow) = UpstreamExchange::in_place(&self.plan, r)
+        {
+            return flow;
         }
         let plan = self.plan.clone();
         Flow::Later(Box::new(move |mut r| {
             let task = async move {
-                let flow = run::run(&plan, &mut r, None).await;
+                let flow = task::run(&plan, &mut r).await;
                 (r, flow)
             };
             // The task is moved at the start of every request: rare parts are boxed.

@@ -4,7 +4,6 @@ use crate::groups::{Groups, UpstreamRef};
 use crate::hosts::{self, NoTarget};
 use conf_schema::{At, Cx, Directive, Problem};
 use http_engine::{Request, Template, clean, path};
-use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -82,7 +81,8 @@ impl Target {
                 // All groups are known now; errors are reported at the line with the URL.
                 let named = hosts::bind(cx, &url.host, scheme.port(url.tls))
                     .map_err(|problem| Problem { inner: *at, ..problem })?;
-                Bound::Fixed { named, uri: url.uri.clone(), origin: Arc::new(Origin::of(scheme, &url.host, url.tls)) }
+                let origin = Arc::new(Origin::of(scheme, &url.host, url.tls));
+                Bound::Fixed { place: Arc::new(BoundTarget { named, origin }), uri: url.uri.clone() }
             }
         })
     }
@@ -112,8 +112,14 @@ impl Url {
     }
 }
 
+/// Servers and origin of requests.
+pub struct BoundTarget {
+    pub named: UpstreamRef,
+    pub origin: Arc<Origin>,
+}
+
 pub enum Bound {
-    Fixed { named: UpstreamRef, uri: Option<String>, origin: Arc<Origin> },
+    Fixed { place: Arc<BoundTarget>, uri: Option<String> },
     Computed { template: Template, groups: Arc<Groups>, scheme: &'static Scheme },
 }
 
@@ -124,15 +130,15 @@ pub struct OriginUri {
 }
 
 pub struct UpstreamTarget<'a> {
-    pub named: Cow<'a, UpstreamRef>,
-    pub origin: Cow<'a, Arc<Origin>>,
+    pub named: &'a UpstreamRef,
+    pub origin: &'a Arc<Origin>,
     /// The request target; `None`: the protocol has none.
-    pub uri: Option<Rc<[u8]>>,
+    pub uri: Option<&'a Rc<[u8]>>,
 }
 
 impl UpstreamTarget<'_> {
     pub fn uri(&self) -> &[u8] {
-        self.uri.as_deref().unwrap_or_default()
+        self.uri.map_or(&[], |uri| &**uri)
     }
 }
 
@@ -171,28 +177,28 @@ impl Origin {
 
 impl Bound {
     pub fn origin(&self) -> Option<Arc<Origin>> {
-        let Bound::Fixed { origin, .. } = self else { return None };
-        Some(origin.clone())
+        Some(self.fixed()?.origin.clone())
     }
     /// Returns `None` if the group depends on the request.
-    pub fn fixed(&self) -> Option<(&UpstreamRef, &Arc<Origin>)> {
-        let Bound::Fixed { named, origin, .. } = self else { return None };
-        Some((named, origin))
+    pub fn fixed(&self) -> Option<&Arc<BoundTarget>> {
+        let Bound::Fixed { place, .. } = self else { return None };
+        Some(place)
     }
     /// Default cache key: scheme, host and upstream URI. `None`: needs evaluation (see [`Bound::place`]).
     pub fn key(&self, r: &Request) -> Option<Vec<u8>> {
-        let Bound::Fixed { uri, origin, .. } = self else { return None };
+        let Bound::Fixed { place, uri } = self else { return None };
         let uri = match uri {
             Some(base) if !r.target.left_location => mapped(r, base.as_bytes()),
             _ => unparsed(r),
         };
-        Some(key(origin, &uri))
+        Some(key(&place.origin, &uri))
     }
     /// Origin and request target before name resolution, from which cache keys derive. Fails with a log message and the
     /// status.
     pub fn place(&self, r: &mut Request) -> Result<OriginUri, NoTarget> {
         match self {
-            Bound::Fixed { uri, origin, .. } => {
+            Bound::Fixed { place, uri } => {
+                let origin = &place.origin;
                 let uri = match uri {
                     _ if !origin.scheme.has_uri => None,
                     Some(base) if !r.target.left_location => Some(mapped(r, base.as_bytes())),
@@ -203,16 +209,19 @@ impl Bound {
             Bound::Computed { template, scheme, .. } => computed(scheme, template, r),
         }
     }
-    pub async fn target(&self, r: &mut Request, place: OriginUri) -> Result<UpstreamTarget<'_>, NoTarget> {
-        let OriginUri { origin, uri } = place;
-        let named = match self {
-            Bound::Fixed { named, .. } => Cow::Borrowed(named),
+    /// Finds the servers of a request, by name resolution if its URL is computed.
+    ///
+    /// # Errors
+    /// A log message and the response's status.
+    pub async fn find(&self, r: &mut Request, origin: Arc<Origin>) -> Result<Arc<BoundTarget>, NoTarget> {
+        match self {
+            Bound::Fixed { place, .. } => Ok(place.clone()),
             Bound::Computed { groups, .. } => {
                 let found = Box::pin(hosts::named(groups, r, &origin.written, origin.scheme.port(origin.tls)));
-                Cow::Owned(found.await?)
+                let named = found.await?;
+                Ok(Arc::new(BoundTarget { named, origin }))
             }
-        };
-        Ok(UpstreamTarget { named, origin: Cow::Owned(origin), uri })
+        }
     }
 }
 

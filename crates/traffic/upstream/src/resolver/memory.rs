@@ -190,7 +190,9 @@ async fn ask_and_remember<T: Clone>(
         Err(why) => (again, Err(why)),
     };
     let kept = answer.clone().map(|(found, _)| found);
-    memory.with_borrow_mut(|names| names.insert(key, NameEntry::Answered { answer: kept, until, failures: question.failures + 1 }));
+    memory.with_borrow_mut(|names| {
+        names.insert(key, NameEntry::Answered { answer: kept, until, failures: question.failures + 1 })
+    });
     let _ = sender.send(Some(answer));
 }
 

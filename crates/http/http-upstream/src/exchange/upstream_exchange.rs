@@ -1,0 +1,424 @@
+//! Passes a request to servers, one after the other until one responds: selects, connects, sends, reads the head. Polled in place by
+//! the client's connection while nothing else is to be waited for, otherwise by the request's task (`task.rs`).
+
+use super::accept::{Answered, accept};
+use super::conf::NextUpstream;
+use super::connect::{self, ConnectState};
+use super::conversation::{self, HeadStep, Io, PeerContext};
+use super::failure::{self, Failure, Outgoing};
+use super::light::{self, Light, LightStep};
+use super::target::{BoundTarget, UpstreamTarget};
+use super::{PassPlan, early_hints, storage, task};
+use crate::balancing::PeerSelection;
+use crate::body_store;
+use crate::caching::{CacheRequest, CacheState};
+use crate::ntlm;
+use crate::upstream_state::{Try, UpstreamState};
+use base::clock::{self, Instant};
+use bytes::Bytes;
+use http_engine::{Exchange, Flow, LocalFuture, Request, RequestBody, exchange};
+use http_types::{BodyLength, Method, Version};
+use metrics::process;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use upstream::{Connection, PeerLease, ReceivedHead, ResponseStart, mux, pool};
+
+pub struct UpstreamExchange {
+    pub plan: Arc<PassPlan>,
+    pub place: Arc<BoundTarget>,
+    /// The request target; see [`super::target::OriginUri`].
+    uri: Option<Rc<[u8]>>,
+    outgoing: Outgoing,
+    selection: PeerSelection,
+    started: Instant,
+    /// Polled by the client's connection, which writes no interim responses meanwhile.
+    in_place: bool,
+    step: Step,
+}
+
+/// A try of one server.
+struct Attempt {
+    lease: PeerLease,
+    started: Instant,
+    /// The connection has served other requests.
+    is_kept: bool,
+    /// Bytes of all interim responses.
+    interim_total: u64,
+    /// Of an interim response, for the client.
+    interim_left: Bytes,
+}
+
+enum Step {
+    Select,
+    /// Waits for a server of a group with a queue.
+    Queue(LocalFuture<(PeerSelection, Option<PeerLease>)>),
+    Connect(Box<Attempt>, Box<ConnectState>),
+    /// Sent; the response is expected in one piece.
+    Light(Box<Attempt>, Light),
+    Head(Box<Attempt>, Box<Io>),
+    /// Writes an interim response to the client.
+    Interim(Box<Attempt>, Box<Io>),
+    Over,
+}
+
+enum Progress {
+    Next(Step),
+    Done(Flow),
+}
+
+enum Opened {
+    Kept(Connection),
+    New(Box<ConnectState>),
+}
+
+/// Tells whether a location's requests may be passed on in place; [`is_bodiless`] checks the request.
+pub fn is_possible_in_place(plan: &PassPlan) -> bool {
+    let queues = plan.target.fixed().is_none_or(|place| {
+        // Bound connections (`ntlm`) are rare.
+        place.named.group.extras.queue.is_some() || place.named.group.keepalive.ntlm
+    });
+    let stores = plan.caching.is_some() || plan.storing.is_some();
+    !queues && !stores && !plan.protocol.multiplexes() && plan.conf.set_body.is_none()
+}
+
+/// Tells whether the request has no body, neither unread nor stored.
+fn is_bodiless(r: &Request) -> bool {
+    matches!(r.incoming.body, RequestBody::None)
+        && matches!(r.incoming.body_length, None | Some(BodyLength::None | BodyLength::Exact(0)))
+        && body_store::kept(r).is_none()
+}
+
+impl UpstreamExchange {
+    pub fn new(
+        plan: Arc<PassPlan>,
+        place: Arc<BoundTarget>,
+        uri: Option<Rc<[u8]>>,
+        outgoing: Outgoing,
+        in_place: bool,
+        r: &mut Request,
+    ) -> UpstreamExchange {
+        let selection = PeerSelection::new(&place.named, r);
+        let started = clock::now();
+        UpstreamExchange { plan, place, uri, outgoing, selection, started, in_place, step: Step::Select }
+    }
+
+    /// Begins a request whose servers are known. `None`: it has a body, and needs a task.
+    pub fn in_place(plan: &Arc<PassPlan>, r: &mut Request) -> Option<Flow> {
+        let place = plan.target.fixed().filter(|_| is_bodiless(r))?;
+        let uri = match task::place(plan, r) {
+            Ok(found) => found.uri,
+            Err(flow) => return Some(flow),
+        };
+        if r.has_extensions() {
+            // Left by an earlier location.
+            r.take_ext::<CacheRequest>();
+            r.take_ext::<CacheState>();
+        }
+        let outgoing = task::no_body(plan, r);
+        let exchange = UpstreamExchange::new(plan.clone(), place.clone(), uri, outgoing, true, r);
+        Some(Flow::Exchange(Box::new(InPlace(Some(exchange)))))
+    }
+
+    pub fn target(&self) -> UpstreamTarget<'_> {
+        UpstreamTarget { named: &self.place.named, origin: &self.place.origin, uri: self.uri.as_ref() }
+    }
+
+    /// Tells whether the body is streamed, so that it can be sent only once.
+    fn streams(&self) -> bool {
+        matches!(self.outgoing, Outgoing::Streamed(_))
+    }
+
+    /// Proceeds as far as possible. `Ready`: the response, and the last poll. Whether the client is there is the caller's to watch.
+    pub fn poll_response(&mut self, r: &mut Request, cx: &mut Context<'_>) -> Poll<Flow> {
+        loop {
+            let progress = match std::mem::replace(&mut self.step, Step::Over) {
+                Step::Select => self.select(r, cx),
+                Step::Queue(mut queue) => match queue.as_mut().poll(cx) {
+                    Poll::Pending => return self.pending(Step::Queue(queue)),
+                    Poll::Ready((selection, lease)) => {
+                        self.selection = selection;
+                        self.begin(r, cx, lease)
+                    }
+                },
+                Step::Connect(attempt, mut state) => match state.poll(r, &self.context(&self.target(), &attempt), cx) {
+                    Poll::Pending => return self.pending(Step::Connect(attempt, state)),
+                    Poll::Ready(Ok(connection)) => self.send(r, cx, attempt, connection),
+                    Poll::Ready(Err(why)) => self.failed(r, attempt, why),
+                },
+                Step::Light(mut attempt, mut light) => match light.poll(&self.plan, cx) {
+                    Poll::Pending => return self.pending(Step::Light(attempt, light)),
+                    Poll::Ready(got) => {
+                        let started = attempt.started;
+                        match light.finish(r, &self.plan, &self.target(), &mut attempt.lease, started, got) {
+                            LightStep::Whole(body) => Progress::Done(Flow::Content(body)),
+                            LightStep::General(io) => Progress::Next(Step::Head(attempt, io)),
+                            LightStep::Failed(why) => self.failed(r, attempt, why),
+                        }
+                    }
+                },
+                Step::Head(attempt, mut io) => {
+                    let step = io.poll_head(r, &self.context(&self.target(), &attempt), cx);
+                    match step {
+                        Poll::Pending => return self.pending(Step::Head(attempt, io)),
+                        Poll::Ready(HeadStep::Head(begun)) => self.accept_head(r, *attempt, io, begun),
+                        Poll::Ready(HeadStep::Interim(answer, bytes)) => self.interim(r, attempt, io, &answer, bytes),
+                        Poll::Ready(HeadStep::Failed(why)) => self.failed(r, attempt, why),
+                    }
+                }
+                Step::Interim(mut attempt, io) => {
+                    if self.in_place || early_hints::poll_write(r, &mut attempt.interim_left, cx).is_pending() {
+                        return self.pending(Step::Interim(attempt, io));
+                    }
+                    Progress::Next(Step::Head(attempt, io))
+                }
+                Step::Over => {
+                    base::bug!("an exchange is polled after its end");
+                    return Poll::Ready(Flow::Status(500));
+                }
+            };
+            match progress {
+                Progress::Next(step) => self.step = step,
+                Progress::Done(flow) => return Poll::Ready(flow),
+            }
+        }
+    }
+
+    fn pending(&mut self, step: Step) -> Poll<Flow> {
+        self.step = step;
+        Poll::Pending
+    }
+
+    fn context<'a>(&'a self, target: &'a UpstreamTarget<'a>, attempt: &'a Attempt) -> PeerContext<'a> {
+        PeerContext { plan: &self.plan, target, peer: attempt.lease.peer() }
+    }
+
+    fn select(&mut self, r: &mut Request, cx: &mut Context<'_>) -> Progress {
+        let group = &self.place.named.group;
+        if group.extras.queue.is_none() {
+            let lease = self.selection.choose(group);
+            return self.begin(r, cx, lease);
+        }
+        let group = group.clone();
+        let mut selection = std::mem::replace(&mut self.selection, PeerSelection::any(&group));
+        Progress::Next(Step::Queue(Box::pin(async move {
+            let lease = selection.next(&group).await;
+            (selection, lease)
+        })))
+    }
+
+    /// Begins a try: sends over an idle connection, or connects.
+    fn begin(&mut self, r: &mut Request, cx: &mut Context<'_>, lease: Option<PeerLease>) -> Progress {
+        let Some(lease) = lease else { return Progress::Done(task::no_server(&self.plan, r, &self.target())) };
+        process::UPSTREAM_REQUESTS.up();
+        if self.selection.asked() > 1 {
+            process::UPSTREAM_RETRIES.up();
+        }
+        let started = clock::now();
+        let span = r.begin_try();
+        if let Some(state) = UpstreamState::of(r) {
+            state.push(Try { span, ..Try::of(lease.peer(), started) });
+            state.answer = None;
+        }
+        let attempt = Attempt { lease, started, is_kept: false, interim_total: 0, interim_left: Bytes::new() };
+        let mut attempt = Box::new(attempt);
+        match self.open(r, &attempt) {
+            Ok(Opened::Kept(connection)) => {
+                attempt.is_kept = true;
+                self.send(r, cx, attempt, connection)
+            }
+            Ok(Opened::New(state)) => Progress::Next(Step::Connect(attempt, state)),
+            Err(why) => self.failed(r, attempt, why),
+        }
+    }
+
+    fn open(&self, r: &mut Request, attempt: &Attempt) -> Result<Opened, Failure> {
+        let (plan, target, peer) = (&self.plan, self.target(), attempt.lease.peer());
+        if let Some(conditions) = &plan.conf.allow_upstream
+            && !conditions.all_true(r)
+        {
+            return Err(failure::denied(plan, r, &target, peer));
+        }
+        let group = &target.named.group;
+        let mut scope = plan.scope(group);
+        if !plan.protocol.multiplexes() {
+            scope = ntlm::narrow(scope, group, r, peer);
+        }
+        let wanted = connect::wanted(plan, r, &target, peer)?;
+        if let Some(wanted) = &wanted {
+            // Reuses only connections with equal TLS settings and names.
+            scope = scope.narrowed(wanted.scope(), plan.own_scope);
+        }
+        let address = &peer.spec.address;
+        let kept = match plan.protocol.multiplexes() {
+            false => pool::take(group, address, scope).map(Connection::Serial),
+            true if plan.protocol.over_quic() => mux::h3::take(group, address, scope).map(Connection::Mux),
+            true => mux::h2::take(group, address, scope).map(Connection::Mux),
+        };
+        match kept {
+            Some(connection) => Ok(Opened::Kept(connection)),
+            None => {
+                let context = self.context(&target, attempt);
+                Ok(Opened::New(Box::new(ConnectState::begin(r, &context, scope, wanted)?)))
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        r: &mut Request,
+        cx: &mut Context<'_>,
+        attempt: Box<Attempt>,
+        connection: Connection,
+    ) -> Progress {
+        let (plan, target) = (&self.plan, self.target());
+        // Kept connections do not count.
+        if !attempt.is_kept {
+            process::UPSTREAM_CONNECT.note(clock::now().micros_since(attempt.started));
+        }
+        // Until the request is written, variables do not show the server, unless requests are dynamic: nginx writes the request before
+        // it selects a server.
+        UpstreamState::connected(r, attempt.started, !plan.conf.request_dynamic);
+        let begun = match (connection, self.outgoing.bodiless()) {
+            (Connection::Serial(connection), Some(announce)) if plan.light && light::is_for(r) => {
+                match Light::begin(plan, r, &target, announce, connection) {
+                    Ok(light) => return Progress::Next(Step::Light(attempt, light)),
+                    Err(general) => general.map_err(Failure::Final),
+                }
+            }
+            (connection, _) => {
+                let context = self.context(&target, &attempt);
+                conversation::begin(r, &context, &self.outgoing, connection, cx)
+            }
+        };
+        match begun {
+            Ok(io) => Progress::Next(Step::Head(attempt, io)),
+            Err(why) => self.failed(r, attempt, why),
+        }
+    }
+
+    fn interim(
+        &mut self,
+        r: &mut Request,
+        mut attempt: Box<Attempt>,
+        io: Box<Io>,
+        answer: &ReceivedHead,
+        bytes: usize,
+    ) -> Progress {
+        let head = &answer.head;
+        if head.status == 103 && head.version < Version::Http11 {
+            let words = b"upstream sent HTTP/1.0 response with early hints";
+            conversation::said(r, words, "reading response header from");
+            return self.failed(r, attempt, Failure::InvalidHeader);
+        }
+        if head.status == 100 {
+            return Progress::Next(Step::Head(attempt, io));
+        }
+        attempt.interim_total += bytes as u64;
+        match early_hints::response(&self.plan, r, head, &answer.buf, attempt.interim_total) {
+            Some(response) => {
+                attempt.interim_left = response;
+                Progress::Next(Step::Interim(attempt, io))
+            }
+            None => Progress::Next(Step::Head(attempt, io)),
+        }
+    }
+
+    fn accept_head(&mut self, r: &mut Request, attempt: Attempt, io: Box<Io>, begun: ResponseStart) -> Progress {
+        let Attempt { lease, started, .. } = attempt;
+        let accepted = accept(self, r, Answered { begun, io, started }, lease);
+        if !matches!(accepted, Ok(Flow::Content(_)))
+            && let Some(one) = UpstreamState::last(r)
+        {
+            one.response_ms = Some(clock::now().millis_since(started));
+        }
+        accepted.map_or_else(|why| self.after_failure(r, why), Progress::Done)
+    }
+
+    /// Counts a failed try against its server; another one may follow.
+    fn failed(&mut self, r: &mut Request, mut attempt: Box<Attempt>, why: Failure) -> Progress {
+        if attempt.is_kept && failure::note_broken_connection(r, &why) {
+            self.selection.allow_another();
+            if self.streams()
+                && let Some(one) = UpstreamState::last(r)
+            {
+                // A part of the body may have been taken from the client.
+                one.sent = true;
+            }
+        }
+        if let Some(one) = UpstreamState::last(r) {
+            one.status = why.status();
+        }
+        failure::count(r, &mut attempt.lease, &self.target(), &why);
+        self.after_failure(r, why)
+    }
+
+    fn after_failure(&mut self, r: &mut Request, why: Failure) -> Progress {
+        let (bit, status) = (why.bit(), why.status());
+        match why {
+            Failure::Final(status) => return Progress::Done(Flow::Status(status)),
+            // `accept` has checked that another server may be tried.
+            Failure::Status(_) => return Progress::Next(Step::Select),
+            Failure::Unprocessed => {
+                if let Some(one) = UpstreamState::last(r) {
+                    one.sent = self.streams();
+                }
+            }
+            _ => {}
+        }
+        match self.may_retry(r, bit) {
+            true => Progress::Next(Step::Select),
+            false => Progress::Done(storage::failed(&self.plan, r, bit, status)),
+        }
+    }
+
+    /// Tells whether another try may follow a failure (`proxy_next_upstream` and the like). Requires a remaining server:
+    /// otherwise the last response stands.
+    pub fn may_retry(&self, r: &mut Request, bit: u32) -> bool {
+        let conf = &self.plan.conf;
+        let next = conf.next_upstream;
+        let (asked, extra, tries) = (self.selection.asked(), self.selection.extra(), conf.next_upstream_tries);
+        let time = conf.next_upstream_timeout;
+        let sent = UpstreamState::last(r).is_some_and(|one| one.sent);
+        bit & next.0 != 0
+            && !next.has(NextUpstream::OFF)
+            && asked < self.selection.tries() + extra
+            && (tries == 0 || (asked as u64) < tries + extra as u64)
+            && !(sent && self.streams())
+            && (!sent || is_idempotent(r) || next.has(NextUpstream::NON_IDEMPOTENT))
+            && (time == 0 || clock::now().millis_since(self.started) < time)
+            && self.selection.may_retry(&self.place.named.group, r)
+    }
+}
+
+fn is_idempotent(r: &Request) -> bool {
+    !matches!(r.head.method, Method::Post | Method::Lock | Method::Patch)
+}
+
+/// `None`: a task continues.
+struct InPlace(Option<UpstreamExchange>);
+
+impl Exchange for InPlace {
+    fn poll(&mut self, r: &mut Request, cx: &mut Context<'_>) -> Poll<Flow> {
+        let Some(exchange) = &mut self.0 else {
+            base::bug!("an exchange is polled after its end");
+            return Poll::Ready(Flow::Status(500));
+        };
+        let polled = exchange.poll_response(r, cx);
+        if exchange.in_place
+            && matches!(exchange.step, Step::Interim(..))
+            && let Some(exchange) = self.0.take()
+        {
+            let rest = InPlace(Some(UpstreamExchange { in_place: false, ..exchange }));
+            return Poll::Ready(Flow::Later(exchange::later(Box::new(rest))));
+        }
+        polled
+    }
+    fn client_gone(&mut self, r: &mut Request) -> Option<Flow> {
+        let exchange = self.0.take_if(|exchange| !exchange.plan.conf.ignore_client_abort)?;
+        if let Some(state) = UpstreamState::of(r) {
+            state.uri = exchange.uri;
+        }
+        Some(task::client_gone(r))
+    }
+}
