@@ -16,8 +16,15 @@ pub enum Name {
 }
 
 impl Name {
-    /// Returns `None` for invalid arguments, and for locations that a variable selects.
+    /// Returns `None` for invalid arguments, for locations that a variable or conditions select (`route_match`), and for those of path
+    /// elements (`^/`).
     pub fn of(d: &Directive) -> Option<Name> {
+        if conf_syntax::directives(d.block.as_deref().unwrap_or_default())
+            .iter()
+            .any(|row| row.name.text() == "route_match")
+        {
+            return None;
+        }
         let first = d.args.first()?.text().into_owned();
         if let Some(second) = d.args.get(1) {
             let second = second.text().into_owned();

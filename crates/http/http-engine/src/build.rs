@@ -14,7 +14,7 @@ use crate::own_socket::{Datagrams, OwnSocket};
 use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
 use crate::request::Request;
 use crate::tree::Tree;
-use crate::values::{Alias, LocationKind, Root, ServerName, ServerTokens, Types};
+use crate::values::{Alias, LocationKind, PrefixRule, Root, ServerName, ServerTokens, Types};
 use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
 use listeners::{default_address, plain_listen};
 use net::Address;
@@ -451,7 +451,17 @@ impl Builder<'_> {
                         self.location(child, &inner_levels, server, Some(&inner_kind), None, inner_root);
                     self.locations[inner].inner = inner_tree;
                     children.push(inner);
-                    if let Err(first) = tree.add(&inner_kind, inner) {
+                    let conditions = self.locations[inner].core.conf.route_match.clone();
+                    if conditions.is_some()
+                        && matches!(inner_kind, LocationKind::Named(_) | LocationKind::Predicate(..))
+                    {
+                        let words = "a location without a path has no \"route_match\"";
+                        self.complain(
+                            at,
+                            Problem::says(words).hint("only locations that are searched by path have conditions"),
+                        );
+                    }
+                    if let Err(first) = tree.add(&inner_kind, inner, conditions) {
                         let name = String::from_utf8_lossy(inner_kind.name()).into_owned();
                         let mut problem = Problem::says(format!("duplicate location \"{name}\""));
                         if let Some(first) = self.locations.get(first) {
@@ -461,7 +471,7 @@ impl Builder<'_> {
                     }
                 }
                 _ => {
-                    let outer_kind = shown.cloned().unwrap_or(LocationKind::Prefix(Vec::new(), false));
+                    let outer_kind = shown.cloned().unwrap_or(LocationKind::Prefix(Vec::new(), PrefixRule::Octets));
                     let inner_root = self.root_of(&inner_levels, said, &outer_kind, &root);
                     let (inner, _) = self.location(child, &inner_levels, server, None, Some(&outer_kind), inner_root);
                     children.push(inner);

@@ -2,6 +2,7 @@
 
 use crate::area::{HttpArea, Template};
 use crate::listen::Listen;
+use crate::route_match::RouteMatches;
 use crate::used_paths::UsedPaths;
 use crate::values::{Aio, Directio};
 use crate::values::{
@@ -29,6 +30,11 @@ directives! {
         alias: AliasValue,
         /// Restricts the location to internal requests; others get 404.
         internal: Marker,
+        /// Conditions of a location beside its name: `method NAME...;`, `header NAME [VALUE | ~ REGEX];`, `query NAME [VALUE | ~ REGEX];`
+        /// and `variable $NAME VALUE | ~ REGEX;` (`~*` ignores case). All lines of a block must hold, of several blocks one. A location
+        /// whose conditions do not hold is skipped: the search goes on with the next location of the same name, in the order of the
+        /// configuration and with the one without conditions last, then with shorter prefixes.
+        route_match: RouteMatches,
         /// Maps file name extensions to media types.
         types: Types,
         /// Media type of files whose extension is not in `types`.

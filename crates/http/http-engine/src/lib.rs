@@ -36,6 +36,7 @@ pub mod regex;
 pub mod request;
 pub mod response;
 pub mod route;
+pub mod route_match;
 pub mod sampler;
 pub mod sampling;
 pub mod session;

@@ -4,8 +4,9 @@ use crate::area::Template;
 use crate::path::CanonicalPath;
 use crate::plan::{HttpPlan, Server};
 use crate::request::Request;
+use crate::route_match::RouteMatches;
 use crate::trace::StepKind;
-use crate::tree::{Match, Tree};
+use crate::tree::{Match, RegexLocation, Tree};
 use session_engine::regex::MatchFailed;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,26 @@ fn is_selected(plan: &HttpPlan, r: &mut Request, predicate: &Template, location:
     is_selected
 }
 
+/// Tells whether the `route_match` of a location holds. `path`: as in [`is_selected`].
+fn are_met(
+    plan: &HttpPlan,
+    r: &mut Request,
+    conditions: &RouteMatches,
+    location: usize,
+    path: &CanonicalPath,
+) -> Result<bool, MatchFailed> {
+    let held = conditions.hold(r, path)?;
+    let location = plan.loc(location);
+    r.note(StepKind::Candidate, location.at, |_| {
+        let name = String::from_utf8_lossy(&location.name);
+        match held {
+            Ok(()) => format!("{name}: route_match holds"),
+            Err(line) => format!("{name}: skipped, because \"{line}\" of its route_match does not hold"),
+        }
+    });
+    Ok(held.is_ok())
+}
+
 /// Searches a tree and its inner trees; the flag tells that the result is final.
 fn within(
     plan: &HttpPlan,
@@ -69,7 +90,17 @@ fn within(
     path: &CanonicalPath,
     r: &mut Request,
 ) -> Result<Option<(Route, bool)>, MatchFailed> {
-    let (found, final_) = tree.static_location(&|location| plan.loc(location).auto_redirect, path);
+    let mut failed = None;
+    let mut holds = |conditions: &RouteMatches, location| {
+        are_met(plan, r, conditions, location, path).unwrap_or_else(|e| {
+            failed = Some(e);
+            false
+        })
+    };
+    let (found, final_) = tree.static_location(&|location| plan.loc(location).auto_redirect, path, &mut holds);
+    if let Some(e) = failed {
+        return Err(e);
+    }
     let mut best = None;
     if r.trace().is_some() {
         note_prefix(plan, r, &found, final_);
@@ -92,7 +123,12 @@ fn within(
         }
     }
     if !final_ {
-        for (pattern, location) in &tree.regexes {
+        for RegexLocation { pattern, location, conditions } in &tree.regexes {
+            if let Some(conditions) = conditions
+                && !are_met(plan, r, conditions, *location, path)?
+            {
+                continue;
+            }
             let matches = pattern.run(r, path)?;
             r.note(StepKind::Candidate, plan.loc(*location).at, |_| {
                 let text = String::from_utf8_lossy(pattern.text()).into_owned();

@@ -97,11 +97,20 @@ pub fn in_predicate_location(cx: &Cx) -> bool {
     cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"$"))
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefixRule {
+    /// Of any path that begins so.
+    Octets,
+    /// `^~`: skips regular expressions.
+    Final,
+    /// `^/`: of whole path elements. `/a` is a prefix of `/a` and `/a/b`, not of `/ab`.
+    Elements,
+}
+
 #[derive(Clone, Debug)]
 pub enum LocationKind {
     Exact(Vec<u8>),
-    /// A prefix; `true`: `^~`, which skips regular expressions.
-    Prefix(Vec<u8>, bool),
+    Prefix(Vec<u8>, PrefixRule),
     Regex(Arc<Pattern>),
     Named(Vec<u8>),
     /// A text that begins with a variable, and as written: matches unless its value is empty or `0`.
@@ -126,21 +135,30 @@ impl LocationKind {
             let (modifier, name) = (word(0), word(1));
             return match modifier.as_slice() {
                 b"=" => Ok(LocationKind::Exact(name)),
-                b"^~" => Ok(LocationKind::Prefix(name, true)),
+                b"^~" => Ok(LocationKind::Prefix(name, PrefixRule::Final)),
+                b"^/" => {
+                    let end = name.iter().rposition(|c| *c != b'/').map_or(1, |last| last + 1);
+                    match name.get(..end) {
+                        Some(elements @ [b'/', ..]) => {
+                            Ok(LocationKind::Prefix(elements.to_vec(), PrefixRule::Elements))
+                        }
+                        _ => Err(Problem::says("a prefix of path elements begins with \"/\"").at(1)),
+                    }
+                }
                 b"~" => regex(&name, false).map(LocationKind::Regex).map_err(|p| p.at(1)),
                 b"~*" => regex(&name, true).map(LocationKind::Regex).map_err(|p| p.at(1)),
                 other => {
                     let other = String::from_utf8_lossy(other);
                     Err(Problem::says(format!("invalid location modifier \"{other}\""))
                         .at(0)
-                        .hint("one of: =, ^~, ~, ~*"))
+                        .hint("one of: =, ^~, ^/, ~, ~*"))
                 }
             };
         }
         let name = word(0);
         match name.as_slice() {
             [b'=', rest @ ..] => Ok(LocationKind::Exact(rest.to_vec())),
-            [b'^', b'~', rest @ ..] => Ok(LocationKind::Prefix(rest.to_vec(), true)),
+            [b'^', b'~', rest @ ..] => Ok(LocationKind::Prefix(rest.to_vec(), PrefixRule::Final)),
             [b'~', b'*', rest @ ..] => regex(rest, true).map(LocationKind::Regex).map_err(|p| p.at(0)),
             [b'~', rest @ ..] => regex(rest, false).map(LocationKind::Regex).map_err(|p| p.at(0)),
             [b'@', ..] => Ok(LocationKind::Named(name)),
@@ -148,7 +166,7 @@ impl LocationKind {
                 let predicate = Template::compile(cx, d, &name).map_err(|p| p.at(0))?;
                 Ok(LocationKind::Predicate(predicate, name))
             }
-            _ => Ok(LocationKind::Prefix(name, false)),
+            _ => Ok(LocationKind::Prefix(name, PrefixRule::Octets)),
         }
     }
 }

@@ -477,7 +477,7 @@ fn request_length(r: &mut Request, out: &mut Vec<u8>) -> bool {
     put_number(out, r.incoming.length_so_far())
 }
 
-fn request_method(r: &mut Request, out: &mut Vec<u8>) -> bool {
+pub(crate) fn request_method(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let name = r.main_method_name();
     !name.is_empty() && put(out, name)
 }
