@@ -53,6 +53,11 @@ impl PeerSelection {
         self.attempts.allow_another();
     }
 
+    /// Permits all servers again; tries that [`PeerSelection::allow_another`] has added stay.
+    pub fn begin_round(&mut self, group: &Group) {
+        self.attempts.begin_round(group);
+    }
+
     /// Returns `None` if no server is left.
     pub async fn next(&mut self, group: &Arc<Group>) -> Option<PeerLease> {
         let choice = Choice { now: clock::now(), random: random(group), key: &self.key, bound: self.bound.as_deref() };

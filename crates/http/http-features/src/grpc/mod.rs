@@ -47,6 +47,14 @@ upstream_tls_directives! {
         grpc_next_upstream_timeout: Msec = "0",
         /// Maximum number of servers per request; 0: no limit.
         grpc_next_upstream_tries: Number = "0",
+        /// Tries a request again after a failed try, up to `attempts` times, each `backoff` later: at a server that was not tried, or at the
+        /// same one again. Failures are those of `grpc_next_upstream`, and responses with one of the `codes` (`codes=500,503`, `codes=5xx`).
+        /// Replaces `grpc_next_upstream_tries`. Methods that are not idempotent need `grpc_next_upstream ... non_idempotent`.
+        grpc_retry: http_upstream::exchange::conf::Retries = "off",
+        /// Maximum time until a response's head, over all tries and the waits between them; then the client gets 504. 0: no limit.
+        grpc_request_timeout: Msec = "0",
+        /// Maximum time of each try until the response's head; then the try has failed by a timeout. 0: no limit.
+        grpc_try_timeout: Msec = "0",
         /// Response fields that are passed although they are hidden by default.
         grpc_pass_header: List<Name>,
         /// Maximum time between two reads from the server.
@@ -142,6 +150,9 @@ impl Feature for Grpc {
             next_upstream: conf.grpc_next_upstream,
             next_upstream_tries: conf.grpc_next_upstream_tries.0,
             next_upstream_timeout: conf.grpc_next_upstream_timeout.0,
+            retry: conf.grpc_retry.0.clone(),
+            request_timeout: conf.grpc_request_timeout.duration(),
+            try_timeout: conf.grpc_try_timeout.duration(),
             intercept_errors: conf.grpc_intercept_errors,
             connect_timeout: conf.grpc_connect_timeout.duration(),
             send_timeout: conf.grpc_send_timeout.duration(),

@@ -65,6 +65,14 @@ http_upstream::pass_directives! {
         proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth proxy_ssl_key_log
     }
     own {
+        /// Tries a request again after a failed try, up to `attempts` times, each `backoff` later: at a server that was not tried, or at the
+        /// same one again. Failures are those of `proxy_next_upstream`, and responses with one of the `codes` (`codes=500,503`, `codes=5xx`).
+        /// Replaces `proxy_next_upstream_tries`. Methods that are not idempotent need `proxy_next_upstream ... non_idempotent`.
+        proxy_retry: http_upstream::exchange::conf::Retries = "off",
+        /// Maximum time until a response's head, over all tries and the waits between them; then the client gets 504. 0: no limit.
+        proxy_request_timeout: conf_schema::value::Msec = "0",
+        /// Maximum time of each try until the response's head; then the try has failed by a timeout. 0: no limit.
+        proxy_try_timeout: conf_schema::value::Msec = "0",
         /// Sets SO_SNDLOWAT. Linux does not support it: no effect.
         proxy_send_lowat: conf_schema::value::SendLowat = "0",
         /// Passes requests to an HTTP server: protocol, address, and the URI that replaces the location's prefix.
@@ -157,7 +165,12 @@ impl Feature for Proxy {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<ProxyConf>() else { return Ok(()) };
-        let pass = conf.pass_conf();
+        let pass = PassConf {
+            retry: conf.proxy_retry.0.clone(),
+            request_timeout: conf.proxy_request_timeout.duration(),
+            try_timeout: conf.proxy_try_timeout.duration(),
+            ..conf.pass_conf()
+        };
         // Also without `proxy_pass`, as in nginx.
         let whole: Arc<dyn Any + Send + Sync> = conf.clone();
         pass.check(block.cx, &whole)?;

@@ -44,9 +44,9 @@ pub fn accept(
         r.reply.keep_alive = false;
     }
     // If no other server may be tried, the response is passed on and does not count against its server.
-    if exchange.may_retry(r, status_bit(head.status)) {
-        // nginx does not count 403 and 404 as failures of a server.
-        if matches!(head.status, 403 | 404) {
+    if exchange.may_retry(r, status_bit(head.status), Some(head.status)) {
+        // nginx does not count 403 and 404 as failures of a server, and a status of `proxy_retry` is no reason to leave it.
+        if matches!(head.status, 403 | 404) || status_bit(head.status) & plan.conf.next_upstream.0 == 0 {
             active.passed_on();
             keep_if_bodiless(r, io, *length, &active);
         } else {

@@ -36,6 +36,70 @@ conf_schema::word_set! {
     }
 }
 
+/// `proxy_retry`: tries after failed ones, also at the same server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryRule {
+    /// Further tries of a request.
+    pub attempts: u64,
+    /// Statuses of a response that is not passed on while tries are left, as ranges.
+    pub codes: Vec<std::ops::RangeInclusive<u16>>,
+    /// Time before each further try.
+    pub backoff: Duration,
+}
+
+impl RetryRule {
+    const DEFAULT: RetryRule = RetryRule { attempts: 1, codes: Vec::new(), backoff: Duration::ZERO };
+    pub fn has(&self, status: u16) -> bool {
+        self.codes.iter().any(|codes| codes.contains(&status))
+    }
+    fn codes(word: &str) -> Option<std::ops::RangeInclusive<u16>> {
+        if let Some(class) = word.strip_suffix("xx") {
+            let first = class.parse::<u16>().ok().filter(|class| (4..=5).contains(class))? * 100;
+            return Some(first..=first + 99);
+        }
+        let code = word.parse::<u16>().ok().filter(|code| (400..600).contains(code))?;
+        Some(code..=code)
+    }
+}
+
+/// `None`: off.
+#[derive(Clone, Debug)]
+pub struct Retries(pub Option<RetryRule>);
+
+impl Value for Retries {
+    const SYNTAX: &'static str = "off | attempts=number [codes=code,...] [backoff=time]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        if let [only] = d.args.as_slice()
+            && only.bytes == b"off"
+        {
+            return Ok(Retries(None));
+        }
+        let mut rule = RetryRule::DEFAULT;
+        for (index, word) in d.args.iter().enumerate() {
+            let text = word.text();
+            let invalid = |hint: &str| Problem::says(format!("invalid parameter \"{text}\"")).at(index).hint(hint);
+            match text.split_once('=') {
+                Some(("attempts", number)) => {
+                    let attempts = number.parse().ok().filter(|number| (1..=100).contains(number));
+                    rule.attempts = attempts.ok_or_else(|| invalid("a number from 1 to 100"))?;
+                }
+                Some(("codes", list)) => {
+                    let codes: Option<Vec<_>> = list.split(',').map(RetryRule::codes).collect();
+                    rule.codes =
+                        codes.ok_or_else(|| invalid("statuses from 400 to 599, or 4xx and 5xx: codes=500,502,503"))?;
+                }
+                Some(("backoff", time)) => {
+                    let millis = conf_schema::value::parse_msec(time.as_bytes())
+                        .ok_or_else(|| invalid("a time, such as 100ms"))?;
+                    rule.backoff = Duration::from_millis(millis);
+                }
+                _ => return Err(invalid("one of: off, attempts=, codes=, backoff=")),
+            }
+        }
+        Ok(Retries(Some(rule)))
+    }
+}
+
 #[derive(Clone)]
 pub struct Name(pub Vec<u8>);
 
@@ -68,6 +132,10 @@ pub struct PassConf {
     pub next_upstream_tries: u64,
     /// Milliseconds; 0: no limit.
     pub next_upstream_timeout: u64,
+    pub retry: Option<RetryRule>,
+    /// Until the response's head, of all tries and of each; zero: no limit.
+    pub request_timeout: Duration,
+    pub try_timeout: Duration,
     pub intercept_errors: bool,
     /// Replaces a 404 by the server's own, as for memcached.
     pub intercept_404: bool,
@@ -120,6 +188,9 @@ impl PassConf {
             next_upstream: NextUpstream(NextUpstream::ERROR.0 | NextUpstream::TIMEOUT.0),
             next_upstream_tries: 0,
             next_upstream_timeout: 0,
+            retry: None,
+            request_timeout: Duration::ZERO,
+            try_timeout: Duration::ZERO,
             intercept_errors: false,
             intercept_404: false,
             limit_rate: None,

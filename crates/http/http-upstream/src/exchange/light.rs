@@ -53,6 +53,7 @@ pub fn is_possible(plan: &PassPlan) -> bool {
         && plan.hidden.has(Known::Date, b"")
         && !conf.force_ranges
         && !conf.intercept_errors
+        && conf.retry.is_none()
         && conf.limit_rate.is_none()
 }
 

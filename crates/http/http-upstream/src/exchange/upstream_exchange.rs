@@ -19,10 +19,12 @@ use bytes::Bytes;
 use http_engine::{Exchange, Flow, LocalFuture, Request, RequestBody, exchange};
 use http_types::{BodyLength, Method, Version};
 use metrics::process;
+use observe::Level;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use upstream::{Connection, PeerLease, ReceivedHead, ResponseStart, mux, pool};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use upstream::{Connection, IdleTimer, PeerLease, ReceivedHead, ResponseStart, mux, pool};
 
 pub struct UpstreamExchange {
     pub plan: Arc<PassPlan>,
@@ -32,9 +34,19 @@ pub struct UpstreamExchange {
     outgoing: Outgoing,
     selection: PeerSelection,
     started: Instant,
+    /// Further tries so far that `proxy_retry` counts.
+    retries: u64,
+    limits: Option<Box<TimeLimits>>,
     /// Polled by the client's connection, which writes no interim responses meanwhile.
     in_place: bool,
     step: Step,
+}
+
+/// Timers of `proxy_request_timeout` and `proxy_try_timeout`.
+#[derive(Default)]
+struct TimeLimits {
+    request: IdleTimer,
+    attempt: IdleTimer,
 }
 
 /// A try of one server.
@@ -51,6 +63,8 @@ struct Attempt {
 
 enum Step {
     Select,
+    /// Waits before a further try.
+    Backoff(Box<IdleTimer>),
     /// Waits for a server of a group with a queue.
     Queue(LocalFuture<(PeerSelection, Option<PeerLease>)>),
     Connect(Box<Attempt>, Box<ConnectState>),
@@ -100,7 +114,9 @@ impl UpstreamExchange {
     ) -> UpstreamExchange {
         let selection = PeerSelection::new(&place.named, r);
         let started = clock::now();
-        UpstreamExchange { plan, place, uri, outgoing, selection, started, in_place, step: Step::Select }
+        let (conf, step) = (&plan.conf, Step::Select);
+        let limits = (conf.request_timeout + conf.try_timeout > Duration::ZERO).then(Box::default);
+        UpstreamExchange { plan, place, uri, outgoing, selection, started, retries: 0, limits, in_place, step }
     }
 
     /// Begins a request whose servers are known. `None`: it has a body, and needs a task.
@@ -134,20 +150,27 @@ impl UpstreamExchange {
         loop {
             let progress = match std::mem::replace(&mut self.step, Step::Over) {
                 Step::Select => self.select(r, cx),
+                Step::Backoff(mut timer) => {
+                    let backoff = self.plan.conf.retry.as_ref().map_or(Duration::ZERO, |rule| rule.backoff);
+                    match timer.poll_over(cx, backoff) {
+                        true => Progress::Next(Step::Select),
+                        false => ready!(self.pending(r, cx, Step::Backoff(timer))),
+                    }
+                }
                 Step::Queue(mut queue) => match queue.as_mut().poll(cx) {
-                    Poll::Pending => return self.pending(Step::Queue(queue)),
+                    Poll::Pending => ready!(self.pending(r, cx, Step::Queue(queue))),
                     Poll::Ready((selection, lease)) => {
                         self.selection = selection;
                         self.begin(r, cx, lease)
                     }
                 },
                 Step::Connect(attempt, mut state) => match state.poll(r, &self.context(&self.target(), &attempt), cx) {
-                    Poll::Pending => return self.pending(Step::Connect(attempt, state)),
+                    Poll::Pending => ready!(self.pending(r, cx, Step::Connect(attempt, state))),
                     Poll::Ready(Ok(connection)) => self.send(r, cx, attempt, connection),
                     Poll::Ready(Err(why)) => self.failed(r, attempt, why),
                 },
                 Step::Light(mut attempt, mut light) => match light.poll(&self.plan, cx) {
-                    Poll::Pending => return self.pending(Step::Light(attempt, light)),
+                    Poll::Pending => ready!(self.pending(r, cx, Step::Light(attempt, light))),
                     Poll::Ready(got) => {
                         let started = attempt.started;
                         match light.finish(r, &self.plan, &self.target(), &mut attempt.lease, started, got) {
@@ -160,7 +183,7 @@ impl UpstreamExchange {
                 Step::Head(attempt, mut io) => {
                     let step = io.poll_head(r, &self.context(&self.target(), &attempt), cx);
                     match step {
-                        Poll::Pending => return self.pending(Step::Head(attempt, io)),
+                        Poll::Pending => ready!(self.pending(r, cx, Step::Head(attempt, io))),
                         Poll::Ready(HeadStep::Head(begun)) => self.accept_head(r, *attempt, io, begun),
                         Poll::Ready(HeadStep::Interim(answer, bytes)) => self.interim(r, attempt, io, &answer, bytes),
                         Poll::Ready(HeadStep::Failed(why)) => self.failed(r, attempt, why),
@@ -168,9 +191,10 @@ impl UpstreamExchange {
                 }
                 Step::Interim(mut attempt, io) => {
                     if self.in_place || early_hints::poll_write(r, &mut attempt.interim_left, cx).is_pending() {
-                        return self.pending(Step::Interim(attempt, io));
+                        ready!(self.pending(r, cx, Step::Interim(attempt, io)))
+                    } else {
+                        Progress::Next(Step::Head(attempt, io))
                     }
-                    Progress::Next(Step::Head(attempt, io))
                 }
                 Step::Over => {
                     base::bug!("an exchange is polled after its end");
@@ -184,9 +208,47 @@ impl UpstreamExchange {
         }
     }
 
-    fn pending(&mut self, step: Step) -> Poll<Flow> {
+    /// Waits in a step, unless the time of the try or of the request is over.
+    fn pending(&mut self, r: &mut Request, cx: &mut Context<'_>, step: Step) -> Poll<Progress> {
+        if self.limits.is_some()
+            && let Some(is_request) = self.poll_limits(cx)
+        {
+            return Poll::Ready(self.time_is_over(r, step, is_request));
+        }
         self.step = step;
         Poll::Pending
+    }
+
+    /// Returns `Some` if a time is over; `true`: that of the request.
+    fn poll_limits(&mut self, cx: &mut Context<'_>) -> Option<bool> {
+        let (limits, conf) = (self.limits.as_mut()?, &self.plan.conf);
+        let is_over = |timer: &mut IdleTimer, time: Duration, cx: &mut _| !time.is_zero() && timer.poll_over(cx, time);
+        if is_over(&mut limits.request, conf.request_timeout, cx) {
+            return Some(true);
+        }
+        is_over(&mut limits.attempt, conf.try_timeout, cx).then_some(false)
+    }
+
+    fn time_is_over(&mut self, r: &mut Request, step: Step, is_request: bool) -> Progress {
+        let (attempt, doing) = match step {
+            Step::Connect(attempt, _) => (attempt, "connecting to"),
+            Step::Light(attempt, _) | Step::Head(attempt, _) | Step::Interim(attempt, _) => {
+                (attempt, "reading response header from")
+            }
+            // Between two tries, only the request's time counts.
+            waiting if !is_request => return Progress::Next(waiting),
+            _ => {
+                let words = failure::TIMED_OUT;
+                r.log(Level::Error, format_args!("{words} while waiting for a server of the upstream"));
+                return Progress::Done(storage::failed(&self.plan, r, NextUpstream::TIMEOUT.0, 504));
+            }
+        };
+        let why = failure::timed_out(r, &self.target(), doing);
+        if !is_request {
+            return self.failed(r, attempt, why);
+        }
+        self.count_failure(r, attempt, &why);
+        Progress::Done(storage::failed(&self.plan, r, why.bit(), why.status()))
     }
 
     fn context<'a>(&'a self, target: &'a UpstreamTarget<'a>, attempt: &'a Attempt) -> PeerContext<'a> {
@@ -211,8 +273,11 @@ impl UpstreamExchange {
     fn begin(&mut self, r: &mut Request, cx: &mut Context<'_>, lease: Option<PeerLease>) -> Progress {
         let Some(lease) = lease else { return Progress::Done(task::no_server(&self.plan, r, &self.target())) };
         process::UPSTREAM_REQUESTS.up();
-        if self.selection.asked() > 1 {
+        if self.selection.asked() > 1 || self.retries > 0 {
             process::UPSTREAM_RETRIES.up();
+        }
+        if let Some(limits) = &mut self.limits {
+            limits.attempt.renew();
         }
         let started = clock::now();
         let span = r.begin_try();
@@ -335,8 +400,8 @@ impl UpstreamExchange {
         accepted.map_or_else(|why| self.after_failure(r, why), Progress::Done)
     }
 
-    /// Counts a failed try against its server; another one may follow.
-    fn failed(&mut self, r: &mut Request, mut attempt: Box<Attempt>, why: Failure) -> Progress {
+    /// Ends a failed try; another one may follow.
+    fn failed(&mut self, r: &mut Request, attempt: Box<Attempt>, why: Failure) -> Progress {
         if attempt.is_kept && failure::note_broken_connection(r, &why) {
             self.selection.allow_another();
             if self.streams()
@@ -346,11 +411,16 @@ impl UpstreamExchange {
                 one.sent = true;
             }
         }
+        self.count_failure(r, attempt, &why);
+        self.after_failure(r, why)
+    }
+
+    /// Counts a failed try against its server.
+    fn count_failure(&self, r: &mut Request, mut attempt: Box<Attempt>, why: &Failure) {
         if let Some(one) = UpstreamState::last(r) {
             one.status = why.status();
         }
-        failure::count(r, &mut attempt.lease, &self.target(), &why);
-        self.after_failure(r, why)
+        failure::count(r, &mut attempt.lease, &self.target(), why);
     }
 
     fn after_failure(&mut self, r: &mut Request, why: Failure) -> Progress {
@@ -358,7 +428,7 @@ impl UpstreamExchange {
         match why {
             Failure::Final(status) => return Progress::Done(Flow::Status(status)),
             // `accept` has checked that another server may be tried.
-            Failure::Status(_) => return Progress::Next(Step::Select),
+            Failure::Status(_) => return self.try_again(),
             Failure::Unprocessed => {
                 if let Some(one) = UpstreamState::last(r) {
                     one.sent = self.streams();
@@ -366,28 +436,50 @@ impl UpstreamExchange {
             }
             _ => {}
         }
-        match self.may_retry(r, bit) {
-            true => Progress::Next(Step::Select),
+        match self.may_retry(r, bit, None) {
+            true => self.try_again(),
             false => Progress::Done(storage::failed(&self.plan, r, bit, status)),
         }
     }
 
-    /// Tells whether another try may follow a failure (`proxy_next_upstream` and the like). Requires a remaining server:
-    /// otherwise the last response stands.
-    pub fn may_retry(&self, r: &mut Request, bit: u32) -> bool {
+    /// Tells whether another try may follow a failure (`proxy_next_upstream`, `proxy_retry`). `status`: of a response. Requires a
+    /// remaining server, unless servers are tried repeatedly: otherwise the last response stands.
+    pub fn may_retry(&self, r: &mut Request, bit: u32, status: Option<u16>) -> bool {
         let conf = &self.plan.conf;
         let next = conf.next_upstream;
         let (asked, extra, tries) = (self.selection.asked(), self.selection.extra(), conf.next_upstream_tries);
         let time = conf.next_upstream_timeout;
         let sent = UpstreamState::last(r).is_some_and(|one| one.sent);
-        bit & next.0 != 0
-            && !next.has(NextUpstream::OFF)
-            && asked < self.selection.tries() + extra
-            && (tries == 0 || (asked as u64) < tries + extra as u64)
+        let is_failure = bit & next.0 != 0 && !next.has(NextUpstream::OFF);
+        let is_left = match &conf.retry {
+            None => {
+                is_failure
+                    && asked < self.selection.tries() + extra
+                    && (tries == 0 || (asked as u64) < tries + extra as u64)
+            }
+            Some(rule) => {
+                (is_failure || status.is_some_and(|status| rule.has(status)))
+                    && self.retries < rule.attempts + extra as u64
+            }
+        };
+        is_left
             && !(sent && self.streams())
             && (!sent || is_idempotent(r) || next.has(NextUpstream::NON_IDEMPOTENT))
             && (time == 0 || clock::now().millis_since(self.started) < time)
             && self.selection.may_retry(&self.place.named.group, r)
+    }
+
+    /// Begins a further try, which [`UpstreamExchange::may_retry`] has permitted.
+    fn try_again(&mut self) -> Progress {
+        let Some(rule) = &self.plan.conf.retry else { return Progress::Next(Step::Select) };
+        self.retries += 1;
+        if self.selection.asked() >= self.selection.tries() {
+            self.selection.begin_round(&self.place.named.group);
+        }
+        Progress::Next(match rule.backoff.is_zero() {
+            true => Step::Select,
+            false => Step::Backoff(Box::default()),
+        })
     }
 }
 

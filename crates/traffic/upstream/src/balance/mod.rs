@@ -108,6 +108,10 @@ impl Attempts {
     pub fn extra(&self) -> usize {
         self.extra
     }
+    /// As [`Attempts::renew`], with the tries of [`Attempts::allow_another`].
+    pub fn begin_round(&mut self, group: &Group) {
+        *self = Attempts { extra: self.extra, ..Attempts::new(group.members()) };
+    }
     pub fn renew(&mut self, group: &Group) {
         *self = Attempts::new(group.members());
     }
