@@ -194,6 +194,7 @@ pub(crate) fn redirect_to(redirect: &Redirect) -> Node {
     match &redirect.path {
         None => {}
         Some(RedirectPath::Full(path)) => part("path", path),
+        Some(RedirectPath::Prefix(path)) if path.is_empty() => part("prefix", "/"),
         Some(RedirectPath::Prefix(path)) => part("prefix", path),
     }
     part("code", &redirect.status.to_string());
