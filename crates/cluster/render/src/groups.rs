@@ -5,6 +5,9 @@ use conf_syntax::writer::{Argument, NewDirective, Node};
 
 use crate::{Renderer, comment, line};
 
+/// Longest name of a group or variable, in bytes.
+const NAME_BYTES_MAX: usize = 1024;
+
 /// Block that a group belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Area {
@@ -32,11 +35,13 @@ impl Renderer<'_> {
     /// Notes that an area uses a group, and returns the group's name. `None` if the model has no such group.
     pub(crate) fn use_group(&mut self, area: Area, name: &GroupName) -> Option<GroupName> {
         let group = self.model.groups.get(name)?;
-        let mut servers: Vec<GroupServer> = group
-            .endpoints
-            .iter()
-            .map(|endpoint| GroupServer { server: endpoint.to_string(), is_down: false })
-            .collect();
+        if name.as_str().len() > NAME_BYTES_MAX {
+            self.complain(&group.origin, "the group's name is too long");
+            return None;
+        }
+        let servers = group.endpoints.iter().filter(|endpoint| endpoint.host.len() <= NAME_BYTES_MAX);
+        let mut servers: Vec<GroupServer> =
+            servers.map(|endpoint| GroupServer { server: endpoint.to_string(), is_down: false }).collect();
         if servers.is_empty() {
             servers.push(match area {
                 Area::Http => GroupServer { server: self.unavailable(), is_down: false },
@@ -83,6 +88,8 @@ impl Renderer<'_> {
             base.push('_');
             base.extend(part.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }));
         }
+        // Only ASCII so far.
+        base.truncate(NAME_BYTES_MAX);
         let mut name = base.clone();
         for number in 2.. {
             match self.weights.get(&(area, name.clone())) {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use cluster_model::{ClientMode, HostName, HttpListener, ServerTls, Socket, StreamListener, VirtualHost};
+use cluster_model::{
+    ClientMode, HostName, HttpListener, Location, PathMatch, ServerTls, Socket, StreamListener, VirtualHost,
+};
 use conf_syntax::writer::{Argument, NewDirective, Node};
 
 use crate::groups::Area;
@@ -24,7 +26,9 @@ impl Renderer<'_> {
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
         let mut nodes = Vec::new();
         for host in &hosts {
-            nodes.extend([Node::Blank, comment(&host.origin), self.server_block(socket, listener.is_tls, host)]);
+            if let Some(server) = self.server_block(socket, listener.is_tls, host) {
+                nodes.extend([Node::Blank, comment(&host.origin), server]);
+            }
         }
         if !hosts.iter().any(|host| host.name == HostName::Any) {
             let mut lines = self.listen(socket, listener.is_tls, true);
@@ -36,7 +40,7 @@ impl Renderer<'_> {
         nodes
     }
 
-    fn server_block(&mut self, socket: Socket, is_tls: bool, host: &VirtualHost) -> Node {
+    fn server_block(&mut self, socket: Socket, is_tls: bool, host: &VirtualHost) -> Option<Node> {
         let is_default = host.name == HostName::Any;
         let mut lines = self.listen(socket, is_tls, is_default);
         lines.push(server_name(&host.name));
@@ -45,7 +49,8 @@ impl Renderer<'_> {
         }
         lines.push(line("set", &["$route_namespace", ""]));
         lines.push(line("set", &["$route", ""]));
-        lines.extend(self.checked_extra(&host.origin, &host.extra));
+        lines.extend(host.extra.iter().cloned());
+        let mut lines = self.checked(&host.origin, lines)?;
         let mut mirrors = BTreeSet::new();
         for location in &host.locations {
             lines.extend(self.location(location, &mut mirrors));
@@ -53,9 +58,13 @@ impl Renderer<'_> {
         for (group, protocol) in mirrors {
             lines.extend(self.mirror_location(&group, protocol));
         }
-        let rest = NewDirective::new("location").arg("^/").arg("/").block(vec![line("return", &["404"])]);
-        lines.extend([Node::Blank, rest.into()]);
-        NewDirective::new("server").block(lines).into()
+        let everything = PathMatch::Prefix("/".into());
+        let is_open = |location: &Location| location.path != everything || !location.conditions.is_empty();
+        if host.locations.iter().all(is_open) {
+            let rest = NewDirective::new("location").arg("^/").arg("/").block(vec![line("return", &["404"])]);
+            lines.extend([Node::Blank, rest.into()]);
+        }
+        Some(NewDirective::new("server").block(lines).into())
     }
 
     /// Returns the `listen` lines of a server.

@@ -122,6 +122,17 @@ impl Renderer<'_> {
             self.complaints.push(complaint);
         }
     }
+
+    /// Returns lines that can be written; a complaint and none otherwise.
+    fn checked(&mut self, origin: &Origin, lines: Vec<Node>) -> Option<Vec<Node>> {
+        match writer::write(&lines) {
+            Ok(_) => Some(lines),
+            Err(error) => {
+                self.complain(origin, error.to_string());
+                None
+            }
+        }
+    }
 }
 
 /// Writes a tree whose parts were checked one by one.

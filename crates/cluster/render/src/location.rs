@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cluster_model::{
     Action, Backend, BackendProtocol, Conditions, Filters, GroupName, Location, Origin, PathMatch, ValueMatch,
 };
-use conf_syntax::writer::{self, Argument, NewDirective, Node};
+use conf_syntax::writer::{Argument, NewDirective, Node};
 
 use crate::groups::Area;
 use crate::{Renderer, comment, line};
@@ -114,7 +114,7 @@ impl Renderer<'_> {
         lines
     }
 
-    /// Returns a `location` block, or one that answers 500 if it cannot be written.
+    /// Returns a `location` block, or one that answers 500 if its lines cannot be written.
     fn block(&mut self, location: &Location, drawn: Option<(String, String)>, lines: Vec<Node>) -> Vec<Node> {
         let origin = &location.origin;
         let mut head = vec![comment(origin)];
@@ -123,30 +123,11 @@ impl Renderer<'_> {
             head.push(NewDirective::new("route_match").block(conditions).into());
         }
         let route = Origin { part: String::new(), namespace: String::new(), ..origin.clone() };
-        head.push(set("route_namespace", &origin.namespace));
-        head.push(set("route", &route.to_string()));
-        let whole = path(&location.path).block([head.clone(), location.extra.clone(), lines].concat());
-        let error = match writer::write(&[whole.clone().into()]) {
-            Ok(_) => return vec![Node::Blank, whole.into()],
-            Err(error) => error,
-        };
-        self.complain(origin, error.to_string());
+        let log = vec![set("route_namespace", &origin.namespace), set("route", &route.to_string())];
+        let whole = path(&location.path).block([head.clone(), log, location.extra.clone(), lines].concat());
         let refusal = path(&location.path).block([head, respond(500)].concat());
-        match writer::write(&[refusal.clone().into()]) {
-            Ok(_) => vec![Node::Blank, refusal.into()],
-            Err(_) => Vec::new(),
-        }
-    }
-
-    /// Returns directives that a translator wrote, if they can be written.
-    pub(crate) fn checked_extra(&mut self, origin: &Origin, extra: &[Node]) -> Vec<Node> {
-        match writer::write(extra) {
-            Ok(_) => extra.to_vec(),
-            Err(error) => {
-                self.complain(origin, error.to_string());
-                Vec::new()
-            }
-        }
+        let block = self.checked(origin, vec![Node::Blank, whole.into()]);
+        block.or_else(|| self.checked(origin, vec![Node::Blank, refusal.into()])).unwrap_or_default()
     }
 }
 

@@ -15,10 +15,16 @@ impl Renderer<'_> {
         let model = self.model;
         let mut servers = Vec::new();
         for (socket, listener) in &model.tcp {
-            servers.extend(match listener {
-                StreamListener::Plain { origin, backends } => self.plain(*socket, origin, backends, false),
-                StreamListener::Tls(hosts) => self.tls(*socket, hosts),
-            });
+            let (origin, lines) = match listener {
+                StreamListener::Plain { origin, backends } => {
+                    (origin.clone(), self.plain(*socket, origin, backends, false))
+                }
+                StreamListener::Tls(hosts) => {
+                    let origin = hosts.first().map(|host| host.origin.clone()).unwrap_or_default();
+                    (origin, self.tls(*socket, hosts))
+                }
+            };
+            servers.extend(self.checked(&origin, lines).unwrap_or_default());
         }
         for (socket, listener) in &model.udp {
             if let StreamListener::Plain { origin, backends } = listener {

@@ -158,8 +158,6 @@ pub enum WriteError {
     TooDeep,
     /// Not a name of a variable.
     VariableName(String),
-    /// A directive's name without a byte.
-    EmptyName,
 }
 
 impl std::fmt::Display for WriteError {
@@ -170,7 +168,6 @@ impl std::fmt::Display for WriteError {
             }
             WriteError::TooDeep => write!(f, "more than {BLOCK_DEPTH_MAX} nested blocks"),
             WriteError::VariableName(name) => write!(f, "\"{}\" is no name of a variable", name.escape_debug()),
-            WriteError::EmptyName => write!(f, "a directive without a name"),
         }
     }
 }
@@ -212,9 +209,6 @@ fn write_nodes(nodes: &[Node], depth: usize, out: &mut Vec<u8>) -> Result<(), Wr
 fn write_directive(directive: &NewDirective, depth: usize, out: &mut Vec<u8>) -> Result<(), WriteError> {
     indent(depth, out);
     let name = directive.name.bytes();
-    if name.is_empty() {
-        return Err(WriteError::EmptyName);
-    }
     for (index, argument) in std::iter::once(&directive.name).chain(&directive.args).enumerate() {
         argument.check()?;
         if index > 0 {
@@ -252,17 +246,19 @@ fn push_word(word: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(word);
         return;
     }
-    out.push(b'"');
+    let quote = if word.contains(&b'"') && !word.contains(&b'\'') { b'\'' } else { b'"' };
+    out.push(quote);
     for &byte in word {
         match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            _ if byte == quote => out.extend_from_slice(&[b'\\', byte]),
             b'\n' => out.extend_from_slice(b"\\n"),
             b'\r' => out.extend_from_slice(b"\\r"),
             b'\t' => out.extend_from_slice(b"\\t"),
             _ => out.push(byte),
         }
     }
-    out.push(b'"');
+    out.push(quote);
 }
 
 fn is_bare(byte: u8) -> bool {
