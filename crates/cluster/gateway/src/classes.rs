@@ -21,7 +21,6 @@ pub const SUPPORTED_FEATURES: &[&str] = &[
     "GatewayFrontendClientCertificateValidation",
     "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
-    "GatewayInfrastructurePropagation",
     "GatewayPort8080",
     "GatewayStaticAddresses",
     "HTTPRoute",

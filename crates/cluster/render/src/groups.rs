@@ -60,7 +60,7 @@ impl Renderer<'_> {
             let origin = self.model.groups.get(&id.name).map(|group| comment(&group.origin));
             let mut lines: Vec<Node> = origin.into_iter().collect();
             lines.push(NewDirective::new("zone").arg(name.clone()).arg("64k").into());
-            for server in servers.iter().filter(|_| self.with_servers) {
+            for server in servers {
                 lines.push(self.server(server));
             }
             nodes.extend([Node::Blank, NewDirective::new("upstream").arg(name).block(lines).into()]);
@@ -84,7 +84,7 @@ impl Renderer<'_> {
     /// Returns the name of a variable that draws one of the entries by weight: one name for equal entries of one rule.
     pub(crate) fn weights(&mut self, area: Area, origin: &Origin, entries: Vec<(String, u32)>) -> String {
         let mut base = String::from("weights");
-        for part in [&origin.namespace, &origin.name, &origin.part] {
+        for part in [&origin.namespace, &origin.name, &origin.part].into_iter().filter(|part| !part.is_empty()) {
             base.push('_');
             base.extend(part.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }));
         }

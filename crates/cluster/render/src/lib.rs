@@ -72,42 +72,51 @@ impl RenderedConfig {
 
 /// Makes a configuration of a model. Equal models give equal configurations, byte for byte.
 pub fn render(model: &Model, settings: &Settings) -> RenderedConfig {
-    let (tree, complaints, groups) = tree(model, settings, true);
-    let (bare, _, _) = tree_without_servers(model, settings);
-    RenderedConfig { main: text(&tree), files: files(model), groups, complaints, without_servers: text(&bare) }
+    let (mut nodes, complaints, groups) = tree(model, settings);
+    let main = text(&nodes);
+    remove_servers(&mut nodes);
+    RenderedConfig { main, files: files(model), groups, complaints, without_servers: text(&nodes) }
 }
 
 /// Returns the tree that [`render`] writes.
 pub fn render_tree(model: &Model, settings: &Settings) -> Vec<Node> {
-    tree(model, settings, true).0
+    tree(model, settings).0
 }
 
 type Tree = (Vec<Node>, Vec<(Origin, String)>, BTreeMap<GroupId, Vec<GroupServer>>);
 
-fn tree_without_servers(model: &Model, settings: &Settings) -> Tree {
-    tree(model, settings, false)
-}
-
-fn tree(model: &Model, settings: &Settings, with_servers: bool) -> Tree {
-    let mut renderer = Renderer {
-        model,
-        settings,
-        with_servers,
-        complaints: Vec::new(),
-        groups: BTreeMap::new(),
-        weights: BTreeMap::new(),
-    };
+fn tree(model: &Model, settings: &Settings) -> Tree {
+    let mut renderer =
+        Renderer { model, settings, complaints: Vec::new(), groups: BTreeMap::new(), weights: BTreeMap::new() };
     let http = renderer.http();
     let stream = renderer.stream();
     let nodes = renderer.skeleton(http, stream);
     (nodes, renderer.complaints, renderer.groups)
 }
 
+/// Removes the servers of all groups.
+fn remove_servers(nodes: &mut [Node]) {
+    let blocks = |nodes: &mut [Node], names: &[&str], change: fn(&mut Vec<Node>)| {
+        for node in nodes {
+            if let Node::Directive(directive) = node
+                && let Some(lines) = &mut directive.block
+                && names.iter().any(|name| directive.name == Argument::plain(name))
+            {
+                change(lines);
+            }
+        }
+    };
+    blocks(nodes, &["http", "stream"], |lines| remove_servers(lines));
+    blocks(nodes, &["upstream"], |lines| {
+        let server = Argument::plain("server");
+        lines.retain(|line| !matches!(line, Node::Directive(directive) if directive.name == server));
+    });
+}
+
 /// What is collected while a model is rendered.
 struct Renderer<'a> {
     model: &'a Model,
     settings: &'a Settings,
-    with_servers: bool,
     complaints: Vec<(Origin, String)>,
     groups: BTreeMap<GroupId, Vec<GroupServer>>,
     /// Entries of `backend_weights` by area and name of the variable.

@@ -231,3 +231,35 @@ proptest! {
         assert_stays_in_arguments(&model);
     }
 }
+
+/// Endpoints change nothing but the servers of their group: the API can change them.
+#[test]
+fn endpoints_change_servers_only() {
+    let manifest = |addresses: &str| {
+        let text = fs::read_to_string(
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests/http-weights/input.yaml"),
+        )
+        .unwrap()
+        .replace("endpoints:\n- {addresses: [10.0.114.1]}", addresses);
+        let translation = translate(&read(&[text]), &Settings::default());
+        render(&translation.model, &cluster_render::Settings::default())
+    };
+    let one = manifest("endpoints:\n- {addresses: [10.0.114.1]}");
+    let none = manifest("endpoints: []");
+    let two = manifest("endpoints:\n- {addresses: [10.0.114.9]}\n- {addresses: [10.0.114.10]}");
+    for other in [&none, &two] {
+        assert_ne!(one.main, other.main);
+        assert!(one.differs_in_servers_only(other));
+    }
+    let servers = |config: &cluster_render::RenderedConfig| -> Vec<String> {
+        config.groups.iter().flat_map(|(_, servers)| servers.iter().map(|server| server.server.clone())).collect()
+    };
+    assert_eq!(servers(&none), ["unix:/run/tidegate/unavailable.sock", "10.0.118.1:8080"]);
+    assert_eq!(servers(&two), ["10.0.114.9:8080", "10.0.114.10:8080", "10.0.118.1:8080"]);
+    let renamed = {
+        let text = documents().concat().join("\n---\n");
+        let translation = translate(&read(&[text]), &Settings::default());
+        render(&translation.model, &cluster_render::Settings::default())
+    };
+    assert!(!one.differs_in_servers_only(&renamed));
+}
