@@ -24,7 +24,12 @@ pub fn run(options: &Render) -> ExitCode {
     let translation = translate(&set, &gateway_settings(options));
     complaints.extend(translation.complaints);
     for (name, _) in set.all::<Ingress>() {
-        complaints.push(Complaint::about(Kind::Ingress, &name.namespace, &name.name, "left out: Ingress is not translated"));
+        complaints.push(Complaint::about(
+            Kind::Ingress,
+            &name.namespace,
+            &name.name,
+            "left out: Ingress is not translated",
+        ));
     }
     let config = cluster_render::render(&translation.model, &render_settings(options));
     for (origin, reason) in &config.complaints {
@@ -41,7 +46,7 @@ pub fn run(options: &Render) -> ExitCode {
         }
     }
     if is_empty(&translation.model) {
-        return fail("nothing to serve: no Gateway of ours has a valid listener with a route");
+        return fail("nothing to serve: no Gateway of ours has a valid listener");
     }
     if let Err(error) = write(&config, options.output.as_deref()) {
         return fail(&error);

@@ -24,9 +24,16 @@ pub(crate) struct BackendRef {
 pub(crate) enum Filter {
     RequestHeaders(HeaderEdits),
     ResponseHeaders(HeaderEdits),
-    Mirror { backend: BackendRef, percent: Option<i32>, fraction: Option<(i32, i32)> },
+    Mirror {
+        backend: BackendRef,
+        percent: Option<i32>,
+        fraction: Option<(i32, i32)>,
+    },
     Redirect(RedirectFilter),
-    Rewrite { host: Option<String>, path: Option<PathChange> },
+    Rewrite {
+        host: Option<String>,
+        path: Option<PathChange>,
+    },
     Cors(CorsFilter),
     /// Name of a type that Tidegate does not have, or whose field is missing.
     Unsupported(&'static str),

@@ -70,7 +70,10 @@ impl<'a> Backends<'a> {
     fn find(&mut self, route: Referring<'_>, reference: &BackendRef, backend: &mut Backend) -> Result<(), Fault> {
         let BackendRef { group, kind, name, .. } = reference;
         if !group.is_empty() || kind != "Service" {
-            return Err(Fault::new("InvalidKind", format!("backends of the kind {} are not supported", kind.escape_debug())));
+            return Err(Fault::new(
+                "InvalidKind",
+                format!("backends of the kind {} are not supported", kind.escape_debug()),
+            ));
         }
         let namespace = reference.namespace.as_deref().unwrap_or(route.namespace);
         let from = Referrer { group: GROUP, kind: route.kind.name(), namespace: route.namespace };
@@ -82,7 +85,10 @@ impl<'a> Backends<'a> {
         let service = self.set.get::<Service>(namespace, name).ok_or_else(|| missing("does not exist"))?;
         let spec = service.spec.as_ref();
         if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
-            return Err(Fault::new("InvalidKind", format!("Service {namespace}/{name}: ExternalName is not supported")));
+            return Err(Fault::new(
+                "InvalidKind",
+                format!("Service {namespace}/{name}: ExternalName is not supported"),
+            ));
         }
         let number = reference.port.ok_or_else(|| Fault::new("UnsupportedValue", "a Service needs a port"))?;
         let is_udp = route.kind == Kind::UdpRoute;

@@ -9,7 +9,8 @@ use crate::routes::Route;
 use crate::status::Statuses;
 
 /// Conditions that are good news when they do not hold.
-const GOOD_WHEN_FALSE: &[&str] = &["Conflicted", "OverlappingTLSConfig", "PartiallyInvalid", "InsecureFrontendValidationMode"];
+const GOOD_WHEN_FALSE: &[&str] =
+    &["Conflicted", "OverlappingTLSConfig", "PartiallyInvalid", "InsecureFrontendValidationMode"];
 
 /// Collects the complaints of statuses and translators, in order and without duplicates.
 pub(crate) fn collect(

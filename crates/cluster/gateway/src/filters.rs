@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cluster_model::{
-    Cors, FieldEdits, Filters, HostName, Mirror, PathRewrite, Redirect, RedirectPath, check_field,
-    decode_path, is_field_name, is_field_value,
+    Cors, FieldEdits, Filters, HostName, Mirror, PathRewrite, Redirect, RedirectPath, check_field, decode_path,
+    is_field_name, is_field_value,
 };
 
 use crate::api::{CorsFilter, Filter, HeaderEdits, PathChange, RedirectFilter};
@@ -29,7 +29,11 @@ pub(crate) struct Compiled {
 ///
 /// # Errors
 /// If a filter is not supported or not valid, or two of them exclude each other (reason `IncompatibleFilters`).
-pub(crate) fn compile(filters: &[Filter], route: Referring<'_>, backends: &mut Backends<'_>) -> Result<Compiled, Fault> {
+pub(crate) fn compile(
+    filters: &[Filter],
+    route: Referring<'_>,
+    backends: &mut Backends<'_>,
+) -> Result<Compiled, Fault> {
     let mut compiled = Compiled::default();
     let has = |test: fn(&Filter) -> bool| filters.iter().any(test);
     if has(|filter| matches!(filter, Filter::Redirect(_))) && has(|filter| matches!(filter, Filter::Rewrite { .. })) {
@@ -110,16 +114,16 @@ fn exact_host(host: &str) -> Result<String, Fault> {
 
 fn redirect(filter: &RedirectFilter) -> Result<Redirect, Fault> {
     let encoded = |path: &str| match decode_path(path) {
-        Ok(_) if path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\') => Ok(path.to_owned()),
+        Ok(_) if path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\') => {
+            Ok(path.to_owned())
+        }
         _ => Err(unsupported(format!("\"{}\" is no path", path.escape_debug()))),
     };
     let path = match &filter.path {
         None => None,
         Some(PathChange::Full(path)) => Some(RedirectPath::Full(encoded(path)?)),
         Some(PathChange::Prefix(path)) if path.is_empty() => Some(RedirectPath::Prefix(String::new())),
-        Some(PathChange::Prefix(path)) => {
-            Some(RedirectPath::Prefix(encoded(path)?.trim_end_matches('/').to_owned()))
-        }
+        Some(PathChange::Prefix(path)) => Some(RedirectPath::Prefix(encoded(path)?.trim_end_matches('/').to_owned())),
     };
     let port = match filter.port {
         None => None,
@@ -163,7 +167,8 @@ fn cors(filter: &CorsFilter) -> Result<Cors, Fault> {
     if let Some(word) = words.into_iter().find(|word| !is_field_name(word) || !is_field_value(word)) {
         return Err(unsupported(format!("\"{}\" is no method and no header field", word.escape_debug())));
     }
-    let age = u64::try_from(filter.max_age.unwrap_or(CORS_MAX_AGE)).map_err(|_| unsupported("a negative maxAge".into()))?;
+    let age =
+        u64::try_from(filter.max_age.unwrap_or(CORS_MAX_AGE)).map_err(|_| unsupported("a negative maxAge".into()))?;
     Ok(Cors {
         allow_origins: filter.allow_origins.clone(),
         allow_methods: filter.allow_methods.clone(),
@@ -173,4 +178,3 @@ fn cors(filter: &CorsFilter) -> Result<Cors, Fault> {
         max_age: Some(Duration::from_secs(age)),
     })
 }
-

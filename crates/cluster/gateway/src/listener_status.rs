@@ -26,18 +26,17 @@ pub(crate) fn write(state: &State, statuses: &mut Statuses) {
             None => accepted(&own, generation, all().any(Listener::is_served)),
         }];
         let fault = gateway.fault.as_ref().map(|fault| Fault::new("Invalid", fault.message.clone()));
-        let fault = fault.or_else(|| gateway.address_fault.clone()).or_else(|| {
-            (!all().any(Listener::is_served)).then(|| Fault::new("Invalid", "no listener is served"))
-        });
+        let fault = fault
+            .or_else(|| gateway.address_fault.clone())
+            .or_else(|| (!all().any(Listener::is_served)).then(|| Fault::new("Invalid", "no listener is served")));
         conditions.push(Condition::of("Programmed", "Programmed", fault.as_ref(), generation));
         let unresolved = own.iter().find(|listener| listener.resolved.is_some());
         let fault = gateway.certificate_fault.clone().or_else(|| {
             unresolved.map(|listener| Fault::new("ListenersNotResolved", format!("listener {}", listener.spec.name)))
         });
         conditions.push(Condition::of("ResolvedRefs", "ResolvedRefs", fault.as_ref(), generation));
-        let is_insecure = |listener: &Listener| {
-            listener.client.as_ref().is_some_and(|client| client.mode == ClientMode::Unverified)
-        };
+        let is_insecure =
+            |listener: &Listener| listener.client.as_ref().is_some_and(|client| client.mode == ClientMode::Unverified);
         if all().any(is_insecure) {
             let words = "clients without a valid certificate are accepted";
             let fault = Fault::new("ConfigurationChanged", words);

@@ -186,17 +186,20 @@ fn gateway_state(
         let kind = address.r#type.as_deref().unwrap_or("IPAddress");
         let value = address.value.as_deref().unwrap_or("");
         if kind != "IPAddress" {
-            state.fault = Some(Fault::new("UnsupportedAddress", format!("addresses of the type {kind} are not supported")));
+            state.fault =
+                Some(Fault::new("UnsupportedAddress", format!("addresses of the type {kind} are not supported")));
         } else if value.is_empty() {
             wants_any = true;
         } else if let Ok(address) = value.parse::<IpAddr>() {
             if settings.usable_addresses.as_ref().is_some_and(|usable| !usable.contains(&address)) {
-                state.address_fault = Some(Fault::new("AddressNotUsable", format!("{address} is no address of this controller")));
+                state.address_fault =
+                    Some(Fault::new("AddressNotUsable", format!("{address} is no address of this controller")));
             } else {
                 state.addresses.push(address);
             }
         } else {
-            state.fault = Some(Fault::new("UnsupportedAddress", format!("\"{}\" is no IP address", value.escape_debug())));
+            state.fault =
+                Some(Fault::new("UnsupportedAddress", format!("\"{}\" is no IP address", value.escape_debug())));
         }
     }
     let asks = gateway.spec.addresses.as_ref().is_some_and(|addresses| !addresses.is_empty());

@@ -122,7 +122,8 @@ impl<'a> Policies<'a> {
         let trust = match (references.is_empty(), validation.well_known_ca_certificates.as_deref()) {
             (true, Some("System")) => Trust::System,
             (true, other) => {
-                let words = format!("wellKnownCACertificates \"{}\" is not supported", other.unwrap_or("").escape_debug());
+                let words =
+                    format!("wellKnownCACertificates \"{}\" is not supported", other.unwrap_or("").escape_debug());
                 return invalid(words);
             }
             (false, _) if found.is_empty() => {

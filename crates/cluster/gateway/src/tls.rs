@@ -48,7 +48,8 @@ impl Files {
         let secret = set.get::<Secret>(namespace, name).ok_or_else(|| fault("does not exist".into()))?;
         let data = |key: &str| {
             let data = secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.clone());
-            let text = || secret.string_data.as_ref().and_then(|data| data.get(key)).map(|text| text.clone().into_bytes());
+            let text =
+                || secret.string_data.as_ref().and_then(|data| data.get(key)).map(|text| text.clone().into_bytes());
             data.or_else(text).ok_or_else(|| fault(format!("has no {key}")))
         };
         let certificate = Certificate::from_pem(&data("tls.crt")?, &data("tls.key")?).map_err(fault)?;

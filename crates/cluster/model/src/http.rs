@@ -85,7 +85,10 @@ pub enum PathMatch {
     /// Whole path elements: `/v2` takes `/v2` and `/v2/x`, never `/v2x`. Without a slash at its end, except for `/`.
     Prefix(String),
     /// Regular expression, as the server compiles it (PCRE2), with its anchors.
-    Regex { pattern: String, is_case_insensitive: bool },
+    Regex {
+        pattern: String,
+        is_case_insensitive: bool,
+    },
 }
 
 impl PathMatch {
@@ -136,7 +139,10 @@ pub struct Location {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// One of the backends by weight; none with a weight above zero answers with `no_backend`.
-    Proxy { backends: Vec<Backend>, no_backend: u16 },
+    Proxy {
+        backends: Vec<Backend>,
+        no_backend: u16,
+    },
     Redirect(Redirect),
     /// Answers with this status and no body of a backend.
     Respond(u16),

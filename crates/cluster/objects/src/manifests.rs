@@ -69,7 +69,8 @@ fn parse_yaml(document: &str, duplicates: DuplicateKeyPolicy) -> Result<Value, S
 fn split_documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.split_inclusive('\n') {
-        let behind = line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
+        let behind =
+            line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
         match behind {
             Some(rest) => documents.push(rest.to_owned()),
             None => {

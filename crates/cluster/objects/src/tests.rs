@@ -84,7 +84,8 @@ fn age_orders_before_names() {
             "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}, creationTimestamp: {time}}}\nspec: {{}}\n---\n"
         )
     };
-    let text = [route("b", "2026-01-02T00:00:00Z"), route("c", "2026-01-01T00:00:00Z"), route("a", "2026-01-02T00:00:00Z")];
+    let text =
+        [route("b", "2026-01-02T00:00:00Z"), route("c", "2026-01-01T00:00:00Z"), route("a", "2026-01-02T00:00:00Z")];
     let (set, complaints) = read(&text.concat());
     assert_eq!(complaints, Vec::<String>::new());
     let names: Vec<_> = set.by_age::<HttpRoute>().into_iter().map(|(name, _)| name.name.clone()).collect();

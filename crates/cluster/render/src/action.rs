@@ -69,7 +69,13 @@ const GRPC: Names = Names {
 
 impl Renderer<'_> {
     /// Returns the lines that send a request to `target`: a group, or a variable with the name of one.
-    pub(crate) fn pass(&self, location: &Location, filters: &Filters, backend: &Backend, target: Argument) -> Vec<Node> {
+    pub(crate) fn pass(
+        &self,
+        location: &Location,
+        filters: &Filters,
+        backend: &Backend,
+        target: Argument,
+    ) -> Vec<Node> {
         let names = if backend.protocol == BackendProtocol::Grpc { &GRPC } else { &PROXY };
         let mut lines = policies(&location.policies, names);
         if let Some(tls) = &backend.tls {
@@ -109,10 +115,8 @@ impl Renderer<'_> {
 
     fn backend_tls(&self, tls: &BackendTls, names: &[&'static str; 8]) -> Vec<Node> {
         let [send_name, name, verify, depth, trusted, verify_names, certificate, key] = *names;
-        let mut lines = vec![
-            line(send_name, &["on"]),
-            NewDirective::new(name).arg(Argument::literal(&tls.server_name)).into(),
-        ];
+        let mut lines =
+            vec![line(send_name, &["on"]), NewDirective::new(name).arg(Argument::literal(&tls.server_name)).into()];
         let authorities = match &tls.trust {
             Trust::System => Some(self.settings.system_authorities.clone()),
             Trust::Authority(file) => Some(authority_path(file)),

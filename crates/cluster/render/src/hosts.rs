@@ -92,7 +92,8 @@ impl Renderer<'_> {
     }
 
     pub(crate) fn inner_socket(&self, kind: &str, socket: Socket) -> String {
-        let address = socket.address.map_or(String::new(), |address| format!("-{}", address.to_string().replace(':', "_")));
+        let address =
+            socket.address.map_or(String::new(), |address| format!("-{}", address.to_string().replace(':', "_")));
         format!("unix:{}/{kind}-{}{address}.sock", self.settings.run_folder, socket.port)
     }
 }

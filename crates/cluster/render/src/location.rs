@@ -93,7 +93,8 @@ impl Renderer<'_> {
         if has_missing {
             let test = format!("(${variable}");
             let answer = line("return", &[&no_backend.to_string()]);
-            lines.push(NewDirective::new("if").arg(Argument::plain(test)).arg("=").arg("-)").block(vec![answer]).into());
+            lines
+                .push(NewDirective::new("if").arg(Argument::plain(test)).arg("=").arg("-)").block(vec![answer]).into());
         }
         lines.extend(self.pass(location, &location.filters, first, Argument::variable(variable)));
         Some(lines)

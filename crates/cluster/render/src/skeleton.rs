@@ -95,6 +95,9 @@ impl Renderer<'_> {
         let unavailable = vec![
             NewDirective::new("listen").arg(Argument::plain(self.unavailable())).into(),
             line("access_log", &["off"]),
+            // The log's variables exist without any host.
+            line("set", &["$route_namespace", ""]),
+            line("set", &["$route", ""]),
             line("return", &["503"]),
         ];
         let mut nodes = vec![

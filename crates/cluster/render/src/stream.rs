@@ -1,8 +1,6 @@
 //! `stream`: TCP, UDP, and TLS by the name that the client sends.
 
-use cluster_model::{
-    Backend, HostName, Origin, Socket, StreamAction, StreamHost, StreamListener,
-};
+use cluster_model::{Backend, HostName, Origin, Socket, StreamAction, StreamHost, StreamListener};
 use conf_syntax::writer::{Argument, NewDirective, Node};
 
 use crate::groups::Area;
@@ -113,11 +111,13 @@ impl Renderer<'_> {
         // PROXY protocol tells inner servers the client's address; backends of passed connections would not expect it.
         if hands_over {
             let step = self.inner_socket("names", socket);
-            let rest: Vec<_> =
-                entries.iter().map(|(name, target, is_inner)| {
+            let rest: Vec<_> = entries
+                .iter()
+                .map(|(name, target, is_inner)| {
                     let target = if *is_inner { Some(Argument::plain(&step)) } else { target.clone() };
                     (name.clone(), target, *is_inner)
-                }).collect();
+                })
+                .collect();
             nodes.pop();
             nodes.push(name_map(&format!("tls_{suffix}"), &rest));
             let inner: Vec<_> = entries.iter().filter(|(_, _, is_inner)| *is_inner).cloned().collect();
@@ -144,10 +144,7 @@ impl Renderer<'_> {
             let mut lines = if is_inner {
                 let words = default.iter().copied().chain(["proxy_protocol"]).map(Argument::plain);
                 let inner = Argument::plain(self.inner_socket("tls", socket));
-                vec![
-                    NewDirective::new("listen").arg(inner).args(words).into(),
-                    line("set_real_ip_from", &["unix:"]),
-                ]
+                vec![NewDirective::new("listen").arg(inner).args(words).into(), line("set_real_ip_from", &["unix:"])]
             } else {
                 self.stream_listen(socket, default)
             };

@@ -76,8 +76,31 @@ fn assert_same(tree: &[Node], items: &[Item]) {
 /// Text that would end an argument, a line or a comment, beside arbitrary text.
 fn hostile() -> impl Strategy<Value = String> {
     let known = [
-        "}\n", "; }", "\";", "';", "\\", "\\\"", "$host", "${x", "#", "\r\nX: y", "\0", "../../etc", "~^(.*)$", "*",
-        "a b", " ", "", "{", "\u{2028}", "%0a", "/x y;", "(", "default", "\\default", "-",
+        "}\n",
+        "; }",
+        "\";",
+        "';",
+        "\\",
+        "\\\"",
+        "$host",
+        "${x",
+        "#",
+        "\r\nX: y",
+        "\0",
+        "../../etc",
+        "~^(.*)$",
+        "*",
+        "a b",
+        " ",
+        "",
+        "{",
+        "\u{2028}",
+        "%0a",
+        "/x y;",
+        "(",
+        "default",
+        "\\default",
+        "-",
     ];
     prop_oneof![
         prop::sample::select(known.to_vec()).prop_map(str::to_owned),
@@ -236,11 +259,10 @@ proptest! {
 #[test]
 fn endpoints_change_servers_only() {
     let manifest = |addresses: &str| {
-        let text = fs::read_to_string(
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests/http-weights/input.yaml"),
-        )
-        .unwrap()
-        .replace("endpoints:\n- {addresses: [10.0.114.1]}", addresses);
+        let text =
+            fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests/http-weights/input.yaml"))
+                .unwrap()
+                .replace("endpoints:\n- {addresses: [10.0.114.1]}", addresses);
         let translation = translate(&read(&[text]), &Settings::default());
         render(&translation.model, &cluster_render::Settings::default())
     };
