@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use cluster_objects::Complaint;
 
+use crate::compiled::Route;
 use crate::conditions::Condition;
-use crate::routes::Route;
 use crate::status::Statuses;
 
 /// Conditions that are good news when they do not hold.

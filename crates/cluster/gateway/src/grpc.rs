@@ -12,10 +12,10 @@ use cluster_objects::{Kind, ObjectName};
 
 use crate::api::{BackendRef, Filter};
 use crate::backends::{Backends, Referring};
+use crate::compiled::Compiled;
 use crate::conditions::Fault;
 use crate::filters;
 use crate::http::{add_field, finish, note_partially, unsupported};
-use crate::routes::Compiled;
 
 /// Status of a rule without a backend: clients take it as UNAVAILABLE.
 const NO_BACKEND: u16 = 503;

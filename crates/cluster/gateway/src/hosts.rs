@@ -8,9 +8,9 @@ use cluster_model::{
 };
 use cluster_objects::Kind;
 
+use crate::compiled::Route;
 use crate::http::with_port;
 use crate::listeners::{Listener, Protocol, State};
-use crate::routes::Route;
 
 /// Listeners of each socket that share it by the names of their hosts.
 type Shared = BTreeMap<Socket, Vec<usize>>;

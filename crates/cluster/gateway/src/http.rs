@@ -16,9 +16,9 @@ use cluster_objects::{Kind, ObjectName};
 
 use crate::api::{BackendRef, Filter};
 use crate::backends::{Backends, Referring};
+use crate::compiled::Compiled;
 use crate::conditions::Fault;
 use crate::filters::{self, Compiled as CompiledFilters};
-use crate::routes::Compiled;
 
 /// Status of a rule without a backend.
 const NO_BACKEND: u16 = 500;

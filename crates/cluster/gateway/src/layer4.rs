@@ -7,8 +7,8 @@ use cluster_objects::{Kind, ObjectName};
 
 use crate::api::BackendRef;
 use crate::backends::{Backends, Referring};
+use crate::compiled::{Compiled, Route};
 use crate::conditions::Fault;
-use crate::routes::{Compiled, Route};
 
 macro_rules! compile {
     ($($function:ident, $type:ident;)*) => {$(

@@ -1,4 +1,4 @@
-//! Translates objects of Gateway API to a [`Model`], and says in conditions what became of each of them.
+//! Translates objects of Gateway API to a [`Model`], and writes the outcome for each of them in conditions.
 //!
 //! [`translate`] is a pure function of a set of objects and [`Settings`]: it depends neither on the order in which the
 //! objects came nor on the time.
@@ -9,6 +9,7 @@ mod api;
 mod attach;
 mod backends;
 mod classes;
+mod compiled;
 mod complaints;
 mod conditions;
 mod filters;

@@ -1,4 +1,4 @@
-//! Gateways, ListenerSets and their listeners: what is valid, what conflicts, what is served.
+//! Gateways, ListenerSets and their listeners: checks, conflicts, certificates.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -64,7 +64,7 @@ pub(crate) struct ListenerOwner {
     pub name: ObjectName,
 }
 
-/// A listener with what was found out about it.
+/// A listener with the results of its checks.
 #[derive(Clone, Debug)]
 pub(crate) struct Listener {
     pub owner: ListenerOwner,

@@ -2,42 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use cluster_model::{Backend, HostName, Location};
+use cluster_model::HostName;
 use cluster_objects::types::{GrpcRoute, HttpRoute, ObjectMeta, TcpRoute, TlsRoute, UdpRoute};
 use cluster_objects::{Kind, ObjectName, ObjectSet, Stored};
 
-use crate::attach::{Attachment, attach};
+use crate::attach::attach;
 use crate::backends::{Backends, Referring};
+use crate::compiled::{Compiled, Route};
 use crate::conditions::{Condition, Fault};
 use crate::listeners::State;
 use crate::status::{ParentReference, ParentStatus, Statuses};
 use crate::{Settings, grpc, http, layer4};
-
-/// A route with its parents, and what it serves there.
-#[derive(Clone, Debug)]
-pub(crate) struct Route {
-    pub kind: Kind,
-    pub name: ObjectName,
-    pub generation: i64,
-    pub attachments: Vec<Attachment>,
-    pub compiled: Compiled,
-}
-
-/// Rules in the form of the model.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Compiled {
-    /// Why the route is served nowhere.
-    pub accepted: Option<Fault>,
-    /// Rules that are left out or answered with an error, while others are served.
-    pub partially: Option<Fault>,
-    pub resolved: Option<Fault>,
-    /// Of routes over HTTP, in order of rules and matches.
-    pub locations: Vec<Location>,
-    /// Of other routes.
-    pub backends: Vec<Backend>,
-    /// Fields that have no effect.
-    pub leftovers: Vec<String>,
-}
 
 /// Collects the routes of all kinds, the oldest first.
 pub(crate) fn collect(set: &ObjectSet, state: &mut State, backends: &mut Backends<'_>) -> Vec<Route> {

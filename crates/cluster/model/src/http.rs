@@ -100,7 +100,7 @@ impl PathMatch {
     }
 }
 
-/// What a request must have beside its path. All conditions must hold.
+/// Conditions on a request beside its path. All of them must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     pub method: Option<String>,
@@ -123,7 +123,7 @@ pub enum ValueMatch {
     Regex(String),
 }
 
-/// Requests of one path, and what is done with them.
+/// Requests of one path, and their treatment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Location {
     pub origin: Origin,

@@ -1,4 +1,4 @@
-//! What is served: listeners, virtual hosts, routes, backends, certificates and policies.
+//! The model of a running server: listeners, virtual hosts, routes, backends, certificates and policies.
 //!
 //! Each translator (Gateway API, Ingress, later containers and catalogues of services) ends in a [`Model`]; `render`
 //! makes a configuration of it. The crate knows neither Kubernetes nor nginx.conf, except for [`Location::extra`], and
@@ -47,7 +47,7 @@ pub use merge::MergeConflict;
 pub use names::{GroupName, HostName, Origin, Socket};
 pub use stream::{StreamAction, StreamHost, StreamListener};
 
-/// What is served.
+/// Everything that a server serves.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
     /// At most one for each socket.

@@ -22,8 +22,8 @@ impl fmt::Display for MergeConflict {
 
 impl Model {
     /// Adds the parts of another model. Hosts of one socket stand beside each other; of two with the same name, those
-    /// of this model stay, and a host of the other model that adds locations only is appended to it. Returns what is
-    /// left out.
+    /// of this model stay, and a host of the other model that adds locations only is appended to it. Returns the
+    /// parts that are left out.
     pub fn merge(&mut self, other: Model) -> Vec<MergeConflict> {
         let mut conflicts = Vec::new();
         for (socket, listener) in other.http {

@@ -1,4 +1,4 @@
-//! Kubernetes objects by kind, namespace and name: what the translators of Gateway API and Ingress read.
+//! Kubernetes objects by kind, namespace and name, for the translators of Gateway API and Ingress.
 //!
 //! An [`ObjectSet`] is filled from manifests ([`read_manifests`]) or by a watcher ([`ObjectSet::upsert`],
 //! [`ObjectSet::remove`]). Its order depends on names and times of creation only, never on the order of arrival. The

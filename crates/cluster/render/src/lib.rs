@@ -113,7 +113,7 @@ fn remove_servers(nodes: &mut [Node]) {
     });
 }
 
-/// What is collected while a model is rendered.
+/// State of one rendering.
 struct Renderer<'a> {
     model: &'a Model,
     settings: &'a Settings,

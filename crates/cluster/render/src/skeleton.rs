@@ -1,4 +1,4 @@
-//! What every configuration has: process, logs, defaults of HTTP, API, probes.
+//! Parts of every configuration: process, logs, defaults of HTTP, API, probes.
 
 use conf_syntax::writer::{Argument, NewDirective, Node, dollar_definition};
 

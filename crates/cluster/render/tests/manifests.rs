@@ -1,4 +1,4 @@
-//! Manifests and their configurations: each folder of `tests/manifests` has an `input.yaml`, and what is made of it in
+//! Manifests and their configurations: each folder of `tests/manifests` has an `input.yaml`, and its translation in
 //! `expected.conf`, `status.json` and `complaints.txt` (absent if nothing is left out). `addresses.txt` has addresses of
 //! Gateways, one `NAMESPACE/NAME=ADDRESS` a line.
 //!
@@ -9,7 +9,7 @@
 //! [NAME:VALUE]... -> ANSWER`. Schemes are `http` and `https`; values of fields have `_` for a space. An answer is
 //! `NAMESPACE/SERVICE:PORT` for a backend, a status, a status and its `Location`, or `reject` for a refused handshake;
 //! several of them with shares in percent are drawn by weight. Behind a backend, `path=`, `host=`, `header=NAME:VALUE`
-//! say what it receives, and `mirror=` which backend receives a copy.
+//! name parts of the request that it receives, and `mirror=` which backend receives a copy.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -274,7 +274,7 @@ fn endpoints_change_servers_only() {
         assert!(one.differs_in_servers_only(other));
     }
     let servers = |config: &cluster_render::RenderedConfig| -> Vec<String> {
-        config.groups.iter().flat_map(|(_, servers)| servers.iter().map(|server| server.server.clone())).collect()
+        config.groups.values().flatten().map(|server| server.server.clone()).collect()
     };
     assert_eq!(servers(&none), ["unix:/run/tidegate/unavailable.sock", "10.0.118.1:8080"]);
     assert_eq!(servers(&two), ["10.0.114.9:8080", "10.0.114.10:8080", "10.0.118.1:8080"]);
