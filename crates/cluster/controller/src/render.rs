@@ -70,6 +70,7 @@ fn gateway_settings(options: &Render) -> cluster_gateway::Settings {
     let mut settings = cluster_gateway::Settings {
         controller_name: options.controller_name.clone(),
         class: options.class.clone(),
+        reserved_ports: options.probe_port.into_iter().collect(),
         ..cluster_gateway::Settings::default()
     };
     for (gateway, address) in &options.gateway_address {

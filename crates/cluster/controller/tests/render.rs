@@ -116,6 +116,18 @@ fn a_class_selects_gateways() {
 }
 
 #[test]
+fn the_port_of_probes_is_no_port_of_a_listener() {
+    let input = manifests("http-redirect-port-of-listener");
+    let output = render(&["--input", input.to_str().unwrap(), "--probe-port", "8080"]);
+    assert_eq!(output.status.code(), Some(1));
+    let words = "shop/Gateway public: listener http: PortUnavailable: port 8080 belongs to the controller\n";
+    assert!(text(&output.stderr).starts_with(words), "{}", text(&output.stderr));
+    let output = render(&["--input", input.to_str().unwrap(), "--probe-port", "8081"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("location = /healthz {"));
+}
+
+#[test]
 fn the_help_has_examples() {
     let help = text(&render(&["--help"]).stdout);
     for word in ["kubectl get gateways", "--strict", "NAMESPACE/KIND NAME: reason"] {

@@ -53,6 +53,8 @@ pub struct Settings {
     pub addresses: BTreeMap<ObjectName, Vec<IpAddr>>,
     /// Addresses that a Gateway may ask for; `None` for all.
     pub usable_addresses: Option<BTreeSet<IpAddr>>,
+    /// Ports that the process uses itself, for probes: no listener can have them.
+    pub reserved_ports: BTreeSet<u16>,
 }
 
 impl Default for Settings {
@@ -63,6 +65,7 @@ impl Default for Settings {
             serves_all_without_classes: true,
             addresses: BTreeMap::new(),
             usable_addresses: None,
+            reserved_ports: BTreeSet::new(),
         }
     }
 }

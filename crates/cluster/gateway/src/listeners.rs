@@ -153,10 +153,10 @@ pub(crate) fn collect(set: &ObjectSet, settings: &Settings) -> State {
         state.gateways.push(found);
         let owner = ListenerOwner { kind: Kind::Gateway, name: name.clone() };
         for listener in &gateway.spec.listeners {
-            let listener = check(set, &mut state, index, &owner, ListenerSpec::from(listener));
+            let listener = check(set, settings, &mut state, index, &owner, ListenerSpec::from(listener));
             state.listeners.push(listener);
         }
-        listener_sets(set, &mut state, index);
+        listener_sets(set, settings, &mut state, index);
     }
     find_conflicts(&mut state.listeners);
     find_overlaps(&mut state.listeners);
@@ -235,7 +235,7 @@ fn gateway_state(
 }
 
 /// Adds the listeners of the ListenerSets of a Gateway, the oldest first.
-fn listener_sets(set: &ObjectSet, state: &mut State, gateway: usize) {
+fn listener_sets(set: &ObjectSet, settings: &Settings, state: &mut State, gateway: usize) {
     for (name, object) in set.by_age::<ListenerSet>() {
         let parent = &object.spec.parent_ref;
         let namespace = parent.namespace.as_deref().unwrap_or(&name.namespace);
@@ -261,13 +261,20 @@ fn listener_sets(set: &ObjectSet, state: &mut State, gateway: usize) {
         state.gateways[gateway].listener_sets += 1;
         let owner = ListenerOwner { kind: Kind::ListenerSet, name: name.clone() };
         for listener in &object.spec.listeners {
-            let listener = check(set, state, gateway, &owner, ListenerSpec::from(listener));
+            let listener = check(set, settings, state, gateway, &owner, ListenerSpec::from(listener));
             state.listeners.push(listener);
         }
     }
 }
 
-fn check(set: &ObjectSet, state: &mut State, gateway: usize, owner: &ListenerOwner, spec: ListenerSpec) -> Listener {
+fn check(
+    set: &ObjectSet,
+    settings: &Settings,
+    state: &mut State,
+    gateway: usize,
+    owner: &ListenerOwner,
+    spec: ListenerSpec,
+) -> Listener {
     let found = state.gateways[gateway].clone();
     let protocol = Protocol::parse(&spec.protocol);
     let mut listener = Listener {
@@ -293,6 +300,9 @@ fn check(set: &ObjectSet, state: &mut State, gateway: usize, owner: &ListenerOwn
         return listener;
     };
     match u16::try_from(listener.spec.port) {
+        Ok(port) if settings.reserved_ports.contains(&port) => {
+            listener.accepted = Some(Fault::new("PortUnavailable", format!("port {port} belongs to the controller")));
+        }
         Ok(port) if port > 0 => listener.port = port,
         _ => listener.accepted = Some(Fault::new("PortUnavailable", format!("{} is no port", listener.spec.port))),
     }
@@ -405,12 +415,17 @@ fn find_conflicts(listeners: &mut [Listener]) {
 fn conflict(listener: &Listener, other: &Listener) -> Option<Fault> {
     // Gateways with addresses of their own share no socket.
     let same_gateway = listener.gateway == other.gateway;
-    if !same_gateway && !listener.sockets.iter().any(|socket| other.sockets.contains(socket)) {
+    let shares = same_gateway || listener.sockets.iter().any(|socket| other.sockets.contains(socket));
+    let (a, b) = (listener.protocol?, other.protocol?);
+    // The areas of a configuration cannot share a port, not even on all addresses and on one of them.
+    let is_everywhere = |listener: &Listener| listener.sockets.iter().any(|socket| socket.address.is_none());
+    let is_stream = |protocol: Protocol| matches!(protocol, Protocol::Tls | Protocol::Tcp);
+    let crosses = (is_everywhere(listener) || is_everywhere(other)) && is_stream(a) != is_stream(b);
+    if !shares && !crosses {
         return None;
     }
-    let (a, b) = (listener.protocol?, other.protocol?);
     let place = format!("listener {} of {} {}", other.spec.name, other.owner.kind.name(), other.owner.name);
-    if a.family() != b.family() {
+    if a.family() != b.family() || (crosses && !shares) {
         let words = format!("port {} has another protocol in {place}", listener.port);
         return Some(Fault::new("ProtocolConflict", words));
     }

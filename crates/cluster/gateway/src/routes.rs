@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cluster_model::HostName;
 use cluster_objects::types::{GrpcRoute, HttpRoute, ObjectMeta, TcpRoute, TlsRoute, UdpRoute};
-use cluster_objects::{Kind, ObjectName, ObjectSet, Stored};
+use cluster_objects::{ObjectName, ObjectSet, Stored};
 
 use crate::attach::attach;
 use crate::backends::{Backends, Referring};
