@@ -66,7 +66,7 @@ pub(crate) fn write(state: &State, statuses: &mut Statuses) {
                 vec![Condition::bad("Accepted", fault, generation), Condition::bad("Programmed", fault, generation)]
             }
             None => {
-                let fault = (!is_served).then(|| Fault::new("Invalid", "no listener is served"));
+                let fault = (!is_served).then(|| Fault::new("ListenersNotValid", "no listener is served"));
                 let programmed = Condition::of("Programmed", "Programmed", fault.as_ref(), generation);
                 vec![accepted(&own, generation, is_served), programmed]
             }
@@ -113,7 +113,7 @@ fn listener_status(gateway: &GatewayState, listener: &Listener, generation: i64)
     }
     conditions.push(Condition::of("ResolvedRefs", "ResolvedRefs", listener.resolved.as_ref(), generation));
     let lacks_certificate = listener.lacks_certificate().then(|| Fault::new("Invalid", "no certificate"));
-    let fault = listener.conflict.as_ref().or(listener.accepted.as_ref()).map(invalid);
+    let fault = listener.conflict.clone().or_else(|| listener.accepted.as_ref().map(invalid));
     let fault = fault
         .or(lacks_certificate)
         .or_else(|| gateway.fault.as_ref().map(invalid))

@@ -385,8 +385,8 @@ fn check_tls(set: &ObjectSet, state: &mut State, gateway: &GatewayState, listene
     }
 }
 
-/// Marks listeners that cannot share a port. Within one object all of them are marked; of different objects the first
-/// in order of precedence is served.
+/// Marks listeners that cannot share a port: first those that conflict with a listener of an object with precedence,
+/// then, of those that are left, all that conflict with each other within one object.
 fn find_conflicts(listeners: &mut [Listener]) {
     let mut by_port: BTreeMap<(u16, bool), Vec<usize>> = BTreeMap::new();
     for (index, listener) in listeners.iter().enumerate() {
@@ -394,20 +394,28 @@ fn find_conflicts(listeners: &mut [Listener]) {
         by_port.entry((listener.port, protocol == Protocol::Udp)).or_default().push(index);
     }
     for indexes in by_port.values() {
-        let mut faults: Vec<(usize, Fault)> = Vec::new();
         let mut served: Vec<usize> = Vec::new();
-        for &index in indexes {
-            let listener = &listeners[index];
-            let own = indexes.iter().filter(|other| **other != index && listeners[**other].owner == listener.owner);
-            let others = served.iter().filter(|other| listeners[**other].owner != listener.owner);
-            let fault = own.chain(others).find_map(|other| conflict(listener, &listeners[*other]));
-            match fault {
-                Some(fault) => faults.push((index, fault)),
-                None => served.push(index),
+        let owners = indexes.chunk_by(|a, b| listeners[*a].owner == listeners[*b].owner);
+        let owners: Vec<Vec<usize>> = owners.map(<[usize]>::to_vec).collect();
+        for own in owners {
+            let with = |listeners: &[Listener], index: usize, others: &[usize]| {
+                let mut others = others.iter().filter(|other| **other != index);
+                others.find_map(|other| conflict(&listeners[index], &listeners[*other]))
+            };
+            let mut left: Vec<usize> = Vec::new();
+            for index in own {
+                match with(listeners, index, &served) {
+                    Some(fault) => listeners[index].conflict = Some(fault),
+                    None => left.push(index),
+                }
             }
-        }
-        for (index, fault) in faults {
-            listeners[index].conflict = Some(fault);
+            let faults: Vec<Option<Fault>> = left.iter().map(|index| with(listeners, *index, &left)).collect();
+            for (index, fault) in left.into_iter().zip(faults) {
+                match fault {
+                    Some(fault) => listeners[index].conflict = Some(fault),
+                    None => served.push(index),
+                }
+            }
         }
     }
 }
