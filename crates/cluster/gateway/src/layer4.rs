@@ -1,6 +1,6 @@
 //! `TLSRoute`, `TCPRoute` and `UDPRoute`: connections, or sessions of datagrams, go to the backends of the first rule.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use cluster_objects::types::{TcpRoute, TlsRoute, UdpRoute};
 use cluster_objects::{Kind, ObjectName};
@@ -8,7 +8,6 @@ use cluster_objects::{Kind, ObjectName};
 use crate::api::BackendRef;
 use crate::backends::{Backends, Referring};
 use crate::compiled::{Compiled, Route};
-use crate::conditions::Fault;
 
 macro_rules! compile {
     ($($function:ident, $type:ident;)*) => {$(
@@ -39,22 +38,15 @@ compile!(
     compile_udp, UdpRoute;
 );
 
-/// Leaves one route to each listener without names: the oldest.
-pub(crate) fn keep_first(routes: &mut [Route]) {
-    let mut taken = BTreeSet::new();
+/// Notes routes that are attached to listeners without names, and get none of their traffic: the oldest route has all of it.
+pub(crate) fn note_second(routes: &mut [Route]) {
+    let mut taken: BTreeMap<usize, ObjectName> = BTreeMap::new();
     for route in routes.iter_mut().filter(|route| matches!(route.kind, Kind::TcpRoute | Kind::UdpRoute)) {
-        let mut own = BTreeSet::new();
-        for attachment in &mut route.attachments {
-            if attachment.fault.is_some() {
-                continue;
-            }
-            attachment.listeners.retain(|(index, _)| !taken.contains(index));
-            own.extend(attachment.listeners.iter().map(|(index, _)| *index));
-            if attachment.listeners.is_empty() {
-                let words = "an older route has each listener";
-                attachment.fault = Some(Fault::new("NotAllowedByListeners", words));
+        for (index, _) in route.attachments.iter().flat_map(|attachment| &attachment.listeners) {
+            let older = taken.entry(*index).or_insert_with(|| route.name.clone());
+            if *older != route.name {
+                route.compiled.leftovers.push(format!("the older route {older} has the traffic of a listener"));
             }
         }
-        taken.extend(own);
     }
 }

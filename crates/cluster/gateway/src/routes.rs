@@ -46,7 +46,7 @@ pub(crate) fn collect(set: &ObjectSet, state: &mut State, backends: &mut Backend
     // Routes of several kinds share listeners.
     routes.sort_by(|a, b| (&a.0, &a.1.name, a.1.kind).cmp(&(&b.0, &b.1.name, b.1.kind)));
     let mut routes: Vec<Route> = routes.into_iter().map(|(_, route)| route).collect();
-    layer4::keep_first(&mut routes);
+    layer4::note_second(&mut routes);
     count(&routes, state);
     routes
 }
