@@ -9,6 +9,7 @@ mod lexer;
 mod load;
 mod parser;
 mod tree;
+pub mod writer;
 
 pub use disk::{Disk, FILE_BYTES_MAX, open_regular, read_regular, read_regular_or_pipe};
 pub use lexer::{Lexer, Token, TokenKind, WORD_BYTES_MAX};

@@ -55,6 +55,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "docs/mail.md",
             "docs/certificates.md",
             "docs/api.md",
+            "docs/kubernetes.md",
         ],
     ),
     ("Measure", &["docs/bench.md", "docs/lab.md", "docs/plan.md", "docs/top.md"]),

@@ -1,0 +1,129 @@
+//! Arguments and their help.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use cluster_objects::{ObjectName, is_label, is_subdomain};
+
+/// Runs Tidegate in Kubernetes.
+#[derive(clap::Parser, Debug)]
+#[command(name = "tidegate-controller", version, about, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+pub enum Command {
+    Render(Render),
+}
+
+/// Translates manifests to nginx.conf, without a cluster.
+///
+/// Reads Gateways, routes, Services, EndpointSlices, Secrets and ConfigMaps, and writes the configuration that serves
+/// them: for a review, for a comparison of two versions, or to run it without Kubernetes. Kinds that Tidegate does not
+/// know are passed over.
+///
+/// Everything that is left out gives one line on the standard error stream: NAMESPACE/KIND NAME: reason.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Render {
+    /// File or folder with manifests (.yaml, .yml, .json, with subfolders), or - for the standard input; repeatable.
+    #[arg(long, short, required = true, value_name = "PATH")]
+    pub input: Vec<PathBuf>,
+
+    /// Folder for nginx.conf and its files: certificates, keys (readable by their owner only) and authorities. Without
+    /// it, nginx.conf goes to the standard output.
+    #[arg(long, short, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+
+    /// Serves Gateways of this class only. Without it: those whose GatewayClass names this controller, or all, if the
+    /// manifests have no GatewayClass.
+    #[arg(long, value_name = "NAME")]
+    pub class: Option<String>,
+
+    /// Name in controllerName of a GatewayClass of this controller.
+    #[arg(long, value_name = "NAME", default_value = cluster_gateway::CONTROLLER_NAME)]
+    pub controller_name: String,
+
+    /// Address of a Gateway that asks for none itself; repeatable. Without an address, a Gateway listens on all.
+    #[arg(long, value_name = "NAMESPACE/NAME=ADDRESS", value_parser = parse_gateway_address)]
+    pub gateway_address: Vec<(ObjectName, IpAddr)>,
+
+    /// Writes the conditions of all objects as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    pub status: Option<PathBuf>,
+
+    /// Exits with 1 if anything is left out.
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Folder of the server's sockets and its PID file.
+    #[arg(long, value_name = "DIR", default_value = "/run/tidegate")]
+    pub run_folder: String,
+
+    /// Port of /healthz.
+    #[arg(long, value_name = "PORT")]
+    pub probe_port: Option<u16>,
+
+    /// Resolver of names. Without EndpointSlices in the manifests, groups have the Services' names, which the server
+    /// resolves when it starts, or, with a resolver, while it runs.
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_resolver)]
+    pub resolver: Option<String>,
+
+    /// Listens on all IPv6 addresses, too, where a Gateway has no address.
+    #[arg(long)]
+    pub ipv6: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate-controller render --input manifests/
+  kubectl get gateways,httproutes,services,endpointslices,secrets -A -o yaml | tidegate-controller render --input -
+  helm template shop ./chart | tidegate-controller render --input - --strict > /dev/null
+  tidegate-controller render --input manifests/ --output conf/ --run-folder /tmp && tidegate -t -c conf/nginx.conf";
+
+fn parse_gateway_address(text: &str) -> Result<(ObjectName, IpAddr), String> {
+    let usage = || "expected NAMESPACE/NAME=ADDRESS".to_owned();
+    let (name, address) = text.split_once('=').ok_or_else(usage)?;
+    let (namespace, name) = name.split_once('/').ok_or_else(usage)?;
+    if !is_label(namespace) || !is_subdomain(name) {
+        return Err(usage());
+    }
+    let address = address.parse().map_err(|_| format!("\"{address}\" is no IP address"))?;
+    Ok((ObjectName::new(namespace, name), address))
+}
+
+fn parse_resolver(text: &str) -> Result<String, String> {
+    let host = text.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
+    let host = host.map_or(text, |(host, _)| host).trim_matches(['[', ']']);
+    match host.parse::<IpAddr>().is_ok() || is_subdomain(host) {
+        true => Ok(text.to_owned()),
+        false => Err("expected the address of a name server".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_gateway_address, parse_resolver};
+
+    #[test]
+    fn the_definition_of_the_arguments_is_consistent() {
+        use clap::CommandFactory as _;
+        super::Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn addresses_are_checked() {
+        assert!(parse_gateway_address("infra/public=10.0.0.1").is_ok());
+        for text in ["infra=10.0.0.1", "infra/public", "infra/public=host", "In/a=::1"] {
+            assert!(parse_gateway_address(text).is_err(), "{text}");
+        }
+        for text in ["10.0.0.10", "10.0.0.10:53", "[fd00::10]:53", "kube-dns.kube-system.svc"] {
+            assert!(parse_resolver(text).is_ok(), "{text}");
+        }
+        for text in ["", "a b", "10.0.0.10; evil"] {
+            assert!(parse_resolver(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! `tidegate-controller`: from Kubernetes objects to configurations of Tidegate. A program of its own, so that neither
+//! the types of Kubernetes nor its client become part of the server.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod input;
+mod render;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Render(options) => render::run(&options),
+    }
+}

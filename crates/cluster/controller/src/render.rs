@@ -1,0 +1,117 @@
+//! `render`: from manifests to nginx.conf, without a cluster.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use cluster_gateway::translate;
+use cluster_model::Model;
+use cluster_objects::types::Ingress;
+use cluster_objects::{Complaint, Kind, ObjectSet};
+use cluster_render::RenderedConfig;
+
+use crate::arguments::Render;
+use crate::input;
+
+/// Runs the command: 0 if something is served, 1 for errors, and with `--strict` for complaints.
+pub fn run(options: &Render) -> ExitCode {
+    let (mut set, mut complaints) = (ObjectSet::default(), Vec::new());
+    if let Err(error) = input::read(&options.input, &mut set, &mut complaints) {
+        return fail(&error);
+    }
+    let translation = translate(&set, &gateway_settings(options));
+    complaints.extend(translation.complaints);
+    for (name, _) in set.all::<Ingress>() {
+        complaints.push(Complaint::about(
+            Kind::Ingress,
+            &name.namespace,
+            &name.name,
+            "left out: Ingress is not translated",
+        ));
+    }
+    let config = cluster_render::render(&translation.model, &render_settings(options));
+    for (origin, reason) in &config.complaints {
+        let subject = format!("{}/{} {}", origin.namespace, origin.kind, origin.name);
+        complaints.push(Complaint { subject, reason: format!("{}: {reason}", origin.part) });
+    }
+    for complaint in &complaints {
+        eprintln!("{complaint}");
+    }
+    if let Some(path) = &options.status {
+        let text = serde_json::to_string_pretty(&translation.statuses).unwrap_or_default();
+        if let Err(error) = fs::write(path, text + "\n") {
+            return fail(&format!("{}: {error}", path.display()));
+        }
+    }
+    if is_empty(&translation.model) {
+        return fail("nothing to serve: no Gateway of ours has a valid listener");
+    }
+    if let Err(error) = write(&config, options.output.as_deref()) {
+        return fail(&error);
+    }
+    match options.strict && !complaints.is_empty() {
+        true => fail(&format!("{} parts are left out", complaints.len())),
+        false => ExitCode::SUCCESS,
+    }
+}
+
+fn fail(words: &str) -> ExitCode {
+    eprintln!("tidegate-controller: {words}");
+    ExitCode::FAILURE
+}
+
+fn is_empty(model: &Model) -> bool {
+    model.http.is_empty() && model.tcp.is_empty() && model.udp.is_empty()
+}
+
+fn gateway_settings(options: &Render) -> cluster_gateway::Settings {
+    let mut settings = cluster_gateway::Settings {
+        controller_name: options.controller_name.clone(),
+        class: options.class.clone(),
+        reserved_ports: options.probe_port.into_iter().collect(),
+        ..cluster_gateway::Settings::default()
+    };
+    for (gateway, address) in &options.gateway_address {
+        settings.addresses.entry(gateway.clone()).or_default().push(*address);
+    }
+    settings
+}
+
+fn render_settings(options: &Render) -> cluster_render::Settings {
+    cluster_render::Settings {
+        run_folder: options.run_folder.clone(),
+        probe_port: options.probe_port,
+        resolver: options.resolver.clone(),
+        ipv6: options.ipv6,
+        ..cluster_render::Settings::default()
+    }
+}
+
+fn write(config: &RenderedConfig, output: Option<&Path>) -> Result<(), String> {
+    let Some(folder) = output else {
+        let written = io::stdout().lock().write_all(config.main.as_bytes());
+        return written.map_err(|error| format!("standard output: {error}"));
+    };
+    write_file(&folder.join("nginx.conf"), config.main.as_bytes(), 0o644)?;
+    for (name, contents) in &config.files {
+        let mode = if name.ends_with(".key") { 0o600 } else { 0o644 };
+        write_file(&folder.join(name), contents, mode)?;
+    }
+    Ok(())
+}
+
+/// Writes a file next to its place, then moves it there: a key never has other rights, a reader never sees a half.
+fn write_file(path: &Path, contents: &[u8], mode: u32) -> Result<(), String> {
+    let error = |error: io::Error| format!("{}: {error}", path.display());
+    if let Some(folder) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(error)?;
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let _ = fs::remove_file(&temporary);
+    let opened = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary);
+    let written = opened.and_then(|mut file| file.write_all(contents)).and_then(|()| fs::rename(&temporary, path));
+    written.inspect_err(|_| drop(fs::remove_file(&temporary))).map_err(error)
+}

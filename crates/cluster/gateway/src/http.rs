@@ -1,0 +1,278 @@
+//! Rules of `HTTPRoute`.
+
+use std::time::Duration;
+
+use cluster_model::{
+    Action, Backend, Conditions, Filters, Location, Origin, PathMatch, Policies, Redirect, Retry, ValueMatch,
+    anchor_pattern, decode_path, is_field_name, is_field_value,
+};
+use cluster_objects::types::HttpRoute;
+use cluster_objects::types::httproutes::{
+    HttpRouteRules, HttpRouteRulesMatches, HttpRouteRulesMatchesHeadersType as HeaderType,
+    HttpRouteRulesMatchesMethod as Method, HttpRouteRulesMatchesPathType as PathType,
+    HttpRouteRulesMatchesQueryParamsType as QueryType,
+};
+use cluster_objects::{Kind, ObjectName};
+
+use crate::api::{BackendRef, Filter};
+use crate::backends::{Backends, Referring};
+use crate::compiled::Compiled;
+use crate::conditions::Fault;
+use crate::filters::{self, Compiled as CompiledFilters};
+
+/// Status of a rule without a backend.
+const NO_BACKEND: u16 = 500;
+
+/// Translates the rules of a route.
+pub(crate) fn compile(
+    route: &HttpRoute,
+    name: &ObjectName,
+    referring: Referring<'_>,
+    backends: &mut Backends<'_>,
+) -> Compiled {
+    let mut compiled = Compiled::default();
+    let origin = Origin::new(Kind::HttpRoute.name(), &name.namespace, &name.name);
+    let rules = route.spec.rules.clone().unwrap_or_default();
+    let mut dropped = Vec::new();
+    for (index, rule) in rules.iter().enumerate() {
+        let mut part = format!("rule {}", index + 1);
+        if let Some(name) = rule.name.as_ref().filter(|name| !name.is_empty()) {
+            part = format!("{part} ({name})");
+        }
+        let origin = origin.part(&part);
+        match compile_rule(rule, &origin, referring, backends, &mut compiled) {
+            Ok(locations) => compiled.locations.extend(locations),
+            Err(fault) => dropped.push((part, fault)),
+        }
+    }
+    finish(&mut compiled, dropped, rules.len());
+    compiled
+}
+
+/// Notes rules that are left out: the route as a whole, if none is left or two filters exclude each other.
+pub(crate) fn finish(compiled: &mut Compiled, dropped: Vec<(String, Fault)>, rules: usize) {
+    let excluding = dropped.iter().find(|(_, fault)| fault.reason == "IncompatibleFilters");
+    let Some((part, fault)) = excluding.or(dropped.first()) else { return };
+    let message = format!("Dropped Rule: {part}: {}", fault.message);
+    let fault = Fault::new(fault.reason, message);
+    if excluding.is_some() || dropped.len() == rules {
+        compiled.accepted = Some(fault);
+        compiled.partially = None;
+    } else {
+        compiled.partially = Some(fault);
+    }
+}
+
+fn compile_rule(
+    rule: &HttpRouteRules,
+    origin: &Origin,
+    referring: Referring<'_>,
+    backends: &mut Backends<'_>,
+    compiled: &mut Compiled,
+) -> Result<Vec<Location>, Fault> {
+    let everything = vec![HttpRouteRulesMatches::default()];
+    let listed = rule.matches.as_ref().filter(|matches| !matches.is_empty()).unwrap_or(&everything);
+    let matches: Vec<(PathMatch, Conditions)> = listed.iter().map(compile_match).collect::<Result<_, _>>()?;
+    let policies = policies(rule)?;
+    if rule.session_persistence.is_some() {
+        compiled.leftovers.push(format!("{}: sessionPersistence is left out", origin.part));
+    }
+    let listed: Vec<Filter> = rule.filters.iter().flatten().map(Filter::from).collect();
+    let outcome = filters::compile(&listed, referring, backends);
+    let (action, filters) = match outcome {
+        Err(fault) if fault.reason == "IncompatibleFilters" => return Err(fault),
+        // Requests must not pass a filter that is not applied.
+        Err(fault) => {
+            note_partially(compiled, origin, &fault);
+            (Action::Respond(NO_BACKEND), Filters::default())
+        }
+        Ok(CompiledFilters { filters, redirect, needs_prefix, unresolved }) => {
+            compiled.resolved = compiled.resolved.take().or(unresolved);
+            check_prefix(needs_prefix, &matches)?;
+            let action = match redirect {
+                Some(redirect) => Action::Redirect(redirect),
+                None => {
+                    let backends = rule_backends(rule, origin, referring, backends, compiled, &matches)?;
+                    Action::Proxy { backends, no_backend: NO_BACKEND }
+                }
+            };
+            (action, filters)
+        }
+    };
+    let location = |(path, conditions)| Location {
+        origin: origin.clone(),
+        path,
+        conditions,
+        filters: filters.clone(),
+        policies: policies.clone(),
+        action: action.clone(),
+        extra: Vec::new(),
+    };
+    Ok(matches.into_iter().map(location).collect())
+}
+
+fn rule_backends(
+    rule: &HttpRouteRules,
+    origin: &Origin,
+    referring: Referring<'_>,
+    backends: &mut Backends<'_>,
+    compiled: &mut Compiled,
+    matches: &[(PathMatch, Conditions)],
+) -> Result<Vec<Backend>, Fault> {
+    let mut found = Vec::new();
+    for reference in rule.backend_refs.iter().flatten() {
+        let listed: Vec<Filter> = reference.filters.iter().flatten().map(Filter::from).collect();
+        let (mut backend, fault) = backends.resolve(referring, &BackendRef::from(reference));
+        compiled.resolved = compiled.resolved.take().or(fault);
+        match filters::compile(&listed, referring, backends) {
+            Err(fault) if fault.reason == "IncompatibleFilters" => return Err(fault),
+            Err(fault) => {
+                note_partially(compiled, origin, &fault);
+                backend.group = None;
+            }
+            Ok(CompiledFilters { filters, redirect, needs_prefix, unresolved }) => {
+                compiled.resolved = compiled.resolved.take().or(unresolved);
+                check_prefix(needs_prefix, matches)?;
+                backend.filters = filters;
+                backend.redirect = redirect;
+            }
+        }
+        found.push(backend);
+    }
+    Ok(found)
+}
+
+pub(crate) fn note_partially(compiled: &mut Compiled, origin: &Origin, fault: &Fault) {
+    let words = format!("{}: answered with {NO_BACKEND}: {}", origin.part, fault.message);
+    compiled.partially = compiled.partially.take().or(Some(Fault::new(fault.reason, words)));
+}
+
+fn check_prefix(needs_prefix: bool, matches: &[(PathMatch, Conditions)]) -> Result<(), Fault> {
+    match needs_prefix && !matches.iter().all(|(path, _)| matches!(path, PathMatch::Prefix(_))) {
+        true => Err(Fault::new("UnsupportedValue", "ReplacePrefixMatch needs matches of the type PathPrefix")),
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn unsupported(words: String) -> Fault {
+    Fault::new("UnsupportedValue", words)
+}
+
+fn compile_match(found: &HttpRouteRulesMatches) -> Result<(PathMatch, Conditions), Fault> {
+    let path = found.path.clone().unwrap_or_default();
+    let value = path.value.as_deref().unwrap_or("/");
+    let path = match path.r#type {
+        Some(PathType::Exact) => PathMatch::Exact(decode_path(value).map_err(unsupported)?),
+        None | Some(PathType::PathPrefix) => PathMatch::Prefix(prefix(&decode_path(value).map_err(unsupported)?)),
+        Some(PathType::RegularExpression) => {
+            PathMatch::Regex { pattern: anchor_pattern(value).map_err(unsupported)?, is_case_insensitive: false }
+        }
+    };
+    let mut conditions = Conditions { method: found.method.as_ref().map(method), ..Conditions::default() };
+    for header in found.headers.iter().flatten() {
+        let is_regex = header.r#type == Some(HeaderType::RegularExpression);
+        add_field(&mut conditions.fields, &header.name, &header.value, is_regex)?;
+    }
+    for parameter in found.query_params.iter().flatten() {
+        if parameter.name.is_empty() || parameter.name.chars().any(char::is_control) {
+            return Err(unsupported("a query parameter without a valid name".into()));
+        }
+        // Of equal names, the first one counts.
+        if conditions.query.iter().any(|(name, _)| *name == parameter.name) {
+            continue;
+        }
+        let value = value_match(&parameter.value, parameter.r#type == Some(QueryType::RegularExpression))?;
+        conditions.query.push((parameter.name.clone(), value));
+    }
+    Ok((path, conditions))
+}
+
+/// Adds the condition of a header field; of equal names, the first one counts.
+pub(crate) fn add_field(
+    fields: &mut Vec<(String, ValueMatch)>,
+    name: &str,
+    value: &str,
+    is_regex: bool,
+) -> Result<(), Fault> {
+    if !is_field_name(name) {
+        return Err(unsupported(format!("\"{}\" is no name of a header field", name.escape_debug())));
+    }
+    if !fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+        fields.push((name.to_owned(), value_match(value, is_regex)?));
+    }
+    Ok(())
+}
+
+fn value_match(value: &str, is_regex: bool) -> Result<ValueMatch, Fault> {
+    if is_regex {
+        return Ok(ValueMatch::Regex(anchor_pattern(value).map_err(unsupported)?));
+    }
+    if !is_field_value(value) {
+        return Err(unsupported("a value with control characters, or white space at an end".into()));
+    }
+    Ok(ValueMatch::Exact(value.to_owned()))
+}
+
+/// Returns a prefix without a slash at its end, which Gateway API ignores.
+fn prefix(path: &str) -> String {
+    match path.trim_end_matches('/') {
+        "" => "/".into(),
+        path => path.into(),
+    }
+}
+
+fn method(method: &Method) -> String {
+    let name = match method {
+        Method::Get => "GET",
+        Method::Head => "HEAD",
+        Method::Post => "POST",
+        Method::Put => "PUT",
+        Method::Delete => "DELETE",
+        Method::Connect => "CONNECT",
+        Method::Options => "OPTIONS",
+        Method::Trace => "TRACE",
+        Method::Patch => "PATCH",
+    };
+    name.into()
+}
+
+fn policies(rule: &HttpRouteRules) -> Result<Policies, Fault> {
+    let timeouts = rule.timeouts.clone().unwrap_or_default();
+    let retry = match &rule.retry {
+        None => None,
+        Some(retry) => Some(Retry {
+            attempts: retry.attempts.map(|attempts| u32::try_from(attempts.max(0)).unwrap_or(u32::MAX)),
+            statuses: retry
+                .codes
+                .iter()
+                .flatten()
+                .map(|code| u16::try_from(*code).ok().filter(|code| (400..=599).contains(code)))
+                .collect::<Option<_>>()
+                .ok_or_else(|| unsupported("a retry of a status that is none of 400 to 599".into()))?,
+            backoff: duration(retry.backoff.as_deref())?,
+        }),
+    };
+    Ok(Policies {
+        request_timeout: duration(timeouts.request.as_deref())?,
+        try_timeout: duration(timeouts.backend_request.as_deref())?,
+        retry,
+    })
+}
+
+fn duration(text: Option<&str>) -> Result<Option<Duration>, Fault> {
+    let Some(text) = text else { return Ok(None) };
+    let parsed: gateway_api::Duration =
+        text.parse().map_err(|_| unsupported(format!("\"{}\" is no duration", text.escape_debug())))?;
+    Ok(Some(Duration::from_millis(u64::try_from(parsed.as_millis()).unwrap_or(u64::MAX))))
+}
+
+/// Returns a redirect with the port that its `Location` needs: that of the listener, unless the scheme changes.
+pub(crate) fn with_port(redirect: &Redirect, listener: u16) -> Redirect {
+    let port = match (redirect.port, redirect.scheme.as_deref()) {
+        (Some(port), _) => port,
+        (None, Some("https")) => 443,
+        (None, Some(_)) => 80,
+        (None, None) => listener,
+    };
+    Redirect { port: Some(port), ..redirect.clone() }
+}

@@ -1,0 +1,96 @@
+//! Translates objects of Gateway API to a [`Model`], and writes the outcome for each of them in conditions.
+//!
+//! [`translate`] is a pure function of a set of objects and [`Settings`]: it depends neither on the order in which the
+//! objects came nor on the time.
+
+#![forbid(unsafe_code)]
+
+mod api;
+mod attach;
+mod backends;
+mod classes;
+mod compiled;
+mod complaints;
+mod conditions;
+mod filters;
+mod grpc;
+mod hosts;
+mod http;
+mod layer4;
+mod listener_status;
+mod listeners;
+mod policies;
+mod routes;
+mod selectors;
+mod status;
+mod tls;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use cluster_model::Model;
+use cluster_objects::{Complaint, ObjectName, ObjectSet};
+
+pub use classes::SUPPORTED_FEATURES;
+pub use conditions::{Condition, ConditionStatus};
+pub use status::{
+    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ParentReference, ParentStatus, PolicyAncestor,
+    RouteKindStatus, Statuses,
+};
+
+/// Name that a `GatewayClass` of Tidegate has in `controllerName`.
+pub const CONTROLLER_NAME: &str = "tidegate.io/gateway-controller";
+
+/// Settings of the controller, which no object has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub controller_name: String,
+    /// Serves Gateways of this class only, whatever its `GatewayClass` says.
+    pub class: Option<String>,
+    /// Serves all Gateways if the set has no `GatewayClass` at all.
+    pub serves_all_without_classes: bool,
+    /// Addresses of Gateways that ask for none themselves. A Gateway without addresses listens on all.
+    pub addresses: BTreeMap<ObjectName, Vec<IpAddr>>,
+    /// Addresses that a Gateway may ask for; `None` for all.
+    pub usable_addresses: Option<BTreeSet<IpAddr>>,
+    /// Ports that the process uses itself, for probes: no listener can have them.
+    pub reserved_ports: BTreeSet<u16>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            controller_name: CONTROLLER_NAME.into(),
+            class: None,
+            serves_all_without_classes: true,
+            addresses: BTreeMap::new(),
+            usable_addresses: None,
+            reserved_ports: BTreeSet::new(),
+        }
+    }
+}
+
+/// Result of a translation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Translation {
+    pub model: Model,
+    pub statuses: Statuses,
+    /// Objects and parts that are left out.
+    pub complaints: Vec<Complaint>,
+}
+
+/// Translates the objects of Gateway API.
+pub fn translate(set: &ObjectSet, settings: &Settings) -> Translation {
+    let mut statuses = Statuses { classes: classes::statuses(set, settings), ..Statuses::default() };
+    let mut state = listeners::collect(set, settings);
+    let mut backends = backends::Backends::new(set);
+    let routes = routes::collect(set, &mut state, &mut backends);
+    let mut model = hosts::model(&mut state, &routes);
+    model.groups = backends.take_groups();
+    backends.add_authorities(&mut model);
+    listener_status::write(&state, &mut statuses);
+    routes::statuses(&routes, settings, &mut statuses);
+    statuses.policies = backends.policy_statuses(settings);
+    let complaints = complaints::collect(&statuses, state.complaints, &routes, backends.complaints);
+    Translation { model, statuses, complaints }
+}

@@ -1,0 +1,89 @@
+//! Groups of endpoints, and the way in which a location uses them.
+
+use crate::certificates::FileName;
+use crate::http::{Filters, Redirect};
+use crate::names::{GroupName, Origin};
+
+/// Endpoints of one port of a service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    pub origin: Origin,
+    /// In order and without duplicates.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// Server of a group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// IP address, or a name that the server resolves.
+    pub host: String,
+    pub port: u16,
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Share of a location's requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Backend {
+    /// `None` for a backend that does not exist or is not permitted: its share is answered with an error.
+    pub group: Option<GroupName>,
+    /// Counts relative to the sum; zero gets nothing.
+    pub weight: u32,
+    pub protocol: BackendProtocol,
+    pub tls: Option<BackendTls>,
+    pub filters: Filters,
+    /// Answers instead of the group.
+    pub redirect: Option<Redirect>,
+}
+
+impl Backend {
+    /// Returns a backend in cleartext HTTP/1.1, with weight 1.
+    pub fn new(group: Option<GroupName>) -> Backend {
+        Backend {
+            group,
+            weight: 1,
+            protocol: BackendProtocol::Http1,
+            tls: None,
+            filters: Filters::default(),
+            redirect: None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BackendProtocol {
+    /// HTTP/1.1, with WebSocket.
+    Http1,
+    /// HTTP/2, in cleartext with prior knowledge.
+    Http2,
+    Grpc,
+}
+
+/// TLS towards a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendTls {
+    /// Name that is sent (SNI), and verified unless `names` has entries.
+    pub server_name: String,
+    /// Subject alternative names that are accepted: DNS names or URIs.
+    pub names: Vec<String>,
+    pub trust: Trust,
+    /// Certificate of the client.
+    pub certificate: Option<FileName>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Authorities of the operating system.
+    System,
+    Authority(FileName),
+    /// No verification.
+    None,
+}

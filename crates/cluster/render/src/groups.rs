@@ -1,0 +1,148 @@
+//! Groups of servers, and the variables that draw one of them by weight.
+
+use cluster_model::{GroupName, Origin};
+use conf_syntax::writer::{Argument, NewDirective, Node};
+
+use crate::{Renderer, comment, line};
+
+/// Longest name of a group or variable, in bytes.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// Block that a group belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Area {
+    Http,
+    Stream,
+}
+
+/// Name of a group in its area. It depends on namespace, service and port only.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId {
+    pub area: Area,
+    pub name: GroupName,
+}
+
+/// Server of a group, as the API takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupServer {
+    /// `10.0.0.1:8080`, a name with its port, or `unix:` and a path.
+    pub server: String,
+    /// No request goes there: it stands for a group without endpoints.
+    pub is_down: bool,
+}
+
+impl Renderer<'_> {
+    /// Notes that an area uses a group, and returns the group's name. `None` if the model has no such group.
+    pub(crate) fn use_group(&mut self, area: Area, name: &GroupName) -> Option<GroupName> {
+        let group = self.model.groups.get(name)?;
+        if name.as_str().len() > NAME_BYTES_MAX {
+            self.complain(&group.origin, "the group's name is too long");
+            return None;
+        }
+        let servers = group.endpoints.iter().filter(|endpoint| endpoint.host.len() <= NAME_BYTES_MAX);
+        let mut servers: Vec<GroupServer> =
+            servers.map(|endpoint| GroupServer { server: endpoint.to_string(), is_down: false }).collect();
+        if servers.is_empty() {
+            servers.push(match area {
+                Area::Http => GroupServer { server: self.unavailable(), is_down: false },
+                Area::Stream => GroupServer { server: "127.0.0.1:9".into(), is_down: true },
+            });
+        }
+        self.groups.insert(GroupId { area, name: name.clone() }, servers);
+        Some(name.clone())
+    }
+
+    /// Returns the `upstream` blocks of the groups that an area uses.
+    pub(crate) fn upstreams(&self, area: Area) -> Vec<Node> {
+        let mut nodes = Vec::new();
+        for (id, servers) in self.groups.iter().filter(|(id, _)| id.area == area) {
+            let name = Argument::plain(id.name.as_str());
+            let origin = self.model.groups.get(&id.name).map(|group| comment(&group.origin));
+            let mut lines: Vec<Node> = origin.into_iter().collect();
+            lines.push(NewDirective::new("zone").arg(name.clone()).arg("64k").into());
+            for server in servers {
+                lines.push(self.server(server));
+            }
+            nodes.extend([Node::Blank, NewDirective::new("upstream").arg(name).block(lines).into()]);
+        }
+        nodes
+    }
+
+    fn server(&self, server: &GroupServer) -> Node {
+        let mut directive = NewDirective::new("server").arg(Argument::plain(&server.server));
+        if server.is_down {
+            directive = directive.arg("down");
+        }
+        let host = server.server.rsplit_once(':').map_or("", |(host, _)| host);
+        let is_name = !host.starts_with('[') && host != "unix" && host.parse::<std::net::Ipv4Addr>().is_err();
+        if is_name && self.settings.resolver.is_some() && !server.server.starts_with("unix:") {
+            directive = directive.arg("resolve");
+        }
+        directive.into()
+    }
+
+    /// Returns the name of a variable that draws one of the entries by weight: one name for equal entries of one rule.
+    pub(crate) fn weights(&mut self, area: Area, origin: &Origin, entries: Vec<(String, u32)>) -> String {
+        let mut base = String::from("weights");
+        for part in [&origin.namespace, &origin.name, &origin.part].into_iter().filter(|part| !part.is_empty()) {
+            base.push('_');
+            base.extend(part.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }));
+        }
+        // Only ASCII so far.
+        base.truncate(NAME_BYTES_MAX);
+        let mut name = base.clone();
+        for number in 2.. {
+            match self.weights.get(&(area, name.clone())) {
+                Some(known) if *known != entries => name = format!("{base}_{number}"),
+                _ => break,
+            }
+        }
+        self.weights.insert((area, name.clone()), entries);
+        name
+    }
+
+    /// Returns the definitions of the variables of an area.
+    pub(crate) fn weight_definitions(&self, area: Area) -> Vec<Node> {
+        let mut nodes = Vec::new();
+        for ((_, name), entries) in self.weights.iter().filter(|((used, _), _)| *used == area) {
+            let directive = match area {
+                Area::Http => {
+                    let lines = entries.iter().map(|(value, weight)| {
+                        NewDirective::entry(Argument::plain(value)).arg(weight.to_string().as_str()).into()
+                    });
+                    NewDirective::new("backend_weights").arg(Argument::variable(name)).block(lines.collect())
+                }
+                Area::Stream => NewDirective::new("split_clients")
+                    .arg("$connection")
+                    .arg(Argument::variable(name))
+                    .block(shares(entries)),
+            };
+            nodes.extend([Node::Blank, directive.into()]);
+        }
+        nodes
+    }
+}
+
+/// Returns the lines of `split_clients`: percentages with two digits, the remainder for the last entry.
+fn shares(entries: &[(String, u32)]) -> Vec<Node> {
+    let entries: Vec<_> = entries.iter().filter(|(_, weight)| *weight > 0).collect();
+    let sum: u64 = entries.iter().map(|(_, weight)| u64::from(*weight)).sum();
+    let mut nodes = Vec::new();
+    for (index, (value, weight)) in entries.iter().enumerate() {
+        let value = Argument::plain(value);
+        if index + 1 == entries.len() {
+            nodes.push(NewDirective::new("*").arg(value).into());
+            continue;
+        }
+        let share = u64::from(*weight) * 10_000 / sum.max(1);
+        // nginx refuses zero.
+        if share > 0 {
+            let share = Argument::plain(format!("{}.{:02}%", share / 100, share % 100));
+            nodes.push(NewDirective::entry(share).arg(value).into());
+        }
+    }
+    if nodes.is_empty() {
+        nodes.push(line("*", &["-"]));
+    }
+    nodes
+}

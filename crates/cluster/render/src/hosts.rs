@@ -1,0 +1,137 @@
+//! `server` blocks of HTTP.
+
+use std::collections::BTreeSet;
+
+use cluster_model::{
+    ClientMode, HostName, HttpListener, Location, PathMatch, ServerTls, Socket, StreamListener, VirtualHost,
+};
+use conf_syntax::writer::{Argument, NewDirective, Node};
+
+use crate::groups::Area;
+use crate::{Renderer, authority_path, certificate_path, comment, key_path, line};
+
+impl Renderer<'_> {
+    /// Returns the lines of the `http` block behind its defaults.
+    pub(crate) fn http(&mut self) -> Vec<Node> {
+        let model = self.model;
+        let mut servers = Vec::new();
+        for (socket, listener) in &model.http {
+            servers.extend(self.listener(*socket, listener));
+        }
+        [self.weight_definitions(Area::Http), self.upstreams(Area::Http), servers].concat()
+    }
+
+    fn listener(&mut self, socket: Socket, listener: &HttpListener) -> Vec<Node> {
+        let mut hosts: Vec<&VirtualHost> = listener.hosts.iter().collect();
+        hosts.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut nodes = Vec::new();
+        for host in &hosts {
+            if let Some(server) = self.server_block(socket, listener.is_tls, host) {
+                nodes.extend([Node::Blank, comment(&host.origin), server]);
+            }
+        }
+        if !hosts.iter().any(|host| host.name == HostName::Any) {
+            let mut lines = self.listen(socket, listener.is_tls, true);
+            let answer = if listener.is_tls { ("ssl_reject_handshake", "on") } else { ("return", "404") };
+            lines.push(line(answer.0, &[answer.1]));
+            let words = format!("Other hosts of port {socket}");
+            nodes.extend([Node::Blank, Node::Comment(words), NewDirective::new("server").block(lines).into()]);
+        }
+        nodes
+    }
+
+    fn server_block(&mut self, socket: Socket, is_tls: bool, host: &VirtualHost) -> Option<Node> {
+        let is_default = host.name == HostName::Any;
+        let mut lines = self.listen(socket, is_tls, is_default);
+        lines.push(server_name(&host.name));
+        if let Some(tls) = &host.tls {
+            lines.extend(server_tls(tls));
+        }
+        lines.push(line("set", &["$route_namespace", ""]));
+        lines.push(line("set", &["$route", ""]));
+        lines.extend(host.extra.iter().cloned());
+        let mut lines = self.checked(&host.origin, lines)?;
+        let mut mirrors = BTreeSet::new();
+        for location in &host.locations {
+            lines.extend(self.location(location, &mut mirrors));
+        }
+        for (group, protocol) in mirrors {
+            lines.extend(self.mirror_location(&group, protocol));
+        }
+        let everything = PathMatch::Prefix("/".into());
+        let is_open = |location: &Location| location.path != everything || !location.conditions.is_empty();
+        if host.locations.iter().all(is_open) {
+            let rest = NewDirective::new("location").arg("^/").arg("/").block(vec![line("return", &["404"])]);
+            lines.extend([Node::Blank, rest.into()]);
+        }
+        Some(NewDirective::new("server").block(lines).into())
+    }
+
+    /// Returns the `listen` lines of a server.
+    fn listen(&self, socket: Socket, is_tls: bool, is_default: bool) -> Vec<Node> {
+        let mut words: Vec<Argument> = Vec::new();
+        if is_tls {
+            words.push("ssl".into());
+        }
+        if is_default {
+            words.push("default_server".into());
+        }
+        // TLS streams have the port itself, and hand over by a socket of the process.
+        if matches!(self.model.tcp.get(&socket), Some(StreamListener::Tls(_))) {
+            let inner = Argument::plain(self.inner_socket("https", socket));
+            return vec![
+                NewDirective::new("listen").arg(inner).args(words).arg("proxy_protocol").into(),
+                line("set_real_ip_from", &["unix:"]),
+                line("real_ip_header", &["proxy_protocol"]),
+            ];
+        }
+        listen_addresses(socket, self.settings.ipv6)
+            .into_iter()
+            .map(|address| NewDirective::new("listen").arg(Argument::plain(address)).args(words.iter().cloned()).into())
+            .collect()
+    }
+
+    pub(crate) fn inner_socket(&self, kind: &str, socket: Socket) -> String {
+        let address =
+            socket.address.map_or(String::new(), |address| format!("-{}", address.to_string().replace(':', "_")));
+        format!("unix:{}/{kind}-{}{address}.sock", self.settings.run_folder, socket.port)
+    }
+}
+
+/// Returns the addresses of a socket, as arguments of `listen`.
+pub(crate) fn listen_addresses(socket: Socket, ipv6: bool) -> Vec<String> {
+    let mut addresses = vec![socket.to_string()];
+    if socket.address.is_none() && ipv6 {
+        addresses.push(format!("[::]:{}", socket.port));
+    }
+    addresses
+}
+
+pub(crate) fn server_name(name: &HostName) -> Node {
+    let name = match name {
+        HostName::Any => Argument::plain("_"),
+        name => Argument::plain(name.to_string()),
+    };
+    NewDirective::new("server_name").arg(name).into()
+}
+
+/// Returns certificates and the verification of clients.
+pub(crate) fn server_tls(tls: &ServerTls) -> Vec<Node> {
+    let mut lines = Vec::new();
+    for name in &tls.certificates {
+        lines.push(NewDirective::new("ssl_certificate").arg(Argument::literal(certificate_path(name))).into());
+        lines.push(NewDirective::new("ssl_certificate_key").arg(Argument::literal(key_path(name))).into());
+    }
+    if let Some(client) = &tls.client {
+        let authority = Argument::plain(authority_path(&client.authority));
+        match client.mode {
+            ClientMode::Required => {
+                lines.push(NewDirective::new("ssl_client_certificate").arg(authority).into());
+                lines.push(line("ssl_verify_client", &["on"]));
+                lines.push(line("ssl_verify_depth", &["4"]));
+            }
+            ClientMode::Unverified => lines.push(line("ssl_verify_client", &["optional_no_ca"])),
+        }
+    }
+    lines
+}

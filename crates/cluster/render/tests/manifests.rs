@@ -1,0 +1,133 @@
+//! Manifests and their configurations: each folder of `tests/manifests` has an `input.yaml`, and its translation in
+//! `expected.conf`, `status.json` and `complaints.txt` (absent if nothing is left out). `addresses.txt` has addresses of
+//! Gateways, one `NAMESPACE/NAME=ADDRESS` a line.
+//!
+//! `TIDEGATE_EXPECTED=write cargo test -p cluster-render --test manifests` writes the expected files again: read the
+//! difference before committing it.
+//!
+//! `requests.txt` has one request a line, for a runner that starts a server: `METHOD [SCHEME://]HOST[:PORT]/PATH
+//! [NAME:VALUE]... -> ANSWER`. Schemes are `http` and `https`; values of fields have `_` for a space. An answer is
+//! `NAMESPACE/SERVICE:PORT` for a backend, a status, a status and its `Location`, or `reject` for a refused handshake;
+//! several of them with shares in percent are drawn by weight. Behind a backend, `path=`, `host=`, `header=NAME:VALUE`
+//! name parts of the request that it receives, and `mirror=` which backend receives a copy.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cluster_gateway::{Settings, translate};
+use cluster_objects::{Complaint, ObjectName, ObjectSet, read_manifests};
+use cluster_render::{RenderedConfig, render, render_tree};
+use conf_syntax::writer::{Argument, Node};
+use conf_syntax::{FileId, Item, directives, first_error, parse};
+
+fn cases() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests");
+    let mut cases: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    cases.sort();
+    cases
+}
+
+fn settings(case: &Path) -> Settings {
+    let mut settings = Settings::default();
+    let text = fs::read_to_string(case.join("addresses.txt")).unwrap_or_default();
+    for line in text.lines() {
+        let (name, address) = line.split_once('=').expect(line);
+        let (namespace, name) = name.split_once('/').expect(line);
+        settings.addresses.entry(ObjectName::new(namespace, name)).or_default().push(address.parse().expect(line));
+    }
+    settings
+}
+
+/// Rendered configuration, statuses and complaints.
+fn run(case: &Path) -> (RenderedConfig, String, String) {
+    let (mut set, mut complaints) = (ObjectSet::default(), Vec::new());
+    let text = fs::read_to_string(case.join("input.yaml")).unwrap();
+    read_manifests("input.yaml", &text, &mut set, &mut complaints);
+    let translation = translate(&set, &settings(case));
+    complaints.extend(translation.complaints);
+    let config = render(&translation.model, &cluster_render::Settings::default());
+    let tree = render_tree(&translation.model, &cluster_render::Settings::default());
+    assert_reads_back(&tree, &parse(FileId(0), config.main.as_bytes()));
+    let status = serde_json::to_string_pretty(&translation.statuses).unwrap() + "\n";
+    let mut lines: Vec<String> = complaints.iter().map(Complaint::to_string).collect();
+    lines.extend(config.complaints.iter().map(|(origin, reason)| format!("{origin}: {reason}")));
+    let lines = lines.into_iter().map(|line| line + "\n").collect();
+    (config, status, lines)
+}
+
+/// Asserts that reading the text gives the words of the tree.
+fn assert_reads_back(tree: &[Node], items: &[Item]) {
+    assert!(first_error(items).is_none(), "{:?}", first_error(items));
+    let written = tree.iter().filter_map(|node| match node {
+        Node::Directive(directive) => Some(directive),
+        Node::Comment(_) | Node::Blank => None,
+    });
+    let read = directives(items);
+    assert_eq!(written.clone().count(), read.len());
+    for (written, read) in written.zip(read) {
+        assert_eq!(written.name.bytes(), read.name.bytes);
+        let words: Vec<&[u8]> = read.args.iter().map(|word| word.bytes.as_slice()).collect();
+        assert_eq!(written.args.iter().map(Argument::bytes).collect::<Vec<_>>(), words);
+        assert_eq!(written.block.is_some(), read.block.is_some());
+        if let (Some(written), Some(read)) = (&written.block, &read.block) {
+            assert_reads_back(written, read);
+        }
+    }
+}
+
+#[test]
+fn manifests_give_the_expected_configurations() {
+    let writes = std::env::var("TIDEGATE_EXPECTED").is_ok_and(|word| word == "write");
+    let cases = cases();
+    assert!(cases.len() >= 40, "{} cases", cases.len());
+    let mut different = Vec::new();
+    for case in cases {
+        let (config, status, complaints) = run(&case);
+        for (name, text) in [("expected.conf", config.main), ("status.json", status), ("complaints.txt", complaints)] {
+            let path = case.join(name);
+            let expected = fs::read_to_string(&path).unwrap_or_default();
+            if text == expected {
+                continue;
+            }
+            if !writes {
+                different.push(format!("--- {}\n{}", path.display(), difference(&expected, &text)));
+            } else if text.is_empty() {
+                fs::remove_file(&path).unwrap();
+            } else {
+                fs::write(&path, text).unwrap();
+            }
+        }
+    }
+    assert!(different.is_empty(), "{}\nTIDEGATE_EXPECTED=write writes them again", different.join("\n"));
+}
+
+/// Returns the first lines that differ.
+fn difference(expected: &str, text: &str) -> String {
+    let (mut a, mut b) = (expected.lines(), text.lines());
+    for number in 1.. {
+        match (a.next(), b.next()) {
+            (None, None) => break,
+            (expected, found) if expected == found => {}
+            (expected, found) => {
+                return format!("line {number}\n- {}\n+ {}\n", expected.unwrap_or(""), found.unwrap_or(""));
+            }
+        }
+    }
+    String::new()
+}
+
+#[test]
+fn requests_have_the_documented_form() {
+    for case in cases() {
+        let Ok(text) = fs::read_to_string(case.join("requests.txt")) else { continue };
+        for line in text.lines() {
+            let (request, answer) = line.split_once(" -> ").unwrap_or_else(|| panic!("{}: {line}", case.display()));
+            let mut words = request.split(' ');
+            let method = words.next().unwrap_or("");
+            assert!(method.bytes().all(|byte| byte.is_ascii_uppercase()), "{line}");
+            assert!(words.next().is_some_and(|target| target.contains('/')), "{line}");
+            assert!(words.all(|field| field.contains(':')), "{line}");
+            assert!(!answer.is_empty(), "{line}");
+        }
+    }
+}
