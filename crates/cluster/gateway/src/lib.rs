@@ -39,7 +39,7 @@ pub use status::{
 };
 
 /// Name that a `GatewayClass` of Tidegate has in `controllerName`.
-pub const CONTROLLER_NAME: &str = "tidegate.io/gateway-controller";
+pub const CONTROLLER_NAME: &str = "tidegate.invalid/gateway-controller";
 
 /// Settings of the controller, which no object has.
 #[derive(Clone, Debug, PartialEq, Eq)]
