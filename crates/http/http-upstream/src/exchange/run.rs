@@ -26,6 +26,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tls::TlsError;
 use tls::verify::Verdict;
 use upstream::{
@@ -82,8 +83,8 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request, resumed: Option<Box<Resu
 pub fn client_gone(r: &mut Request) -> Flow {
     let mut action = "connecting to upstream";
     if let Some(one) = UpstreamState::last(r) {
-        one.response_ms = Some(clock::now().millis_since(one.started));
-        if one.connect_ms.is_some() {
+        one.response_time = Some(clock::now().since(one.started));
+        if one.connect_time.is_some() {
             action = "sending request to upstream";
         }
     }
@@ -296,7 +297,7 @@ pub fn count_failure(r: &mut Request, lease: &mut PeerLease, target: &UpstreamTa
     let is_final = matches!(why, Failure::Final(_));
     if let Some(one) = UpstreamState::last(r) {
         let started = one.started;
-        one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
+        one.response_time.get_or_insert_with(|| clock::now().since(started));
         if is_final {
             one.status = 0;
         }
@@ -316,7 +317,7 @@ pub fn ended(r: &mut Request, flow: &Result<Flow, Failure>, started: clock::Inst
         return;
     }
     if let Some(one) = UpstreamState::last(r) {
-        one.response_ms = Some(clock::now().millis_since(started));
+        one.response_time = Some(clock::now().since(started));
     }
 }
 
@@ -384,10 +385,9 @@ async fn ask(
         }
     };
     result.map(|(begun, io)| Answered { begun, io, started }).map_err(|why| {
-        let ms = clock::now().millis_since(started);
         if let Some(one) = UpstreamState::last(r) {
             one.status = why.status();
-            one.response_ms = Some(ms);
+            one.response_time = Some(clock::now().since(started));
         }
         FailedTry { is_of_connection: !fresh && note_broken_connection(r, &why), why }
     })
@@ -434,7 +434,7 @@ fn denied(plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, peer: &
     let words = format!("access to upstream denied by \"{}_allow_upstream\"", plan.conf.prefix);
     note(r, peer, target, &words, "connecting to");
     if let Some(one) = UpstreamState::last(r) {
-        (one.status, one.response_ms) = (Failure::Denied.status(), Some(0));
+        (one.status, one.response_time) = (Failure::Denied.status(), Some(Duration::ZERO));
     }
     Failure::Denied
 }
