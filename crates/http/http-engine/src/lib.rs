@@ -17,6 +17,7 @@ pub mod core_table;
 pub mod counting;
 pub mod engine;
 pub mod exchange;
+pub mod failed_logins;
 pub mod family;
 pub mod file_io;
 pub mod files;
