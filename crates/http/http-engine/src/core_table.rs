@@ -54,8 +54,8 @@ directives! {
         /// Name in error pages and in the `Server` field: Tidegate's, nginx's, or any word.
         server_identity: Identity = "tidegate",
         /// Memory per worker thread for small files that are ready to be sent; `off` disables it. Changes apply at
-        /// once, as the kernel reports them; writes through shared memory maps, which it does not report, apply after
-        /// `recheck` (default: 10 seconds).
+        /// once, as the kernel reports them; writes through shared memory maps and file systems that are mounted over a
+        /// folder in use, which it does not report, apply after `recheck` (default: 10 seconds) or at a reload.
         tidegate_cache: CacheBytes = "64m",
         /// Forbids symbolic links in paths: `on` all of them, `if_not_owner` those whose owner differs from the
         /// target's.

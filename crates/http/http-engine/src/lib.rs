@@ -15,8 +15,10 @@ pub mod clean;
 pub mod connection;
 pub mod core_table;
 pub mod counting;
+mod elsewhere;
 pub mod engine;
 pub mod exchange;
+pub mod failed_logins;
 pub mod family;
 pub mod file_io;
 pub mod files;
@@ -61,6 +63,7 @@ pub use connection::{
     Begun, BodyReader, Connection, ListenerRef, PartialHead, Pipelining, Tunnel, TunnelFault, Tunnelled, Watch,
     unless_gone,
 };
+pub use elsewhere::is_denied as is_denied_elsewhere;
 pub use handler::{
     Body, BodySource, Exchange, FileGuard, Filter, Flow, Handler, Later, LocalFuture, Logger, Transform,
 };

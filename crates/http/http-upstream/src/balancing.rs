@@ -98,7 +98,7 @@ pub fn failed(r: &mut Request, active: &mut PeerLease, uri: &[u8]) {
     metrics::process::UPSTREAM_FAILURES.up();
     if active.failed(clock::now()) {
         let doing = UpstreamState::last(r).map_or("connecting to", |one| {
-            let connected = one.connect_ms.map(|_| "reading response header from");
+            let connected = one.connect_time.map(|_| "reading response header from");
             one.doing.or(connected).unwrap_or("connecting to")
         });
         let url = shown_url(

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use upstream::{Peer, ReceivedHead};
 
 /// Receiver of an attempt.
@@ -36,13 +37,13 @@ pub struct Try {
     pub started: Instant,
     /// Id of the attempt's span; 0 without a span.
     pub span: u64,
-    /// Milliseconds from the start of the attempt until the connection; `None` if this point was not reached, as below.
-    pub connect_ms: Option<u64>,
-    pub header_ms: Option<u64>,
-    pub response_ms: Option<u64>,
-    /// `response_ms` of a response that was complete before its head was sent. The variables show it only afterwards,
+    /// Time from the start of the attempt until the connection; `None` if this point was not reached, as below.
+    pub connect_time: Option<Duration>,
+    pub header_time: Option<Duration>,
+    pub response_time: Option<Duration>,
+    /// `response_time` of a response that was complete before its head was sent. The variables show it only afterwards,
     /// as in nginx.
-    pub whole_ms: Option<u64>,
+    pub whole_time: Option<Duration>,
     pub response_length: u64,
     /// Marks the first attempt in another group, after an internal redirect.
     pub apart: bool,
@@ -62,10 +63,10 @@ impl Try {
             doing: None,
             started,
             span: 0,
-            connect_ms: None,
-            header_ms: None,
-            response_ms: None,
-            whole_ms: None,
+            connect_time: None,
+            header_time: None,
+            response_time: None,
+            whole_time: None,
             response_length: 0,
             apart: false,
             sent: false,
@@ -80,7 +81,7 @@ impl Try {
     }
     /// Creates an attempt for which a group has no server.
     pub fn without_server(group: &str, started: Instant) -> Try {
-        Try { status: 502, response_ms: Some(0), ..Try::new(Receiver::Group(group.into()), started) }
+        Try { status: 502, response_time: Some(Duration::ZERO), ..Try::new(Receiver::Group(group.into()), started) }
     }
     /// Returns the server's address, or the group's name.
     pub fn address(&self) -> &Arc<str> {
@@ -134,8 +135,8 @@ impl UpstreamFacts for UpstreamState {
     fn tries(&self) -> Vec<TrySpan> {
         let mut all = Vec::new();
         for (index, one) in self.tries.iter().enumerate().filter(|(_, one)| one.span != 0) {
-            let lasted = one.response_ms.or(one.whole_ms);
-            let ended = lasted.map_or_else(clock::now, |ms| one.started.plus_millis(ms));
+            let lasted = one.response_time.or(one.whole_time);
+            let ended = lasted.map_or_else(clock::now, |time| one.started.plus(time));
             all.push(TrySpan {
                 id: one.span,
                 address: one.address().clone(),
@@ -176,7 +177,7 @@ impl UpstreamState {
         let Some(state) = r.upstream.get_mut::<UpstreamState>() else { return };
         state.hides = hides;
         if let Some(one) = state.tries.last_mut() {
-            one.connect_ms = Some(clock::now().millis_since(started));
+            one.connect_time = Some(clock::now().since(started));
         }
     }
     fn hide(r: &mut Request) {
@@ -271,18 +272,19 @@ pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8
 pub fn response_times(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let logging = r.accounting.header_size > 0 || r.out.status == 499;
     each(r, out, |one, out| {
-        let now = (logging && one.connect_ms.is_some()).then(|| clock::now().millis_since(one.started));
-        seconds(one.response_ms.or(one.whole_ms.filter(|_| logging)).or(now), out);
+        let now = (logging && one.connect_time.is_some()).then(|| clock::now().since(one.started));
+        seconds(one.response_time.or(one.whole_time.filter(|_| logging)).or(now), out);
     })
 }
 
-pub fn seconds(ms: Option<u64>, out: &mut Vec<u8>) {
-    match ms {
+/// Writes a time in seconds with three decimals, rounded down; `-` for an unknown one.
+pub fn seconds(time: Option<Duration>, out: &mut Vec<u8>) {
+    match time {
         None => out.push(b'-'),
-        Some(ms) => {
-            number(ms / 1000, out);
+        Some(time) => {
+            number(time.as_secs(), out);
             out.push(b'.');
-            out.extend_from_slice(format!("{:03}", ms % 1000).as_bytes());
+            out.extend_from_slice(format!("{:03}", time.subsec_millis()).as_bytes());
         }
     }
 }

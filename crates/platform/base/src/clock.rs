@@ -13,6 +13,10 @@ impl Instant {
     pub fn micros_since(self, earlier: Instant) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
+    /// Returns the time since another instant; zero if it is later.
+    pub fn since(self, earlier: Instant) -> Duration {
+        Duration::from_micros(self.micros_since(earlier))
+    }
     pub fn millis_since(self, earlier: Instant) -> u64 {
         self.micros_since(earlier) / 1000
     }

@@ -39,6 +39,8 @@ impl Value for User {
         };
         let account = match user(&name) {
             Ok(Some(account)) => account,
+            // The text of a configuration of another machine is checked.
+            Ok(None) if cx.store.elsewhere => return Ok(User(None)),
             Ok(None) => {
                 return Err(failed("getpwnam", &name, 0, None).hint(format!("this machine has no user \"{name}\"")));
             }
@@ -46,6 +48,7 @@ impl Value for User {
         };
         match group(&group_name) {
             Ok(Some(gid)) => Ok(User(Some(Account { gid, ..account }))),
+            Ok(None) if cx.store.elsewhere => Ok(User(None)),
             Ok(None) => {
                 let hint = format!("there is no group \"{group_name}\" here; name one: user {name} GROUP;");
                 Err(failed("getgrnam", &group_name, d.args.len() - 1, None).hint(hint))

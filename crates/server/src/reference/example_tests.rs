@@ -3,6 +3,7 @@
 use super::*;
 use crate::conf::{self, Invocation};
 use crate::reference::{Entry, Support};
+use advisor::lint::{self, Level};
 use conf_schema::Store;
 use observe::LogFiles;
 use std::path::{Path, PathBuf};
@@ -100,10 +101,9 @@ fn mmdb() -> Vec<u8> {
     out
 }
 
-/// Reads a text as `-t` does. Returns messages of errors, or the warnings.
-fn tested(text: &str, folder: &Path) -> Result<Vec<String>, Vec<String>> {
+fn invocation(text: &str, folder: &Path) -> Invocation {
     let events = if text.lines().any(|line| line.starts_with("events {")) { "" } else { "events { }\n" };
-    let invocation = Invocation {
+    Invocation {
         prefix: folder.to_path_buf(),
         conf_file: folder.join("nginx.conf"),
         error_log: None,
@@ -111,12 +111,26 @@ fn tested(text: &str, folder: &Path) -> Result<Vec<String>, Vec<String>> {
         pid: "nginx.pid".into(),
         globals: Vec::new(),
         text: Some(format!("{events}{text}").into_bytes()),
-    };
+    }
+}
+
+/// Reads a text as `-t` does. Returns messages of errors, or the warnings.
+fn tested(text: &str, folder: &Path) -> Result<Vec<String>, Vec<String>> {
+    let invocation = invocation(text, folder);
     let reading = conf::read(&NoFiles, Store::default(), &invocation, LogFiles::default());
     match reading.config {
         Ok(_) => Ok(reading.warnings.into_iter().map(|complaint| complaint.text).collect()),
         Err(failure) => Err(failure.complaints.into_iter().map(|complaint| complaint.text).collect()),
     }
+}
+
+/// Returns the warnings and errors of `tidegate lint` about a text.
+fn findings(text: &str, folder: &Path) -> Vec<String> {
+    let invocation = invocation(text, folder);
+    let (files, items) = conf::load(&NoFiles, &invocation).unwrap_or_else(|_| panic!("{text}"));
+    let findings = lint::lint(&conf::schema(), &files, &items, &[]);
+    let findings = findings.into_iter().filter(|finding| finding.check.level >= Level::Warning).collect::<Vec<_>>();
+    if findings.is_empty() { Vec::new() } else { vec![lint::text(&files, &findings, false)] }
 }
 
 #[test]
@@ -319,7 +333,7 @@ const READ_ELSEWHERE: [&str; 5] =
     ["lint.md", "reference.md", "compatibility.md", "metrics.md", "from-ingress-nginx.md"];
 
 #[test]
-fn configurations_in_documents_are_accepted() {
+fn configurations_in_documents_are_accepted_without_findings() {
     let folder = folder("documents");
     std::fs::write(folder.0.join("eab.key"), "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTEyMzQ").expect("a file");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -338,8 +352,11 @@ fn configurations_in_documents_are_accepted() {
             }
             count += 1;
             let block = fragment(&block.replace("include fastcgi_params;", ""));
-            if let Err(said) = tested(&block, &folder.0) {
-                faults.push(format!("{name}: {}\n{block}", said.join("\n")));
+            match tested(&block, &folder.0) {
+                Ok(_) => {
+                    faults.extend(findings(&block, &folder.0).iter().map(|said| format!("{name}: {said}\n{block}")))
+                }
+                Err(said) => faults.push(format!("{name}: {}\n{block}", said.join("\n"))),
             }
         }
     }

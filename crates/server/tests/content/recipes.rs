@@ -157,6 +157,49 @@ fn every_recipe_is_tested_here_and_shown_in_its_document() {
     }
 }
 
+/// Returns all files below a folder whose names end with `.conf`.
+fn configurations(folder: &Path, out: &mut Vec<PathBuf>) {
+    for path in std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            configurations(&path, out);
+        } else if path.extension().is_some_and(|end| end == "conf") {
+            out.push(path);
+        }
+    }
+}
+
+/// Files of other programs; configurations that nginx's authors printed, with their placeholders.
+const NOT_OURS: &[&str] = &["logrotate.conf", "apache.conf", "php-fpm.conf", "tls-proxy/"];
+
+#[test]
+fn examples_and_packaged_configurations_have_no_findings() {
+    let mut all = Vec::new();
+    for folder in ["examples", "packaging"] {
+        configurations(&root().join(folder), &mut all);
+    }
+    let is_ours = |path: &Path| !NOT_OURS.iter().any(|part| path.to_string_lossy().contains(part));
+    all.retain(|path| is_ours(path));
+    assert!(all.len() > RECIPES.len() + 5, "{all:?}");
+    for path in all {
+        let site = Site::new("", "");
+        for file in ["mime.types", "fastcgi_params", "scgi_params", "uwsgi_params"] {
+            let _ = std::fs::copy(root().join("packaging").join(file), site.path("conf").join(file));
+        }
+        let conf = std::fs::read_to_string(&path).expect("a configuration");
+        site.write("conf/nginx.conf", &conf);
+        let mut lint = Command::new(support::BINARY);
+        let out = lint
+            .arg("lint")
+            .arg("-p")
+            .arg(&site.dir)
+            .args(["-c", "conf/nginx.conf"])
+            .output()
+            .expect("the program runs");
+        let said = format!("{}{}", text(&out.stdout), text(&out.stderr));
+        assert_eq!((out.status.code(), text(&out.stdout).trim()), (Some(0), "no findings"), "{path:?}: {said}");
+    }
+}
+
 #[test]
 fn static_site() {
     let (recipe, port) = Recipe::new("static-site").listen(80);

@@ -148,6 +148,9 @@ fn the_page_has_the_numbers_of_the_api() {
     let html = page(port);
     assert_eq!(cell(&html, "servers", "shop.example", "4xx"), "2");
     assert!(cell(&html, "upstream-http-app", "127.0.0.1:1", "State").contains("down"), "{html}");
+    // Means and quantiles are those of one period; lines have a scale.
+    assert!(html.contains("times: since the counters began"), "{html}");
+    assert!(html.contains("5\u{a0}min ago</span>") && html.contains("class=\"zero\""), "{html}");
     assert_eq!(cell(&html, "locations", "/bad", "Handler"), "rewrite rules");
     assert_eq!(cell(&html, "locations", "/dash", "Handler"), "dashboard");
     let place = cell(&html, "locations", "/none", "Configured");
@@ -257,8 +260,8 @@ fn only_forms_of_the_page_change_something() {
     let site = site([port, front, stream_port], &origin, "dashboard write=on;");
     let running = site.start();
     let html = page(port);
-    let token = hidden(&html, "127.0.0.1:1 shall go", "token");
-    let generation = hidden(&html, "127.0.0.1:1 shall go", "generation");
+    let token = hidden(&html, "Remove 127.0.0.1:1", "token");
+    let generation = hidden(&html, "Remove 127.0.0.1:1", "generation");
     let form = format!("action=change&area=http&group=app&id=0&weight=7&generation={generation}");
     let own = format!("Origin: http://127.0.0.1:{port}\r\n");
     let fetched = "Sec-Fetch-Site: same-origin\r\n";
@@ -318,14 +321,14 @@ fn only_forms_of_the_page_change_something() {
     assert_eq!(cell(&html, "upstream-http-app", &peer, "Weight"), "7");
     assert!(cell(&html, "upstream-http-app", &peer, "State").contains("draining"));
     // Scripts send the token in a field, and read JSON.
-    let generation = hidden(&html, "127.0.0.1:1 shall go", "generation");
+    let generation = hidden(&html, "Remove 127.0.0.1:1", "generation");
     let fields = format!("{own}{fetched}Accept: application/json\r\nX-Tidegate-Token: {token}\r\n");
     let body = format!("action=add&area=http&group=app&server=127.0.0.1:2&weight=3&generation={generation}");
     let (status, _, answer) = send(port, "POST", "/dash/", &fields, &body);
     assert!(status == 200 && answer.contains("\"done\""), "{status} {answer}");
     let (status, _, answer) = send(port, "POST", "/dash/", &fields, &body);
     assert!(status == 412 && answer.contains("\"error\""), "{status} {answer}");
-    let generation = hidden(&page(port), "127.0.0.1:1 shall go", "generation");
+    let generation = hidden(&page(port), "Remove 127.0.0.1:1", "generation");
     let body = format!("action=remove&area=http&group=app&id=1&sure=yes&generation={generation}");
     let (status, _, answer) = send(port, "POST", "/dash/", &fields, &body);
     assert_eq!(status, 200, "{answer}");
@@ -371,7 +374,7 @@ fn nothing_enters_the_page_unescaped() {
     let (_, _, wrong) = get(port, "/dash/?explain=%22%3E%3Cscript%3Ealert(4)");
     assert!(wrong.contains("value=\"&quot;&gt;&lt;script&gt;alert(4)"), "{wrong}");
     let own = format!("Origin: http://127.0.0.1:{port}\r\n");
-    let token = hidden(&html, "shall go", "token");
+    let token = hidden(&html, "required> Remove ", "token");
     let form =
         "action=add&area=http&generation=1&server=%3Cscript%3Ealert(5)&group=%3Cscript%3Ealert(1)%3C%2fscript%3E";
     let (_, _, refused) = send(port, "POST", "/dash/", &own, &format!("{form}&token={token}"));

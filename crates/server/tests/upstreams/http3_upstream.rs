@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use support::client::Client;
+use support::origin::{Origin, Talk};
 use support::{Site, free_port, wait};
 
 struct Pair {
@@ -16,12 +17,17 @@ struct Pair {
 }
 
 fn pair(behind: &str) -> Pair {
+    pair_with("", behind)
+}
+
+/// [`pair`] with directives of the origin's main context.
+fn pair_with(main: &str, behind: &str) -> Pair {
     let (quic, port) = (free_port(), free_port());
     let origin = Site::new("", "");
     let certificate = origin.certify();
     let root = origin.path("html").display().to_string();
     origin.configure(
-        "daemon off;",
+        &format!("daemon off; {main}"),
         &format!(
             "http {{ ssl_certificate a.crt; ssl_certificate_key a.key; root {root}; client_max_body_size 10m;
                 server {{ listen 127.0.0.1:{quic} quic; {behind} }} }}"
@@ -192,4 +198,50 @@ fn a_process_that_ends_closes_its_connections() {
     active(1);
     origin.quit();
     pair.origin.assert_no_alerts();
+}
+
+#[test]
+fn a_request_that_fails_over_a_kept_connection_is_sent_as_often_as_the_configuration_says() {
+    for (next, method, is_retried) in [
+        // The origin resets the stream, which is an invalid head.
+        ("", "GET", false),
+        ("proxy_next_upstream off;", "GET", false),
+        ("proxy_next_upstream invalid_header;", "GET", true),
+        ("proxy_next_upstream invalid_header;", "POST", false),
+        ("proxy_next_upstream invalid_header non_idempotent;", "POST", true),
+    ] {
+        // The origin passes the second request on and ends before its answer.
+        let held = Origin::new(|mut talk: Talk<'_>| talk.hang());
+        let location = format!("location /held {{ proxy_pass http://127.0.0.1:{}; }}", held.port);
+        let site = pair_with("worker_shutdown_timeout 1ms;", &format!("location / {{ return 200 one; }} {location}"));
+        let spare = pair("return 200 spare;");
+        let (port, first, second) = (site.port, site.quic, spare.quic);
+        site.front.configure(
+            "daemon off; worker_processes 1;",
+            &format!(
+                "http {{ log_format tries '$upstream_addr|$upstream_status|$status'; access_log logs/access.log tries;
+                    upstream u {{ server 127.0.0.1:{first}; server 127.0.0.1:{second} backup; keepalive 4; }}
+                    server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass https://u; proxy_http_version 3; {next} }} }} }}"
+            ),
+        );
+        let (origin, other) = (site.origin.start(), spare.origin.start());
+        let front = site.front.start();
+        let first_answer = get(port, "/");
+        let body = if method == "POST" { "Content-Length: 4\r\n\r\nbody" } else { "\r\n" };
+        let request = format!("{method} /held HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{body}");
+        let asked = thread::spawn(move || ask(port, &request).0);
+        wait("the held request", || if held.connections() == 1 { Ok(()) } else { Err(held.connections()) });
+        origin.quit();
+        let status = if is_retried { 200 } else { 502 };
+        assert_eq!((first_answer, asked.join().expect("an answer")), ((200, "one".into()), status), "{next} {method}");
+        front.quit();
+        other.quit();
+        let wanted = match is_retried {
+            true => format!("127.0.0.1:{first}, 127.0.0.1:{second}|502, 200|200"),
+            false => format!("127.0.0.1:{first}|502|502"),
+        };
+        let log = site.front.read("logs/access.log");
+        assert_eq!(log.lines().last(), Some(wanted.as_str()), "{next} {method}: {log}\n{}", site.front.log());
+        site.front.assert_no_alerts();
+    }
 }

@@ -162,3 +162,80 @@ fn a_request_to_a_gateway_over_a_kept_connection_is_sent_as_often_as_the_configu
         site.assert_no_alerts();
     }
 }
+
+/// Answers the first request of each HTTP/2 connection, and ends the connection at the second one.
+fn closing_http2(counts: Arc<Mutex<Vec<usize>>>) -> Origin {
+    Origin::new(move |mut talk: Talk<'_>| {
+        let mut server = wire_h2::Server::new(wire_h2::Limits::default());
+        let mut requests = 0;
+        loop {
+            let out = server.output().to_vec();
+            server.advance(out.len());
+            if !talk.send(&out) {
+                return;
+            }
+            let Some(bytes) = talk.some() else { return };
+            if server.receive(&bytes).is_err() {
+                return;
+            }
+            while let Some(event) = server.poll_event() {
+                let http_types::Event::Head { stream, .. } = event else { continue };
+                counts.lock().expect("counts").push(requests);
+                requests += 1;
+                if requests > 1 {
+                    return;
+                }
+                let stream = u32::try_from(stream).expect("a stream");
+                let fields = [(&b"content-length"[..], &b"4"[..]), (b"content-type", b"application/grpc")];
+                server.send_head(stream, 200, fields.into_iter(), false);
+                server.send_body(stream, b"here", 16_384, true);
+            }
+        }
+    })
+}
+
+#[test]
+fn a_request_over_a_kept_http2_connection_is_sent_as_often_as_the_configuration_says() {
+    for (prefix, pass) in [("proxy", "proxy_pass http://u; proxy_http_version 2;"), ("grpc", "grpc_pass grpc://u;")] {
+        for (next, method, is_retried) in [
+            ("", "GET", true),
+            ("", "POST", false),
+            ("off", "GET", false),
+            ("timeout http_500", "GET", false),
+            ("error non_idempotent", "POST", true),
+        ] {
+            let counts: Arc<Mutex<Vec<usize>>> = Arc::default();
+            let origin = closing_http2(counts.clone());
+            let port = free_port();
+            let directive = if next.is_empty() { String::new() } else { format!("{prefix}_next_upstream {next};") };
+            let site = Site::new(
+                "daemon off; worker_processes 1;",
+                &format!(
+                    "http {{ log_format tries '$upstream_addr|$upstream_status|$status'; access_log logs/access.log tries;
+                     upstream u {{ server 127.0.0.1:{}; keepalive 4; }}
+                     server {{ listen 127.0.0.1:{port}; location / {{ {directive} {pass} }} }} }}",
+                    origin.port
+                ),
+            );
+            let running = site.start();
+            let mut client = Client::connect(port).expect("connects");
+            let case = format!("{prefix} {next} {method}");
+            assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), Ok((200, "here".into())), "{case}");
+            let body = if method == "POST" { "Content-Length: 4\r\n\r\nbody" } else { "\r\n" };
+            let answer = client.ask(&format!("{method} / HTTP/1.1\r\nHost: a\r\n{body}"));
+            let status = if is_retried { 200 } else { 502 };
+            assert_eq!(answer.map(|(status, _)| status), Ok(status), "{case}: {}", site.log());
+            running.quit();
+            let wanted: &[usize] = if is_retried { &[0, 1, 0] } else { &[0, 1] };
+            assert_eq!(*counts.lock().expect("counts"), wanted, "{case}");
+            let address = format!("127.0.0.1:{}", origin.port);
+            let wanted = match is_retried {
+                true => format!("{address}, {address}|502, 200|200"),
+                false => format!("{address}|502|502"),
+            };
+            let log = site.read("logs/access.log");
+            assert_eq!(log.lines().last(), Some(wanted.as_str()), "{case}: {log}");
+            site.assert_no_alerts();
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! reported once, at its origin.
 
 mod matching;
+mod order;
 mod report;
 
 pub use report::{json, text};
@@ -72,38 +73,6 @@ struct Pair<'a, 't> {
 
 /// Directives of the rewrite module, whose relative order matters.
 const REWRITE: &[&str] = &["rewrite", "set", "return", "break", "if"];
-/// Directives whose order does not matter.
-const UNORDERED: &[&str] = &[
-    "listen",
-    "map",
-    "num_map",
-    "geo",
-    "split_clients",
-    "log_format",
-    "limit_req_zone",
-    "auth_failure_limit_zone",
-    "auth_jwt_claim_set",
-    "auth_jwt_header_set",
-    "keyval",
-    "keyval_zone",
-    "limit_conn_zone",
-    "proxy_cache_path",
-    "fastcgi_cache_path",
-    "scgi_cache_path",
-    "uwsgi_cache_path",
-    "types",
-    "env",
-    "thread_pool",
-    "geoip2",
-    "match",
-    "proxy_hide_header",
-    "proxy_pass_header",
-    "gzip_types",
-    "brotli_types",
-    "zstd_types",
-    "sub_filter_types",
-    "charset_types",
-];
 const BLOCKS: &[&str] =
     &["events", "http", "stream", "mail", "server", "location", "limit_except", "upstream", "include"];
 
@@ -216,23 +185,29 @@ fn differ(name: &str, old: &[Line], new: &[Line]) -> Option<(Vec<Line>, Vec<Line
     if same(old, new) {
         return None;
     }
-    let without = |lines: &[Line], others: &[Line]| -> Vec<Line> {
+    let split = |lines: &[Line], others: &[Line]| -> (Vec<Line>, Vec<Line>) {
         let mut rest: Vec<&str> = others.iter().map(|line| line.key.as_str()).collect();
-        let missing = |line: &&Line| match rest.iter().position(|key| *key == line.key) {
-            Some(at) => {
-                rest.remove(at);
-                false
-            }
-            None => true,
-        };
-        lines.iter().filter(missing).cloned().collect()
+        let is_shared = |line: &Line| rest.iter().position(|key| *key == line.key).map(|at| rest.remove(at)).is_some();
+        lines.iter().cloned().partition(is_shared)
     };
-    let (gone, added) = (without(old, new), without(new, old));
-    if !gone.is_empty() || !added.is_empty() {
-        return Some((gone, added));
-    }
-    // Only the order differs.
-    (!UNORDERED.contains(&name)).then(|| (old.to_vec(), new.to_vec()))
+    let ((shared, gone), (still, added)) = (split(old, new), split(new, old));
+    let moved = order::moved(name, &shared, &still);
+    let of = |changed: Vec<Line>, shared: &[Line]| {
+        let moved = shared.iter().filter(|line| moved.contains(line.key.as_str())).cloned();
+        changed.into_iter().chain(moved).collect::<Vec<_>>()
+    };
+    let (before, after) = (of(gone, &shared), of(added, &still));
+    (!before.is_empty() || !after.is_empty()).then_some((before, after))
+}
+
+/// Tells whether a change is one of order alone.
+fn is_move(old: &[Line], new: &[Line]) -> bool {
+    let keys = |lines: &[Line]| {
+        let mut keys: Vec<String> = lines.iter().map(|line| line.key.clone()).collect();
+        keys.sort();
+        keys
+    };
+    !old.is_empty() && keys(old) == keys(new)
 }
 
 fn children(scopes: &Scopes<'_>, id: ScopeId) -> Vec<ScopeId> {

@@ -1,6 +1,6 @@
 //! Differences as text and JSON.
 
-use super::{Change, Line};
+use super::{Change, Line, is_move};
 use serde_json::{Value, json as object};
 use std::fmt::Write;
 
@@ -18,7 +18,9 @@ pub fn text(changes: &[Change], colour: bool) -> String {
             path = Some(&change.path);
         }
         let named = change.old.iter().chain(&change.new).any(|line| line.text.starts_with(change.what.as_str()));
-        if !named && change.what != "allow, deny" && change.what != "rewrite" {
+        if is_move(&change.old, &change.new) {
+            let _ = writeln!(out, "  {}: moved, and the order matters", change.what);
+        } else if !named && change.what != "allow, deny" && change.what != "rewrite" {
             let _ = writeln!(out, "  {}:", change.what);
         }
         let mut print = |lines: &[Line], sign: &str, colour: &str| {
@@ -45,6 +47,6 @@ pub fn json(changes: &[Change]) -> Value {
         };
         lines.iter().map(one).collect()
     };
-    let one = |change: &Change| object!({ "in": change.path, "what": change.what, "old": lines(&change.old), "new": lines(&change.new) });
+    let one = |change: &Change| object!({ "in": change.path, "what": change.what, "moved": is_move(&change.old, &change.new), "old": lines(&change.old), "new": lines(&change.new) });
     object!({ "same": changes.is_empty(), "changes": changes.iter().map(one).collect::<Vec<_>>() })
 }

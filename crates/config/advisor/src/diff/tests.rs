@@ -91,6 +91,63 @@ fn order_counts_where_it_does() {
 }
 
 #[test]
+fn lines_that_commute_may_move() {
+    let of = |text: &str| http(&format!("server {{ listen 80; {text} }}"));
+    for (one, other) in [
+        ("add_header X-A 1;", "add_header X-B 2;"),
+        ("proxy_set_header X-A 1;", "proxy_set_header Host a;"),
+        ("fastcgi_param A 1;", "fastcgi_param B 2;"),
+        ("error_page 404 /404;", "error_page 500 502 /50x;"),
+        ("proxy_cache_valid 200 1m;", "proxy_cache_valid 404 1s;"),
+        ("access_log a;", "access_log b;"),
+        ("set_real_ip_from 10.0.0.0/8;", "set_real_ip_from 192.0.2.0/24;"),
+        ("grpc_hide_header A;", "grpc_hide_header B;"),
+        ("allow 10.0.0.1;", "allow 10.0.0.2;"),
+        ("gzip on;", "set $a 1;"),
+    ] {
+        assert_eq!(changes(&of(&[one, other].concat()), &of(&[other, one].concat())), [], "{one} {other}");
+    }
+    for (one, other) in [
+        ("add_header X-A 1;", "add_header x-a 2;"),
+        ("proxy_set_header X-A 1;", "proxy_set_header X-A 2;"),
+        ("fastcgi_param A 1;", "fastcgi_param A 2;"),
+        ("error_page 404 /404;", "error_page 404 =200 /other;"),
+        ("proxy_cache_valid 1m;", "proxy_cache_valid 301 1s;"),
+        ("proxy_cache_valid any 1m;", "proxy_cache_valid 404 1s;"),
+        ("proxy_redirect /a /b;", "proxy_redirect / /c;"),
+        ("allow 10.0.0.1;", "deny all;"),
+        ("set $a 1;", "rewrite /a /b;"),
+        ("if ($a) { return 403; }", "set $a 1;"),
+    ] {
+        // A line beside them that commutes is not told.
+        let got =
+            changes(&of(&[one, other, "add_header X-C 3;"].concat()), &of(&["add_header X-C 3;", other, one].concat()));
+        assert_eq!((got.len(), got.first().map(|change| change.2.len())), (1, Some(2)), "{one} {other}: {got:?}");
+    }
+}
+
+#[test]
+fn moves_beside_other_changes_are_told() {
+    let of = |text: &str| http(&format!("server {{ listen 80; {text} }}"));
+    let got = changes(&of("allow 10.0.0.1; deny 10.0.0.0/8;"), &of("deny 10.0.0.0/8; allow 10.0.0.1; deny all;"));
+    assert_eq!(got[0].2, ["allow 10.0.0.1;", "deny 10.0.0.0/8;"]);
+    assert_eq!(got[0].3, ["deny all;", "deny 10.0.0.0/8;", "allow 10.0.0.1;"]);
+}
+
+#[test]
+fn moves_are_called_so() {
+    let schema = Schema::new(Vec::new(), "tidegate 0");
+    let of = |text: &str| load_text(&Memory::default(), Path::new("/a.conf"), http(text).into());
+    let (old, new) = (of("server { allow 10.0.0.1; deny all; }"), of("server { deny all; allow 10.0.0.1; }"));
+    let changes = diff(&Scopes::new(&schema, &old.files, &old.items), &Scopes::new(&schema, &new.files, &new.items));
+    assert!(text(&changes, false).contains("  allow, deny: moved, and the order matters\n"), "{changes:?}");
+    assert_eq!(json(&changes)["changes"][0]["moved"], true);
+    let new = of("server { deny all; }");
+    let changes = diff(&Scopes::new(&schema, &old.files, &old.items), &Scopes::new(&schema, &new.files, &new.items));
+    assert_eq!(json(&changes)["changes"][0]["moved"], false);
+}
+
+#[test]
 fn equal_servers_are_matched_one_by_one() {
     let twin = "server { listen 80; server_name a; root /x; }";
     let moved = "server { listen 80; server_name a b; }";

@@ -2,8 +2,8 @@
 //!
 //! Cheap hashes are checked at once; bcrypt, SHA-crypt and similar ones, which are slow by design, on a pool thread.
 
-use crate::shared::failed_logins::{self, LoginAttempt};
 use conf_schema::{Area, Problem, Table, directives};
+use http_engine::failed_logins::{self, LoginAttempt};
 use http_engine::path::bytes_path;
 use http_engine::variables::basic_credentials;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};

@@ -1,9 +1,9 @@
 //! auth_failure_limit (Tidegate only): after too many failed logins with an equal key, requests get 429 before their
 //! credentials are checked. `shared/failed_logins.rs` counts.
 
-use crate::shared::failed_logins::{self, FailureLimit, FailureZone};
 use conf_schema::value::decimal;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::failed_logins::{self, FailureLimit, FailureZone};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use http_upstream::zones::{self, Declared};
 use session_engine::bucket::Rate;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 directives! {
     pub struct FailureConf from FailureInput {
-        /// Limits failed logins by a zone: wrong passwords of `auth_basic`, refused tokens of `auth_jwt`, and 401 or 403 of
+        /// Limits failed logins by a zone: wrong passwords of `auth_basic` and of `.htaccess` files, refused tokens of `auth_jwt`, and 401 or 403 of
         /// `auth_request` for a request with an `Authorization` field. Beyond rate and burst, requests with the same
         /// key get 429 with `Retry-After`. Simultaneous logins with the same key count before they are judged: those beyond the limit
         /// wait for the others' results. Requests without credentials, expired tokens, and requests that another check admits

@@ -3,8 +3,8 @@
 use super::keys::{NoKeys, Source, has_left};
 use super::variables::Checked;
 use super::verified;
-use crate::shared::failed_logins::{self, LoginAttempt};
 use crate::shared::requirement::Requirement;
+use http_engine::failed_logins::{self, LoginAttempt};
 use http_engine::{Flow, Handler, Request, Template};
 use http_types::{Known, Method};
 use jose::{Expected, Failure, KeySet, Token, Unverified};

@@ -138,7 +138,7 @@ impl Handler for Login {
 
 fn admit(r: &mut Request, session: Session) -> Flow {
     r.share(Rc::new(Known::of(session)));
-    crate::shared::failed_logins::forgive(r);
+    http_engine::failed_logins::forgive(r);
     Flow::Allowed
 }
 

@@ -3,9 +3,9 @@
 //! 2xx admits, 401 and 403 reject, any other status is 500. The subrequest has no body: a server that gets it sees no
 //! `Content-Length`, whatever the client sent.
 
-use crate::shared::failed_logins::{self, LoginAttempt};
 use conf_schema::value::Text;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::failed_logins::{self, LoginAttempt};
 use http_engine::path::CanonicalPath;
 use http_engine::response::OutField;
 use http_engine::variable::{VarId, Variables};

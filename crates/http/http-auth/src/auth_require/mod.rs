@@ -55,7 +55,7 @@ impl Handler for Check {
         match self.0.iter().find(|requirement| !requirement.holds(r)) {
             Some(requirement) => Flow::Status(requirement.status),
             None => {
-                crate::shared::failed_logins::forgive(r);
+                http_engine::failed_logins::forgive(r);
                 Flow::Allowed
             }
         }

@@ -139,6 +139,9 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<Job, Flow> {
     if !special::admits(r, &source) || !special::admits(r, &target) {
         return Err(Flow::Status(403));
     }
+    if http_engine::is_denied_elsewhere(r, &to, &target) {
+        return Err(refuse(r, 403, format_args!("\"Destination\" URI \"{said}\" is forbidden by its location")));
+    }
     let (source, mut target) = (single_slashes(&source), single_slashes(&target));
     let slashed = target.ends_with(b"/");
     if slashed {

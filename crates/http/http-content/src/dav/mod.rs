@@ -33,7 +33,8 @@ directives! {
     pub struct DavConf from DavInput {
         /// Allows WebDAV methods that write files and directories.
         /// Differs: PUT and COPY of a file into a missing directory get 409, as in RFC 4918, instead of 500; copying a
-        /// file onto itself under another name gets 403.
+        /// file onto itself under another name gets 403, and so does a destination whose own location is `internal` or
+        /// denies the client's address (`allow`, `deny`, `limit_except`, `.htaccess`).
         dav_methods: Methods<Own> = "off",
         /// Lets PUT create missing intermediate directories.
         create_full_put_path: Flag = "off",

@@ -5,6 +5,7 @@ use super::request::{Values, find};
 use super::{ApplyHtaccess, HtaccessState};
 use htaccess::Settings;
 use htaccess::access::{AccessClient, Authorization};
+use http_engine::failed_logins::{self, LoginAttempt};
 use http_engine::path::bytes_path;
 use http_engine::variables::basic_credentials;
 use http_engine::{Flow, Request};
@@ -94,32 +95,49 @@ impl ApplyHtaccess {
         }
     }
 
-    /// Checks the client's name and password, and applies the rules again for a user who is right.
+    /// Checks the client's name and password, and applies the rules again for a user who is right. `auth_failure_limit`
+    /// counts wrong ones.
     pub(super) fn log_in(&self, r: &mut Request, settings: &Settings) -> Result<Flow, String> {
         let Some((user, password)) = basic_credentials(r) else { return Ok(refuse(r, settings, 401)) };
-        let Some(name) = &settings.auth.user_file else {
+        let Some(name) = settings.auth.user_file.clone() else {
             return Err("AuthUserFile not specified in the configuration".into());
         };
-        let file = self.prefix.join(bytes_path(name.as_bytes()));
-        let users = std::fs::read(&file).map_err(|e| format!("open() \"{}\" failed {}", file.display(), os(&e)))?;
-        let login = Login { user: String::from_utf8_lossy(&user).into_owned(), file: name.clone() };
-        let Some(stored) = passwords::find(&users, &user).map(<[u8]>::to_vec) else {
+        let login = Login { user: String::from_utf8_lossy(&user).into_owned(), file: name };
+        let own = ApplyHtaccess { has_files: self.has_files, rules: self.rules.clone(), prefix: self.prefix.clone() };
+        let settings = settings.clone();
+        Ok(failed_logins::judge(r, move |r, attempt| own.check(r, attempt, settings, login, &user, password)))
+    }
+
+    fn check(
+        self,
+        r: &mut Request,
+        attempt: LoginAttempt,
+        settings: Settings,
+        login: Login,
+        user: &[u8],
+        password: Vec<u8>,
+    ) -> Flow {
+        let file = self.prefix.join(bytes_path(login.file.as_bytes()));
+        let users = match std::fs::read(&file) {
+            Ok(users) => users,
+            Err(e) => {
+                r.log(Level::Error, format_args!("open() \"{}\" failed {}", file.display(), os(&e)));
+                return Flow::Status(500);
+            }
+        };
+        let Some(stored) = passwords::find(&users, user).map(<[u8]>::to_vec) else {
             r.log(Level::Error, format_args!("user \"{}\" was not found in \"{}\"", login.user, file.display()));
-            return Ok(refuse(r, settings, 401));
+            attempt.fail_for_good();
+            return refuse(r, &settings, 401);
         };
         if !passwords::is_slow(&stored) {
             let verdict = passwords::check(&password, &stored);
-            return self.judged(r, settings, login, verdict);
+            return self.judged(r, attempt, &settings, login, verdict);
         }
-        let own = ApplyHtaccess { has_files: self.has_files, rules: self.rules.clone(), prefix: self.prefix.clone() };
-        let settings = settings.clone();
-        Ok(Flow::Later(Box::new(move |mut r| {
+        Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
                 let flow = match passwords::check_on_pool(password, stored).await {
-                    Ok(verdict) => own.judged(&mut r, &settings, login, verdict).unwrap_or_else(|words| {
-                        r.log(Level::Error, format_args!("{words}"));
-                        Flow::Status(500)
-                    }),
+                    Ok(verdict) => self.judged(&mut r, attempt, &settings, login, verdict),
                     Err(passwords::CheckError::Busy) => {
                         r.log(
                             Level::Error,
@@ -134,18 +152,30 @@ impl ApplyHtaccess {
                 };
                 (r, flow)
             })
-        })))
+        }))
     }
 
-    fn judged(&self, r: &mut Request, settings: &Settings, login: Login, verdict: Verdict) -> Result<Flow, String> {
+    fn judged(
+        &self,
+        r: &mut Request,
+        attempt: LoginAttempt,
+        settings: &Settings,
+        login: Login,
+        verdict: Verdict,
+    ) -> Flow {
         if verdict != Verdict::Right {
             r.log(Level::Error, format_args!("user \"{}\": password mismatch", login.user));
-            return Ok(refuse(r, settings, 401));
+            attempt.fail_for_good();
+            return refuse(r, settings, 401);
         }
+        drop(attempt);
         let mut state = r.take_ext::<HtaccessState>().map(|state| *state).unwrap_or_default();
         (state.continues, state.login) = (true, Some(login));
         r.keep(state);
-        self.apply(r)
+        self.apply(r).unwrap_or_else(|words| {
+            r.log(Level::Error, format_args!("{words}"));
+            Flow::Status(500)
+        })
     }
 }
 

@@ -302,7 +302,8 @@ impl Logger for Count {
             let host = state.origin.as_ref().map(|origin| origin.written.to_string()).unwrap_or_default();
             let group = if self.groups.get(&host).is_some() { host } else { "::nogroups".to_string() };
             for one in &state.tries {
-                let sample = Sample { status: one.status, response_ms: one.response_ms.unwrap_or(0), ..sample };
+                let response_ms = one.response_time.map_or(0, |time| time.as_millis() as u64);
+                let sample = Sample { status: one.status, response_ms, ..sample };
                 samples.push((Key::Upstream(group.clone(), one.address().to_string()), sample));
             }
         }

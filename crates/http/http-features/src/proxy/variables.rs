@@ -46,12 +46,12 @@ pub static ROWS: &[Builtin] = &[
     ),
     Builtin::one(
         "upstream_connect_time",
-        |r, o| each(r, o, |t, o| seconds(t.connect_ms, o)),
+        |r, o| each(r, o, |t, o| seconds(t.connect_time, o)),
         "Times to connect to upstream servers, in seconds with milliseconds; one per attempt.",
     ),
     Builtin::one(
         "upstream_header_time",
-        |r, o| each(r, o, |t, o| seconds(t.header_ms, o)),
+        |r, o| each(r, o, |t, o| seconds(t.header_time, o)),
         "Times to the response head of upstream servers, in seconds with milliseconds; one per attempt.",
     ),
     Builtin::one(

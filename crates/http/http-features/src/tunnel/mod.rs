@@ -210,7 +210,7 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
                 status = answer;
                 if let Some(one) = UpstreamState::last(r) {
                     one.status = status;
-                    one.response_ms = Some(clock::now().millis_since(one.started));
+                    one.response_time = Some(clock::now().since(one.started));
                 }
                 balancing::failed(r, &mut active, b"");
                 balancing::judge(r, &active, true);
@@ -248,10 +248,10 @@ async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Str
     clock::update();
     let words = match connected {
         Ok(Ok(stream)) => {
-            let ms = clock::now().millis_since(started);
+            let time = clock::now().since(started);
             if let Some(one) = UpstreamState::last(r) {
                 // A tunnel has no response: `$upstream_status` remains empty.
-                (one.connect_ms, one.header_ms) = (Some(ms), Some(ms));
+                (one.connect_time, one.header_time) = (Some(time), Some(time));
             }
             return Ok(stream);
         }

@@ -345,6 +345,8 @@ macro_rules! cache_directives {
             $(#[doc = $about])*
             pub struct $Plan from $Input {
                 /// Defines a cache: directory, size of its index, maximum size and lifetime of unused entries.
+                /// Differs: a response in memory is compared with its file once a second. After its file was deleted
+                /// (`rm`), it may be served for up to a second; nginx opens the file for each request.
                 $path: $crate::caching::conf::PathLine,
                 /// Cache for responses, by the name of its zone. By default, it behaves as in nginx and passes 99 of
                 /// the 160 required tests of cache-tests; with `proxy_cache_rfc9111 on;` (or the directive of the

@@ -18,6 +18,7 @@ use http_types::{BodyLength, Known, Method};
 use observe::Level;
 use runtime::budget;
 use std::sync::Arc;
+use std::time::Duration;
 use upstream::{ClientStream, Event, PeerLease, ReceivedHead, ResponseStart};
 
 /// A response head with its connection, and the start of the try.
@@ -37,8 +38,8 @@ pub fn accept(
     let (plan, target) = (&exchange.plan, &exchange.target());
     let Answered { begun, mut io, started } = answered;
     let ResponseStart { answer, length, .. } = &begun;
-    let ms = clock::now().millis_since(started);
-    note_head(r, target, &begun, &mut active, started, ms);
+    let time = clock::now().since(started);
+    note_head(r, target, &begun, &mut active, time);
     let ReceivedHead { head, buf } = &**answer;
     if io.is_cut_short() && !plan.protocol.goes_both_ways() {
         r.reply.keep_alive = false;
@@ -78,7 +79,7 @@ pub fn accept(
     if head.status == 101 {
         return upgrade(&plan.conf, r, io, active);
     }
-    Ok(pass_body(plan, r, Answered { begun, io, started }, active, ms))
+    Ok(pass_body(plan, r, Answered { begun, io, started }, active, time))
 }
 
 /// Notes the head in the request's log variables and in the server's state.
@@ -87,8 +88,7 @@ fn note_head(
     target: &UpstreamTarget<'_>,
     begun: &ResponseStart,
     active: &mut PeerLease,
-    started: clock::Instant,
-    ms: u64,
+    time: Duration,
 ) {
     let status = begun.answer.head.status;
     if let Some(state) = UpstreamState::of(r) {
@@ -96,13 +96,13 @@ fn note_head(
         state.uri = target.uri.cloned();
         if let Some(one) = state.tries.last_mut() {
             one.status = status;
-            one.header_ms = Some(ms);
+            one.header_time = Some(time);
         }
     }
     r.accounting.action = Some(upstream_state::OVER);
     let trace = trace_id::may_be_known(r).then_some(|| trace_id::known(r));
-    active.answered(status, clock::now().micros_since(started), trace);
-    active.header(ms);
+    active.answered(status, time.as_micros() as u64, trace);
+    active.header(time.as_millis() as u64);
     balancing::judge(r, active, matches!(status, 500 | 502..=504));
 }
 
@@ -136,7 +136,7 @@ fn upgrade(conf: &PassConf, r: &mut Request, io: Box<Io>, active: PeerLease) -> 
 }
 
 /// Passes the body on: at once if all of it has arrived, otherwise piece by piece, and into the cache if it is stored.
-fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: Answered, active: PeerLease, ms: u64) -> Flow {
+fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: Answered, active: PeerLease, time: Duration) -> Flow {
     let Answered { begun: ResponseStart { answer, head_bytes, length, behind }, mut io, started } = answered;
     let ReceivedHead { head, buf } = &*answer;
     let conf = &plan.conf;
@@ -177,7 +177,7 @@ fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: Answered, active: 
         match at_once(r, &mut io.stream, &trailers) {
             Ok(body) => {
                 if let Some(one) = UpstreamState::last(r) {
-                    one.whole_ms = Some(ms);
+                    one.whole_time = Some(time);
                 }
                 r.out.undeclared_length = matches!(length, BodyLength::Chunked | BodyLength::UntilClose);
                 io.stream.finish(&active.group().keepalive);

@@ -267,7 +267,7 @@ impl UpstreamBody {
     /// Closes the connection to the server; the response time ends now.
     fn give_up(&mut self, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         if let Some(one) = UpstreamState::last(r) {
-            one.response_ms = Some(base::clock::now().millis_since(one.started));
+            one.response_time = Some(base::clock::now().since(one.started));
         }
         self.io = None;
         Poll::Ready(Some(Err(BodyError)))
@@ -336,13 +336,13 @@ impl UpstreamBody {
             match came {
                 ResponseEvent::Event(Event::Body(bytes)) => {
                     if let Some(one) = UpstreamState::last(r) {
-                        one.response_ms = Some(base::clock::now().millis_since(self.started));
+                        one.response_time = Some(base::clock::now().since(self.started));
                     }
                     return Got::Bytes(bytes);
                 }
                 ResponseEvent::Event(Event::End(end)) => {
                     if let Some(one) = UpstreamState::last(r) {
-                        one.response_ms.get_or_insert_with(|| base::clock::now().millis_since(one.started));
+                        one.response_time.get_or_insert_with(|| base::clock::now().since(one.started));
                     }
                     self.end(r, &end);
                     return Got::End;

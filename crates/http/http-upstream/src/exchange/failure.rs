@@ -11,6 +11,7 @@ use http_engine::Request;
 use http_types::BodyLength;
 use observe::Level;
 use std::rc::Rc;
+use std::time::Duration;
 use upstream::{Peer, PeerLease};
 
 /// nginx's message about a timeout.
@@ -90,7 +91,7 @@ pub fn count(r: &mut Request, lease: &mut PeerLease, target: &UpstreamTarget<'_>
     let is_final = matches!(why, Failure::Final(_));
     if let Some(one) = UpstreamState::last(r) {
         let started = one.started;
-        one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
+        one.response_time.get_or_insert_with(|| clock::now().since(started));
         if is_final {
             one.status = 0;
         }
@@ -123,7 +124,7 @@ pub fn denied(plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, pee
     let words = format!("access to upstream denied by \"{}_allow_upstream\"", plan.conf.prefix);
     note(r, peer, target, &words, "connecting to");
     if let Some(one) = UpstreamState::last(r) {
-        (one.status, one.response_ms) = (Failure::Denied.status(), Some(0));
+        (one.status, one.response_time) = (Failure::Denied.status(), Some(Duration::ZERO));
     }
     Failure::Denied
 }

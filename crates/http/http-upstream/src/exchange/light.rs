@@ -177,19 +177,19 @@ fn answered(
     received: usize,
 ) {
     let now = clock::now();
-    let ms = now.millis_since(started);
+    let time = now.since(started);
     if let Some(state) = UpstreamState::of(r) {
         state.uri = target.uri.cloned();
         if let Some(one) = state.tries.last_mut() {
             one.status = head.status;
-            one.header_ms = Some(ms);
-            one.whole_ms = Some(ms);
+            one.header_time = Some(time);
+            one.whole_time = Some(time);
             one.response_length = (received - head.consumed) as u64;
         }
     }
     r.accounting.action = Some(upstream_state::OVER);
     lease.answered(head.status, now.micros_since(started), trace_id::may_be_known(r).then_some(|| trace_id::known(r)));
-    lease.header(ms);
+    lease.header(now.millis_since(started));
     balancing::judge(r, lease, false);
 }
 

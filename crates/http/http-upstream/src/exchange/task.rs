@@ -47,8 +47,8 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
 pub fn client_gone(r: &mut Request) -> Flow {
     let mut action = "connecting to upstream";
     if let Some(one) = UpstreamState::last(r) {
-        one.response_ms = Some(clock::now().millis_since(one.started));
-        if one.connect_ms.is_some() {
+        one.response_time = Some(clock::now().since(one.started));
+        if one.connect_time.is_some() {
             action = "sending request to upstream";
         }
     }

@@ -395,7 +395,7 @@ impl UpstreamExchange {
         if !matches!(accepted, Ok(Flow::Content(_)))
             && let Some(one) = UpstreamState::last(r)
         {
-            one.response_ms = Some(clock::now().millis_since(started));
+            one.response_time = Some(clock::now().since(started));
         }
         accepted.map_or_else(|why| self.after_failure(r, why), Progress::Done)
     }

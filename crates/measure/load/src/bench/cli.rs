@@ -32,7 +32,8 @@ More than one load machine:
   tidegate bench worker --help
 
 Exit status: 0 all requirements hold; 1 a requirement fails or the result is worse than the baseline; 2 wrong arguments, files or outputs; 3 undecided
-(disturbed, client-bound, port-bound, too noisy): repeat the run; 4 no response, or more than 1 % of the requests failed or were never sent;
+(disturbed, client-bound, port-bound, too noisy): repeat the run; 4 no response, more than 1 % of the requests failed or were never sent, or -n requests
+at a rate took longer than their schedule;
 130, 143 stopped by INT or TERM, with the results so far.";
 
 /// See `--help`.

@@ -99,6 +99,12 @@ impl Plan {
             profile = Profile::parse(text)?;
             values = vec![profile.highest()];
         }
+        // Intervals fit the time in which a number of requests is due, not its bound.
+        let slowest = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let span = match o.requests.filter(|_| o.duration.is_none() && o.stages.is_none() && model.is_open()) {
+            Some(n) if slowest > 0.0 => n as f64 / slowest + o.timeout,
+            _ => f64::INFINITY,
+        };
         let (mut model, mut duration) = (model, length);
         let mut notes = Vec::new();
         if let Some(log) = log {
@@ -126,6 +132,7 @@ impl Plan {
             Some(path) => requests::read(path)?.trim().to_string(),
             None => String::new(),
         };
+        let span = span.min(profile.seconds());
         let quantity = if o.users.is_some() { "users" } else { model.quantity() };
         let own = Http2::default();
         let http2 = o.http2.then(|| Http2 {
@@ -164,10 +171,7 @@ impl Plan {
             reset: o.reset,
             spin: o.spin,
             // Long runs get long intervals: each keeps its own distribution.
-            interval: o
-                .interval
-                .unwrap_or((profile.seconds() / 40.0).clamp(0.1, 1.0))
-                .max(profile.seconds() / f64::from(INTERVALS_MAX)),
+            interval: o.interval.unwrap_or((span / 40.0).clamp(0.1, 1.0)).max(span / f64::from(INTERVALS_MAX)),
             model,
             profile,
             ..Job::closed(target, 1, 1.0)

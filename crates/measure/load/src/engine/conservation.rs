@@ -232,7 +232,7 @@ fn a_flat_slow_server_is_no_queue() {
     use crate::engine::run::Outcome;
     use crate::report::build::{Watch, round};
     use crate::report::verdict::judge;
-    let word = |rate: f64, delay: u64, service: u64| {
+    let judged = |rate: f64, delay: u64, service: u64, budget: Option<u64>| {
         let mut free_at = 0;
         let sim = Sim::new(Box::new(move |now, _, _| {
             free_at = now.max(free_at) + service;
@@ -241,12 +241,27 @@ fn a_flat_slow_server_is_no_queue() {
         let mut job = job(2000, 10.0);
         job.model = Model::Open { arrivals: Arrivals::Poisson };
         job.profile = Profile::constant(rate, 10.0);
+        (job.budget, job.timeout) = (budget, 60.0);
         let (total, done) = play(sim, &job);
         let (seconds, timeline) = (done.measured as f64 * 1e-9, done.timeline);
-        let outcome = Outcome { total, seconds, timeline, interval: job.interval, ..Outcome::default() };
-        judge(&[round(&outcome, true, &Watch::default(), Default::default())], true).word
+        let scheduled = budget.map(|_| done.last_due as f64 * 1e-9);
+        let outcome = Outcome { total, seconds, timeline, interval: job.interval, scheduled, ..Outcome::default() };
+        let round = round(&outcome, true, &Watch::default(), Default::default());
+        (judge(std::slice::from_ref(&round), true), round)
     };
+    let word = |rate, delay, service| judged(rate, delay, service, None).0.word;
     assert_eq!(word(100.0, 3 * S, 0), "valid", "three seconds for each, whatever the load");
     assert_eq!(word(120.0, 0, 10 * MS), "overloaded", "a fifth more than it can do, all answered in the end");
     assert_eq!(word(80.0, 0, 10 * MS), "valid");
+    // A number of requests at a rate that the server does not keep up with: all are offered and answered, but late.
+    let (verdict, round) = judged(100.0, 0, 26 * MS, Some(100));
+    assert_eq!((verdict.word.as_str(), verdict.failed), ("overloaded", true), "{verdict:?}");
+    assert!(verdict.reasons[0].contains("100 due = 100 answered in 2."), "{verdict:?}");
+    super::truth::near(round.offered, 100.0, 30.0);
+    super::truth::near(round.rps, 38.0, 1.5);
+    for (delay, service) in [(0, MS), (3 * S, 0)] {
+        let (verdict, round) = judged(100.0, delay, service, Some(400));
+        assert_eq!((verdict.word.as_str(), verdict.failed), ("valid", false), "{verdict:?}");
+        super::truth::near(round.offered, 100.0, 15.0);
+    }
 }

@@ -60,6 +60,8 @@ pub struct Outcome {
     pub kinds: Kinds,
     pub interval: f64,
     pub ports: u64,
+    /// Seconds of the measured part in which requests became due, if a number of requests limits an open loop.
+    pub scheduled: Option<f64>,
     /// Users of a closed loop, and those who waited in vain for over half of the run.
     pub users: u64,
     pub starved: u64,
@@ -97,6 +99,7 @@ impl Outcome {
         self.kinds.merge(&other.kinds);
         self.interval = self.interval.max(other.interval);
         self.ports += other.ports;
+        self.scheduled = self.scheduled.into_iter().chain(other.scheduled).reduce(f64::max);
         self.users += other.users;
         self.starved += other.starved;
         self.tls_error = self.tls_error.take().or(other.tls_error);
@@ -163,6 +166,10 @@ pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Resul
         outcome.waited.push(share(done.waited));
         outcome.timeline.merge(&done.timeline);
         outcome.kinds.merge(&done.kinds);
+        if job.budget.is_some() && matches!(job.model, super::job::Model::Open { .. }) {
+            let scheduled = done.last_due as f64 * 1e-9;
+            outcome.scheduled = Some(outcome.scheduled.map_or(scheduled, |longest| longest.max(scheduled)));
+        }
         outcome.users += done.users;
         outcome.starved += done.starved;
         outcome.tls_error = outcome.tls_error.or(done.tls_error);

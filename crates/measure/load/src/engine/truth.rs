@@ -19,7 +19,7 @@ fn stalling(delay: u64, stall: u64, period: u64) -> Sim {
     }))
 }
 
-fn near(value: f64, expected: f64, tolerance: f64) {
+pub fn near(value: f64, expected: f64, tolerance: f64) {
     assert!((value - expected).abs() <= tolerance, "{value} is not {expected} ± {tolerance}");
 }
 

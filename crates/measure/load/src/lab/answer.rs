@@ -4,7 +4,7 @@ use figures::plot::{Axis, Mark, Plot, Series};
 use figures::units::{Unit, seconds, significant};
 
 use super::conduct::{Line, Results, WorkloadResult};
-use crate::report::answer::many;
+use crate::report::answer::{lowest, many};
 use crate::report::model::{Point, Round};
 use crate::report::plots;
 use crate::report::text::grouped;
@@ -85,9 +85,11 @@ fn reached(w: &WorkloadResult, line: &Line) -> String {
             )
         });
     }
-    let kept: Vec<&Point> =
-        line.points.iter().filter(|p| !p.verdict.failed && p.verdict.word != "overloaded").collect();
-    let (Some(low), Some(high)) = (kept.first(), kept.last()) else { return "keeps up with none of the rates".into() };
+    let keeps = |p: &&Point| !p.verdict.failed && p.verdict.word != "overloaded";
+    let kept = || line.points.iter().filter(keeps);
+    let (Some(low), Some(high)) = (lowest(kept()), kept().max_by(|a, b| a.value.total_cmp(&b.value))) else {
+        return "keeps up with none of the rates".into();
+    };
     let at = |p: &Point| {
         format!("{} (deviation {}) at {}", seconds(figure(p, mean)), seconds(figure(p, deviation)), grouped(p.value))
     };
@@ -96,7 +98,7 @@ fn reached(w: &WorkloadResult, line: &Line) -> String {
     if high.value != low.value {
         text += &format!(", in {}", at(high));
     }
-    if let Some(over) = line.points.iter().find(|p| p.value > high.value) {
+    if let Some(over) = lowest(line.points.iter().filter(|p| !keeps(p))) {
         text += &format!(", and does not keep up with {}", grouped(over.value));
     }
     text
@@ -162,4 +164,32 @@ pub fn machine(results: &Results) -> Option<String> {
          compare CPU time per request.",
         others.len()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::answer::tests::point;
+
+    #[test]
+    fn loads_that_fall_are_no_failures() {
+        let says = |points: &[(f64, &str)]| {
+            let points = points.iter().map(|(value, word)| point(*value, *value, 0.001, word)).collect();
+            let line = Line { server: "tidegate".into(), seen: None, points, bottleneck: String::new() };
+            sentence(&WorkloadResult {
+                name: String::new(),
+                quantity: "requests/s offered".into(),
+                open_loop: true,
+                requests: Vec::new(),
+                lines: vec![line],
+                comparisons: Vec::new(),
+                scale: Vec::new(),
+            })
+        };
+        let (fast, at) = ("tidegate responds in 1 ms (deviation 500 µs) at", "in 1 ms (deviation 500 µs) at");
+        let all = [(150.0, "valid"), (450.0, "valid"), (120.0, "valid")];
+        assert_eq!(says(&all), format!("{fast} 120 requests/s, {at} 450."));
+        let some = [(150.0, "valid"), (450.0, "overloaded"), (120.0, "valid")];
+        assert_eq!(says(&some), format!("{fast} 120 requests/s, {at} 150, and does not keep up with 450."));
+    }
 }

@@ -129,13 +129,21 @@ fn most(report: &Report, points: &[Point]) -> String {
     text
 }
 
+/// Returns the point with the lowest load; loads need not be in order.
+pub(crate) fn lowest<'a>(points: impl Iterator<Item = &'a Point>) -> Option<&'a Point> {
+    points.min_by(|a, b| a.value.total_cmp(&b.value))
+}
+
 fn offered(points: &[Point]) -> String {
     let kept: Vec<&Point> = points.iter().filter(|p| !p.verdict.failed && p.verdict.word != "overloaded").collect();
     let Some(best) = kept.iter().max_by(|a, b| a.value.total_cmp(&b.value)) else {
         return "It keeps up with none of the offered rates.".into();
     };
-    let next = points.iter().filter(|p| p.value > best.value).min_by(|a, b| a.value.total_cmp(&b.value));
-    let end = next.map_or(String::new(), |p| format!(", and no longer with {}", grouped(p.value)));
+    let next = lowest(points.iter().filter(|p| !kept.iter().any(|held| held.value == p.value)));
+    let end = next.map_or(String::new(), |p| {
+        let word = if p.value > best.value { "and no longer" } else { "but not" };
+        format!(", {word} with {}", grouped(p.value))
+    });
     format!(
         "It keeps up with {} requests/s{end}: median latency {}, p99 {}.",
         grouped(best.value),
@@ -148,23 +156,26 @@ fn reply_times(points: &[Point]) -> String {
     let at =
         |p: &Point| format!("{} (deviation {}) at {}", time(p, |t| t.mean), time(p, |t| t.deviation), grouped(p.value));
     let good = sound(points);
-    let (Some(low), Some(high)) = (good.first(), good.last()) else { return String::new() };
+    let by_value = |a: &&&Point, b: &&&Point| a.value.total_cmp(&b.value);
+    let (Some(low), Some(high)) = (good.iter().min_by(by_value), good.iter().max_by(by_value)) else {
+        return String::new();
+    };
     let mut text = format!("Reply time {} connections/s", at(low));
     if high.value != low.value {
         text += &format!(", and {}", at(high));
     }
-    if let Some(over) = points.iter().find(|p| p.value > high.value) {
+    if let Some(over) = lowest(points.iter().filter(|p| !good.iter().any(|held| held.value == p.value))) {
         text += &format!("; at {} it is {}", grouped(over.value), over.verdict.word);
     }
     text + "."
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::report::model::Verdict;
 
-    fn point(value: f64, rps: f64, mean: f64, word: &str) -> Point {
+    pub fn point(value: f64, rps: f64, mean: f64, word: &str) -> Point {
         let times = Times { mean, p50: mean, p99: 2.0 * mean, deviation: mean / 2.0, ..Times::default() };
         let round = Round {
             rps,
@@ -221,6 +232,12 @@ mod tests {
             text.starts_with("Reply time 1 ms (deviation 500 µs) at 1,000 connections/s; at 2,000 it is overloaded."),
             "{text}"
         );
+        // Loads that rise and fall.
+        let of = |value, word| point(value, value, 0.001, word);
+        let wave = || vec![of(150.0, "valid"), of(450.0, "valid"), of(120.0, "valid")];
+        assert!(says("requests/s offered", true, wave()).starts_with("It keeps up with 450 requests/s: "));
+        let text = says("connections/s offered", true, wave());
+        assert!(text.ends_with("at 120 connections/s, and 1 ms (deviation 500 µs) at 450."), "{text}");
         assert_eq!(says("connections", false, vec![]), "Nothing was measured.");
         let mut none = point(1.0, 0.0, 0.0, "error-bound");
         none.rounds[0].good = 0;

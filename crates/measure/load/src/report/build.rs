@@ -73,7 +73,12 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         answers: t.answers,
         good: t.good,
         connections: t.connections,
-        offered: per_second(t.due),
+        scheduled: outcome.scheduled,
+        offered: match outcome.scheduled {
+            // The rate of the schedule, however long the server took. One request has no rate.
+            Some(scheduled) if t.due > 1 && scheduled > 0.0 => t.due as f64 / scheduled,
+            _ => per_second(t.due),
+        },
         rps: per_second(t.answers),
         good_rps: per_second(t.good),
         connections_per_second: per_second(t.connections),

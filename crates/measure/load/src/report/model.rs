@@ -92,6 +92,9 @@ pub struct Round {
     pub answers: u64,
     pub good: u64,
     pub connections: u64,
+    /// Seconds until the last request became due, if a number of requests limits an open loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled: Option<f64>,
     /// Rates per second: scheduled requests, responses, correct responses, new connections, received bytes.
     pub offered: f64,
     pub rps: f64,

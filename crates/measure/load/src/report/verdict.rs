@@ -98,7 +98,8 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
     });
     let spoilt = errors > ERRORS_MAX || rounds.iter().any(|r| r.good == 0);
     // For the exit status and requirements an unsent request has failed.
-    let failed = spoilt || worst(&Round::error_share) > ERRORS_MAX;
+    let overran = rounds.iter().any(|r| open_loop && overruns(r) && falls_behind(r));
+    let failed = spoilt || overran || worst(&Round::error_share) > ERRORS_MAX;
     if errors > ERRORS_MAX {
         note("error-bound", format!("{} of the requests failed", Unit::Share.write(errors)));
     } else if rounds.iter().all(|r| r.due == 0 && r.answers == 0) {
@@ -140,8 +141,9 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
         note(
             "overloaded",
             format!(
-                "the server did not keep up with the offered rate: {}; latencies show the length of the queue and of the run",
-                r.account()
+                "the server did not keep up with the offered rate: {}{}; latencies show the length of the queue and of the run",
+                r.account(),
+                overrun_words(r)
             ),
         );
     }
@@ -175,11 +177,27 @@ pub fn is_usable(word: &str) -> bool {
 /// or unsent requests.
 pub fn falls_behind(r: &Round) -> bool {
     // A few requests are always in flight at the end.
-    let missing = r.answers + ON_THE_WAY < r.due && (r.answers as f64) < r.due as f64 * ANSWERED_MIN;
+    let missing = r.answers + ON_THE_WAY < r.due && (r.answers as f64) < r.due as f64 * ANSWERED_MIN || overruns(r);
     let of = |class: Failure| r.failures.get(class.word()).copied().unwrap_or(0);
     let lost = (of(Failure::Unsent) + of(Failure::Unfinished) + of(Failure::Timeout)) as f64
         > (1.0 - ANSWERED_MIN) * r.due as f64;
     missing && (lost || r.growth.is_none_or(|growth| growth > GROWTH_MAX))
+}
+
+/// Tells whether the answers of an open loop with a number of requests took longer than its schedule, beyond requests
+/// that are on the way.
+fn overruns(r: &Round) -> bool {
+    let after = |scheduled: f64| (r.seconds - scheduled) * r.rps > ON_THE_WAY as f64;
+    r.scheduled.is_some_and(|scheduled| scheduled < r.seconds * ANSWERED_MIN && after(scheduled))
+}
+
+fn overrun_words(r: &Round) -> String {
+    match r.scheduled.filter(|_| overruns(r)) {
+        Some(scheduled) => {
+            format!(" in {}, which were due within {}", seconds(r.seconds), seconds(scheduled))
+        }
+        None => String::new(),
+    }
 }
 
 /// Describes other load on the processors of client or server.

@@ -3,12 +3,13 @@
 use super::super::ask::{Ask, Verb};
 use super::super::certificates::place_of;
 use super::super::run;
-use super::history::View;
+use super::history::{View, quantile};
 use super::html::Tone;
 use base::clock::Instant;
 use bytes::Bytes;
 use conf_schema::At;
 use http_engine::HttpPlan;
+use metrics::Times;
 use serde_json::{Map, Value};
 use session_engine::inventory::Inventory;
 use std::collections::HashMap;
@@ -17,6 +18,9 @@ use std::sync::Arc;
 
 /// Looks that are farther apart give no rates.
 const RATE_MICROS_MAX: u64 = 120_000_000;
+/// Shortest period over which recent times are shown; the longest is a minute.
+const TIMES_MICROS: u64 = 20_000_000;
+const TIMES_MICROS_MAX: u64 = 60_000_000;
 
 /// Counts of the last look, and rates between the looks.
 #[derive(Debug, Default)]
@@ -25,6 +29,34 @@ pub struct Rates {
     before: HashMap<String, u64>,
     now: HashMap<String, u64>,
     seconds: Option<f64>,
+    times: HashMap<String, [Mark; 2]>,
+}
+
+/// Times at a look.
+#[derive(Clone, Debug)]
+struct Mark {
+    at: Instant,
+    times: Times,
+}
+
+/// Times of a period.
+#[derive(Clone, Debug)]
+pub struct Recent {
+    pub times: Times,
+    /// The period begins within the last minute; otherwise with the counters.
+    pub is_last_minute: bool,
+}
+
+impl Recent {
+    /// Returns the mean in milliseconds.
+    pub fn mean(&self) -> Option<f64> {
+        let count = self.times.count();
+        (count > 0).then(|| self.times.sum as f64 / 1000.0 / count as f64)
+    }
+    /// Returns a quantile in milliseconds.
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        quantile(&self.times.buckets, share)
+    }
 }
 
 impl Rates {
@@ -33,6 +65,26 @@ impl Rates {
         self.seconds = elapsed.map(|micros| micros as f64 / 1e6);
         self.at = Some(now);
         self.before = std::mem::take(&mut self.now);
+        self.times.retain(|_, [_, newer]| now.micros_since(newer.at) <= 2 * RATE_MICROS_MAX);
+    }
+    /// Returns the times of the last minute at most, if looks were close enough together, or all times.
+    pub fn recent(&mut self, key: String, times: Times) -> Recent {
+        let now = self.at.unwrap_or_default();
+        let mark = Mark { at: now, times: times.clone() };
+        let [older, newer] = self.times.entry(key).or_insert_with(|| [mark.clone(), mark.clone()]);
+        if now.micros_since(newer.at) >= TIMES_MICROS {
+            *older = std::mem::replace(newer, mark);
+        }
+        let age = now.micros_since(older.at);
+        // Counters that were reset begin again.
+        let is_reset = times.count() < older.times.count();
+        if is_reset || !(TIMES_MICROS..=TIMES_MICROS_MAX).contains(&age) {
+            return Recent { times, is_last_minute: false };
+        }
+        let buckets =
+            times.buckets.iter().zip(&older.times.buckets).map(|(now, old)| now.saturating_sub(*old)).collect();
+        let sum = times.sum.saturating_sub(older.times.sum);
+        Recent { times: Times { buckets, sum }, is_last_minute: true }
     }
     /// Returns the growth per second since the last look.
     pub fn rate(&mut self, key: String, count: u64) -> Option<f64> {
@@ -126,5 +178,25 @@ mod tests {
         assert_eq!(rates.rate("a".into(), 0), Some(0.0));
         rates.begin(Instant(200_000_000));
         assert_eq!(rates.rate("a".into(), 5), None);
+    }
+
+    #[test]
+    fn mean_and_quantile_have_one_period() {
+        let mut rates = Rates::default();
+        let mut look = |second: u64, fast: u64, slow: u64| {
+            rates.begin(Instant(second * 1_000_000));
+            let mut buckets = vec![0; metrics::BOUNDS_MICROS.len() + 1];
+            (buckets[0], buckets[5]) = (fast, slow);
+            let recent = rates.recent("a".into(), Times { buckets, sum: fast * 1000 + slow * 90_000 });
+            (recent.is_last_minute, recent.mean(), recent.quantile(0.95).map(f64::round))
+        };
+        // The first look knows only the counters; the slow responses before it are then no part of the last minute.
+        assert_eq!(look(1, 0, 10), (false, Some(90.0), Some(99.0)));
+        assert_eq!(look(2, 10, 10), (false, Some(45.5), Some(98.0)));
+        assert_eq!(look(22, 100, 10), (true, Some(1.0), Some(5.0)));
+        assert_eq!(look(60, 100, 10), (true, None, None));
+        // Looks that are too far apart, and counters that begin again.
+        assert_eq!(look(300, 190, 10), (false, Some(5.45), Some(5.0)));
+        assert_eq!(look(321, 1, 0), (false, Some(1.0), Some(5.0)));
     }
 }

@@ -26,6 +26,16 @@ pub fn decimal(value: f64) -> String {
     }
 }
 
+/// Writes a count with its noun: `one` for 1, `many` for all other counts.
+pub fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{}\u{a0}{}", count(number), if number == 1 { one } else { many })
+}
+
+/// Returns the noun for a number that [`decimal`] shows as 1, or for all others.
+pub fn noun(value: Option<f64>, one: &'static str, many: &'static str) -> &'static str {
+    if value.is_some_and(|value| decimal(value) == "1") { one } else { many }
+}
+
 pub fn bytes(bytes: u64) -> String {
     let (number, unit) = scaled(bytes as f64);
     if unit == "B" { format!("{bytes}\u{a0}B") } else { format!("{number}\u{a0}{unit}") }
@@ -105,6 +115,9 @@ mod tests {
             [percent(0.0), percent(0.0001), percent(0.5), percent(1.0)],
             ["0\u{a0}%", "<0.1\u{a0}%", "50.0\u{a0}%", "100\u{a0}%"]
         );
+        let turns = |number| counted(number, "turn", "turns");
+        assert_eq!([turns(0), turns(1), turns(1000)], ["0\u{a0}turns", "1\u{a0}turn", "1\u{202f}000\u{a0}turns"]);
+        assert_eq!([1.0, 1.001, 0.5].map(|value| noun(Some(value), "turn", "turns")), ["turn", "turn", "turns"]);
         assert_eq!(time(1_656_415_544_067), "2022-06-28 11:25:44 UTC");
     }
 }

@@ -277,6 +277,13 @@ impl Span {
             Span::Hour => "last hour",
         }
     }
+    /// Returns the instant at which lines begin.
+    pub fn begins(self) -> &'static str {
+        match self {
+            Span::Minutes => "5\u{a0}min ago",
+            Span::Hour => "1\u{a0}h ago",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -213,7 +213,8 @@ impl Table {
         match more {
             0 => table,
             more => {
-                table.raw("<p class=\"note\">").text(super::format::count(more as u64)).raw(" more are not shown.</p>")
+                let rows = super::format::counted(more as u64, "more row", "more rows");
+                table.raw("<p class=\"note\">Not shown: ").text(rows).raw(".</p>")
             }
         }
     }
@@ -238,6 +239,6 @@ mod tests {
         let table = Table { id: "t".into(), caption: Markup::of("<x>"), columns: COLUMNS, rows };
         let html = table.show().into_string();
         assert_eq!(html.matches("<tr class=").count(), ROWS_MAX);
-        assert!(html.contains("3 more are not shown") && html.contains("&lt;x&gt;") && !html.contains("<x>"));
+        assert!(html.contains("Not shown: 3\u{a0}more rows.") && html.contains("&lt;x&gt;") && !html.contains("<x>"));
     }
 }

@@ -1,14 +1,30 @@
 //! Small line charts.
 
+use super::history::Span;
 use super::html::Markup;
 use std::fmt::Write as _;
 
 const WIDTH: f32 = 120.0;
 const HEIGHT: f32 = 30.0;
 
+fn highest_of(lines: &[&[f32]]) -> f32 {
+    lines.iter().flat_map(|line| line.iter()).copied().filter(|v| v.is_finite()).fold(0.0, f32::max)
+}
+
+/// Draws lines with their scale: 0 and the highest value, which `show` writes, and the period. The label of the
+/// drawing says the same to readers who do not see it.
+pub fn chart(lines: &[&[f32]], label: impl std::fmt::Display, span: Span, show: impl Fn(f64) -> String) -> Markup {
+    let highest = highest_of(lines);
+    let top = if highest > 0.0 { show(f64::from(highest)) } else { String::new() };
+    let open = Markup::new().raw("<div class=\"chart\"><span class=\"top\" aria-hidden=\"true\">").text(top);
+    let zero = open.raw("</span><span class=\"zero\" aria-hidden=\"true\">0</span>").add(sparkline(lines, label));
+    let from = zero.raw("<span class=\"from\" aria-hidden=\"true\">").raw(span.begins());
+    from.raw("</span><span class=\"to\" aria-hidden=\"true\">now</span></div>")
+}
+
 /// Draws lines over a common scale from 0. `label` describes them. Values that are not numbers leave gaps.
-pub fn sparkline(lines: &[&[f32]], label: impl std::fmt::Display) -> Markup {
-    let highest = lines.iter().flat_map(|line| line.iter()).copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
+fn sparkline(lines: &[&[f32]], label: impl std::fmt::Display) -> Markup {
+    let highest = highest_of(lines);
     let open =
         Markup::new().raw("<svg class=\"spark\" role=\"img\" viewBox=\"0 0 120 30\" preserveAspectRatio=\"none\"");
     let open = open.attribute("aria-label", label).raw(">");
@@ -77,5 +93,9 @@ mod tests {
         assert_eq!(area(&[f32::NAN, 10.0, 0.0], 10.0), "M60 30L60 1.5L120 28.5L120 30Z");
         let svg = sparkline(&[&[1.0, 2.0]], "a \"label\"").into_string();
         assert!(svg.contains("aria-label=\"a &quot;label&quot;\""), "{svg}");
+        let chart = chart(&[&[1.0, f32::NAN, 2.0]], "", Span::Hour, |v| format!("{v}/s")).into_string();
+        for part in [">2/s</span>", ">0</span>", ">1\u{a0}h ago</span>", ">now</span>"] {
+            assert!(chart.contains(part), "{part}: {chart}");
+        }
     }
 }

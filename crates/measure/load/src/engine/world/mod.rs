@@ -77,6 +77,8 @@ pub struct Done {
     pub waited: u64,
     pub timeline: Timeline,
     pub kinds: Kinds,
+    /// Nanoseconds of the measured part until the last request became due by the schedule; 0 without a schedule.
+    pub last_due: u64,
     /// Users of a closed loop at the end, and those who waited in vain for over half of the measured part.
     pub users: u64,
     pub starved: u64,
@@ -117,6 +119,7 @@ pub struct World<T: Transport, P: Protocol> {
     rng: Rng,
     sequence: u64,
     budget: u64,
+    last_due: u64,
     in_flight: usize,
     waiting: usize,
     origin: u64,
@@ -210,6 +213,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             rng: Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
             sequence: number as u64,
             budget: budget.map_or(u64::MAX, |b| b as u64),
+            last_due: 0,
             in_flight: 0,
             waiting: 0,
             origin: 0,
@@ -344,6 +348,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             waited: self.net.waited().saturating_sub(waited),
             timeline: Timeline::default(),
             kinds: Kinds::default(),
+            last_due: 0,
             users: self.users as u64,
             starved: self.starved(ended),
             tls_error: None,
@@ -351,6 +356,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         };
         self.to = ended;
         self.drain();
+        done.last_due = self.last_due;
         done.tls_error = self.tls_error.take();
         done.refused = self.refused.take().map(|(_, why)| why);
         done.timeline = std::mem::take(&mut self.timeline);
@@ -413,6 +419,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             if counted {
                 self.budget -= 1;
                 self.record.due += 1;
+                self.last_due = planned - self.from;
             }
             self.fail(Due { planned, request, counted, again: 0 }, None, Failure::Unsent, now);
         }
@@ -484,6 +491,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             if counted {
                 self.budget -= 1;
                 self.record.due += 1;
+                self.last_due = planned - self.from;
                 self.record.lag.record(now - planned.max(self.full_at));
             }
             self.serve(Due { planned, request, counted, again: 0 }, now);

@@ -4,7 +4,7 @@ use super::super::data::{Data, count};
 use super::super::format;
 use super::super::history::{Series, Span, quantile};
 use super::super::html::{Cell, Column, Markup, Row, Table, Tone, number, words};
-use super::super::svg::sparkline;
+use super::super::svg::chart;
 use super::alerts as list;
 use metrics::{Lifecycle, process};
 
@@ -25,32 +25,48 @@ pub fn alerts(data: &mut Data<'_>) {
     }
     let respawned = count(&data.api("/processes"), "/respawned");
     if respawned > 0 {
-        data.alert(Tone::Bad, "log", format!("{respawned} worker processes ended abnormally and were replaced"));
+        data.alert(
+            Tone::Bad,
+            "log",
+            format!(
+                "{} replaced after an abnormal end",
+                format::counted(respawned, "worker process", "worker processes")
+            ),
+        );
     }
     let keys = Lifecycle::now().key_processes_respawned;
     if keys > 0 {
-        data.alert(Tone::Bad, "log", format!("{keys} key processes ended or hung and were replaced"));
+        data.alert(
+            Tone::Bad,
+            "log",
+            format!("{} replaced after an end or a hang", format::counted(keys, "key process", "key processes")),
+        );
     }
     let panics = process::PANICS.sum();
     if panics > 0 {
-        data.alert(Tone::Bad, "log", format!("{panics} requests ended by a panic"));
+        data.alert(Tone::Bad, "log", format!("{} ended by a panic", format::counted(panics, "request", "requests")));
     }
     let refused = process::SANDBOX_REFUSED.sum();
     if refused > 0 {
-        data.alert(Tone::Bad, "log", format!("The sandbox refused {refused} system calls"));
+        data.alert(
+            Tone::Bad,
+            "log",
+            format!("The sandbox refused {}", format::counted(refused, "system call", "system calls")),
+        );
     }
     let dropped = count(&data.api("/connections"), "/dropped");
     if dropped > 0 {
-        let text = format!("{} connections were dropped: worker_connections is exhausted", format::count(dropped));
+        let dropped = format::counted(dropped, "connection", "connections");
+        let text = format!("{dropped} dropped: worker_connections is exhausted");
         data.alert(Tone::Warn, "overview", text);
     }
     let busy: Vec<usize> =
         data.history.workers.iter().filter(|(_, load)| load.busy > BUSY_SHARE).map(|(n, _)| *n).collect();
     if !busy.is_empty() {
         let text = format!(
-            "{} of {} worker threads are busy for more than 85 % of the time",
+            "{} of {} busy for more than 85 % of the time",
             busy.len(),
-            data.history.workers.len()
+            format::counted(data.history.workers.len() as u64, "worker thread", "worker threads"),
         );
         data.alert(Tone::Warn, "workers", text);
     }
@@ -97,7 +113,7 @@ fn highest(data: &Data<'_>, series: Series) -> f64 {
 /// Draws the line of a series, with its extent as text.
 fn line(data: &Data<'_>, span: Span, name: &str, series: Series, show: impl Fn(f64) -> String) -> Markup {
     let label = format!("{name}, {}: at most {}", span.words(), show(highest(data, series)));
-    sparkline(&[data.history.line(series)], label)
+    chart(&[data.history.line(series)], label, span, show)
 }
 
 fn tiles(data: &Data<'_>, span: Span) -> Vec<Tile> {
@@ -133,7 +149,7 @@ fn tiles(data: &Data<'_>, span: Span) -> Vec<Tile> {
         Tile {
             name: "Requests in flight",
             value: whole(now(Series::InFlight)),
-            below: Markup::of(format::count(process::TASKS.sum())).raw(" tasks"),
+            below: Markup::of(format::counted(process::TASKS.sum(), "task", "tasks")),
             line: Some(line(data, span, "Requests in flight", Series::InFlight, format::decimal)),
             tone: Tone::Plain,
         },
@@ -151,7 +167,12 @@ fn tiles(data: &Data<'_>, span: Span) -> Vec<Tile> {
             name: "Upstream response time",
             value,
             below: Markup::of(format_args!("p50 {p50} · p99 {p99}, last minute")),
-            line: Some(sparkline(&[Series::P99, Series::P95, Series::P50].map(|series| history.line(series)), label)),
+            line: Some(chart(
+                &[Series::P99, Series::P95, Series::P50].map(|series| history.line(series)),
+                label,
+                span,
+                format::millis,
+            )),
             tone: Tone::Plain,
         });
         let failures = process::UPSTREAM_FAILURES.sum();
@@ -159,7 +180,11 @@ fn tiles(data: &Data<'_>, span: Span) -> Vec<Tile> {
         tiles.push(Tile {
             name: "Upstream failures",
             value: unit(now(Series::UpstreamFailures), "/s"),
-            below: Markup::of(format_args!("{} total, {} retries", format::count(failures), format::count(retries))),
+            below: Markup::of(format_args!(
+                "{} total, {}",
+                format::count(failures),
+                format::counted(retries, "retry", "retries")
+            )),
             line: Some(line(data, span, "Failed upstream requests per second", Series::UpstreamFailures, per_second)),
             tone: if now(Series::UpstreamFailures).is_some_and(|rate| rate > 0.0) { Tone::Warn } else { Tone::Plain },
         });
@@ -217,7 +242,10 @@ fn tiles(data: &Data<'_>, span: Span) -> Vec<Tile> {
     tiles.push(Tile {
         name: "Worker threads busy",
         value: unit(now(Series::Busy).map(|share| share * 100.0), "%"),
-        below: unit(now(Series::LongTurns), "turns over 1 ms per second"),
+        below: unit(
+            now(Series::LongTurns),
+            format::noun(now(Series::LongTurns), "turn over 1 ms per second", "turns over 1 ms per second"),
+        ),
         line: Some(line(data, span, "Worker threads busy", Series::Busy, format::percent)),
         tone: if now(Series::Busy).is_some_and(|share| share > BUSY_SHARE) { Tone::Warn } else { Tone::Plain },
     });

@@ -2,7 +2,6 @@
 
 use super::super::data::{Data, count, text};
 use super::super::format;
-use super::super::history::quantile;
 use super::super::html::{Cell, Column, Markup, Row, Table, Tone, badge, number, small, words};
 use super::{Section, rate};
 use crate::shared::status_tree::Side;
@@ -66,7 +65,10 @@ pub fn section(data: &mut Data<'_>) -> Option<Section> {
     let body = Markup::new().each(shown.into_iter().take(GROUPS_MAX), |(_, group)| group);
     let body = match more {
         0 => body,
-        more => body.raw("<p class=\"note\">").text(more).raw(" more groups are not shown.</p>"),
+        more => body
+            .raw("<p class=\"note\">Not shown: ")
+            .text(format::counted(more as u64, "more group", "more groups"))
+            .raw(".</p>"),
     };
     Some(Section { id: "upstreams", title: "Upstreams", body })
 }
@@ -77,8 +79,8 @@ fn reason(peer: &Peer, state: &str) -> String {
         "unavail" if peer.is_ejected(now) => "ejected: fails more often than the others".into(),
         "unavail" => {
             let (fails, ms) = (peer.spec.max_fails, peer.spec.fail_timeout_ms);
-            let s = if fails == 1 { "" } else { "s" };
-            format!("{fails} failure{s} within {}", format::duration(ms / 1000))
+            let fails = format::counted(u64::from(fails), "failure", "failures");
+            format!("{fails} within {}", format::duration(ms / 1000))
         }
         "unhealthy" => match peer.history().last_probe() {
             Some((_, Some(why))) => why,
@@ -121,11 +123,12 @@ fn group(data: &mut Data<'_>, side: Side, listed: &Listed) -> (Tone, Markup) {
     peers.sort_by_key(|peer| peer.number);
     let area = if side == Side::Http { "http" } else { "stream" };
     let mut rows: Vec<Row> = Vec::new();
+    let mut period = None;
     let described: Vec<&Value> = value.get("peers").and_then(Value::as_array).into_iter().flatten().collect();
     for peer in &peers {
         let known = described.iter().find(|server| count(server, "/id") == peer.number);
         if let Some(server) = known {
-            rows.push(row(data, (side, area), listed, peer, server));
+            rows.push(row(data, (side, area), listed, peer, server, &mut period));
         }
     }
     let worst =
@@ -138,7 +141,7 @@ fn group(data: &mut Data<'_>, side: Side, listed: &Listed) -> (Tone, Markup) {
         data.alert(Tone::Bad, "upstreams", format!("No server of upstream \"{}\" is available", group.name));
     }
     rows.sort_by_key(|row| row.tone);
-    let caption = Markup::of(&group.name).raw(" ").add(small(facts(&value, area, listed)));
+    let caption = Markup::of(&group.name).raw(" ").add(small(facts(&value, area, listed, period)));
     let columns = if side == Side::Http { COLUMNS } else { SESSIONS };
     let table = Table { id: format!("upstream-{area}-{}", identifier(&group.name)), caption, columns, rows };
     let forms = if data.writes { forms(data, (side, area), listed) } else { Markup::new() };
@@ -152,30 +155,40 @@ fn identifier(name: &str) -> String {
         .collect()
 }
 
-fn facts(value: &Value, area: &str, listed: &Listed) -> String {
+fn facts(value: &Value, area: &str, listed: &Listed, period: Option<&str>) -> String {
     let mut facts = vec![area.to_string()];
     match &listed.zone {
         Some(zone) => facts.push(format!("zone {zone}")),
         None => facts.push("no zone: requests are not counted".into()),
     }
     if let Some(kept) = value.get("keepalive").and_then(Value::as_u64) {
-        facts.push(format!("{} idle connections", format::count(kept)));
+        facts.push(format::counted(kept, "idle connection", "idle connections"));
     }
     if count(value, "/zombies") > 0 {
-        facts.push(format!("{} removed servers still serve", count(value, "/zombies")));
+        let removed = format::counted(count(value, "/zombies"), "removed server", "removed servers");
+        facts.push(format!("{removed} with requests in progress"));
     }
     if value.get("queue").is_some() {
         let (size, max, lost) =
             (count(value, "/queue/size"), count(value, "/queue/max_size"), count(value, "/queue/overflows"));
-        facts.push(format!("queue {size} of {max}, {} overflows", format::count(lost)));
+        facts.push(format!("queue {size} of {max}, {}", format::counted(lost, "overflow", "overflows")));
     }
     if listed.state.is_some() {
         facts.push("kept in a state file".into());
     }
+    facts.extend(period.map(|period| format!("times: {period}")));
     facts.join(" · ")
 }
 
-fn row(data: &mut Data<'_>, (side, area): (Side, &str), listed: &Listed, peer: &Peer, server: &Value) -> Row {
+/// `period` becomes the words for the period of the times, the longest one of a group.
+fn row(
+    data: &mut Data<'_>,
+    (side, area): (Side, &str),
+    listed: &Listed,
+    peer: &Peer,
+    server: &Value,
+    period: &mut Option<&'static str>,
+) -> Row {
     let state = text(server, "state");
     let why = reason(peer, state);
     let name = &listed.group.name;
@@ -207,7 +220,7 @@ fn row(data: &mut Data<'_>, (side, area): (Side, &str), listed: &Listed, peer: &
     }
     cells.extend([Cell::maybe(all), rate(per_second), Cell::maybe(number("fails")).alarming(Tone::Warn)]);
     if side == Side::Http {
-        cells.extend([ms("header_time"), ms("response_time"), p95(peer)]);
+        cells.extend(times(data, (area, name), peer, period));
     } else {
         cells.extend([ms("connect_time"), ms("first_byte_time"), ms("response_time")]);
     }
@@ -220,10 +233,30 @@ fn row(data: &mut Data<'_>, (side, area): (Side, &str), listed: &Listed, peer: &
     Row { key: peer.number.to_string(), tone: tone(state), cells }
 }
 
-fn p95(peer: &Peer) -> Cell {
-    let times = peer.zone().map(|zone| zone.reading().times(metrics::peer::RESPONSE));
-    let ms = times.and_then(|times| quantile(&times.buckets, 0.95));
-    ms.map_or_else(Cell::none, |ms| Cell::number(ms, format::millis(ms)))
+/// Returns the cells of the mean times until the head and the end of responses, and of the 95th percentile of the latter,
+/// all for one period.
+fn times(
+    data: &mut Data<'_>,
+    (area, group): (&str, &str),
+    peer: &Peer,
+    period: &mut Option<&'static str>,
+) -> [Cell; 3] {
+    let Some(zone) = peer.zone().map(|zone| zone.reading()) else { return [Cell::none(), Cell::none(), Cell::none()] };
+    let mut recent = |histogram, name: &str| {
+        data.rates.recent(format!("{name} {area} {group} {}", peer.number), zone.times(histogram))
+    };
+    let heads = recent(metrics::peer::HEADER, "header");
+    let responses = recent(metrics::peer::RESPONSE, "response");
+    match responses.is_last_minute {
+        true => *period = period.or(Some("last minute")),
+        false => *period = Some("since the counters began"),
+    }
+    let cell = |ms: Option<f64>| match ms {
+        None => Cell::none(),
+        Some(ms) if ms < 1.0 => Cell::number(ms, "<1\u{a0}ms"),
+        Some(ms) => Cell::number(ms, format::millis(ms)),
+    };
+    [cell(heads.mean()), cell(responses.mean()), cell(responses.quantile(0.95))]
 }
 
 /// Forms for the lines of a group, if it can change. The API's paths cannot name groups with a slash.
@@ -280,8 +313,9 @@ fn forms(data: &Data<'_>, (side, area): (Side, &'static str), listed: &Listed) -
         let form = form.raw("<button>Change</button></fieldset></form>");
         let removal =
             Markup::new().raw("<form method=\"post\" action=\"./\" class=\"remove\">").add(hidden("remove", Some(id)));
-        let removal = removal.raw("<label><input type=\"checkbox\" name=\"sure\" value=\"yes\" required> ").text(name);
-        form.add(removal).raw(" shall go</label><button class=\"danger\">Remove</button></form>")
+        let removal =
+            removal.raw("<label><input type=\"checkbox\" name=\"sure\" value=\"yes\" required> Remove ").text(name);
+        form.add(removal).raw("</label><button class=\"danger\">Remove</button></form>")
     });
     let form = body.raw("<form method=\"post\" action=\"./\" class=\"change\"><fieldset><legend>New server</legend>");
     let form = form

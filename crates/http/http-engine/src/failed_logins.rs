@@ -1,10 +1,10 @@
-//! Counts of failed logins, which `auth_basic`, `auth_jwt` and `auth_request` note and `auth_failure_limit` limits.
+//! Counts of failed logins, which `auth_basic`, `auth_jwt`, `auth_request` and `.htaccess` files note and `auth_failure_limit` limits.
 //!
 //! A login takes a place before its credentials are judged and gives it back unless it fails, so that simultaneous guesses
 //! are no more than sequential ones: [`judge`] takes, a [`LoginAttempt`] gives back when it is dropped.
 
-use http_engine::values::Satisfy;
-use http_engine::{Flow, Request, Template};
+use crate::values::Satisfy;
+use crate::{Flow, Request, Template};
 use observe::Level;
 use session_engine::bucket::{Buckets, Rate, Unreserved};
 use std::cell::Cell;
@@ -86,6 +86,12 @@ impl Drop for TakenPlace {
 }
 
 impl LoginAttempt {
+    /// The credentials are wrong, and no other check can admit the request. Counts the failure.
+    pub fn fail_for_good(mut self) {
+        if let Some(place) = &mut self.0 {
+            place.fails = true;
+        }
+    }
     /// The credentials are wrong. Counts the failure, with `satisfy any` as soon as all checks have refused the request
     /// ([`count_pending`]).
     pub fn fail(mut self, r: &mut Request) {
