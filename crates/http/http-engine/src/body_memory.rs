@@ -310,7 +310,8 @@ pub fn log_timeout(r: &Request, bytes: u64) {
 pub fn try_reserve(r: &Request, bytes: u64) -> Option<Reservation> {
     let (limits, connection) = (limits(r), connection(r));
     let is_taken = bytes <= limits.connection && budget().take(connection, bytes, &limits);
-    is_taken.then_some(Reservation { connection, bytes })
+    // Not `then_some`: a reservation that is dropped gives memory back.
+    is_taken.then(|| Reservation { connection, bytes })
 }
 
 #[cfg(test)]
@@ -399,6 +400,16 @@ mod tests {
         scene.budget.release(1, 100);
         scene.budget.release(2, 100);
         assert_eq!((scene.budget.used, scene.budget.connections.len(), scene.budget.crowded.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_refused_reservation_gives_nothing_back() {
+        let r = Request::default();
+        let held: Vec<_> = std::iter::from_fn(|| try_reserve(&r, 1 << 20)).take(10).collect();
+        assert_eq!(held.len(), 2, "the default limit of a connection");
+        for _ in 0..5 {
+            assert!(try_reserve(&r, 1 << 20).is_none());
+        }
     }
 
     #[test]
