@@ -362,3 +362,38 @@ fn unread_responses_hold_little_and_end_with_their_client() {
     }
     assert!(failed.is_empty(), "{failed:#?}");
 }
+
+/// A transformation of some seconds (`xslt::STEPS_MAX`), whose client leaves after a tenth of one.
+#[test]
+fn a_transformation_ends_with_its_client() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let port = free_port();
+    let site = Site::new("", "");
+    site.write("html/long.xml", &format!("<list>{}</list>", "<b/>".repeat(4000)));
+    site.write(
+        "conf/sheet.xslt",
+        "<xsl:stylesheet version=\"1.0\" xmlns:xsl=\"http://www.w3.org/1999/XSL/Transform\"><xsl:template match=\"/\">
+         <out><xsl:value-of select=\"count(//b[count(//b[count(//b) &gt; 1]) &gt; 1])\"/></out></xsl:template></xsl:stylesheet>",
+    );
+    site.write(
+        "conf/nginx.conf",
+        &format!(
+            "error_log logs/error.log crit; daemon off; worker_processes 1; events {{ worker_connections 64; }}
+             http {{ access_log off; server {{ listen 127.0.0.1:{port}; location /answer {{ return 200 here; }}
+             location / {{ xslt_stylesheet conf/sheet.xslt; types {{ text/xml xml; }} }} }} }}"
+        ),
+    );
+    let running = site.start();
+    let worker = running.worker();
+    answers(port);
+    let begun = cpu_millis(worker);
+    let mut client = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    client.write_all(b"GET /long.xml HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    support::wait("the transformation", || (cpu_millis(worker) >= begun + 100).then_some(()).ok_or("no work"));
+    let meanwhile = cpu_millis(worker);
+    drop(client);
+    settle(worker);
+    answers(port);
+    let after = cpu_millis(worker) - meanwhile;
+    assert!(after <= LEFT_MILLIS * SLOWNESS, "{after} ms after its client");
+}
