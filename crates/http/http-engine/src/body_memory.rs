@@ -8,6 +8,7 @@
 //!
 //! Subrequests count, and do not wait. Compressors between two steps take part with [`try_reserve`], which does not wait.
 
+use crate::handler::{Body, Flow};
 use crate::request::Request;
 use crate::values::MemoryLimits;
 use bytes::Bytes;
@@ -198,9 +199,16 @@ impl Reservation {
         self.bytes = bytes;
     }
     /// Ties the reservation, resized, to the bytes of a body: it is given back with the last reference to them.
-    pub fn hold(mut self, bytes: Vec<u8>) -> Bytes {
-        self.resize(bytes.len() as u64);
+    pub fn hold(mut self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
+        self.resize(bytes.as_ref().len() as u64);
         Bytes::from_owner(Held { bytes, _reservation: self })
+    }
+    /// [`Reservation::hold`] of a response's body in memory. Other bodies do not need it.
+    pub fn hold_content(self, flow: Flow) -> Flow {
+        match flow {
+            Flow::Content(Body::Bytes(bytes)) => Flow::Content(Body::Bytes(self.hold(bytes))),
+            other => other,
+        }
     }
 }
 
@@ -210,14 +218,14 @@ impl Drop for Reservation {
     }
 }
 
-struct Held {
-    bytes: Vec<u8>,
+struct Held<B> {
+    bytes: B,
     _reservation: Reservation,
 }
 
-impl AsRef<[u8]> for Held {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Held<B> {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
     }
 }
 

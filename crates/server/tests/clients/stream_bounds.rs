@@ -46,7 +46,12 @@ impl Row {
         coding: &'static [(&'static str, &'static str)],
         conf: &str,
     ) -> Row {
-        let nginx_kb = if coding == GZIP { 10 * 1024 } else { 0 };
+        let nginx_kb = match coding {
+            GZIP => 10 * 1024,
+            // One encoder of level 19 at a time: its tables, for 128 KB of input.
+            ZSTD => 3 * 1024,
+            _ => 0,
+        };
         Row { fields: coding, ..Row::get(feature, path, conf, nginx_kb) }
     }
 }
@@ -54,6 +59,24 @@ impl Row {
 const GZIP: &[(&str, &str)] = &[("accept-encoding", "gzip")];
 const BROTLI: &[(&str, &str)] = &[("accept-encoding", "br")];
 const ZSTD: &[(&str, &str)] = &[("accept-encoding", "zstd")];
+
+/// Fields of a long head (`large_client_header_buffers`).
+const LONG_FIELD: &str = match std::str::from_utf8(&[b'x'; HEAD_BYTES / 7]) {
+    Ok(text) => text,
+    Err(_) => "",
+};
+const HEAD_BYTES: usize = 28_000;
+const LONG_HEAD: &[(&str, &str)] = &[
+    ("x-1", LONG_FIELD),
+    ("x-2", LONG_FIELD),
+    ("x-3", LONG_FIELD),
+    ("x-4", LONG_FIELD),
+    ("x-5", LONG_FIELD),
+    ("x-6", LONG_FIELD),
+    ("x-7", LONG_FIELD),
+];
+/// Upstreams with a zone, which make pages of metrics long.
+const UPSTREAMS: usize = 20;
 
 /// All features whose bodies take memory, a compressor or a job of the thread pool.
 fn rows() -> Vec<Row> {
@@ -117,7 +140,15 @@ fn rows() -> Vec<Row> {
             "location /addition/ { alias html/; add_before_body /sub/long.txt; add_after_body /sub/long.txt; addition_types *; }",
             0,
         ),
+        Row {
+            fields: LONG_HEAD,
+            // The heads themselves, which nginx holds as well. (Over HTTP/3, the client's congestion window takes few of them.)
+            ..Row::get("ssi, long heads", "/ssi/page.shtml", "", 2 * HEAD_BYTES as u64 * u64::from(STREAMS) / 1024)
+        },
         Row::get("metrics", "/metrics", "location = /metrics { metrics; }", 0),
+        Row::get("metrics, other names", "/metrics?format=all", "", 0),
+        Row::get("status of zones", "/vts", "location = /vts { vhost_traffic_status_display; }", 0),
+        Row::get("API", "/api/9/http/upstreams", "location /api { api; }", 0),
         Row::get("dashboard", "/dashboard/", "location /dashboard/ { dashboard; }", 0),
         Row {
             fields: &[("depth", "1")],
@@ -257,13 +288,18 @@ fn site(rows: &[Row], port: u16, quic: u16) -> Site {
     site.certify();
     fill(&site);
     let locations: String = rows.iter().map(|row| row.conf.clone() + "\n").collect();
+    let upstreams: String = (0..UPSTREAMS)
+        .map(|n| {
+            format!("upstream u{n} {{ zone u{n} 64k; server 127.0.0.1:1; server 127.0.0.2:1; server 127.0.0.3:1; }}\n")
+        })
+        .collect();
     let html = site.path("html");
     let locations = locations.replace("alias html/", &format!("alias {}/", html.display()));
     site.write(
         "conf/nginx.conf",
         &format!(
             "error_log logs/error.log crit; daemon off; worker_processes 1; events {{ worker_connections 4096; }}
-             http {{ access_log off; ssl_certificate a.crt; ssl_certificate_key a.key; types {{ text/plain txt; video/x-flv flv; video/mp4 mp4; }}
+             http {{ access_log off; vhost_traffic_status_zone; {upstreams} ssl_certificate a.crt; ssl_certificate_key a.key; types {{ text/plain txt; video/x-flv flv; video/mp4 mp4; }}
              server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{quic} quic; http2 on; location /answer {{ return 200 here; }}
              {locations} }} }}"
         ),
@@ -396,4 +432,40 @@ fn a_transformation_ends_with_its_client() {
     answers(port);
     let after = cpu_millis(worker) - meanwhile;
     assert!(after <= LEFT_MILLIS * SLOWNESS, "{after} ms after its client");
+}
+
+/// A client that does not read its page for longer than the others of its connection wait.
+#[test]
+fn a_response_without_memory_gets_503_after_send_timeout() {
+    let port = free_port();
+    let site = Site::new(
+        "daemon off; error_log logs/error.log error;",
+        &format!(
+            "http {{ generated_body_memory 1k; server {{ listen 127.0.0.1:{port}; http2 on; autoindex on; send_timeout 60s;
+             location /short/ {{ alias html/; send_timeout 1s; }} location /answer {{ return 200 here; }} }} }}"
+        ),
+    );
+    let running = site.start();
+    let mut client = http2::Client::connect(port);
+    client.send(&frame(SETTINGS, 0, 0, &[&[0, 4][..], &0_u32.to_be_bytes()].concat()));
+    client.ask(1, "/");
+    let limits = http_types::ListLimits { bytes_max: 65_536, fields_max: 100, field_max: 65_536 };
+    let head = |client: &mut http2::Client| loop {
+        let (kind, _, stream, payload) = client.next().expect("a frame");
+        if kind == HEADERS {
+            let list = client.decoder.decode(&payload, &limits).expect("a block");
+            let status = list.iter().find(|(name, _)| *name == b":status").map(|(_, value)| support::text(value));
+            break (stream, status.unwrap_or_default());
+        }
+    };
+    assert_eq!(head(&mut client), (1, "200".into()), "the page is made, and its body waits for the window");
+    client.ask(3, "/short/");
+    assert_eq!(head(&mut client), (3, "503".into()));
+    site.wait_for_log("no memory for a body", 1);
+    // The page is read: there is memory again.
+    client.send(&frame(WINDOW_UPDATE, 0, 1, &0xffff_u32.to_be_bytes()));
+    client.send(&frame(SETTINGS, 0, 0, &[&[0, 4][..], &0xffff_u32.to_be_bytes()].concat()));
+    client.ask(5, "/short/");
+    assert_eq!(client.answer(5).0, "200");
+    running.quit_now();
 }
