@@ -422,13 +422,8 @@ mod tests {
 
     #[test]
     fn random_requests_leave_nothing_behind() {
-        let mut state = 0x2545_f491_4f6c_dd1d_u64;
-        let mut random = |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % below
-        };
+        let mut state = testkit::Random::new(0x2545_f491_4f6c_dd1d);
+        let mut random = move |below: u64| state.below(below as usize) as u64;
         for _ in 0..200 {
             let mut scene = Scene::default();
             let (mut held, mut waiting) = (Vec::new(), Vec::new());

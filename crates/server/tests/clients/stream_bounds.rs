@@ -173,13 +173,10 @@ fn rows() -> Vec<Row> {
 
 /// Text of words that repeat seldom.
 fn prose(length: usize) -> String {
-    let mut state = 0x9e37_79b9_u32;
+    let mut random = testkit::Random::new(0x9e37_79b9);
     let mut out = String::with_capacity(length + 16);
     while out.len() < length {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        out.push_str(&format!("{:x} ", state % 40_000));
+        out.push_str(&format!("{:x} ", random.below(40_000)));
     }
     out
 }
