@@ -269,7 +269,7 @@ pub fn inherit(fd: RawFd) -> io::Result<OwnedFd> {
     }
     // SAFETY: the descriptor is open and none of the standard three. No value owns it: the program opens its descriptors
     // with FD_CLOEXEC, as `std` and `rustix` do, and this one lacked the flag; it is handed out once only (TAKEN),
-    // although an upgrade clears the flag of what it passes on.
+    // although an upgrade clears the flag of the sockets that it passes on.
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
     rustix::io::fcntl_setfd(&owned, rustix::io::FdFlags::CLOEXEC)?;
     Ok(owned)

@@ -289,7 +289,7 @@ mod tests {
         listen_socket.clone().ready(&worker, key);
         assert!(listen_socket.paused.get());
         worker.serving.borrow_mut().connections_max = 2;
-        // The kernel refuses what is there (EEXIST).
+        // The kernel refuses a descriptor that it has (EEXIST).
         worker.poller.listen(key, true, listen_socket.shared).expect("added");
         assert!(resume(&worker) && listen_socket.paused.get());
         assert!(String::from_utf8_lossy(&log.contents()).contains("epoll_ctl() failed"));
