@@ -117,7 +117,10 @@ fn compress(r: &mut Request, body: Body, settings: EncoderSettings, of_file: boo
             return Ok(Body::Source(Box::new(Coded::new(body, settings, form))));
         }
         None => {
-            let coded = whole(&settings, original, &Wanted::ALWAYS).map_err(|_| 500u16)?;
+            let coded = whole(&settings, original, &Wanted::ALWAYS).map_err(|e| {
+                r.log(Level::Alert, format_args!("{} encoder failed ({e})", coding.name()));
+                500u16
+            })?;
             if of_file {
                 let coded = Bytes::from(coded);
                 keep(Form { original: original.clone(), coding, level, coded: coded.clone() });

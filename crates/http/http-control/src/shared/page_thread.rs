@@ -40,7 +40,10 @@ async fn page(r: &Request, make: impl FnOnce() -> String + Send + 'static) -> Re
     loop {
         let expected = LARGEST_BYTES.load(Ordering::Relaxed);
         let memory = body_memory::reserve(r, expected).await.map_err(|none| none.status())?;
-        let Some(now) = make.take() else { return Err(500) };
+        let Some(now) = make.take() else {
+            base::bug!("a page is made twice");
+            return Err(500);
+        };
         let job = move || match LARGEST_BYTES.load(Ordering::Relaxed) > expected {
             // A page before this one was larger: this one waits for as much memory.
             true => Err(now),
