@@ -100,7 +100,7 @@ fn one(port: u16, dice: &mut Random, tally: &Tally) -> Result<(), String> {
         1 => dice.below(200_000),
         _ => dice.below(3000),
     };
-    let path = format!("/{length}/{}", dice.below(1 << 40));
+    let path = format!("/{length}/{}", dice.below(1_u64 << 40));
     let group = ["/fixed", "/named", "/hash"][dice.below(3) as usize];
     let fail = |words: &str| Err(format!("{group}{path}: {words}"));
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return fail("no connection") };
