@@ -111,7 +111,10 @@ fn phase<'h>(s: &mut StreamSession, handlers: impl Iterator<Item = &'h Arc<dyn H
 /// Boxes short-lived futures, which would enlarge the session's future.
 async fn phases(s: &mut StreamSession, client: &mut SessionClient) -> ContentResult {
     let plan = s.plan.clone();
-    let Some(listener) = plan.listeners.get(s.listener) else { return ContentResult::Status(500) };
+    let Some(listener) = plan.listeners.get(s.listener) else {
+        base::bug!("no listener {}", s.listener);
+        return ContentResult::Status(500);
+    };
     if let (true, SessionClient::Stream(stream)) = (listener.proxy_protocol, &*client)
         && let Err(status) = Box::pin(first_bytes::proxy_header(s, stream)).await
     {

@@ -30,17 +30,9 @@ mod tests {
 
     #[test]
     fn datagram_sessions() {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = testkit::Random::new(0x9e37_79b9_7f4a_7c15);
         for length in 0..400 {
-            let data: Vec<u8> = (0..length % 80 + 3)
-                .map(|_| {
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    state as u8
-                })
-                .collect();
-            datagram_session(&data);
+            datagram_session(&random.octets(length % 80 + 3));
         }
     }
 
@@ -48,13 +40,8 @@ mod tests {
     fn mqtt_packets() {
         let whole =
             b"\x10\x28\0\x04MQTT\x05\xc6\0\x3c\x05\x11\0\0\0\x0a\0\x02id\0\0\x01t\0\x01p\0\x04user\0\x02pw\x30\0\0";
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as usize
-        };
+        let mut random = testkit::Random::new(0x9e37_79b9_7f4a_7c15);
+        let mut next = || random.number() as usize;
         for _ in 0..20_000 {
             let mut data = whole.to_vec();
             for _ in 0..next() % 4 {
@@ -68,13 +55,8 @@ mod tests {
 
     #[test]
     fn smoke() {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+        let mut random = testkit::Random::new(0x9e37_79b9_7f4a_7c15);
+        let mut next = || random.number();
         for round in 0..20_000 {
             let length = (next() % 200) as usize;
             let mut data: Vec<u8> = (0..length).map(|_| next() as u8).collect();

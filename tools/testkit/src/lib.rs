@@ -1,4 +1,5 @@
-//! Records checks that a test leaves out, so that none is left out in silence: libtest shows no output of tests that pass.
+//! Parts that tests of several crates share: random numbers, and a record of checks that a test leaves out, so that none is left out in
+//! silence: libtest shows no output of tests that pass.
 //!
 //! `cargo xtask ci` names a file in `TIDEGATE_SKIPS`, prints its lines at the end, and sets `TIDEGATE_PEERS=required`, under which a
 //! missing peer is a failure.
@@ -36,5 +37,40 @@ fn record(words: &str) {
             .open(&path)
             .and_then(|mut file| writeln!(file, "{line}"));
         assert!(written.is_ok(), "the skip cannot be recorded in {}: {written:?}", path.display());
+    }
+}
+
+/// Random numbers of tests (xorshift64): the same for the same seed.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        // Zero would stay zero.
+        Random(seed.max(1))
+    }
+    pub fn number(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    /// A number below `end`; 0 if that is 0.
+    pub fn below<N: TryInto<u64> + TryFrom<u64>>(&mut self, end: N) -> N {
+        let end = end.try_into().unwrap_or(u64::MAX).max(1);
+        match N::try_from(self.number() % end) {
+            Ok(number) => number,
+            Err(_) => unreachable!("a number below another of its type"),
+        }
+    }
+    pub fn octet(&mut self) -> u8 {
+        self.number() as u8
+    }
+    pub fn octets(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.octet()).collect()
+    }
+    /// `true` in so many of a hundred cases.
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.number() % 100 < percent
     }
 }

@@ -129,6 +129,16 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
             }
         }
     }
+    // `net::title` overwrites the arguments: programs read them first.
+    let is_program = ["/src/main.rs", "/src/bin/", "/examples/"].iter().any(|part| shown.to_string().contains(part));
+    if shown.to_string().starts_with("crates/") && !is_program {
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or("");
+            if code.contains(concat!("env::", "args")) {
+                complaints.push(format!("{shown}:{}: arguments are read in `main` alone", number + 1));
+            }
+        }
+    }
     let of_features = FEATURE_CRATES.contains(&crate_name.as_str());
     if of_features && !module.ends_with(".rs") {
         let own = module;

@@ -3,6 +3,8 @@
 
 /// Nested groups at most.
 const DEPTH_MAX: u32 = 64;
+/// Sequences of one expression that are searched for a nested repetition; more of them are passed over.
+const JOINED_MAX: u32 = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Set([u64; 4]);
@@ -152,7 +154,8 @@ impl Pattern {
     }
     /// Offset of a nested repetition that can match the same bytes in exponentially many ways.
     pub fn catastrophic(&self) -> Option<usize> {
-        self.alternatives.iter().find_map(|items| catastrophic(items))
+        let mut steps = JOINED_MAX;
+        self.alternatives.iter().find_map(|items| catastrophic(items, &mut steps))
     }
     pub fn sequences(&self) -> Vec<&[Item]> {
         let mut out = Vec::new();
@@ -243,18 +246,18 @@ fn bytes_of(node: &Node) -> Set {
     }
 }
 
-fn catastrophic(items: &[Item]) -> Option<usize> {
+fn catastrophic(items: &[Item], steps: &mut u32) -> Option<usize> {
     for item in items {
         let Node::Group { alternatives, .. } = &item.node else { continue };
         let many = item.max.is_none_or(|max| max > 20) && !item.possessive;
-        if many && alternatives.iter().any(|inner| splits_in_many_ways(inner)) {
+        if many && alternatives.iter().any(|inner| splits_in_many_ways(inner, steps)) {
             return Some(item.at);
         }
         if many && overlapping(alternatives) {
             return Some(item.at);
         }
         if !item.possessive
-            && let Some(at) = alternatives.iter().find_map(|inner| catastrophic(inner))
+            && let Some(at) = alternatives.iter().find_map(|inner| catastrophic(inner, steps))
         {
             return Some(at);
         }
@@ -262,15 +265,18 @@ fn catastrophic(items: &[Item]) -> Option<usize> {
     None
 }
 
-/// Detects a repeated sequence with an unbounded part that nothing mandatory delimits.
-fn splits_in_many_ways(items: &[Item]) -> bool {
+/// Detects a repeated sequence with an unbounded part that nothing mandatory delimits. `steps`: sequences that may still be looked at;
+/// groups with alternatives multiply them.
+fn splits_in_many_ways(items: &[Item], steps: &mut u32) -> bool {
+    let Some(left) = steps.checked_sub(1) else { return false };
+    *steps = left;
     let plain = |item: &Item| matches!(item.node, Node::Group { .. }) && item.once() && !item.possessive;
     if let Some(at) = items.iter().position(plain)
         && let Some(Item { node: Node::Group { alternatives, .. }, .. }) = items.get(at)
     {
         let (before, after) = (items.iter().take(at), items.iter().skip(at + 1));
         let joined = |inner: &Vec<Item>| before.clone().chain(inner).chain(after.clone()).cloned().collect::<Vec<_>>();
-        return alternatives.iter().any(|inner| splits_in_many_ways(&joined(inner)));
+        return alternatives.iter().any(|inner| splits_in_many_ways(&joined(inner), steps));
     }
     items.iter().enumerate().any(|(index, part)| {
         if part.max.is_some() || part.possessive {
@@ -587,6 +593,16 @@ fn words(items: &[Item], before: String, ignore_case: bool, out: &mut Vec<String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_that_multiply_are_searched_within_a_limit() {
+        // Each group doubles the sequences: 2^40 of them.
+        let pattern = parse(&format!("({})+", "(a|b)".repeat(40)));
+        assert_eq!(pattern.catastrophic(), None);
+        let mut steps = 100;
+        assert_eq!(catastrophic(&pattern.alternatives[0], &mut steps), None);
+        assert_eq!(steps, 0);
+    }
 
     fn parse(text: &str) -> Pattern {
         Pattern::parse(text, false).unwrap_or_else(|| panic!("{text} is read"))

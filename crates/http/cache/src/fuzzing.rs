@@ -61,17 +61,10 @@ mod tests {
 
     #[test]
     fn changes_from_octets() {
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut state = testkit::Random::new(0x9E37_79B9_7F4A_7C15);
         for _ in 0..20_000 {
-            let data: Vec<u8> = (0..24)
-                .map(|_| {
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    state as u8
-                })
-                .collect();
-            mutated_entry(&data[..(state % 25) as usize]);
+            let length = state.below(25);
+            mutated_entry(&state.octets(length));
         }
     }
 
@@ -80,13 +73,8 @@ mod tests {
     fn heads_that_were_tampered_with() {
         let meta = Meta { status: 200, etag: b"\"e\"".to_vec(), vary: b"Accept".to_vec(), ..Meta::default() };
         let good = meta.encode(b"http://a/b", b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n", 10);
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-        let mut next = |n: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % n as u64) as usize
-        };
+        let mut state = testkit::Random::new(0x9E37_79B9_7F4A_7C15);
+        let mut next = move |n: usize| state.below(n);
         let mut read = 0;
         for _ in 0..20_000 {
             let mut bytes = good.clone();

@@ -8,6 +8,7 @@
 //!
 //! Subrequests count, and do not wait. Compressors between two steps take part with [`try_reserve`], which does not wait.
 
+use crate::handler::{Body, Flow};
 use crate::request::Request;
 use crate::values::MemoryLimits;
 use bytes::Bytes;
@@ -198,9 +199,16 @@ impl Reservation {
         self.bytes = bytes;
     }
     /// Ties the reservation, resized, to the bytes of a body: it is given back with the last reference to them.
-    pub fn hold(mut self, bytes: Vec<u8>) -> Bytes {
-        self.resize(bytes.len() as u64);
+    pub fn hold(mut self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
+        self.resize(bytes.as_ref().len() as u64);
         Bytes::from_owner(Held { bytes, _reservation: self })
+    }
+    /// [`Reservation::hold`] of a response's body in memory. Other bodies do not need it.
+    pub fn hold_content(self, flow: Flow) -> Flow {
+        match flow {
+            Flow::Content(Body::Bytes(bytes)) => Flow::Content(Body::Bytes(self.hold(bytes))),
+            other => other,
+        }
     }
 }
 
@@ -210,14 +218,14 @@ impl Drop for Reservation {
     }
 }
 
-struct Held {
-    bytes: Vec<u8>,
+struct Held<B> {
+    bytes: B,
     _reservation: Reservation,
 }
 
-impl AsRef<[u8]> for Held {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Held<B> {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
     }
 }
 
@@ -310,7 +318,8 @@ pub fn log_timeout(r: &Request, bytes: u64) {
 pub fn try_reserve(r: &Request, bytes: u64) -> Option<Reservation> {
     let (limits, connection) = (limits(r), connection(r));
     let is_taken = bytes <= limits.connection && budget().take(connection, bytes, &limits);
-    is_taken.then_some(Reservation { connection, bytes })
+    // Not `then_some`: a reservation that is dropped gives memory back.
+    is_taken.then(|| Reservation { connection, bytes })
 }
 
 #[cfg(test)]
@@ -402,14 +411,19 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_reservation_gives_nothing_back() {
+        let r = Request::default();
+        let held: Vec<_> = std::iter::from_fn(|| try_reserve(&r, 1 << 20)).take(10).collect();
+        assert_eq!(held.len(), 2, "the default limit of a connection");
+        for _ in 0..5 {
+            assert!(try_reserve(&r, 1 << 20).is_none());
+        }
+    }
+
+    #[test]
     fn random_requests_leave_nothing_behind() {
-        let mut state = 0x2545_f491_4f6c_dd1d_u64;
-        let mut random = |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % below
-        };
+        let mut state = testkit::Random::new(0x2545_f491_4f6c_dd1d);
+        let mut random = move |below: u64| state.below(below as usize) as u64;
         for _ in 0..200 {
             let mut scene = Scene::default();
             let (mut held, mut waiting) = (Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
 //! State of a transformation that expressions and instructions share: documents, variables, keys and the budget.
 
-use crate::failure::{Run, failed};
+use crate::failure::{Run, UNWANTED, failed};
 use crate::names::{ExpandedName, Names};
 use crate::sheet::Stylesheet;
 use crate::store::{DocId, NodeRef, Store};
@@ -30,6 +30,8 @@ impl Default for Limits {
 
 /// Steps of a transformation: some seconds of one thread.
 pub const STEPS_MAX: u64 = 200_000_000;
+/// Steps between two questions for the receiver, as a power of two: about a millisecond.
+const STEPS_UNASKED_LOG: u32 = 16;
 /// Bytes of the trees of a transformation.
 pub const BYTES_MAX: usize = 128 << 20;
 /// Bytes of a result.
@@ -92,7 +94,13 @@ impl<'s> Engine<'s> {
     pub fn step(&mut self, steps: u64) -> Run<()> {
         match self.steps_left.checked_sub(steps) {
             Some(left) => {
+                let is_asked = (self.steps_left ^ left) >> STEPS_UNASKED_LOG != 0;
                 self.steps_left = left;
+                if is_asked && !self.loader.is_wanted() {
+                    // Nothing that tolerates a failure goes on.
+                    self.steps_left = 0;
+                    return failed(UNWANTED);
+                }
                 Ok(())
             }
             None => failed("the transformation takes too many steps"),

@@ -10,6 +10,9 @@ pub(crate) enum Failure {
 
 pub(crate) type Run<T> = Result<T, Failure>;
 
+/// Message of work whose result has no receiver any more.
+pub(crate) const UNWANTED: &str = "the result is not wanted any more";
+
 pub(crate) fn failed<T>(message: impl Into<String>) -> Run<T> {
     Err(Failure::Error(message.into()))
 }

@@ -85,7 +85,7 @@ pub fn transform(
     let mut messages = Vec::new();
     let mut steps = limits.steps;
     for (index, (sheet, params)) in sheets.iter().enumerate() {
-        let mut engine = engine(sheet, document, &names, loader, limits, clock);
+        let mut engine = engine(sheet, document, &names, &mut *loader, limits, clock);
         engine.steps_left = steps;
         let done = run(&mut engine, params);
         messages.append(&mut engine.messages);
@@ -106,7 +106,7 @@ pub fn transform(
         return Err(TransformError { message, messages, stylesheet: 0, serializing: false });
     };
     let is_html = serialize::method(&document, &names, &last.output) == Method::Html;
-    match serialize::serialize(&mut document, &mut names, &last.output, limits.result) {
+    match serialize::serialize(&mut document, &mut names, &last.output, limits.result, loader) {
         Ok(bytes) => Ok(Outcome { bytes, is_html, messages }),
         Err(failure) => {
             let message = match failure {

@@ -1,5 +1,6 @@
 //! No stylesheet and no document holds a thread for long or takes unbounded memory; errors name their position.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use xslt::xml::{Loader, NoLoader, ParseOptions};
 use xslt::{Clock, Limits, Source, compile, transform};
@@ -197,4 +198,53 @@ fn errors_at_run_time_end_the_transformation() {
     }
     let stop = "<xsl:template match='/'><xsl:message terminate='yes'>stop</xsl:message></xsl:template>";
     assert_eq!(run(stop, "<a/>", Limits::default()), Err(String::new()));
+}
+
+/// Receiver that leaves after this many questions.
+struct Leaves(Cell<u32>);
+
+impl Loader for Leaves {
+    fn load(&mut self, uri: &str) -> Result<Vec<u8>, String> {
+        NoLoader.load(uri)
+    }
+    fn is_wanted(&self) -> bool {
+        self.0.replace(self.0.get().saturating_sub(1)) > 0
+    }
+}
+
+#[test]
+fn work_ends_within_one_question_when_its_receiver_has_left() {
+    let options = ParseOptions {
+        uri: "d.xml",
+        external_entities: false,
+        external_subset: false,
+        entities: None,
+        keep_cdata: true,
+    };
+    let long = format!("<a>{}</a>", "<b/>".repeat(300_000));
+    let parsed = Source::parse(long.as_bytes(), &options, &mut Leaves(Cell::new(0)));
+    assert!(parsed.is_err_and(|error| error.message.contains("not wanted")));
+    let document = format!("<a>{}</a>", "<b/>".repeat(3000));
+    let body = "<xsl:template match='/'><xsl:value-of select='count(//b[count(//b[count(//b) &gt; 1]) &gt; 1])'/></xsl:template>";
+    for asked in [0, 9] {
+        let mut leaves = Leaves(Cell::new(asked));
+        let sheet = compile("a.xsl", &mut Sheets(vec![("a.xsl", sheet(body))])).expect("a sheet");
+        let source = parse(&document).expect("a document");
+        let done =
+            transform(source, &[(Arc::new(sheet), Vec::new())], &mut leaves, Limits::default(), Clock::default());
+        assert!(done.expect_err("not wanted").message.contains("not wanted"));
+        assert_eq!(leaves.0.get(), 0);
+    }
+    // The result's bytes.
+    let body = "<xsl:template match='/'><xsl:copy-of select='/'/></xsl:template>";
+    let sheet = compile("a.xsl", &mut Sheets(vec![("a.xsl", sheet(body))])).expect("a sheet");
+    let source = parse(&format!("<a>{}</a>", format!("<b>{}</b>", "x".repeat(100_000)).repeat(6))).expect("a document");
+    let done = transform(
+        source,
+        &[(Arc::new(sheet), Vec::new())],
+        &mut Leaves(Cell::new(0)),
+        Limits::default(),
+        Clock::default(),
+    );
+    assert!(done.expect_err("not wanted").message.contains("not wanted"));
 }

@@ -69,6 +69,16 @@ pub fn release() {
     mi_collect(true);
 }
 
+/// Returns unused pages of libraries in C to the system (zstd, through glibc's `malloc`, whose threads each keep the largest state
+/// that they had). Takes part of a millisecond: for the end of a long computation.
+pub fn release_of_libraries() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call takes a number and is thread-safe.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,12 +1,12 @@
 //! Processes: fork, signals, accounts, environment, inherited sockets: calls without a safe function in `rustix`. Most
 //! require a single thread, which [`single_threaded`] checks.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fork {
@@ -250,30 +250,45 @@ pub fn set_environment(variables: &[(OsString, OsString)]) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a descriptor inherited from an earlier program (`NGINX` variable). Fails if it is not open or taken twice.
+/// Takes a descriptor inherited from an earlier program (`NGINX` variable). Fails if it is not open, taken twice, or one of
+/// this program's own: those have `FD_CLOEXEC`, with which no descriptor is inherited.
 pub fn inherit(fd: RawFd) -> io::Result<OwnedFd> {
-    static TAKEN: [AtomicBool; 1024] = [const { AtomicBool::new(false) }; 1024];
-    let slot = usize::try_from(fd).ok().filter(|fd| *fd > 2).and_then(|fd| TAKEN.get(fd));
-    let Some(slot) = slot else {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
-    };
+    static TAKEN: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
+    let refused = || io::Error::from_raw_os_error(libc::EBADF);
+    if fd <= 2 {
+        return Err(refused());
+    }
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: F_GETFD takes no pointer and fails on a number that is not open.
-    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    if flags < 0 {
         return Err(io::Error::last_os_error());
     }
-    if slot.swap(true, Ordering::Relaxed) {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    if flags & libc::FD_CLOEXEC != 0 || !taken.insert(fd) {
+        return Err(refused());
     }
-    // SAFETY: the descriptor is open, is none of the standard three, and is handed out once only (TAKEN). The caller calls
-    // this at start, for numbers that the environment names, before the program has opened descriptors of its own.
+    // SAFETY: the descriptor is open and none of the standard three. No value owns it: the program opens its descriptors
+    // with FD_CLOEXEC, as `std` and `rustix` do, and this one lacked the flag; it is handed out once only (TAKEN),
+    // although an upgrade clears the flag of the sockets that it passes on.
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
     rustix::io::fcntl_setfd(&owned, rustix::io::FdFlags::CLOEXEC)?;
     Ok(owned)
 }
 
-/// Closes all descriptors but the standard three and those of `keep`, in a new process that uses no other. The owners of closed
-/// descriptors must not be dropped: the process ends by `exit`. Fails in a process with several threads.
-pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
+/// Continues a new process, the child of a fork, with `kept` and the standard descriptors alone, and ends it with the code
+/// that `run` returns. The owners of closed descriptors are not dropped, because this never returns, nor used: `run` captures
+/// nothing, and `data` has no descriptors. `run` gets the error if the others could not be closed.
+pub fn run_alone<T, const N: usize>(
+    kept: [OwnedFd; N],
+    data: &T,
+    run: fn([OwnedFd; N], &T, io::Result<()>) -> i32,
+) -> ! {
+    let closed = close_all_but(&kept);
+    std::process::exit(run(kept, data, closed))
+}
+
+/// Closes all descriptors but the standard three and those of `keep`.
+fn close_all_but(keep: &[OwnedFd]) -> io::Result<()> {
     if !single_threaded() {
         return Err(io::Error::other("closing the descriptors of a process with several threads"));
     }
@@ -283,7 +298,8 @@ pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
     for end in kept.into_iter().map(Some).chain([None]) {
         let last = end.map_or(u32::MAX, |fd| fd.saturating_sub(1));
         if end != Some(from) && from <= last {
-            // SAFETY: takes numbers. Values that own closed descriptors are not used or dropped, as documented above.
+            // SAFETY: takes numbers. Only `run_alone` calls this, in a process with one thread that it ends: values that own
+            // closed descriptors are not used or dropped.
             if unsafe { libc::syscall(libc::SYS_close_range, from, last, 0) } != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -331,5 +347,21 @@ mod tests {
         assert!(inherit(0).is_err());
         assert!(inherit(-1).is_err());
         assert!(inherit(1000).is_err());
+    }
+
+    #[test]
+    fn descriptors_of_any_number_are_inherited_once_and_own_ones_never() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("a limit");
+        let file = File::open("/dev/null").expect("a file");
+        assert!(inherit(file.as_raw_fd()).is_err(), "the program's own");
+        // SAFETY: duplicates an open descriptor; the copy has no owner yet.
+        let copy = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 1500) };
+        assert!(copy >= 1500, "{}", io::Error::last_os_error());
+        let taken = inherit(copy).expect("inherited");
+        assert_eq!(taken.as_raw_fd(), copy);
+        assert!(rustix::io::fcntl_getfd(&taken).expect("flags").contains(rustix::io::FdFlags::CLOEXEC));
+        assert!(inherit(copy).is_err(), "twice");
     }
 }

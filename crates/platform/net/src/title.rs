@@ -2,7 +2,7 @@
 //! latter is copied.
 
 use std::ffi::OsString;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Memory of arguments and environment.
 #[derive(Clone, Copy, Debug)]
@@ -41,14 +41,17 @@ fn area() -> Option<Area> {
     (start != 0 && end > start).then_some(Area { start, end })
 }
 
-/// Sets the title, cut to the room; no effect unless [`prepare`] found some.
+/// Sets the title, cut to the room; no effect unless [`prepare`] found some. `std::env::args` would return the title
+/// from then on: tidy forbids it outside of the program's first function.
 pub fn set(title: &str) {
+    static SETTING: Mutex<()> = Mutex::new(());
     let Some(Some(area)) = AREA.get().copied() else { return };
+    let _alone = SETTING.lock().unwrap_or_else(PoisonError::into_inner);
     let room = area.end - area.start;
     let length = title.len().min(room.saturating_sub(1));
     // SAFETY: the kernel says that this memory holds the arguments and the environment; it is mapped and writable for as long
-    // as the process lives. The program has copied both: `std::env::args` is not called after `prepare`, and `prepare` has
-    // moved the environment. Only the main thread calls this.
+    // as the process lives, and ends with a zero byte. Nothing else reads or writes it: `prepare` has moved the environment,
+    // `std::env::args` is not called any more (tidy), and the lock keeps others from setting a title.
     unsafe {
         std::ptr::write_bytes(area.start as *mut u8, 0, room);
         std::ptr::copy_nonoverlapping(title.as_ptr(), area.start as *mut u8, length);

@@ -1,9 +1,9 @@
 //! The forms in which passwords are stored (nginx: `ngx_crypt.c`, and what crypt(3) knows).
 
+use crate::unix;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use md5::{Digest, Md5};
-use sha1::Sha1;
+use sha1::{Digest, Sha1};
 use yescrypt::{PasswordVerifier, Yescrypt};
 
 /// Result of a comparison.
@@ -23,7 +23,7 @@ pub fn is_slow(stored: &[u8]) -> bool {
 /// Compares a password with what the file holds.
 pub fn check(password: &[u8], stored: &[u8]) -> Verdict {
     let right = if let Some(rest) = stored.strip_prefix(b"$apr1$") {
-        apr1(password, rest) == stored
+        unix::md5(password, b"$apr1$", rest).is_some_and(|computed| equal(&computed, stored))
     } else if let Some(plain) = stored.strip_prefix(b"{PLAIN}") {
         equal(plain, password)
     } else if let Some(encoded) = stored.strip_prefix(b"{SSHA}") {
@@ -50,13 +50,10 @@ pub fn check(password: &[u8], stored: &[u8]) -> Verdict {
 
 /// The forms of crypt(3): DES, MD5, SHA-1, SHA-256, SHA-512, bcrypt.
 fn unix(password: &[u8], stored: &[u8]) -> Verdict {
-    let Ok(stored) = std::str::from_utf8(stored) else { return Verdict::Unreadable };
-    // Results of crypt(3) for truncated salts differ between systems: such hashes never match.
-    match pwhash::unix::crypt(password, stored) {
-        Ok(computed) if equal(computed.as_bytes(), stored.as_bytes()) => Verdict::Right,
-        Ok(_) => Verdict::Wrong,
-        Err(_) if stored.starts_with("$1$") => Verdict::Wrong,
-        Err(_) => Verdict::Unreadable,
+    match unix::crypt(password, stored) {
+        Some(computed) if equal(&computed, stored) => Verdict::Right,
+        Some(_) => Verdict::Wrong,
+        None => Verdict::Unreadable,
     }
 }
 
@@ -72,48 +69,6 @@ fn yescrypt(password: &[u8], stored: &[u8]) -> bool {
 /// Compares without telling by its duration where the first difference is.
 fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |seen, (x, y)| seen | (x ^ y)) == 0
-}
-
-/// Apache's variant of the MD5 crypt; `rest` is the stored form after `$apr1$`, the result is the whole form.
-fn apr1(password: &[u8], rest: &[u8]) -> Vec<u8> {
-    const MAGIC: &[u8] = b"$apr1$";
-    let salt = rest.split(|c| *c == b'$').next().unwrap_or_default();
-    let salt = salt.get(..8).unwrap_or(salt);
-    let inner = Md5::new().chain_update(password).chain_update(salt).chain_update(password).finalize();
-    let mut outer = Md5::new().chain_update(password).chain_update(MAGIC).chain_update(salt);
-    for chunk in password.chunks(16) {
-        outer.update(inner.get(..chunk.len()).unwrap_or_default());
-    }
-    let mut bits = password.len();
-    while bits > 0 {
-        outer.update(if bits & 1 == 1 { &[0] } else { password.get(..1).unwrap_or_default() });
-        bits >>= 1;
-    }
-    let mut digest = outer.finalize();
-    for round in 0..1000 {
-        let odd = round % 2 == 1;
-        let mut next = Md5::new();
-        next.update(if odd { password } else { &digest[..] });
-        if round % 3 != 0 {
-            next.update(salt);
-        }
-        if round % 7 != 0 {
-            next.update(password);
-        }
-        next.update(if odd { &digest[..] } else { password });
-        digest = next.finalize();
-    }
-    let mut out = [MAGIC, salt, b"$"].concat();
-    let mut put = |value: u32, digits: usize| {
-        const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-        out.extend((0..digits).filter_map(|i| DIGITS.get((value >> (6 * i) & 63) as usize)));
-    };
-    let byte = |i: usize| digest.get(i).copied().map_or(0, u32::from);
-    for (a, b, c) in [(0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5)] {
-        put(byte(a) << 16 | byte(b) << 8 | byte(c), 4);
-    }
-    put(byte(11), 2);
-    out
 }
 
 #[cfg(test)]
@@ -166,6 +121,6 @@ mod tests {
     fn long_passwords() {
         // As `openssl passwd -apr1 -salt abcdefgh` gives it.
         let long = b"a password of more than sixteen bytes";
-        assert_eq!(apr1(long, b"abcdefgh$"), b"$apr1$abcdefgh$EJvhw845MtIPi.xyhIm.Y/");
+        assert_eq!(check(long, b"$apr1$abcdefgh$EJvhw845MtIPi.xyhIm.Y/"), Verdict::Right);
     }
 }

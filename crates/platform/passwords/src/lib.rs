@@ -7,6 +7,8 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod crypt;
+mod des;
+mod unix;
 
 pub use crypt::{Verdict, check, is_slow};
 use std::sync::OnceLock;

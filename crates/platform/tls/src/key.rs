@@ -8,7 +8,7 @@ use aws_lc_rs::cipher::{
 };
 use aws_lc_rs::pbkdf2;
 use des::TdesEde3;
-use des::cipher::{BlockDecrypt, KeyInit};
+use des::cipher::{BlockCipherDecrypt, KeyInit};
 use md5::{Digest, Md5};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use rustls::sign::SigningKey;

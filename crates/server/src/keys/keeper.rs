@@ -269,7 +269,7 @@ impl State {
         let Some(door) = &self.door else { return Ok(()) };
         let inside = door.inside.try_clone()?;
         match fork()? {
-            Fork::Child => std::process::exit(process::run(theirs, inside, self.confinement.as_ref())),
+            Fork::Child => net::process::run_alone([theirs, inside], &self.confinement, process::run),
             Fork::Parent(pid) => {
                 if self.confinement.is_some() {
                     say!(Notice, "start key process {pid}");

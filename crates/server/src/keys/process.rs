@@ -3,6 +3,8 @@
 
 use crate::confinement::KeyConfinement;
 use crate::keys::wire::{self, ADMIT, FILE_MAX, FORGET, KeyResponse, LOAD, PACKET_MAX, Request};
+use crate::say;
+use observe::os;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::fs::File;
@@ -44,10 +46,12 @@ struct Keys {
 }
 
 /// Runs in the child of the fork until neither master nor worker is left; the exit code.
-pub fn run(control: OwnedFd, door: OwnedFd, confinement: Option<&KeyConfinement>) -> i32 {
+pub fn run([control, door]: [OwnedFd; 2], confinement: &Option<KeyConfinement>, closed: io::Result<()>) -> i32 {
     net::process::set_name(c"tidegate keys");
     net::title::set(&format!("{}: key process", crate::voice::name()));
-    let _ = net::process::close_all_but(&[control.as_fd(), door.as_fd()]);
+    if let Err(e) = closed {
+        say!(Alert, "close_range() failed in the key process {}", os(&e));
+    }
     isolation::prepare();
     // The allocator looks at the machine's memory with the first thread.
     let _ = std::thread::spawn(|| drop(Vec::<u8>::with_capacity(PACKET_MAX))).join();
@@ -56,7 +60,7 @@ pub fn run(control: OwnedFd, door: OwnedFd, confinement: Option<&KeyConfinement>
     {
         return crate::process::control::FATAL;
     }
-    let opens = confinement.is_some_and(|confinement| confinement.opens);
+    let opens = confinement.as_ref().is_some_and(|confinement| confinement.opens);
     let keys = Arc::new(Keys {
         table: RwLock::default(),
         channels: AtomicUsize::new(0),

@@ -318,16 +318,9 @@ fn datagrams_of_any_octets_cost_no_one_anything() {
     let stream = client.get_when_connected("/");
     assert_eq!(client.answer(stream).text(), "ok");
     let other = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    let mut seed = 1u64;
+    let mut random = testkit::Random::new(1);
     for n in 0..5000 {
-        let mut bytes: Vec<u8> = (0..1 + n % 1300)
-            .map(|_| {
-                seed ^= seed << 13;
-                seed ^= seed >> 7;
-                seed ^= seed << 17;
-                seed as u8
-            })
-            .collect();
+        let mut bytes = random.octets(1 + n % 1300);
         // Short headers, first packets of a known version, and of an unknown one.
         match n % 4 {
             0 => bytes[0] = 0x40,

@@ -2,6 +2,7 @@
 //! on, and memory stays within the bounds of SECURITY.md. `http3_bounds.rs` has hostile clients with a connection.
 
 use crate::support;
+use testkit::Random;
 
 use crate::support::initial;
 
@@ -16,24 +17,6 @@ const BATCH: usize = 32;
 const UNFINISHED_KB: u64 = 56;
 /// Kilobytes that an allocator may keep after any class of datagrams.
 const SLACK_KB: u64 = 2048;
-
-/// Reproducible octets (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-    fn octets(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.next() as u8).collect()
-    }
-}
 
 /// An address that sends hostile datagrams, and a client whose answers tell that the server has read them.
 struct Scene<'a> {
@@ -150,7 +133,7 @@ fn octets_of_no_meaning_are_dropped() {
     let site = site(port, 512, "");
     let running = site.start();
     let mut scene = Scene::new(&running, port);
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for first in 0..=255u8 {
         for size in [0, 1, 6, 20, 21, 22, 40, 200, DATAGRAM_MIN, 1472] {
             let mut octets = random.octets(size);
@@ -183,7 +166,7 @@ fn altered_first_packets_begin_nothing() {
     }
     assert_eq!(scene.received, 0, "RFC 9000, 14.1: datagrams below 1,200 octets are dropped");
     scene.check("truncated first packets", 0);
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     // The tag covers the header, too.
     for at in 0..whole.len() {
         let mut altered = whole.clone();
@@ -200,7 +183,7 @@ fn first_packets_of_impossible_contents_are_refused() {
     let site = site(port, 512, "");
     let running = site.start();
     let mut scene = Scene::new(&running, port);
-    let mut random = Random(13);
+    let mut random = Random::new(13);
     let hello = client_hello();
     let crypto = |at: u32, octets: &[u8]| {
         [&[0x06][..], &(at | 0x8000_0000).to_be_bytes(), &length(octets.len()), octets].concat()
@@ -245,7 +228,7 @@ fn tokens_of_any_octets_prove_nothing() {
         let site = site(port, 512, &format!("quic_retry {retry};"));
         let running = site.start();
         let mut scene = Scene::new(&running, port);
-        let (mut random, hello) = (Random(17), client_hello());
+        let (mut random, hello) = (Random::new(17), client_hello());
         let sizes = [1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 100, 255, 256, 700];
         for size in sizes {
             let mut initial = Initial::new(&random.octets(8), &hello);
@@ -314,7 +297,7 @@ fn unknown_versions_are_told_the_known_ones_without_amplification() {
     let site = site(port, 512, "");
     let running = site.start();
     let mut scene = Scene::new(&running, port);
-    let mut random = Random(19);
+    let mut random = Random::new(19);
     for version in [[0xba, 0xba, 0xba, 0xba], [0x6b, 0x33, 0x43, 0xcf], [0xff, 0, 0, 0x1d], [1, 2, 3, 4]] {
         for size in [7, 30, 600, DATAGRAM_MIN - 1, DATAGRAM_MIN, 1472, 9000] {
             let mut octets = long_header(0xc0, version, &random.octets(8), &random.octets(size));
@@ -351,7 +334,7 @@ fn packets_of_no_connection_are_answered_with_less() {
     let site = site(port, 512, "");
     let running = site.start();
     let mut scene = Scene::new(&running, port);
-    let mut random = Random(23);
+    let mut random = Random::new(23);
     let mut resets = 0;
     for round in 0..300 {
         let size = [1, 10, 21, 22, 23, 41, 42, 43, 100, 600, DATAGRAM_MIN, 1472][round % 12];
@@ -384,7 +367,7 @@ fn rubbish_behind_a_first_packet_is_dropped() {
     let site = site(port, 512, "");
     let running = site.start();
     let mut scene = Scene::new(&running, port);
-    let (mut random, hello) = (Random(29), client_hello());
+    let (mut random, hello) = (Random::new(29), client_hello());
     let mut handshakes = 0;
     let tiny = |first: u8| long_header(first, VERSION, b"original", &[0, 0]);
     for first in [0x00, 0x40, 0x80, 0xc0, 0xd0, 0xe0, 0xf0, 0xff] {
@@ -410,7 +393,7 @@ fn datagrams_of_the_greatest_length_are_read() {
     let site = site(port, 512, "");
     let running = site.start();
     let mut scene = Scene::new(&running, port);
-    let (mut random, hello) = (Random(31), client_hello());
+    let (mut random, hello) = (Random::new(31), client_hello());
     const MOST: usize = 65_507;
     for first in [0x00, 0x40, 0x80, 0xc0, 0xd0, 0xe0, 0xff] {
         let mut octets = random.octets(MOST);

@@ -98,3 +98,28 @@ fn simultaneous_guesses_are_no_more_than_sequential_ones() {
     running.quit();
     site.assert_no_alerts();
 }
+
+/// A pipe without a writer, where a file of users should be: opening it would hold up the thread.
+#[test]
+fn a_pipe_in_place_of_a_user_file_holds_up_no_thread() {
+    let port = free_port();
+    let site = Site::new(
+        "daemon off; worker_processes 1;",
+        &format!(
+            "http {{ server {{ listen 127.0.0.1:{port}; location / {{ return 200 x; }}
+             location /secret {{ auth_basic a; auth_basic_user_file users; }} }} }}"
+        ),
+    );
+    let made = std::process::Command::new("mkfifo").arg(site.path("conf/users")).status().expect("mkfifo runs");
+    assert!(made.success());
+    let running = site.start();
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a limit of a failed test");
+    let ask = "GET /secret HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Basic YTpi\r\n\r\n";
+    std::io::Write::write_all(&mut stream, ask.as_bytes()).expect("sent");
+    let mut answer = Vec::new();
+    std::io::Read::read_to_end(&mut stream, &mut answer).expect("an answer");
+    assert!(answer.starts_with(b"HTTP/1.1 500 "), "{}", String::from_utf8_lossy(&answer));
+    site.wait_for_log("it is not a regular file", 1);
+    running.quit();
+}

@@ -13,21 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use support::origin::{NameServer, Origin, Talk};
 use support::{Site, descriptors, free_port, resident_kb, wait};
+use testkit::Random;
 
-/// Numbers from a seed (xorshift).
-#[derive(Clone)]
-struct Dice(u64);
-
-impl Dice {
-    fn new(seed: u64, who: u64) -> Dice {
-        Dice((seed ^ who.wrapping_mul(0x9E37_79B9_7F4A_7C15)) | 1)
-    }
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % below
-    }
+/// Numbers of one client or origin.
+fn dice_of(seed: u64, who: u64) -> Random {
+    Random::new((seed ^ who.wrapping_mul(0x9E37_79B9_7F4A_7C15)) | 1)
 }
 
 fn env(name: &str, default: u64) -> u64 {
@@ -40,10 +30,10 @@ const SLOTS: usize = 4;
 fn body(path: &str) -> Vec<u8> {
     let length: usize = path.split('/').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
     let seed = path.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(u64::from(b)));
-    let mut dice = Dice::new(seed, 1);
+    let mut dice = dice_of(seed, 1);
     let mut out = Vec::with_capacity(length + 8);
     while out.len() < length {
-        out.extend_from_slice(&dice.roll(u64::MAX >> 12).to_le_bytes());
+        out.extend_from_slice(&dice.below(u64::MAX >> 12).to_le_bytes());
     }
     out.truncate(length);
     out
@@ -51,13 +41,13 @@ fn body(path: &str) -> Vec<u8> {
 
 /// An origin's conversation: mostly right, sometimes not.
 fn act(mut talk: Talk<'_>, seed: u64) {
-    let mut dice = Dice::new(seed, talk.number as u64 + 1);
+    let mut dice = dice_of(seed, talk.number as u64 + 1);
     while let Some(head) = talk.request() {
         let path = head.split(' ').nth(1).unwrap_or("/0/").to_string();
         let body = body(&path);
         let plain = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
-        let cut = dice.roll(body.len() as u64 + 1) as usize;
-        let done = match dice.roll(40) {
+        let cut = dice.below(body.len() as u64 + 1) as usize;
+        let done = match dice.below(40) {
             0 => return,
             1 => return talk.reset(),
             2 => {
@@ -78,7 +68,7 @@ fn act(mut talk: Talk<'_>, seed: u64) {
             6 => talk.send(b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"),
             7..=20 => {
                 let mut out = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
-                for piece in body.chunks(1 + dice.roll(5000) as usize) {
+                for piece in body.chunks(1 + dice.below(5000) as usize) {
                     out.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
                     out.extend_from_slice(piece);
                     out.extend_from_slice(b"\r\n");
@@ -104,18 +94,18 @@ struct Tally {
 }
 
 /// One request; an `Err` is a lie of the server's.
-fn one(port: u16, dice: &mut Dice, tally: &Tally) -> Result<(), String> {
-    let length = match dice.roll(4) {
+fn one(port: u16, dice: &mut Random, tally: &Tally) -> Result<(), String> {
+    let length = match dice.below(4) {
         0 => 0,
-        1 => dice.roll(200_000),
-        _ => dice.roll(3000),
+        1 => dice.below(200_000),
+        _ => dice.below(3000),
     };
-    let path = format!("/{length}/{}", dice.roll(1 << 40));
-    let group = ["/fixed", "/named", "/hash"][dice.roll(3) as usize];
+    let path = format!("/{length}/{}", dice.below(1_u64 << 40));
+    let group = ["/fixed", "/named", "/hash"][dice.below(3) as usize];
     let fail = |words: &str| Err(format!("{group}{path}: {words}"));
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return fail("no connection") };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(20)));
-    let posts = dice.roll(8) == 0;
+    let posts = dice.below(8) == 0;
     let request = match posts {
         true => {
             format!("POST {group}{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello")
@@ -125,7 +115,7 @@ fn one(port: u16, dice: &mut Dice, tally: &Tally) -> Result<(), String> {
     if stream.write_all(request.as_bytes()).is_err() {
         return fail("not taken");
     }
-    let (leaves, slow) = (dice.roll(30) == 0, dice.roll(10) == 0);
+    let (leaves, slow) = (dice.below(30) == 0, dice.below(10) == 0);
     let mut bytes = Vec::new();
     let mut buf = vec![0; if slow { 2000 } else { 64 * 1024 }];
     loop {
@@ -246,7 +236,7 @@ fn every_answer_is_right_or_an_honest_error() {
     let worker = running.worker();
     let tally = Tally::default();
     // A first round fills buffers, threads and caches, which stay.
-    let mut dice = Dice::new(seed, 99);
+    let mut dice = dice_of(seed, 99);
     for _ in 0..300 {
         one(port, &mut dice, &tally).expect("an honest answer");
     }
@@ -268,7 +258,7 @@ fn every_answer_is_right_or_an_honest_error() {
         for client in 0..6u64 {
             let (stop, tally, lies) = (&stop, &tally, &lies);
             scope.spawn(move || {
-                let mut dice = Dice::new(seed, 1000 + client);
+                let mut dice = dice_of(seed, 1000 + client);
                 while !stop.load(Ordering::Relaxed) {
                     if let Err(lie) = one(port, &mut dice, tally) {
                         lies.lock().expect("lies").push(lie);
@@ -277,17 +267,17 @@ fn every_answer_is_right_or_an_honest_error() {
                 }
             });
         }
-        let mut dice = Dice::new(seed, 2000);
+        let mut dice = dice_of(seed, 2000);
         let mut reload_at = Instant::now() + Duration::from_secs(1);
         while Instant::now() < until && lies.lock().expect("lies").is_empty() {
             // Kills or revives an origin, changes a name, and reloads once per second.
             let dead = slots.iter().position(|slot| slot.lock().expect("slot").is_none());
-            let slot = dead.unwrap_or(dice.roll(SLOTS as u64) as usize);
+            let slot = dead.unwrap_or(dice.below(SLOTS as u64) as usize);
             let revived = if dead.is_some() { start(slot, None) } else { None };
             *slots[slot].lock().expect("slot") = revived;
-            let named: Vec<Ipv4Addr> = (0..SLOTS).filter(|_| dice.roll(2) == 0).map(address).collect();
+            let named: Vec<Ipv4Addr> = (0..SLOTS).filter(|_| dice.below(2) == 0).map(address).collect();
             name_server.set("app.test", &named);
-            std::thread::sleep(Duration::from_millis(50 + dice.roll(200)));
+            std::thread::sleep(Duration::from_millis(50 + dice.below(200)));
             if Instant::now() >= reload_at {
                 reload_at += Duration::from_secs(1);
                 reloads += 1;

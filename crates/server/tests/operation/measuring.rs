@@ -1,19 +1,15 @@
 //! The measuring tools within the server's program: stopped experiments leave nothing behind.
 
+use crate::support::wait;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-/// Waits for an action of the peer; the limit only ends a failed test.
+/// Waits for an action of the peer.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait(what, || if holds() { Ok(()) } else { Err("not yet") });
 }
 
 struct Lab {

@@ -40,13 +40,8 @@ const WORDS: &[&str] = &[
 
 #[test]
 fn htaccess_requests() {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 33) as usize % below
-    };
+    let mut state = testkit::Random::new(0x9e37_79b9_7f4a_7c15);
+    let mut next = move |below: usize| (state.number() >> 33) as usize % below;
     let (mut answered, all) = (0, 1_500);
     for round in 0..all {
         let mut input = b"RewriteEngine On\n".to_vec();
@@ -120,13 +115,8 @@ const MARKS: &[u8] = b"{}[]\",:0e-\\/";
 
 #[test]
 fn requests_of_the_api() {
-    let mut state = 0x1f83_d9ab_fb41_bd6b_u64;
-    let mut next = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 33) as usize % below
-    };
+    let mut state = testkit::Random::new(0x1f83_d9ab_fb41_bd6b);
+    let mut next = move |below: usize| (state.number() >> 33) as usize % below;
     let (mut changed, all) = (0, 20_000);
     for round in 0..all {
         let mut input = vec![next(256) as u8];
@@ -171,13 +161,8 @@ const STEPS: &[&[u8]] = &[
 
 #[test]
 fn reloads_under_requests() {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut next = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 33) as usize % below
-    };
+    let mut state = testkit::Random::new(0x2545_f491_4f6c_dd1d);
+    let mut next = move |below: usize| (state.number() >> 33) as usize % below;
     let mut answered = 0;
     for round in 0..3_000 {
         let mut input = vec![0];

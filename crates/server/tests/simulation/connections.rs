@@ -8,7 +8,8 @@ use conn::thread::{Command, Serving};
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use support::simulated::{FOLDER, Random, big, drain, first, for_seeds, longest_turn, quiet_panics, second, serving};
+use support::simulated::{FOLDER, big, drain, first, for_seeds, longest_turn, quiet_panics, second, serving};
+use testkit::Random;
 
 fn sim(directives: &str) -> Sim {
     let servers = format!(
@@ -388,11 +389,11 @@ fn plan(number: usize) -> Serving {
 const PLANS: usize = 4;
 
 fn course(seed: u64, plans: &[Serving], big: &[u8]) {
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut sim = Sim::new(plans.first().expect("a plan").clone()).expect("a thread");
     let (reloads, quits, panics) = (random.chance(50), random.chance(25), random.chance(25));
     if panics {
-        sim.panic_at(1 + random.next() % 40);
+        sim.panic_at(1 + random.number() % 40);
     }
     let mut clients: Vec<Course> = (0..1 + random.below(3))
         .map(|_| {
@@ -415,7 +416,7 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
         match random.below(8) {
             0..=2 => client.send(&mut random),
             3..=5 => client.receive(&mut random),
-            6 => sim.pass(random.next() % 50).expect("rest"),
+            6 => sim.pass(random.number() % 50).expect("rest"),
             _ if reloads && current < plans.len() && random.chance(5) => {
                 let serving = plans.get(current).expect("a plan").clone();
                 sim.tell(Command::Serve {

@@ -8,7 +8,8 @@ use conn::thread::{Command, Serving};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use support::simulated::{Random, big, drain, first, for_seeds, longest_turn, quiet_panics, second, serving};
+use support::simulated::{big, drain, first, for_seeds, longest_turn, quiet_panics, second, serving};
+use testkit::Random;
 use wire_h2::hpack::Encoder;
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
@@ -215,11 +216,11 @@ impl Stream {
 }
 
 fn course(seed: u64, plans: &[Serving], big: &[u8]) {
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut sim = Sim::new(plans.first().expect("a plan").clone()).expect("a thread");
     let (reloads, quits, panics) = (random.chance(50), random.chance(25), random.chance(25));
     if panics {
-        sim.panic_at(1 + random.next() % 60);
+        sim.panic_at(1 + random.number() % 60);
     }
     let mut clients: Vec<Course> = (0..1 + random.below(2))
         .map(|_| {
@@ -247,7 +248,7 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
             1 => client.feed(&mut random),
             2..=5 => client.send(&mut random),
             6..=8 => client.receive(if random.chance(70) { 100_000 } else { 1 + random.below(3000) }),
-            9 => sim.pass(random.next() % 50).expect("rest"),
+            9 => sim.pass(random.number() % 50).expect("rest"),
             10 if reloads && current < plans.len() && random.chance(10) => {
                 let serving = plans.get(current).expect("a plan").clone();
                 let keep = vec![(first(), false), (second(), false)];

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use support::simulated::{FOLDER, Random, first, for_seeds, logging, quiet_panics};
+use support::simulated::{FOLDER, first, for_seeds, logging, quiet_panics};
+use testkit::Random;
 
 /// Servers behind the proxy.
 const SERVERS: usize = 2;
@@ -376,7 +377,7 @@ fn respond(served: &mut Served, id: usize, wants: usize, random: &mut Random, fa
 }
 
 fn course(seed: u64, plans: &[Serving]) {
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut servers = Servers::new();
     let log = FOLDER.join("proxied.log");
     let logged = std::fs::metadata(&log).map_or(0, |file| file.len());
@@ -385,7 +386,7 @@ fn course(seed: u64, plans: &[Serving]) {
     let faults = if random.chance(60) { 12 } else { 0 };
     let (reloads, quits, panics) = (random.chance(30), random.chance(15), random.chance(15));
     if panics {
-        sim.panic_at(1 + random.next() % 120);
+        sim.panic_at(1 + random.number() % 120);
     }
     let mut id = seed as usize % 1000 * 100;
     let mut clients: Vec<Client> = (0..1 + random.below(3))
@@ -413,7 +414,7 @@ fn course(seed: u64, plans: &[Serving]) {
         match random.below(12) {
             0..=4 => client.step(&mut random),
             5..=8 => servers.step(&mut random, faults),
-            9 => sim.pass(random.next() % 200).expect("rest"),
+            9 => sim.pass(random.number() % 200).expect("rest"),
             10 if faults > 0 && random.chance(10) => sim.pass(3000).expect("rest"),
             _ if reloads && random.chance(3) => {
                 let serving = plans.get(random.below(plans.len())).expect("a plan").clone();

@@ -134,24 +134,6 @@ pub fn longest_turn(sim: &mut Sim) -> u64 {
     longest
 }
 
-/// Small random numbers, the same for the same seed.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.next() % 100 < percent
-    }
-}
-
 /// Panics are expected; their messages are suppressed.
 pub fn quiet_panics() {
     std::panic::set_hook(Box::new(|info| {

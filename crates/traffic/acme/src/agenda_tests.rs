@@ -2,19 +2,12 @@
 
 use super::*;
 use std::collections::HashMap;
+use testkit::Random;
 
 const DAY: i64 = 86_400;
 
-/// Random numbers from a seed (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
-    }
+fn fraction(random: &mut Random) -> f64 {
+    (random.number() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// An authority with a limit of orders in a time.
@@ -76,7 +69,7 @@ fn run(
             of_task.insert(order.task, 0);
             match answer(order, time) {
                 Ok(renewal) => agenda.succeeded(order, at(time), at(renewal).wall, at(renewal + 30 * DAY).wall),
-                Err((cause, asked)) => drop(agenda.failed(order, at(time), cause, asked, random.next())),
+                Err((cause, asked)) => drop(agenda.failed(order, at(time), cause, asked, fraction(random))),
             }
         }
     }
@@ -85,7 +78,7 @@ fn run(
 /// Ten thousand certificates of 90 days, in a year, at an authority that accepts 300 orders in three hours.
 #[test]
 fn ten_thousand_certificates_are_renewed_within_an_authoritys_limits() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut agenda = Agenda::new(&[Limits::of(4)]);
     let mut authority = Authority::new(300, 3 * 3600);
     let mut ends: HashMap<TaskId, i64> = HashMap::new();
@@ -93,7 +86,7 @@ fn ten_thousand_certificates_are_renewed_within_an_authoritys_limits() {
         agenda.add(&[0], 0, false);
     }
     let (mut orders, mut late, mut by_day) = (0, 0, HashMap::<i64, usize>::new());
-    let mut spread = Random(2);
+    let mut spread = Random::new(2);
     run(&mut agenda, 0, 365 * DAY, 5, &mut random, |order, time| {
         authority.ask(time).map_err(|wait| (FailureCause::Limits, Some(wait)))?;
         orders += 1;
@@ -101,7 +94,7 @@ fn ten_thousand_certificates_are_renewed_within_an_authoritys_limits() {
         if ends.insert(order.task, time + 90 * DAY).is_some_and(|end| end < time) {
             late += 1;
         }
-        Ok(crate::Schedule::of(time, time + 90 * DAY, spread.next()).at)
+        Ok(crate::Schedule::of(time, time + 90 * DAY, fraction(&mut spread)).at)
     });
     assert_eq!((ends.len(), late), (10_000, 0));
     assert!((50_000..72_000).contains(&orders), "{orders}");
@@ -115,10 +108,10 @@ fn ten_thousand_certificates_are_renewed_within_an_authoritys_limits() {
 /// Certificates that are issued in the same minute are not renewed in the same hour.
 #[test]
 fn jitter_spreads_renewals() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let mut hours = HashMap::<i64, usize>::new();
     for _ in 0..10_000 {
-        *hours.entry(crate::Schedule::of(0, 90 * DAY, random.next()).at / 3600).or_default() += 1;
+        *hours.entry(crate::Schedule::of(0, 90 * DAY, fraction(&mut random)).at / 3600).or_default() += 1;
     }
     assert!(hours.len() > 40 && hours.values().all(|orders| *orders < 350), "{hours:?}");
 }
@@ -128,15 +121,15 @@ fn jitter_spreads_renewals() {
 #[test]
 fn random_failures_of_several_issuers() {
     for seed in 1..200 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut agenda = Agenda::new(&[Limits::of(3), Limits::of(2), Limits::of(1)]);
         let orders: [&[usize]; 4] = [&[0, 1], &[1, 0, 2], &[2], &[0, 1, 2]];
         for at in 0..50 {
             agenda.add(orders[at % 4], at as i64, at % 7 == 0);
         }
         let mut issued = HashMap::<TaskId, usize>::new();
-        let mut dice = Random(seed * 7);
-        let mut answer = |order: DueOrder, time: i64| match dice.next() {
+        let mut dice = Random::new(seed * 7);
+        let mut answer = |order: DueOrder, time: i64| match fraction(&mut dice) {
             _ if time > 2 * DAY => {
                 *issued.entry(order.task).or_default() += 1;
                 Ok(time + 60 * DAY)
@@ -144,7 +137,7 @@ fn random_failures_of_several_issuers() {
             x if x < 0.3 => Err((FailureCause::Task, None)),
             x if x < 0.6 => Err((FailureCause::Issuer, (x < 0.5).then_some(700))),
             x if x < 0.8 => Err((FailureCause::Limits, Some((x * 10_000.0) as i64))),
-            _ => Ok(time + (dice.next() * 1000.0) as i64),
+            _ => Ok(time + (fraction(&mut dice) * 1000.0) as i64),
         };
         run(&mut agenda, 0, 3 * DAY, 7, &mut random, &mut answer);
         assert_eq!(issued.len(), 50, "seed {seed}");
@@ -154,7 +147,7 @@ fn random_failures_of_several_issuers() {
 
 #[test]
 fn the_next_issuer_serves_while_the_first_is_down() {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let mut agenda = Agenda::new(&[Limits::of(8), Limits::of(8)]);
     let mut first = Authority::new(usize::MAX, 1);
     first.down = true;

@@ -175,6 +175,10 @@ pub fn resume(worker: &Rc<Worker>) -> bool {
             }
             if let Err(e) = worker.poller.listen(listening.key, true, listen_socket.shared) {
                 worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+                // Tried again after a rest: no event would come any more.
+                listen_socket.paused.set(true);
+                worker.full_since.set(None);
+                worker.paused_until.set(Some(now.plus_millis(ACCEPT_REST_MS)));
             }
         }
     }
@@ -273,6 +277,28 @@ mod tests {
         }
         assert!(resume(&worker) && !listen_socket.paused.get());
         assert!(!clients.iter_mut().any(waits), "no queue drains slowly");
+        clock::thaw();
+    }
+
+    #[test]
+    fn a_listener_that_cannot_be_resumed_is_tried_again() {
+        clock::freeze();
+        let (worker, listen_socket, key, to, log) = full(1);
+        let mut clients = queue(to, 1);
+        budget::renew();
+        listen_socket.clone().ready(&worker, key);
+        assert!(listen_socket.paused.get());
+        worker.serving.borrow_mut().connections_max = 2;
+        // The kernel refuses a descriptor that it has (EEXIST).
+        worker.poller.listen(key, true, listen_socket.shared).expect("added");
+        assert!(resume(&worker) && listen_socket.paused.get());
+        assert!(String::from_utf8_lossy(&log.contents()).contains("epoll_ctl() failed"));
+        worker.poller.listen(key, false, listen_socket.shared).expect("removed");
+        assert!(!resume(&worker), "not at once");
+        clock::set_frozen(clock::now().plus_millis(ACCEPT_REST_MS));
+        assert!(resume(&worker) && !listen_socket.paused.get());
+        listen_socket.clone().ready(&worker, key);
+        assert!(!waits(&mut clients[0]), "accepted, and closed because no area has the address");
         clock::thaw();
     }
 

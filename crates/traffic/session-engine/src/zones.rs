@@ -5,14 +5,15 @@ use conf_schema::value::parse_size;
 use conf_schema::{At, Cx, Directive, Problem};
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Minimum size of a zone (nginx: 8 pages).
 pub const BYTES_MIN: u64 = 8 * 4096;
 
 /// State by kind, name, size and key. Reading a configuration drops unused state.
 type State = Arc<dyn Any + Send + Sync>;
-static STATES: Mutex<Option<HashMap<(&'static str, String, u64, Vec<u8>), State>>> = Mutex::new(None);
+type States = HashMap<(&'static str, String, u64, Vec<u8>), State>;
+static STATES: LazyLock<Mutex<States>> = LazyLock::new(Mutex::default);
 
 /// Returns the state of a zone: an earlier configuration's if name, size and key are equal, else a new one.
 pub fn state<T: Send + Sync + 'static>(
@@ -22,16 +23,22 @@ pub fn state<T: Send + Sync + 'static>(
     key: &[u8],
     make: impl FnOnce() -> T,
 ) -> Arc<T> {
-    let mut states = STATES.lock().unwrap_or_else(PoisonError::into_inner);
-    let states = states.get_or_insert_default();
     let id = (kind, name.to_string(), size, key.to_vec());
-    states.retain(|known, state| *known == id || Arc::strong_count(state) > 1);
-    if let Some(state) = states.get(&id).and_then(|state| state.clone().downcast::<T>().ok()) {
-        return state;
+    let known = |states: &States| states.get(&id).and_then(|state| state.clone().downcast::<T>().ok());
+    {
+        let mut states = STATES.lock().unwrap_or_else(PoisonError::into_inner);
+        states.retain(|known, state| *known == id || Arc::strong_count(state) > 1);
+        if let Some(state) = known(&states) {
+            return state;
+        }
     }
-    let state = Arc::new(make());
-    states.insert(id, state.clone());
-    state
+    // Without the lock: state may take time, and zones of its own.
+    let made = Arc::new(make());
+    let mut states = STATES.lock().unwrap_or_else(PoisonError::into_inner);
+    known(&states).unwrap_or_else(|| {
+        states.insert(id.clone(), made.clone());
+        made
+    })
 }
 
 /// Parses `zone=name:size`; fails with nginx's message.
@@ -182,6 +189,12 @@ pub fn find<A: 'static, T: Send + Sync + 'static>(
 mod tests {
     use super::*;
     use conf_schema::table::synthetic;
+
+    #[test]
+    fn a_zone_is_made_without_the_lock_of_all_zones() {
+        let make = || *state("inner", "a", 1, b"", || 7_u64) + 1;
+        assert_eq!(*state("outer", "a", 1, b"", make), 8_u64);
+    }
 
     #[test]
     fn state_outlives_its_configuration() {

@@ -42,13 +42,8 @@ mod tests {
                 record("s", Data::Service { priority: 1, weight: 2, port: 3, target: "t.example".into() }),
             ],
         );
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-        let mut next = |n: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % n as u64) as usize
-        };
+        let mut state = testkit::Random::new(0x9E37_79B9_7F4A_7C15);
+        let mut next = move |n: usize| state.below(n);
         let mut read = 0;
         for _ in 0..50_000 {
             let mut bytes = good.clone();

@@ -3,13 +3,36 @@
 use crate::line::{ResolvedAddress, Source};
 use crate::peer::{Peer, PeerSpec};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 /// Last resolved addresses, from which a reload starts.
-type Names = HashMap<(String, String), Vec<ResolvedAddress>>;
-static NAMES: Mutex<Option<Names>> = Mutex::new(None);
+#[derive(Default)]
+struct Names {
+    known: HashMap<(String, String), RememberedName>,
+    /// Number of the last change.
+    changes: u64,
+}
+struct RememberedName {
+    found: Vec<ResolvedAddress>,
+    changed: u64,
+}
+static NAMES: LazyLock<Mutex<Names>> = LazyLock::new(Mutex::default);
 /// Remembered names at most.
 const NAMES_MAX: usize = 10_000;
+
+impl Names {
+    /// Remembers addresses. Without room, the tenth that was not resolved for the longest time is forgotten.
+    fn insert(&mut self, id: (String, String), found: Vec<ResolvedAddress>) {
+        if self.known.len() >= NAMES_MAX && !self.known.contains_key(&id) {
+            let mut ages: Vec<u64> = self.known.values().map(|name| name.changed).collect();
+            let (_, oldest, _) = ages.select_nth_unstable(NAMES_MAX / 10);
+            let oldest = *oldest;
+            self.known.retain(|_, name| name.changed >= oldest);
+        }
+        self.changes += 1;
+        self.known.insert(id, RememberedName { found, changed: self.changes });
+    }
+}
 
 fn name_of(source: &Source) -> Option<String> {
     match source {
@@ -25,17 +48,15 @@ fn name_of(source: &Source) -> Option<String> {
 pub(crate) fn remember_names(group: &str, source: &Source, found: &[ResolvedAddress]) {
     let Some(name) = name_of(source) else { return };
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    let names = names.get_or_insert_default();
-    if names.len() >= NAMES_MAX {
-        names.clear();
-    }
     names.insert((group.to_string(), name), found.to_vec());
 }
 
 pub(crate) fn remembered_names(group: &str, source: &Source) -> Vec<ResolvedAddress> {
     let Some(name) = name_of(source) else { return Vec::new() };
     let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut found = names.as_ref().and_then(|n| n.get(&(group.to_string(), name))).cloned().unwrap_or_default();
+    let known = names.known.get(&(group.to_string(), name));
+    let mut found = known.map(|name| name.found.clone()).unwrap_or_default();
+    drop(names);
     if let Source::Named { port, .. } | Source::Resolved { port, service: None, .. } = source {
         found.iter_mut().for_each(|f| f.address.set_port(*port));
     }
@@ -123,6 +144,22 @@ pub(crate) fn remember_all(
 mod tests {
     use super::*;
     use net::Address;
+
+    #[test]
+    fn names_in_use_are_remembered_beyond_the_limit() {
+        let mut names = Names::default();
+        let id = |n: usize| ("g".to_string(), format!("host-{n}"));
+        for n in 0..NAMES_MAX {
+            names.insert(id(n), Vec::new());
+        }
+        // The first half is resolved again.
+        for n in 0..NAMES_MAX / 2 {
+            names.insert(id(n), Vec::new());
+        }
+        names.insert(id(NAMES_MAX), Vec::new());
+        assert_eq!(names.known.len(), NAMES_MAX - NAMES_MAX / 10 + 1);
+        assert!((0..NAMES_MAX / 2).chain([NAMES_MAX]).all(|n| names.known.contains_key(&id(n))));
+    }
 
     #[test]
     fn servers_that_no_group_has_are_forgotten() {

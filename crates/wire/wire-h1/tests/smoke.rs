@@ -133,13 +133,8 @@ fn chunked() {
 }
 
 fn run(words: &[&[u8]], target: fn(&[u8]), rounds: usize) {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 33) as usize % below
-    };
+    let mut state = testkit::Random::new(0x9e37_79b9_7f4a_7c15);
+    let mut next = move |below: usize| state.below(below);
     target(b"");
     for round in 0..rounds {
         let mut input = Vec::new();

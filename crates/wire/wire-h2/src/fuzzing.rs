@@ -187,13 +187,9 @@ fn stream_of(event: &ClientEvent) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    fn frames(mut seed: u64) -> Vec<u8> {
-        let mut next = move |below: u64| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed % below
-        };
+    fn frames(seed: u64) -> Vec<u8> {
+        let mut random = testkit::Random::new(seed);
+        let mut next = move |below: u64| random.below(below as usize) as u64;
         let mut out = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
         for _ in 0..1 + next(20) {
             let kind = next(11) as u8;
@@ -226,17 +222,9 @@ mod tests {
 
     #[test]
     fn blocks_from_seeds() {
-        let mut seed = 1u64;
+        let mut random = testkit::Random::new(1);
         for _ in 0..20_000 {
-            let bytes: Vec<u8> = (0..64)
-                .map(|_| {
-                    seed ^= seed << 13;
-                    seed ^= seed >> 7;
-                    seed ^= seed << 17;
-                    (seed >> 5) as u8
-                })
-                .collect();
-            super::hpack(&bytes);
+            super::hpack(&random.octets(64));
         }
     }
 }

@@ -111,23 +111,15 @@ fn control(bytes: &[u8], size: usize) -> (Vec<String>, Option<ConnectionError>) 
 #[cfg(test)]
 mod tests {
     use crate::frame::put_head;
+    use testkit::Random;
 
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, most: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0 % most
-        }
-        fn octets(&mut self, most: u64) -> Vec<u8> {
-            (0..self.below(most)).map(|_| self.below(256) as u8).collect()
-        }
+    fn octets(random: &mut Random, most: usize) -> Vec<u8> {
+        let length = random.below(most);
+        random.octets(length)
     }
 
     fn random(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
     #[test]
@@ -144,7 +136,7 @@ mod tests {
                 };
                 let payload = match kind {
                     4 => (0..random.below(4)).flat_map(|_| [[1, 6, 7, 8, 0x21][random.below(5) as usize], 1]).collect(),
-                    _ => random.octets(100),
+                    _ => octets(&mut random, 100),
                 };
                 put_head(kind, payload.len() + usize::from(random.below(10) == 0), &mut out);
                 out.extend_from_slice(&payload);
@@ -169,7 +161,7 @@ mod tests {
                 out.push([0x80, 0x81, 0xc1, 0x10, 0xd1][random.below(5) as usize]);
             }
             out.push(0xf5);
-            out.extend(random.octets(32));
+            out.extend(octets(&mut random, 32));
             super::qpack(&out);
         }
     }

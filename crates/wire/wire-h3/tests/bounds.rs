@@ -308,7 +308,7 @@ fn heads_that_take_too_long_are_given_up() {
 #[test]
 fn connections_from_seeds() {
     for seed in 1..300u64 {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let limits = Limits { streams_max: 4, stream_window: 2048, ..Limits::default() };
         let mut pair = connected(limits);
         let mut echo = Echo::default();

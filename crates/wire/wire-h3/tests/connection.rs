@@ -78,7 +78,7 @@ fn course(seed: u64, faults: Faults) {
     let congestion = [Congestion::Cubic, Congestion::Bbr, Congestion::NewReno][seed as usize % 3];
     let limits = Limits { streams_max: 10, stream_window: 4096, congestion, ..Limits::default() };
     let mut pair = World::new(&limits).client(limits, faults);
-    let (mut echo, mut answers, mut random) = (Echo::default(), Answers::default(), Random(seed | 1));
+    let (mut echo, mut answers, mut random) = (Echo::default(), Answers::default(), Random::new(seed | 1));
     let mut wanted: HashMap<u64, Vec<u8>> = HashMap::new();
     let mut sending: Vec<(u64, usize)> = Vec::new();
     let mut cancelled = 0;

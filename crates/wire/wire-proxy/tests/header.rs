@@ -212,13 +212,8 @@ fn writing() {
 /// A seeded run of the fuzz target.
 #[test]
 fn smoke() {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut next = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 33) as usize % below
-    };
+    let mut state = testkit::Random::new(0x2545_f491_4f6c_dd1d);
+    let mut next = move |below: usize| state.below(below);
     let words: &[&[u8]] = &[
         b"PROXY ",
         b"TCP4 ",

@@ -12,12 +12,19 @@ pub struct Buffers {
     pub size: u64,
 }
 
+/// Bytes of all buffers of a directive: half of what an address space has.
+const BUFFERS_BYTES_MAX: u64 = 1 << 46;
+
 impl Value for Buffers {
     const SYNTAX: &'static str = "number size";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let count = d.args.first().and_then(|w| decimal::<u64>(&w.text())).filter(|n| *n > 0);
         let size = d.args.get(1).and_then(|w| parse_size(&w.bytes)).filter(|n| *n > 0);
         match (count, size) {
+            // Their product is computed in many places.
+            (Some(count), Some(size)) if count.checked_mul(size).is_none_or(|all| all > BUFFERS_BYTES_MAX) => {
+                Err(Problem::says("the buffers have more bytes than a process can have").at(0))
+            }
             (Some(count), Some(size)) => Ok(Buffers { count, size }),
             (None, _) => Err(Problem::invalid().at(0)),
             _ => Err(Problem::invalid().at(1)),

@@ -65,7 +65,7 @@ impl Handler for Ask {
             return refuse(r, &realm);
         };
         let file = self.prefix.join(bytes_path(&self.file.eval(r)));
-        let users = match std::fs::read(&file) {
+        let users = match conf_syntax::read_regular(&file) {
             Ok(users) => users,
             Err(e) => {
                 let missing = e.kind() == std::io::ErrorKind::NotFound;

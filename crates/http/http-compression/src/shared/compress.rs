@@ -92,7 +92,14 @@ thread_local! {
 /// Compresses a body: in memory at once, keeping a file's form; otherwise, or with a slow encoder, piece by piece. Fails
 /// with 500 if the encoder cannot be created.
 pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u32) -> Result<Body, u16> {
-    let settings = EncoderSettings { coding, level, window };
+    // Bytes that are no file's, such as a transformation's, never come again: a kept form would hold them.
+    let of_file = matches!(body, Body::File(_));
+    compress(r, body, EncoderSettings { coding, level, window }, of_file)
+}
+
+/// [`apply`]; `of_file`: keeps the form of bytes in memory, which the cache of files has as well.
+fn compress(r: &mut Request, body: Body, settings: EncoderSettings, of_file: bool) -> Result<Body, u16> {
+    let EncoderSettings { coding, level, .. } = settings;
     r.out.body_changes();
     r.out.content_encoding = Str::from(coding.name());
     if r.is_head() {
@@ -102,7 +109,6 @@ pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u3
     let Body::Bytes(original) = &body else {
         return Ok(Body::Source(Box::new(Coded::new(body, settings, None))));
     };
-    let of_file = r.out.last_modified.is_some();
     let coded = if of_file { kept(original, coding, level) } else { None };
     let coded = match coded {
         Some(coded) => coded,
@@ -111,7 +117,10 @@ pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u3
             return Ok(Body::Source(Box::new(Coded::new(body, settings, form))));
         }
         None => {
-            let coded = whole(&settings, original, &Wanted::ALWAYS).map_err(|_| 500u16)?;
+            let coded = whole(&settings, original, &Wanted::ALWAYS).map_err(|e| {
+                r.log(Level::Alert, format_args!("{} encoder failed ({e})", coding.name()));
+                500u16
+            })?;
             if of_file {
                 let coded = Bytes::from(coded);
                 keep(Form { original: original.clone(), coding, level, coded: coded.clone() });
@@ -351,6 +360,9 @@ impl Coded {
         let memory = self.step_memory.take();
         let job = move |wanted: &Wanted<'_>| {
             let out = encoder.step(&step.input, step.then, wanted);
+            if encoder.settings().coding == Coding::Zstd {
+                net::allocator::release_of_libraries();
+            }
             (encoder, step, out, memory)
         };
         let waiting = pool.run_long(job).map_err(|Overflow { waiting }| {
@@ -577,7 +589,8 @@ mod tests {
         let mut r = Request::default();
         r.out.last_modified = Some(1);
         let mut coded = Vec::new();
-        let mut body = apply(&mut r, Body::Bytes(original.clone()), Coding::Zstd, 19, 0).expect("an encoder");
+        let settings = EncoderSettings { coding: Coding::Zstd, level: 19, window: 0 };
+        let mut body = compress(&mut r, Body::Bytes(original.clone()), settings, true).expect("an encoder");
         assert!(matches!(body, Body::Source(_)));
         let mut cx = Context::from_waker(std::task::Waker::noop());
         loop {
@@ -590,8 +603,24 @@ mod tests {
             }
         }
         assert_eq!(zstd::decode_all(&*coded).expect("a stream"), text);
-        let again = apply(&mut r, Body::Bytes(original), Coding::Zstd, 19, 0).expect("an encoder");
+        let again = compress(&mut r, Body::Bytes(original), settings, true).expect("an encoder");
         assert!(matches!(again, Body::Bytes(kept) if kept == coded), "the form is kept");
+    }
+
+    #[test]
+    fn bytes_that_nothing_else_has_are_not_kept() {
+        let mut r = Request::default();
+        r.out.last_modified = Some(1);
+        let held = std::sync::Arc::new(b"a transformation's result".to_vec());
+        struct Result(std::sync::Arc<Vec<u8>>);
+        impl AsRef<[u8]> for Result {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        let coded = apply(&mut r, Body::Bytes(Bytes::from_owner(Result(held.clone()))), Coding::Gzip, 1, 0);
+        drop(coded.expect("an encoder"));
+        assert_eq!(std::sync::Arc::strong_count(&held), 1, "its memory is free once the client has read");
     }
 
     #[test]

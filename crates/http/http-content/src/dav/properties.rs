@@ -129,6 +129,10 @@ impl BodySource for Listing {
         }
         Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from(out)))))
     }
+    /// A piece reads up to 64 entries; the last one has the end of the text.
+    fn needs_window(&self) -> bool {
+        !self.ended
+    }
 }
 
 fn media(r: &Request, uri: &[u8]) -> Arc<[u8]> {

@@ -57,7 +57,10 @@ fn place(work: &mut files::DavWork, spooled: Spooled, path: &[u8], how: Renaming
         Ok(_) => 204,
         Err(_) => 201,
     };
-    let Some(from) = spooled.path() else { return Err(500) };
+    let Some(from) = spooled.path() else {
+        base::bug!("the body of PUT has no file");
+        return Err(500);
+    };
     if status == 204 {
         work.keep_properties(to, from);
     }

@@ -283,7 +283,7 @@ impl Pictures {
         }
         let Some(wish) = self.wish(r, measure)? else {
             r.out.content_length = Some(bytes.len() as u64);
-            return Ok(Flow::Content(Body::Bytes(memory.hold(bytes.into()))));
+            return Ok(Flow::Content(Body::Bytes(memory.hold(bytes))));
         };
         let output = Output {
             kind,
@@ -299,7 +299,7 @@ impl Pictures {
             Ok(Some(made)) => made,
             Ok(None) => {
                 r.out.content_length = Some(bytes.len() as u64);
-                return Ok(Flow::Content(Body::Bytes(memory.hold(bytes.into()))));
+                return Ok(Flow::Content(Body::Bytes(memory.hold(bytes))));
             }
             Err(why) => {
                 r.log(Level::Error, format_args!("image filter: {why}"));

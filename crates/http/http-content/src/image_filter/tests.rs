@@ -193,15 +193,12 @@ fn pictures_too_large_and_broken_ones_are_refused() {
             let _ = changed(&bytes[..end], &wish(), &output(kind));
         }
         assert!(changed(&bytes[..20], &wish(), &output(kind)).is_err(), "{kind:?}");
-        let mut state = 0x0123_4567_89ab_cdef_u64;
+        let mut random = testkit::Random::new(0x0123_4567_89ab_cdef);
         for _ in 0..500 {
             let mut bytes = bytes.clone();
             for _ in 0..3 {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                let at = (state >> 33) as usize % bytes.len();
-                bytes[at] = state as u8;
+                let at = random.below(bytes.len());
+                bytes[at] = random.octet();
             }
             fuzzing::image(&bytes);
         }

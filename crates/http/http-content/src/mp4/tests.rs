@@ -182,13 +182,8 @@ fn arguments() {
 
 #[test]
 fn films_with_wrong_bytes_are_cut_or_refused() {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut next = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 33) as usize % below
-    };
+    let mut state = testkit::Random::new(0x2545_f491_4f6c_dd1d);
+    let mut next = move |below: usize| state.below(below);
     for round in 0..20_000 {
         let mut input =
             [&[next(256) as u8, next(256) as u8, next(2) as u8, 0], film(round % 2 == 0, round % 4 < 2).as_slice()]

@@ -102,7 +102,10 @@ fn below_alias<'a>(parameter: &Template, value: &'a [u8], alias: Alias, r: &Requ
 impl Handler for Candidates {
     fn run(&self, r: &mut Request) -> Flow {
         let plan = r.plan_rc();
-        let Some(location) = plan.locations.get(r.scope.location) else { return Flow::Status(500) };
+        let Some(location) = plan.locations.get(r.scope.location) else {
+            base::bug!("no location {}", r.scope.location);
+            return Flow::Status(500);
+        };
         let root = &location.core.root;
         if let Err(status) = special::mapped_path(r) {
             return Flow::Status(status);

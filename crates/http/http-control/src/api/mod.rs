@@ -32,7 +32,9 @@ use conf_schema::table::synthetic;
 use conf_schema::value::Own;
 use conf_schema::{Area, At, Complaint, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::variables::find_arg;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, HttpArea, PlanOrder, Request, Template};
+use http_engine::{
+    BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, HttpArea, PlanOrder, Request, Template, body_memory,
+};
 use http_types::Method;
 use http_upstream::body_store;
 use net::Address;
@@ -279,7 +281,11 @@ impl Handler for Api {
         let id = String::from_utf8_lossy(&self.request_id.eval(r)).into_owned();
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let flow = answer(&mut r, ask, own, &id).await;
+                // A change waits before it is made.
+                let flow = match body_memory::reserve(&r, RESPONSE_BYTES).await {
+                    Ok(memory) => memory.hold_content(answer(&mut r, ask, own, &id).await),
+                    Err(none) => Flow::Status(none.status()),
+                };
                 (r, flow)
             })
         }))
@@ -302,6 +308,9 @@ async fn on_thread<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) 
         Err(_) => Err(503),
     }
 }
+
+/// Expected size of a response.
+const RESPONSE_BYTES: u64 = 64 << 10;
 
 /// `own`: the path is below `/tidegate`.
 async fn answer(r: &mut Request, mut ask: Ask, own: Option<OwnAccess>, id: &str) -> Flow {

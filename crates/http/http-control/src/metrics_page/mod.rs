@@ -143,12 +143,12 @@ fn gather(inventory: &Inventory) -> Vec<metrics::Family> {
     metrics::gather()
 }
 
-fn content(r: &mut Request, format: Format, negotiates: bool, text: String) -> Flow {
+fn content(r: &mut Request, format: Format, negotiates: bool, text: Bytes) -> Flow {
     r.out.status = 200;
     r.out.content_type = format.media_type().into();
     r.out.content_length = Some(text.len() as u64);
     if negotiates {
         r.out.add("Vary", b"Accept".to_vec());
     }
-    Flow::Content(Body::Bytes(Bytes::from(text)))
+    Flow::Content(Body::Bytes(text))
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use conf_schema::value::Own;
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
+use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request, body_memory};
 use http_types::Method;
 use net::pool::{Pool, PoolSpec};
 use session_engine::inventory::Inventory;
@@ -89,6 +89,8 @@ struct Page {
 
 /// Requests that wait for the thread at most; more get 503.
 const WAITING_MAX: usize = 64;
+/// Expected size of a page.
+const PAGE_BYTES: u64 = 128 << 10;
 /// Samples that are computed before other connections get their turn.
 const AT_ONCE: usize = 64;
 
@@ -106,6 +108,10 @@ impl Handler for Page {
         let local = r.connection().local.to_string();
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
+                let memory = match body_memory::reserve(&r, PAGE_BYTES).await {
+                    Ok(memory) => memory,
+                    Err(none) => return (r, Flow::Status(none.status())),
+                };
                 let searched = metrics.clone();
                 let work = pool().run(move || {
                     base::clock::update();
@@ -119,7 +125,7 @@ impl Handler for Page {
                     Ok(found) => content(&mut r, &name, &metrics, found).await,
                     Err(status) => Flow::Status(status),
                 };
-                (r, flow)
+                (r, memory.hold_content(flow))
             })
         }))
     }

@@ -5,7 +5,6 @@ mod counters;
 mod formats;
 
 use crate::shared::page_thread;
-use bytes::Bytes;
 use conf_schema::value::{Flag, List, Own, Text, parse_size};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives, words};
 use counters::{CACHE, Counters, FilterLimit, Key, Sample};
@@ -343,7 +342,7 @@ impl Handler for Display {
                 r.out.status = 200;
                 r.out.content_type = format.media_type().into();
                 r.out.content_length = Some(text.len() as u64);
-                Flow::Content(Body::Bytes(Bytes::from(text)))
+                Flow::Content(Body::Bytes(text))
             },
         )
     }

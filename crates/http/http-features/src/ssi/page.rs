@@ -17,6 +17,11 @@ use std::task::{Context, Poll};
 
 /// Concurrent includes of a page; the rest of the page waits.
 const TOGETHER_MAX: usize = 64;
+/// Bytes of the requests of concurrent includes: each copies the head of the page's request, which may have grown from some bytes
+/// of HPACK. One include always runs.
+const TOGETHER_BYTES_MAX: usize = 128 * 1024;
+/// Bytes of a request without its head.
+const INCLUDE_BYTES: usize = 2 * 1024;
 /// Bytes, and parts, of text held behind a pending include.
 const HELD_BYTES_MAX: u64 = 256 * 1024;
 const HELD_PARTS_MAX: usize = 1024;
@@ -44,6 +49,10 @@ pub struct Page {
     pub queue: VecDeque<Part>,
     /// Includes in the queue.
     pub includes: usize,
+    /// Includes that run together, at most [`TOGETHER_MAX`].
+    together_max: usize,
+    /// A piece was asked for.
+    is_begun: bool,
     /// Not all of them have been started.
     pub unstarted: bool,
     /// Waits for the queue's last include.
@@ -71,6 +80,8 @@ impl Page {
             file: None,
             queue: VecDeque::new(),
             includes: 0,
+            together_max: together_max(r),
+            is_begun: false,
             unstarted: false,
             waiting: false,
             output: true,
@@ -188,7 +199,7 @@ impl Page {
                 _ => includes += 1,
             }
         }
-        includes < TOGETHER_MAX && held < HELD_BYTES_MAX
+        includes < self.together_max && held < HELD_BYTES_MAX
     }
     /// Tells whether input remains that is parsed before an include starts. As in nginx, an include sees the variables that
     /// commands behind it have set, unless the page waits for it.
@@ -246,6 +257,11 @@ impl Page {
     }
 }
 
+fn together_max(r: &Request) -> usize {
+    let head = r.buf.len() + r.head.fields.all.len() * size_of::<http_types::Field>();
+    (TOGETHER_BYTES_MAX / (INCLUDE_BYTES + head)).clamp(1, TOGETHER_MAX)
+}
+
 /// Charges the turn for a step: commands may have no output, and there may be any number of them. Called behind steps, so
 /// that each poll makes at least one, nested pages included.
 fn step_done(cx: &mut Context<'_>) -> Poll<()> {
@@ -255,6 +271,7 @@ fn step_done(cx: &mut Context<'_>) -> Poll<()> {
 
 impl BodySource for Page {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        self.is_begun = true;
         loop {
             if self.parses_first() {
                 match std::task::ready!(self.poll_step(cx, r)) {
@@ -322,6 +339,10 @@ impl BodySource for Page {
                 },
             }
         }
+    }
+    /// The page begins when its client takes octets. Its end, which may have none, needs no window.
+    fn needs_window(&self) -> bool {
+        !self.is_begun
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         self.drive_all(cx);

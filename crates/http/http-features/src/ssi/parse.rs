@@ -304,13 +304,8 @@ mod tests {
     #[test]
     fn random_pages_mean_the_same_however_they_are_cut() {
         let words = ["<", "!", "-", "#", "<!--#", "-->", " ", "a", "=", "\"", "'", "\\", "<!--#a b=\"c\" -->", "text"];
-        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = move |below: usize| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            (seed % below as u64) as usize
-        };
+        let mut seed = testkit::Random::new(0x9e37_79b9_7f4a_7c15);
+        let mut random = move |below: usize| seed.below(below);
         for _ in 0..2000 {
             let page: String = (0..random(24)).map(|_| words[random(words.len())]).collect();
             let whole = all(&[&page]);

@@ -200,13 +200,8 @@ mod tests {
 
     #[test]
     fn random_texts_are_found_where_a_plain_search_finds_them() {
-        let mut seed = 0x2545_f491_4f6c_dd1d_u64;
-        let mut random = move |below: usize| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            (seed % below as u64) as usize
-        };
+        let mut seed = testkit::Random::new(0x2545_f491_4f6c_dd1d);
+        let mut random = move |below: usize| seed.below(below);
         for _ in 0..5000 {
             let mut word = |least: usize, most: usize| -> String {
                 (0..least + random(most)).map(|_| ["a", "B", "c"][random(3)]).collect()

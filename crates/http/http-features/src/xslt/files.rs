@@ -2,6 +2,7 @@
 
 use conf_schema::store::Store;
 use http_engine::path::unescape;
+use net::pool::Wanted;
 use std::borrow::Cow;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -31,10 +32,13 @@ impl Loader for ConfigFiles<'_> {
     }
 }
 
-/// Files that a transformation reads (`document()`, external entities).
-pub(super) struct DocumentFiles;
+/// Files that a transformation reads (`document()`, external entities), as long as its client waits.
+pub(super) struct DocumentFiles<'w>(pub &'w Wanted<'w>);
 
-impl Loader for DocumentFiles {
+impl Loader for DocumentFiles<'_> {
+    fn is_wanted(&self) -> bool {
+        self.0.is_wanted()
+    }
     fn load(&mut self, uri: &str) -> Result<Vec<u8>, String> {
         read(&path_of(uri)?).map_err(|error| error.to_string())
     }

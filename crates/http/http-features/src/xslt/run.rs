@@ -215,8 +215,8 @@ async fn collect(r: &mut Request, mut body: Body) -> Result<Bytes, Failed> {
 
 async fn work(r: &mut Request, job: Job) -> Result<Done, Failed> {
     let Ok(permit) = TRANSFORMS.acquire().await else { return Err(Failed::Logged) };
-    let run = move |_: &Wanted<'_>| {
-        let done = transform(job);
+    let run = move |wanted: &Wanted<'_>| {
+        let done = transform(job, wanted);
         drop(permit);
         done
     };
@@ -238,7 +238,7 @@ async fn work(r: &mut Request, job: Job) -> Result<Done, Failed> {
     }
 }
 
-fn transform(job: Job) -> Done {
+fn transform(job: Job, wanted: &Wanted<'_>) -> Done {
     let mut lines = Vec::new();
     let options = ParseOptions {
         uri: "",
@@ -247,7 +247,7 @@ fn transform(job: Job) -> Done {
         entities: job.entities.as_deref(),
         keep_cdata: true,
     };
-    let source = match Source::parse(&job.document, &options, &mut DocumentFiles) {
+    let source = match Source::parse(&job.document, &options, &mut DocumentFiles(wanted)) {
         Ok(source) => source,
         Err(mut error) => {
             if job.document.is_empty() {
@@ -267,7 +267,7 @@ fn transform(job: Job) -> Done {
         lines.push((Level::Error, format!("libxml2 error: \"{}\"", error.message)));
     }
     let message = |text: String| (Level::Warn, format!("xslt filter message: {}", text.trim_end()));
-    match xslt::transform(source, &job.sheets, &mut DocumentFiles, Limits::default(), job.clock) {
+    match xslt::transform(source, &job.sheets, &mut DocumentFiles(wanted), Limits::default(), job.clock) {
         Ok(outcome) => {
             lines.extend(outcome.messages.into_iter().map(message));
             if outcome.bytes.is_empty() {

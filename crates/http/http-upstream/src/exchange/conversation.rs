@@ -95,6 +95,9 @@ fn client_failed(r: &mut Request, io: &Io, context: &PeerContext<'_>, status: u1
     if let (413, Source::Client(client)) = (status, &io.source) {
         let words = client.too_large(r);
         failure::line(Level::Error, r, context.peer, context.target, &words, SENDING);
+    } else if let Source::Stored(..) = &io.source {
+        // (As after a full or removed disk.)
+        failure::line(Level::Crit, r, context.peer, context.target, "the stored request body cannot be read", SENDING);
     } else {
         // For the line about a body that ends early.
         r.accounting.action = Some("sending request to upstream");

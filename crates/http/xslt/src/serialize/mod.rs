@@ -5,9 +5,10 @@ mod tags;
 mod xhtml;
 mod xml;
 
-use crate::failure::{Run, failed};
+use crate::failure::{Run, UNWANTED, failed};
 use crate::names::{ExpandedName, NameId, Names};
 use crate::tree::{Document, NIL, NodeIndex, NodeKind};
+use crate::xml::Loader;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
@@ -38,10 +39,23 @@ pub(super) struct Writer<'w> {
     pub names: &'w Names,
     pub options: &'w OutputOptions,
     most: usize,
+    loader: &'w dyn Loader,
+    /// Bytes of the result at the last question for its receiver.
+    asked_at: usize,
 }
 
+/// Bytes between two questions for the receiver.
+const BYTES_UNASKED: usize = 256 << 10;
+
 impl Writer<'_> {
-    pub fn check(&self) -> Run<()> {
+    /// Fails if the result is too large, or not wanted any more.
+    pub fn check(&mut self) -> Run<()> {
+        if self.out.len() - self.asked_at >= BYTES_UNASKED {
+            self.asked_at = self.out.len();
+            if !self.loader.is_wanted() {
+                return failed(UNWANTED);
+            }
+        }
         match self.out.len() > self.most {
             true => failed("the result is too large"),
             false => Ok(()),
@@ -146,6 +160,7 @@ pub(crate) fn serialize(
     names: &mut Names,
     options: &OutputOptions,
     most: usize,
+    loader: &dyn Loader,
 ) -> Run<Vec<u8>> {
     let method = method(document, names, options);
     if document.node(0).first == NIL {
@@ -156,7 +171,7 @@ pub(crate) fn serialize(
     if method == Method::Html {
         html::set_meta_encoding(document, names, encoding.unwrap_or("UTF-8"));
     }
-    let writer = Writer { out: String::new(), document, names, options, most };
+    let writer = Writer { out: String::new(), document, names, options, most, loader, asked_at: 0 };
     let text = match method {
         Method::Text => text(writer)?,
         Method::Html => html::write(writer)?,

@@ -30,10 +30,14 @@ pub const TREE_MAX: usize = 128 << 20;
 /// Bytes of a name, as in libxml2.
 pub const NAME_MAX: usize = 50_000;
 
-/// Reads the resources that documents and stylesheets refer to.
+/// Reads the resources that documents and stylesheets refer to, and tells whether the work goes on.
 pub trait Loader {
     /// Reads the resource of an absolute reference, or of one relative to the working directory.
     fn load(&mut self, uri: &str) -> Result<Vec<u8>, String>;
+    /// Tells whether the result still has a receiver. Asked every few milliseconds of work, which fails after `false`.
+    fn is_wanted(&self) -> bool {
+        true
+    }
 }
 
 /// Loader that finds nothing.

@@ -3,6 +3,7 @@
 use super::dtd::{Dtd, EntityValue, Subset, quoted, without_declaration};
 use super::scan::{Fault, Scan, fault, is_char, is_ncname, is_space};
 use super::{DEPTH_MAX, ENTITY_DEPTH_MAX, INPUT_MAX, Loader, TREE_MAX, XmlError, decode, resolve_uri};
+use crate::failure::UNWANTED;
 use crate::names::{NameId, Names, QName};
 use crate::tree::{Document, NodeIndex, NodeKind};
 use std::collections::HashSet;
@@ -47,7 +48,12 @@ struct Parser<'p> {
     has_doctype: bool,
     errors: Vec<XmlError>,
     entity_depth: usize,
+    /// Parts of contents so far.
+    parts: usize,
 }
+
+/// Parts of contents between two questions for the receiver.
+const PARTS_UNASKED: usize = 4096;
 
 /// Parses a document. Errors have the position of the document, or of the entity that has them.
 pub fn parse(
@@ -84,6 +90,7 @@ pub fn parse(
         has_doctype: false,
         errors: Vec::new(),
         entity_depth: 0,
+        parts: 0,
     };
     if let Err(fault) = parser.document(&mut scan) {
         return Err(scan.locate(fault, uri));
@@ -244,6 +251,10 @@ impl Parser<'_> {
     fn content(&mut self, scan: &mut Scan<'_>, floor: usize) -> Result<(), Fault> {
         let is_entity = floor > 0;
         loop {
+            self.parts = self.parts.wrapping_add(1);
+            if self.parts.is_multiple_of(PARTS_UNASKED) && !self.subset.loader.is_wanted() {
+                return fault(1, UNWANTED);
+            }
             if scan.ended() {
                 return match self.open.last() {
                     Some(open) if self.open.len() > floor => {

@@ -344,15 +344,12 @@ pub mod tests {
         for end in 0..said + 40 {
             assert!(Mmdb::new(whole[..end].to_vec()).is_none(), "{end}");
         }
-        let mut state = 88_172_645_463_325_252_u64;
+        let mut random = testkit::Random::new(88_172_645_463_325_252);
         for _ in 0..20_000 {
             let mut bytes = whole.clone();
             for _ in 0..3 {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                let at = (state >> 33) as usize % bytes.len();
-                bytes[at] = state as u8;
+                let at = random.below(bytes.len());
+                bytes[at] = random.octet();
             }
             super::super::fuzzing::mmdb(&bytes);
         }

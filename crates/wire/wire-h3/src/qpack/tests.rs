@@ -339,13 +339,8 @@ fn lengths_of_fields_are_those_that_were_sent() {
 #[test]
 fn random_courses_are_read_as_they_were_written() {
     for seed in 1..500u64 {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mut next = |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % below
-        };
+        let mut state = testkit::Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut next = move |below: u64| state.below(below as usize) as u64;
         let mut wire = Wire::new([0, 64, 200, 4096, 100_000][next(5) as usize]);
         let mut flying: Vec<(u64, Vec<u8>, Vec<(String, String)>)> = Vec::new();
         for step in 0..200u64 {

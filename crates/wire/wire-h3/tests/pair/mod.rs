@@ -27,16 +27,7 @@ pub struct Faults {
     pub late: u64,
 }
 
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most.max(1)
-    }
-}
+pub use testkit::Random;
 
 /// One end of a connection.
 pub trait End {
@@ -275,7 +266,7 @@ impl<C: End> Pair<C> {
             now,
             begin: now,
             faults,
-            random: Random(faults.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            random: Random::new(faults.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             server_endpoint: world.endpoint,
             client_endpoint,
             server_handle: None,

@@ -19,7 +19,7 @@ use super::{is_local, is_restricted, on_thread, pool, written};
 use conf_schema::value::Own;
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::variables::find_arg;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HttpBuild, HttpPlan, PlanOrder, Request};
+use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HttpBuild, HttpPlan, PlanOrder, Request, body_memory};
 use http_types::Method;
 use observe::tail::Reader;
 pub use page::EXPLAIN_PATIENCE;
@@ -236,12 +236,18 @@ impl Handler for Dashboard {
     }
 }
 
+/// Expected size of a page.
+const PAGE_BYTES: u64 = 64 << 10;
+
 type Answering<'a> = std::pin::Pin<Box<dyn Future<Output = Flow> + 'a>>;
 
 fn later(work: impl for<'a> FnOnce(&'a mut Request) -> Answering<'a> + 'static) -> Flow {
     Flow::Later(Box::new(move |mut r| {
         Box::pin(async move {
-            let flow = work(&mut r).await;
+            let flow = match body_memory::reserve(&r, PAGE_BYTES).await {
+                Ok(memory) => memory.hold_content(work(&mut r).await),
+                Err(none) => Flow::Status(none.status()),
+            };
             (r, flow)
         })
     }))
