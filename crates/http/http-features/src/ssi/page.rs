@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 const TOGETHER_MAX: usize = 64;
 /// Bytes of the requests of concurrent includes: each copies the head of the page's request, which may have grown from some bytes
 /// of HPACK. One include always runs.
-const TOGETHER_BYTES_MAX: usize = 128 * 1024;
+const TOGETHER_BYTES_MAX: usize = 136 * 1024;
 /// Bytes of a request without its head.
 const INCLUDE_BYTES: usize = 2 * 1024;
 /// Bytes, and parts, of text held behind a pending include.
