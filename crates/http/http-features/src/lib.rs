@@ -40,6 +40,7 @@ mod mirror;
 mod not_modified;
 mod proxy;
 mod range;
+mod redirect_to;
 mod resolver;
 mod rewrite;
 mod scgi;

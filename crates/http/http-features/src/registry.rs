@@ -43,6 +43,7 @@ static OWN: &[&dyn Feature] = &[
     &crate::not_modified::NotModified,
     &crate::proxy::Proxy,
     &crate::range::Range,
+    &crate::redirect_to::Redirect,
     &crate::resolver::Resolver,
     &crate::rewrite::Rewrite,
     &crate::scgi::Scgi,
