@@ -54,6 +54,8 @@ pub enum HandlerOrder {
     /// Before `Script`, which may answer.
     Otel,
     Script,
+    /// Before anything that depends on the path.
+    RewritePrefix,
     Realip,
     /// Before `LimitConn`, which would otherwise count delayed requests.
     LimitReq,
@@ -127,7 +129,8 @@ impl HandlerOrder {
             | HandlerOrder::ServerEarlyBody
             | HandlerOrder::ServerScript => Phase::ServerRewrite,
             HandlerOrder::Otel | HandlerOrder::Script => Phase::Rewrite,
-            HandlerOrder::Realip
+            HandlerOrder::RewritePrefix
+            | HandlerOrder::Realip
             | HandlerOrder::LimitReq
             | HandlerOrder::Degradation
             | HandlerOrder::LimitConn

@@ -43,6 +43,7 @@ mod range;
 mod redirect_to;
 mod resolver;
 mod rewrite;
+mod rewrite_prefix;
 mod scgi;
 mod session_log;
 mod set_misc;

@@ -46,6 +46,7 @@ static OWN: &[&dyn Feature] = &[
     &crate::redirect_to::Redirect,
     &crate::resolver::Resolver,
     &crate::rewrite::Rewrite,
+    &crate::rewrite_prefix::RewritePrefix,
     &crate::scgi::Scgi,
     &crate::set_misc::SetMisc,
     &crate::session_log::SessionLog,

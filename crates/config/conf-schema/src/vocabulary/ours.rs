@@ -20,6 +20,7 @@ pub const ROWS: &[Known] = &[
     k("server_identity", "tidegate", HSL, Arity::exact(1), false, "tidegate", ""),
     k("route_match", "tidegate", LOCATION, Arity::exact(0), true, "", ""),
     k("redirect_to", "tidegate", LOCATION, Arity::AtLeast(1), false, "", ""),
+    k("rewrite_prefix", "tidegate", LOCATION, Arity::exact(1), false, "", ""),
     k("generated_body_memory", "tidegate", HTTP, Arity::Counts(0b110), false, "2m", ""),
     k("tidegate_cache", "tidegate", HTTP, Arity::Counts(0b110), false, "64m", ""),
     k("auth_failure_limit", "tidegate", HSL, Arity::Counts(0b110), false, "off", ""),

@@ -510,6 +510,7 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
         HandlerOrder::ServerRealip | HandlerOrder::Realip => {
             &["set_real_ip_from", "real_ip_header", "real_ip_recursive"]
         }
+        HandlerOrder::RewritePrefix => &["rewrite_prefix"],
         HandlerOrder::LimitReq => &["limit_req"],
         HandlerOrder::LimitConn => &["limit_conn"],
         HandlerOrder::Access => &["allow", "deny", "satisfy"],
