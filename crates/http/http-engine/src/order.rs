@@ -56,6 +56,8 @@ pub enum HandlerOrder {
     Script,
     /// Before anything that depends on the path.
     RewritePrefix,
+    /// Before any handler that reads the request's fields.
+    RequestFields,
     Realip,
     /// Before `LimitConn`, which would otherwise count delayed requests.
     LimitReq,
@@ -130,6 +132,7 @@ impl HandlerOrder {
             | HandlerOrder::ServerScript => Phase::ServerRewrite,
             HandlerOrder::Otel | HandlerOrder::Script => Phase::Rewrite,
             HandlerOrder::RewritePrefix
+            | HandlerOrder::RequestFields
             | HandlerOrder::Realip
             | HandlerOrder::LimitReq
             | HandlerOrder::Degradation
