@@ -19,6 +19,8 @@ pub enum Phase {
 pub enum FilterOrder {
     NotModified,
     Slice,
+    /// Before the lines of the configuration, which may change its fields.
+    Cors,
     MoreHeaders,
     Headers,
     Htaccess,
@@ -63,6 +65,8 @@ pub enum HandlerOrder {
     LimitReq,
     Degradation,
     LimitConn,
+    /// Browsers send preflight requests without credentials; limits hold for them.
+    Cors,
     /// A provider's answers are bounded by the limits of their location, and no matter of its access rules.
     OidcAnswer,
     Access,
@@ -137,6 +141,7 @@ impl HandlerOrder {
             | HandlerOrder::LimitReq
             | HandlerOrder::Degradation
             | HandlerOrder::LimitConn
+            | HandlerOrder::Cors
             | HandlerOrder::OidcAnswer => Phase::Preaccess,
             HandlerOrder::Access
             | HandlerOrder::AuthFailureLimit

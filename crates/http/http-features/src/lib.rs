@@ -18,6 +18,7 @@ mod addition;
 mod browser;
 mod cache;
 mod charset;
+mod cors;
 mod degradation;
 mod early_body;
 mod echo;

@@ -21,6 +21,7 @@ static OWN: &[&dyn Feature] = &[
     &crate::cache::UwsgiCache,
     &crate::cache::ResponseMemory,
     &crate::charset::Charset,
+    &crate::cors::CorsFeature,
     &crate::degradation::DegradationFeature,
     &crate::early_body::EarlyBody,
     &crate::echo::Echo,

@@ -518,6 +518,7 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
             "more_set_input_headers",
             "more_clear_input_headers",
         ],
+        HandlerOrder::Cors => &["cors"],
         HandlerOrder::LimitReq => &["limit_req"],
         HandlerOrder::LimitConn => &["limit_conn"],
         HandlerOrder::Access => &["allow", "deny", "satisfy"],
