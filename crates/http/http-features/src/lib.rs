@@ -15,6 +15,7 @@ pub use http_control::{
 
 mod access_log;
 mod addition;
+mod backend_weights;
 mod browser;
 mod cache;
 mod charset;

@@ -14,6 +14,7 @@ static FEATURES: LazyLock<Vec<&'static dyn Feature>> = LazyLock::new(|| {
 static OWN: &[&dyn Feature] = &[
     &crate::access_log::AccessLog,
     &crate::addition::Addition,
+    &crate::backend_weights::BackendWeights,
     &crate::cache::FastcgiCache,
     &crate::browser::BrowserFeature,
     &crate::cache::ProxyCache,

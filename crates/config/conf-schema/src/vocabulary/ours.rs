@@ -28,6 +28,7 @@ pub const ROWS: &[Known] = &[
     k("response_header_add", "tidegate", HSL | 0b100_0000, Arity::exact(2), false, "", ""),
     k("response_header_remove", "tidegate", HSL | 0b100_0000, Arity::AtLeast(1), false, "", ""),
     k("cors", "tidegate", HSL, Arity::Counts(0b11), true, "off", ""),
+    k("backend_weights", "tidegate", HTTP, Arity::exact(1), true, "", ""),
     k("generated_body_memory", "tidegate", HTTP, Arity::Counts(0b110), false, "2m", ""),
     k("tidegate_cache", "tidegate", HTTP, Arity::Counts(0b110), false, "64m", ""),
     k("auth_failure_limit", "tidegate", HSL, Arity::Counts(0b110), false, "off", ""),
