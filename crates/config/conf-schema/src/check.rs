@@ -200,7 +200,7 @@ impl Checker<'_> {
             )));
         };
         let _ = first;
-        if known.block && d.block.is_none() {
+        if known.block && d.block.is_none() && !known.may_lack_block(d) {
             return Err(Problem::says(format!("directive \"{name}\" has no opening \"{{\"")));
         }
         if !known.block && d.block.is_some() {

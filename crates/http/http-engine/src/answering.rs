@@ -22,6 +22,7 @@ const NAMES: &[&str] = &[
     "empty_gif",
     "flv",
     "mp4",
+    "redirect_to",
 ];
 
 pub type Passing = Option<Arc<dyn Handler>>;

@@ -19,6 +19,8 @@ pub enum Phase {
 pub enum FilterOrder {
     NotModified,
     Slice,
+    /// Before the lines of the configuration, which may change its fields.
+    Cors,
     MoreHeaders,
     Headers,
     Htaccess,
@@ -54,11 +56,17 @@ pub enum HandlerOrder {
     /// Before `Script`, which may answer.
     Otel,
     Script,
+    /// Before anything that depends on the path.
+    RewritePrefix,
+    /// Before any handler that reads the request's fields.
+    RequestFields,
     Realip,
     /// Before `LimitConn`, which would otherwise count delayed requests.
     LimitReq,
     Degradation,
     LimitConn,
+    /// Browsers send preflight requests without credentials; limits hold for them.
+    Cors,
     /// A provider's answers are bounded by the limits of their location, and no matter of its access rules.
     OidcAnswer,
     Access,
@@ -127,10 +135,13 @@ impl HandlerOrder {
             | HandlerOrder::ServerEarlyBody
             | HandlerOrder::ServerScript => Phase::ServerRewrite,
             HandlerOrder::Otel | HandlerOrder::Script => Phase::Rewrite,
-            HandlerOrder::Realip
+            HandlerOrder::RewritePrefix
+            | HandlerOrder::RequestFields
+            | HandlerOrder::Realip
             | HandlerOrder::LimitReq
             | HandlerOrder::Degradation
             | HandlerOrder::LimitConn
+            | HandlerOrder::Cors
             | HandlerOrder::OidcAnswer => Phase::Preaccess,
             HandlerOrder::Access
             | HandlerOrder::AuthFailureLimit

@@ -162,6 +162,7 @@ impl Request {
         child.context = self.context.clone();
         child.buf = self.buf.clone();
         child.head = self.head.clone();
+        child.incoming.changed_by.clone_from(&self.incoming.changed_by);
         child.target.method = Method::Get;
         child.target.version = self.target.version;
         child.target.host = self.target.host.clone();

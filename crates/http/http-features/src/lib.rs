@@ -15,9 +15,11 @@ pub use http_control::{
 
 mod access_log;
 mod addition;
+mod backend_weights;
 mod browser;
 mod cache;
 mod charset;
+mod cors;
 mod degradation;
 mod early_body;
 mod echo;
@@ -40,8 +42,10 @@ mod mirror;
 mod not_modified;
 mod proxy;
 mod range;
+mod redirect_to;
 mod resolver;
 mod rewrite;
+mod rewrite_prefix;
 mod scgi;
 mod session_log;
 mod set_misc;

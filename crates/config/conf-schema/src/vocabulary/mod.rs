@@ -98,6 +98,10 @@ pub struct Known {
 }
 
 impl Known {
+    /// Tells whether a directive with a block is written without one, as `cors off;` is.
+    pub fn may_lack_block(&self, d: &conf_syntax::Directive) -> bool {
+        self.name == "cors" && matches!(d.args.as_slice(), [word] if word.bytes == b"off")
+    }
     pub const fn area(&self) -> Area {
         Area::of(self.contexts)
     }

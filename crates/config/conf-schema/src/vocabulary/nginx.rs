@@ -305,7 +305,7 @@ pub const ROWS: &[Known] = &[
     k("memcached_socket_keepalive", "ngx_http_memcached_module", 0b11100, Counts(0b10), false, "off", "1.15.6"),
     k("merge_slashes", "ngx_http_core_module", 0b1100, Counts(0b10), false, "on", ""),
     k("min_delete_depth", "ngx_http_dav_module", 0b11100, Counts(0b10), false, "0", ""),
-    k("mirror", "ngx_http_mirror_module", 0b11100, Counts(0b10), false, "off", ""),
+    k("mirror", "ngx_http_mirror_module", 0b11100, Counts(0b110), false, "off", ""),
     k("mirror_request_body", "ngx_http_mirror_module", 0b11100, Counts(0b10), false, "on", ""),
     k("modern_browser", "ngx_http_browser_module", 0b11100, Counts(0b110), false, "", ""),
     k("modern_browser_value", "ngx_http_browser_module", 0b11100, Counts(0b10), false, "1", ""),

@@ -37,6 +37,8 @@ pub struct Incoming {
     pub alone: bool,
     /// The arguments hold a secret, such as an authorization code: lines of the error log leave them out.
     pub has_secret: bool,
+    /// Lines of the configuration that have changed the head's fields and apply once (`request_header_add`).
+    pub changed_by: Option<Rc<Vec<usize>>>,
 }
 
 impl Incoming {

@@ -1,7 +1,8 @@
 //! Request fields; new values are appended to the head's bytes.
 
-use super::lines::{Item, Line};
+use super::lines::{Item, Line, LineForm};
 use http_engine::{Flow, Handler, Request};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use http_types::{Field, Fields, Known, Span, known};
@@ -14,6 +15,9 @@ const FIELDS_MAX: usize = 10_000;
 impl Handler for Incoming {
     fn run(&self, r: &mut Request) -> Flow {
         for line in &self.0 {
+            if line.form != LineForm::Fields && !applies(r, line) {
+                continue;
+            }
             if !line.types.is_empty() {
                 let media = r.header(Known::ContentType).filter(|media| !media.is_empty());
                 if !media.is_some_and(|media| line.has_type(media)) {
@@ -25,17 +29,42 @@ impl Handler for Incoming {
                     None => Vec::new(),
                     Some(value) => {
                         let value = value.eval(r);
-                        match r.field_value("more_set_input_headers", &item.name, value) {
+                        match r.field_value(&line.directive, &item.name, value) {
                             Some(value) => value,
                             None => continue,
                         }
                     }
                 };
-                set(r, item, &value, line.replace);
+                match line.form {
+                    LineForm::Add => add(r, item, value),
+                    _ => set(r, item, &value, line.replace),
+                }
             }
         }
         Flow::Declined
     }
+}
+
+/// Tells whether a line has not changed the head yet, in this request or in one that it is derived from, and takes note of it.
+fn applies(r: &mut Request, line: &Line) -> bool {
+    let lines = r.incoming.changed_by.get_or_insert_default();
+    let is_new = !lines.contains(&line.number);
+    if is_new {
+        Rc::make_mut(lines).push(line.number);
+    }
+    is_new
+}
+
+/// Appends a value to those of its field.
+fn add(r: &mut Request, item: &Item, value: Vec<u8>) {
+    if value.is_empty() {
+        return;
+    }
+    let separator: &[u8] = if item.is(b"cookie") { b"; " } else { b"," };
+    let before: Vec<&[u8]> = r.headers().filter(|(name, _)| item.is(name)).map(|(_, value)| value).collect();
+    let all = before.into_iter().chain([value.as_slice()]).filter(|value| !value.is_empty());
+    let joined = all.collect::<Vec<_>>().join(separator);
+    set(r, item, &joined, false);
 }
 
 /// Tells whether a field delimits the request; wildcards never match it.

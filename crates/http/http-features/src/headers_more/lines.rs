@@ -13,10 +13,23 @@ pub trait LinesKind: Clone + 'static {
     const SETS: bool;
     /// Names of framing fields, which must not be changed.
     const FRAMING: &'static [&'static str];
+    const FORM: LineForm;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineForm {
+    /// Options and fields.
+    Fields,
+    /// A name and a value, which replaces those of its name.
+    Set,
+    /// A name and a value beside those of its name.
+    Add,
+    /// Names.
+    Remove,
 }
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $Name:ident $syntax:literal $options:literal $sets:literal $framing:expr;)*) => {$(
+    ($($(#[$doc:meta])* $Name:ident $form:ident $syntax:literal $options:literal $sets:literal $framing:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $Name;
@@ -25,19 +38,31 @@ macro_rules! kinds {
             const OPTIONS: &'static [u8] = $options;
             const SETS: bool = $sets;
             const FRAMING: &'static [&'static str] = $framing;
+            const FORM: LineForm = LineForm::$form;
         }
     )*};
 }
 
+/// Fields that belong to a connection or delimit a message (RFC 9110, 7.6.1).
+const OF_CONNECTION: &[&str] = &["connection", "content-length", "transfer-encoding", "te", "upgrade", "keep-alive"];
+
 kinds! {
-    SetOut "[-t types] [-s statuses] [-a] field ..." b"sa" true &["content-length", "transfer-encoding", "connection"];
-    ClearOut "[-t types] [-s statuses] name ..." b"s" false &["transfer-encoding", "connection"];
-    SetIn "[-t types] [-r] field ..." b"r" true &["content-length", "transfer-encoding"];
-    ClearIn "[-t types] name ..." b"" false &["content-length", "transfer-encoding"];
+    SetOut Fields "[-t types] [-s statuses] [-a] field ..." b"sa" true &["content-length", "transfer-encoding", "connection"];
+    ClearOut Fields "[-t types] [-s statuses] name ..." b"s" false &["transfer-encoding", "connection"];
+    SetIn Fields "[-t types] [-r] field ..." b"r" true &["content-length", "transfer-encoding"];
+    ClearIn Fields "[-t types] name ..." b"" false &["content-length", "transfer-encoding"];
+    SetRequest Set "name value" b"" true OF_CONNECTION;
+    AddRequest Add "name value" b"" true OF_CONNECTION;
+    RemoveRequest Remove "name ..." b"" false OF_CONNECTION;
+    SetResponse Set "name value" b"" true OF_CONNECTION;
+    AddResponse Add "name value" b"" true OF_CONNECTION;
+    RemoveResponse Remove "name ..." b"" false OF_CONNECTION;
 }
 
 #[derive(Clone, Debug)]
 pub struct Line {
+    pub directive: Box<str>,
+    pub form: LineForm,
     /// Enclosing blocks with lines.
     pub depth: usize,
     /// Index among all lines of the configuration.
@@ -131,15 +156,20 @@ impl<K: LinesKind> Value for Lines<K> {
         cx.get::<Count>().0 += 1;
         let number = cx.get::<Count>().0;
         let mut line = Line {
+            directive: directive.as_str().into(),
+            form: K::FORM,
             depth: 0,
             number,
             types: Vec::new(),
             statuses: Vec::new(),
-            append: false,
+            append: K::FORM == LineForm::Add,
             replace: false,
             fields: Vec::new(),
         };
-        let mut words = d.args.iter().enumerate();
+        if K::FORM != LineForm::Fields {
+            line.fields = named::<K>(cx, d)?;
+        }
+        let mut words = d.args.iter().enumerate().filter(|_| K::FORM == LineForm::Fields);
         while let Some((index, word)) = words.next() {
             let text = word.text();
             let [b'-', option] = *word.bytes.as_slice() else {
@@ -211,6 +241,35 @@ fn statuses<'a>(directive: &str, list: impl Iterator<Item = &'a [u8]>) -> Result
     .collect()
 }
 
+/// Parses a name and a value, or names.
+fn named<K: LinesKind>(cx: &mut Cx, d: &Directive) -> Result<Vec<Item>, Problem> {
+    let names = if K::SETS { d.args.get(..1) } else { d.args.get(..) };
+    let mut items = Vec::new();
+    for (index, name) in names.unwrap_or_default().iter().enumerate() {
+        let (item, shown) = (Item { name: name.bytes.as_slice().into(), wildcard: false, value: None }, name.text());
+        check_name::<K>(&item, &d.name.text(), &shown).map_err(|p| p.at(index))?;
+        items.push(item);
+    }
+    if K::SETS
+        && let (Some(item), Some(value)) = (items.first_mut(), d.args.get(1))
+        && !value.bytes.is_empty()
+    {
+        item.value = Some(Template::compile(cx, d, &one_line(&value.bytes)).map_err(|p| p.at(1))?);
+    }
+    Ok(items)
+}
+
+fn check_name<K: LinesKind>(item: &Item, directive: &str, shown: &str) -> Result<(), Problem> {
+    if item.name.is_empty() || !item.name.iter().all(|c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(c)) {
+        return Err(Problem::says(format!("{directive}: invalid field name in \"{shown}\"")));
+    }
+    match K::FRAMING.iter().find(|framing| !item.wildcard && item.is(framing.as_bytes())) {
+        Some(framing) => Err(Problem::says(format!("{directive}: \"{framing}\" cannot be changed"))
+            .hint("the field delimits the message; a configuration cannot set it")),
+        None => Ok(()),
+    }
+}
+
 fn item<K: LinesKind>(cx: &mut Cx, d: &Directive, index: usize) -> Result<Item, Problem> {
     let directive = d.name.text().into_owned();
     let text = d.args.get(index).map(|w| w.bytes.clone()).unwrap_or_default();
@@ -227,16 +286,8 @@ fn item<K: LinesKind>(cx: &mut Cx, d: &Directive, index: usize) -> Result<Item, 
         let what = if wildcard { "wildcard key too short" } else { "no key found in the header argument" };
         return Err(Problem::says(format!("{directive}: {what}: {shown}")).at(index));
     }
-    if !name.iter().all(|c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(c)) {
-        return Err(Problem::says(format!("{directive}: invalid field name in \"{shown}\"")).at(index));
-    }
     let item = Item { name: name.into(), wildcard, value: None };
-    if !wildcard && let Some(framing) = K::FRAMING.iter().find(|framing| item.is(framing.as_bytes())) {
-        let text = format!("{directive}: \"{framing}\" cannot be changed");
-        return Err(Problem::says(text)
-            .at(index)
-            .hint("the field delimits the message; a configuration cannot set it"));
-    }
+    check_name::<K>(&item, &directive, &shown).map_err(|p| p.at(index))?;
     let value = match K::SETS && !value.is_empty() {
         true => Some(Template::compile(cx, d, &one_line(value)).map_err(|p| p.at(index))?),
         false => None,

@@ -1,5 +1,5 @@
 //! more_set_headers and related (third-party module `headers-more`): sets and removes any field; `incoming.rs` in
-//! requests, `outgoing.rs` in responses.
+//! requests, `outgoing.rs` in responses. `request_header_set`, `response_header_set` and related have one field a line.
 
 mod incoming;
 mod lines;
@@ -8,8 +8,11 @@ mod outgoing;
 mod tests;
 
 use conf_schema::{Area, Problem, Table, directives};
-use http_engine::{BlockPlan, Feature, FilterOrder};
-use lines::{ClearIn, ClearOut, Line, Lines, SetIn, SetOut};
+use http_engine::{BlockPlan, Feature, FilterOrder, HandlerOrder};
+use lines::{
+    AddRequest, AddResponse, ClearIn, ClearOut, Line, Lines, RemoveRequest, RemoveResponse, SetIn, SetOut, SetRequest,
+    SetResponse,
+};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -27,6 +30,24 @@ directives! {
         more_set_input_headers: Lines<SetIn>,
         /// Removes request fields; `*` at the end of a name matches any suffix.
         more_clear_input_headers: Lines<ClearIn>,
+        /// Sets a request field, or replaces all of its name, for upstream servers of any kind and for everything behind rewriting: access
+        /// checks, variables such as `$http_name`, the log. An empty value removes the field. Lines add up over levels, the outer ones
+        /// first, and apply in their order with those of `request_header_add` and `request_header_remove`, each once for a request,
+        /// whatever internal redirects follow. A subrequest has the fields of its parent. Fields that belong to the connection or
+        /// delimit the message are refused. `proxy_set_header` and the like have precedence.
+        request_header_set: Lines<SetRequest>,
+        /// Appends a value to a request field, behind a comma (`; ` in `Cookie`), or adds the field. See `request_header_set`.
+        request_header_add: Lines<AddRequest>,
+        /// Removes request fields. See `request_header_set`.
+        request_header_remove: Lines<RemoveRequest>,
+        /// Sets a field of responses to clients, of any status and source, or replaces all of its name. An empty value removes the field.
+        /// Lines add up over levels, the outer ones first, and apply in their order with those of `response_header_add` and
+        /// `response_header_remove`, before `add_header`. Fields that belong to the connection or delimit the message are refused.
+        response_header_set: Lines<SetResponse>,
+        /// Adds a field to responses, beside those of its name. See `response_header_set`.
+        response_header_add: Lines<AddResponse>,
+        /// Removes fields of responses. See `response_header_set`.
+        response_header_remove: Lines<RemoveResponse>,
     }
 }
 
@@ -43,6 +64,12 @@ impl Feature for HeadersMore {
                 Lines::under(&mut inner.more_clear_headers, &outer.more_clear_headers, depth);
                 Lines::under(&mut inner.more_set_input_headers, &outer.more_set_input_headers, depth);
                 Lines::under(&mut inner.more_clear_input_headers, &outer.more_clear_input_headers, depth);
+                Lines::under(&mut inner.request_header_set, &outer.request_header_set, depth);
+                Lines::under(&mut inner.request_header_add, &outer.request_header_add, depth);
+                Lines::under(&mut inner.request_header_remove, &outer.request_header_remove, depth);
+                Lines::under(&mut inner.response_header_set, &outer.response_header_set, depth);
+                Lines::under(&mut inner.response_header_add, &outer.response_header_add, depth);
+                Lines::under(&mut inner.response_header_remove, &outer.response_header_remove, depth);
             }
         };
         table
@@ -52,16 +79,23 @@ impl Feature for HeadersMore {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<MoreConf>() else { return Ok(()) };
-        let incoming = joined(
+        let incoming = joined([
             conf.more_set_input_headers.as_ref().map(Lines::all),
             conf.more_clear_input_headers.as_ref().map(Lines::all),
-        );
+            conf.request_header_set.as_ref().map(Lines::all),
+            conf.request_header_add.as_ref().map(Lines::all),
+            conf.request_header_remove.as_ref().map(Lines::all),
+        ]);
         if !incoming.is_empty() {
-            // After rewriting, before any handler reads the request.
-            block.location.preaccess.insert(0, Arc::new(incoming::Incoming(incoming)));
+            block.handle(HandlerOrder::RequestFields, Arc::new(incoming::Incoming(incoming)));
         }
-        let outgoing =
-            joined(conf.more_set_headers.as_ref().map(Lines::all), conf.more_clear_headers.as_ref().map(Lines::all));
+        let outgoing = joined([
+            conf.more_set_headers.as_ref().map(Lines::all),
+            conf.more_clear_headers.as_ref().map(Lines::all),
+            conf.response_header_set.as_ref().map(Lines::all),
+            conf.response_header_add.as_ref().map(Lines::all),
+            conf.response_header_remove.as_ref().map(Lines::all),
+        ]);
         if !outgoing.is_empty() {
             block.location.filters.push((FilterOrder::MoreHeaders, Arc::new(outgoing::Outgoing(outgoing))));
         }
@@ -77,14 +111,20 @@ impl MoreInput {
             self.more_clear_headers.as_ref().map(|given| given.value.all()),
             self.more_set_input_headers.as_ref().map(|given| given.value.all()),
             self.more_clear_input_headers.as_ref().map(|given| given.value.all()),
+            self.request_header_set.as_ref().map(|given| given.value.all()),
+            self.request_header_add.as_ref().map(|given| given.value.all()),
+            self.request_header_remove.as_ref().map(|given| given.value.all()),
+            self.response_header_set.as_ref().map(|given| given.value.all()),
+            self.response_header_add.as_ref().map(|given| given.value.all()),
+            self.response_header_remove.as_ref().map(|given| given.value.all()),
         ];
         all.iter().flatten().flat_map(|lines| lines.iter()).map(|line| line.depth + 1).max().unwrap_or(0)
     }
 }
 
 /// In the written order.
-fn joined(set: Option<&[Arc<Line>]>, clear: Option<&[Arc<Line>]>) -> Vec<Arc<Line>> {
-    let mut all: Vec<Arc<Line>> = set.into_iter().chain(clear).flatten().cloned().collect();
+fn joined<const N: usize>(kinds: [Option<&[Arc<Line>]>; N]) -> Vec<Arc<Line>> {
+    let mut all: Vec<Arc<Line>> = kinds.into_iter().flatten().flatten().cloned().collect();
     all.sort_by_key(|line| (line.depth, line.number));
     all
 }

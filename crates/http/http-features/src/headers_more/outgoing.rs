@@ -25,7 +25,7 @@ impl Filter for Outgoing {
                     None => Vec::new(),
                     Some(value) => {
                         let value = value.eval(r);
-                        let Some(value) = r.field_value("more_set_headers", &item.name, value) else { continue };
+                        let Some(value) = r.field_value(&line.directive, &item.name, value) else { continue };
                         value
                     }
                 };

@@ -1,4 +1,5 @@
 //! Code shared by several features.
 
 pub mod joining;
+pub mod prefixes;
 pub mod script_steps;

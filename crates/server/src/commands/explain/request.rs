@@ -510,6 +510,15 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
         HandlerOrder::ServerRealip | HandlerOrder::Realip => {
             &["set_real_ip_from", "real_ip_header", "real_ip_recursive"]
         }
+        HandlerOrder::RewritePrefix => &["rewrite_prefix"],
+        HandlerOrder::RequestFields => &[
+            "request_header_set",
+            "request_header_add",
+            "request_header_remove",
+            "more_set_input_headers",
+            "more_clear_input_headers",
+        ],
+        HandlerOrder::Cors => &["cors"],
         HandlerOrder::LimitReq => &["limit_req"],
         HandlerOrder::LimitConn => &["limit_conn"],
         HandlerOrder::Access => &["allow", "deny", "satisfy"],
