@@ -60,6 +60,8 @@ impl Renderer<'_> {
             let origin = self.model.groups.get(&id.name).map(|group| comment(&group.origin));
             let mut lines: Vec<Node> = origin.into_iter().collect();
             lines.push(NewDirective::new("zone").arg(name.clone()).arg("64k").into());
+            let settings = self.model.groups.get(&id.name).map(|group| group.settings.as_slice());
+            lines.extend(settings.into_iter().flatten().cloned());
             for server in servers {
                 lines.push(self.server(server));
             }
