@@ -55,6 +55,10 @@ impl Output<'_, '_> {
         }
         lines.push(line("port_in_redirect", &["off"]));
         lines.extend(proxy_lines(&self.defaults.proxy, None, false));
+        let words = redirect_words(&self.defaults.proxy);
+        if words != ["default"] {
+            lines.push(line("proxy_redirect", &words));
+        }
         lines.extend(headers::fields("proxy_set_header", self.defaults, &self.host_fields(host)));
         if let Some(source) = host.auth_tls {
             lines.extend(self.client_verification(source, is_tls));
@@ -253,7 +257,8 @@ impl Output<'_, '_> {
                 all.push(directive("set", [Argument::variable(name), Argument::literal(value)]));
             }
         }
-        if used.contains("escaped_request_uri") {
+        let is_set = |node: &Node| matches!(node, Node::Directive(it) if it.name == Argument::plain("set_escape_uri"));
+        if used.contains("escaped_request_uri") && !lines.iter().any(is_set) {
             all.push(line("set_escape_uri", &["$escaped_request_uri", "$request_uri"]));
         }
         all.extend(lines);
@@ -284,7 +289,8 @@ impl Output<'_, '_> {
             fields.host = Some(vhost);
         }
         fields.connection = config.connection_header.as_ref().map(Argument::plain);
-        let rewrites = loc.needs_rewrite(self.sources);
+        // A rewritten request would skip the answer of a path without a backend.
+        let rewrites = loc.needs_rewrite(self.sources) && loc.target.is_some();
         let rewrite = evaluated(self, "rewrite-target", &config.rewrite_target).filter(|_| rewrites);
         if let (Some(prefix), true) = (&config.forwarded_prefix, rewrite.is_some()) {
             fields.more.push(("X-Forwarded-Prefix".into(), Argument::literal(prefix)));
@@ -370,7 +376,16 @@ impl Output<'_, '_> {
                 Argument::Template(parts)
             }
         };
+        let has_variables = matches!(argument, Argument::Template(_));
         lines.push(directive(name, [argument]));
+        let words = redirect_words(&config.proxy);
+        if name == "proxy_pass" && words != redirect_words(&self.defaults.proxy) {
+            if words == ["default"] && has_variables {
+                self.complain(source, "proxy-redirect-from: \"default\" has no effect with a canary or AUTO_HTTP");
+            } else {
+                lines.push(line("proxy_redirect", &words));
+            }
+        }
         lines
     }
 
@@ -497,11 +512,6 @@ pub(crate) fn proxy_lines(proxy: &Proxy, outer: Option<&Proxy>, is_grpc: bool) -
     simple("proxy_next_upstream_tries", |proxy| proxy.next_upstream_tries.to_string());
     simple("proxy_cookie_domain", |proxy| proxy.cookie_domain.clone());
     simple("proxy_cookie_path", |proxy| proxy.cookie_path.clone());
-    simple("proxy_redirect", |proxy| match (proxy.redirect_from.as_str(), proxy.redirect_to.as_str()) {
-        (from @ ("off" | "default"), _) => from.to_owned(),
-        (_, "off") => "default".to_owned(),
-        (from, to) => format!("{from} {to}"),
-    });
     let size = |name: &'static str, get: fn(&Proxy) -> &Option<String>| {
         let value = get(proxy).as_ref().filter(|value| is_buffer_size(value))?;
         outer.is_none_or(|outer| get(outer).as_ref() != Some(value)).then(|| line(name, &[value]))
@@ -514,6 +524,16 @@ pub(crate) fn proxy_lines(proxy: &Proxy, outer: Option<&Proxy>, is_grpc: bool) -
         lines.push(line("grpc_read_timeout", &[&format!("{}s", proxy.read_timeout)]));
     }
     lines
+}
+
+/// Returns the words of `proxy_redirect`.
+fn redirect_words(proxy: &Proxy) -> Vec<&str> {
+    match (proxy.redirect_from.as_str(), proxy.redirect_to.as_str()) {
+        (from @ ("off" | "default"), _) => vec![from],
+        // A rule without its other half is no rule.
+        (_, "off") => vec!["off"],
+        (from, to) => vec![from, to],
+    }
 }
 
 /// Answers preflights, and sets the fields of cross-origin requests.
@@ -557,7 +577,6 @@ pub(crate) fn cors_lines(cors: &Cors) -> Vec<Node> {
     lines.push(NewDirective::new("if").args(test("true")).block(fields.clone()).into());
     let mut preflight = fields;
     preflight.push(directive("more_set_headers", [Argument::plain("Content-Type: text/plain charset=UTF-8")]));
-    preflight.push(directive("more_set_headers", [Argument::plain("Content-Length: 0")]));
     preflight.push(line("return", &["204"]));
     lines.push(NewDirective::new("if").args(test("trueoptions")).block(preflight).into());
     lines

@@ -61,8 +61,9 @@ impl Renderer<'_> {
         }
         let everything = PathMatch::Prefix("/".into());
         let slash = PathMatch::Text("/".into());
+        let any = PathMatch::Regex { pattern: "^/".into(), is_case_insensitive: true };
         let is_open = |location: &Location| {
-            (location.path != everything && location.path != slash) || !location.conditions.is_empty()
+            ![&everything, &slash, &any].contains(&&location.path) || !location.conditions.is_empty()
         };
         if host.locations.iter().all(is_open) {
             let rest = NewDirective::new("location").arg("^/").arg("/").block(vec![line("return", &["404"])]);
