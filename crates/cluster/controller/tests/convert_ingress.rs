@@ -32,8 +32,9 @@ spec: {ports: [{port: 80}]}
 ";
 
 fn run(text: &str, arguments: &[&str]) -> (String, Option<i32>) {
-    let folder =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("convert-{}-{}", std::process::id(), arguments.len()));
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let number = RUNS.fetch_add(1, Ordering::Relaxed);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("convert-{}-{number}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join("input.yaml");
     fs::write(&file, text).unwrap();

@@ -8,7 +8,7 @@ use conf_syntax::writer::{Argument, NewDirective, Node, Part};
 use crate::access;
 use crate::config::{Config, Cors, Protocol, Proxy, is_buffer_size};
 use crate::headers::{self, Fields};
-use crate::output::{HostParts, Output, directive, line, mentions, quote_pattern};
+use crate::output::{HostParts, Output, directive, line, mentions, quote_pattern, without_repeated};
 use crate::servers::{Host, Loc};
 use crate::template::{parts, template};
 use crate::urls;
@@ -64,7 +64,9 @@ impl Output<'_, '_> {
             lines.extend(self.client_verification(source, is_tls));
         }
         if let Some(source) = host.server_snippet {
-            lines.extend(self.sources[source].snippets.server.iter().cloned());
+            let snippet = &self.sources[source].snippets.server;
+            without_repeated(&mut lines, snippet);
+            lines.extend(snippet.iter().cloned());
         }
         let mut roots = BTreeSet::new();
         for source in &host.sources {
@@ -215,6 +217,8 @@ impl Output<'_, '_> {
         lines.extend(self.mirror(source, host_parts));
         lines.extend(proxy_lines(&config.proxy, Some(&self.defaults.proxy), config.protocol.is_grpc()));
         lines.extend(self.custom_errors(source, host_parts));
+        let snippet = &owner.snippets.location;
+        without_repeated(&mut lines, snippet);
         lines.extend(self.pass(loc, source, fields, &mut groups));
         (groups, self.with_variables(loc, lines))
     }
@@ -317,13 +321,14 @@ impl Output<'_, '_> {
         } else if differs || snippet_sets_fields {
             lines.extend(headers::fields("proxy_set_header", self.defaults, &fields));
         }
-        lines.extend(owner.snippets.location.iter().cloned());
-        lines.extend(self.defaults.location.iter().cloned());
+        let snippet = [owner.snippets.location.clone(), self.defaults.location.clone()].concat();
+        without_repeated(&mut lines, &snippet);
+        lines.extend(snippet.iter().cloned());
+        let head = std::mem::take(&mut lines);
         lines.extend(access::proxy_ssl(owner, is_grpc));
         let Some(target) = &loc.target else {
             // No rule takes the path, or its Service does not exist.
-            lines.push(line("return", &[if loc.is_rest { "404" } else { "503" }]));
-            return lines;
+            return [head, vec![line("return", &[if loc.is_rest { "404" } else { "503" }])]].concat();
         };
         let mut target = target.clone();
         if target.is_empty
@@ -386,7 +391,8 @@ impl Output<'_, '_> {
                 lines.push(line("proxy_redirect", &words));
             }
         }
-        lines
+        without_repeated(&mut lines, &snippet);
+        [head, lines].concat()
     }
 
     fn mirror(&mut self, source: usize, host_parts: &mut HostParts) -> Vec<Node> {

@@ -193,7 +193,11 @@ impl<'a, 's> Assembly<'a, 's> {
         self.remove_taken_aliases();
         let has_catch_all = self.hosts[""].locations.iter().any(|location| !location.is_rest)
             || self.hosts[""].locations.iter().any(|location| location.target.is_some());
-        if !has_catch_all {
+        // Hosts without TLS of their own, and other hosts, have the default certificate.
+        for host in self.hosts.values_mut().filter(|host| host.certificate.is_none()) {
+            host.certificate.clone_from(&self.default_certificate);
+        }
+        if !has_catch_all && self.default_certificate.is_none() {
             self.hosts.remove("");
         }
         Servers { hosts: self.hosts.into_values().collect(), canaries }
@@ -235,7 +239,7 @@ impl<'a, 's> Assembly<'a, 's> {
         let port = service.port.as_ref();
         let port = match (port.and_then(|port| port.number), port.and_then(|port| port.name.as_deref())) {
             (Some(number), _) => PortRef::Number(number),
-            (None, Some(name)) if name == "use-annotation" => {
+            (None, Some("use-annotation")) => {
                 return Err("the port \"use-annotation\" is one of the AWS controller".into());
             }
             (None, Some(name)) if name.contains(['$', '<', '{', '_']) => {

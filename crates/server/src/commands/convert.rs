@@ -80,7 +80,9 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
         Some("apache") => {}
         Some(other) => return Err(format!("unknown source \"{other}\"; supported: apache, ingress")),
         None => {
-            return Err("no source given; supported: apache, ingress\n  = \"tidegate convert --help\" lists the options".into());
+            return Err(
+                "no source given; supported: apache, ingress\n  = \"tidegate convert --help\" lists the options".into(),
+            );
         }
     }
     let (mut options, mut files, mut root, mut out) = (Options::default(), Vec::new(), None, None);
