@@ -16,11 +16,73 @@ pub struct Arguments {
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
     Render(Render),
+    ConvertIngress(ConvertIngress),
 }
+
+/// Settings of the translation of Ingresses.
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Ingress")]
+pub struct IngressArguments {
+    /// Serves Ingresses of this class. Without it: those whose IngressClass names this controller; without any
+    /// IngressClass, the classes nginx and tidegate.
+    #[arg(long, value_name = "NAME")]
+    pub ingress_class: Option<String>,
+
+    /// Name in controller of an IngressClass of this controller.
+    #[arg(long, value_name = "NAME", default_value = cluster_ingress::CONTROLLER_NAME)]
+    pub ingress_controller_name: String,
+
+    /// Serves Ingresses without a class, too.
+    #[arg(long)]
+    pub ingress_without_class: bool,
+
+    /// Secret with the certificate of hosts without one of their own.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object_name)]
+    pub default_certificate: Option<ObjectName>,
+
+    /// Service of requests that no rule takes. Without it: 404.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object_name)]
+    pub default_backend: Option<ObjectName>,
+
+    /// ConfigMap with the keys of ingress-nginx's ConfigMap.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object_name)]
+    pub config_map: Option<ObjectName>,
+
+    /// Takes the directives of snippets. Everybody who can write an Ingress then writes a part of the configuration.
+    #[arg(long)]
+    pub allow_snippets: bool,
+}
+
+/// Says what becomes of the annotations of Ingresses, and what has no equal.
+///
+/// Reads manifests and prints a line for each annotation of ingress-nginx: the directives that it becomes, or the reason
+/// why it has no effect. Complaints about fields and values follow it. `tidegate convert ingress` runs this command.
+///
+/// Exit code: 0 if everything was translated, 1 if something was not, 2 if a file cannot be read.
+#[derive(clap::Args, Debug)]
+#[command(after_help = CONVERT_EXAMPLES)]
+pub struct ConvertIngress {
+    /// Files or folders with manifests, or - for the standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Prints JSON: annotations and complaints.
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    pub ingress: IngressArguments,
+}
+
+const CONVERT_EXAMPLES: &str = "\
+Examples:
+  tidegate-controller convert-ingress manifests/ --allow-snippets
+  kubectl get ingresses,services -A -o yaml | tidegate-controller convert-ingress - --json
+  tidegate-controller render --input manifests/    # the configuration itself";
 
 /// Translates manifests to nginx.conf, without a cluster.
 ///
-/// Reads Gateways, routes, Services, EndpointSlices, Secrets and ConfigMaps, and writes the configuration that serves
+/// Reads Gateways, routes, Ingresses, Services, EndpointSlices, Secrets and ConfigMaps, and writes the configuration that serves
 /// them: for a review, for a comparison of two versions, or to run it without Kubernetes. Kinds that Tidegate does not
 /// know are passed over.
 ///
@@ -74,6 +136,9 @@ pub struct Render {
     /// Listens on all IPv6 addresses, too, where a Gateway has no address.
     #[arg(long)]
     pub ipv6: bool,
+
+    #[command(flatten)]
+    pub ingress: IngressArguments,
 }
 
 const EXAMPLES: &str = "\
@@ -82,6 +147,12 @@ Examples:
   kubectl get gateways,httproutes,services,endpointslices,secrets -A -o yaml | tidegate-controller render --input -
   helm template shop ./chart | tidegate-controller render --input - --strict > /dev/null
   tidegate-controller render --input manifests/ --output conf/ --run-folder /tmp && tidegate -t -c conf/nginx.conf";
+
+fn parse_object_name(text: &str) -> Result<ObjectName, String> {
+    let name = text.split_once('/').filter(|(namespace, name)| is_label(namespace) && is_subdomain(name));
+    let (namespace, name) = name.ok_or_else(|| "expected NAMESPACE/NAME".to_owned())?;
+    Ok(ObjectName::new(namespace, name))
+}
 
 fn parse_gateway_address(text: &str) -> Result<(ObjectName, IpAddr), String> {
     let usage = || "expected NAMESPACE/NAME=ADDRESS".to_owned();

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod convert_ingress;
 mod input;
 mod render;
 
@@ -16,5 +17,6 @@ use crate::arguments::{Arguments, Command};
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Render(options) => render::run(&options),
+        Command::ConvertIngress(options) => convert_ingress::run(&options),
     }
 }

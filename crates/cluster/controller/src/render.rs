@@ -7,12 +7,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use cluster_gateway::translate;
-use cluster_model::Model;
-use cluster_objects::types::Ingress;
-use cluster_objects::{Complaint, Kind, ObjectSet};
+use cluster_model::{Model, Origin};
+use cluster_objects::{Complaint, ObjectSet};
 use cluster_render::RenderedConfig;
 
-use crate::arguments::Render;
+use crate::arguments::{IngressArguments, Render};
 use crate::input;
 
 /// Runs the command: 0 if something is served, 1 for errors, and with `--strict` for complaints.
@@ -23,18 +22,15 @@ pub fn run(options: &Render) -> ExitCode {
     }
     let translation = translate(&set, &gateway_settings(options));
     complaints.extend(translation.complaints);
-    for (name, _) in set.all::<Ingress>() {
-        complaints.push(Complaint::about(
-            Kind::Ingress,
-            &name.namespace,
-            &name.name,
-            "left out: Ingress is not translated",
-        ));
+    let ingress = cluster_ingress::translate(&set, &ingress_settings(&options.ingress, options.resolver.is_some()));
+    complaints.extend(ingress.complaints);
+    let mut model = translation.model;
+    for conflict in model.merge(ingress.model) {
+        complaints.push(about(&conflict.origin, &conflict.to_string()));
     }
-    let config = cluster_render::render(&translation.model, &render_settings(options));
+    let config = cluster_render::render(&model, &render_settings(options));
     for (origin, reason) in &config.complaints {
-        let subject = format!("{}/{} {}", origin.namespace, origin.kind, origin.name);
-        complaints.push(Complaint { subject, reason: format!("{}: {reason}", origin.part) });
+        complaints.push(about(origin, reason));
     }
     for complaint in &complaints {
         eprintln!("{complaint}");
@@ -45,8 +41,8 @@ pub fn run(options: &Render) -> ExitCode {
             return fail(&format!("{}: {error}", path.display()));
         }
     }
-    if is_empty(&translation.model) {
-        return fail("nothing to serve: no Gateway of ours has a valid listener");
+    if is_empty(&model) {
+        return fail("nothing to serve: no Gateway of ours has a valid listener, and no Ingress is of our class");
     }
     if let Err(error) = write(&config, options.output.as_deref()) {
         return fail(&error);
@@ -55,6 +51,12 @@ pub fn run(options: &Render) -> ExitCode {
         true => fail(&format!("{} parts are left out", complaints.len())),
         false => ExitCode::SUCCESS,
     }
+}
+
+fn about(origin: &Origin, reason: &str) -> Complaint {
+    let subject = format!("{}/{} {}", origin.namespace, origin.kind, origin.name);
+    let reason = if origin.part.is_empty() { reason.to_owned() } else { format!("{}: {reason}", origin.part) };
+    Complaint { subject, reason }
 }
 
 fn fail(words: &str) -> ExitCode {
@@ -77,6 +79,21 @@ fn gateway_settings(options: &Render) -> cluster_gateway::Settings {
         settings.addresses.entry(gateway.clone()).or_default().push(*address);
     }
     settings
+}
+
+/// Returns the settings of the translation of Ingresses.
+pub fn ingress_settings(options: &IngressArguments, has_resolver: bool) -> cluster_ingress::Settings {
+    cluster_ingress::Settings {
+        controller_name: options.ingress_controller_name.clone(),
+        class: options.ingress_class.clone(),
+        serves_without_class: options.ingress_without_class,
+        default_certificate: options.default_certificate.clone(),
+        default_backend: options.default_backend.clone(),
+        config_map: options.config_map.clone(),
+        allows_snippets: options.allow_snippets,
+        has_resolver,
+        ..cluster_ingress::Settings::default()
+    }
 }
 
 fn render_settings(options: &Render) -> cluster_render::Settings {

@@ -98,8 +98,8 @@ fn manifests_without_a_gateway_are_an_error() {
     fs::write(folder.0.join("notes.txt"), "no manifest").unwrap();
     let output = render(&["--input", folder.0.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
-    let expected = "default/Ingress a: left out: Ingress is not translated\n\
-                    tidegate-controller: nothing to serve: no Gateway of ours has a valid listener\n";
+    let expected = "default/Ingress a: left out: it has no class (--ingress-without-class serves it)\n\
+                    tidegate-controller: nothing to serve: no Gateway of ours has a valid listener, and no Ingress is of our class\n";
     assert_eq!(text(&output.stderr), expected);
     let output = render(&["--input", "/does/not/exist"]);
     assert_eq!(output.status.code(), Some(1));
@@ -133,4 +133,47 @@ fn the_help_has_examples() {
     for word in ["kubectl get gateways", "--strict", "NAMESPACE/KIND NAME: reason"] {
         assert!(help.contains(word), "{word} in\n{help}");
     }
+}
+
+#[test]
+fn ingresses_stand_beside_gateways() {
+    let text = "\
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  name: web
+  namespace: shop
+  annotations: {nginx.ingress.kubernetes.io/configuration-snippet: 'more_set_headers \"X-A: b\";'}
+spec:
+  ingressClassName: internal
+  rules:
+  - host: web.example
+    http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {ports: [{port: 80}]}
+";
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("beside-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("ingress.yaml");
+    fs::write(&file, text).unwrap();
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate-controller"))
+            .args(["render", "--input"])
+            .arg(&file)
+            .args(arguments)
+            .output()
+            .unwrap();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (config, words) = run(&["--ingress-class", "internal", "--allow-snippets"]);
+    assert_eq!(words, "");
+    assert!(config.contains("more_set_headers \"X-A: b\";") && config.contains("server_name web.example;"), "{config}");
+    let (_, words) = run(&["--ingress-class", "internal"]);
+    assert_eq!(words, "shop/Ingress web: configuration-snippet is ignored: snippets need --allow-snippets\n");
+    let (_, words) = run(&[]);
+    assert!(words.starts_with("shop/Ingress web: left out: its class is \"internal\"\n"), "{words}");
+    fs::remove_dir_all(&folder).unwrap();
 }

@@ -132,7 +132,7 @@ impl<'a> Backends<'a> {
         if !self.groups.contains_key(&name) {
             let origin = Origin::new("Service", &service.namespace, &service.name).part(format!("port {number}"));
             let endpoints = self.endpoints(service, port);
-            self.groups.insert(name.clone(), Group { origin, endpoints });
+            self.groups.insert(name.clone(), Group { origin, endpoints, settings: Vec::new() });
         }
         name
     }

@@ -216,7 +216,7 @@ fn at_listener(location: &Location, port: u16, certificate: Option<&FileName>) -
     let mut location = location.clone();
     match &mut location.action {
         Action::Redirect(redirect) => *redirect = with_port(redirect, port),
-        Action::Respond(_) => {}
+        Action::Respond(_) | Action::Lines { .. } => {}
         Action::Proxy { backends, .. } => {
             for backend in backends {
                 backend.redirect = backend.redirect.as_ref().map(|redirect| with_port(redirect, port));

@@ -1,5 +1,7 @@
 //! Groups of endpoints, and the way in which a location uses them.
 
+use conf_syntax::writer::Node;
+
 use crate::certificates::FileName;
 use crate::http::{Filters, Redirect};
 use crate::names::{GroupName, Origin};
@@ -10,6 +12,8 @@ pub struct Group {
     pub origin: Origin,
     /// In order and without duplicates.
     pub endpoints: Vec<Endpoint>,
+    /// Directives of the group besides its servers: the way of balancing, sticky sessions.
+    pub settings: Vec<Node>,
 }
 
 /// Server of a group.

@@ -35,6 +35,26 @@ impl FileName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Returns the path of the certificate chain, relative to the folder of nginx.conf.
+    pub fn certificate_path(&self) -> String {
+        format!("certificates/{self}.crt")
+    }
+
+    /// Returns the path of the private key.
+    pub fn key_path(&self) -> String {
+        format!("certificates/{self}.key")
+    }
+
+    /// Returns the path of a file of authorities.
+    pub fn authority_path(&self) -> String {
+        format!("authorities/{self}.crt")
+    }
+
+    /// Returns the path of a file of users.
+    pub fn password_path(&self) -> String {
+        format!("passwords/{self}.key")
+    }
 }
 
 impl fmt::Display for FileName {

@@ -39,7 +39,7 @@ impl VirtualHost {
             let kind = match location.path {
                 PathMatch::Exact(_) => 0,
                 PathMatch::Regex { .. } => 1,
-                PathMatch::Prefix(_) => 2,
+                PathMatch::Prefix(_) | PathMatch::Text(_) => 2,
             };
             let conditions = &location.conditions;
             // Locations of one path stand together.
@@ -84,6 +84,8 @@ pub enum PathMatch {
     Exact(String),
     /// Whole path elements: `/v2` takes `/v2` and `/v2/x`, never `/v2x`. Without a slash at its end, except for `/`.
     Prefix(String),
+    /// Begin of the path, as nginx compares it: `/v2` takes `/v2x`, too.
+    Text(String),
     /// Regular expression, as the server compiles it (PCRE2), with its anchors.
     Regex {
         pattern: String,
@@ -95,7 +97,10 @@ impl PathMatch {
     /// Returns the path or the pattern.
     pub fn text(&self) -> &str {
         match self {
-            PathMatch::Exact(text) | PathMatch::Prefix(text) | PathMatch::Regex { pattern: text, .. } => text,
+            PathMatch::Exact(text)
+            | PathMatch::Prefix(text)
+            | PathMatch::Text(text)
+            | PathMatch::Regex { pattern: text, .. } => text,
         }
     }
 }
@@ -146,6 +151,11 @@ pub enum Action {
     Redirect(Redirect),
     /// Answers with this status and no body of a backend.
     Respond(u16),
+    /// Lines of a translator whose source has a way of its own; `groups` are those that the lines name.
+    Lines {
+        groups: Vec<GroupName>,
+        lines: Vec<Node>,
+    },
 }
 
 /// Changes of requests and responses.

@@ -15,7 +15,8 @@
 //! 3. For each service and port, one [`Group`] in [`Model::groups`], by a [`GroupName`] that depends on the service
 //!    alone, never on routes or endpoints: endpoints change without a new configuration.
 //! 4. Certificates and authorities under names, which [`ServerTls`] and [`BackendTls`] refer to.
-//! 5. Directives that the model has no field for go into [`Location::extra`] and [`VirtualHost::extra`], as a tree of
+//! 5. Directives that the model has no field for go into [`Location::extra`], [`VirtualHost::extra`],
+//!    [`Group::settings`] and [`Model::http_definitions`], as a tree of
 //!    `conf_syntax::writer`; names of directives are part of the program, never data.
 //! 6. [`Model::merge`] joins the models of several translators.
 //!
@@ -35,6 +36,8 @@ mod names;
 mod stream;
 
 use std::collections::BTreeMap;
+
+use conf_syntax::writer::Node;
 
 pub use backends::{Backend, BackendProtocol, BackendTls, Endpoint, Group, Trust};
 pub use certificates::{Authority, Certificate, FileName};
@@ -60,6 +63,12 @@ pub struct Model {
     pub groups: BTreeMap<GroupName, Group>,
     pub certificates: BTreeMap<FileName, Certificate>,
     pub authorities: BTreeMap<FileName, Authority>,
+    /// Files of users and hashed passwords.
+    pub passwords: BTreeMap<FileName, Vec<u8>>,
+    /// Directives of the `http` block in front of groups and hosts: maps, zones.
+    pub http_definitions: Vec<Node>,
+    /// Directives of the `stream` block.
+    pub stream_definitions: Vec<Node>,
 }
 
 #[cfg(test)]

@@ -70,6 +70,11 @@ impl Model {
         for (name, authority) in other.authorities {
             self.authorities.entry(name).or_insert(authority);
         }
+        for (name, users) in other.passwords {
+            self.passwords.entry(name).or_insert(users);
+        }
+        self.http_definitions.extend(other.http_definitions);
+        self.stream_definitions.extend(other.stream_definitions);
         conflicts
     }
 }

@@ -164,6 +164,11 @@ impl GroupName {
         GroupName(name)
     }
 
+    /// Returns another group's name with a word of the language at its end.
+    pub fn joined(name: &GroupName, word: &'static str) -> GroupName {
+        GroupName(format!("{name}_{word}"))
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -30,7 +30,7 @@ pub mod types {
     pub use gateway_api::apis::standard::backendtlspolicies;
     pub use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServicePort};
     pub use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
-    pub use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+    pub use k8s_openapi::api::networking::v1::{Ingress, IngressBackend, IngressClass};
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     pub use backendtlspolicies::BackendTlsPolicy;

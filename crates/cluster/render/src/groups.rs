@@ -59,7 +59,14 @@ impl Renderer<'_> {
             let name = Argument::plain(id.name.as_str());
             let origin = self.model.groups.get(&id.name).map(|group| comment(&group.origin));
             let mut lines: Vec<Node> = origin.into_iter().collect();
-            lines.push(NewDirective::new("zone").arg(name.clone()).arg("64k").into());
+            // Zones of both areas share one set of names.
+            let zone = match area {
+                Area::Http => name.clone(),
+                Area::Stream => Argument::plain(format!("{}_stream", id.name)),
+            };
+            lines.push(NewDirective::new("zone").arg(zone).arg("64k").into());
+            let settings = self.model.groups.get(&id.name).map(|group| group.settings.as_slice());
+            lines.extend(settings.into_iter().flatten().cloned());
             for server in servers {
                 lines.push(self.server(server));
             }

@@ -18,7 +18,8 @@ impl Renderer<'_> {
         for (socket, listener) in &model.http {
             servers.extend(self.listener(*socket, listener));
         }
-        [self.weight_definitions(Area::Http), self.upstreams(Area::Http), servers].concat()
+        let definitions = model.http_definitions.clone();
+        [definitions, self.weight_definitions(Area::Http), self.upstreams(Area::Http), servers].concat()
     }
 
     fn listener(&mut self, socket: Socket, listener: &HttpListener) -> Vec<Node> {
@@ -59,7 +60,11 @@ impl Renderer<'_> {
             lines.extend(self.mirror_location(&group, protocol));
         }
         let everything = PathMatch::Prefix("/".into());
-        let is_open = |location: &Location| location.path != everything || !location.conditions.is_empty();
+        let slash = PathMatch::Text("/".into());
+        let any = PathMatch::Regex { pattern: "^/".into(), is_case_insensitive: true };
+        let is_open = |location: &Location| {
+            ![&everything, &slash, &any].contains(&&location.path) || !location.conditions.is_empty()
+        };
         if host.locations.iter().all(is_open) {
             let rest = NewDirective::new("location").arg("^/").arg("/").block(vec![line("return", &["404"])]);
             lines.extend([Node::Blank, rest.into()]);

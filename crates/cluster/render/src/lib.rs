@@ -162,19 +162,22 @@ fn files(model: &Model) -> BTreeMap<String, Vec<u8>> {
     for (name, authority) in &model.authorities {
         files.insert(authority_path(name), authority.bundle().to_vec());
     }
+    for (name, users) in &model.passwords {
+        files.insert(name.password_path(), users.clone());
+    }
     files
 }
 
 fn certificate_path(name: &FileName) -> String {
-    format!("certificates/{name}.crt")
+    name.certificate_path()
 }
 
 fn key_path(name: &FileName) -> String {
-    format!("certificates/{name}.key")
+    name.key_path()
 }
 
 fn authority_path(name: &FileName) -> String {
-    format!("authorities/{name}.crt")
+    name.authority_path()
 }
 
 /// A directive with words of the language as arguments.

@@ -20,6 +20,12 @@ impl Renderer<'_> {
     /// Returns the blocks of a location: several, if its backends are used in different ways.
     pub(crate) fn location(&mut self, location: &Location, mirrors: &mut Mirrors) -> Vec<Node> {
         let blocks = match &location.action {
+            Action::Lines { groups, lines } => {
+                for group in groups {
+                    self.use_group(Area::Http, group);
+                }
+                vec![(None, lines.clone())]
+            }
             Action::Respond(status) => vec![(None, respond(*status))],
             Action::Redirect(redirect) => {
                 let mut lines = self.filters(&location.filters, &mut Mirrors::new());
@@ -134,12 +140,18 @@ impl Renderer<'_> {
 
 fn path(path: &PathMatch) -> NewDirective {
     let modifier = match path {
+        PathMatch::Text(text) => return text_location(text),
         PathMatch::Exact(_) => "=",
         PathMatch::Prefix(_) => "^/",
         PathMatch::Regex { is_case_insensitive: false, .. } => "~",
         PathMatch::Regex { is_case_insensitive: true, .. } => "~*",
     };
     NewDirective::new("location").arg(modifier).arg(Argument::plain(path.text()))
+}
+
+/// Returns a location that nginx compares as a prefix. Only paths without a slash could be taken for a modifier.
+fn text_location(text: &str) -> NewDirective {
+    NewDirective::new("location").arg(Argument::plain(text))
 }
 
 fn conditions(conditions: &Conditions, drawn: Option<(String, String)>) -> Vec<Node> {

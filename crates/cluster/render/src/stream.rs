@@ -29,7 +29,8 @@ impl Renderer<'_> {
                 servers.extend(self.plain(*socket, origin, backends, true));
             }
         }
-        [self.weight_definitions(Area::Stream), self.upstreams(Area::Stream), servers].concat()
+        let definitions = model.stream_definitions.clone();
+        [definitions, self.weight_definitions(Area::Stream), self.upstreams(Area::Stream), servers].concat()
     }
 
     fn plain(&mut self, socket: Socket, origin: &Origin, backends: &[Backend], is_udp: bool) -> Vec<Node> {

@@ -75,7 +75,7 @@ fn operands(page: &str) -> Offer {
     match page {
         "serve" => Offer::Directories,
         "explain" => Offer::Words(directives()),
-        "convert" => Offer::WordsOrFiles("apache".into()),
+        "convert" => Offer::WordsOrFiles("apache ingress".into()),
         "diff" | "lab" | "bench compare" | "plan cost" | "plan fit" | "plan regions" | "plan day" => Offer::Files,
         "bench" => words("compare worker"),
         "plan" => words("cost fit regions day"),

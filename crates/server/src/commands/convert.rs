@@ -1,4 +1,5 @@
 //! `tidegate convert apache FILE...`: translates an Apache configuration into nginx's language.
+//! `tidegate convert ingress FILE...`: runs `tidegate-controller convert-ingress`, a program of its own.
 
 use advisor::convert::{self, Input, Options};
 use std::ffi::OsString;
@@ -7,6 +8,7 @@ use std::path::Path;
 pub const HELP: &str = "\
 Usage: tidegate convert apache FILE ... [--root DIR] [--php ADDRESS] [--listen ADDRESS]
                                [--server-root DIR] [--snippet] [-o FILE]
+       tidegate convert ingress FILE ... [--json] [--allow-snippets] [...]
 
 Translates Apache virtual hosts (sites-available/*.conf) and .htaccess files into an nginx
 configuration. Addresses, folders, proxies, TLS and logs become nginx's directives. All other rules
@@ -29,11 +31,20 @@ decides about access, its place is denied; where that cannot be said, there is n
 
 The result reads .htaccess files at each request, as Apache does: tidegate explain htaccess.
 
+\"tidegate convert ingress\" says what becomes of the annotations of Kubernetes' Ingresses. It runs
+tidegate-controller convert-ingress, which is beside this program or in a directory of PATH.
+
 Exit code: 0 if everything was translated, 1 if some lines were not, 2 if there is no result: a file
 cannot be read, or a line that decides about access cannot be translated.
 ";
 
+/// Program that knows Kubernetes.
+const CONTROLLER: &str = "tidegate-controller";
+
 pub fn run(arguments: &[OsString]) -> i32 {
+    if arguments.first().is_some_and(|source| source == "ingress") {
+        return ingress(&arguments[1..]);
+    }
     match convert(arguments) {
         Ok(left) => i32::from(left),
         Err(words) => {
@@ -43,14 +54,35 @@ pub fn run(arguments: &[OsString]) -> i32 {
     }
 }
 
+/// Replaces the process by the controller: the one beside the program, then one of `PATH`.
+fn ingress(arguments: &[OsString]) -> i32 {
+    use std::os::unix::process::CommandExt as _;
+    let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join(CONTROLLER)));
+    let programs = beside.into_iter().map(std::path::PathBuf::into_os_string).chain([CONTROLLER.into()]);
+    for program in programs {
+        let error = std::process::Command::new(&program).arg("convert-ingress").args(arguments).exec();
+        if error.kind() != std::io::ErrorKind::NotFound {
+            eprintln!("tidegate: {} cannot be run {}", program.display(), observe::os(&error));
+            return 2;
+        }
+    }
+    eprintln!(
+        "tidegate: {CONTROLLER} is not installed: it is neither beside this program nor in a directory of PATH\n  = \
+         the package of the controller has it; \"tidegate convert apache\" needs no other program"
+    );
+    2
+}
+
 /// Returns whether lines were left untranslated.
 fn convert(arguments: &[OsString]) -> Result<bool, String> {
     let mut words = arguments.iter().map(|a| a.to_string_lossy().into_owned());
     match words.next().as_deref() {
         Some("apache") => {}
-        Some(other) => return Err(format!("unknown source \"{other}\"; supported: apache")),
+        Some(other) => return Err(format!("unknown source \"{other}\"; supported: apache, ingress")),
         None => {
-            return Err("no source given; supported: apache\n  = \"tidegate convert --help\" lists the options".into());
+            return Err(
+                "no source given; supported: apache, ingress\n  = \"tidegate convert --help\" lists the options".into(),
+            );
         }
     }
     let (mut options, mut files, mut root, mut out) = (Options::default(), Vec::new(), None, None);

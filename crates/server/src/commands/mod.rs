@@ -58,7 +58,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "convert",
-        summary: "translate Apache virtual hosts and .htaccess files",
+        summary: "translate Apache virtual hosts, .htaccess files and Ingresses",
         help: Help::Text(convert::HELP),
         run: convert::run,
     },

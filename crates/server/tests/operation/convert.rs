@@ -286,3 +286,33 @@ fn what_is_left_is_listed_and_changes_the_exit_status() {
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains(":1: <Files> was not closed."), "{}", text(&output.stderr));
 }
+
+#[test]
+fn ingresses_are_converted_by_the_controller() {
+    use std::os::unix::fs::PermissionsExt as _;
+    // A program finds its neighbours by its own path: a link to it is another one.
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ingress-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a directory");
+    let program = folder.join("tidegate");
+    std::fs::hard_link(BINARY, &program).expect("a link");
+    let run = |path: &std::path::Path| {
+        let mut command = Command::new(&program);
+        command.args(["convert", "ingress", "a.yaml", "--json"]).env("PATH", path).output().expect("the program runs")
+    };
+    let nowhere = folder.join("nowhere");
+    let output = run(&nowhere);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).starts_with("tidegate: tidegate-controller is not installed"), "{output:?}");
+    let script = |folder: &std::path::Path, words: &str| {
+        std::fs::create_dir_all(folder).expect("a directory");
+        let file = folder.join("tidegate-controller");
+        std::fs::write(&file, format!("#!/bin/sh\necho {words} \"$@\"\nexit 1\n")).expect("written");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    };
+    script(&nowhere, "path");
+    let output = run(&nowhere);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), "path convert-ingress a.yaml --json\n".into()));
+    script(&folder, "beside");
+    assert_eq!(text(&run(&nowhere).stdout), "beside convert-ingress a.yaml --json\n");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}

@@ -172,7 +172,7 @@ mod tests {
         let of = |text: &str| Share::parse(text).map(|share| share.0);
         assert_eq!(of("50%"), Some(Some(1 << 31)));
         assert_eq!(of("1/4"), Some(Some(1 << 30)));
-        assert_eq!(of("33.33%"), Some(Some(1_431_512_603)));
+        assert_eq!(of("33.33%"), Some(Some(1_431_512_599)));
         assert_eq!(of("100%"), Some(None));
         assert_eq!(of("7/7"), Some(None));
         assert_eq!(of("0%"), Some(Some(0)));

@@ -1,0 +1,280 @@
+//! Manifests and their configurations: each folder of `tests/manifests` has an `input.yaml`, and its translation in
+//! `expected.conf` and `complaints.txt` (absent if nothing is left out). `settings.txt` has settings of the controller,
+//! one a line: `class NAME`, `without-class`, `allow-snippets`, `resolver`, `default-certificate NAMESPACE/NAME`,
+//! `default-backend NAMESPACE/NAME`, `config-map NAMESPACE/NAME`. `requests.txt` is for a runner that starts a server;
+//! its form is that of the manifests of `cluster-render`.
+//!
+//! `TIDEGATE_EXPECTED=write cargo test -p cluster-ingress --test manifests` writes the expected files again: read the
+//! difference before committing it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cluster_ingress::{Settings, translate};
+use cluster_objects::{Complaint, ObjectName, ObjectSet, read_manifests};
+use cluster_render::{RenderedConfig, render, render_tree};
+use conf_syntax::writer::{Argument, Node};
+use conf_syntax::{FileId, Item, directives, first_error, parse};
+use proptest::prelude::*;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests")
+}
+
+fn cases() -> Vec<PathBuf> {
+    let mut cases: Vec<PathBuf> = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    cases.sort();
+    cases
+}
+
+fn settings(case: &Path) -> Settings {
+    let mut settings = Settings::default();
+    let name = |text: &str| {
+        let (namespace, name) = text.split_once('/').expect(text);
+        Some(ObjectName::new(namespace, name))
+    };
+    for line in fs::read_to_string(case.join("settings.txt")).unwrap_or_default().lines() {
+        let (word, value) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "class" => settings.class = Some(value.into()),
+            "without-class" => settings.serves_without_class = true,
+            "allow-snippets" => settings.allows_snippets = true,
+            "resolver" => settings.has_resolver = true,
+            "default-certificate" => settings.default_certificate = name(value),
+            "default-backend" => settings.default_backend = name(value),
+            "config-map" => settings.config_map = name(value),
+            _ => panic!("{}: {line}", case.display()),
+        }
+    }
+    settings
+}
+
+fn read(text: &str) -> (ObjectSet, Vec<Complaint>) {
+    let (mut set, mut complaints) = (ObjectSet::default(), Vec::new());
+    read_manifests("input.yaml", text, &mut set, &mut complaints);
+    (set, complaints)
+}
+
+/// Rendered configuration and complaints.
+fn run(case: &Path) -> (RenderedConfig, String) {
+    let (set, mut complaints) = read(&fs::read_to_string(case.join("input.yaml")).unwrap());
+    let translation = translate(&set, &settings(case));
+    complaints.extend(translation.complaints);
+    let config = render(&translation.model, &cluster_render::Settings::default());
+    let tree = render_tree(&translation.model, &cluster_render::Settings::default());
+    assert_reads_back(&tree, &parse(FileId(0), config.main.as_bytes()));
+    let mut lines: Vec<String> = complaints.iter().map(Complaint::to_string).collect();
+    lines.extend(config.complaints.iter().map(|(origin, reason)| format!("{origin}: {reason}")));
+    (config, lines.into_iter().map(|line| line + "\n").collect())
+}
+
+/// Asserts that reading the text gives the words of the tree.
+fn assert_reads_back(tree: &[Node], items: &[Item]) {
+    assert!(first_error(items).is_none(), "{:?}", first_error(items));
+    let written = tree.iter().filter_map(|node| match node {
+        Node::Directive(directive) => Some(directive),
+        Node::Comment(_) | Node::Blank => None,
+    });
+    let read = directives(items);
+    assert_eq!(written.clone().count(), read.len());
+    for (written, read) in written.zip(read) {
+        assert_eq!(written.name.bytes(), read.name.bytes);
+        let words: Vec<&[u8]> = read.args.iter().map(|word| word.bytes.as_slice()).collect();
+        assert_eq!(written.args.iter().map(Argument::bytes).collect::<Vec<_>>(), words);
+        assert_eq!(written.block.is_some(), read.block.is_some());
+        if let (Some(written), Some(read)) = (&written.block, &read.block) {
+            assert_reads_back(written, read);
+        }
+    }
+}
+
+#[test]
+fn manifests_give_the_expected_configurations() {
+    let writes = std::env::var("TIDEGATE_EXPECTED").is_ok_and(|word| word == "write");
+    let cases = cases();
+    assert!(cases.len() >= 90, "{} cases", cases.len());
+    let mut different = Vec::new();
+    for case in cases {
+        let (config, complaints) = run(&case);
+        for (name, text) in [("expected.conf", own_part(&config.main)), ("complaints.txt", complaints)] {
+            let path = case.join(name);
+            let expected = fs::read_to_string(&path).unwrap_or_default();
+            if text == expected {
+                continue;
+            }
+            if !writes {
+                different.push(format!("--- {}\n{}", path.display(), difference(&expected, &text)));
+            } else if text.is_empty() {
+                fs::remove_file(&path).unwrap();
+            } else {
+                fs::write(&path, text).unwrap();
+            }
+        }
+    }
+    assert!(different.is_empty(), "{}\nTIDEGATE_EXPECTED=write writes them again", different.join("\n"));
+}
+
+/// Leaves out the parts that all configurations have: those of `cluster-render` show them.
+fn own_part(text: &str) -> String {
+    let end = "            return 503;\n    }\n".replace("            ", "        ");
+    text.split_once(&end).map_or(text, |(_, rest)| rest).to_owned()
+}
+
+/// Charts of others use annotations as they are meant.
+#[test]
+fn manifests_of_charts_have_no_complaint() {
+    let charts: Vec<PathBuf> = cases()
+        .into_iter()
+        .filter(|case| case.file_name().is_some_and(|name| name.to_string_lossy().starts_with("chart-")))
+        .collect();
+    assert!(charts.len() >= 25, "{} charts", charts.len());
+    for case in charts {
+        let (config, complaints) = run(&case);
+        assert_eq!(complaints, "", "{}", case.display());
+        assert!(config.main.contains("# Ingress "), "{}", case.display());
+    }
+}
+
+/// Returns the first lines that differ.
+fn difference(expected: &str, text: &str) -> String {
+    let (mut a, mut b) = (expected.lines(), text.lines());
+    for number in 1.. {
+        match (a.next(), b.next()) {
+            (None, None) => break,
+            (expected, found) if expected == found => {}
+            (expected, found) => {
+                return format!("line {number}\n- {}\n+ {}\n", expected.unwrap_or(""), found.unwrap_or(""));
+            }
+        }
+    }
+    String::new()
+}
+
+#[test]
+fn each_annotation_has_a_manifest() {
+    let mut text = String::new();
+    for case in cases() {
+        text.push_str(&fs::read_to_string(case.join("input.yaml")).unwrap());
+    }
+    let missing: Vec<&str> = cluster_ingress::ANNOTATIONS
+        .iter()
+        .map(|known| known.name)
+        .filter(|name| !text.contains(&format!("{}{name}:", cluster_ingress::PREFIX)))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+fn hostile() -> impl Strategy<Value = String> {
+    let known = [
+        "}\n",
+        "; }",
+        "\";",
+        "';",
+        "\\",
+        "$host",
+        "${x",
+        "#",
+        "\r\nX: y",
+        "\0",
+        "../../etc",
+        "~^(.*)$",
+        "*",
+        " ",
+        "",
+        "{",
+        "\u{2028}",
+        "%0a",
+        "/x y;",
+        "(",
+        "default",
+        "true",
+        "1",
+        "https://a.example/$request_uri",
+        "a,b",
+        "unix:/x",
+    ];
+    prop_oneof![
+        prop::sample::select(known.to_vec()).prop_map(str::to_owned),
+        ".{0,40}",
+        "[ \\t\\r\\n;{}\"'\\\\$#~]{0,12}",
+        prop::collection::vec(prop::sample::select(known.to_vec()), 1..4).prop_map(|words| words.concat()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Any value of an annotation, a host, a path or a Service.
+    #[test]
+    fn no_value_leaves_its_argument(
+        values in prop::collection::vec((any::<prop::sample::Index>(), hostile()), 1..6),
+        host in hostile(),
+        path in hostile(),
+        service in hostile(),
+        snippets in any::<bool>(),
+    ) {
+        let mut annotations = serde_json_map(&values);
+        annotations.push_str("\"x\": \"y\"");
+        let text = format!(
+            "{{\"apiVersion\": \"networking.k8s.io/v1\", \"kind\": \"Ingress\", \"metadata\": {{\"name\": \"a\", \"annotations\": \
+             {{{annotations}}}}}, \"spec\": {{\"ingressClassName\": \"nginx\", \"tls\": [{{}}], \"rules\": [{{\"host\": \"a.example\", \"http\": \
+             {{\"paths\": [{{\"path\": \"/{0}\", \"pathType\": \"Prefix\", \"backend\": {{\"service\": {{\"name\": \"b\", \"port\": \
+             {{\"number\": 80}}}}}}}}, {{\"path\": {1}, \"pathType\": \"Exact\", \"backend\": {{\"service\": {{\"name\": {2}, \"port\": {{\"name\": {2}}}}}}}}}]}}}}, \
+             {{\"host\": {3}}}]}}}}\n{{\"apiVersion\": \"v1\", \"kind\": \"Service\", \"metadata\": {{\"name\": \"b\"}}, \
+             \"spec\": {{\"ports\": [{{\"port\": 80}}]}}}}",
+            quote(&path).trim_matches('"'), quote(&path), quote(&service), quote(&host),
+        );
+        let (set, _) = read(&text);
+        let settings = Settings { allows_snippets: snippets, has_resolver: true, ..Settings::default() };
+        let translation = translate(&set, &settings);
+        for complaint in &translation.complaints {
+            prop_assert!(!complaint.to_string().contains(['\n', '\r']), "one line each");
+        }
+        let settings = cluster_render::Settings::default();
+        let config = render(&translation.model, &settings);
+        assert_reads_back(&render_tree(&translation.model, &settings), &parse(FileId(0), config.main.as_bytes()));
+    }
+}
+
+fn serde_json_map(values: &[(prop::sample::Index, String)]) -> String {
+    let all = cluster_ingress::ANNOTATIONS;
+    let entry = |(index, value): &(prop::sample::Index, String)| {
+        format!("\"{}{}\": {}, ", cluster_ingress::PREFIX, index.get(all).name, quote(value))
+    };
+    values.iter().map(entry).collect()
+}
+
+/// Returns a string of JSON.
+fn quote(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn the_order_of_objects_has_no_effect(seed in any::<u64>()) {
+        for case in cases() {
+            let text = fs::read_to_string(case.join("input.yaml")).unwrap();
+            let mut documents: Vec<&str> = text.split("\n---\n").collect();
+            let expected = translate(&read(&text).0, &settings(&case));
+            let mut state = seed | 1;
+            for index in (1..documents.len()).rev() {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                documents.swap(index, (state >> 33) as usize % (index + 1));
+            }
+            let found = translate(&read(&documents.join("\n---\n")).0, &settings(&case));
+            prop_assert_eq!(&expected.model, &found.model);
+            prop_assert_eq!(&expected.complaints, &found.complaints);
+        }
+    }
+}
