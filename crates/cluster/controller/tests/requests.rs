@@ -247,7 +247,8 @@ fn check(request: &RequestLine, port: u16, folder: &Path) -> Result<(), String> 
     }
     for (name, value) in &request.details {
         let holds = match name.as_str() {
-            "location" => answer.1 == *value,
+            // (Of a variable: the port that stands for the manifest's.)
+            "location" => answer.1.replace(&format!(":{port}"), &format!(":{}", request.port)) == *value,
             "mirror" => {
                 // A copy is sent behind the answer.
                 let end = Instant::now() + START_MAX;
@@ -290,6 +291,15 @@ fn run(case: &Path, program: &Path) -> Vec<String> {
         .arg(&front)
         .arg("--run-folder")
         .arg(&front);
+    for line in fs::read_to_string(case.join("settings.txt")).unwrap_or_default().lines() {
+        let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+        match name {
+            "class" | "without-class" => render.arg(format!("--ingress-{name}")),
+            "resolver" => render.args(["--resolver", "127.0.0.1:1"]),
+            _ => render.arg(format!("--{name}")),
+        };
+        render.args((!value.is_empty()).then_some(value));
+    }
     let rendered = render.output().expect("rendered");
     assert!(rendered.status.success(), "{name}: {}", String::from_utf8_lossy(&rendered.stderr));
     let text = fs::read_to_string(front.join("nginx.conf")).expect("a configuration");
