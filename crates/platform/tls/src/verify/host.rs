@@ -20,7 +20,7 @@ pub fn matches_host(certificate: &Certificate, host: &str) -> bool {
 pub enum AlternativeName {
     /// Matched by the DNS names of a certificate, wildcards included, and not by its common names.
     Dns(String),
-    /// The same octets (RFC 9525, 6.5, without its normalization; SPIFFE ID, 2).
+    /// Compared octet by octet (RFC 9525, 6.5, without its normalization; SPIFFE ID, 2).
     Uri(String),
 }
 
