@@ -2,7 +2,7 @@
 
 use crate::certs::{ClientCertificate, KeyPair};
 use crate::server::{Protocols, RustlsClock, provider};
-use crate::verify::{RevocationList, ServerVerifier, Trust};
+use crate::verify::{AlternativeName, RevocationList, ServerVerifier, Trust};
 use crate::x509::Certificate;
 use crate::{Clock, KeyLog};
 use rustls::client::{ClientSessionMemoryCache, Resumption};
@@ -29,6 +29,8 @@ pub struct ClientSettings {
     pub groups: String,
     pub verify: bool,
     pub verify_depth: u32,
+    /// Subject alternative names of which the server's certificate must have one, in place of [`Target::name`]; empty: that name.
+    pub verify_names: Vec<AlternativeName>,
     pub trusted: Vec<Certificate>,
     pub revocations: Vec<RevocationList>,
     /// `proxy_ssl_certificate` without variables.
@@ -51,6 +53,7 @@ impl Default for ClientSettings {
             groups: "auto".into(),
             verify: false,
             verify_depth: 1,
+            verify_names: Vec::new(),
             trusted: Vec::new(),
             revocations: Vec::new(),
             certificate: None,
@@ -83,6 +86,7 @@ pub struct ClientRules {
     session_reuse: bool,
     alpn: Vec<Vec<u8>>,
     addresses: bool,
+    verify_names: Arc<[AlternativeName]>,
     key_log: Option<KeyLog>,
     clock: RustlsClock,
     /// Configurations by target: sessions resume only under the verifier that accepted them.
@@ -127,10 +131,16 @@ impl ClientRules {
             session_reuse: settings.session_reuse,
             alpn: settings.alpn.clone(),
             addresses: settings.addresses,
+            verify_names: settings.verify_names.as_slice().into(),
             key_log: settings.key_log.clone(),
             clock: RustlsClock(Arc::clone(clock)),
             configs: Mutex::default(),
         }))
+    }
+
+    /// Returns [`ClientSettings::verify_names`].
+    pub fn verify_names(&self) -> &[AlternativeName] {
+        &self.verify_names
     }
 
     /// Configuration for a target. `certificate`: loaded for this connection.
@@ -157,6 +167,7 @@ impl ClientRules {
             trust: self.trust.clone(),
             name: target.name.clone(),
             addresses: self.addresses,
+            names: Arc::clone(&self.verify_names),
             clock: Arc::clone(&self.clock.0),
         };
         let builder = ClientConfig::builder_with_details(Arc::clone(&self.provider), Arc::new(self.clock.clone()))

@@ -223,6 +223,39 @@ fn certificates_of_version_1_serve_and_are_verified_by_common_name() {
 }
 
 #[test]
+fn a_server_is_verified_by_one_of_its_alternative_names() {
+    use crate::verify::AlternativeName::{Dns, Uri};
+    let (clock, _) = clock();
+    let authority = Authority::new("root");
+    let mut params = rcgen::CertificateParams::new(vec!["*.b.example".to_string()]).expect("names");
+    params.subject_alt_names.push(rcgen::SanType::URI("spiffe://cluster/web".try_into().expect("a URI")));
+    params.distinguished_name.push(rcgen::DnType::CommonName, "common.example");
+    let settings = ServerSettings { certificates: vec![authority.issue(params).pair()], ..ServerSettings::default() };
+    let rules = rules(&settings, &clock);
+    let of = |names: &[crate::verify::AlternativeName], name: &str| {
+        let settings = ClientSettings { verify_names: names.to_vec(), ..verifying(&authority) };
+        Pair::new(always(&rules), &client_rules(&settings, &clock), &target(name)).run()
+    };
+    let uri = |text: &str| Uri(text.to_string());
+    let dns = |text: &str| Dns(text.to_string());
+    assert_eq!(of(&[uri("spiffe://cluster/web")], "other.example"), Ok(()));
+    assert_eq!(of(&[dns("other.example"), dns("a.b.example")], "other.example"), Ok(()));
+    assert_eq!(of(&[], "a.b.example"), Ok(()));
+    for wrong in [
+        vec![],
+        vec![dns("other.example")],
+        vec![dns("common.example")],
+        vec![dns("spiffe://cluster/web")],
+        vec![uri("spiffe://cluster/we"), uri("spiffe://cluster/web/"), uri("spiffe://Cluster/web")],
+        vec![uri("a.b.example")],
+    ] {
+        assert_eq!(of(&wrong, "other.example"), Err(TlsError::Verify(Verdict::HOST)), "{wrong:?}");
+    }
+    // The name of the connection does not count beside others.
+    assert_eq!(of(&[dns("other.example")], "a.b.example"), Err(TlsError::Verify(Verdict::HOST)));
+}
+
+#[test]
 fn the_rules_are_chosen_by_name_or_the_handshake_is_rejected() {
     let (clock, _) = clock();
     let authority = Authority::new("root");

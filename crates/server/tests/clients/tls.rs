@@ -311,7 +311,7 @@ fn servers_are_asked_over_tls_and_verified() {
         &format!(
             "http {{ proxy_ssl_name a.example; proxy_ssl_server_name on; proxy_ssl_verify on; proxy_set_header Host a.example;
             upstream kept {{ server 127.0.0.1:{back}; keepalive 4; }}
-            server {{ listen 127.0.0.1:{back} ssl; ssl_certificate a.example.crt; ssl_certificate_key a.example.key;
+            server {{ listen 127.0.0.1:{back} ssl; http2 on; ssl_certificate a.example.crt; ssl_certificate_key a.example.key;
                 ssl_verify_client optional; ssl_client_certificate ca.crt;
                 location / {{ return 200 \"$ssl_server_name $ssl_client_verify $connection_requests $request_uri\"; }}
                 location /long {{ root html; }} }}
@@ -320,6 +320,13 @@ fn servers_are_asked_over_tls_and_verified() {
                 location / {{ proxy_pass https://kept; }}
                 location /user {{ proxy_pass https://127.0.0.1:{back};
                     proxy_ssl_certificate user.crt; proxy_ssl_certificate_key user.key; }}
+                location /one-of {{ proxy_pass https://127.0.0.1:{back}; proxy_ssl_name b.example;
+                    proxy_ssl_verify_names spiffe://c/d a.example; }}
+                location /none-of {{ proxy_pass https://127.0.0.1:{back}; proxy_ssl_verify_names spiffe://c/d c.example; }}
+                location /grpc {{ grpc_pass grpcs://127.0.0.1:{back}; grpc_ssl_verify on; grpc_ssl_trusted_certificate ca.crt;
+                    grpc_ssl_name b.example; grpc_ssl_server_name on; grpc_ssl_verify_names a.example; }}
+                location /grpc/none {{ grpc_pass grpcs://127.0.0.1:{back}; grpc_ssl_verify on; grpc_ssl_trusted_certificate ca.crt;
+                    grpc_ssl_name a.example; grpc_ssl_verify_names d.example; }}
                 location /name {{ proxy_pass https://127.0.0.1:{back}; proxy_ssl_name b.example; }}
                 location /other {{ proxy_pass https://127.0.0.1:{back}; proxy_ssl_trusted_certificate other.crt; }}
                 location /off {{ proxy_pass https://127.0.0.1:{back}; proxy_ssl_verify off; proxy_ssl_name b.example;
@@ -344,6 +351,13 @@ fn servers_are_asked_over_tls_and_verified() {
     assert_eq!(get("/user"), (200, "a.example SUCCESS 1 /user".into()));
     assert_eq!(get("/off"), (200, "b.example NONE 1 /off".into()));
     assert_eq!(get("/long"), (200, long));
+    assert_eq!(get("/one-of"), (200, "b.example NONE 1 /one-of".into()));
+    assert_eq!(get("/grpc"), (200, "b.example NONE 1 /grpc".into()));
+    assert_eq!((get("/none-of").0, get("/grpc/none").0), (502, 502));
+    for names in ["spiffe://c/d, c.example", "d.example"] {
+        let line = format!("upstream SSL certificate does not match \"{names}\" while SSL handshaking to upstream");
+        site.wait_for_log(&line, 1);
+    }
     assert_eq!((get("/name").0, get("/other").0), (502, 502));
     site.wait_for_log("upstream SSL certificate does not match \"b.example\" while SSL handshaking to upstream", 1);
     site.wait_for_log(

@@ -66,6 +66,52 @@ fn what_nginx_takes_twice_or_empty() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
+#[test]
+fn directives_of_routes_name_their_values() {
+    let location = |line: &str| format!("server {{ location ^/ /a {{ {line} }} }}");
+    for (line, want, hint) in [
+        ("redirect_to code=301;", "\"redirect_to\" redirects to the same URL", "give scheme="),
+        ("redirect_to code=300 path=/x;", "invalid parameter \"code=300\"", "one of: 301, 302"),
+        ("redirect_to port=0;", "invalid parameter \"port=0\"", "a number from 1 to 65535"),
+        ("redirect_to host=a:80;", "invalid parameter \"host=a:80\"", "port="),
+        ("redirect_to path=x;", "invalid parameter \"path=x\"", "begins with \"/\""),
+        ("redirect_to path=/x prefix=/y;", "has both \"path=\" and \"prefix=\"", ""),
+        ("redirect_to host=a host=b;", "duplicate parameter \"host=b\"", ""),
+        ("redirect_to url=/x;", "invalid parameter \"url=/x\"", "one of: scheme="),
+        ("rewrite_prefix x;", "invalid prefix \"x\"", "begins with \"/\""),
+        ("rewrite_prefix /a/../..;", "leads above the root", ""),
+        ("request_header_set Connection close;", "\"connection\" cannot be changed", "delimits the message"),
+        ("request_header_add TE trailers;", "\"te\" cannot be changed", ""),
+        ("request_header_remove Keep-Alive;", "\"keep-alive\" cannot be changed", ""),
+        ("response_header_set Upgrade x;", "\"upgrade\" cannot be changed", ""),
+        ("response_header_add Location x;", "can not append builtin headers", ""),
+        ("request_header_set 'a b' x;", "invalid field name in \"a b\"", ""),
+        ("cors { }", "has no \"allow_origin\"", "allow_origin *"),
+        ("cors { allow_origin a.example; }", "invalid origin \"a.example\"", "scheme://host"),
+        ("cors { allow_origin *; allow_method GET; }", "unknown line \"allow_method\"", "one of: allow_origin"),
+        ("cors { allow_origin *; max_age x; }", "\"max_age\" of \"cors\" needs a time", ""),
+        ("cors { allow_origin *; allow_headers 'a,b'; }", "invalid name \"a,b\"", "separated by spaces"),
+        ("cors on;", "directive \"cors\" has no opening \"{\"", ""),
+        ("mirror /x share=110%;", "invalid parameter \"share=110%\"", "share=10%"),
+        ("mirror off share=10%;", "invalid parameter \"share=10%\"", ""),
+        ("proxy_ssl_verify_names *.a.example;", "invalid name \"*.a.example\"", "spiffe://"),
+        ("grpc_ssl_verify_names ://x;", "invalid name \"://x\"", ""),
+    ] {
+        let (accepted, words) = explained(&location(line));
+        assert!(!accepted && words.contains(want) && words.contains(hint), "{line}: {words}");
+    }
+    for (http, want) in [
+        ("server { location ~ x { rewrite_prefix /y; } }", "whose name is a path or a prefix"),
+        ("server { location @x { redirect_to prefix=/y; } }", "whose name is a path or a prefix"),
+        ("backend_weights $a { b 1000001; }", "invalid weight \"1000001\""),
+        ("backend_weights a { b 1; }", "invalid variable name \"a\""),
+        ("backend_weights $uri { b 1; }", "the duplicate \"uri\" variable"),
+    ] {
+        let (accepted, words) = explained(http);
+        assert!(!accepted && words.contains(want), "{http}: {words}");
+    }
+}
+
 /// nginx reads numbers digit by digit.
 #[test]
 fn numbers_have_no_sign() {

@@ -180,7 +180,7 @@ async fn secure(
         Ok(Ok(())) => return Ok(()),
         Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
         Ok(Err(HandshakeError::Io(e))) => format!("peer closed connection in SSL handshake {}", os(&e)),
-        Ok(Err(HandshakeError::Tls(why))) => words_of(&why, wanted.name()),
+        Ok(Err(HandshakeError::Tls(why))) => words_of(&why, &wanted.name()),
         Err(_) => "upstream timed out (110: Connection timed out)".into(),
     };
     Err((words, Failure::Next))

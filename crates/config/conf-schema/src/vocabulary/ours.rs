@@ -104,6 +104,8 @@ pub const ROWS: &[Known] = &[
     k("uwsgi_request_dynamic", "ngx_http_uwsgi_module", HSL, Arity::exact(1), false, "off", "1.29.3"),
     k("proxy_bind_dynamic", "ngx_stream_proxy_module", 0b110_0000_0000, Arity::exact(1), false, "off", "1.29.3"),
     k("grpc_ssl_key_log", "ngx_http_grpc_module", HSL, Arity::exact(1), false, "", "1.27.2"),
+    k("grpc_ssl_verify_names", "ngx_http_grpc_module", HSL, Arity::AtLeast(1), false, "", ""),
+    k("proxy_ssl_verify_names", "ngx_http_proxy_module", HSL, Arity::AtLeast(1), false, "", ""),
     k("proxy_ssl_key_log", "ngx_http_proxy_module", HSL, Arity::exact(1), false, "", "1.27.2"),
     k("proxy_ssl_key_log", "ngx_stream_proxy_module", 0b110_0000_0000, Arity::exact(1), false, "", "1.27.2"),
     k("ssl_key_log", "ngx_http_ssl_module", 0b1100, Arity::exact(1), false, "", "1.27.2"),

@@ -11,6 +11,7 @@ use http_upstream::exchange::conf::{IgnoreHeaders, Name, NextUpstream, PassConf,
 use http_upstream::exchange::target::{self, Scheme, Target, UpstreamTarget};
 use http_upstream::exchange::{Announce, PassPlan, Protocol};
 use http_upstream::tls::UpstreamTlsConf;
+use session_engine::tls::VerifyNames;
 use session_engine::upstream_tls_directives;
 use std::any::Any;
 use std::sync::Arc;
@@ -55,6 +56,8 @@ upstream_tls_directives! {
         grpc_request_timeout: Msec = "0",
         /// Maximum time of each try until the response's head; then the try has failed by a timeout. 0: no limit.
         grpc_try_timeout: Msec = "0",
+        /// As `proxy_ssl_verify_names`, with `grpc_ssl_verify on` and in place of `grpc_ssl_name`.
+        grpc_ssl_verify_names: VerifyNames,
         /// Response fields that are passed although they are hidden by default.
         grpc_pass_header: List<Name>,
         /// Maximum time between two reads from the server.
@@ -139,7 +142,11 @@ impl Feature for Grpc {
         let bound = target.bind(&SCHEME, block.cx)?;
         let tls = match &*target {
             Target::Fixed(url, _) if !url.tls => None,
-            _ => Some(UpstreamTlsConf { alpn: &["h2"], ..conf.tls() }.build(block.cx)?),
+            _ => {
+                let verify_names =
+                    conf.grpc_ssl_verify_names.as_ref().map(|names| names.0.as_slice()).unwrap_or_default();
+                Some(UpstreamTlsConf { verify_names, alpn: &["h2"], ..conf.tls() }.build(block.cx)?)
+            }
         };
         let pass = PassConf {
             // Either side may send at any time: nothing is buffered.

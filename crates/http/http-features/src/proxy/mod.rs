@@ -24,6 +24,7 @@ use http_upstream::exchange::{Announce, HIDDEN, PassPlan, Protocol};
 use http_upstream::tls::UpstreamTlsConf;
 use http1::Http1;
 use redirect::{CookieFlags, CookieRule, RedirectRule};
+use session_engine::tls::VerifyNames;
 use std::any::Any;
 use std::sync::Arc;
 use upstream::SerialCodec;
@@ -73,6 +74,10 @@ http_upstream::pass_directives! {
         proxy_request_timeout: conf_schema::value::Msec = "0",
         /// Maximum time of each try until the response's head; then the try has failed by a timeout. 0: no limit.
         proxy_try_timeout: conf_schema::value::Msec = "0",
+        /// Subject alternative names of which the server's certificate must have one with `proxy_ssl_verify on`, in place of
+        /// `proxy_ssl_name`, which SNI sends: DNS names, and URIs such as `spiffe://cluster/service`, which may begin with `URI:`. Common
+        /// names do not count.
+        proxy_ssl_verify_names: VerifyNames,
         /// Sets SO_SNDLOWAT. Linux does not support it: no effect.
         proxy_send_lowat: conf_schema::value::SendLowat = "0",
         /// Passes requests to an HTTP server: protocol, address, and the URI that replaces the location's prefix.
@@ -176,6 +181,8 @@ impl Feature for Proxy {
         pass.check(block.cx, &whole)?;
         let Some(Own(PassTo(target))) = conf.proxy_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
+        let verify_names = conf.proxy_ssl_verify_names.as_ref().map(|names| names.0.as_slice()).unwrap_or_default();
+        let own = UpstreamTlsConf { verify_names, ..conf.tls() };
         let redirects = redirect::rules(&conf.proxy_redirect, &target, &block.location.name)?;
         // A URL with variables may be https.
         let tls = match &*target {
@@ -189,12 +196,12 @@ impl Feature for Proxy {
                 None
             }
             _ if conf.proxy_http_version == HttpVersion::V2 => {
-                Some(UpstreamTlsConf { alpn: &["h2"], ..conf.tls() }.build(block.cx)?)
+                Some(UpstreamTlsConf { alpn: &["h2"], ..own }.build(block.cx)?)
             }
             _ if conf.proxy_http_version == HttpVersion::V3 => {
-                Some(UpstreamTlsConf { alpn: &["h3"], ..conf.tls() }.build(block.cx)?)
+                Some(UpstreamTlsConf { alpn: &["h3"], ..own }.build(block.cx)?)
             }
-            _ => Some(conf.tls().build(block.cx)?),
+            _ => Some(own.build(block.cx)?),
         };
         let hidden = conf.hidden(HIDDEN);
         let pass = PassConf { set_body: conf.proxy_set_body.clone(), pass_trailers: conf.proxy_pass_trailers, ..pass };

@@ -99,8 +99,8 @@ impl ConnectState {
                 ConnectStep::Tls(handshake) => match handshake.as_mut().poll(cx) {
                     Poll::Ready(Ok(stream)) => return Poll::Ready(Ok(self.established(context, stream))),
                     Poll::Ready(Err(e)) => {
-                        let name = self.wanted.as_ref().map_or("", |wanted| wanted.name());
-                        (Poll::Ready(context.note(r, &handshake_words(&e, name), HANDSHAKING)), HANDSHAKING)
+                        let name = self.wanted.as_ref().map(|wanted| wanted.name()).unwrap_or_default();
+                        (Poll::Ready(context.note(r, &handshake_words(&e, &name), HANDSHAKING)), HANDSHAKING)
                     }
                     Poll::Pending => (Poll::Pending, HANDSHAKING),
                 },

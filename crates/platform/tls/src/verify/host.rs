@@ -15,6 +15,32 @@ pub fn matches_host(certificate: &Certificate, host: &str) -> bool {
     name::common_names(certificate.subject()).iter().any(|pattern| matches(pattern.as_bytes(), host.as_bytes()))
 }
 
+/// Subject alternative name that a certificate must have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AlternativeName {
+    /// Matched by the DNS names of a certificate, wildcards included, and not by its common names.
+    Dns(String),
+    /// Compared octet by octet (RFC 9525, 6.5, without its normalization; SPIFFE ID, 2).
+    Uri(String),
+}
+
+impl AlternativeName {
+    pub fn text(&self) -> &str {
+        match self {
+            AlternativeName::Dns(text) | AlternativeName::Uri(text) => text,
+        }
+    }
+    pub fn is_of(&self, certificate: &Certificate) -> bool {
+        match self {
+            AlternativeName::Dns(host) => {
+                let names = &certificate.extensions.dns_names;
+                !host.is_empty() && names.iter().any(|pattern| matches(pattern, host.as_bytes()))
+            }
+            AlternativeName::Uri(uri) => certificate.extensions.uris.iter().any(|own| own == uri.as_bytes()),
+        }
+    }
+}
+
 pub fn matches_address(certificate: &Certificate, address: IpAddr) -> bool {
     let octets = match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),

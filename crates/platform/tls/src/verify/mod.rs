@@ -10,7 +10,7 @@ mod signature;
 
 pub use chain::{Purpose, Trust};
 pub use crl::RevocationList;
-pub use host::{matches_address, matches_host};
+pub use host::{AlternativeName, matches_address, matches_host};
 pub use roles::AnyServer;
 pub(crate) use roles::{ClientVerifier, Refused, ServerVerifier};
 pub use signature::signed;

@@ -1,6 +1,6 @@
 //! Verifiers for rustls, which delegate to OpenSSL's rules in `chain.rs` and `host.rs`.
 
-use super::{Purpose, Trust, Verdict, host, signature};
+use super::{AlternativeName, Purpose, Trust, Verdict, host, signature};
 use crate::Clock;
 use crate::ciphers::provider;
 use crate::x509::Certificate;
@@ -117,6 +117,8 @@ pub(crate) struct ServerVerifier {
     pub trust: Option<Arc<Trust>>,
     /// `proxy_ssl_name`; rustls gets a valid host name instead.
     pub name: String,
+    /// Names in place of `name`, of which the certificate must have one; empty: `name` holds.
+    pub names: Arc<[AlternativeName]>,
     /// See [`crate::ClientSettings::addresses`].
     pub addresses: bool,
     pub clock: Clock,
@@ -141,6 +143,7 @@ impl ServerCertVerifier for ServerVerifier {
         let Some(trust) = &self.trust else { return Ok(ServerCertVerified::assertion()) };
         let mut verdict = trust.verify(&chain, (self.clock)() as i64, Purpose::Server);
         let matches = |leaf| match self.name.parse() {
+            _ if !self.names.is_empty() => self.names.iter().any(|name| name.is_of(leaf)),
             Ok(address) if self.addresses => host::matches_address(leaf, address),
             _ => host::matches_host(leaf, &self.name),
         };

@@ -42,6 +42,8 @@ pub struct Extensions {
     pub dns_names: Vec<Vec<u8>>,
     /// 4 or 16 octets each.
     pub addresses: Vec<Vec<u8>>,
+    /// Uniform resource identifiers among the alternative names, such as those of SPIFFE.
+    pub uris: Vec<Vec<u8>>,
     pub subject_key_id: Option<Vec<u8>>,
     pub authority_key_id: Option<Vec<u8>>,
     /// `OCSP - URI` of authority information access.
@@ -245,12 +247,13 @@ fn extension(mut r: Reader<'_>, out: &mut Extensions) -> Option<()> {
         (Some([17]), _) => {
             let mut inner = v.enter(SEQUENCE)?;
             while let Some(name) = inner.next() {
-                if out.dns_names.len() + out.addresses.len() >= NAMES_MAX {
+                if out.dns_names.len() + out.addresses.len() + out.uris.len() >= NAMES_MAX {
                     return None;
                 }
                 match name.tag {
                     0x82 => out.dns_names.push(name.body.to_vec()),
                     0x87 => out.addresses.push(name.body.to_vec()),
+                    0x86 => out.uris.push(name.body.to_vec()),
                     _ => {}
                 }
             }

@@ -24,7 +24,7 @@ pub use key_log::KeyLogFile;
 pub use ocsp::AskAuthorities;
 pub use server::{Loaders, Ocsp, ServerSaid, ServerTls, Verify, asking, server};
 pub use stapling::{Certified, Stapler, Staples};
-pub use upstream::{UpstreamTls, UpstreamTlsConf, Wanted};
+pub use upstream::{UpstreamTls, UpstreamTlsConf, VerifyNames, Wanted};
 pub use values::{CacheOf, Ciphers, Passwords, Pem, TlsProtocols, passwords};
 pub use variables::Rows as Variables;
 

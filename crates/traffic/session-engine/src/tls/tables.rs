@@ -236,6 +236,7 @@ macro_rules! upstream_tls_directives {
                     trusted_certificate: self.$trusted.as_ref(),
                     verify: self.$verify,
                     verify_depth: self.$verify_depth.0,
+                    verify_names: &[],
                     key_log: self.$key_log.as_ref(),
                     alpn: &[],
                 }

@@ -4,12 +4,14 @@ use super::values::{CacheOf, Passwords, Pem, TlsProtocols};
 use super::{Command, Commanded, Dynamic, KeyLogFile, authorities, clock, crls, key_pair};
 use crate::{AreaTypes, Template};
 use conf_schema::value::Text;
-use conf_schema::{Complaint, Cx, Level, Problem};
+use conf_schema::{Complaint, Cx, Directive, Level, Problem, Value};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 use tls::certs::KeyPair;
 use tls::quic::ClientCrypto;
+use tls::verify::AlternativeName;
 use tls::{ClientRules, ClientSettings, Target, TlsError, TlsStream};
 
 pub struct UpstreamTlsConf<'a, A> {
@@ -28,9 +30,44 @@ pub struct UpstreamTlsConf<'a, A> {
     pub trusted_certificate: Option<&'a Text>,
     pub verify: bool,
     pub verify_depth: u64,
+    /// In place of the name; empty: the name is verified.
+    pub verify_names: &'a [AlternativeName],
     pub key_log: Option<&'a KeyLogFile>,
     /// Offered ALPN protocols, by preference; none: no ALPN.
     pub alpn: &'static [&'static str],
+}
+
+/// `proxy_ssl_verify_names`
+#[derive(Clone, Debug)]
+pub struct VerifyNames(pub Vec<AlternativeName>);
+
+impl Value for VerifyNames {
+    const SYNTAX: &'static str = "name ...";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut names = Vec::new();
+        for (index, word) in d.args.iter().enumerate() {
+            let text = word.text();
+            let invalid = || {
+                Problem::says(format!("invalid name \"{text}\""))
+                    .at(index)
+                    .hint("a DNS name without wildcards, or a URI such as spiffe://cluster/service")
+            };
+            let uri = text.strip_prefix("URI:").or_else(|| Some(&*text).filter(|text| text.contains("://")));
+            let is_uri = |uri: &str| {
+                uri.split_once(':').is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty())
+                    && uri.bytes().all(|c| c.is_ascii_graphic())
+            };
+            let is_dns = |name: &str| {
+                !name.starts_with('.') && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._".contains(&c))
+            };
+            names.push(match uri {
+                Some(uri) if is_uri(uri) => AlternativeName::Uri(uri.to_string()),
+                None if !text.is_empty() && is_dns(&text) => AlternativeName::Dns(text.to_string()),
+                _ => return Err(invalid()),
+            });
+        }
+        Ok(VerifyNames(names))
+    }
 }
 
 /// TLS of a location's upstream connections.
@@ -61,7 +98,7 @@ impl<A: AreaTypes> UpstreamTlsConf<'_, A> {
                 (pem(self.certificate), pem(self.certificate_key), self.password_file),
                 (self.ciphers, commands, self.crl, self.protocols),
                 (self.session_reuse, self.trusted_certificate, self.verify, self.verify_depth, self.alpn),
-                self.key_log.map(KeyLogFile::path),
+                (self.key_log.map(KeyLogFile::path), self.verify_names),
             )
         )
     }
@@ -89,6 +126,13 @@ impl<A: AreaTypes> UpstreamTlsConf<'_, A> {
         let trusted = word(self.trusted_certificate);
         if self.verify && trusted.is_none() {
             return Err(Problem::says(format!("no {prefix}_trusted_certificate for {prefix}_verify")));
+        }
+        if !self.verify && !self.verify_names.is_empty() {
+            let text = format!("\"{prefix}_verify_names\" has no effect with \"{prefix}_verify off\"");
+            let complaint = Complaint { level: Level::Warn, ..Complaint::emerg(text) };
+            if !cx.warnings.contains(&complaint) {
+                cx.warnings.push(complaint);
+            }
         }
         let key = self.key();
         let known = cx.get::<Built>().0.get(&key).cloned();
@@ -118,6 +162,7 @@ impl<A: AreaTypes> UpstreamTlsConf<'_, A> {
             groups: commanded.groups.unwrap_or_else(|| "auto".into()),
             verify: self.verify,
             verify_depth: u32::try_from(self.verify_depth).unwrap_or(u32::MAX),
+            verify_names: self.verify_names.to_vec(),
             session_reuse: self.session_reuse,
             alpn: self.alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
             key_log: self.key_log.map(KeyLogFile::log),
@@ -206,7 +251,11 @@ impl Wanted {
         ClientCrypto::new(&self.rules, &self.target, self.certificate.as_ref())
     }
 
-    pub fn name(&self) -> &str {
-        &self.target.name
+    /// Returns the name that the certificate must have, or its alternatives.
+    pub fn name(&self) -> Cow<'_, str> {
+        match self.rules.verify_names() {
+            [] => Cow::Borrowed(&self.target.name),
+            names => names.iter().map(AlternativeName::text).collect::<Vec<_>>().join(", ").into(),
+        }
     }
 }
