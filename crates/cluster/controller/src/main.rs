@@ -4,8 +4,10 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bootstrap;
 mod input;
 mod render;
+mod run;
 
 use std::process::ExitCode;
 
@@ -16,5 +18,7 @@ use crate::arguments::{Arguments, Command};
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Render(options) => render::run(&options),
+        Command::Run(options) => run::run(&options),
+        Command::Bootstrap(options) => bootstrap::run(&options),
     }
 }
