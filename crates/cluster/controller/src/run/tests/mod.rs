@@ -246,7 +246,7 @@ async fn a_server_that_begins_anew_gets_its_servers_again() {
     world.server.until("the push ends", |state| state.changes.len() >= 2).await;
     world.changes();
     world.server.restart();
-    assert_eq!(world.server.state().groups["http/shop_api_8080"], ["10.0.0.1:8080"], "as the file has it");
+    assert_eq!(world.server.state().groups["http/shop_api_80"], ["10.0.0.1:8080"], "as the file has it");
     world.settle().await;
     assert_eq!(world.changes(), [PUT]);
 }
