@@ -48,7 +48,7 @@ use status_writer::StatusWriter;
 use store::Store;
 use translate::{Desired, Settings};
 
-/// Runs the command until SIGTERM or SIGINT.
+/// Runs the command until SIGTERM, SIGINT or SIGQUIT.
 pub fn run(options: &Run) -> ExitCode {
     // An error means that there is a provider already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -69,6 +69,8 @@ pub fn run(options: &Run) -> ExitCode {
 async fn start(options: &Run) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+    // The stop signal of the image, for the server's sake.
+    let mut quit = signal(SignalKind::quit()).map_err(|error| error.to_string())?;
     let config = cluster_config(options.kubeconfig.as_ref()).await?;
     let namespace = options.leader_election_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = Client::try_from(config).map_err(|error| format!("the cluster: {error}"))?;
@@ -95,6 +97,7 @@ async fn start(options: &Run) -> Result<(), String> {
     let result = tokio::select! {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
+        _ = quit.recv() => Ok(()),
         () = elect => Ok(()),
         _ = tasks.join_next() => Err("a task has ended unexpectedly".into()),
     };

@@ -50,9 +50,10 @@ fn answer(stream: TcpStream, port: u16) -> Option<()> {
 fn body(target: &str, port: u16) -> Value {
     let path = target.split('?').next().unwrap_or("");
     let name = path.rsplit('/').next().unwrap_or("");
-    if path.ends_with(GROUP) {
+    // "/apis/GROUP/VERSION" without a resource.
+    if path.starts_with("/apis/") && path.split('/').count() == 4 {
         let one = |name: &&str| json!({"name": name, "singularName": "", "namespaced": true, "kind": "x", "verbs": []});
-        let resources: Vec<Value> = PLURALS.iter().map(one).collect();
+        let resources: Vec<Value> = PLURALS.iter().filter(|_| path.ends_with(GROUP)).map(one).collect();
         return json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": GROUP, "resources": resources});
     }
     let object = |kind: &str, name: &str, spec: Value| {
@@ -70,9 +71,8 @@ fn body(target: &str, port: u16) -> Value {
             vec![object("Gateway", "public", spec)]
         }
         "httproutes" => {
-            let filter =
-                json!({"type": "RequestRedirect", "requestRedirect": {"hostname": "new.test", "statusCode": 302}});
-            let spec = json!({"parentRefs": [{"name": "public"}], "hostnames": ["shop.test"], "rules": [{"filters": [filter]}]});
+            // A rule without a backend answers 500: no other process is needed.
+            let spec = json!({"parentRefs": [{"name": "public"}], "hostnames": ["shop.test"], "rules": [{}]});
             vec![object("HTTPRoute", "shop", spec)]
         }
         _ => Vec::new(),
