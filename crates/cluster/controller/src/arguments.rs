@@ -17,6 +17,8 @@ pub struct Arguments {
 pub enum Command {
     Render(Render),
     ConvertIngress(ConvertIngress),
+    Run(Run),
+    Bootstrap(Bootstrap),
 }
 
 /// Settings of the translation of Ingresses.
@@ -141,6 +143,106 @@ pub struct Render {
     pub ingress: IngressArguments,
 }
 
+/// Runs beside a server in a pod: watches the cluster, and pushes each change to the server.
+///
+/// The server's API must listen on the socket of --api with "api write=on config=write;". The controller translates all
+/// objects of its classes to one configuration, compares it with the active one, and sends what differs: only the servers
+/// of groups if endpoints changed, otherwise the whole configuration. A configuration that the server refuses leaves the
+/// old one active.
+///
+/// Each replica does this on its own. One of them, the holder of a Lease, writes statuses and events.
+///
+/// The server keeps on serving if the cluster or the controller is gone. SIGTERM gives the Lease back and ends.
+#[derive(clap::Args, Debug)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct Run {
+    /// Socket of the server's API.
+    #[arg(long, value_name = "unix:PATH", default_value = "unix:/run/tidegate/api.sock", value_parser = parse_socket)]
+    pub api: PathBuf,
+
+    /// Serves Gateways of this class only. Without it: those whose GatewayClass names this controller.
+    #[arg(long, value_name = "NAME")]
+    pub class: Option<String>,
+
+    /// Name in controllerName of a GatewayClass of this controller.
+    #[arg(long, value_name = "NAME", default_value = cluster_gateway::CONTROLLER_NAME)]
+    pub controller_name: String,
+
+    /// Addresses for Gateways that ask for none: each gets one of its own, and listens there only. The machine must have
+    /// these addresses.
+    #[arg(long, value_name = "CIDR,...", value_delimiter = ',', value_parser = parse_pool)]
+    pub address_pool: Vec<AddressRange>,
+
+    /// Service in front of the pods, whose addresses are written to the status of Gateways without an address of their own.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object_name)]
+    pub publish_service: Option<ObjectName>,
+
+    /// File with the address of the cluster and a user. Without it: KUBECONFIG, ~/.kube/config, or the pod's account.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Address of /healthz, /readyz and /metrics of the controller.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub probe_address: Option<std::net::SocketAddr>,
+
+    /// Port of the server's own /healthz; no listener can have it.
+    #[arg(long, value_name = "PORT")]
+    pub server_probe_port: Option<u16>,
+
+    /// Namespace of the Lease. Without it: the namespace of the pod or of the kubeconfig.
+    #[arg(long, value_name = "NAMESPACE")]
+    pub leader_election_namespace: Option<String>,
+
+    /// Name of the Lease. Replicas with the same name elect one leader.
+    #[arg(long, value_name = "NAME", default_value = "tidegate-controller")]
+    pub lease_name: String,
+
+    /// Name of this replica in the Lease. Without it: POD_NAME, HOSTNAME, or a name with the process's number.
+    #[arg(long, value_name = "NAME")]
+    pub identity: Option<String>,
+
+    /// Writes neither statuses nor events, and takes no Lease.
+    #[arg(long)]
+    pub no_status: bool,
+
+    /// Resolver of names of the server.
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_resolver)]
+    pub resolver: Option<String>,
+
+    /// Listens on all IPv6 addresses, too, where a Gateway has no address.
+    #[arg(long)]
+    pub ipv6: bool,
+}
+
+/// Writes the configuration that a server starts with in a pod, if there is none.
+///
+/// It has the API on a socket and a probe, until "run" pushes the first configuration. A file that exists stays: a server
+/// that restarts without a cluster serves its last configuration.
+#[derive(clap::Args, Debug)]
+pub struct Bootstrap {
+    /// The server's main file.
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// Folder of the server's sockets and its PID file.
+    #[arg(long, value_name = "DIR", default_value = "/run/tidegate")]
+    pub run_folder: String,
+
+    /// Port of /healthz.
+    #[arg(long, value_name = "PORT")]
+    pub probe_port: Option<u16>,
+}
+
+/// Addresses of a range.
+#[derive(Clone, Debug)]
+pub struct AddressRange(pub Vec<IpAddr>);
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  tidegate-controller run --publish-service tidegate/tidegate --probe-address 0.0.0.0:9090
+  tidegate-controller run --class tidegate --address-pool 192.0.2.16/28
+  tidegate-controller run --kubeconfig ~/.kube/config --api unix:/tmp/tidegate/api.sock --no-status";
+
 const EXAMPLES: &str = "\
 Examples:
   tidegate-controller render --input manifests/
@@ -163,6 +265,15 @@ fn parse_gateway_address(text: &str) -> Result<(ObjectName, IpAddr), String> {
     }
     let address = address.parse().map_err(|_| format!("\"{address}\" is no IP address"))?;
     Ok((ObjectName::new(namespace, name), address))
+}
+
+fn parse_socket(text: &str) -> Result<PathBuf, String> {
+    let path = text.strip_prefix("unix:").map(PathBuf::from).filter(|path| path.is_absolute());
+    path.ok_or_else(|| "expected \"unix:\" and an absolute path".into())
+}
+
+fn parse_pool(text: &str) -> Result<AddressRange, String> {
+    crate::run::parse_range(text.trim()).map(AddressRange)
 }
 
 fn parse_resolver(text: &str) -> Result<String, String> {

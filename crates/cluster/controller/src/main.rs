@@ -4,9 +4,11 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bootstrap;
 mod convert_ingress;
 mod input;
 mod render;
+mod run;
 
 use std::process::ExitCode;
 
@@ -18,5 +20,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Render(options) => render::run(&options),
         Command::ConvertIngress(options) => convert_ingress::run(&options),
+        Command::Run(options) => run::run(&options),
+        Command::Bootstrap(options) => bootstrap::run(&options),
     }
 }

@@ -120,7 +120,7 @@ fn write(config: &RenderedConfig, output: Option<&Path>) -> Result<(), String> {
 }
 
 /// Writes a file next to its place, then moves it there: a key never has other rights, a reader never sees a half.
-fn write_file(path: &Path, contents: &[u8], mode: u32) -> Result<(), String> {
+pub fn write_file(path: &Path, contents: &[u8], mode: u32) -> Result<(), String> {
     let error = |error: io::Error| format!("{}: {error}", path.display());
     if let Some(folder) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(error)?;

@@ -61,8 +61,8 @@ pub const SUPPORTED_FEATURES: &[&str] = &[
     "UDPRoute",
 ];
 
-/// Tells whether a Gateway is served.
-pub(crate) fn is_ours(set: &ObjectSet, settings: &Settings, gateway: &Gateway) -> bool {
+/// Tells whether a Gateway is served by the controller with these settings.
+pub fn is_ours(set: &ObjectSet, settings: &Settings, gateway: &Gateway) -> bool {
     let class = &gateway.spec.gateway_class_name;
     if let Some(only) = &settings.class {
         return class == only;

@@ -31,7 +31,7 @@ use std::net::IpAddr;
 use cluster_model::Model;
 use cluster_objects::{Complaint, ObjectName, ObjectSet};
 
-pub use classes::SUPPORTED_FEATURES;
+pub use classes::{SUPPORTED_FEATURES, is_ours};
 pub use conditions::{Condition, ConditionStatus};
 pub use status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ParentReference, ParentStatus, PolicyAncestor,

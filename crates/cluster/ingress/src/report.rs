@@ -1,4 +1,4 @@
-//! What becomes of each annotation: the table of `convert-ingress`.
+//! The table of `convert-ingress`: each annotation and its translation.
 
 use cluster_objects::types::Ingress;
 use cluster_objects::{Complaint, Kind, ObjectSet};
@@ -17,7 +17,7 @@ pub struct Finding {
     /// `None` for names that ingress-nginx does not know.
     pub treatment: Option<Treatment>,
     pub becomes: String,
-    /// What the translation says about it.
+    /// Statement of the translation about it.
     pub complaints: Vec<String>,
 }
 

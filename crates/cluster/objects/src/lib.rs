@@ -17,7 +17,7 @@ mod set;
 pub use complaint::Complaint;
 pub use grants::{Referent, Referrer};
 pub use kinds::{Kind, Object, ObjectSet, Stored};
-pub use manifests::{DOCUMENT_BYTES_MAX, DOCUMENT_DEPTH_MAX, DOCUMENT_NODES_MAX, read_manifests};
+pub use manifests::{DOCUMENT_BYTES_MAX, DOCUMENT_DEPTH_MAX, DOCUMENT_NODES_MAX, parse_object, read_manifests};
 pub use names::{is_label, is_subdomain};
 pub use set::{ObjectName, endpoint_slices_by_service};
 

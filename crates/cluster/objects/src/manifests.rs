@@ -123,7 +123,11 @@ fn add(source: &str, number: usize, value: Value, set: &mut ObjectSet, complaint
     }
 }
 
-fn parse_object(kind: Kind, api_version: &str, mut value: Value) -> Result<Object, String> {
+/// Makes an object of a value, of a manifest or of the API server. The status is left out.
+///
+/// # Errors
+/// If the value has not the form of the kind.
+pub fn parse_object(kind: Kind, api_version: &str, mut value: Value) -> Result<Object, String> {
     drop_nulls(&mut value);
     if let Some(object) = value.as_object_mut() {
         // The controller writes statuses and reads none.

@@ -65,7 +65,7 @@ impl Store {
         self.files.insert(path.to_path_buf(), read.clone());
         read.map_err(io::Error::from_raw_os_error)
     }
-    /// Reads a file or a named pipe, as [`conf_syntax::read_regular_or_pipe`]; once, whoever asks.
+    /// Reads a file or a named pipe once, as [`conf_syntax::read_regular_or_pipe`].
     ///
     /// # Errors
     /// The file cannot be read, or a replay does not have it.

@@ -38,6 +38,7 @@ pub mod regex;
 pub mod request;
 pub mod response;
 pub mod route;
+mod route_conditions;
 pub mod route_match;
 pub mod sampler;
 pub mod sampling;

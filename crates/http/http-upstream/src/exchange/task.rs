@@ -114,7 +114,7 @@ fn nowhere(r: &Request, no: &NoTarget) -> Flow {
     Flow::Status(no.status)
 }
 
-/// Returns what is sent as the body of a request that has none.
+/// Returns the body that is sent for a request that has none.
 pub fn no_body(plan: &PassPlan, r: &mut Request) -> Outgoing {
     if !plan.conf.pass_request_body || r.incoming.body_length != Some(BodyLength::Exact(0)) {
         return Outgoing::Nothing;

@@ -1,0 +1,99 @@
+//! Counters of the controller, in Prometheus's text format.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::store::Store;
+
+/// Counters. All are written by one task each and read by scrapes.
+#[derive(Default)]
+pub struct Metrics {
+    pub translations: AtomicU64,
+    translation_micros: AtomicU64,
+    pub pushes_whole: AtomicU64,
+    pub pushes_groups: AtomicU64,
+    pub pushes_refused: AtomicU64,
+    pub pushes_failed: AtomicU64,
+    push_micros: AtomicU64,
+    pub watch_errors: AtomicU64,
+    pub status_writes: AtomicU64,
+    pub status_failures: AtomicU64,
+    pub events: AtomicU64,
+    pub complaints: AtomicU64,
+    pub generation: AtomicU64,
+    pub is_leader: AtomicBool,
+    /// The server serves a configuration of a controller.
+    pub is_ready: AtomicBool,
+    /// The server's last answer to a push was a refusal.
+    pub is_refused: AtomicBool,
+}
+
+pub fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Metrics {
+    pub fn translated(&self, duration: Duration) {
+        add(&self.translations);
+        self.translation_micros.fetch_add(micros(duration), Ordering::Relaxed);
+    }
+
+    pub fn pushed(&self, duration: Duration) {
+        self.push_micros.fetch_add(micros(duration), Ordering::Relaxed);
+    }
+
+    /// Writes all metrics.
+    pub fn text(&self, store: &Store) -> String {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let seconds = |counter: &AtomicU64| get(counter) as f64 / 1e6;
+        let flag = |flag: &AtomicBool| u64::from(flag.load(Ordering::Relaxed));
+        let mut out = String::new();
+        head(&mut out, "objects", "gauge", "Objects in memory by kind.");
+        for (kind, count) in store.counts() {
+            let _ = writeln!(out, "tidegate_controller_objects{{kind=\"{}\"}} {count}", kind.name());
+        }
+        head(&mut out, "pushes_total", "counter", "Changes that were sent to the server.");
+        for (kind, counter) in [("configuration", &self.pushes_whole), ("servers", &self.pushes_groups)] {
+            let _ = writeln!(out, "tidegate_controller_pushes_total{{kind=\"{kind}\"}} {}", get(counter));
+        }
+        let mut one = |name: &str, kind: &str, help: &str, value: String| {
+            head(&mut out, name, kind, help);
+            let _ = writeln!(out, "tidegate_controller_{name} {value}");
+        };
+        let counters = [
+            ("pushes_refused_total", "Configurations that the server refused.", &self.pushes_refused),
+            ("pushes_failed_total", "Attempts without an answer, which are repeated.", &self.pushes_failed),
+            ("translations_total", "Translations of all objects.", &self.translations),
+            ("watch_errors_total", "Failed lists and watches, which are repeated.", &self.watch_errors),
+            ("status_writes_total", "Statuses that were written.", &self.status_writes),
+            ("status_failures_total", "Statuses that could not be written.", &self.status_failures),
+            ("events_total", "Events that were written.", &self.events),
+        ];
+        for (name, help, counter) in counters {
+            one(name, "counter", help, get(counter).to_string());
+        }
+        let durations = [
+            ("translation_seconds_total", "Time of all translations.", &self.translation_micros),
+            ("push_seconds_total", "Time of all pushes.", &self.push_micros),
+        ];
+        for (name, help, counter) in durations {
+            one(name, "counter", help, seconds(counter).to_string());
+        }
+        one("complaints", "gauge", "Objects and parts that are left out.", get(&self.complaints).to_string());
+        one("generation", "gauge", "Generation that the server serves.", get(&self.generation).to_string());
+        one("leader", "gauge", "1 if this replica writes statuses.", flag(&self.is_leader).to_string());
+        one("ready", "gauge", "1 if the server serves a controller's configuration.", flag(&self.is_ready).to_string());
+        let help = "1 if the server refused the last configuration.";
+        one("configuration_refused", "gauge", help, flag(&self.is_refused).to_string());
+        out
+    }
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP tidegate_controller_{name} {help}\n# TYPE tidegate_controller_{name} {kind}");
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

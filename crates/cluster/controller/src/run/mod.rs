@@ -1,0 +1,257 @@
+//! `run`: the controller beside a server. Watches the cluster, translates, pushes, and writes statuses.
+//!
+//! ```text
+//! watch ─▶ store ─▶ change_queue ─▶ translate ─▶ push ─▶ server
+//!                                                  └───▶ status_writer ─▶ cluster (the leader only)
+//! ```
+//!
+//! Each arrow keeps the newest state only: a slow receiver skips states, and never sees an older one after a newer one.
+
+mod addresses;
+mod backoff;
+mod change_queue;
+mod events;
+mod lease;
+mod logs;
+mod metrics;
+mod probes;
+mod push;
+mod server_api;
+mod status;
+mod status_writer;
+mod store;
+#[cfg(test)]
+mod tests;
+mod translate;
+mod watch;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch as channel;
+use tokio::task::JoinSet;
+
+use crate::arguments::Run;
+pub use addresses::parse_range;
+
+use lease::Election;
+use metrics::Metrics;
+use push::{Outcome, Pusher};
+use server_api::ServerApi;
+use status_writer::StatusWriter;
+use store::Store;
+use translate::{Desired, Settings};
+
+/// Runs the command until SIGTERM, SIGINT or SIGQUIT.
+pub fn run(options: &Run) -> ExitCode {
+    // An error means that there is a provider already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(start(options)),
+        Err(error) => Err(error.to_string()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            logs::error("the controller ends", &[("error", &error)]);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn start(options: &Run) -> Result<(), String> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+    // The stop signal of the image, for the server's sake.
+    let mut quit = signal(SignalKind::quit()).map_err(|error| error.to_string())?;
+    let config = cluster_config(options.kubeconfig.as_ref()).await?;
+    let namespace = options.leader_election_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let client = Client::try_from(config).map_err(|error| format!("the cluster: {error}"))?;
+    let listener = match options.probe_address {
+        Some(address) => {
+            Some(TcpListener::bind(address).await.map_err(|error| format!("--probe-address {address}: {error}"))?)
+        }
+        None => None,
+    };
+    let parts = Parts::new(options, client, namespace);
+    logs::info("the controller begins", &[("identity", &parts.identity), ("api", &options.api.display().to_string())]);
+    let (leader, _) = channel::channel(false);
+    let mut election = parts.election();
+    let mut tasks = parts.spawn(leader.subscribe());
+    if let Some(listener) = listener {
+        tasks.spawn(probes::serve(listener, parts.store.clone(), parts.metrics.clone()));
+    }
+    let elect = async {
+        match &mut election {
+            Some(election) => election.run(&leader).await,
+            None => std::future::pending().await,
+        }
+    };
+    let result = tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+        _ = quit.recv() => Ok(()),
+        () = elect => Ok(()),
+        _ = tasks.join_next() => Err("a task has ended unexpectedly".into()),
+    };
+    // No status is written after the Lease is given back.
+    tasks.shutdown().await;
+    if let Some(election) = &mut election {
+        election.release(&leader).await;
+    }
+    result
+}
+
+async fn cluster_config(path: Option<&PathBuf>) -> Result<Config, String> {
+    match path {
+        None => Config::infer().await.map_err(|error| format!("no configuration of the cluster: {error}")),
+        Some(path) => {
+            let error = |error: kube::config::KubeconfigError| format!("{}: {error}", path.display());
+            let file = Kubeconfig::read_from(path).map_err(error)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(error)
+        }
+    }
+}
+
+/// Parts that the tasks of a controller share.
+struct Parts {
+    client: Client,
+    namespace: String,
+    identity: String,
+    lease_name: String,
+    api: PathBuf,
+    settings: Arc<Settings>,
+    publish_service: Option<cluster_objects::ObjectName>,
+    writes_status: bool,
+    store: Arc<Store>,
+    metrics: Arc<Metrics>,
+}
+
+impl Parts {
+    fn new(options: &Run, client: Client, namespace: String) -> Parts {
+        let gateway = cluster_gateway::Settings {
+            controller_name: options.controller_name.clone(),
+            class: options.class.clone(),
+            // A cluster without a class of ours has nothing for this controller.
+            serves_all_without_classes: false,
+            reserved_ports: options.server_probe_port.into_iter().collect(),
+            ..cluster_gateway::Settings::default()
+        };
+        let run_folder = options.api.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+        let render = cluster_render::Settings {
+            run_folder,
+            probe_port: options.server_probe_port,
+            resolver: options.resolver.clone(),
+            ipv6: options.ipv6,
+            ..cluster_render::Settings::default()
+        };
+        let pool = options.address_pool.iter().flat_map(|range| range.0.iter().copied()).collect();
+        Parts {
+            client,
+            namespace,
+            identity: options.identity.clone().unwrap_or_else(default_identity),
+            lease_name: options.lease_name.clone(),
+            api: options.api.clone(),
+            settings: Arc::new(Settings { gateway, render, pool }),
+            publish_service: options.publish_service.clone(),
+            writes_status: !options.no_status,
+            store: Arc::new(Store::new(store::KINDS.to_vec())),
+            metrics: Arc::new(Metrics::default()),
+        }
+    }
+
+    fn election(&self) -> Option<Election> {
+        self.writes_status.then(|| Election::new(&self.client, &self.namespace, &self.lease_name, &self.identity))
+    }
+
+    /// Starts all tasks of the controller.
+    fn spawn(&self, leader: channel::Receiver<bool>) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let (desired, desired_end) = channel::channel(None);
+        let (outcomes, outcomes_end) = channel::channel(None);
+        tasks.spawn(watch::watch_all(self.client.clone(), self.store.clone(), self.metrics.clone()));
+        tasks.spawn(translations(self.store.clone(), self.settings.clone(), self.metrics.clone(), desired));
+        let pusher = Pusher::new(ServerApi::new(self.api.clone()), self.metrics.clone());
+        tasks.spawn(push::run(pusher, desired_end, outcomes));
+        if self.writes_status {
+            let writer = StatusWriter {
+                client: self.client.clone(),
+                store: self.store.clone(),
+                metrics: self.metrics.clone(),
+                controller_name: self.settings.gateway.controller_name.clone(),
+                publish_service: self.publish_service.clone(),
+                identity: self.identity.clone(),
+            };
+            tasks.spawn(note_leader(leader.clone(), self.metrics.clone()));
+            tasks.spawn(writer.run(outcomes_end, leader));
+        } else {
+            tasks.spawn(drain(outcomes_end));
+        }
+        tasks
+    }
+}
+
+/// Translates after each change, once all lists are complete.
+async fn translations(
+    store: Arc<Store>,
+    settings: Arc<Settings>,
+    metrics: Arc<Metrics>,
+    desired: channel::Sender<Option<Arc<Desired>>>,
+) {
+    store.complete().await;
+    loop {
+        store.queue.take().await;
+        let Some(next) = translate::translate_store(&store, &settings, &metrics).await else {
+            logs::error("a translation failed; the server keeps its configuration", &[]);
+            continue;
+        };
+        metrics.complaints.store(next.complaints.len() as u64, Ordering::Relaxed);
+        log_complaints(&next, desired.borrow().as_deref());
+        if desired.send(Some(next)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes a line for each complaint that the previous translation did not have.
+fn log_complaints(next: &Desired, previous: Option<&Desired>) {
+    for complaint in &next.complaints {
+        if previous.is_some_and(|previous| previous.complaints.binary_search(complaint).is_ok()) {
+            continue;
+        }
+        match events::subject(complaint) {
+            Some((kind, name)) => {
+                let members = [("kind", kind.name()), ("namespace", &name.namespace), ("name", &name.name)];
+                logs::warn(&complaint.reason, &members);
+            }
+            None => logs::warn(&complaint.reason, &[("object", &complaint.subject)]),
+        }
+    }
+}
+
+async fn note_leader(mut leader: channel::Receiver<bool>, metrics: Arc<Metrics>) {
+    loop {
+        metrics.is_leader.store(*leader.borrow_and_update(), Ordering::Relaxed);
+        if leader.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+async fn drain(mut outcomes: channel::Receiver<Option<Outcome>>) {
+    while outcomes.changed().await.is_ok() {}
+}
+
+/// Name of the pod, which is the name of the host in it.
+fn default_identity() -> String {
+    let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
+    let host = host.ok().filter(|host| !host.is_empty());
+    host.unwrap_or_else(|| format!("tidegate-controller-{}", std::process::id()))
+}

@@ -1,0 +1,279 @@
+//! Brings the server to the wanted configuration: with nothing, with new servers of groups, or with a whole
+//! configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use cluster_render::{GroupId, GroupServer};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::backoff::Backoff;
+use super::logs;
+use super::metrics::{self, Metrics};
+use super::server_api::{Active, ApiFailure, ServerApi};
+use super::translate::{Desired, without_servers};
+
+/// Pause between two looks whether the server still serves what it was given.
+pub const CHECK_PAUSE: Duration = Duration::from_secs(5);
+/// Longest pause between two attempts.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// First line of each configuration of a controller.
+const FIRST_LINE: &str = "# Written by tidegate-controller";
+
+type Groups = BTreeMap<GroupId, Vec<GroupServer>>;
+
+/// State of the server, as far as the controller knows it.
+struct Known {
+    active: Active,
+    skeleton: String,
+    /// Servers of groups, where they are known: the controller has sent them since the server's last load.
+    groups: Groups,
+    /// Groups that the API has changed since the last whole configuration; `None` if a controller before this one may
+    /// have changed any.
+    touched: Option<BTreeSet<GroupId>>,
+}
+
+/// Outcome of a push.
+#[derive(Clone)]
+pub struct Outcome {
+    pub desired: Arc<Desired>,
+    /// The server's complaints, if it keeps its old configuration.
+    pub refused: Option<Vec<String>>,
+}
+
+/// What [`Pusher::push`] has done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Pushed {
+    Nothing,
+    Groups,
+    Whole,
+    Refused(Vec<String>),
+}
+
+/// Compares, and sends what differs.
+pub struct Pusher {
+    api: ServerApi,
+    known: Option<Known>,
+    /// Text that the server refused, and its complaints: it is not sent again to the same server process.
+    refused: Option<(String, Vec<String>)>,
+    metrics: Arc<Metrics>,
+}
+
+impl Pusher {
+    pub fn new(api: ServerApi, metrics: Arc<Metrics>) -> Pusher {
+        Pusher { api, known: None, refused: None, metrics }
+    }
+
+    /// Brings the server to a configuration.
+    ///
+    /// # Errors
+    /// If the server does not answer, or another client has changed its configuration: the attempt is to be repeated.
+    pub async fn push(&mut self, desired: &Desired) -> Result<Pushed, ApiFailure> {
+        let result = self.compare_and_send(desired).await;
+        if result.is_err() {
+            // What was sent may have arrived.
+            self.known = None;
+        }
+        result
+    }
+
+    async fn compare_and_send(&mut self, desired: &Desired) -> Result<Pushed, ApiFailure> {
+        if self.known.is_none() {
+            self.known = Some(self.read().await?);
+        }
+        let Some(known) = &mut self.known else { return Ok(Pushed::Nothing) };
+        if known.skeleton == desired.skeleton {
+            let changed: Groups = desired
+                .config
+                .groups
+                .iter()
+                .filter(|(id, servers)| known.groups.get(id) != Some(servers))
+                .map(|(id, servers)| (id.clone(), servers.clone()))
+                .collect();
+            if changed.is_empty() {
+                return Ok(Pushed::Nothing);
+            }
+            match self.api.replace_groups(&changed).await {
+                Ok(()) => {
+                    if let Some(touched) = &mut known.touched {
+                        touched.extend(changed.keys().cloned());
+                    }
+                    known.groups.extend(changed);
+                    metrics::add(&self.metrics.pushes_groups);
+                    return Ok(Pushed::Groups);
+                }
+                // A whole configuration says it all.
+                Err(ApiFailure::Impossible(_) | ApiFailure::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some((text, complaints)) = &self.refused
+            && *text == desired.main
+        {
+            return Ok(Pushed::Refused(complaints.clone()));
+        }
+        match self.api.replace(&known.active, &desired.main, &desired.config.files).await {
+            Ok(_) => {}
+            Err(ApiFailure::Refused(complaints)) => {
+                metrics::add(&self.metrics.pushes_refused);
+                self.refused = Some((desired.main.clone(), complaints.clone()));
+                return Ok(Pushed::Refused(complaints));
+            }
+            Err(ApiFailure::Impossible(reason)) => return Err(ApiFailure::Unavailable(reason)),
+            Err(error) => return Err(error),
+        }
+        self.refused = None;
+        metrics::add(&self.metrics.pushes_whole);
+        // Servers that were added by the API survive a load, also those that the new file does not have.
+        let mut stale = desired.config.groups.clone();
+        if let Some(touched) = &known.touched {
+            stale.retain(|id, _| touched.contains(id));
+        }
+        if !stale.is_empty() {
+            match self.api.replace_groups(&stale).await {
+                Ok(()) => {}
+                Err(ApiFailure::Impossible(reason)) => logs::warn("servers of groups stay", &[("error", &reason)]),
+                Err(error) => return Err(error),
+            }
+        }
+        let active = self.api.active().await?;
+        self.metrics.generation.store(active.generation, Relaxed);
+        let groups = desired.config.groups.clone();
+        self.known = Some(Known { active, skeleton: desired.skeleton.clone(), groups, touched: Some(BTreeSet::new()) });
+        Ok(Pushed::Whole)
+    }
+
+    /// Reads the active configuration.
+    async fn read(&mut self) -> Result<Known, ApiFailure> {
+        let active = self.api.active().await?;
+        let (generation, main) = self.api.main_text(&active).await?;
+        if generation != active.generation {
+            return Err(ApiFailure::Changed);
+        }
+        if main.starts_with(FIRST_LINE) {
+            // The server serves what a controller before this one has given it.
+            self.metrics.is_ready.store(true, Relaxed);
+        }
+        self.metrics.generation.store(generation, Relaxed);
+        Ok(Known { active, skeleton: without_servers(&main), groups: Groups::new(), touched: None })
+    }
+
+    /// Looks whether the server still serves what it was given; otherwise, the next push compares anew.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub async fn check(&mut self) -> Result<bool, ApiFailure> {
+        let Some(known) = &self.known else { return Ok(false) };
+        let active = self.api.active().await;
+        let is_same = active.as_ref() == Ok(&known.active);
+        if !is_same {
+            self.known = None;
+            self.refused = None;
+        }
+        active.map(|_| is_same)
+    }
+}
+
+/// Pushes each configuration of the channel, repeats what failed, and notices a server that began anew. Returns when the
+/// channel ends.
+pub async fn run(
+    mut pusher: Pusher,
+    mut desired: watch::Receiver<Option<Arc<Desired>>>,
+    outcomes: watch::Sender<Option<Outcome>>,
+) {
+    let metrics = pusher.metrics.clone();
+    let mut backoff = Backoff::new(PAUSE_MAX);
+    let mut last_error = String::new();
+    loop {
+        let Some(next) = desired.borrow_and_update().clone() else {
+            // The server may serve a configuration from before; its state tells whether this replica is ready.
+            if pusher.known.is_none() {
+                pusher.known = pusher.read().await.ok();
+            }
+            match timeout(CHECK_PAUSE, desired.changed()).await {
+                Ok(Err(_)) => return,
+                Ok(Ok(())) | Err(_) => continue,
+            }
+        };
+        let began = Instant::now();
+        let pause = match pusher.push(&next).await {
+            Ok(pushed) => {
+                backoff.reset();
+                last_error.clear();
+                note(&pushed, began.elapsed(), &metrics);
+                let refused = match pushed {
+                    Pushed::Refused(complaints) => Some(complaints),
+                    _ => None,
+                };
+                publish(&outcomes, Outcome { desired: next, refused });
+                None
+            }
+            Err(error) => {
+                metrics::add(&metrics.pushes_failed);
+                let words = error.to_string();
+                if words != last_error {
+                    logs::warn("the configuration is not pushed yet", &[("error", &words)]);
+                    last_error = words;
+                }
+                Some(backoff.next_pause())
+            }
+        };
+        if let Some(pause) = pause {
+            tokio::select! {
+                () = sleep(pause) => {}
+                result = desired.changed() => if result.is_err() { return },
+            }
+            continue;
+        }
+        loop {
+            match timeout(CHECK_PAUSE, desired.changed()).await {
+                Ok(Err(_)) => return,
+                Ok(Ok(())) => break,
+                Err(_) => {
+                    if !pusher.check().await.unwrap_or(false) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn publish(outcomes: &watch::Sender<Option<Outcome>>, outcome: Outcome) {
+    outcomes.send_if_modified(|old| {
+        let is_same = old
+            .as_ref()
+            .is_some_and(|old| Arc::ptr_eq(&old.desired, &outcome.desired) && old.refused == outcome.refused);
+        *old = Some(outcome);
+        !is_same
+    });
+}
+
+fn note(pushed: &Pushed, duration: Duration, metrics: &Metrics) {
+    let is_refused = matches!(pushed, Pushed::Refused(_));
+    let was_refused = metrics.is_refused.swap(is_refused, Relaxed);
+    let millis = duration.as_millis().to_string();
+    match pushed {
+        Pushed::Nothing => {}
+        Pushed::Groups => logs::info("servers of groups are pushed", &[("milliseconds", &millis)]),
+        Pushed::Whole => {
+            let generation = metrics.generation.load(Relaxed).to_string();
+            logs::info("a configuration is active", &[("generation", &generation), ("milliseconds", &millis)]);
+        }
+        Pushed::Refused(complaints) if !was_refused => {
+            for complaint in complaints {
+                logs::error("the server refuses the configuration and keeps its old one", &[("error", complaint)]);
+            }
+        }
+        Pushed::Refused(_) => {}
+    }
+    if !is_refused {
+        metrics.is_ready.store(true, Relaxed);
+    }
+    if matches!(pushed, Pushed::Groups | Pushed::Whole) {
+        metrics.pushed(duration);
+    }
+}

@@ -1,0 +1,303 @@
+//! Client of the server's API, over a UNIX socket.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cluster_render::{Area, GroupId, GroupServer};
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::{Map, Value, json};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+/// Bytes of a response at most: a configuration of the API has at most 16 MB.
+const RESPONSE_MAX: usize = 64 << 20;
+/// Time for reads and changes of servers.
+const TIME_MAX: Duration = Duration::from_secs(10);
+/// Time for a new configuration, which may need a new worker process.
+const CHANGE_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Configuration that the server serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Active {
+    pub generation: u64,
+    /// Changes with every load: another one means that the servers of groups may be those of the file.
+    pub loaded_at: String,
+    /// Name of the main file in its folder.
+    pub main: String,
+}
+
+/// Reason for which the server did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiFailure {
+    /// The configuration has errors: the same request fails again. Lines of `-t`.
+    Refused(Vec<String>),
+    /// Another configuration is active than the request's `If-Match` says.
+    Changed,
+    /// The request is not possible with the active configuration.
+    Impossible(String),
+    /// The server is gone or busy: the same request may succeed later.
+    Unavailable(String),
+}
+
+impl fmt::Display for ApiFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ApiFailure::Refused(complaints) => write!(f, "refused: {}", complaints.join("; ")),
+            ApiFailure::Changed => f.write_str("another configuration is active"),
+            ApiFailure::Impossible(reason) | ApiFailure::Unavailable(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// The API of the server beside the controller.
+pub struct ServerApi {
+    socket: PathBuf,
+}
+
+type Groups = BTreeMap<GroupId, Vec<GroupServer>>;
+
+impl ServerApi {
+    pub fn new(socket: PathBuf) -> ServerApi {
+        ServerApi { socket }
+    }
+
+    /// Returns the active configuration's generation.
+    ///
+    /// # Errors
+    /// [`ApiFailure::Unavailable`]; as for all methods.
+    pub async fn active(&self) -> Result<Active, ApiFailure> {
+        let value = self.ask(Method::GET, "/api/tidegate/1/config", None, None, TIME_MAX).await?;
+        let text = |name: &str| value.get(name).map(|value| value.as_str().map_or(value.to_string(), str::to_owned));
+        let generation = value.get("generation").and_then(Value::as_u64);
+        let (Some(generation), Some(main)) = (generation, text("main")) else {
+            return Err(ApiFailure::Unavailable("the API names no active configuration".into()));
+        };
+        let main = main.rsplit('/').next().unwrap_or_default().to_owned();
+        Ok(Active { generation, loaded_at: text("loaded_at").unwrap_or_default(), main })
+    }
+
+    /// Returns the text of the active configuration's main file, with its generation.
+    ///
+    /// # Errors
+    /// [`ApiFailure::Unavailable`].
+    pub async fn main_text(&self, active: &Active) -> Result<(u64, String), ApiFailure> {
+        let value = self.ask(Method::GET, "/api/tidegate/1/config/files", None, None, TIME_MAX).await?;
+        let text = value.get("files").and_then(|files| files.get(&active.main)).and_then(Value::as_str);
+        let generation = value.get("generation").and_then(Value::as_u64).unwrap_or(active.generation);
+        Ok((generation, text.unwrap_or_default().to_owned()))
+    }
+
+    /// Makes another configuration the active one, if the active one still has this generation. Returns the new generation.
+    ///
+    /// # Errors
+    /// [`ApiFailure::Refused`], [`ApiFailure::Changed`].
+    pub async fn replace(
+        &self,
+        active: &Active,
+        main: &str,
+        files: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<u64, ApiFailure> {
+        let body = configuration(&active.main, main, files);
+        let tag = format!("\"{}\"", active.generation);
+        let path = "/api/tidegate/1/config";
+        let value = self.ask(Method::POST, path, Some(&body), Some(&tag), CHANGE_TIME_MAX).await?;
+        Ok(value.get("generation").and_then(Value::as_u64).unwrap_or(active.generation))
+    }
+
+    /// Replaces the servers of groups.
+    ///
+    /// # Errors
+    /// [`ApiFailure::Impossible`] if a group does not exist or takes no more servers.
+    pub async fn replace_groups(&self, groups: &Groups) -> Result<(), ApiFailure> {
+        let path = "/api/tidegate/1/upstreams";
+        match self.ask(Method::PUT, path, Some(&batch(groups)), None, TIME_MAX).await {
+            // A server without this path has one for each group.
+            Err(ApiFailure::Impossible(reason)) if reason.starts_with("PathNotFound") => {}
+            result => return result.map(drop),
+        }
+        for (id, servers) in groups {
+            let area = area(id.area);
+            let path = format!("/api/9/{area}/upstreams/{}/servers/", id.name.as_str());
+            self.ask(Method::PUT, &path, Some(&list(servers)), None, TIME_MAX).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        if_match: Option<&str>,
+        time: Duration,
+    ) -> Result<Value, ApiFailure> {
+        let exchange = self.exchange(method, path, body, if_match);
+        let result = timeout(time, exchange).await.unwrap_or_else(|_| Err("no answer in time".into()));
+        let (status, bytes) =
+            result.map_err(|error| ApiFailure::Unavailable(format!("{}: {path}: {error}", self.socket.display())))?;
+        let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        if status.is_success() {
+            return Ok(value);
+        }
+        Err(failure(status, &value))
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        if_match: Option<&str>,
+    ) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
+        let stream = UnixStream::connect(&self.socket).await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+        if let Some(tag) = if_match {
+            request = request.header(header::IF_MATCH, tag);
+        }
+        let bytes = match body {
+            Some(body) => {
+                request = request.header(header::CONTENT_TYPE, "application/json");
+                Bytes::from(serde_json::to_vec(body)?)
+            }
+            None => Bytes::new(),
+        };
+        let request = request.body(Full::new(bytes))?;
+        let exchange = async {
+            let response = sender.send_request(request).await?;
+            let status = response.status();
+            let bytes = Limited::new(response.into_body(), RESPONSE_MAX).collect().await?.to_bytes();
+            Ok((status, bytes))
+        };
+        let mut connection = std::pin::pin!(connection);
+        let mut exchange = std::pin::pin!(exchange);
+        tokio::select! {
+            biased;
+            result = &mut exchange => result,
+            result = &mut connection => {
+                // The response may be complete although the connection has ended.
+                result?;
+                exchange.await
+            }
+        }
+    }
+}
+
+/// Returns the body of a change of the configuration. Files that are no text have another form.
+fn configuration(main_name: &str, main: &str, files: &BTreeMap<String, Vec<u8>>) -> Value {
+    let mut all = Map::new();
+    for (name, contents) in files {
+        let value = match std::str::from_utf8(contents) {
+            Ok(text) => Value::from(text),
+            Err(_) => {
+                json!({ "base64": serde_json::to_value(k8s_openapi::ByteString(contents.clone())).unwrap_or_default() })
+            }
+        };
+        all.insert(name.clone(), value);
+    }
+    all.insert(main_name.to_owned(), Value::from(main));
+    json!({ "files": all })
+}
+
+fn area(area: Area) -> &'static str {
+    match area {
+        Area::Http => "http",
+        Area::Stream => "stream",
+    }
+}
+
+fn batch(groups: &Groups) -> Value {
+    let mut areas = Map::new();
+    for (id, servers) in groups {
+        let area = areas.entry(area(id.area)).or_insert_with(|| json!({}));
+        if let Some(area) = area.as_object_mut() {
+            area.insert(id.name.as_str().to_owned(), list(servers));
+        }
+    }
+    Value::Object(areas)
+}
+
+fn list(servers: &[GroupServer]) -> Value {
+    let one = |server: &GroupServer| match server.is_down {
+        true => json!({ "server": server.server, "down": true }),
+        false => json!({ "server": server.server, "down": false }),
+    };
+    servers.iter().map(one).collect()
+}
+
+/// Sorts an error response by its meaning for a repetition.
+fn failure(status: StatusCode, value: &Value) -> ApiFailure {
+    let word = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
+    let (code, text) = (word("/error/code"), word("/error/text"));
+    let reason = match code.as_str() {
+        "" => format!("status {status}"),
+        code => format!("{code}: {text}"),
+    };
+    match code.as_str() {
+        "ConfigInvalid" => {
+            let complaints = value.get("complaints").and_then(Value::as_array);
+            let errors = complaints.into_iter().flatten().filter(|one| {
+                one.get("level")
+                    .and_then(Value::as_str)
+                    .is_none_or(|level| !matches!(level, "warn" | "warning" | "notice"))
+            });
+            let line = |one: &Value| {
+                let word = |name: &str| one.get(name).and_then(Value::as_str).map(str::to_owned);
+                word("message").or_else(|| word("reason"))
+            };
+            let mut lines: Vec<String> = errors.filter_map(line).collect();
+            if lines.is_empty() {
+                lines.push(reason);
+            }
+            ApiFailure::Refused(lines)
+        }
+        "ConfigRefused" | "ConfigFormatError" | "JsonError" => ApiFailure::Refused(vec![reason]),
+        "PreconditionFailed" => ApiFailure::Changed,
+        _ if status == StatusCode::PAYLOAD_TOO_LARGE => ApiFailure::Refused(vec![reason]),
+        _ if status == StatusCode::PRECONDITION_FAILED => ApiFailure::Changed,
+        _ if status == StatusCode::CONFLICT || status.is_server_error() => ApiFailure::Unavailable(reason),
+        _ => ApiFailure::Impossible(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_sorted_by_what_a_repetition_would_do() {
+        let of = |status: u16, code: &str| {
+            failure(StatusCode::from_u16(status).unwrap(), &json!({"error": {"code": code, "text": "words"}}))
+        };
+        assert_eq!(of(412, "PreconditionFailed"), ApiFailure::Changed);
+        assert_eq!(of(409, "ConfigBusy"), ApiFailure::Unavailable("ConfigBusy: words".into()));
+        assert_eq!(of(504, "ConfigUncertain"), ApiFailure::Unavailable("ConfigUncertain: words".into()));
+        assert_eq!(of(500, "ConfigRefused"), ApiFailure::Refused(vec!["ConfigRefused: words".into()]));
+        assert_eq!(of(404, "PathNotFound"), ApiFailure::Impossible("PathNotFound: words".into()));
+        assert_eq!(of(413, ""), ApiFailure::Refused(vec!["status 413 Payload Too Large".into()]));
+        assert_eq!(of(502, ""), ApiFailure::Unavailable("status 502 Bad Gateway".into()));
+    }
+
+    #[test]
+    fn complaints_of_a_test_are_lines_without_warnings() {
+        let value = json!({"error": {"code": "ConfigInvalid", "text": "t"}, "complaints": [
+            {"level": "warn", "reason": "w", "message": "a warning"},
+            {"level": "emerg", "reason": "r", "message": "nginx: [emerg] r in nginx.conf:3"},
+        ]});
+        let lines = vec!["nginx: [emerg] r in nginx.conf:3".to_owned()];
+        assert_eq!(failure(StatusCode::BAD_REQUEST, &value), ApiFailure::Refused(lines));
+    }
+
+    #[test]
+    fn files_without_a_text_are_sent_in_base64() {
+        let files = BTreeMap::from([("a.crt".to_owned(), b"text".to_vec()), ("a.key".to_owned(), vec![0xff, 0])]);
+        let expected = json!({"files": {"nginx.conf": "events {}", "a.crt": "text", "a.key": {"base64": "/wA="}}});
+        assert_eq!(configuration("nginx.conf", "events {}", &files), expected);
+    }
+}

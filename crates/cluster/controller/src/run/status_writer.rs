@@ -1,0 +1,149 @@
+//! Writes statuses and events to the API server, as the leader only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster_objects::{Complaint, Kind, ObjectName};
+use futures::StreamExt as _;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::ApiResource;
+use kube::{Client, Error};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::backoff::Backoff;
+use super::events::{self, EventLog};
+use super::logs;
+use super::metrics::{self, Metrics};
+use super::push::Outcome;
+use super::status::{Context, StatusWrite, differences};
+use super::store::{Key, Store};
+
+/// Writes at once at most.
+const WRITES_MAX: usize = 16;
+/// Pause that bundles changes of statuses by others.
+const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Writer of one replica.
+pub struct StatusWriter {
+    pub client: Client,
+    pub store: Arc<Store>,
+    pub metrics: Arc<Metrics>,
+    pub controller_name: String,
+    pub publish_service: Option<ObjectName>,
+    pub identity: String,
+}
+
+/// What was written, and the status that came of it: a definition without a member drops it without a word.
+type Written = BTreeMap<Key, (Value, Value)>;
+
+impl StatusWriter {
+    /// Writes after each push, each change of a status by others, and when this replica becomes the leader. Returns when
+    /// the pushes end.
+    pub async fn run(self, mut outcomes: watch::Receiver<Option<Outcome>>, mut leader: watch::Receiver<bool>) {
+        let (mut written, mut log) = (Written::new(), EventLog::new());
+        let mut backoff = Backoff::new(PAUSE_MAX);
+        let mut retry: Option<Duration> = None;
+        loop {
+            tokio::select! {
+                result = outcomes.changed() => if result.is_err() { return },
+                result = leader.changed() => if result.is_err() { return },
+                () = self.store.status_changed.notified() => {}
+                () = sleep(retry.unwrap_or(PAUSE_MAX)) => {}
+            }
+            retry = None;
+            let outcome = outcomes.borrow_and_update().clone();
+            let Some(outcome) = outcome.filter(|_| *leader.borrow_and_update()) else { continue };
+            match self.write(&outcome, &mut written).await {
+                true => backoff.reset(),
+                false => retry = Some(backoff.next_pause()),
+            }
+            let complaints = self.complaints(&outcome);
+            let snapshot = &outcome.desired.snapshot;
+            events::write(&mut log, &complaints, snapshot, &self.client, &self.identity, &self.metrics).await;
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn complaints(&self, outcome: &Outcome) -> Vec<Complaint> {
+        let mut complaints = outcome.desired.complaints.clone();
+        for words in outcome.refused.iter().flatten() {
+            for class in outcome.desired.statuses.classes.keys() {
+                let words = format!("ConfigurationRefused: the server keeps its old configuration: {words}");
+                complaints.push(Complaint::about(Kind::GatewayClass, "", class, words));
+            }
+        }
+        complaints
+    }
+
+    /// Writes all statuses that differ. Returns false if one could not be written for now.
+    async fn write(&self, outcome: &Outcome, written: &mut Written) -> bool {
+        let context = Context {
+            controller_name: &self.controller_name,
+            refused: outcome.refused.as_deref(),
+            publish_service: self.publish_service.as_ref(),
+        };
+        let now = self.store.snapshot().live;
+        written.retain(|key, _| now.contains_key(key));
+        let desired = &outcome.desired;
+        let mut writes = differences(&desired.statuses, &desired.snapshot, &now, &context);
+        writes.retain(|write| {
+            written.get(&write.key).is_none_or(|(sent, result)| *sent != write.status || *result != write.live.status)
+        });
+        let mut results = futures::stream::iter(writes.into_iter().map(|write| async {
+            let result = self.patch(&write).await;
+            (write, result)
+        }))
+        .buffer_unordered(WRITES_MAX);
+        let mut is_complete = true;
+        while let Some((write, result)) = results.next().await {
+            match result {
+                Ok(status) => {
+                    metrics::add(&self.metrics.status_writes);
+                    written.insert(write.key, (write.status, status));
+                }
+                // The object has changed or is gone: its watch says so.
+                Err(Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => {
+                    metrics::add(&self.metrics.status_failures);
+                    is_complete = false;
+                    let (kind, name) = &write.key;
+                    let members = [
+                        ("kind", kind.name()),
+                        ("namespace", name.namespace.as_str()),
+                        ("name", name.name.as_str()),
+                        ("error", &error.to_string()),
+                    ];
+                    logs::warn("a status is not written", &members);
+                }
+            }
+        }
+        is_complete
+    }
+
+    async fn patch(&self, write: &StatusWrite) -> Result<Value, Error> {
+        let (kind, name) = &write.key;
+        let (group, version) = write.live.api_version.split_once('/').unwrap_or(("", &write.live.api_version));
+        let resource = ApiResource {
+            group: group.into(),
+            version: version.into(),
+            api_version: write.live.api_version.clone(),
+            kind: kind.name().into(),
+            plural: write.live.plural.clone(),
+        };
+        let api: Api<DynamicObject> = match kind.is_namespaced() {
+            true => Api::namespaced_with(self.client.clone(), &name.namespace, &resource),
+            false => Api::all_with(self.client.clone(), &resource),
+        };
+        // With the version, the server refuses the patch if another controller was faster: lists are written as a whole.
+        let patch = json!({
+            "metadata": { "resourceVersion": write.live.resource_version },
+            "status": write.status,
+        });
+        let object = api.patch_status(&name.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        Ok(object.data.get("status").cloned().unwrap_or_default())
+    }
+}

@@ -1,0 +1,150 @@
+//! From the objects of one moment to the configuration that serves them, and the statuses of all of them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use aws_lc_rs::digest;
+use cluster_gateway::Statuses;
+use cluster_objects::Complaint;
+use cluster_render::RenderedConfig;
+
+use super::addresses;
+use super::metrics::Metrics;
+use super::store::{Snapshot, Store};
+
+/// Line in front of the digest of the files: a configuration with another certificate has another text.
+const DIGEST_LINE: &str = "# Files: ";
+
+/// Settings of the translators.
+#[derive(Clone, Default)]
+pub struct Settings {
+    pub gateway: cluster_gateway::Settings,
+    pub render: cluster_render::Settings,
+    /// Addresses for Gateways that ask for none.
+    pub pool: Vec<IpAddr>,
+}
+
+/// Result of a translation.
+pub struct Desired {
+    pub config: RenderedConfig,
+    /// Text of nginx.conf, with a digest of the files.
+    pub main: String,
+    /// The text without the servers of groups.
+    pub skeleton: String,
+    pub statuses: Statuses,
+    pub complaints: Vec<Complaint>,
+    /// The objects that were translated.
+    pub snapshot: Snapshot,
+}
+
+/// Translates objects. A pure function of its arguments.
+pub fn translate(snapshot: Snapshot, settings: &Settings) -> Desired {
+    let mut gateway = settings.gateway.clone();
+    gateway.addresses.extend(addresses::assign(&snapshot, &gateway, &settings.pool));
+    let translation = cluster_gateway::translate(&snapshot.set, &gateway);
+    let config = cluster_render::render(&translation.model, &settings.render);
+    let mut complaints: Vec<Complaint> = snapshot.complaints.values().cloned().collect();
+    complaints.extend(translation.complaints);
+    complaints.extend(config.complaints.iter().map(|(origin, reason)| {
+        let subject = match origin.namespace.as_str() {
+            "" => format!("{} {}", origin.kind, origin.name),
+            namespace => format!("{namespace}/{} {}", origin.kind, origin.name),
+        };
+        Complaint { subject, reason: format!("{}: {reason}", origin.part) }
+    }));
+    complaints.sort();
+    complaints.dedup();
+    let main = with_digest(&config);
+    let skeleton = without_servers(&main);
+    Desired { main, skeleton, config, statuses: translation.statuses, complaints, snapshot }
+}
+
+/// Translates the objects of the store on a thread of its own.
+pub async fn translate_store(store: &Store, settings: &Arc<Settings>, metrics: &Metrics) -> Option<Arc<Desired>> {
+    let (snapshot, settings) = (store.snapshot(), settings.clone());
+    let began = Instant::now();
+    let desired = tokio::task::spawn_blocking(move || translate(snapshot, &settings)).await.ok()?;
+    metrics.translated(began.elapsed());
+    Some(Arc::new(desired))
+}
+
+fn with_digest(config: &RenderedConfig) -> String {
+    if config.files.is_empty() {
+        return config.main.clone();
+    }
+    let mut context = digest::Context::new(&digest::SHA256);
+    for (name, contents) in &config.files {
+        for part in [name.as_bytes(), contents] {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        }
+    }
+    let digest: String = context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}{DIGEST_LINE}{digest}\n", config.main)
+}
+
+/// Removes the servers of all groups from a text that [`translate`] has made, here or in a process before this one.
+pub fn without_servers(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut is_group = false;
+    for line in text.split_inclusive('\n') {
+        let words = line.trim_start();
+        let depth = line.len() - words.len();
+        // Areas are the first level, groups the second one.
+        if depth == 4 {
+            is_group = words.starts_with("upstream ");
+        }
+        if !(is_group && depth == 8 && words.starts_with("server ")) {
+            out.push_str(line);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use cluster_objects::{ObjectSet, read_manifests};
+
+    use super::*;
+
+    /// Returns the translations of all manifests of the renderer's tests.
+    fn all() -> Vec<(String, Desired)> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../render/tests/manifests");
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder).unwrap() {
+            let input = entry.unwrap().path().join("input.yaml");
+            let mut set = ObjectSet::default();
+            read_manifests("input", &fs::read_to_string(&input).unwrap(), &mut set, &mut Vec::new());
+            let snapshot = Snapshot { set, ..Snapshot::default() };
+            found.push((input.display().to_string(), translate(snapshot, &Settings::default())));
+        }
+        assert!(found.len() > 50, "the manifests are found");
+        found
+    }
+
+    #[test]
+    fn texts_without_servers_are_equal_if_the_configurations_differ_in_servers_only() {
+        let all = all();
+        for (left_name, left) in &all {
+            for (right_name, right) in &all {
+                let expected = left.config.differs_in_servers_only(&right.config);
+                assert_eq!(left.skeleton == right.skeleton, expected, "{left_name} {right_name}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_certificate_is_another_text() {
+        let (_, desired) = all().into_iter().find(|(name, _)| name.contains("https-terminate")).unwrap();
+        let mut config = desired.config.clone();
+        for contents in config.files.values_mut() {
+            contents.push(b'\n');
+        }
+        assert_ne!(with_digest(&config), with_digest(&desired.config));
+        assert!(with_digest(&config).contains("\n# Files: "));
+    }
+}

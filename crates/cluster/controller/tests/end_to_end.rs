@@ -1,0 +1,74 @@
+//! A real server, a controller, and an API server that has recorded lists only.
+
+mod lists;
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Ends a process with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns the server's program, if it is built beside this test.
+fn server_program() -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_BIN_EXE_tidegate-controller")).with_file_name("tidegate");
+    path.exists().then_some(path)
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Returns the status line of a response.
+fn get(port: u16, host: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    text.lines().next().map(str::to_owned)
+}
+
+#[test]
+fn a_route_of_the_cluster_is_served_by_the_server() {
+    let Some(program) = server_program() else {
+        return testkit::missing_means("the program tidegate is not built beside this test");
+    };
+    let folder = std::env::temp_dir().join(format!("tidegate-end-to-end-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (port, file) = (free_port(), folder.join("nginx.conf"));
+    let controller = env!("CARGO_BIN_EXE_tidegate-controller");
+    let run_folder = folder.to_str().unwrap();
+    let mut bootstrap = Command::new(controller);
+    bootstrap.args(["bootstrap", "--run-folder", run_folder, "--output"]).arg(&file);
+    assert!(bootstrap.status().unwrap().success());
+    let mut server = Command::new(program);
+    server.args(["-e", "stderr", "-g", "daemon off;", "-c"]).arg(&file).stdout(Stdio::null());
+    let _server = Process(server.spawn().unwrap());
+    let cluster = lists::serve(port);
+    let kubeconfig = folder.join("kubeconfig");
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters:\n- name: a\n  cluster: {{server: \"{cluster}\"}}\n\
+         contexts:\n- name: a\n  context: {{cluster: a, user: a}}\nusers:\n- name: a\n  user: {{}}\n"
+    );
+    std::fs::write(&kubeconfig, text).unwrap();
+    let mut run = Command::new(controller);
+    run.args(["run", "--no-status", "--api", &format!("unix:{run_folder}/api.sock"), "--kubeconfig"]).arg(&kubeconfig);
+    let _controller = Process(run.spawn().unwrap());
+    let end = Instant::now() + Duration::from_secs(60);
+    // A route without a backend.
+    while get(port, "shop.test").as_deref() != Some("HTTP/1.1 500 Internal Server Error") {
+        assert!(Instant::now() < end, "the server does not serve the route: {:?}", get(port, "shop.test"));
+        std::thread::yield_now();
+    }
+    assert_eq!(get(port, "other.test").as_deref(), Some("HTTP/1.1 404 Not Found"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

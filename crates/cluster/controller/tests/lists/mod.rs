@@ -1,0 +1,81 @@
+//! An API server with one GatewayClass, one Gateway and one HTTPRoute; its watches are silent.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+use serde_json::{Value, json};
+
+const GROUP: &str = "gateway.networking.k8s.io/v1";
+const PLURALS: &[&str] = &["gatewayclasses", "gateways", "httproutes"];
+
+/// Starts the API server, and returns its URL. The Gateway listens on `port`.
+pub fn serve(port: u16) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            std::thread::spawn(move || answer(stream, port));
+        }
+    });
+    url
+}
+
+/// Answers the requests of one connection.
+fn answer(stream: TcpStream, port: u16) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut writer = stream;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok().filter(|length| *length > 0)?;
+        let target = line.split(' ').nth(1)?.to_owned();
+        while line.trim() != "" {
+            line.clear();
+            reader.read_line(&mut line).ok()?;
+        }
+        if target.contains("watch=") {
+            write!(writer, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+                .ok()?;
+            // Silent until the client ends the connection.
+            reader.read_line(&mut line).ok()?;
+            return None;
+        }
+        let body = body(&target, port).to_string();
+        let head =
+            format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+        writer.write_all(format!("{head}{body}").as_bytes()).ok()?;
+    }
+}
+
+fn body(target: &str, port: u16) -> Value {
+    let path = target.split('?').next().unwrap_or("");
+    let name = path.rsplit('/').next().unwrap_or("");
+    // "/apis/GROUP/VERSION" without a resource.
+    if path.starts_with("/apis/") && path.split('/').count() == 4 {
+        let one = |name: &&str| json!({"name": name, "singularName": "", "namespaced": true, "kind": "x", "verbs": []});
+        let resources: Vec<Value> = PLURALS.iter().filter(|_| path.ends_with(GROUP)).map(one).collect();
+        return json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": GROUP, "resources": resources});
+    }
+    let object = |kind: &str, name: &str, spec: Value| {
+        let namespace = (kind != "GatewayClass").then_some("shop");
+        json!({"apiVersion": GROUP, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec})
+    };
+    let items = match name {
+        "gatewayclasses" => {
+            vec![object("GatewayClass", "tidegate", json!({"controllerName": "tidegate.invalid/gateway-controller"}))]
+        }
+        "gateways" => {
+            let listener = json!({"name": "http", "port": port, "protocol": "HTTP"});
+            let address = json!({"type": "IPAddress", "value": "127.0.0.1"});
+            let spec = json!({"gatewayClassName": "tidegate", "listeners": [listener], "addresses": [address]});
+            vec![object("Gateway", "public", spec)]
+        }
+        "httproutes" => {
+            // A rule without a backend answers 500: no other process is needed.
+            let spec = json!({"parentRefs": [{"name": "public"}], "hostnames": ["shop.test"], "rules": [{}]});
+            vec![object("HTTPRoute", "shop", spec)]
+        }
+        _ => Vec::new(),
+    };
+    json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items})
+}
