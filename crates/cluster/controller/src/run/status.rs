@@ -1,4 +1,4 @@
-//! Statuses of all objects in the form of the API, merged with what other controllers have written.
+//! Statuses of all objects in the form of the API, merged with the entries of other controllers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

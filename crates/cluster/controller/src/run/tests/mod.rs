@@ -76,7 +76,7 @@ struct Controller {
     _leader: channel::Sender<bool>,
 }
 
-/// A cluster, a server, and whatever runs between them.
+/// A cluster and a server.
 struct World {
     cluster: Cluster,
     server: Server,
