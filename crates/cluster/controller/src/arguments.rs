@@ -146,7 +146,7 @@ pub struct Render {
 /// Runs beside a server in a pod: watches the cluster, and pushes each change to the server.
 ///
 /// The server's API must listen on the socket of --api with "api write=on config=write;". The controller translates all
-/// objects of its classes to one configuration, compares it with the active one, and sends what differs: only the servers
+/// objects of its classes to one configuration, compares it with the active one, and sends the difference: only the servers
 /// of groups if endpoints changed, otherwise the whole configuration. A configuration that the server refuses leaves the
 /// old one active.
 ///

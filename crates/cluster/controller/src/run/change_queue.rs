@@ -108,8 +108,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         task.abort();
-        let times = times.lock().unwrap().clone();
-        times
+        std::mem::take(&mut *times.lock().unwrap())
     }
 
     #[tokio::test(start_paused = true)]

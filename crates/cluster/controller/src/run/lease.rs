@@ -72,7 +72,7 @@ impl Election {
         }
     }
 
-    /// Takes or renews the Lease, if it is free or held by this replica. Returns whether this replica holds it.
+    /// Takes or renews the Lease, if it is free or held by this replica. Returns true if this replica holds it.
     async fn attempt(&mut self) -> Result<bool, Error> {
         let Some(mut lease) = self.api.get_opt(&self.name).await? else {
             let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };

@@ -16,7 +16,7 @@ use super::metrics::{self, Metrics};
 use super::server_api::{Active, ApiFailure, ServerApi};
 use super::translate::{Desired, without_servers};
 
-/// Pause between two looks whether the server still serves what it was given.
+/// Pause between two checks of the active configuration.
 pub const CHECK_PAUSE: Duration = Duration::from_secs(5);
 /// Longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ pub struct Outcome {
     pub refused: Option<Vec<String>>,
 }
 
-/// What [`Pusher::push`] has done.
+/// Result of [`Pusher::push`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pushed {
     Nothing,
@@ -53,7 +53,7 @@ pub enum Pushed {
     Refused(Vec<String>),
 }
 
-/// Compares, and sends what differs.
+/// Compares the wanted configuration with the active one, and sends the difference.
 pub struct Pusher {
     api: ServerApi,
     known: Option<Known>,
@@ -74,7 +74,7 @@ impl Pusher {
     pub async fn push(&mut self, desired: &Desired) -> Result<Pushed, ApiFailure> {
         let result = self.compare_and_send(desired).await;
         if result.is_err() {
-            // What was sent may have arrived.
+            // The request may have arrived.
             self.known = None;
         }
         result
@@ -154,14 +154,14 @@ impl Pusher {
             return Err(ApiFailure::Changed);
         }
         if main.starts_with(FIRST_LINE) {
-            // The server serves what a controller before this one has given it.
+            // A controller before this one has pushed it.
             self.metrics.is_ready.store(true, Relaxed);
         }
         self.metrics.generation.store(generation, Relaxed);
         Ok(Known { active, skeleton: without_servers(&main), groups: Groups::new(), touched: None })
     }
 
-    /// Looks whether the server still serves what it was given; otherwise, the next push compares anew.
+    /// Checks that the pushed configuration is still active; otherwise, the next push compares anew.
     ///
     /// # Errors
     /// If the server does not answer.
@@ -177,7 +177,7 @@ impl Pusher {
     }
 }
 
-/// Pushes each configuration of the channel, repeats what failed, and notices a server that began anew. Returns when the
+/// Pushes each configuration of the channel, repeats failed pushes, and notices a server that began anew. Returns when the
 /// channel ends.
 pub async fn run(
     mut pusher: Pusher,
@@ -189,7 +189,7 @@ pub async fn run(
     let mut last_error = String::new();
     loop {
         let Some(next) = desired.borrow_and_update().clone() else {
-            // The server may serve a configuration from before; its state tells whether this replica is ready.
+            // The server may serve a configuration from before; its first line decides about readiness.
             if pusher.known.is_none() {
                 pusher.known = pusher.read().await.ok();
             }

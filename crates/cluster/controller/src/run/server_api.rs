@@ -32,7 +32,7 @@ pub struct Active {
     pub main: String,
 }
 
-/// Reason for which the server did not do what was asked.
+/// Reason for which the server did not comply with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiFailure {
     /// The configuration has errors: the same request fails again. Lines of `-t`.

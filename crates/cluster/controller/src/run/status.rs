@@ -1,4 +1,4 @@
-//! Statuses of all objects in the form of the API, merged with what other controllers have written.
+//! Statuses of all objects in the form of the API, merged with the entries of other controllers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -167,11 +167,9 @@ fn shorten(value: &mut Value) {
 fn keep_times(wanted: &mut Value, old: &Value, now: &str) {
     match wanted {
         Value::Object(object) if is_condition(object) => {
-            if !object.contains_key("lastTransitionTime") {
-                let same = old.get("status") == object.get("status");
-                let kept = old.get("lastTransitionTime").filter(|_| same).cloned();
-                object.insert("lastTransitionTime".into(), kept.unwrap_or_else(|| now.into()));
-            }
+            let same = old.get("status") == object.get("status");
+            let kept = old.get("lastTransitionTime").filter(|_| same).cloned();
+            object.entry("lastTransitionTime").or_insert_with(|| kept.unwrap_or_else(|| now.into()));
         }
         Value::Object(object) => {
             for (name, value) in object {

@@ -37,7 +37,7 @@ pub struct StatusWriter {
     pub identity: String,
 }
 
-/// What was written, and the status that came of it: a definition without a member drops it without a word.
+/// Written statuses, and the statuses that came of them: a definition without a member drops it without a word.
 type Written = BTreeMap<Key, (Value, Value)>;
 
 impl StatusWriter {

@@ -1,4 +1,4 @@
-//! An API server with one GatewayClass, one Gateway and one HTTPRoute; its watches are silent.
+//! An API server with one GatewayClass, one Gateway, one HTTPRoute and its Service; its watches are silent.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 const GROUP: &str = "gateway.networking.k8s.io/v1";
 const PLURALS: &[&str] = &["gatewayclasses", "gateways", "httproutes"];
 
-/// Starts the API server, and returns its URL. The Gateway listens on `port`.
-pub fn serve(port: u16) -> String {
+/// Starts the API server, and returns its URL. The Gateway listens on `port`, the Service's pod on `backend`.
+pub fn serve(port: u16, backend: u16) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let stream = stream.unwrap();
-            std::thread::spawn(move || answer(stream, port));
+            std::thread::spawn(move || answer(stream, port, backend));
         }
     });
     url
 }
 
 /// Answers the requests of one connection.
-fn answer(stream: TcpStream, port: u16) -> Option<()> {
+fn answer(stream: TcpStream, port: u16, backend: u16) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream;
     loop {
@@ -40,14 +40,14 @@ fn answer(stream: TcpStream, port: u16) -> Option<()> {
             reader.read_line(&mut line).ok()?;
             return None;
         }
-        let body = body(&target, port).to_string();
+        let body = body(&target, port, backend).to_string();
         let head =
             format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
         writer.write_all(format!("{head}{body}").as_bytes()).ok()?;
     }
 }
 
-fn body(target: &str, port: u16) -> Value {
+fn body(target: &str, port: u16, backend: u16) -> Value {
     let path = target.split('?').next().unwrap_or("");
     let name = path.rsplit('/').next().unwrap_or("");
     // "/apis/GROUP/VERSION" without a resource.
@@ -71,9 +71,20 @@ fn body(target: &str, port: u16) -> Value {
             vec![object("Gateway", "public", spec)]
         }
         "httproutes" => {
-            // A rule without a backend answers 500: no other process is needed.
-            let spec = json!({"parentRefs": [{"name": "public"}], "hostnames": ["shop.test"], "rules": [{}]});
+            let rules = json!([{"backendRefs": [{"name": "api", "port": 80}]}]);
+            let spec = json!({"parentRefs": [{"name": "public"}], "hostnames": ["shop.test"], "rules": rules});
             vec![object("HTTPRoute", "shop", spec)]
+        }
+        "services" => {
+            let spec = json!({"ports": [{"name": "web", "port": 80, "targetPort": 8080}]});
+            vec![json!({"metadata": {"name": "api", "namespace": "shop"}, "spec": spec})]
+        }
+        "endpointslices" => {
+            let labels = json!({"kubernetes.io/service-name": "api"});
+            let ports = json!([{"name": "web", "port": backend, "protocol": "TCP"}]);
+            let endpoints = json!([{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}]);
+            let metadata = json!({"name": "api-1", "namespace": "shop", "labels": labels});
+            vec![json!({"metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": endpoints})]
         }
         _ => Vec::new(),
     };

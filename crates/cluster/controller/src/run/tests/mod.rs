@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
-use tokio::time::{advance, timeout};
+use tokio::time::timeout;
 
 use self::cluster::Cluster;
 use self::server::{Server, groups_of};
@@ -76,7 +76,7 @@ struct Controller {
     _leader: channel::Sender<bool>,
 }
 
-/// A cluster, a server, and whatever runs between them.
+/// A cluster and a server.
 struct World {
     cluster: Cluster,
     server: Server,
@@ -158,7 +158,7 @@ async fn nothing_is_pushed_before_all_lists_are_complete() {
     let controller = world.controller(&[]);
     let store = controller.parts.store.clone();
     world.cluster.until("the other lists", |_| store.missing() == [cluster_objects::Kind::Secret]).await;
-    advance(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(world.changes(), [""; 0]);
     world.cluster.state().broken.clear();
     world.settle().await;
@@ -206,7 +206,7 @@ async fn a_refused_configuration_leaves_the_old_one_and_is_reported() {
     assert_eq!(world.server.state().main, old);
     let posts = |world: &World| world.server.state().changes.iter().filter(|change| *change == POST).count();
     let sent = posts(&world);
-    advance(Duration::from_secs(3)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(posts(&world), sent, "a refused text is not sent again");
     world.cluster.delete("HTTPRoute", "shop", "bad");
     world

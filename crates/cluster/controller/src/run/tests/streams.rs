@@ -67,7 +67,7 @@ async fn any_order_of_events_ends_in_the_same_text() {
             // The last state of each object.
             let name = |object: &Value| (object["kind"].clone(), object["metadata"]["name"].clone());
             let last = |object: &&Value| objects.iter().rev().find(|other| name(other) == name(object)) == Some(object);
-            let kept: Vec<&Value> = objects.iter().copied().filter(|object| last(&object)).collect();
+            let kept: Vec<&Value> = objects.iter().copied().filter(|object| last(object)).collect();
             objects = kept;
             let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
             let mut next = |below: usize| {
