@@ -53,7 +53,7 @@ pub struct IngressArguments {
     pub allow_snippets: bool,
 }
 
-/// Says what becomes of the annotations of Ingresses, and what has no equal.
+/// Lists the annotations of Ingresses with the directives that they become, or that they have no equal.
 ///
 /// Reads manifests and prints a line for each annotation of ingress-nginx: the directives that it becomes, or the reason
 /// why it has no effect. Complaints about fields and values follow it. `tidegate convert ingress` runs this command.
