@@ -48,7 +48,7 @@ pub struct IngressArguments {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object_name)]
     pub config_map: Option<ObjectName>,
 
-    /// Takes the directives of snippets. Everybody who can write an Ingress then writes a part of the configuration.
+    /// Takes the directives of snippets. Authors of Ingresses then write parts of the configuration.
     #[arg(long)]
     pub allow_snippets: bool,
 }
