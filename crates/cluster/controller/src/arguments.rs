@@ -50,12 +50,12 @@ pub struct IngressArguments {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object_name)]
     pub config_map: Option<ObjectName>,
 
-    /// Takes the directives of snippets. Everybody who can write an Ingress then writes a part of the configuration.
+    /// Takes the directives of snippets. Authors of Ingresses then write parts of the configuration.
     #[arg(long)]
     pub allow_snippets: bool,
 }
 
-/// Says what becomes of the annotations of Ingresses, and what has no equal.
+/// Lists the annotations of Ingresses with the directives that they become, or that they have no equal.
 ///
 /// Reads manifests and prints a line for each annotation of ingress-nginx: the directives that it becomes, or the reason
 /// why it has no effect. Complaints about fields and values follow it. `tidegate convert ingress` runs this command.

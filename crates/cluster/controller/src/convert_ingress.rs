@@ -1,4 +1,4 @@
-//! `convert-ingress`: what becomes of each annotation.
+//! `convert-ingress`: annotations and their treatment.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

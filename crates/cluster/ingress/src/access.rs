@@ -5,9 +5,10 @@ use conf_syntax::writer::{Argument, NewDirective, Node};
 
 use crate::config::{Config, ExternalAuth};
 use crate::headers::Fields;
-use crate::location::{cors_lines, inner_location};
-use crate::output::{HostParts, Output, directive, identifier, line};
-use crate::servers::{Host, Loc, Source};
+use crate::hosts::{Host, Loc, Source};
+use crate::lines::{cors_lines, inner_location};
+use crate::nodes::identifier;
+use crate::output::{HostParts, Output, directive, line};
 use crate::template::template;
 use crate::urls;
 

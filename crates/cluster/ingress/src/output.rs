@@ -10,11 +10,12 @@ use cluster_objects::{Complaint, Kind};
 use conf_syntax::writer::{Argument, NewDirective, Node};
 
 use crate::config::{Affinity, Config};
-use crate::servers::{Comparison, Host, Loc, Servers, Source};
+use crate::hosts::{Comparison, Host, Loc, Servers, Source};
+use crate::nodes::{identifier, mentions, quote_pattern};
 use crate::services::{Services, Target};
 use crate::settings::{Defaults, Settings};
 use crate::template::{parts, template};
-use crate::{headers, settings};
+use crate::{headers, keys};
 
 /// State of the output.
 pub(crate) struct Output<'a, 's> {
@@ -424,82 +425,7 @@ fn sticky(affinity: &Affinity, paths: &BTreeSet<String>) -> Node {
     line.into()
 }
 
-/// Returns a name of letters, digits and underscores.
-pub(crate) fn identifier(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()
-}
-
-/// Escapes the characters that mean something in a regular expression.
-pub(crate) fn quote_pattern(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        if "\\.+*?()|[]{}^$".contains(c) {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out
-}
-
-/// Directives that may stand more than once in a block.
-const REPEATABLE: &[&str] = &[
-    "access_log",
-    "add_header",
-    "allow",
-    "auth_request_set",
-    "deny",
-    "error_page",
-    "fastcgi_param",
-    "grpc_set_header",
-    "if",
-    "limit_conn",
-    "limit_req",
-    "location",
-    "mirror",
-    "more_set_headers",
-    "proxy_cache_valid",
-    "proxy_hide_header",
-    "proxy_set_header",
-    "return",
-    "rewrite",
-    "set",
-    "set_escape_uri",
-    "set_real_ip_from",
-];
-
-/// Removes lines whose directive a snippet of the same block has, too: the server refuses a second one.
-pub(crate) fn without_repeated(lines: &mut Vec<Node>, snippet: &[Node]) {
-    let names: BTreeSet<Vec<u8>> = snippet
-        .iter()
-        .filter_map(|node| match node {
-            Node::Directive(directive) => Some(directive.name.bytes()),
-            Node::Comment(_) | Node::Blank => None,
-        })
-        .filter(|name| !REPEATABLE.iter().any(|known| known.as_bytes() == name.as_slice()))
-        .collect();
-    lines.retain(|node| !matches!(node, Node::Directive(directive) if names.contains(&directive.name.bytes())));
-}
-
-/// Collects the names of variables in directives.
-pub(crate) fn mentions(nodes: &[Node], found: &mut BTreeSet<String>) {
-    for node in nodes {
-        let Node::Directive(directive) = node else { continue };
-        for argument in &directive.args {
-            let text = argument.bytes();
-            let mut rest = text.as_slice();
-            while let Some(at) = rest.iter().position(|byte| *byte == b'$') {
-                rest = &rest[at + 1..];
-                rest = rest.strip_prefix(b"{").unwrap_or(rest);
-                let end = rest.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
-                let name = &rest[..end.unwrap_or(rest.len())];
-                found.insert(String::from_utf8_lossy(name).into_owned());
-            }
-        }
-        mentions(directive.block.as_deref().unwrap_or_default(), found);
-    }
-}
-
 /// Words of the list of keys, for documents.
 pub fn config_keys() -> &'static [(&'static str, &'static str)] {
-    settings::CONFIG_KEYS
+    keys::CONFIG_KEYS
 }

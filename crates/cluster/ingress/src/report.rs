@@ -1,4 +1,4 @@
-//! The table of `convert-ingress`: each annotation and its translation.
+//! Findings about annotations: the table of `convert-ingress`.
 
 use cluster_objects::types::Ingress;
 use cluster_objects::{Complaint, Kind, ObjectSet};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::annotations::{self, OLD_PREFIX, PREFIX, Treatment};
 use crate::settings::Settings;
 
-/// Annotation of an Ingress, and what becomes of it.
+/// Annotation of an Ingress, with its treatment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// `NAMESPACE/NAME`.
@@ -17,7 +17,7 @@ pub struct Finding {
     /// `None` for names that ingress-nginx does not know.
     pub treatment: Option<Treatment>,
     pub becomes: String,
-    /// Statement of the translation about it.
+    /// Complaints of the translation about it.
     pub complaints: Vec<String>,
 }
 

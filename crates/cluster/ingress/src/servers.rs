@@ -4,129 +4,13 @@
 use std::collections::BTreeMap;
 
 use cluster_model::{FileName, GroupName, HostName, Model, Origin};
-use cluster_objects::types::Ingress;
 use cluster_objects::{Complaint, Kind, ObjectName};
-use conf_syntax::writer::Node;
 
-use crate::config::{Canary, Config};
-use crate::secrets::{Credentials, Secrets, covers};
+use crate::config::Canary;
+use crate::hosts::{Host, Loc, Servers, Source};
+use crate::secrets::{Secrets, covers};
 use crate::services::{PortRef, Services, Target};
 use crate::settings::Settings;
-
-/// Ingress with its settings.
-pub(crate) struct Source<'a> {
-    pub name: &'a ObjectName,
-    pub ingress: &'a Ingress,
-    pub config: Config,
-    pub snippets: Snippets,
-    pub files: Files,
-}
-
-/// Checked snippets of an Ingress.
-#[derive(Default)]
-pub(crate) struct Snippets {
-    pub location: Vec<Node>,
-    pub server: Vec<Node>,
-    pub auth: Vec<Node>,
-    pub stream: Vec<Node>,
-}
-
-/// Files and fields that the settings of an Ingress name.
-#[derive(Default)]
-pub(crate) struct Files {
-    pub users: Option<FileName>,
-    pub proxy_ssl: Option<Credentials>,
-    pub auth_tls: Option<Result<Credentials, String>>,
-    pub response_fields: Vec<(String, String)>,
-    pub auth_fields: Vec<(String, String)>,
-    pub fastcgi_params: Vec<(String, String)>,
-}
-
-/// Host with its paths.
-pub(crate) struct Host {
-    pub name: HostName,
-    pub aliases: Vec<HostName>,
-    pub locations: Vec<Loc>,
-    /// Certificate of its own, or the default one.
-    pub certificate: Option<FileName>,
-    /// A rule names a certificate, even if it is the default one: requests in cleartext are redirected.
-    pub has_tls: bool,
-    pub is_passthrough: bool,
-    /// Ingresses whose settings are those of the host.
-    pub sources: Vec<usize>,
-    pub server_snippet: Option<usize>,
-    pub ssl_ciphers: Option<String>,
-    pub prefer_server_ciphers: Option<bool>,
-    pub auth_tls: Option<usize>,
-}
-
-/// Path of a host.
-#[derive(Clone)]
-pub(crate) struct Loc {
-    pub path: String,
-    pub is_exact: bool,
-    /// `None` for the backend of requests that no rule takes.
-    pub target: Option<Target>,
-    /// Ingress with the settings; `None` for the host of all requests without any.
-    pub source: Option<usize>,
-    /// No rule names the path: it is the rest of the host.
-    pub is_rest: bool,
-    pub origin: Origin,
-}
-
-impl Loc {
-    /// Tells whether the settings rewrite the path.
-    pub fn needs_rewrite(&self, sources: &[Source<'_>]) -> bool {
-        let target = self.source.and_then(|source| sources[source].config.rewrite_target.as_ref());
-        target.is_some_and(|target| *target != self.path)
-    }
-
-    fn uses_regex(&self, sources: &[Source<'_>]) -> bool {
-        self.needs_rewrite(sources) || self.source.is_some_and(|source| sources[source].config.use_regex)
-    }
-}
-
-/// Path that the server compares.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Comparison {
-    Exact(String),
-    /// Path elements, as one prefix and one exact path of ingress-nginx do.
-    Elements(String),
-    Text(String),
-    Regex(String),
-}
-
-impl Host {
-    /// Returns the locations with what the server compares, in the order of ingress-nginx: with a regular expression
-    /// anywhere on the host, all paths are regular expressions, and the longest text goes first.
-    pub fn compared(&self, sources: &[Source<'_>]) -> Vec<(Comparison, Loc)> {
-        let mut locations = self.locations.clone();
-        locations.sort_by(|a, b| b.path.len().cmp(&a.path.len()).then_with(|| b.path.cmp(&a.path)));
-        let is_regex = locations.iter().any(|location| location.uses_regex(sources));
-        let has_exact = |path: &str| locations.iter().any(|other| other.is_exact && other.path == path);
-        let compare = |location: &Loc| {
-            let path = &location.path;
-            let is_plain_prefix = !location.is_exact && path != "/" && !location.uses_regex(sources);
-            match (is_regex, location.is_exact) {
-                (true, _) if is_plain_prefix && has_exact(path) && !path.ends_with('/') => {
-                    Comparison::Regex(format!("^{path}/"))
-                }
-                (true, _) => Comparison::Regex(format!("^{path}")),
-                (false, true) => Comparison::Exact(path.clone()),
-                (false, false) if path == "/" || path.ends_with('/') => Comparison::Text(path.clone()),
-                (false, false) => Comparison::Elements(path.clone()),
-            }
-        };
-        locations.iter().map(|location| (compare(location), location.clone())).collect()
-    }
-}
-
-/// Hosts, and the groups that a canary shares requests with.
-pub(crate) struct Servers {
-    pub hosts: Vec<Host>,
-    /// Canaries by the group of their primary.
-    pub canaries: BTreeMap<GroupName, (Target, Canary)>,
-}
 
 /// State of the assembly.
 pub(crate) struct Assembly<'a, 's> {

@@ -9,8 +9,8 @@ use cluster_objects::{Complaint, Kind, ObjectName};
 
 use crate::annotations::{self, OLD_PREFIX, PREFIX, Treatment};
 use crate::config::Config;
+use crate::hosts::{Files, Snippets, Source};
 use crate::secrets::{Secrets, own_name};
-use crate::servers::{Files, Snippets, Source};
 use crate::settings::{Defaults, Settings};
 use crate::snippets::{self, Place};
 use crate::values::Reader;
