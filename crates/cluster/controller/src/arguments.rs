@@ -160,6 +160,11 @@ pub struct Run {
     #[arg(long, value_name = "unix:PATH", default_value = "unix:/run/tidegate/api.sock", value_parser = parse_socket)]
     pub api: PathBuf,
 
+    /// Folder of the server's main file, to which certificates and keys are written. Without it, the server refuses configurations
+    /// with certificates.
+    #[arg(long, value_name = "DIR")]
+    pub files_folder: Option<PathBuf>,
+
     /// Serves Gateways of this class only. Without it: those whose GatewayClass names this controller.
     #[arg(long, value_name = "NAME")]
     pub class: Option<String>,
@@ -212,6 +217,9 @@ pub struct Run {
     /// Listens on all IPv6 addresses, too, where a Gateway has no address.
     #[arg(long)]
     pub ipv6: bool,
+
+    #[command(flatten)]
+    pub ingress: IngressArguments,
 }
 
 /// Writes the configuration that a server starts with in a pod, if there is none.

@@ -1,5 +1,6 @@
 //! `render`: from manifests to nginx.conf, without a cluster.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -53,7 +54,8 @@ pub fn run(options: &Render) -> ExitCode {
     }
 }
 
-fn about(origin: &Origin, reason: &str) -> Complaint {
+/// Returns a complaint about the object of a part of the model.
+pub fn about(origin: &Origin, reason: &str) -> Complaint {
     let subject = format!("{}/{} {}", origin.namespace, origin.kind, origin.name);
     let reason = if origin.part.is_empty() { reason.to_owned() } else { format!("{}: {reason}", origin.part) };
     Complaint { subject, reason }
@@ -112,7 +114,12 @@ fn write(config: &RenderedConfig, output: Option<&Path>) -> Result<(), String> {
         return written.map_err(|error| format!("standard output: {error}"));
     };
     write_file(&folder.join("nginx.conf"), config.main.as_bytes(), 0o644)?;
-    for (name, contents) in &config.files {
+    write_files(folder, &config.files)
+}
+
+/// Writes the files of a configuration beside its main file; keys are their owner's alone.
+pub fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
+    for (name, contents) in files {
         let mode = if name.ends_with(".key") { 0o600 } else { 0o644 };
         write_file(&folder.join(name), contents, mode)?;
     }

@@ -46,6 +46,7 @@ fn every_document_has_the_form_of_its_kind() {
                 assert!(cluster_objects::parse_object(kind, "gateway.networking.k8s.io/v1", document.clone()).is_ok());
                 assert_eq!(document["spec"]["controllerName"], name);
             }
+            "IngressClass" => assert_eq!(document["spec"]["controller"], cluster_ingress::CONTROLLER_NAME),
             other => panic!("unknown kind {other}"),
         }
     }

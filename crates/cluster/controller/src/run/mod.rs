@@ -127,6 +127,7 @@ struct Parts {
     identity: String,
     lease_name: String,
     api: PathBuf,
+    files_folder: Option<PathBuf>,
     settings: Arc<Settings>,
     publish_service: Option<cluster_objects::ObjectName>,
     writes_status: bool,
@@ -152,6 +153,7 @@ impl Parts {
             ipv6: options.ipv6,
             ..cluster_render::Settings::default()
         };
+        let ingress = crate::render::ingress_settings(&options.ingress, options.resolver.is_some());
         let pool = options.address_pool.iter().flat_map(|range| range.0.iter().copied()).collect();
         Parts {
             client,
@@ -159,7 +161,8 @@ impl Parts {
             identity: options.identity.clone().unwrap_or_else(default_identity),
             lease_name: options.lease_name.clone(),
             api: options.api.clone(),
-            settings: Arc::new(Settings { gateway, render, pool }),
+            files_folder: options.files_folder.clone(),
+            settings: Arc::new(Settings { gateway, ingress, render, pool }),
             publish_service: options.publish_service.clone(),
             writes_status: !options.no_status,
             store: Arc::new(Store::new(store::KINDS.to_vec())),
@@ -178,7 +181,7 @@ impl Parts {
         let (outcomes, outcomes_end) = channel::channel(None);
         tasks.spawn(watch::watch_all(self.client.clone(), self.store.clone(), self.metrics.clone()));
         tasks.spawn(translations(self.store.clone(), self.settings.clone(), self.metrics.clone(), desired));
-        let pusher = Pusher::new(ServerApi::new(self.api.clone()), self.metrics.clone());
+        let pusher = Pusher::new(ServerApi::new(self.api.clone(), self.files_folder.clone()), self.metrics.clone());
         tasks.spawn(push::run(pusher, desired_end, outcomes));
         if self.writes_status {
             let writer = StatusWriter {

@@ -58,13 +58,15 @@ impl fmt::Display for ApiFailure {
 /// The API of the server beside the controller.
 pub struct ServerApi {
     socket: PathBuf,
+    /// Folder of the server's main file, where it reads certificates.
+    files_folder: Option<PathBuf>,
 }
 
 type Groups = BTreeMap<GroupId, Vec<GroupServer>>;
 
 impl ServerApi {
-    pub fn new(socket: PathBuf) -> ServerApi {
-        ServerApi { socket }
+    pub fn new(socket: PathBuf, files_folder: Option<PathBuf>) -> ServerApi {
+        ServerApi { socket, files_folder }
     }
 
     /// Returns the active configuration's generation.
@@ -103,7 +105,13 @@ impl ServerApi {
         main: &str,
         files: &BTreeMap<String, Vec<u8>>,
     ) -> Result<u64, ApiFailure> {
-        let body = configuration(&active.main, main, files);
+        let body = match &self.files_folder {
+            None => configuration(&active.main, main, files),
+            Some(folder) => {
+                write_files(folder.clone(), files.clone()).await?;
+                configuration(&active.main, main, &BTreeMap::new())
+            }
+        };
         let tag = format!("\"{}\"", active.generation);
         let path = "/api/tidegate/1/config";
         let value = self.ask(Method::POST, path, Some(&body), Some(&tag), CHANGE_TIME_MAX).await?;
@@ -190,6 +198,14 @@ impl ServerApi {
 }
 
 /// Returns the body of a change of the configuration. Files that are no text have another form.
+/// Writes certificates and keys where the server reads them. They are there before the configuration that names them; a server that
+/// refuses it goes on with those that it has read.
+async fn write_files(folder: PathBuf, files: BTreeMap<String, Vec<u8>>) -> Result<(), ApiFailure> {
+    let write = move || crate::render::write_files(&folder, &files);
+    let written = tokio::task::spawn_blocking(write).await.unwrap_or_else(|error| Err(error.to_string()));
+    written.map_err(ApiFailure::Unavailable)
+}
+
 fn configuration(main_name: &str, main: &str, files: &BTreeMap<String, Vec<u8>>) -> Value {
     let mut all = Map::new();
     for (name, contents) in files {

@@ -18,6 +18,8 @@ pub const KINDS: &[Kind] = &[
     Kind::GatewayClass,
     Kind::GrpcRoute,
     Kind::HttpRoute,
+    Kind::Ingress,
+    Kind::IngressClass,
     Kind::ListenerSet,
     Kind::Namespace,
     Kind::ReferenceGrant,

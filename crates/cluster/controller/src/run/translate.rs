@@ -20,6 +20,7 @@ const DIGEST_LINE: &str = "# Files: ";
 #[derive(Clone, Default)]
 pub struct Settings {
     pub gateway: cluster_gateway::Settings,
+    pub ingress: cluster_ingress::Settings,
     pub render: cluster_render::Settings,
     /// Addresses for Gateways that ask for none.
     pub pool: Vec<IpAddr>,
@@ -43,9 +44,14 @@ pub fn translate(snapshot: Snapshot, settings: &Settings) -> Desired {
     let mut gateway = settings.gateway.clone();
     gateway.addresses.extend(addresses::assign(&snapshot, &gateway, &settings.pool));
     let translation = cluster_gateway::translate(&snapshot.set, &gateway);
-    let config = cluster_render::render(&translation.model, &settings.render);
+    let ingress = cluster_ingress::translate(&snapshot.set, &settings.ingress);
+    let mut model = translation.model;
+    let conflicts = model.merge(ingress.model);
+    let config = cluster_render::render(&model, &settings.render);
     let mut complaints: Vec<Complaint> = snapshot.complaints.values().cloned().collect();
     complaints.extend(translation.complaints);
+    complaints.extend(ingress.complaints);
+    complaints.extend(conflicts.iter().map(|conflict| crate::render::about(&conflict.origin, &conflict.to_string())));
     complaints.extend(config.complaints.iter().map(|(origin, reason)| {
         let subject = match origin.namespace.as_str() {
             "" => format!("{} {}", origin.kind, origin.name),

@@ -173,8 +173,8 @@ mod tests {
     fn plural_names_are_those_of_the_definitions() {
         let plural = |kind: Kind| ApiResource::from_gvk(&GroupVersionKind::gvk("g", "v1", kind.name())).plural;
         let names: Vec<String> = super::super::store::KINDS.iter().map(|kind| plural(*kind)).collect();
-        let expected = "backendtlspolicies configmaps endpointslices gateways gatewayclasses grpcroutes httproutes \
-                        listenersets namespaces referencegrants secrets services tcproutes tlsroutes udproutes";
+        let expected = "backendtlspolicies configmaps endpointslices gateways gatewayclasses grpcroutes httproutes ingresses \
+                        ingressclasses listenersets namespaces referencegrants secrets services tcproutes tlsroutes udproutes";
         assert_eq!(names.join(" "), expected);
     }
 }
