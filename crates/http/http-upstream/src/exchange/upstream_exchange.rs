@@ -167,7 +167,7 @@ impl UpstreamExchange {
                 Step::Connect(attempt, mut state) => match state.poll(r, &self.context(&self.target(), &attempt), cx) {
                     Poll::Pending => ready!(self.pending(r, cx, Step::Connect(attempt, state))),
                     Poll::Ready(Ok(connection)) => self.send(r, cx, attempt, connection),
-                    Poll::Ready(Err(why)) => self.failed(r, attempt, why),
+                    Poll::Ready(Err(why)) => self.failed(r, *attempt, why),
                 },
                 Step::Light(mut attempt, mut light) => match light.poll(&self.plan, cx) {
                     Poll::Pending => ready!(self.pending(r, cx, Step::Light(attempt, light))),
@@ -176,7 +176,7 @@ impl UpstreamExchange {
                         match light.finish(r, &self.plan, &self.target(), &mut attempt.lease, started, got) {
                             LightStep::Whole(body) => Progress::Done(Flow::Content(body)),
                             LightStep::General(io) => Progress::Next(Step::Head(attempt, io)),
-                            LightStep::Failed(why) => self.failed(r, attempt, why),
+                            LightStep::Failed(why) => self.failed(r, *attempt, why),
                         }
                     }
                 },
@@ -186,7 +186,7 @@ impl UpstreamExchange {
                         Poll::Pending => ready!(self.pending(r, cx, Step::Head(attempt, io))),
                         Poll::Ready(HeadStep::Head(begun)) => self.accept_head(r, *attempt, io, begun),
                         Poll::Ready(HeadStep::Interim(answer, bytes)) => self.interim(r, attempt, io, &answer, bytes),
-                        Poll::Ready(HeadStep::Failed(why)) => self.failed(r, attempt, why),
+                        Poll::Ready(HeadStep::Failed(why)) => self.failed(r, *attempt, why),
                     }
                 }
                 Step::Interim(mut attempt, io) => {
@@ -245,9 +245,9 @@ impl UpstreamExchange {
         };
         let why = failure::timed_out(r, &self.target(), doing);
         if !is_request {
-            return self.failed(r, attempt, why);
+            return self.failed(r, *attempt, why);
         }
-        self.count_failure(r, attempt, &why);
+        self.count_failure(r, *attempt, &why);
         Progress::Done(storage::failed(&self.plan, r, why.bit(), why.status()))
     }
 
@@ -293,7 +293,7 @@ impl UpstreamExchange {
                 self.send(r, cx, attempt, connection)
             }
             Ok(Opened::New(state)) => Progress::Next(Step::Connect(attempt, state)),
-            Err(why) => self.failed(r, attempt, why),
+            Err(why) => self.failed(r, *attempt, why),
         }
     }
 
@@ -358,7 +358,7 @@ impl UpstreamExchange {
         };
         match begun {
             Ok(io) => Progress::Next(Step::Head(attempt, io)),
-            Err(why) => self.failed(r, attempt, why),
+            Err(why) => self.failed(r, *attempt, why),
         }
     }
 
@@ -374,7 +374,7 @@ impl UpstreamExchange {
         if head.status == 103 && head.version < Version::Http11 {
             let words = b"upstream sent HTTP/1.0 response with early hints";
             conversation::said(r, words, "reading response header from");
-            return self.failed(r, attempt, Failure::InvalidHeader);
+            return self.failed(r, *attempt, Failure::InvalidHeader);
         }
         if head.status == 100 {
             return Progress::Next(Step::Head(attempt, io));
@@ -401,7 +401,7 @@ impl UpstreamExchange {
     }
 
     /// Ends a failed try; another one may follow.
-    fn failed(&mut self, r: &mut Request, attempt: Box<Attempt>, why: Failure) -> Progress {
+    fn failed(&mut self, r: &mut Request, attempt: Attempt, why: Failure) -> Progress {
         if attempt.is_kept && failure::note_broken_connection(r, &why) {
             self.selection.allow_another();
             if self.streams()
@@ -416,7 +416,7 @@ impl UpstreamExchange {
     }
 
     /// Counts a failed try against its server.
-    fn count_failure(&self, r: &mut Request, mut attempt: Box<Attempt>, why: &Failure) {
+    fn count_failure(&self, r: &mut Request, mut attempt: Attempt, why: &Failure) {
         if let Some(one) = UpstreamState::last(r) {
             one.status = why.status();
         }
