@@ -11,6 +11,42 @@ use support::origin::{Origin, ok};
 use support::{Running, Site, free_port, signal, wait};
 
 #[test]
+fn servers_of_several_groups_are_replaced_together_or_not_at_all() {
+    let (port, stream_port) = (free_port(), free_port());
+    let origin = Origin::answering(|_| ok("from behind"));
+    let site = everything(port, stream_port, &address(&origin), "");
+    let running = site.start();
+    let path = "/tidegate/1/upstreams";
+    let texts = |group: &str| -> Vec<String> { servers(port, group).into_iter().map(|(_, text)| text).collect() };
+    let groups = ["/9/http/upstreams/app", "/9/http/upstreams/hashed", "/9/stream/upstreams/tcp"];
+    let before = groups.map(texts);
+    let put = |path: &str, value: &serde_json::Value| {
+        let answer = ask(port, "PUT", path, Some(value));
+        let (status, code) = code(&answer);
+        (status, code.to_string())
+    };
+    let one = |port: u16| json!([{"server": format!("127.0.0.1:{port}")}]);
+    for (wrong, code) in [
+        (json!({"http": {"app": one(7), "hashed": [{"server": "127.0.0.1:8", "weight": 0}]}}), "UpstreamBadWeight"),
+        (json!({"http": {"app": one(7), "none": one(8)}}), "UpstreamNotFound"),
+        (json!({"http": {"app": one(7), "fixed": one(8)}}), "UpstreamStatic"),
+        (json!({"http": {"app": one(7)}, "mail": {}}), "UpstreamConfFormatError"),
+        (json!({"http": {"app": {}}}), "UpstreamConfFormatError"),
+        (json!([]), "UpstreamConfFormatError"),
+    ] {
+        assert_eq!(put(path, &wrong).1, code, "{wrong}");
+        assert_eq!(groups.map(texts), before, "{wrong}");
+    }
+    let all = json!({"http": {"app": one(7), "hashed": one(8)}, "stream": {"tcp": one(9)}});
+    assert_eq!(put(&format!("{path}?dry_run"), &all), (204, String::new()));
+    assert_eq!(groups.map(texts), before, "a rehearsal");
+    assert_eq!(put(path, &all), (204, String::new()));
+    assert_eq!(groups.map(texts), [["127.0.0.1:7"], ["127.0.0.1:8"], ["127.0.0.1:9"]]);
+    assert_eq!(code(&ask(port, "GET", path, None)), (405, "MethodDisabled"));
+    running.quit();
+}
+
+#[test]
 fn servers_are_added_changed_drained_and_removed() {
     let (port, stream_port) = (free_port(), free_port());
     let origin = Origin::answering(|_| ok("from behind"));

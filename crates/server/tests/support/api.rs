@@ -18,7 +18,7 @@ pub fn ask_with(port: u16, method: &str, path: &str, fields: &str, body: Option<
 pub fn raw(port: u16, method: &str, path: &str, fields: &str, text: &str) -> (u16, Value) {
     let length = text.len();
     let head = format!(
-        "{method} /api{path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}Content-Length: {length}\r\n\r\n{text}"
+        "{method} /api{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}Content-Length: {length}\r\n\r\n{text}"
     );
     let (status, text) = Client::connect(port).and_then(|mut c| c.ask(&head)).expect("an answer");
     let value = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).expect(&text) };

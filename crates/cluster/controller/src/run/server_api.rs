@@ -105,13 +105,10 @@ impl ServerApi {
         main: &str,
         files: &BTreeMap<String, Vec<u8>>,
     ) -> Result<u64, ApiFailure> {
-        let body = match &self.files_folder {
-            None => configuration(&active.main, main, files),
-            Some(folder) => {
-                write_files(folder.clone(), files.clone()).await?;
-                configuration(&active.main, main, &BTreeMap::new())
-            }
-        };
+        if let Some(folder) = &self.files_folder {
+            write_files(folder.clone(), files.clone()).await?;
+        }
+        let body = json!({ "files": { &active.main: main } });
         let tag = format!("\"{}\"", active.generation);
         let path = "/api/tidegate/1/config";
         let value = self.ask(Method::POST, path, Some(&body), Some(&tag), CHANGE_TIME_MAX).await?;
@@ -124,17 +121,7 @@ impl ServerApi {
     /// [`ApiFailure::Impossible`] if a group does not exist or takes no more servers.
     pub async fn replace_groups(&self, groups: &Groups) -> Result<(), ApiFailure> {
         let path = "/api/tidegate/1/upstreams";
-        match self.ask(Method::PUT, path, Some(&batch(groups)), None, TIME_MAX).await {
-            // A server without this path has one for each group.
-            Err(ApiFailure::Impossible(reason)) if reason.starts_with("PathNotFound") => {}
-            result => return result.map(drop),
-        }
-        for (id, servers) in groups {
-            let area = area(id.area);
-            let path = format!("/api/9/{area}/upstreams/{}/servers/", id.name.as_str());
-            self.ask(Method::PUT, &path, Some(&list(servers)), None, TIME_MAX).await?;
-        }
-        Ok(())
+        self.ask(Method::PUT, path, Some(&batch(groups)), None, TIME_MAX).await.map(drop)
     }
 
     async fn ask(
@@ -197,28 +184,12 @@ impl ServerApi {
     }
 }
 
-/// Returns the body of a change of the configuration. Files that are no text have another form.
 /// Writes certificates and keys where the server reads them. They are there before the configuration that names them; a server that
 /// refuses it goes on with those that it has read.
 async fn write_files(folder: PathBuf, files: BTreeMap<String, Vec<u8>>) -> Result<(), ApiFailure> {
     let write = move || crate::render::write_files(&folder, &files);
     let written = tokio::task::spawn_blocking(write).await.unwrap_or_else(|error| Err(error.to_string()));
     written.map_err(ApiFailure::Unavailable)
-}
-
-fn configuration(main_name: &str, main: &str, files: &BTreeMap<String, Vec<u8>>) -> Value {
-    let mut all = Map::new();
-    for (name, contents) in files {
-        let value = match std::str::from_utf8(contents) {
-            Ok(text) => Value::from(text),
-            Err(_) => {
-                json!({ "base64": serde_json::to_value(k8s_openapi::ByteString(contents.clone())).unwrap_or_default() })
-            }
-        };
-        all.insert(name.clone(), value);
-    }
-    all.insert(main_name.to_owned(), Value::from(main));
-    json!({ "files": all })
 }
 
 fn area(area: Area) -> &'static str {
@@ -308,12 +279,5 @@ mod tests {
         ]});
         let lines = vec!["nginx: [emerg] r in nginx.conf:3".to_owned()];
         assert_eq!(failure(StatusCode::BAD_REQUEST, &value), ApiFailure::Refused(lines));
-    }
-
-    #[test]
-    fn files_without_a_text_are_sent_in_base64() {
-        let files = BTreeMap::from([("a.crt".to_owned(), b"text".to_vec()), ("a.key".to_owned(), vec![0xff, 0])]);
-        let expected = json!({"files": {"nginx.conf": "events {}", "a.crt": "text", "a.key": {"base64": "/wA="}}});
-        assert_eq!(configuration("nginx.conf", "events {}", &files), expected);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::answer::{ApiError, ApiResponse};
 use super::ask::{Ask, Verb};
+use super::path::VERSIONS;
 use super::upstreams::find;
 use crate::shared::status_tree::Side;
 use conf_schema::value::decimal;
@@ -119,7 +120,7 @@ pub fn run(
     let listed = find(ask, side, group)?;
     let invalid_id = || ApiError::new(400, "UpstreamBadServerId", "invalid server ID");
     let number = id.map(|id| decimal::<u64>(id).ok_or_else(invalid_id)).transpose()?;
-    let editing = Editing { ask, listed: &listed, side, version };
+    let editing = Editing { ask, listed: &listed, side, version, is_rehearsal: ask.dry_run };
     let answer = match (verb, number) {
         (Verb::Get, None) => ApiResponse::json(&list(&listed, &listed.group.lines(), side)),
         (Verb::Get, Some(number)) => {
@@ -129,7 +130,7 @@ pub fn run(
         }
         (Verb::Post, None) => editing.add()?,
         (Verb::Post, Some(_)) => return Err(ApiError::new(409, "EntryExists", "entry exists")),
-        (Verb::Put, None) => editing.replace()?,
+        (Verb::Put, None) => editing.replace(&ask.json()?)?,
         (Verb::Patch, Some(number)) => editing.change(number)?,
         (Verb::Delete, Some(number)) => editing.remove(number)?,
         _ => return Err(ApiError::method()),
@@ -138,11 +139,21 @@ pub fn run(
     Ok(ApiResponse { etag, ..answer })
 }
 
+/// Replaces all servers of a group by a list, or only tries to.
+///
+/// # Errors
+/// As `PUT .../servers/`: nothing has changed.
+pub fn replace_all(ask: &Ask, side: Side, group: &str, list: &Value, is_rehearsal: bool) -> Result<(), ApiError> {
+    let version = *VERSIONS.end();
+    Editing { ask, listed: &find(ask, side, group)?, side, version, is_rehearsal }.replace(list).map(drop)
+}
+
 struct Editing<'a> {
     ask: &'a Ask,
     listed: &'a Listed,
     side: Side,
     version: u32,
+    is_rehearsal: bool,
 }
 
 impl Editing<'_> {
@@ -166,7 +177,7 @@ impl Editing<'_> {
             Some(file) => file.write(lines).map_err(ApiError::internal),
             None => Ok(()),
         };
-        let done = listed.group.edit(self.ask.dry_run, guarded, persist);
+        let done = listed.group.edit(self.is_rehearsal, guarded, persist);
         done.unwrap_or_else(|| Err(ApiError::new(400, "UpstreamStatic", "upstream is static")))
     }
 
@@ -209,8 +220,8 @@ impl Editing<'_> {
     }
 
     /// Replaces all servers. Those that are named by address or id stay as they are, but for given parameters.
-    fn replace(&self) -> Result<ApiResponse, ApiError> {
-        let Value::Array(all) = self.ask.json()? else { return Err(format_error("an array of servers is required")) };
+    fn replace(&self, list_of_servers: &Value) -> Result<ApiResponse, ApiError> {
+        let Value::Array(all) = list_of_servers else { return Err(format_error("an array of servers is required")) };
         if all.len() > PUT_MAX {
             return Err(self.exhausted());
         }

@@ -3,6 +3,7 @@
 //!
 //! The configuration's secrets are read here, so that requests need a host name of this server (DNS rebinding).
 
+mod groups;
 mod state;
 
 pub use state::renewal;
@@ -13,6 +14,7 @@ use super::configuration::{ConfigRequest, Configuration, Refusal, Terms, current
 use super::origin::OwnNames;
 use super::{ConfigAccess, on_thread};
 use crate::shared::status_tree::time;
+use bytes::Bytes;
 use http_engine::Request;
 use http_upstream::body_store;
 use net::pool::{Pool, PoolSpec};
@@ -23,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Bytes of a body with a configuration: JSON is longer than its texts.
+/// Bytes of a body with a configuration or with lists of servers: JSON is longer than its texts.
 const BODY_BYTES_MAX: u64 = 24 << 20;
 /// Generations that `If-Match` may name.
 const MATCHES_MAX: usize = 16;
@@ -45,10 +47,11 @@ pub enum OwnPoint<'a> {
     Caches,
     Cache(&'a str),
     Certificates,
+    Upstreams,
 }
 
 /// Names of end-points below `/tidegate/1/` and `/tidegate/1/config/`.
-const NAMES: &[&str] = &["caches", "certificates", "config", "logs"];
+const NAMES: &[&str] = &["caches", "certificates", "config", "logs", "upstreams"];
 const CONFIG_NAMES: &[&str] = &["tree", "plan", "files", "generations"];
 
 /// Returns the path below `/tidegate`, if the path is one.
@@ -83,6 +86,7 @@ pub fn parse(path: &str) -> Result<OwnPoint<'_>, ApiError> {
         ["1", "caches"] => OwnPoint::Caches,
         ["1", "caches", name] => OwnPoint::Cache(name),
         ["1", "certificates"] => OwnPoint::Certificates,
+        ["1", "upstreams"] => OwnPoint::Upstreams,
         ["1", ..] => return Err(ApiError::no_path()),
         _ => return Err(ApiError::new(404, "UnknownVersion", "unknown version")),
     })
@@ -211,7 +215,7 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
         OwnPoint::Config | OwnPoint::Tree | OwnPoint::Plan | OwnPoint::Files | OwnPoint::Generations => true,
         OwnPoint::Generation(_) => true,
         OwnPoint::Versions | OwnPoint::Root | OwnPoint::Logs => false,
-        OwnPoint::Caches | OwnPoint::Cache(_) | OwnPoint::Certificates => false,
+        OwnPoint::Caches | OwnPoint::Cache(_) | OwnPoint::Certificates | OwnPoint::Upstreams => false,
     };
     if is_config && access == ConfigAccess::Off {
         return Err(ApiError::no_path());
@@ -223,7 +227,8 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
     if ask.foreign {
         return Err(ApiError::foreign());
     }
-    if ask.dry_run && ask.verb != Verb::Get && !matches!(point, OwnPoint::Config | OwnPoint::Generation(_)) {
+    let is_rehearsable = matches!(point, OwnPoint::Config | OwnPoint::Generation(_) | OwnPoint::Upstreams);
+    if ask.dry_run && ask.verb != Verb::Get && !is_rehearsable {
         return Err(ApiError::no_rehearsal());
     }
     let unavailable = || ApiError::new(503, "ConfigUnavailable", "no configuration serves yet");
@@ -266,13 +271,12 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
         }
         (Verb::Get, OwnPoint::Generations) => asked(r, &config, ConfigRequest::List, false).await,
         (Verb::Get, OwnPoint::Generation(number)) => asked(r, &config, ConfigRequest::Show(number), false).await,
+        (Verb::Put, OwnPoint::Upstreams) => {
+            ask.body = long_body(r).await?;
+            on_thread(move || groups::replace(&ask)).await.map_err(|_| busy())?
+        }
         (Verb::Post | Verb::Put, OwnPoint::Config) => {
-            let most = match r.loc().core.conf.client_max_body_size.0 {
-                0 => BODY_BYTES_MAX,
-                most => most.min(BODY_BYTES_MAX),
-            };
-            ask.body =
-                body_store::read_up_to(r, most).await.map_err(|status| body_error(status, "client_max_body_size"))?;
+            ask.body = long_body(r).await?;
             let terms = terms(&ask);
             let what = slowly(move || sent(&ask.body, terms)).await??;
             asked(r, &config, what, true).await
@@ -289,6 +293,15 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
         }
         _ => Err(ApiError::method()),
     }
+}
+
+/// Reads a body of many texts.
+async fn long_body(r: &mut Request) -> Result<Bytes, ApiError> {
+    let most = match r.loc().core.conf.client_max_body_size.0 {
+        0 => BODY_BYTES_MAX,
+        most => most.min(BODY_BYTES_MAX),
+    };
+    body_store::read_up_to(r, most).await.map_err(|status| body_error(status, "client_max_body_size"))
 }
 
 pub fn body_error(status: u16, limit: &str) -> ApiError {
@@ -362,6 +375,7 @@ mod tests {
             ("/1/config/generations/12", OwnPoint::Generation(12)),
             ("/1/logs/", OwnPoint::Logs),
             ("/1/caches/a", OwnPoint::Cache("a")),
+            ("/1/upstreams", OwnPoint::Upstreams),
         ] {
             assert_eq!(parse(path), Ok(want), "{path}");
         }
