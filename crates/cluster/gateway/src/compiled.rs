@@ -1,6 +1,6 @@
 //! Routes in the form of the model.
 
-use cluster_model::{Backend, Location};
+use cluster_model::{Backend, Location, Origin};
 use cluster_objects::{Kind, ObjectName};
 
 use crate::attach::Attachment;
@@ -30,4 +30,43 @@ pub(crate) struct Compiled {
     pub backends: Vec<Backend>,
     /// Fields that have no effect.
     pub leftovers: Vec<String>,
+}
+
+impl Compiled {
+    /// Compiles the rules of a route over HTTP, each by `compile` with its origin. Rules that it refuses are left out.
+    pub(crate) fn of_rules<'a, R>(
+        route: &Origin,
+        rules: &'a [R],
+        name: impl Fn(&'a R) -> Option<&'a String>,
+        mut compile: impl FnMut(&'a R, &Origin, &mut Compiled) -> Result<Vec<Location>, Fault>,
+    ) -> Compiled {
+        let mut compiled = Compiled::default();
+        let mut dropped = Vec::new();
+        for (index, rule) in rules.iter().enumerate() {
+            let mut part = format!("rule {}", index + 1);
+            if let Some(name) = name(rule).filter(|name| !name.is_empty()) {
+                part = format!("{part} ({name})");
+            }
+            match compile(rule, &route.part(&part), &mut compiled) {
+                Ok(locations) => compiled.locations.extend(locations),
+                Err(fault) => dropped.push((part, fault)),
+            }
+        }
+        compiled.note_dropped(&dropped, rules.len());
+        compiled
+    }
+
+    /// Notes rules that are left out: the route as a whole, if none is left or two filters exclude each other.
+    fn note_dropped(&mut self, dropped: &[(String, Fault)], rules: usize) {
+        let excluding = dropped.iter().find(|(_, fault)| fault.reason == "IncompatibleFilters");
+        let Some((part, fault)) = excluding.or(dropped.first()) else { return };
+        let message = format!("Dropped Rule: {part}: {}", fault.message);
+        let fault = Fault::new(fault.reason, message);
+        if excluding.is_some() || dropped.len() == rules {
+            self.accepted = Some(fault);
+            self.partially = None;
+        } else {
+            self.partially = Some(fault);
+        }
+    }
 }

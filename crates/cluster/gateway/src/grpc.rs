@@ -15,7 +15,7 @@ use crate::backends::{Backends, Referring};
 use crate::compiled::Compiled;
 use crate::conditions::Fault;
 use crate::filters;
-use crate::http::{add_field, finish, note_partially, unsupported};
+use crate::http::{add_field, note_partially, unsupported};
 
 /// Status of a rule without a backend: clients take it as UNAVAILABLE.
 const NO_BACKEND: u16 = 503;
@@ -27,22 +27,14 @@ pub(crate) fn compile(
     referring: Referring<'_>,
     backends: &mut Backends<'_>,
 ) -> Compiled {
-    let mut compiled = Compiled::default();
     let origin = Origin::new(Kind::GrpcRoute.name(), &name.namespace, &name.name);
-    let rules = route.spec.rules.clone().unwrap_or_default();
-    let mut dropped = Vec::new();
-    for (index, rule) in rules.iter().enumerate() {
-        let mut part = format!("rule {}", index + 1);
-        if let Some(name) = rule.name.as_ref().filter(|name| !name.is_empty()) {
-            part = format!("{part} ({name})");
-        }
-        match compile_rule(rule, &origin.part(&part), referring, backends, &mut compiled) {
-            Ok(locations) => compiled.locations.extend(locations),
-            Err(fault) => dropped.push((part, fault)),
-        }
-    }
-    finish(&mut compiled, dropped, rules.len());
-    compiled
+    let rules = route.spec.rules.as_deref().unwrap_or_default();
+    Compiled::of_rules(
+        &origin,
+        rules,
+        |rule| rule.name.as_ref(),
+        |rule, origin, compiled| compile_rule(rule, origin, referring, backends, compiled),
+    )
 }
 
 fn compile_rule(

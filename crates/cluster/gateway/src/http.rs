@@ -30,37 +30,14 @@ pub(crate) fn compile(
     referring: Referring<'_>,
     backends: &mut Backends<'_>,
 ) -> Compiled {
-    let mut compiled = Compiled::default();
     let origin = Origin::new(Kind::HttpRoute.name(), &name.namespace, &name.name);
-    let rules = route.spec.rules.clone().unwrap_or_default();
-    let mut dropped = Vec::new();
-    for (index, rule) in rules.iter().enumerate() {
-        let mut part = format!("rule {}", index + 1);
-        if let Some(name) = rule.name.as_ref().filter(|name| !name.is_empty()) {
-            part = format!("{part} ({name})");
-        }
-        let origin = origin.part(&part);
-        match compile_rule(rule, &origin, referring, backends, &mut compiled) {
-            Ok(locations) => compiled.locations.extend(locations),
-            Err(fault) => dropped.push((part, fault)),
-        }
-    }
-    finish(&mut compiled, dropped, rules.len());
-    compiled
-}
-
-/// Notes rules that are left out: the route as a whole, if none is left or two filters exclude each other.
-pub(crate) fn finish(compiled: &mut Compiled, dropped: Vec<(String, Fault)>, rules: usize) {
-    let excluding = dropped.iter().find(|(_, fault)| fault.reason == "IncompatibleFilters");
-    let Some((part, fault)) = excluding.or(dropped.first()) else { return };
-    let message = format!("Dropped Rule: {part}: {}", fault.message);
-    let fault = Fault::new(fault.reason, message);
-    if excluding.is_some() || dropped.len() == rules {
-        compiled.accepted = Some(fault);
-        compiled.partially = None;
-    } else {
-        compiled.partially = Some(fault);
-    }
+    let rules = route.spec.rules.as_deref().unwrap_or_default();
+    Compiled::of_rules(
+        &origin,
+        rules,
+        |rule| rule.name.as_ref(),
+        |rule, origin, compiled| compile_rule(rule, origin, referring, backends, compiled),
+    )
 }
 
 fn compile_rule(

@@ -17,14 +17,12 @@ use std::path::{Path, PathBuf};
 use cluster_gateway::{Settings, translate};
 use cluster_objects::{Complaint, ObjectName, ObjectSet, read_manifests};
 use cluster_render::{RenderedConfig, render, render_tree};
-use conf_syntax::writer::{Argument, Node};
-use conf_syntax::{FileId, Item, directives, first_error, parse};
+use conf_syntax::writer::first_difference;
+use conf_syntax::{FileId, parse};
+use testkit::expected::{assert_files, folders_of};
 
 fn cases() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests");
-    let mut cases: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    cases.sort();
-    cases
+    folders_of(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests"))
 }
 
 fn settings(case: &Path) -> Settings {
@@ -47,7 +45,7 @@ fn run(case: &Path) -> (RenderedConfig, String, String) {
     complaints.extend(translation.complaints);
     let config = render(&translation.model, &cluster_render::Settings::default());
     let tree = render_tree(&translation.model, &cluster_render::Settings::default());
-    assert_reads_back(&tree, &parse(FileId(0), config.main.as_bytes()));
+    assert_eq!(first_difference(&tree, &parse(FileId(0), config.main.as_bytes())), None, "{}", case.display());
     let status = serde_json::to_string_pretty(&translation.statuses).unwrap() + "\n";
     let mut lines: Vec<String> = complaints.iter().map(Complaint::to_string).collect();
     lines.extend(config.complaints.iter().map(|(origin, reason)| format!("{origin}: {reason}")));
@@ -55,65 +53,14 @@ fn run(case: &Path) -> (RenderedConfig, String, String) {
     (config, status, lines)
 }
 
-/// Asserts that reading the text gives the words of the tree.
-fn assert_reads_back(tree: &[Node], items: &[Item]) {
-    assert!(first_error(items).is_none(), "{:?}", first_error(items));
-    let written = tree.iter().filter_map(|node| match node {
-        Node::Directive(directive) => Some(directive),
-        Node::Comment(_) | Node::Blank => None,
-    });
-    let read = directives(items);
-    assert_eq!(written.clone().count(), read.len());
-    for (written, read) in written.zip(read) {
-        assert_eq!(written.name.bytes(), read.name.bytes);
-        let words: Vec<&[u8]> = read.args.iter().map(|word| word.bytes.as_slice()).collect();
-        assert_eq!(written.args.iter().map(Argument::bytes).collect::<Vec<_>>(), words);
-        assert_eq!(written.block.is_some(), read.block.is_some());
-        if let (Some(written), Some(read)) = (&written.block, &read.block) {
-            assert_reads_back(written, read);
-        }
-    }
-}
-
 #[test]
 fn manifests_give_the_expected_configurations() {
-    let writes = std::env::var("TIDEGATE_EXPECTED").is_ok_and(|word| word == "write");
     let cases = cases();
     assert!(cases.len() >= 40, "{} cases", cases.len());
-    let mut different = Vec::new();
-    for case in cases {
-        let (config, status, complaints) = run(&case);
-        for (name, text) in [("expected.conf", config.main), ("status.json", status), ("complaints.txt", complaints)] {
-            let path = case.join(name);
-            let expected = fs::read_to_string(&path).unwrap_or_default();
-            if text == expected {
-                continue;
-            }
-            if !writes {
-                different.push(format!("--- {}\n{}", path.display(), difference(&expected, &text)));
-            } else if text.is_empty() {
-                fs::remove_file(&path).unwrap();
-            } else {
-                fs::write(&path, text).unwrap();
-            }
-        }
-    }
-    assert!(different.is_empty(), "{}\nTIDEGATE_EXPECTED=write writes them again", different.join("\n"));
-}
-
-/// Returns the first lines that differ.
-fn difference(expected: &str, text: &str) -> String {
-    let (mut a, mut b) = (expected.lines(), text.lines());
-    for number in 1.. {
-        match (a.next(), b.next()) {
-            (None, None) => break,
-            (expected, found) if expected == found => {}
-            (expected, found) => {
-                return format!("line {number}\n- {}\n+ {}\n", expected.unwrap_or(""), found.unwrap_or(""));
-            }
-        }
-    }
-    String::new()
+    assert_files(&cases, |case| {
+        let (config, status, complaints) = run(case);
+        vec![("expected.conf", config.main), ("status.json", status), ("complaints.txt", complaints)]
+    });
 }
 
 #[test]

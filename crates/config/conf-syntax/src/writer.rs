@@ -5,6 +5,7 @@
 
 use crate::lexer::WORD_BYTES_MAX;
 use crate::parser::BLOCK_DEPTH_MAX;
+use crate::tree::{Item, directives, first_error};
 
 /// Variable that holds one dollar sign. nginx has no escape for `$` where it evaluates variables; a configuration with
 /// [`Argument::literal`] or [`Part::Text`] defines it once, with [`dollar_definition`].
@@ -188,6 +189,34 @@ pub fn write(nodes: &[Node]) -> Result<Vec<u8>, WriteError> {
     let mut out = Vec::new();
     write_nodes(nodes, 0, &mut out)?;
     Ok(out)
+}
+
+/// Compares a tree with the directives that were read from its text: `None` if all words are the same, otherwise the first directive
+/// that differs.
+pub fn first_difference(written: &[Node], read: &[Item]) -> Option<String> {
+    if let Some(error) = first_error(read) {
+        return Some(format!("{error:?}"));
+    }
+    let mut read = directives(read).into_iter();
+    let directives = written.iter().filter_map(|node| match node {
+        Node::Directive(directive) => Some(directive),
+        Node::Comment(_) | Node::Blank => None,
+    });
+    for written in directives {
+        let Some(read) = read.next() else { return Some(format!("{written:?} was not read")) };
+        let words = written.args.iter().map(Argument::bytes);
+        let is_same = written.name.bytes() == read.name.bytes
+            && words.eq(read.args.iter().map(|word| word.bytes.clone()))
+            && written.block.is_some() == read.block.is_some();
+        if !is_same {
+            return Some(format!("{written:?} was read as {read:?}"));
+        }
+        let blocks = written.block.as_deref().zip(read.block.as_deref());
+        if let Some(difference) = blocks.and_then(|(written, read)| first_difference(written, read)) {
+            return Some(difference);
+        }
+    }
+    read.next().map(|more| format!("{more:?} was not written"))
 }
 
 fn write_nodes(nodes: &[Node], depth: usize, out: &mut Vec<u8>) -> Result<(), WriteError> {

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use support::http2::{HEADERS, SETTINGS, WINDOW_UPDATE, frame};
-use support::{Running, Site, free_port, http2, http3};
+use support::{Running, Site, free_port, http2, http3, wait};
 
 /// Requests of one connection.
 const STREAMS: u32 = 100;
@@ -306,16 +306,14 @@ fn site(rows: &[Row], port: u16, quic: u16) -> Site {
 
 /// Waits until the worker computes no more.
 fn settle(worker: u32) {
-    let end = Instant::now() + PATIENCE;
     let (mut last, mut since) = (cpu_millis(worker), Instant::now());
-    while since.elapsed() < QUIET {
-        std::thread::sleep(QUIET / 10);
+    wait("the worker to compute no more", || {
         let now = cpu_millis(worker);
         if now != last {
             (last, since) = (now, Instant::now());
         }
-        assert!(Instant::now() < end, "the worker computes without end");
-    }
+        (since.elapsed() >= QUIET).then_some(()).ok_or(now)
+    });
 }
 
 /// Asks for a row's response on all streams, and reads nothing. `window` of each stream: all that the client promises to take.

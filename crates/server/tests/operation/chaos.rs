@@ -277,7 +277,8 @@ fn every_answer_is_right_or_an_honest_error() {
             *slots[slot].lock().expect("slot") = revived;
             let named: Vec<Ipv4Addr> = (0..SLOTS).filter(|_| dice.below(2) == 0).map(address).collect();
             name_server.set("app.test", &named);
-            std::thread::sleep(Duration::from_millis(50 + dice.below(200)));
+            let next = Instant::now() + Duration::from_millis(50 + dice.below(200));
+            wait("the next fault", || (Instant::now() >= next).then_some(()).ok_or("it is early"));
             if Instant::now() >= reload_at {
                 reload_at += Duration::from_secs(1);
                 reloads += 1;

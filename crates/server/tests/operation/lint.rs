@@ -55,7 +55,7 @@ fn levels_formats_and_exit_status() {
 #[test]
 fn what_is_named_need_not_be_there() {
     let site = Site::new(
-        "user tidegate-nobody tidegate-none;",
+        "user tidegate-missing tidegate-absent;",
         "http { server { listen 127.0.0.1:8443 ssl; ssl_certificate /none; ssl_certificate_key /none; ssl_protocols TLSv1; } }",
     );
     let output = lint_of(&site, &[]);
