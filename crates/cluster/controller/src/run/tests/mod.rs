@@ -443,8 +443,40 @@ async fn with_5000_routes_a_changed_endpoint_is_one_small_request() {
     ] {
         let began = std::time::Instant::now();
         world.cluster.apply(object);
-        world.settle().await;
+        world.server.until("the request", |state| !state.changes.is_empty()).await;
         println!("{change}: {} ms", began.elapsed().as_millis());
+        world.settle().await;
         assert_eq!(world.changes()[0], change);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn certificates_are_files_beside_the_server_s_main_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = std::env::temp_dir().join(format!("tidegate-certificates-{}", std::process::id()));
+    let world = World::start().await;
+    let text = include_str!("../../../../render/tests/manifests/https-terminate/input.yaml");
+    for document in text.split("\n---\n") {
+        world.cluster.apply(serde_saphyr::from_str(document).unwrap());
+    }
+    let _controller = world.controller(&["--no-status", "--files-folder", folder.to_str().unwrap()]);
+    world.settle().await;
+    let key = folder.join("certificates/shop/tls.key");
+    let first = std::fs::read(&key).unwrap();
+    assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(world.server.state().main.contains("ssl_certificate_key certificates/shop/tls.key;"));
+    assert!(world.server.state().files.is_empty(), "no key is in a change of the configuration");
+    // A renewed certificate is a new configuration, although its text names the same files.
+    let secret = text.split("\n---\n").find(|document| document.contains("kind: Secret")).unwrap();
+    let mut secret: Value = serde_saphyr::from_str(secret).unwrap();
+    let mut bytes: k8s_openapi::ByteString = serde_json::from_value(secret["data"]["tls.key"].clone()).unwrap();
+    bytes.0.push(b'\n');
+    secret["data"]["tls.key"] = serde_json::to_value(&bytes).unwrap();
+    world.server.until("the first push ends", |state| state.changes.last().is_some_and(|change| change == PUT)).await;
+    world.changes();
+    world.cluster.apply(secret);
+    world.settle().await;
+    assert_eq!(world.changes()[0], POST);
+    assert_ne!(std::fs::read(&key).unwrap(), first);
+    std::fs::remove_dir_all(&folder).unwrap();
 }
