@@ -68,41 +68,13 @@ impl Listeners {
                 Some(Listener { spec: spec.clone(), ..known.clone() })
             })
             .collect();
-        for round in 1..=BIND_TRIES {
-            let mut in_use = false;
-            for (slot, spec) in all.iter_mut().zip(specs).filter(|(slot, _)| slot.is_none()) {
-                if let (Address::Unix(path), Purpose::Serve) = (&spec.address, purpose) {
-                    remove_stale(path);
-                }
-                match bind(spec, spec.reuseport && purpose == Purpose::Serve) {
-                    Ok(socket) => {
-                        let sockets = vec![Arc::new(OwnedFd::from(socket))];
-                        *slot = Some(Listener { spec: spec.clone(), sockets, inherited: false });
-                    }
-                    Err((call, e)) => {
-                        let busy = e.raw_os_error() == Some(EADDRINUSE);
-                        if busy && purpose == Purpose::Test {
-                            continue;
-                        }
-                        say!(Emerg, "{call} failed {}", os(&e));
-                        if !busy {
-                            return Err(Failed);
-                        }
-                        in_use = true;
-                    }
-                }
-            }
-            if !in_use {
-                break;
-            }
-            say!(Notice, "try again to bind() after 500ms");
-            std::thread::sleep(BIND_PAUSE);
-            if round == BIND_TRIES {
-                say!(Emerg, "still could not bind()");
-                return Err(Failed);
-            }
-        }
+        let bound = bind_missing(specs, &mut all, purpose);
         let mut listeners = Listeners { all: all.into_iter().flatten().collect() };
+        if bound.is_err() {
+            // Nobody will accept at the sockets that were bound before the failure.
+            listeners.remove_paths(old);
+            return Err(Failed);
+        }
         for listener in &mut listeners.all {
             let was = old.all.iter().find(|l| same_place(&l.spec, &listener.spec)).map(|l| l.spec.clone());
             if purpose == Purpose::Test {
@@ -202,6 +174,45 @@ impl Listeners {
     pub fn remove_paths(&self, kept: &Listeners) {
         self.new_addresses(kept).iter().for_each(remove_path);
     }
+}
+
+/// Binds the addresses without a socket. Those that were bound before a failure stay in `all`.
+fn bind_missing(specs: &[ListenSpec], all: &mut [Option<Listener>], purpose: Purpose) -> Result<(), Failed> {
+    for round in 1..=BIND_TRIES {
+        let mut in_use = false;
+        for (slot, spec) in all.iter_mut().zip(specs).filter(|(slot, _)| slot.is_none()) {
+            if let (Address::Unix(path), Purpose::Serve) = (&spec.address, purpose) {
+                remove_stale(path);
+            }
+            match bind(spec, spec.reuseport && purpose == Purpose::Serve) {
+                Ok(socket) => {
+                    let sockets = vec![Arc::new(OwnedFd::from(socket))];
+                    *slot = Some(Listener { spec: spec.clone(), sockets, inherited: false });
+                }
+                Err((call, e)) => {
+                    let busy = e.raw_os_error() == Some(EADDRINUSE);
+                    if busy && purpose == Purpose::Test {
+                        continue;
+                    }
+                    say!(Emerg, "{call} failed {}", os(&e));
+                    if !busy {
+                        return Err(Failed);
+                    }
+                    in_use = true;
+                }
+            }
+        }
+        if !in_use {
+            break;
+        }
+        say!(Notice, "try again to bind() after 500ms");
+        std::thread::sleep(BIND_PAUSE);
+        if round == BIND_TRIES {
+            say!(Emerg, "still could not bind()");
+            return Err(Failed);
+        }
+    }
+    Ok(())
 }
 
 impl Listener {
@@ -366,6 +377,24 @@ mod tests {
     fn tcp() -> ListenSpec {
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
         ListenSpec::new(Address::Ip(free))
+    }
+
+    #[test]
+    fn a_failed_opening_leaves_no_socket_behind() {
+        let path = std::env::temp_dir().join(format!("tidegate-listeners-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let unix = ListenSpec::new(Address::Unix(path.clone()));
+        let none = ListenSpec::new(Address::Ip(([192, 0, 2, 1], 1).into()));
+        for purpose in [Purpose::Test, Purpose::Serve] {
+            let specs = [unix.clone(), none.clone()];
+            assert!(Listeners::open(&specs, 1, &Listeners::default(), purpose).is_err());
+            assert!(!path.exists());
+        }
+        // One that serves stays.
+        let old = Listeners::open(std::slice::from_ref(&unix), 1, &Listeners::default(), Purpose::Serve).expect("open");
+        assert!(Listeners::open(&[unix, none], 1, &old, Purpose::Serve).is_err());
+        assert!(path.exists());
+        old.remove_paths(&Listeners::default());
     }
 
     #[test]
