@@ -125,9 +125,11 @@ impl Renderer<'_> {
     fn block(&mut self, location: &Location, drawn: Option<(String, String)>, lines: Vec<Node>) -> Vec<Node> {
         let origin = &location.origin;
         let mut head = vec![comment(origin)];
-        let conditions = conditions(&location.conditions, drawn);
-        if !conditions.is_empty() {
-            head.push(NewDirective::new("route_match").block(conditions).into());
+        let preflight = preflight(location, drawn.clone());
+        for conditions in [conditions(&location.conditions, drawn), preflight] {
+            if !conditions.is_empty() {
+                head.push(NewDirective::new("route_match").block(conditions).into());
+            }
         }
         let route = Origin { part: String::new(), namespace: String::new(), ..origin.clone() };
         let log = vec![set("route_namespace", &origin.namespace), set("route", &route.to_string())];
@@ -175,6 +177,24 @@ fn conditions(conditions: &Conditions, drawn: Option<(String, String)>) -> Vec<N
     if let Some((variable, value)) = drawn {
         lines.push(NewDirective::new("variable").arg(Argument::variable(variable)).arg(Argument::plain(value)).into());
     }
+    lines
+}
+
+/// Returns the conditions of preflight requests for a location that answers them (`cors`): of its conditions, such a request has
+/// neither the method nor the fields. Empty without such conditions.
+fn preflight(location: &Location, drawn: Option<(String, String)>) -> Vec<Node> {
+    let Conditions { method, fields, query } = &location.conditions;
+    if location.filters.cors.is_none() || (method.is_none() && fields.is_empty()) {
+        return Vec::new();
+    }
+    let asked = NewDirective::new("header").arg("Access-Control-Request-Method");
+    let asked = match method {
+        Some(method) => asked.arg(Argument::plain(method)),
+        None => asked,
+    };
+    let of_query = Conditions { query: query.clone(), ..Conditions::default() };
+    let mut lines = vec![line("method", &["OPTIONS"]), asked.into()];
+    lines.extend(conditions(&of_query, drawn));
     lines
 }
 
