@@ -71,7 +71,7 @@ impl Listeners {
         let bound = bind_missing(specs, &mut all, purpose);
         let mut listeners = Listeners { all: all.into_iter().flatten().collect() };
         if bound.is_err() {
-            // Nobody will accept at the sockets that were bound before the failure.
+            // Sockets that were bound before the failure have no process that accepts.
             listeners.remove_paths(old);
             return Err(Failed);
         }
