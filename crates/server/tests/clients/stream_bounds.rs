@@ -21,7 +21,6 @@ const HELD_KB: u64 = 2048;
 const LEFT_MILLIS: u64 = 50;
 /// A server that has not computed for this long waits for its client.
 const QUIET: Duration = Duration::from_millis(250);
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Octets of a connection that HTTP/3 takes itself: streams, their buffers and the window.
 const QUIC_KB: u64 = 2048;
 
