@@ -1,6 +1,7 @@
 //! `cargo xtask compare`: generated comparisons with a real nginx.
 
 use crate::oracle;
+use crate::server_program::build_server;
 use cases::Over;
 use compare::{Binary, Mode, Plan};
 use std::path::{Path, PathBuf};
@@ -121,7 +122,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     }
     let ours = match ours {
         Some(ours) => ours,
-        None => build()?,
+        None => build_server()?,
     };
     let plan = Plan {
         ours: Binary { path: ours, nginx: false, version, shown: String::new() },
@@ -158,7 +159,7 @@ fn with_apache(
     }
     let ours = match ours {
         Some(ours) => ours,
-        None => build()?,
+        None => build_server()?,
     };
     let binary = |path: PathBuf| Binary { path, nginx: false, version: (0, 0), shown: "Apache".into() };
     let plan = Plan {
@@ -180,14 +181,4 @@ fn with_apache(
 fn has_stream(nginx: &Path) -> bool {
     let output = Command::new(nginx).arg("-V").output();
     output.is_ok_and(|o| String::from_utf8_lossy(&o.stderr).split_whitespace().any(|word| word == "--with-stream"))
-}
-
-fn build() -> Result<PathBuf, String> {
-    let built =
-        Command::new("cargo").args(["build", "--quiet", "-p", "tidegate"]).status().map_err(|e| e.to_string())?;
-    if !built.success() {
-        return Err("our own binary cannot be built".into());
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    Ok(target.join("debug/tidegate"))
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask deb`: a Debian package from the binary of the profile `dist` and packaging/, with `dpkg-deb`.
 
+use crate::server_program::{build_server, target_folder};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -60,12 +61,15 @@ pub fn run(_: &[String]) -> Result<(), String> {
 /// Builds the package; returns its path. Without `release` it contains the debug build, in a separate directory.
 pub fn build(release: bool) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let profile = if release { "dist" } else { "dev" };
-    call(Command::new(cargo).args(["build", "--profile", profile, "--package", "tidegate"]).current_dir(&root))?;
-    let target = if release { target } else { target.join("debug") };
-    let built = if release { target.join("dist/tidegate") } else { target.join("tidegate") };
+    let target = target_folder();
+    let (target, built) = if release {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        call(Command::new(cargo).args(["build", "--profile", "dist", "--package", "tidegate"]).current_dir(&root))?;
+        let built = target.join("dist/tidegate");
+        (target, built)
+    } else {
+        (target.join("debug"), build_server()?)
+    };
     let stage = target.join("deb");
     let _ = fs::remove_dir_all(&stage);
     put(&stage, BINARY, &fs::read(&built).map_err(|e| format!("{}: {e}", built.display()))?, 0o755)?;

@@ -1,6 +1,7 @@
 //! `cargo xtask docs`: writes what the binary knows about its directives into docs/. A test of the binary's crate fails
 //! when they differ.
 
+use crate::server_program::build_server;
 use std::path::Path;
 use std::process::Command;
 
@@ -21,13 +22,12 @@ const DOCUMENTS: [(&str, &str); 4] = [
 
 pub fn run(_: &[String]) -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let server = build_server()?;
     for (what, path) in DOCUMENTS {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let output = Command::new(cargo)
-            .args(["run", "--quiet", "--package", "tidegate", "--bin", "tidegate", "--", "reference", what])
-            .current_dir(&root)
+        let output = Command::new(&server)
+            .args(["reference", what])
             .output()
-            .map_err(|e| format!("cargo cannot be run: {e}"))?;
+            .map_err(|e| format!("{}: {e}", server.display()))?;
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }

@@ -18,6 +18,7 @@ mod package;
 mod places;
 mod reproducible;
 mod sbom;
+mod server_program;
 mod tidy;
 mod wording;
 

@@ -8,7 +8,8 @@ Usage: cargo xtask tidy
 
 Checks rules that a look at the text can decide: file heads and lengths, unsafe code, dependencies of
 protocol crates, circular imports, the wording of comments and documents, the files and limits that
-documents name, the index of decision records.
+documents name, the index of decision records, sleeping tests of the server, packages of which
+Cargo.lock has several versions.
 
   cargo xtask tidy
 ";
@@ -34,6 +35,9 @@ const FEATURE_CRATES: &[&str] = &[
 const SANS_IO: &[&str] = &["http-types", "wire-h1", "wire-h2", "wire-h3", "wire-proxy"];
 /// Dependencies that a sans-I/O core may have.
 const SANS_IO_NEEDS: [&str; 5] = ["base", "bytes", "http-types", "memchr", "quinn-proto"];
+
+/// Most packages of which Cargo.lock has several versions: each is compiled as often.
+const SEVERAL_VERSIONS_MAX: usize = 8;
 
 pub fn run(_: &[String]) -> Result<(), String> {
     let mut complaints = Vec::new();
@@ -72,6 +76,7 @@ pub fn run(_: &[String]) -> Result<(), String> {
     complaints.extend(crate::wording::complaints(&sources));
     complaints.extend(crate::places::complaints(&sources));
     complaints.extend(unlisted_decisions());
+    complaints.extend(several_versions(&fs::read_to_string("Cargo.lock").unwrap_or_default()));
     if complaints.is_empty() {
         return Ok(());
     }
@@ -85,6 +90,21 @@ fn unlisted_decisions() -> Vec<String> {
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let unlisted = names.filter(|name| name != "index.md" && !index.contains(&format!("({name})")));
     unlisted.map(|name| format!("docs/decisions/index.md: a line for {name} is missing")).collect()
+}
+
+/// Reports more packages with several versions than [`SEVERAL_VERSIONS_MAX`].
+fn several_versions(lock: &str) -> Option<String> {
+    let mut names: Vec<&str> = lock.lines().filter_map(|line| line.strip_prefix("name = ")).collect();
+    names.sort_unstable();
+    let mut several: Vec<&str> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+    several.dedup();
+    (several.len() > SEVERAL_VERSIONS_MAX).then(|| {
+        format!(
+            "Cargo.lock: several versions of {} packages, at most {SEVERAL_VERSIONS_MAX} are intended: {}",
+            several.len(),
+            several.join(", ")
+        )
+    })
 }
 
 fn collect(folder: &Path, out: &mut Vec<PathBuf>) {
@@ -139,6 +159,15 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
             }
         }
     }
+    // `support::wait` looks again after a pause, `support::pace` makes a peer slow.
+    let own_pauses = "crates/server/tests/support/mod.rs";
+    if shown.to_string().starts_with("crates/server/tests/") && shown.to_string() != own_pauses {
+        for (number, line) in text.lines().enumerate() {
+            if line.contains(concat!("thread::", "sleep")) {
+                complaints.push(format!("{shown}:{}: a test that sleeps; use `support::wait`", number + 1));
+            }
+        }
+    }
     let of_features = FEATURE_CRATES.contains(&crate_name.as_str());
     if of_features && !module.ends_with(".rs") {
         let own = module;
@@ -151,5 +180,19 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_with_several_versions_are_counted_once() {
+        let package = |number: usize| format!("[[package]]\nname = \"p{number}\"\nversion = \"1\"\n");
+        let lock = |several: usize| -> String { (0..several).map(|number| package(number).repeat(3)).collect() };
+        assert_eq!(several_versions(&lock(SEVERAL_VERSIONS_MAX)), None);
+        let complaint = several_versions(&lock(SEVERAL_VERSIONS_MAX + 1)).expect("one too many");
+        assert!(complaint.contains("several versions of 9 packages"), "{complaint}");
     }
 }

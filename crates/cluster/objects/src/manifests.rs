@@ -1,7 +1,7 @@
 //! Reads manifests: YAML with several documents, JSON, and lists of objects.
 
 use serde_json::Value;
-use serde_saphyr::{Budget, DuplicateKeyPolicy, Options};
+use serde_saphyr::{DuplicateKeyPolicy, budget, options};
 
 use crate::complaint::Complaint;
 use crate::ingress_versions::upgrade_ingress;
@@ -53,15 +53,13 @@ fn read_json(source: &str, text: &str, set: &mut ObjectSet, complaints: &mut Vec
 }
 
 fn parse_yaml(document: &str, duplicates: DuplicateKeyPolicy) -> Result<Value, String> {
-    let mut budget = Budget::default();
-    budget.max_depth = DOCUMENT_DEPTH_MAX;
-    budget.max_nodes = DOCUMENT_NODES_MAX;
-    budget.max_events = 2 * DOCUMENT_NODES_MAX;
-    budget.max_total_scalar_bytes = DOCUMENT_BYTES_MAX;
-    let mut options = Options::default();
-    options.duplicate_keys = duplicates;
-    options.budget = Some(budget);
-    options.with_snippet = false;
+    let budget = budget! {
+        max_depth: DOCUMENT_DEPTH_MAX,
+        max_nodes: DOCUMENT_NODES_MAX,
+        max_events: 2 * DOCUMENT_NODES_MAX,
+        max_total_scalar_bytes: DOCUMENT_BYTES_MAX,
+    };
+    let options = options! { duplicate_keys: duplicates, budget: budget, with_snippet: false };
     serde_saphyr::from_str_with_options::<Value>(document, options).map_err(|error| error.to_string())
 }
 

@@ -11,9 +11,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::http2::{self, CONTINUATION, DATA, HEADERS, SETTINGS, frame};
-use support::{Running, Site, free_port};
+use support::{Running, Site, free_port, wait_within};
 
 /// A peer that reads nothing for this long has stopped reading or has closed.
 const STALL: Duration = Duration::from_millis(300);
@@ -352,14 +352,10 @@ fn flood(first: Vec<u8>, again: Vec<u8>, most: usize) -> (u16, Arc<AtomicU64>) {
 fn ask(port: u16, path: &str, sent: &AtomicU64) -> u64 {
     let mut client = connect(port);
     client.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).expect("sent");
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match sent.load(Ordering::Relaxed) {
-            0 if Instant::now() > until => panic!("{path}: the origin has not finished"),
-            0 => std::thread::sleep(STALL / 10),
-            n => return n,
-        }
-    }
+    wait_within(PATIENCE, path, || match sent.load(Ordering::Relaxed) {
+        0 => Err("the origin has not finished"),
+        n => Ok(n),
+    })
 }
 
 #[test]

@@ -6,8 +6,8 @@ use crate::support;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
-use support::{BINARY, Site, free_port, signal, text, wait};
+use std::time::Duration;
+use support::{BINARY, Site, free_port, signal, text, wait, wait_within};
 
 /// A cluster is made and copied twice: that takes a while on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -97,12 +97,12 @@ fn reads_go_on_while_replicas_die() {
         .spawn()
         .expect("started");
     let mut running = Running(child);
-    let until = Instant::now() + PATIENCE;
-    while !site.read("logs/run.log").contains("psql -h 127.0.0.1") {
+    wait_within(PATIENCE, "the command to work", || {
+        let log = site.read("logs/run.log");
         let ended = running.0.try_wait().expect("wait");
-        assert!(ended.is_none() && Instant::now() < until, "{ended:?}: {}", site.read("logs/run.log"));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        assert!(ended.is_none(), "{ended:?}: {log}");
+        if log.contains("psql -h 127.0.0.1") { Ok(()) } else { Err(log) }
+    });
     wait("an answer", || ask(reads, WHO));
 
     // Writes reach both replicas eventually.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use support::http2::{HEADERS, SETTINGS, WINDOW_UPDATE, frame};
 use support::origin::Origin;
-use support::{Site, free_port, http2, resident_kb, wait};
+use support::{Site, free_port, http2, resident_kb, wait, wait_for_rest};
 
 /// Length of a response, far above the buffers of both sockets.
 const LONG: usize = 6 << 20;
@@ -137,14 +137,11 @@ fn clients_that_do_not_read_cost_little() {
                 let before = taken.load(Ordering::Relaxed);
                 let mut client = connect(port);
                 client.write_all(request.as_bytes()).expect("sent");
-                wait("the server to be stopped", || {
-                    let some = taken.load(Ordering::Relaxed);
-                    // A flow that has stopped announces nothing: it is looked at twice. A look that comes too early
-                    // measures less memory, and fails no test.
-                    std::thread::sleep(Duration::from_millis(20));
-                    let more = taken.load(Ordering::Relaxed);
-                    if some > before && some == more { Ok(()) } else { Err(format!("{more}")) }
+                wait("the server to begin", || match taken.load(Ordering::Relaxed) {
+                    some if some > before => Ok(()),
+                    some => Err(some),
                 });
+                wait_for_rest("the server to be stopped", 4, || taken.load(Ordering::Relaxed));
                 client
             };
             (0..n).map(one).collect()

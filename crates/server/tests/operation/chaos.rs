@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use support::origin::{NameServer, Origin, Talk};
-use support::{Site, descriptors, free_port, resident_kb, wait};
+use support::{Site, descriptors, free_port, pace, resident_kb, wait, wait_for_rest};
 use testkit::Random;
 
 /// Numbers of one client or origin.
@@ -141,7 +141,7 @@ fn one(port: u16, dice: &mut Random, tally: &Tally) -> Result<(), String> {
     if matches!(status, 502..=504) {
         tally.errors.fetch_add(1, Ordering::Relaxed);
         // Errors are quick: without a pause there would be little else.
-        std::thread::sleep(Duration::from_millis(5));
+        pace(Duration::from_millis(5));
         return Ok(());
     }
     if status != 200 {
@@ -240,14 +240,8 @@ fn every_answer_is_right_or_an_honest_error() {
     for _ in 0..300 {
         one(port, &mut dice, &tally).expect("an honest answer");
     }
-    let idle = |what: &str| {
-        wait(what, || {
-            let now = descriptors(worker);
-            std::thread::sleep(Duration::from_millis(300));
-            if descriptors(worker) == now { Ok(now) } else { Err(now) }
-        })
-    };
-    std::thread::sleep(Duration::from_millis(2500));
+    // Longer than the time-outs of the configuration.
+    let idle = |what: &str| wait_for_rest(what, 500, || descriptors(worker));
     let (fds, memory) = (idle("a quiet server"), resident_kb(worker));
 
     let stop = AtomicBool::new(false);

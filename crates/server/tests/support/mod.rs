@@ -90,18 +90,16 @@ impl Site {
         let child =
             self.command(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
         let mut running = Running { site: self, child };
-        loop {
-            if let Some(pid) = self.pid() {
-                assert_eq!(pid, running.child.id(), "the pid file holds the process that was started");
-                return running;
-            }
+        let pid = wait("the pid file", || {
             if let Some(status) = running.child.try_wait().expect("wait") {
                 let mut words = String::new();
                 let _ = running.child.stderr.take().expect("piped").read_to_string(&mut words);
                 panic!("ended at once ({status}): {words}");
             }
-            std::thread::sleep(GLANCE);
-        }
+            self.pid().ok_or("none")
+        });
+        assert_eq!(pid, running.child.id(), "the pid file holds the process that was started");
+        running
     }
     pub fn pid(&self) -> Option<u32> {
         self.read("logs/nginx.pid").strip_suffix('\n')?.parse().ok()
@@ -167,8 +165,37 @@ impl Drop for Running<'_> {
 }
 
 /// Polls until there is a value.
-pub fn wait<T, E: std::fmt::Display>(what: &str, mut look: impl FnMut() -> Result<T, E>) -> T {
-    let until = Instant::now() + PATIENCE;
+pub fn wait<T, E: std::fmt::Display>(what: &str, look: impl FnMut() -> Result<T, E>) -> T {
+    wait_within(PATIENCE, what, look)
+}
+
+/// The pause between two actions of a peer that is slow on purpose. Never to wait for the other side: see [`wait`].
+pub fn pace(pause: Duration) {
+    std::thread::sleep(pause);
+}
+
+/// Polls until a value is the same for as long as a number of looks take, and returns it.
+///
+/// For what announces no end: a flow that stands, a server that rests. A look that comes too early sees less, so it must
+/// not make a test fail.
+pub fn wait_for_rest<T: PartialEq + std::fmt::Debug>(what: &str, looks: usize, mut look: impl FnMut() -> T) -> T {
+    let (mut last, mut same) = (look(), 0);
+    wait(what, || {
+        let now = look();
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+        if same < looks { Err(format!("{last:?}")) } else { Ok(()) }
+    });
+    last
+}
+
+/// Polls until there is a value, no longer than a duration.
+pub fn wait_within<T, E: std::fmt::Display>(
+    patience: Duration,
+    what: &str,
+    mut look: impl FnMut() -> Result<T, E>,
+) -> T {
+    let until = Instant::now() + patience;
     loop {
         match look() {
             Ok(value) => return value,

@@ -96,6 +96,12 @@ impl Talk<'_> {
     pub fn hang(&mut self) {
         while self.more().is_some() {}
     }
+    /// Reads nothing more until the test is over.
+    pub fn ignore(&self) {
+        while !self.is_over() {
+            super::pace(LOOK);
+        }
+    }
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -120,17 +126,14 @@ impl Origin {
     }
     pub fn on(listener: TcpListener, act: impl Fn(Talk<'_>) + Send + Sync + 'static) -> Origin {
         let port = listener.local_addr().expect("address").port();
-        listener.set_nonblocking(true).expect("non-blocking");
+        // Also ends `accept`.
+        socket2::SockRef::from(&listener).set_read_timeout(Some(LOOK)).expect("a timeout");
         let (over, connections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (its_over, its_connections, act) = (over.clone(), connections.clone(), Arc::new(act));
         let accept = move || {
             let mut threads: Vec<JoinHandle<()>> = Vec::new();
             while !its_over.load(Ordering::Relaxed) {
-                let Ok((stream, _)) = listener.accept() else {
-                    std::thread::sleep(Duration::from_millis(1));
-                    continue;
-                };
-                let _ = stream.set_nonblocking(false);
+                let Ok((stream, _)) = listener.accept() else { continue };
                 let _ = stream.set_nodelay(true);
                 let _ = stream.set_read_timeout(Some(LOOK));
                 let _ = stream.set_write_timeout(Some(LOOK));

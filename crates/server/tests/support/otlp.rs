@@ -128,7 +128,8 @@ impl Receiver {
     }
     pub fn on(listener: TcpListener, kind: Kind) -> Receiver {
         let port = listener.local_addr().expect("an address").port();
-        listener.set_nonblocking(true).expect("non-blocking");
+        // Also ends `accept`.
+        socket2::SockRef::from(&listener).set_read_timeout(Some(LOOK)).expect("a timeout");
         let inner = Arc::new(Inner {
             state: Mutex::default(),
             came: Condvar::new(),
@@ -139,12 +140,8 @@ impl Receiver {
         let accept = std::thread::spawn(move || {
             let mut threads: Vec<JoinHandle<()>> = Vec::new();
             while !its.over.load(Ordering::Relaxed) {
-                let Ok((stream, _)) = listener.accept() else {
-                    std::thread::sleep(Duration::from_millis(1));
-                    continue;
-                };
+                let Ok((stream, _)) = listener.accept() else { continue };
                 its.connections.fetch_add(1, Ordering::Relaxed);
-                stream.set_nonblocking(false).expect("blocking");
                 stream.set_nodelay(true).expect("an option");
                 stream.set_read_timeout(Some(LOOK)).expect("a timeout");
                 let (inner, kind) = (its.clone(), kind.clone());

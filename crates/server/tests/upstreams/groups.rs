@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
 use support::client::Client;
 use support::origin::{NameServer, Origin, ok};
-use support::{Site, free_port, wait};
+use support::{Site, free_port, pace, wait};
 
 /// An origin with a changeable status for `/health`; other paths return its name.
 fn patient(name: &'static str) -> (Origin, Arc<AtomicU16>) {
@@ -182,7 +182,7 @@ fn a_server_that_drips_its_response_fails_its_check() {
     let drip = Origin::new(|mut talk| {
         if talk.request().is_some() && talk.send(b"HTTP/1.1 200 OK\r\nX-Drip: ") {
             while talk.send(b"x") {
-                std::thread::sleep(Duration::from_millis(20));
+                pace(Duration::from_millis(20));
             }
         }
     });

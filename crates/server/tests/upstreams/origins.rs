@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use support::origin::{Origin, Talk, ok};
-use support::{Site, alive, children, free_port, resident_kb, signal, wait};
+use support::{Site, alive, children, free_port, resident_kb, signal, wait, wait_for_rest};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
@@ -422,11 +422,7 @@ fn memory_is_bounded_between_a_fast_side_and_a_slow_one() {
         }
     });
     // Reads the head of a request only.
-    let slow = Origin::new(|talk| {
-        while !talk.is_over() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    });
+    let slow = Origin::new(|talk| talk.ignore());
     let port = free_port();
     let site = Site::new("", "");
     let server = serve(
@@ -458,12 +454,7 @@ fn memory_is_bounded_between_a_fast_side_and_a_slow_one() {
         written += n;
     }
     // Both fast sides stall: nothing more is read from them.
-    let standing = wait("the origin to be stopped", || {
-        let before = sent.load(Ordering::Relaxed);
-        std::thread::sleep(Duration::from_millis(100));
-        let after = sent.load(Ordering::Relaxed);
-        if before == after { Ok(after) } else { Err(format!("{after}")) }
-    });
+    let standing = wait_for_rest("the origin to be stopped", 20, || sent.load(Ordering::Relaxed));
     let grown = resident_kb(worker).saturating_sub(before);
     assert!(written < SENT / 4 && standing < SENT / 2, "{written} up, {standing} down");
     assert!(grown < GROWTH_KB, "{grown} KB more");

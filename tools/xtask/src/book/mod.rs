@@ -10,6 +10,7 @@ mod markdown;
 mod reference;
 mod search;
 
+use crate::server_program::{build_server, target_folder};
 use links::Site;
 use std::collections::HashSet;
 use std::fs;
@@ -80,11 +81,11 @@ const ASSETS: &[(&str, &str)] =
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().map_err(|e| e.to_string())?;
     let out = match arguments {
-        [] => target(&root).join("book"),
+        [] => target_folder().join("book"),
         [flag, folder] if flag == "--out" => PathBuf::from(folder),
         _ => return Err("unknown arguments; see cargo xtask book --help".to_string()),
     };
-    let reference = reference::read(&tables(&root)?)?;
+    let reference = reference::read(&tables()?)?;
     let pages = build(&root, &reference)?;
     // Removes stale pages of an earlier book, but empties no other folder.
     if out.join("search-index.js").is_file() {
@@ -104,18 +105,11 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
-}
-
 /// As the program prints them.
-fn tables(root: &Path) -> Result<String, String> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["run", "--quiet", "--package", "tidegate", "--bin", "tidegate", "--", "reference", "json"])
-        .current_dir(root)
-        .output()
-        .map_err(|e| format!("cargo cannot be run: {e}"))?;
+fn tables() -> Result<String, String> {
+    let server = build_server()?;
+    let output =
+        Command::new(&server).args(["reference", "json"]).output().map_err(|e| format!("{}: {e}", server.display()))?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
