@@ -27,6 +27,7 @@ const PEERS: &[(&str, &str)] = &[
     ("php-fpm", "php-fpm"),
     ("uwsgi", "uwsgi-plugin-python3"),
     ("memcached", "memcached"),
+    ("redis-server", "redis-server"),
     ("pebble", "pebble"),
     ("certbot", "python3-certbot-nginx"),
     ("pg_ctlcluster", "postgresql"),

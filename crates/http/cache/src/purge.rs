@@ -30,6 +30,16 @@ struct Record {
 }
 
 impl Record {
+    /// Returns a purge of all that two purges mean, and of more: their common prefix.
+    fn with(&self, other: &Record) -> Record {
+        let common = self.prefix.iter().zip(&other.prefix).take_while(|(a, b)| a == b).count();
+        Record {
+            prefix: self.prefix[..common].into(),
+            exact: false,
+            before_ms: self.before_ms.max(other.before_ms),
+            number: self.number.max(other.number),
+        }
+    }
     fn means(&self, key: &[u8]) -> bool {
         if self.exact { *key == *self.prefix } else { key.starts_with(&self.prefix) }
     }
@@ -139,10 +149,26 @@ impl Purges {
         records.push(new);
         if records.len() > RECORDS_MAX {
             let (first, second) = (records.remove(0), records.remove(0));
-            let common = first.prefix.iter().zip(&second.prefix).take_while(|(a, b)| a == b).count();
-            let before_ms = first.before_ms.max(second.before_ms);
-            let number = first.number.max(second.number);
-            records.push(Record { prefix: first.prefix[..common].into(), exact: false, before_ms, number });
+            records.push(first.with(&second));
+        }
+        self.any.store(true, Ordering::Relaxed);
+        self.save(&records)
+    }
+    /// Purges what was stored until a time, in milliseconds since 1970, at the latest now: a purge that another server has
+    /// made. Later entries stay. Fails as [`Purges::add`].
+    pub fn add_until(&self, prefix: &[u8], exact: bool, before_ms: u64) -> io::Result<()> {
+        let mut records = self.lock();
+        let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let new = Record { prefix: prefix.into(), exact, before_ms, number };
+        let is_known = |known: &Record| known.before_ms >= before_ms && known.means(prefix) && (!known.exact || exact);
+        if records.iter().any(is_known) {
+            return Ok(());
+        }
+        records.push(new);
+        if records.len() > RECORDS_MAX {
+            let first = records.remove(0);
+            let second = records.remove(0);
+            records.push(first.with(&second));
         }
         self.any.store(true, Ordering::Relaxed);
         self.save(&records)
@@ -293,5 +319,31 @@ mod tests {
         }
         assert!(purges.lock().len() <= RECORDS_MAX && purges.covers(b"k0", 0), "bounded, and nothing is forgotten");
         fs::remove_dir_all(&root).expect("clean up");
+    }
+
+    #[test]
+    fn purges_of_other_servers_leave_what_was_stored_later() {
+        let root = std::env::temp_dir().join(format!("tidegate-purges-until-{}", std::process::id()));
+        let purges = Purges::new(&root);
+        purges.add_until(b"http://a/", false, 1_000).expect("saved");
+        purges.add_until(b"http://b", true, 2_000).expect("saved");
+        let newest = purges.newest();
+        for (key, stored_ms, is_purged) in [
+            (&b"http://a/x"[..], 1_000, true),
+            (b"http://a/x", 1_001, false),
+            (b"http://b", 2_000, true),
+            (b"http://b", 2_001, false),
+            (b"http://b/x", 1, false),
+        ] {
+            assert_eq!(purges.covers(key, stored_ms), is_purged, "{}", String::from_utf8_lossy(key));
+        }
+        assert_eq!(purges.stamp(5), 5, "the local clock is left alone");
+        // Told again after a loss of the connection.
+        purges.add_until(b"http://b", true, 2_000).expect("saved");
+        purges.add_until(b"http://a/x", true, 900).expect("saved");
+        assert_eq!(purges.lock().len(), 2);
+        assert!(purges.newest() > newest);
+        assert!(Purges::new(&root).covers(b"http://a/x", 1_000), "it outlives a restart");
+        std::fs::remove_dir_all(&root).expect("removed");
     }
 }

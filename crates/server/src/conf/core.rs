@@ -7,6 +7,7 @@ use super::values::{
 use conf_schema::value::{FilePath, Flag, Msec, Number, Offset};
 use conf_schema::{Area, Table, directives};
 use observe::ErrorLogLines;
+use session_engine::shared_store::SharedStore;
 
 /// The tables' names.
 pub const CORE: &str = "core";
@@ -83,6 +84,11 @@ directives! {
         /// reading files and outgoing TCP connections to those that directives name. `log` refuses nothing; the kernel
         /// logs system calls that `on` would refuse. Every start warns if the kernel lacks seccomp or Landlock.
         sandbox: SandboxMode = "on",
+        /// Connects this server with others by a store: Redis or Valkey (one server, Sentinels, a cluster), or a folder.
+        /// Zones with `sync` are shared over it. Requests never wait for the store, and the server starts without it;
+        /// `fallback` says how limits count while it is not there: each server admits its part of the rate (`local`),
+        /// the whole rate (`open`), or nothing (`deny`).
+        shared_store: SharedStore,
         /// OpenSSL engine.
         /// Refused: OpenSSL engines are not supported; keys are read from files.
         ssl_engine: Refused,

@@ -22,6 +22,7 @@ use mail_features::MailPlan;
 use net::pool::DEFAULT;
 use observe::{DefaultAccessLog, ErrorLog, ErrorLogLines, LogFiles, MainLog, Sink, Target};
 use session_engine::area::AreaPlan;
+use session_engine::shared_store::StoreSlot;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -131,6 +132,7 @@ pub struct CorePlan {
     /// `stall_threshold` in milliseconds; 0: no messages.
     pub stall_threshold_ms: u64,
     pub thread_pools: Vec<net::pool::PoolSpec>,
+    pub shared_store: StoreSlot,
 }
 
 impl CorePlan {
@@ -430,6 +432,7 @@ fn core_plan(
         timer_resolution_ms: core.timer_resolution.0,
         stall_threshold_ms: 0,
         thread_pools: core.thread_pool.map_or_else(Vec::new, |pools| pools.0),
+        shared_store: cx.get::<StoreSlot>().clone(),
     };
     (plan, core.error_log)
 }

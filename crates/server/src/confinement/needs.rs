@@ -6,6 +6,7 @@ use crate::conf::CorePlan;
 use conf_syntax::{Directive, Item, Word, directives};
 use http_engine::HttpPlan;
 use sandbox::{Access, Needs, Ports};
+use shared_store::{RedisMode, StoreAddress};
 use std::path::{Path, PathBuf};
 
 pub struct Bases<'a> {
@@ -111,6 +112,11 @@ impl Walk<'_> {
             "access_log" if first.contains(&b'$') => self.path(first, Access::Write, &why(), false),
             "state" | "state_path" | "vhost_traffic_status_dump" => self.path(first, Access::Write, &why(), false),
             "dav_methods" | "dav_ext_methods" => self.writes_to_roots |= first != b"off",
+            "shared_store" => {
+                if let Some(folder) = first.strip_prefix(b"file:") {
+                    self.path(folder, Access::Write, &why(), false);
+                }
+            }
             _ if name.ends_with("_temp_path") || name.ends_with("_cache_path") => {
                 self.path(first, Access::Write, &why(), false);
             }
@@ -217,6 +223,16 @@ impl Walk<'_> {
                 self.address(authority, OTLP_GRPC);
                 self.address(authority, OTLP_HTTP);
             }
+            "shared_store" => match StoreAddress::parse(&first.map(Word::text).unwrap_or_default()) {
+                Ok(StoreAddress::Redis { mode: RedisMode::Server, hosts, .. }) => {
+                    hosts.iter().for_each(|(_, port)| self.needs.connect.add(*port));
+                }
+                // Sentinels and clusters name further servers.
+                Ok(StoreAddress::Redis { mode: RedisMode::Sentinel(_) | RedisMode::Cluster, .. }) => {
+                    self.needs.connect = Ports::Any;
+                }
+                _ => {}
+            },
             "health_check" => {
                 for port in d.args.iter().filter_map(|word| word.bytes.strip_prefix(b"port=")) {
                     self.address(&format!("x:{}", String::from_utf8_lossy(port)), HTTP);

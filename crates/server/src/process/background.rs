@@ -3,6 +3,8 @@
 use crate::conf::Config;
 use runtime::task::{JoinHandle, JoinSet};
 use session_engine::area::{AreaPlan, Work};
+use shared_store::StoreAgent;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum wait of the first requests for name resolution and the like.
@@ -10,8 +12,13 @@ pub const START_PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum wait at a reload, while the old configuration still serves.
 pub const RELOAD_PATIENCE: Duration = Duration::from_millis(200);
 
+/// Tasks of the configuration that serves.
 #[derive(Default)]
-pub struct Tasks(Vec<JoinHandle<()>>);
+pub struct Tasks {
+    running: Vec<JoinHandle<()>>,
+    /// Connection of `shared_store`, which zones share.
+    _store: Option<Arc<StoreAgent>>,
+}
 
 fn work(config: &Config) -> Vec<Box<dyn Work>> {
     config.areas().into_iter().flat_map(AreaPlan::work).collect()
@@ -50,12 +57,15 @@ pub fn settle(config: &Config) -> Vec<String> {
 
 impl Tasks {
     pub fn replace(&mut self, config: &Config) {
-        self.stop();
         let log = &config.error_log;
-        self.0 = work(config).iter().map(|work| runtime::task::spawn_local(work.run(log))).collect();
+        // The one before ends behind it, if it has other settings.
+        let store = config.core.shared_store.agent(log);
+        self.stop();
+        self._store = store;
+        self.running = work(config).iter().map(|work| runtime::task::spawn_local(work.run(log))).collect();
     }
     fn stop(&mut self) {
-        for task in self.0.drain(..) {
+        for task in self.running.drain(..) {
             task.abort();
         }
     }

@@ -22,6 +22,7 @@ mod exposition;
 mod faults;
 mod first_day;
 mod lint;
+mod many_nodes;
 mod measuring;
 mod metrics;
 mod observed;

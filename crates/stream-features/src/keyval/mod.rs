@@ -18,8 +18,8 @@ directives! {
         /// up anew.
         keyval: Lookups,
         /// Defines a zone of key-value pairs: its name and size, the file that stores the pairs across restarts
-        /// (`state`), the lifetime of pairs (`timeout`), and the type of the keys (`type`). `sync` is accepted with a
-        /// warning, because zones are not shared between machines.
+        /// (`state`), the lifetime of pairs (`timeout`), and the type of the keys (`type`). With `sync` all servers
+        /// of a `shared_store` have the same pairs; a change is on the others after milliseconds.
         keyval_zone: Zones,
     }
 }

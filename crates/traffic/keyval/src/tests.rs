@@ -27,6 +27,10 @@ fn pairs_are_added_changed_and_removed() {
     assert_eq!(zone.remove("a", NOW), Ok(()));
     assert_eq!(zone.remove("a", NOW), Err(Refusal::Missing));
     assert_eq!((zone.get("a", NOW), zone.usage()), (None, (0, 0)));
+    assert_eq!((zone.set(pair("a", "4"), NOW), zone.set(pair("a", "5"), NOW)), (Ok(()), Ok(())));
+    assert_eq!(zone.list(NOW), [pair("a", "5")]);
+    assert_eq!(zone.set(pair("a", &"x".repeat(VALUE_BYTES_MAX + 1)), NOW), Err(Refusal::TooLarge));
+    assert_eq!((zone.get("a", NOW), zone.usage()), (None, (0, 0)), "an old value does not stay for a new one");
 }
 
 #[test]

@@ -271,6 +271,19 @@ impl Zone {
         Ok(())
     }
 
+    /// Sets a pair, whether there is one with its key or not.
+    ///
+    /// # Errors
+    /// [`Refusal::Full`], `TooLarge`, `BadKey`; an old pair with the key is removed then.
+    pub fn set(&self, pair: Pair, now: u64) -> Result<(), Refusal> {
+        let mut totals = self.totals();
+        self.sweep_locked(&mut totals, now);
+        self.take_key(&mut totals, &pair.key)?;
+        let result = self.insert(&mut totals, pair, now);
+        self.note_change();
+        result
+    }
+
     pub fn clear(&self) {
         let mut totals = self.totals();
         self.empty(&mut totals);

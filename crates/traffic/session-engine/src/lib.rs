@@ -33,6 +33,8 @@ pub mod regex;
 pub mod relay;
 pub mod session;
 pub mod sessions;
+pub mod shared_limit;
+pub mod shared_store;
 pub mod split_clients;
 pub mod template;
 #[cfg(test)]

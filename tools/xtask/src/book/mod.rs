@@ -56,6 +56,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "docs/mail.md",
             "docs/certificates.md",
             "docs/api.md",
+            "docs/many-nodes.md",
             "docs/kubernetes.md",
         ],
     ),

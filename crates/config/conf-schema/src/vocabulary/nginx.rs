@@ -267,7 +267,7 @@ pub const ROWS: &[Known] = &[
     k("limit_req_dry_run", "ngx_http_limit_req_module", 0b11100, Counts(0b10), false, "off", "1.17.1"),
     k("limit_req_log_level", "ngx_http_limit_req_module", 0b11100, Counts(0b10), false, "error", "0.8.18"),
     k("limit_req_status", "ngx_http_limit_req_module", 0b11100, Counts(0b10), false, "503", "1.3.15"),
-    k("limit_req_zone", "ngx_http_limit_req_module", 0b100, Counts(0b1000), false, "", ""),
+    k("limit_req_zone", "ngx_http_limit_req_module", 0b100, Counts(0b11000), false, "", ""),
     k("lingering_close", "ngx_http_core_module", 0b11100, Counts(0b10), false, "on", "1.1.0"),
     k("lingering_time", "ngx_http_core_module", 0b11100, Counts(0b10), false, "30s", ""),
     k("lingering_timeout", "ngx_http_core_module", 0b11100, Counts(0b10), false, "5s", ""),

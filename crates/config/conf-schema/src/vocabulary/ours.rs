@@ -16,6 +16,7 @@ const STREAM: u32 = 0b10_0000_0000;
 #[rustfmt::skip]
 pub const ROWS: &[Known] = &[
     k("sandbox", "tidegate", MAIN, Arity::exact(1), false, "on", ""),
+    k("shared_store", "tidegate", MAIN, Arity::AtLeast(1), false, "", ""),
     k("ssl_key_isolation", "tidegate", MAIN, Arity::exact(1), false, "off", ""),
     k("server_identity", "tidegate", HSL, Arity::exact(1), false, "tidegate", ""),
     k("route_match", "tidegate", LOCATION, Arity::exact(0), true, "", ""),

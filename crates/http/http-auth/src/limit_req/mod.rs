@@ -12,6 +12,8 @@ use http_upstream::zones::{self, Declared};
 use metrics::{limit_req as row, process};
 use observe::Level;
 use session_engine::bucket::{Buckets, Rate, Verdict};
+use session_engine::shared_limit::SharedLimit;
+use session_engine::shared_store::StoreSlot;
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -94,15 +96,17 @@ struct Counted {
 struct Limited {
     rate: Rate,
     zone: Arc<Counted>,
+    /// With `sync`: where the store's settings will be, and the size of the zone.
+    sync: Option<(StoreSlot, u64)>,
 }
 
 impl Value for Zone {
-    const SYNTAX: &'static str = "key zone=name:size rate=rate";
+    const SYNTAX: &'static str = "key zone=name:size rate=rate [sync]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let key_text = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
         let key = Template::compile(cx, d, &key_text).map_err(|p| p.at(0))?;
-        let (mut zone, mut rate) = (None, Rate(1000));
+        let (mut zone, mut rate, mut sync) = (None, Rate(1000), false);
         for (index, word) in d.args.iter().enumerate().skip(1) {
             let text = word.text();
             if text.starts_with("zone=") {
@@ -110,6 +114,8 @@ impl Value for Zone {
             } else if let Some(value) = text.strip_prefix("rate=") {
                 let wrong = || Problem::says(format!("invalid rate \"{text}\"")).at(index);
                 rate = Rate::parse(value).ok_or_else(wrong)?;
+            } else if text == "sync" {
+                sync = true;
             } else {
                 return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));
             }
@@ -121,7 +127,8 @@ impl Value for Zone {
             buckets: Buckets::new(size),
             counts: metrics::Zone::named(&[&name]),
         });
-        let state = Arc::new(Limited { rate, zone: buckets });
+        let sync = sync.then(|| (cx.get::<StoreSlot>().clone(), size));
+        let state = Arc::new(Limited { rate, zone: buckets, sync });
         zones::declare(cx, d, KIND, Declared { name, key, key_text, state })?;
         Ok(Zone)
     }
@@ -154,11 +161,14 @@ impl Feature for LimitReq {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<ReqConf>() else { return Ok(()) };
         let Some(lines) = &conf.limit_req else { return Ok(()) };
-        let mut limits: Vec<(Arc<Declared<Limited>>, Limit)> = Vec::new();
+        let mut limits: Vec<CheckedLimit> = Vec::new();
         for limit in &lines.0 {
             let zone: Arc<Declared<Limited>> =
                 zones::find(block.cx, KIND, &limit.zone).map_err(|problem| problem.of("limit_req"))?;
-            limits.push((zone, limit.clone()));
+            let shared = zone.state.sync.as_ref().map(|(slot, size)| {
+                SharedLimit::new(slot.clone(), KIND, &zone.name, zone.state.rate.0, limit.burst, *size)
+            });
+            limits.push(CheckedLimit { zone, limit: limit.clone(), shared });
         }
         let (refused, delayed) = match conf.limit_req_log_level {
             LogLevel::Info => (Level::Info, Level::Info),
@@ -173,8 +183,15 @@ impl Feature for LimitReq {
     }
 }
 
+/// A limit of a block, with its zone.
+struct CheckedLimit {
+    zone: Arc<Declared<Limited>>,
+    limit: Limit,
+    shared: Option<SharedLimit>,
+}
+
 struct Check {
-    limits: Vec<(Arc<Declared<Limited>>, Limit)>,
+    limits: Vec<CheckedLimit>,
     dry_run: bool,
     refused: Level,
     delayed: Level,
@@ -188,7 +205,7 @@ impl Check {
         let mut pending = Vec::new();
         let mut key = Vec::new();
         for (index, entry) in self.limits.iter().enumerate() {
-            let (zone, limit) = entry;
+            let CheckedLimit { zone, limit, .. } = entry;
             key.clear();
             zone.key.write(r, &mut key);
             if key.is_empty() {
@@ -201,12 +218,15 @@ impl Check {
             }
             let count = index + 1 == self.limits.len();
             match zone.state.zone.buckets.ask(&key, zone.state.rate, limit.burst, now, count) {
+                Ok(excess) if entry.shared.as_ref().is_some_and(|shared| !shared.admits(&key)) => {
+                    return Some((Verdict::Busy { excess: excess.saturating_add(1000) }, zone));
+                }
                 Ok(excess) => pending.push((entry, (!count).then(|| key.clone()), excess)),
                 Err(verdict) => return Some((verdict, zone)),
             }
         }
         let mut worst: Option<(u64, u64, &Declared<Limited>)> = None;
-        for ((zone, limit), key, excess) in pending.iter().rev() {
+        for (CheckedLimit { zone, limit, .. }, key, excess) in pending.iter().rev() {
             let excess = match key {
                 Some(key) => zone.state.zone.buckets.account(key, zone.state.rate, now),
                 None => *excess,

@@ -72,7 +72,7 @@ pub fn run(ask: &Ask, verb: Verb, side: Side, name: Option<&str>) -> Result<ApiR
         Verb::Post => add(zone, &object(ask)?),
         Verb::Patch => change(zone, &object(ask)?),
         Verb::Delete => {
-            zone.zone.clear();
+            zone.clear();
             Ok(ApiResponse::done())
         }
         Verb::Put | Verb::Other => Err(ApiError::method()),

@@ -1,6 +1,7 @@
 //! Cache directives: value types, and one table that is mounted for each protocol.
 
 use super::paths::CachePath;
+use super::shared_purges::SharedPurges;
 use cache::freshness::Valid;
 use cache::zone::Pace;
 use cache::{CacheRoot, Limits, Zone};
@@ -9,6 +10,7 @@ use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Template;
 use http_engine::used_paths::UsedPaths;
 use metrics::cache as row;
+use session_engine::shared_store::StoreSlot;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -151,13 +153,17 @@ impl Value for PathLine {
     const SYNTAX: &'static str = "path [levels=levels] [use_temp_path=on|off] keys_zone=name:size [inactive=time] [max_size=size] \
                                   [min_free=size] [manager_files=number] [manager_sleep=time] [manager_threshold=time] \
                                   [loader_files=number] [loader_sleep=time] [loader_threshold=time] [purger=on|off] \
-                                  [purger_files=number] [purger_sleep=time] [purger_threshold=time]";
+                                  [purger_files=number] [purger_sleep=time] [purger_threshold=time] [sync]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
         let root = cx.full_name(if word.len() > 1 { word.trim_end_matches('/') } else { &word });
         let mut read = Parameters::default();
         for (index, word) in d.args.iter().enumerate().skip(1) {
+            if word.bytes == b"sync" {
+                read.is_shared = true;
+                continue;
+            }
             read.one(&word.text()).map_err(|p| p.at(index))?;
         }
         let name = d.name.text().into_owned();
@@ -175,7 +181,9 @@ impl Value for PathLine {
         let make = || Zone::new(&zone_name, place, bytes);
         let zone = crate::zones::state(KIND, &zone_name, bytes, &id, make);
         let metrics = counted(&zone, &read.limits);
-        let path = Arc::new(CachePath { zone, metrics, use_temp_path: read.use_temp_path, limits: read.limits });
+        let shared = read.is_shared.then(|| SharedPurges::new(cx.get::<StoreSlot>().clone(), &zone, &id));
+        let path = CachePath { zone, metrics, use_temp_path: read.use_temp_path, limits: read.limits, shared };
+        let path = Arc::new(path);
         let shown = crate::zones::Declared {
             name: zone_name,
             key: Template::default(),
@@ -203,6 +211,7 @@ fn counted(zone: &Arc<Zone>, limits: &Limits) -> metrics::Zone<row::Of> {
 }
 
 struct Parameters {
+    is_shared: bool,
     zone: Option<(String, u64)>,
     levels: Vec<u8>,
     use_temp_path: bool,
@@ -215,6 +224,7 @@ const PACE: Pace = Pace { files: 100, threshold_ms: 200, sleep_ms: 50 };
 impl Default for Parameters {
     fn default() -> Self {
         Parameters {
+            is_shared: false,
             zone: None,
             levels: Vec::new(),
             use_temp_path: true,

@@ -10,6 +10,7 @@ pub mod purge;
 mod rfc;
 mod serve;
 pub mod session;
+mod shared_purges;
 
 use crate::zones;
 use cache::freshness::{Ignored, Valid};

@@ -1,5 +1,6 @@
 //! Declared caches and their background threads: a loader per new cache, and one keeper for all.
 
+use super::shared_purges::SharedPurges;
 use cache::loader;
 use cache::manager::{self, Purger};
 use cache::{Limits, Zone};
@@ -13,6 +14,8 @@ pub struct CachePath {
     pub metrics: metrics::Zone<metrics::cache::Of>,
     pub use_temp_path: bool,
     pub limits: Limits,
+    /// With `sync`.
+    pub shared: Option<SharedPurges>,
 }
 
 pub struct Caches {
@@ -24,9 +27,13 @@ pub struct Caches {
 pub struct CachePaths(pub Vec<Arc<CachePath>>);
 
 impl Background<HttpPlan> for Caches {
+    fn unsettled(&self, _: &HttpPlan) -> Vec<String> {
+        self.paths.iter().filter_map(|path| path.shared.as_ref()?.sharing_complaint()).collect()
+    }
     fn run(self: Arc<Self>, _: Weak<HttpPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
             self.begin(&log);
+            self.paths.iter().filter_map(|path| path.shared.as_ref()).for_each(|shared| shared.begin_sharing(&log));
             let _service = Service(self);
             std::future::pending().await
         })

@@ -159,13 +159,17 @@ pub fn purge_key(path: &CachePath, key: &[u8]) -> std::io::Result<bool> {
     // Another thread, whose clock is newer than that of this turn, may have stored an entry before.
     clock::update();
     if let Some(prefix) = key.strip_suffix(b"*") {
-        zone.purges.add(prefix, false, clock::unix_millis())?;
+        let now = clock::unix_millis();
+        zone.purges.add(prefix, false, now)?;
         zone.cool_purged();
         hurry();
+        path.shared.iter().for_each(|shared| shared.tell(key, now));
         return Ok(true);
     }
-    let removed = zone.purge_key(&Hash::of(key), key, clock::unix_millis())?;
+    let now = clock::unix_millis();
+    let removed = zone.purge_key(&Hash::of(key), key, now)?;
     hurry();
+    path.shared.iter().for_each(|shared| shared.tell(key, now));
     Ok(removed)
 }
 

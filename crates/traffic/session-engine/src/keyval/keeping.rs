@@ -56,12 +56,16 @@ impl<P: 'static> Background<P> for Keeping {
         })
     }
     fn unsettled(&self, _: &P) -> Vec<String> {
-        self.0.iter().filter_map(|keyval| keyval.load().err()).map(|Unread(why)| why).collect()
+        let unread = self.0.iter().filter_map(|keyval| keyval.load().err()).map(|Unread(why)| why);
+        unread.chain(self.0.iter().filter_map(|keyval| keyval.sharing_complaint())).collect()
     }
     fn run(self: Arc<Self>, _: Weak<P>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
             let mut tasks = runtime::task::JoinSet::new();
             for keyval in &self.0 {
+                // `keep` reports errors. Pairs of the file are there before those of other nodes.
+                let _ = keyval.load();
+                keyval.begin_sharing(&log);
                 tasks.spawn_local(keep(keyval.clone(), log.clone()));
             }
             while tasks.join_next().await.is_some() {}

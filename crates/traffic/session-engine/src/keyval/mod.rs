@@ -4,6 +4,7 @@
 //! Zones outlive reloads. Only a zone that is new to the process reads its state file.
 
 mod keeping;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use crate::{AreaTypes, Template};
 use conf_schema::value::parse_msec;
 use conf_schema::{At, Cx, Directive, Problem, Value};
 use keyval::{Change, Matching, Pair, Refusal, Zone, state_file};
+use sharing::Sharing;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -28,6 +30,8 @@ pub struct Keyval {
     /// Default lifetime of a pair in milliseconds. Without it no pair may have a lifetime.
     pub timeout: Option<u64>,
     pub state: Option<PathBuf>,
+    /// With `sync`.
+    sharing: Option<Sharing>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +79,8 @@ impl Keyval {
     /// See [`Zone::add`] and [`Failure`].
     pub fn add(&self, addition: &Addition<'_>) -> Result<(), Failure> {
         let now = base::clock::unix_millis();
-        Ok(self.zone.add(self.pair(addition, now)?, now)?)
+        let pair = self.pair(addition, now)?;
+        self.change_key(addition.key, now, || Ok(self.zone.add(pair, now)?))
     }
     /// Adds several pairs to an empty zone, all or none.
     ///
@@ -84,7 +89,15 @@ impl Keyval {
     pub fn fill(&self, additions: &[Addition<'_>]) -> Result<(), Failure> {
         let now = base::clock::unix_millis();
         let pairs = additions.iter().map(|addition| self.pair(addition, now)).collect::<Result<_, _>>()?;
-        Ok(self.zone.fill(pairs, now)?)
+        let fill = || Ok(self.zone.fill(pairs, now)?);
+        match self.replica() {
+            None => fill(),
+            Some(replica) => {
+                let mut result = Ok(());
+                replica.change_all(now, || result = fill());
+                result
+            }
+        }
     }
     /// Changes a pair's value, its lifetime, or both. A new value starts the zone's timeout anew.
     ///
@@ -92,12 +105,21 @@ impl Keyval {
     /// See [`Zone::change`] and [`Failure`].
     pub fn change(&self, key: &str, value: Option<&str>, lifetime: Option<u64>) -> Result<(), Failure> {
         let now = base::clock::unix_millis();
-        Ok(self.zone.change(key, Change { value, expires: self.expires(lifetime, now)? }, now)?)
+        let change = Change { value, expires: self.expires(lifetime, now)? };
+        self.change_key(key, now, || Ok(self.zone.change(key, change, now)?))
     }
     /// # Errors
     /// See [`Zone::remove`].
     pub fn remove(&self, key: &str) -> Result<(), Failure> {
-        Ok(self.zone.remove(key, base::clock::unix_millis())?)
+        let now = base::clock::unix_millis();
+        self.change_key(key, now, || Ok(self.zone.remove(key, now)?))
+    }
+    /// Removes all pairs.
+    pub fn clear(&self) {
+        match self.replica() {
+            None => self.zone.clear(),
+            Some(replica) => replica.change_all(base::clock::unix_millis(), || self.zone.clear()),
+        }
     }
     pub fn get(&self, key: &str) -> Option<Pair> {
         self.zone.get(key, base::clock::unix_millis())
@@ -167,11 +189,8 @@ impl<A: AreaTypes> Value for Zones<A> {
                 let problem = Problem::says("\"sync\" requires the \"timeout\" parameter").at(index);
                 return Err(problem.hint("set \"timeout\": pairs on other servers are removed only by their timeout"));
             }
-            cx.warn(
-                d,
-                format!("\"sync\" of keyval_zone \"{name}\" is ignored: the zone is not shared with other servers"),
-            );
         }
+        let sharing = sync.map(|_| Sharing::new::<A>(cx, &name));
         let matching = matching.unwrap_or_default();
         if let Some((path, index)) = &state
             && !cx.store.replay
@@ -181,7 +200,7 @@ impl<A: AreaTypes> Value for Zones<A> {
         }
         let zone = zones::state(KIND, &name, size, &[matching as u8], || Zone::new(size, matching));
         let state = state.map(|(path, _)| path);
-        let keyval = Arc::new(Keyval { name: name.clone(), zone, timeout, state });
+        let keyval = Arc::new(Keyval { name: name.clone(), zone, timeout, state, sharing });
         zones::declare_named::<A, _>(cx, d, KIND, &name, keyval.clone())?;
         cx.get::<Declared<A>>().all.push(keyval);
         Ok(Zones(PhantomData))
@@ -195,7 +214,7 @@ impl<A: AreaTypes> Value for Zones<A> {
 pub fn declare<A: AreaTypes>(cx: &mut Cx, d: &Directive, name: &str, size: u64) -> Result<Arc<Keyval>, Problem> {
     let matching = Matching::String;
     let zone = zones::state(KIND, name, size, &[matching as u8], || Zone::new(size, matching));
-    let keyval = Arc::new(Keyval { name: name.to_string(), zone, timeout: None, state: None });
+    let keyval = Arc::new(Keyval { name: name.to_string(), zone, timeout: None, state: None, sharing: None });
     zones::declare_named::<A, _>(cx, d, KIND, name, keyval.clone())?;
     cx.get::<Declared<A>>().all.push(keyval.clone());
     Ok(keyval)

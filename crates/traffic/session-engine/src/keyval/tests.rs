@@ -95,6 +95,7 @@ fn lifetimes_need_a_timeout() {
         zone: Arc::new(Zone::new(32_768, Matching::String)),
         timeout,
         state: None,
+        sharing: None,
     };
     let (plain, timed) = (keyval(None), keyval(Some(60_000)));
     let addition = |key, lifetime| Addition { key, value: "1", lifetime };
@@ -165,8 +166,13 @@ fn a_broken_state_file_prevents_the_start_and_is_left_alone() {
     assert!(complaint.ends_with("do not fit the zone: invalid key format"), "{complaint}");
 
     // A worker that cannot read what the master could: nothing is written over it.
-    let keyval =
-        Keyval { name, zone: Arc::new(Zone::new(32_768, Matching::Ip)), timeout: None, state: Some(path.clone()) };
+    let keyval = Keyval {
+        name,
+        zone: Arc::new(Zone::new(32_768, Matching::Ip)),
+        timeout: None,
+        state: Some(path.clone()),
+        sharing: None,
+    };
     let keeping = Arc::new(Keeping(vec![Arc::new(keyval)]));
     assert_eq!(Background::<()>::unsettled(&*keeping, &()).len(), 1);
     runtime::run(async {

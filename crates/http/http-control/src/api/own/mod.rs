@@ -48,10 +48,11 @@ pub enum OwnPoint<'a> {
     Cache(&'a str),
     Certificates,
     Upstreams,
+    Stores,
 }
 
 /// Names of end-points below `/tidegate/1/` and `/tidegate/1/config/`.
-const NAMES: &[&str] = &["caches", "certificates", "config", "logs", "upstreams"];
+const NAMES: &[&str] = &["caches", "certificates", "config", "logs", "stores", "upstreams"];
 const CONFIG_NAMES: &[&str] = &["tree", "plan", "files", "generations"];
 
 /// Returns the path below `/tidegate`, if the path is one.
@@ -87,6 +88,7 @@ pub fn parse(path: &str) -> Result<OwnPoint<'_>, ApiError> {
         ["1", "caches", name] => OwnPoint::Cache(name),
         ["1", "certificates"] => OwnPoint::Certificates,
         ["1", "upstreams"] => OwnPoint::Upstreams,
+        ["1", "stores"] => OwnPoint::Stores,
         ["1", ..] => return Err(ApiError::no_path()),
         _ => return Err(ApiError::new(404, "UnknownVersion", "unknown version")),
     })
@@ -215,7 +217,9 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
         OwnPoint::Config | OwnPoint::Tree | OwnPoint::Plan | OwnPoint::Files | OwnPoint::Generations => true,
         OwnPoint::Generation(_) => true,
         OwnPoint::Versions | OwnPoint::Root | OwnPoint::Logs => false,
-        OwnPoint::Caches | OwnPoint::Cache(_) | OwnPoint::Certificates | OwnPoint::Upstreams => false,
+        OwnPoint::Caches | OwnPoint::Cache(_) | OwnPoint::Certificates | OwnPoint::Upstreams | OwnPoint::Stores => {
+            false
+        }
     };
     if is_config && access == ConfigAccess::Off {
         return Err(ApiError::no_path());
@@ -269,6 +273,7 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
             let (plan, name) = (r.plan().clone(), state::renewal(&body)?);
             on_thread(move || state::renew(&plan, &name)).await.map_err(|_| busy())?
         }
+        (Verb::Get, OwnPoint::Stores) => Ok(ApiResponse::json(&state::stores())),
         (Verb::Get, OwnPoint::Generations) => asked(r, &config, ConfigRequest::List, false).await,
         (Verb::Get, OwnPoint::Generation(number)) => asked(r, &config, ConfigRequest::Show(number), false).await,
         (Verb::Put, OwnPoint::Upstreams) => {
@@ -376,6 +381,7 @@ mod tests {
             ("/1/logs/", OwnPoint::Logs),
             ("/1/caches/a", OwnPoint::Cache("a")),
             ("/1/upstreams", OwnPoint::Upstreams),
+            ("/1/stores", OwnPoint::Stores),
         ] {
             assert_eq!(parse(path), Ok(want), "{path}");
         }

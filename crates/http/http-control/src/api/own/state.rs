@@ -3,10 +3,12 @@
 use super::super::answer::{ApiError, ApiResponse};
 use super::super::certificates;
 use crate::shared::acme_state::AcmeRenewals;
+use crate::shared::status_tree::time;
 use http_engine::HttpPlan;
 use http_upstream::caching::paths::CachePaths;
 use http_upstream::caching::session::purge_key;
 use serde_json::{Value, json};
+use session_engine::shared_store::{StoreState, store_states};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -26,6 +28,28 @@ pub fn caches(plan: &HttpPlan) -> Value {
         (zone.name.clone(), facts)
     };
     all.map(one).collect::<serde_json::Map<String, Value>>().into()
+}
+
+/// Lists the stores of `shared_store`: one, and another one while a reload replaces it.
+pub fn stores() -> Value {
+    let one = |(address, state): (String, StoreState)| {
+        json!({
+            "address": address,
+            "connected": state.is_connected,
+            "since": if state.since == 0 { Value::Null } else { json!(time(state.since)) },
+            "last_failure": state.last_failure,
+            "failures": state.failures,
+            "nodes": state.nodes,
+            "records": {
+                "pending": state.records_pending,
+                "sent": state.records_sent,
+                "applied": state.records_applied,
+                "no_room": state.records_refused,
+            },
+            "permits": { "taken": state.permits_taken, "refused": state.permits_refused },
+        })
+    };
+    store_states().into_iter().map(one).collect()
 }
 
 /// Purges a key of a cache, all keys with a prefix (`*` at the end), or, without a key, everything.

@@ -1,0 +1,131 @@
+//! Purges of a cache on all servers of a `shared_store` (`proxy_cache_path ... sync`), also on one that was away.
+//!
+//! A purge is a record of a shared map: the purged key, `*` at its end for a prefix, and when it was purged. A server that
+//! gets the record drops what it has stored until then.
+
+use super::paths::hurry;
+use cache::Zone;
+use observe::ErrorLog;
+use session_engine::shared_store::{StoreSlot, space_name};
+use shared_store::{LocalMap, LocalValue, MapReplica, StoreAgent};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Time for which a purge reaches servers that were away.
+const LIFETIME_MILLIS: u64 = 7 * 24 * 60 * 60 * 1000;
+/// Clocks of servers differ at most by this, or an outdated entry stays.
+const SKEW_MILLIS: u64 = 5_000;
+/// Purges that are kept for servers that are away; the oldest are dropped first.
+const PURGES_MAX: usize = 10_000;
+
+/// Purges of a cache.
+pub struct SharedPurges {
+    slot: StoreSlot,
+    space: String,
+    table: Arc<PurgeTable>,
+    /// Since a configuration with the cache serves.
+    active: OnceLock<ActivePurges>,
+}
+
+struct ActivePurges {
+    replica: Arc<MapReplica>,
+    /// Keeps the connection.
+    _agent: Arc<StoreAgent>,
+}
+
+impl SharedPurges {
+    /// `id` distinguishes zones of one name. The purges outlive a reload, as the zone does.
+    pub fn new(slot: StoreSlot, zone: &Arc<Zone>, id: &[u8]) -> SharedPurges {
+        let make = || PurgeTable { zone: zone.clone(), purges: Mutex::default() };
+        let table = crate::zones::state("cache purges", &zone.name, 0, id, make);
+        SharedPurges { slot, space: format!("purges:{}", space_name(&zone.name)), table, active: OnceLock::new() }
+    }
+
+    /// Begins to tell and to hear purges, if there is a store.
+    pub fn begin_sharing(&self, log: &Arc<ErrorLog>) {
+        if self.active.get().is_some() {
+            return;
+        }
+        let Some(agent) = self.slot.agent(log) else { return };
+        let replica = agent.share_map(&self.space, self.table.clone());
+        let _ = self.active.set(ActivePurges { replica, _agent: agent });
+    }
+
+    /// Returns a warning if there is no store.
+    pub fn sharing_complaint(&self) -> Option<String> {
+        let name = &self.table.zone.name;
+        let words = "\"sync\" has no effect without \"shared_store\": purges reach this server only";
+        self.slot.settings().is_none().then(|| format!("cache \"{name}\": {words}"))
+    }
+
+    /// Tells the other servers of a purge that was made here, of a key or of a prefix with `*`.
+    pub fn tell(&self, key: &[u8], now: u64) {
+        let Some(active) = self.active.get() else { return };
+        let note = || {
+            self.table.note(key, now, now + LIFETIME_MILLIS);
+            Ok::<_, ()>(())
+        };
+        let _ = active.replica.change_key(key, now, note);
+    }
+}
+
+/// Purges that are not too old, for servers that were away.
+struct PurgeTable {
+    zone: Arc<Zone>,
+    purges: Mutex<PurgeLists>,
+}
+
+#[derive(Default)]
+struct PurgeLists {
+    by_key: HashMap<Vec<u8>, (u64, u64)>,
+    /// Keys by the end of their records.
+    by_end: BTreeMap<(u64, Vec<u8>), ()>,
+}
+
+impl PurgeTable {
+    fn purges(&self) -> MutexGuard<'_, PurgeLists> {
+        self.purges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, key: &[u8], at: u64, end: u64) {
+        let mut purges = self.purges();
+        if let Some((_, old)) = purges.by_key.insert(key.to_vec(), (at, end)) {
+            purges.by_end.remove(&(old, key.to_vec()));
+        }
+        purges.by_end.insert((end, key.to_vec()), ());
+        while purges.by_end.first_key_value().is_some_and(|((end, _), ())| *end <= at)
+            || purges.by_end.len() > PURGES_MAX
+        {
+            let Some(((_, key), ())) = purges.by_end.pop_first() else { break };
+            purges.by_key.remove(&key);
+        }
+    }
+}
+
+impl LocalMap for PurgeTable {
+    fn local_value(&self, key: &[u8]) -> Option<LocalValue> {
+        let purges = self.purges();
+        purges.by_key.get(key).map(|(at, end)| (at.to_string().into_bytes(), Some(*end)))
+    }
+
+    fn apply_value(&self, key: &[u8], value: Option<&[u8]>, expires: Option<u64>) -> bool {
+        // A record that ends is no purge that is taken back.
+        let Some(at) = value.and_then(|text| std::str::from_utf8(text).ok()?.parse::<u64>().ok()) else { return true };
+        self.note(key, at, expires.unwrap_or(at.saturating_add(LIFETIME_MILLIS)));
+        let (prefix, is_exact) = key.strip_suffix(b"*").map_or((key, true), |prefix| (prefix, false));
+        let noted = self.zone.purges.add_until(prefix, is_exact, at.saturating_add(SKEW_MILLIS));
+        self.zone.cool_purged();
+        hurry();
+        // It is in force, but would not outlive a restart: another comparison brings it again.
+        let _ = noted;
+        true
+    }
+
+    fn local_keys(&self) -> Vec<Vec<u8>> {
+        self.purges().by_key.keys().cloned().collect()
+    }
+
+    fn local_identity(&self) -> usize {
+        Arc::as_ptr(&self.zone).addr()
+    }
+}

@@ -1,0 +1,287 @@
+//! Several servers with one store (`shared_store`): pairs, limits, a store that stalls, dies and comes back.
+
+use crate::support;
+
+use serde_json::json;
+use std::process::{Child, Command, Stdio};
+use support::api::{ask, get};
+use support::client::Client;
+use support::origin::{Origin, ok};
+use support::{Running, Site, free_port, wait};
+
+/// Redis without a port.
+struct Redis {
+    site: Site,
+    child: Child,
+}
+
+impl Redis {
+    fn start() -> Option<Redis> {
+        let site = Site::new("", "");
+        let child = Redis::spawn(&site)?;
+        Some(Redis { site, child })
+    }
+
+    fn spawn(site: &Site) -> Option<Child> {
+        let _ = std::fs::remove_file(site.path("redis.sock"));
+        let child = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocketperm", "777", "--unixsocket"])
+            .arg(site.path("redis.sock"))
+            .stdout(Stdio::null())
+            .spawn();
+        let Ok(child) = child else {
+            testkit::missing_peer("redis-server");
+            return None;
+        };
+        wait("Redis", || site.path("redis.sock").exists().then_some(()).ok_or("no socket"));
+        Some(child)
+    }
+
+    fn address(&self) -> String {
+        format!("redis+unix:{}", self.site.path("redis.sock").display())
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("ended");
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn configuration(port: u16, more: &str) -> String {
+    format!(
+        "http {{
+            access_log off;
+            keyval_zone zone=pairs:64k timeout=1h sync;
+            keyval $arg_key $pair zone=pairs;
+            limit_req_zone $arg_key zone=rate:64k rate=1r/m sync;
+            {more}
+            server {{
+                listen 127.0.0.1:{port};
+                location /api {{ api write=on; }}
+                location /pair {{ return 200 \"$pair\"; }}
+                location /limited {{ limit_req zone=rate burst=31 nodelay; limit_req_status 429; root .; try_files /none =204; }}
+            }}
+        }}"
+    )
+}
+
+struct Node {
+    port: u16,
+    site: Site,
+}
+
+impl Node {
+    fn new(store: &str) -> Node {
+        let port = free_port();
+        let main = format!("daemon off; worker_processes 2; shared_store {store} timeout=300ms;");
+        Node { port, site: Site::new(&main, &configuration(port, "")) }
+    }
+
+    fn status(&self, path: &str) -> (u16, String) {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        Client::connect(self.port).and_then(|mut client| client.ask(&request)).expect("an answer")
+    }
+
+    fn set(&self, method: &str, key: &str, value: &str) {
+        let (status, body) = ask(self.port, method, "/9/http/keyvals/pairs", Some(&json!({ key: value })));
+        assert!(status < 300, "{status} {body}");
+    }
+
+    fn wait_for(&self, key: &str, value: &str) {
+        wait(&format!("{key}={value}"), || match self.status(&format!("/pair?key={key}")) {
+            (200, seen) if seen == value => Ok(()),
+            seen => Err(format!("{seen:?}; {}", self.site.log())),
+        });
+    }
+
+    fn wait_for_store(&self, is_connected: bool) {
+        wait("the store", || {
+            let all = get(self.port, "/tidegate/1/stores");
+            let seen = all.pointer("/0/connected").and_then(serde_json::Value::as_bool);
+            (seen == Some(is_connected)).then_some(()).ok_or_else(|| all.to_string())
+        });
+    }
+}
+
+#[test]
+fn pairs_are_the_same_on_all_servers_also_after_the_store_was_gone() {
+    let Some(mut redis) = Redis::start() else { return };
+    let nodes: Vec<Node> = (0..3).map(|_| Node::new(&redis.address())).collect();
+    let running: Vec<Running> = nodes.iter().map(|node| node.site.start()).collect();
+    nodes.iter().for_each(|node| node.wait_for_store(true));
+    nodes[0].set("POST", "a", "1");
+    nodes.iter().for_each(|node| node.wait_for("a", "1"));
+    nodes[1].set("PATCH", "a", "2");
+    nodes.iter().for_each(|node| node.wait_for("a", "2"));
+
+    // Requests and changes go on without the store.
+    redis.kill();
+    nodes.iter().for_each(|node| node.wait_for_store(false));
+    nodes[2].set("POST", "b", "3");
+    nodes[0].set("PATCH", "a", "4");
+    assert_eq!(nodes[1].status("/pair?key=a"), (200, "2".into()));
+    // So does a reload, and a start.
+    running[0].signal("HUP");
+    nodes[0].site.wait_for_log("is no longer used", 1);
+    assert_eq!(nodes[0].status("/pair?key=a"), (200, "4".into()));
+    let late = Node::new(&redis.address());
+    let late_running = late.site.start();
+    late.wait_for_store(false);
+    assert_eq!(late.status("/pair?key=a"), (200, String::new()));
+
+    redis.child = Redis::spawn(&redis.site).expect("Redis");
+    for node in nodes.iter().chain([&late]) {
+        node.wait_for("a", "4");
+        node.wait_for("b", "3");
+    }
+    let (status, _) = ask(nodes[1].port, "DELETE", "/9/http/keyvals/pairs", None);
+    assert_eq!(status, 204);
+    nodes.iter().for_each(|node| node.wait_for("a", ""));
+    running.into_iter().for_each(Running::quit);
+    late_running.quit();
+    nodes.iter().for_each(|node| node.site.assert_no_alerts());
+}
+
+#[test]
+fn a_limit_counts_the_requests_of_all_servers() {
+    let Some(mut redis) = Redis::start() else { return };
+    let nodes: Vec<Node> = (0..3).map(|_| Node::new(&redis.address())).collect();
+    let running: Vec<Running> = nodes.iter().map(|node| node.site.start()).collect();
+    nodes.iter().for_each(|node| node.wait_for_store(true));
+    wait("three nodes", || {
+        let all = get(nodes[0].port, "/tidegate/1/stores");
+        (all.pointer("/0/nodes") == Some(&json!(3))).then_some(()).ok_or_else(|| all.to_string())
+    });
+    let pass = |key: &str, rounds: usize| -> usize {
+        let mut passed = 0;
+        for _ in 0..rounds {
+            for node in &nodes {
+                match node.status(&format!("/limited?key={key}")).0 {
+                    204 => passed += 1,
+                    status => assert_eq!(status, 429),
+                }
+            }
+        }
+        passed
+    };
+    // Permits come behind requests: some are refused before they are there.
+    let mut passed = 0;
+    wait("the burst to be used", || {
+        passed += pass("a", 1);
+        if passed >= 32 { Ok(()) } else { Err(passed) }
+    });
+    passed += pass("a", 20);
+    assert!(passed <= 32 + nodes.len() + 1, "{passed}: the burst, one, one a server, and one for a slow minute");
+
+    // Without the store each server has a third of the burst, and one.
+    redis.kill();
+    nodes.iter().for_each(|node| node.wait_for_store(false));
+    let alone = pass("b", 40);
+    assert!((33..=39).contains(&alone), "{alone}: three times 31/3 + 1");
+    running.into_iter().for_each(Running::quit);
+    nodes.iter().for_each(|node| node.site.assert_no_alerts());
+}
+
+#[test]
+fn purges_reach_all_servers_also_one_that_was_away() {
+    let Some(mut redis) = Redis::start() else { return };
+    let origin = Origin::answering(|request| {
+        let path = request.split(' ').nth(1).unwrap_or_default();
+        ok(path)
+    });
+    let nodes: Vec<Node> = (0..2)
+        .map(|_| {
+            let port = free_port();
+            let main = format!("daemon off; shared_store {} timeout=300ms;", redis.address());
+            let conf = format!(
+                "http {{
+                    access_log off;
+                    proxy_cache_path cache keys_zone=pages:1m sync;
+                    server {{
+                        listen 127.0.0.1:{port};
+                        location /api {{ api write=on; }}
+                        location / {{
+                            proxy_pass http://127.0.0.1:{};
+                            proxy_cache pages; proxy_cache_key $uri; proxy_cache_valid 1h;
+                            add_header X-Cache $upstream_cache_status;
+                        }}
+                    }}
+                }}",
+                origin.port
+            );
+            Node { port, site: Site::new(&main, &conf) }
+        })
+        .collect();
+    let running: Vec<Running> = nodes.iter().map(|node| node.site.start()).collect();
+    nodes.iter().for_each(|node| node.wait_for_store(true));
+    let cached = |node: &Node, path: &str| -> String {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let (status, head, _) =
+            Client::connect(node.port).and_then(|mut client| client.ask_for_all(&request)).expect("an answer");
+        assert_eq!(status, 200, "{head}");
+        head.lines().find_map(|line| line.strip_prefix("X-Cache: ")).unwrap_or_default().trim().to_string()
+    };
+    let fill = || {
+        for (node, path) in nodes.iter().flat_map(|node| ["/a", "/b/1", "/b/2", "/c"].map(|path| (node, path))) {
+            wait("a hit", || match cached(node, path).as_str() {
+                "HIT" => Ok(()),
+                seen => Err(seen.to_string()),
+            });
+        }
+    };
+    let purge = |node: &Node, key: &str| {
+        let (status, body) = ask(node.port, "DELETE", &format!("/tidegate/1/caches/pages?key={key}"), None);
+        assert_eq!(status, 204, "{body}");
+    };
+    let wait_for_miss = |node: &Node, path: &str| {
+        wait(&format!("{path} to be purged"), || match cached(node, path).as_str() {
+            "MISS" | "EXPIRED" => Ok(()),
+            seen => Err(seen.to_string()),
+        });
+    };
+    fill();
+    purge(&nodes[0], "/a");
+    wait_for_miss(&nodes[1], "/a");
+    purge(&nodes[1], "/b/*");
+    wait_for_miss(&nodes[0], "/b/1");
+    wait_for_miss(&nodes[0], "/b/2");
+    assert_eq!(cached(&nodes[0], "/c"), "HIT");
+
+    // The store is gone; one purges, a reload follows, and the other hears of it later.
+    fill();
+    redis.kill();
+    nodes.iter().for_each(|node| node.wait_for_store(false));
+    purge(&nodes[0], "/c");
+    running[0].signal("HUP");
+    nodes[0].site.wait_for_log("is no longer used", 1);
+    assert_eq!(cached(&nodes[1], "/c"), "HIT");
+    redis.child = Redis::spawn(&redis.site).expect("Redis");
+    wait_for_miss(&nodes[1], "/c");
+    running.into_iter().for_each(Running::quit);
+    nodes.iter().for_each(|node| node.site.assert_no_alerts());
+}
+
+#[test]
+fn zones_without_a_store_and_wrong_addresses_are_named() {
+    let site = Site::new("daemon off;", &configuration(free_port(), ""));
+    let output = site.run(&["-t"]);
+    let words = support::text(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    assert!(words.contains("keyval_zone \"pairs\": \"sync\" has no effect without \"shared_store\""), "{words}");
+    site.configure("daemon off; shared_store redis://me:secret@127.0.0.1;", &configuration(free_port(), ""));
+    let output = site.run(&["-t", "--explain"]);
+    let words = support::text(&output.stderr);
+    assert!(!output.status.success() && words.contains("a password in the address"), "{words}");
+    assert!(words.contains("password_file=FILE"), "{words}");
+    // The store need not be there.
+    site.configure("daemon off; shared_store redis://127.0.0.1:1;", &configuration(free_port(), ""));
+    let output = site.run(&["-t"]);
+    assert!(output.status.success(), "{}", support::text(&output.stderr));
+}

@@ -1,0 +1,100 @@
+//! Zones that several nodes share (`keyval_zone ... sync`): changes go to the store of `shared_store`, and come from it.
+
+use super::{Failure, Keyval};
+use crate::AreaTypes;
+use crate::shared_store::{StoreSlot, space_name};
+use arc_swap::ArcSwapOption;
+use conf_schema::Cx;
+use keyval::{Pair, Zone};
+use observe::ErrorLog;
+use shared_store::{LocalMap, LocalValue, MapReplica, StoreAgent};
+use std::sync::Arc;
+
+/// Connection of a zone to the store.
+pub(super) struct Sharing {
+    slot: StoreSlot,
+    space: String,
+    /// While a configuration serves.
+    active: ArcSwapOption<ActiveSharing>,
+}
+
+struct ActiveSharing {
+    replica: Arc<MapReplica>,
+    /// Keeps the connection.
+    _agent: Arc<StoreAgent>,
+}
+
+impl Sharing {
+    pub(super) fn new<A: AreaTypes>(cx: &mut Cx, name: &str) -> Sharing {
+        let area = std::any::type_name::<A>().rsplit("::").next().unwrap_or_default().to_ascii_lowercase();
+        Sharing {
+            slot: cx.get::<StoreSlot>().clone(),
+            space: format!("keyval:{area}:{}", space_name(name)),
+            active: ArcSwapOption::empty(),
+        }
+    }
+}
+
+/// A zone as the store sees it.
+struct SharedZone(Arc<Zone>);
+
+impl LocalMap for SharedZone {
+    fn local_value(&self, key: &[u8]) -> Option<LocalValue> {
+        let pair = self.0.get(std::str::from_utf8(key).ok()?, base::clock::unix_millis())?;
+        Some((pair.value.as_bytes().to_vec(), pair.expires))
+    }
+
+    fn apply_value(&self, key: &[u8], value: Option<&[u8]>, expires: Option<u64>) -> bool {
+        let now = base::clock::unix_millis();
+        // Another program's data has no place here.
+        let Ok(key) = std::str::from_utf8(key) else { return false };
+        match value.map(std::str::from_utf8) {
+            None => self.0.remove(key, now).is_ok() || self.0.get(key, now).is_none(),
+            Some(Ok(value)) => self.0.set(Pair::new(key, value, expires), now).is_ok(),
+            Some(Err(_)) => false,
+        }
+    }
+
+    fn local_keys(&self) -> Vec<Vec<u8>> {
+        let pairs = self.0.list(base::clock::unix_millis());
+        pairs.into_iter().map(|pair| pair.key.into_string().into_bytes()).collect()
+    }
+
+    fn local_identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+}
+
+impl Keyval {
+    /// Begins to share the zone, if it has `sync` and there is a store.
+    pub(super) fn begin_sharing(&self, log: &Arc<ErrorLog>) {
+        let Some(sharing) = &self.sharing else { return };
+        let Some(agent) = sharing.slot.agent(log) else { return };
+        let replica = agent.share_map(&sharing.space, Arc::new(SharedZone(self.zone.clone())));
+        sharing.active.store(Some(Arc::new(ActiveSharing { replica, _agent: agent })));
+    }
+
+    /// Returns a warning if the zone has `sync`, and there is no store.
+    pub(super) fn sharing_complaint(&self) -> Option<String> {
+        let sharing = self.sharing.as_ref()?;
+        let words = "\"sync\" has no effect without \"shared_store\": the zone is not shared with other servers";
+        sharing.slot.settings().is_none().then(|| format!("keyval_zone \"{}\": {words}", self.name))
+    }
+
+    pub(super) fn replica(&self) -> Option<Arc<MapReplica>> {
+        let active = self.sharing.as_ref()?.active.load_full()?;
+        Some(active.replica.clone())
+    }
+
+    pub(super) fn change_key(
+        &self,
+        key: &str,
+        now: u64,
+        change: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match self.replica() {
+            None => change(),
+            Some(replica) => replica.change_key(key.as_bytes(), now, change),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Limits over several nodes: permits that a node takes from the store before they are needed.
+//!
+//! A request is admitted by what the node has: permits that were granted, or a credit of a few more. The agent's thread pays
+//! the credit back. So over a time `t`, all nodes together admit at most `burst + 1 + rate * t + nodes * credit` requests of a key
+//! while the store is there, and a request never waits for it. A key that is over its limit is refused here, without the
+//! store, until there can be a permit again.
+
+use crate::store::{PermitGrant, PermitRequest, grant_permits};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// What happens to a limit while the store is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoreLoss {
+    /// Each node admits its part: the rate and burst, divided by the nodes that were there last.
+    #[default]
+    Local,
+    /// Each node admits the whole rate.
+    Open,
+    /// Nothing is admitted.
+    Deny,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PermitVerdict {
+    Granted,
+    Refused,
+}
+
+/// Share of a second, and of the burst, that a node takes at once.
+const BATCH_PER_SECOND: u64 = 100;
+const BATCH_PER_BURST: u64 = 16;
+/// Milliseconds after which an unused account is forgotten.
+const IDLE_MILLIS: u64 = 10_000;
+/// Bytes of an account besides its key.
+const ACCOUNT_BYTES: usize = 128;
+
+/// Permits of a zone's keys.
+pub struct PermitPool {
+    space: String,
+    /// In thousandths.
+    rate: u64,
+    burst: u64,
+    loss: StoreLoss,
+    bytes_max: usize,
+    /// Milliseconds after which an unanswered request counts as a lost store.
+    patience: u64,
+    accounts: Mutex<Accounts>,
+    wake: Arc<Notify>,
+    refused: AtomicU64,
+}
+
+#[derive(Default)]
+struct Accounts {
+    by_key: HashMap<Box<[u8]>, Account>,
+    bytes: usize,
+    /// Keys of accounts that want permits.
+    wanting: Vec<Box<[u8]>>,
+    swept_at: u64,
+}
+
+#[derive(Default)]
+struct Account {
+    /// Permits that were granted and not used; negative: a credit to pay back.
+    balance: i64,
+    /// When permits were asked for, and have not come.
+    asked_at: Option<u64>,
+    is_queued: bool,
+    refused_until: u64,
+    used_at: u64,
+    /// For [`StoreLoss::Local`]: microseconds until which this node's part is used.
+    local_until: u64,
+}
+
+impl PermitPool {
+    pub(crate) fn new(
+        space: &str,
+        (rate, burst): (u64, u64),
+        loss: StoreLoss,
+        bytes_max: usize,
+        patience: u64,
+        wake: Arc<Notify>,
+    ) -> PermitPool {
+        PermitPool {
+            space: space.to_owned(),
+            rate,
+            burst,
+            loss,
+            bytes_max,
+            patience,
+            accounts: Mutex::default(),
+            wake,
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    fn accounts(&self) -> MutexGuard<'_, Accounts> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Name of the limit in the store.
+    pub fn space(&self) -> &str {
+        &self.space
+    }
+
+    /// Requests that were refused, since the pool was made.
+    pub fn refused_number(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Permits that a node takes at once, and its credit.
+    pub fn batch(&self) -> u64 {
+        let (rate, burst) = (self.rate / 1000, self.burst / 1000);
+        (rate / BATCH_PER_SECOND).min(burst / BATCH_PER_BURST).max(1)
+    }
+
+    /// Takes a permit for a request. `now` is in milliseconds since 1970. Does not wait.
+    pub fn take_permit(&self, key: &[u8], is_connected: bool, nodes: u64, now: u64) -> PermitVerdict {
+        let mut accounts = self.accounts();
+        let verdict = self.judge(&mut accounts, key, is_connected, nodes, now);
+        drop(accounts);
+        if verdict == PermitVerdict::Refused {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        verdict
+    }
+
+    fn judge(&self, accounts: &mut Accounts, key: &[u8], is_connected: bool, nodes: u64, now: u64) -> PermitVerdict {
+        let batch = self.batch() as i64;
+        accounts.sweep(now, false);
+        let Some(account) = accounts.open(key, self.bytes_max, now) else {
+            // Keys without an account are limited by the node's own bucket alone.
+            return PermitVerdict::Granted;
+        };
+        account.used_at = now;
+        let is_answered = account.asked_at.is_none_or(|at| now.saturating_sub(at) <= self.patience);
+        if !is_connected || !is_answered {
+            return self.judge_alone(account, nodes, now);
+        }
+        let is_over = account.balance <= 0 && account.refused_until > now;
+        let verdict = if !is_over && account.balance > -batch {
+            account.balance -= 1;
+            PermitVerdict::Granted
+        } else {
+            PermitVerdict::Refused
+        };
+        if account.balance <= 0 && !is_over && !account.is_queued && account.asked_at.is_none() {
+            account.is_queued = true;
+            accounts.wanting.push(key.into());
+            self.wake.notify_one();
+        }
+        verdict
+    }
+
+    fn judge_alone(&self, account: &mut Account, nodes: u64, now: u64) -> PermitVerdict {
+        match self.loss {
+            StoreLoss::Open => PermitVerdict::Granted,
+            StoreLoss::Deny => PermitVerdict::Refused,
+            StoreLoss::Local => {
+                // A permit takes longer; the burst, which is a time here, is shorter in permits.
+                let part = PermitRequest { key: Vec::new(), rate: self.rate, burst: self.burst, wanted: 1 };
+                let permit = part.permit_micros().saturating_mul(nodes.max(1));
+                let (grant, until) =
+                    grant_permits(account.local_until, now.saturating_mul(1000), permit, part.burst_micros(), 1);
+                account.local_until = until;
+                if grant.granted == 1 { PermitVerdict::Granted } else { PermitVerdict::Refused }
+            }
+        }
+    }
+
+    /// Returns the requests of all accounts that want permits. Each is followed by [`PermitPool::grant`] or
+    /// [`PermitPool::give_up`] with the same keys.
+    pub(crate) fn take_requests(&self, now: u64) -> Vec<PermitRequest> {
+        let accounts = &mut *self.accounts();
+        let batch = self.batch();
+        let Accounts { wanting, by_key, .. } = accounts;
+        let mut requests = Vec::new();
+        for key in wanting.drain(..) {
+            let Some(account) = by_key.get_mut(&key) else { continue };
+            account.is_queued = false;
+            account.asked_at = Some(now);
+            let wanted = batch.saturating_add((-account.balance).max(0) as u64);
+            requests.push(PermitRequest { key: key.into_vec(), rate: self.rate, burst: self.burst, wanted });
+        }
+        requests
+    }
+
+    pub(crate) fn grant(&self, requests: &[PermitRequest], grants: &[PermitGrant], now: u64) {
+        let mut accounts = self.accounts();
+        for (request, grant) in requests.iter().zip(grants) {
+            let Some(account) = accounts.by_key.get_mut(request.key.as_slice()) else { continue };
+            account.asked_at = None;
+            account.balance = account.balance.saturating_add(grant.granted as i64);
+            if grant.granted < request.wanted {
+                account.refused_until = now.saturating_add(grant.retry_after);
+            }
+        }
+    }
+
+    /// Notes that requests were not answered: the store is gone.
+    pub(crate) fn give_up(&self, requests: &[PermitRequest]) {
+        let mut accounts = self.accounts();
+        for request in requests {
+            if let Some(account) = accounts.by_key.get_mut(request.key.as_slice()) {
+                account.asked_at = None;
+            }
+        }
+    }
+}
+
+impl Accounts {
+    /// Returns the account of a key, a new one if there is room.
+    fn open(&mut self, key: &[u8], bytes_max: usize, now: u64) -> Option<&mut Account> {
+        if !self.by_key.contains_key(key) {
+            let bytes = key.len() + ACCOUNT_BYTES;
+            if self.bytes + bytes > bytes_max {
+                self.sweep(now, true);
+            }
+            if self.bytes + bytes > bytes_max {
+                return None;
+            }
+            self.bytes += bytes;
+            self.by_key.insert(key.into(), Account::default());
+        }
+        self.by_key.get_mut(key)
+    }
+
+    /// Forgets accounts that are not used, at most once a second.
+    fn sweep(&mut self, now: u64, is_full: bool) {
+        let pause = if is_full { 1_000 } else { IDLE_MILLIS };
+        if now.saturating_sub(self.swept_at) < pause {
+            return;
+        }
+        self.swept_at = now;
+        let mut bytes = self.bytes;
+        self.by_key.retain(|key, account| {
+            let stays = account.is_queued
+                || account.asked_at.is_some()
+                || account.refused_until > now
+                || now.saturating_sub(account.used_at) < IDLE_MILLIS;
+            if !stays {
+                bytes -= key.len() + ACCOUNT_BYTES;
+            }
+            stays
+        });
+        self.bytes = bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000_000;
+
+    fn pool(rate: u64, burst: u64, loss: StoreLoss) -> PermitPool {
+        PermitPool::new("limit", (rate * 1000, burst * 1000), loss, 1 << 20, 50, Arc::new(Notify::new()))
+    }
+
+    fn admitted(pool: &PermitPool, is_connected: bool, nodes: u64, now: u64, attempts: usize) -> usize {
+        (0..attempts).filter(|_| pool.take_permit(b"k", is_connected, nodes, now) == PermitVerdict::Granted).count()
+    }
+
+    #[test]
+    fn a_request_is_admitted_on_credit_and_the_next_one_by_what_was_granted() {
+        let pool = pool(10, 2, StoreLoss::Local);
+        assert_eq!(admitted(&pool, true, 1, NOW, 5), 1, "the credit is one");
+        let requests = pool.take_requests(NOW);
+        assert_eq!(requests.iter().map(|request| request.wanted).collect::<Vec<_>>(), [2]);
+        assert!(pool.take_requests(NOW).is_empty(), "asked once");
+        pool.grant(&requests, &[PermitGrant { granted: 2, retry_after: 0 }], NOW);
+        assert_eq!(admitted(&pool, true, 1, NOW, 5), 2, "one permit, and the credit again");
+    }
+
+    #[test]
+    fn a_key_over_its_limit_asks_again_only_when_there_can_be_a_permit() {
+        let pool = pool(10, 0, StoreLoss::Local);
+        admitted(&pool, true, 1, NOW, 1);
+        let requests = pool.take_requests(NOW);
+        pool.grant(&requests, &[PermitGrant { granted: 0, retry_after: 100 }], NOW);
+        assert_eq!(admitted(&pool, true, 1, NOW + 99, 50), 0);
+        assert!(pool.take_requests(NOW + 99).is_empty(), "an attacker causes no work of the store");
+        assert_eq!(admitted(&pool, true, 1, NOW + 100, 50), 0, "the credit is not paid back");
+        let requests = pool.take_requests(NOW + 100);
+        assert_eq!(requests[0].wanted, 2);
+        pool.grant(&requests, &[PermitGrant { granted: 1, retry_after: 100 }], NOW + 100);
+        assert_eq!(admitted(&pool, true, 1, NOW + 100, 50), 0);
+        assert_eq!(admitted(&pool, true, 1, NOW + 200, 50), 1);
+    }
+
+    #[test]
+    fn without_the_store_each_node_has_its_part() {
+        let local = pool(10, 4, StoreLoss::Local);
+        assert_eq!(admitted(&local, false, 2, NOW, 9), 3, "a burst of 2, and the first one");
+        assert_eq!(admitted(&local, false, 2, NOW + 1_000, 9), 3);
+        assert_eq!(admitted(&local, false, 2, NOW + 1_200, 9), 1);
+        assert_eq!(admitted(&pool(10, 4, StoreLoss::Open), false, 2, NOW, 9), 9);
+        assert_eq!(admitted(&pool(10, 4, StoreLoss::Deny), false, 2, NOW, 9), 0);
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_is_a_store_that_is_gone() {
+        let pool = pool(10, 0, StoreLoss::Open);
+        admitted(&pool, true, 1, NOW, 1);
+        let requests = pool.take_requests(NOW);
+        assert_eq!(admitted(&pool, true, 1, NOW + 50, 3), 0, "the credit is used");
+        assert_eq!(admitted(&pool, true, 1, NOW + 51, 3), 3);
+        pool.give_up(&requests);
+        assert_eq!(pool.refused_number(), 3);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let pool = PermitPool::new("limit", (1_000, 0), StoreLoss::Deny, 10 * 130, 50, Arc::new(Notify::new()));
+        for key in 0..1_000_u32 {
+            pool.take_permit(&key.to_be_bytes(), true, 1, NOW);
+        }
+        assert!(pool.accounts().by_key.len() <= 10);
+        pool.take_requests(NOW).iter().for_each(|request| pool.give_up(std::slice::from_ref(request)));
+        pool.take_permit(b"later", true, 1, NOW + 20_000);
+        assert_eq!(pool.accounts().by_key.len(), 1);
+    }
+
+    #[test]
+    fn all_nodes_together_stay_below_the_bound() {
+        let (rate, burst, nodes) = (200, 20, 3);
+        let pools: Vec<PermitPool> = (0..nodes).map(|_| pool(rate, burst, StoreLoss::Local)).collect();
+        let (mut until, mut total) = (0, 0);
+        let mut random = testkit::Random::new(5);
+        let mut waiting: Vec<(u64, usize, Vec<PermitRequest>)> = Vec::new();
+        let millis = 5_000;
+        for now in NOW..NOW + millis {
+            for (index, pool) in pools.iter().enumerate() {
+                total += admitted(pool, true, nodes, now, random.below(3_usize));
+                let requests = pool.take_requests(now);
+                if !requests.is_empty() {
+                    waiting.push((now + random.below(10_u64), index, requests));
+                }
+            }
+            waiting.retain(|(at, index, requests)| {
+                if *at > now {
+                    return true;
+                }
+                let grants: Vec<PermitGrant> = requests
+                    .iter()
+                    .map(|request| {
+                        let (grant, next) = grant_permits(
+                            until,
+                            now * 1000,
+                            request.permit_micros(),
+                            request.burst_micros(),
+                            request.wanted,
+                        );
+                        until = next;
+                        grant
+                    })
+                    .collect();
+                pools[*index].grant(requests, &grants, now);
+                false
+            });
+        }
+        let bound = burst + 1 + rate * millis / 1000 + nodes * pools[0].batch();
+        assert!(total as u64 <= bound, "{total} of {bound}");
+        assert!(total as u64 >= rate * millis / 1000 * 9 / 10, "{total}: the rate is used");
+    }
+}

@@ -1,0 +1,431 @@
+//! Agents over a real Redis: alone, behind Sentinels, as a cluster, with TLS; and what happens when it is not there.
+
+use crate::agent::{AgentOptions, StoreAgent};
+use crate::map_replica::{LocalMap, LocalValue, MapReplica};
+use crate::permits::{PermitPool, PermitVerdict, StoreLoss};
+use crate::redis_connection::RedisSettings;
+use crate::redis_store::RedisStore;
+use crate::store::Store;
+use crate::{RedisMode, StoreAddress};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn wait(what: &str, mut look: impl FnMut() -> Result<(), String>) {
+    let until = Instant::now() + LONGEST;
+    while let Err(seen) = look() {
+        assert!(Instant::now() < until, "waited in vain for {what}; last seen: {seen}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn has_redis() -> bool {
+    let is_there = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !is_there {
+        testkit::missing_peer("redis-server");
+    }
+    is_there
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
+}
+
+/// A folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("tidegate-redis-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server that is killed at the end.
+struct Redis(Child);
+
+impl Redis {
+    fn start(folder: &Path, arguments: &[&str]) -> Redis {
+        let log = std::fs::File::create(folder.join("redis.log")).expect("a log");
+        let child = Command::new("redis-server")
+            .args(["--save", "", "--appendonly", "no", "--dir"])
+            .arg(folder)
+            .args(arguments)
+            .stdout(log)
+            .spawn()
+            .expect("redis-server starts");
+        Redis(child)
+    }
+
+    /// Without a port.
+    fn on_socket(folder: &Folder, arguments: &[&str]) -> Redis {
+        let socket = folder.0.join("redis.sock");
+        let _ = std::fs::remove_file(&socket);
+        let redis =
+            Redis::start(&folder.0, &[&["--port", "0", "--unixsocket", &socket.to_string_lossy()], arguments].concat());
+        wait("the socket", || socket.exists().then_some(()).ok_or_else(|| "none".into()));
+        redis
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill").success());
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn call(arguments: &[&str]) -> String {
+    let output = Command::new("redis-cli").args(arguments).output().expect("redis-cli runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A zone without a limit.
+#[derive(Default)]
+struct Pairs(Mutex<BTreeMap<Vec<u8>, LocalValue>>);
+
+impl LocalMap for Pairs {
+    fn local_value(&self, key: &[u8]) -> Option<LocalValue> {
+        self.0.lock().unwrap().get(key).cloned()
+    }
+
+    fn apply_value(&self, key: &[u8], value: Option<&[u8]>, expires: Option<u64>) -> bool {
+        let mut pairs = self.0.lock().unwrap();
+        match value {
+            Some(value) => pairs.insert(key.to_vec(), (value.to_vec(), expires)),
+            None => pairs.remove(key),
+        };
+        true
+    }
+
+    fn local_keys(&self) -> Vec<Vec<u8>> {
+        self.0.lock().unwrap().keys().cloned().collect()
+    }
+
+    fn local_identity(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_millis() as u64
+}
+
+/// A node with a zone.
+struct Node {
+    agent: StoreAgent,
+    pairs: Arc<Pairs>,
+    replica: Arc<MapReplica>,
+}
+
+impl Node {
+    fn start(number: u64, address: &StoreAddress, set: impl FnOnce(&mut AgentOptions)) -> Node {
+        let mut options = AgentOptions {
+            address: address.clone(),
+            password: None,
+            authorities: None,
+            certificate: None,
+            prefix: "test".into(),
+            patience: Duration::from_millis(500),
+            loss: StoreLoss::Local,
+            node: number,
+            report: Box::new(|_, _| {}),
+        };
+        set(&mut options);
+        let agent = StoreAgent::start(options).expect("a thread");
+        let pairs = Arc::new(Pairs::default());
+        let replica = agent.share_map("pairs", pairs.clone());
+        Node { agent, pairs, replica }
+    }
+
+    fn set(&self, key: &str, value: Option<&str>) {
+        let change = || Ok::<_, ()>(self.pairs.apply_value(key.as_bytes(), value.map(str::as_bytes), None));
+        self.replica.change_key(key.as_bytes(), now(), change).expect("changed");
+    }
+
+    fn wait_for(&self, expected: &[(&str, &str)]) {
+        wait("the pairs", || {
+            let pairs = self.pairs.0.lock().unwrap();
+            let seen: Vec<(String, String)> = pairs
+                .iter()
+                .map(|(key, (value, _))| (String::from_utf8_lossy(key).into(), String::from_utf8_lossy(value).into()))
+                .collect();
+            let is_equal = seen.iter().map(|(key, value)| (key.as_str(), value.as_str())).eq(expected.iter().copied());
+            is_equal.then_some(()).ok_or_else(|| format!("{seen:?}, {:?}", self.agent.state()))
+        });
+    }
+
+    fn wait_connected(&self, is_connected: bool) {
+        wait(&format!("connected: {is_connected}"), || {
+            let state = self.agent.state();
+            (state.is_connected == is_connected && state.since > 0).then_some(()).ok_or_else(|| format!("{state:?}"))
+        });
+    }
+
+    /// Waits for a failure with these words.
+    fn wait_failure(&self, words: &str) {
+        wait(words, || {
+            let state = self.agent.state();
+            let is_it = state.last_failure.as_ref().is_some_and(|failure| failure.contains(words));
+            is_it.then_some(()).ok_or_else(|| format!("{state:?}"))
+        });
+    }
+}
+
+fn socket_address(folder: &Folder) -> StoreAddress {
+    StoreAddress::parse(&format!("redis+unix:{}", folder.0.join("redis.sock").display())).expect("an address")
+}
+
+#[test]
+fn redis_keeps_the_rules() {
+    if !has_redis() {
+        return;
+    }
+    let folder = Folder::new("rules");
+    let _redis = Redis::on_socket(&folder, &[]);
+    let settings = RedisSettings {
+        mode: RedisMode::UnixSocket(folder.0.join("redis.sock")),
+        hosts: Vec::new(),
+        uses_tls: false,
+        user: None,
+        password: None,
+        database: 0,
+        authorities: None,
+        certificate: None,
+        patience: Duration::from_secs(20),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let store = RedisStore::connect(&settings, "rules").await.expect("connected");
+        super::tests::check_store(&store).await;
+        assert!(store.subscribe(&[]).await.is_err(), "one subscription for a connection");
+    });
+}
+
+#[test]
+fn changes_reach_all_nodes_and_survive_a_store_that_stalls_dies_and_forgets() {
+    if !has_redis() {
+        return;
+    }
+    let folder = Folder::new("losses");
+    let redis = Redis::on_socket(&folder, &[]);
+    let address = socket_address(&folder);
+    let (a, b) = (Node::start(1, &address, |_| {}), Node::start(2, &address, |_| {}));
+    a.set("x", Some("1"));
+    b.wait_for(&[("x", "1")]);
+    b.set("y", Some("2"));
+    a.wait_for(&[("x", "1"), ("y", "2")]);
+    wait("both nodes", || match (a.agent.state().nodes, b.agent.state().nodes) {
+        (2, 2) => Ok(()),
+        seen => Err(format!("{seen:?}")),
+    });
+
+    // It does not answer.
+    redis.signal("STOP");
+    a.set("x", None);
+    b.set("z", Some("3"));
+    a.wait_connected(false);
+    b.wait_connected(false);
+    assert!(a.agent.state().records_pending > 0, "{:?}", a.agent.state());
+    redis.signal("CONT");
+    a.wait_for(&[("y", "2"), ("z", "3")]);
+    b.wait_for(&[("y", "2"), ("z", "3")]);
+
+    // It is killed, and begins with nothing.
+    drop(redis);
+    a.wait_connected(false);
+    b.wait_connected(false);
+    a.set("y", Some("4"));
+    b.set("w", Some("5"));
+    assert_eq!(a.agent.state().nodes, 2, "the nodes that were there last");
+    let _redis = Redis::on_socket(&folder, &[]);
+    a.wait_for(&[("w", "5"), ("y", "4"), ("z", "3")]);
+    b.wait_for(&[("w", "5"), ("y", "4"), ("z", "3")]);
+
+    // A node that ends leaves; one that begins has all.
+    drop(b);
+    wait("one node", || match a.agent.state().nodes {
+        1 => Ok(()),
+        seen => Err(seen.to_string()),
+    });
+    Node::start(3, &address, |_| {}).wait_for(&[("w", "5"), ("y", "4"), ("z", "3")]);
+}
+
+#[test]
+fn a_store_that_refuses_is_named_with_its_reason() {
+    if !has_redis() {
+        return;
+    }
+    let folder = Folder::new("refusals");
+    let redis = Redis::on_socket(&folder, &["--requirepass", "secret"]);
+    let address = socket_address(&folder);
+    let no_password = Node::start(1, &address, |_| {});
+    no_password.wait_failure("NOAUTH");
+    let wrong = Node::start(2, &address, |options| options.password = Some("wrong".into()));
+    wrong.wait_failure("authentication failed");
+    let right = Node::start(3, &address, |options| options.password = Some("secret".into()));
+    right.wait_connected(true);
+    right.set("a", Some("1"));
+    wait("nothing pending", || match right.agent.state().records_pending {
+        0 => Ok(()),
+        seen => Err(seen.to_string()),
+    });
+    drop(redis);
+    let _full =
+        Redis::on_socket(&folder, &["--requirepass", "secret", "--maxmemory", "1", "--maxmemory-policy", "noeviction"]);
+    right.wait_failure("OOM");
+    assert!(right.agent.state().records_pending > 0);
+    let nothing = StoreAddress::parse("redis+unix:/nonexistent/redis.sock").expect("an address");
+    Node::start(4, &nothing, |_| {}).wait_failure("not reachable");
+}
+
+/// Asks until a permit is refused, or a number was granted.
+fn take(node: &Node, pool: &PermitPool, attempts: usize) -> usize {
+    (0..attempts).filter(|_| node.agent.take_permit(pool, b"key", now()) == PermitVerdict::Granted).count()
+}
+
+#[test]
+fn limits_hold_over_nodes_and_have_a_bound_when_the_store_is_gone() {
+    if !has_redis() {
+        return;
+    }
+    let folder = Folder::new("limits");
+    let redis = Redis::on_socket(&folder, &[]);
+    let address = socket_address(&folder);
+    let nodes: Vec<Node> = (1..=3).map(|number| Node::start(number, &address, |_| {})).collect();
+    // Three in a day, at once: time does not matter.
+    let (rate, burst) = (1, 31_000);
+    let pools: Vec<Arc<PermitPool>> =
+        nodes.iter().map(|node| node.agent.share_permits("limit", rate, burst, 1 << 20)).collect();
+    nodes.iter().for_each(|node| node.wait_connected(true));
+    wait("three nodes", || match nodes[0].agent.state().nodes {
+        3 => Ok(()),
+        seen => Err(seen.to_string()),
+    });
+    let mut granted = 0;
+    wait("the limit to be used up", || {
+        granted += nodes.iter().zip(&pools).map(|(node, pool)| take(node, pool, 1)).sum::<usize>();
+        let state = nodes[0].agent.state();
+        let taken: u64 = nodes.iter().map(|node| node.agent.state().permits_taken).sum();
+        (taken == 32).then_some(()).ok_or_else(|| format!("{granted}, {state:?}"))
+    });
+    for _ in 0..200 {
+        granted += nodes.iter().zip(&pools).map(|(node, pool)| take(node, pool, 1)).sum::<usize>();
+    }
+    assert!((32..=35).contains(&granted), "{granted}: the burst of 31, one, and a credit of one a node");
+
+    // Without the store, each node has its third.
+    redis.signal("STOP");
+    nodes.iter().for_each(|node| {
+        let pool = node.agent.share_permits("other", rate, burst, 1 << 20);
+        node.agent.take_permit(&pool, b"key", now());
+        node.wait_connected(false);
+        assert_eq!(take(node, &pool, 100), 11, "a burst of 10, and one");
+    });
+    redis.signal("CONT");
+}
+
+#[test]
+fn sentinels_name_the_new_master() {
+    if !has_redis() {
+        return;
+    }
+    let folders = ["master", "replica", "sentinel"].map(|name| Folder::new(&format!("sentinel-{name}")));
+    let ports = [free_port(), free_port(), free_port()];
+    let [master_port, replica_port, sentinel_port] = ports.map(|port| port.to_string());
+    let master = Redis::start(&folders[0].0, &["--bind", "127.0.0.1", "--port", &master_port]);
+    let replicaof = format!("127.0.0.1 {master_port}");
+    let _replica =
+        Redis::start(&folders[1].0, &["--bind", "127.0.0.1", "--port", &replica_port, "--replicaof", &replicaof]);
+    wait("the replica", || {
+        let info = call(&["-p", &replica_port, "info", "replication"]);
+        info.contains("master_link_status:up").then_some(()).ok_or(info)
+    });
+    let file = folders[2].0.join("sentinel.conf");
+    let text = format!(
+        "port {sentinel_port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {master_port} 1\n\
+         sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n"
+    );
+    std::fs::write(&file, text).expect("written");
+    let sentinel =
+        Command::new("redis-server").arg(&file).arg("--sentinel").stdout(Stdio::null()).spawn().expect("a sentinel");
+    let _sentinel = Redis(sentinel);
+    wait("the sentinel to know the replica", || {
+        let seen = call(&["-p", &sentinel_port, "sentinel", "replicas", "main"]);
+        seen.contains(&replica_port).then_some(()).ok_or(seen)
+    });
+    let address = format!("redis-sentinel://127.0.0.1:{sentinel_port}?master=main");
+    let address = StoreAddress::parse(&address).expect("an address");
+    let (a, b) = (Node::start(1, &address, |_| {}), Node::start(2, &address, |_| {}));
+    a.set("x", Some("1"));
+    b.wait_for(&[("x", "1")]);
+    drop(master);
+    a.wait_connected(false);
+    a.set("y", Some("2"));
+    b.wait_for(&[("x", "1"), ("y", "2")]);
+    a.wait_connected(true);
+}
+
+#[test]
+fn a_cluster_of_three_is_a_store() {
+    if !has_redis() {
+        return;
+    }
+    let folders: Vec<Folder> = (0..3).map(|number| Folder::new(&format!("cluster-{number}"))).collect();
+    let ports: Vec<String> = (0..3).map(|_| free_port().to_string()).collect();
+    let _nodes: Vec<Redis> = folders
+        .iter()
+        .zip(&ports)
+        .map(|(folder, port)| {
+            let bus = free_port().to_string();
+            let arguments = ["--bind", "127.0.0.1", "--port", port, "--cluster-enabled", "yes", "--cluster-port", &bus];
+            Redis::start(&folder.0, &arguments)
+        })
+        .collect();
+    for port in &ports {
+        wait("an answer", || match call(&["-p", port, "ping"]).trim() {
+            "PONG" => Ok(()),
+            seen => Err(seen.to_owned()),
+        });
+    }
+    let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let mut create = vec!["--cluster", "create"];
+    create.extend(hosts.iter().map(String::as_str));
+    create.push("--cluster-yes");
+    let made = call(&create);
+    assert!(made.contains("All 16384 slots covered"), "{made}");
+    wait("the cluster", || {
+        let states: Vec<String> = ports.iter().map(|port| call(&["-p", port, "cluster", "info"])).collect();
+        states.iter().all(|state| state.contains("cluster_state:ok")).then_some(()).ok_or_else(|| states.concat())
+    });
+    let address = StoreAddress::parse(&format!("redis-cluster://{}", hosts.join(","))).expect("an address");
+    let (a, b) = (Node::start(1, &address, |_| {}), Node::start(2, &address, |_| {}));
+    a.set("x", Some("1"));
+    b.set("y", Some("2"));
+    a.wait_for(&[("x", "1"), ("y", "2")]);
+    b.wait_for(&[("x", "1"), ("y", "2")]);
+    let pool = a.agent.share_permits("limit", 1, 2_000, 1 << 20);
+    a.wait_connected(true);
+    let mut granted = 0;
+    wait("permits", || {
+        granted += take(&a, &pool, 1);
+        (a.agent.state().permits_taken == 3).then_some(()).ok_or_else(|| format!("{:?}", a.agent.state()))
+    });
+}
