@@ -154,8 +154,8 @@ impl Purges {
         self.any.store(true, Ordering::Relaxed);
         self.save(&records)
     }
-    /// Purges what was stored until a time, in milliseconds since 1970, at the latest now: a purge that another server has
-    /// made. Later entries stay. Fails as [`Purges::add`].
+    /// Purges entries that were stored until a time, in milliseconds since 1970: for a purge that another server has made.
+    /// Later entries stay. Fails as [`Purges::add`].
     pub fn add_until(&self, prefix: &[u8], exact: bool, before_ms: u64) -> io::Result<()> {
         let mut records = self.lock();
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;

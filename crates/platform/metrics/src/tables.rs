@@ -265,6 +265,22 @@ metrics! {
         REQUESTS: Counter None "tidegate_limit_conn_zone_requests"
             by "verdict" ["passed", "rejected", "rejected_dry_run"];
     }
+    /// Stores of `shared_store`
+    pub mod store ["store"] {
+        /// 1 if the store is there; 0 if it is not.
+        CONNECTED: Gauge None "tidegate_store_connected";
+        /// Servers that share the store, this one included; those that were seen last while the store is gone.
+        NODES: Gauge None "tidegate_store_nodes";
+        /// Changes that wait for the store.
+        PENDING: Gauge None "tidegate_store_records_pending";
+        /// Changes by what became of them: sent to the store; taken over from other servers; not taken over, because a
+        /// zone has no room.
+        RECORDS: Counter None "tidegate_store_records" by "kind" ["sent", "applied", "no_room"];
+        /// Connections that were lost, or could not be made.
+        FAILURES: Counter None "tidegate_store_failures";
+        /// Permits of limits, by result: fetched from the store; refused to requests.
+        PERMITS: Counter None "tidegate_store_permits" by "result" ["taken", "refused"];
+    }
     /// Resolvers with `status_zone=`
     pub mod resolver ["resolver"] {
         /// DNS queries by kind.

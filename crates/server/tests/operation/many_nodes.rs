@@ -65,6 +65,7 @@ fn configuration(port: u16, more: &str) -> String {
             server {{
                 listen 127.0.0.1:{port};
                 location /api {{ api write=on; }}
+                location /metrics {{ metrics; }}
                 location /pair {{ return 200 \"$pair\"; }}
                 location /limited {{ limit_req zone=rate burst=31 nodelay; limit_req_status 429; root .; try_files /none =204; }}
             }}
@@ -180,6 +181,14 @@ fn a_limit_counts_the_requests_of_all_servers() {
     passed += pass("a", 20);
     assert!(passed <= 32 + nodes.len() + 1, "{passed}: the burst, one, one a server, and one for a slow minute");
 
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let (_, metrics) = Client::connect(nodes[0].port).and_then(|mut client| client.ask(request)).expect("metrics");
+    for line in
+        ["tidegate_store_connected{store=", "tidegate_store_nodes{store=", "tidegate_store_permits_total{store="]
+    {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+
     // Without the store each server has a third of the burst, and one.
     redis.kill();
     nodes.iter().for_each(|node| node.wait_for_store(false));
@@ -280,8 +289,16 @@ fn zones_without_a_store_and_wrong_addresses_are_named() {
     let words = support::text(&output.stderr);
     assert!(!output.status.success() && words.contains("a password in the address"), "{words}");
     assert!(words.contains("password_file=FILE"), "{words}");
-    // The store need not be there.
+    // The store need not be there; the doctor says that it is not.
     site.configure("daemon off; shared_store redis://127.0.0.1:1;", &configuration(free_port(), ""));
     let output = site.run(&["-t"]);
     assert!(output.status.success(), "{}", support::text(&output.stderr));
+    let output = std::process::Command::new(support::BINARY)
+        .args(["doctor", "--json", "-p"])
+        .arg(&site.dir)
+        .args(["-c", "conf/nginx.conf"])
+        .output()
+        .expect("the doctor runs");
+    let findings = support::text(&output.stdout);
+    assert!(findings.contains("shared store") && findings.contains("not reachable"), "{findings}");
 }

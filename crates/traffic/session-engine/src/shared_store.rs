@@ -6,6 +6,7 @@
 
 use conf_schema::value::parse_msec;
 use conf_schema::{Cx, Directive, Problem, Value};
+use metrics::store as row;
 use observe::{ErrorLog, Level};
 pub use shared_store::StoreState;
 use shared_store::{AgentOptions, StoreAddress, StoreAgent, StoreLoss};
@@ -42,8 +43,8 @@ impl std::fmt::Debug for StoreSettings {
 #[derive(Clone, Debug, Default)]
 pub struct StoreSlot(Arc<OnceLock<StoreSettings>>);
 
-/// The agents that live, by their settings.
-type Agents = HashMap<StoreSettings, Weak<StoreAgent>>;
+/// The agents that live, by their settings, with their metrics.
+type Agents = HashMap<StoreSettings, (Weak<StoreAgent>, metrics::Zone<row::Of>)>;
 static AGENTS: LazyLock<Mutex<Agents>> = LazyLock::new(Mutex::default);
 
 impl StoreSlot {
@@ -55,7 +56,7 @@ impl StoreSlot {
     /// Returns the agent, if it runs.
     pub fn running_agent(&self) -> Option<Arc<StoreAgent>> {
         let agents = AGENTS.lock().unwrap_or_else(PoisonError::into_inner);
-        agents.get(self.0.get()?).and_then(Weak::upgrade)
+        agents.get(self.0.get()?).and_then(|(agent, _)| agent.upgrade())
     }
 
     /// Returns the agent, which is started if there is none. `None` without the directive, or if the system gives no
@@ -63,14 +64,15 @@ impl StoreSlot {
     pub fn agent(&self, log: &Arc<ErrorLog>) -> Option<Arc<StoreAgent>> {
         let settings = self.0.get()?;
         let mut agents = AGENTS.lock().unwrap_or_else(PoisonError::into_inner);
-        agents.retain(|_, agent| agent.strong_count() > 0);
-        if let Some(agent) = agents.get(settings).and_then(Weak::upgrade) {
+        agents.retain(|_, (agent, _)| agent.strong_count() > 0);
+        if let Some(agent) = agents.get(settings).and_then(|(agent, _)| agent.upgrade()) {
             return Some(agent);
         }
         match StoreAgent::start(settings.options(log.clone())) {
             Ok(agent) => {
                 let agent = Arc::new(agent);
-                agents.insert(settings.clone(), Arc::downgrade(&agent));
+                let metrics = counted(&agent, &settings.address_text);
+                agents.insert(settings.clone(), (Arc::downgrade(&agent), metrics));
                 Some(agent)
             }
             Err(error) => {
@@ -84,8 +86,26 @@ impl StoreSlot {
 /// Returns the addresses and states of all stores of the process.
 pub fn store_states() -> Vec<(String, StoreState)> {
     let agents = AGENTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let living = agents.iter().filter_map(|(settings, agent)| Some((settings, agent.upgrade()?)));
+    let living = agents.iter().filter_map(|(settings, (agent, _))| Some((settings, agent.upgrade()?)));
     living.map(|(settings, agent)| (settings.address_text.clone(), agent.state())).collect()
+}
+
+fn counted(agent: &Arc<StoreAgent>, address_text: &str) -> metrics::Zone<row::Of> {
+    let (metrics, agent) = (metrics::Zone::named(&[address_text]), Arc::downgrade(agent));
+    metrics.ask(move |values| {
+        let Some(agent) = agent.upgrade() else { return };
+        let state = agent.state();
+        values.set(row::CONNECTED, u64::from(state.is_connected));
+        values.set(row::NODES, state.nodes);
+        values.set(row::PENDING, state.records_pending);
+        values.set_count_at(row::RECORDS, 0, state.records_sent);
+        values.set_count_at(row::RECORDS, 1, state.records_applied);
+        values.set_count_at(row::RECORDS, 2, state.records_refused);
+        values.set_count(row::FAILURES, state.failures);
+        values.set_count_at(row::PERMITS, 0, state.permits_taken);
+        values.set_count_at(row::PERMITS, 1, state.permits_refused);
+    });
+    metrics
 }
 
 impl StoreSettings {

@@ -62,7 +62,7 @@ pub struct AgentOptions {
     pub report: StoreReport,
 }
 
-/// Connection of this process to a store. Ends on drop, after an attempt to send what is not sent yet.
+/// Connection of this process to a store. Ends on drop, after an attempt to send the pending records.
 pub struct StoreAgent {
     inner: Arc<AgentInner>,
     end: watch::Sender<bool>,
@@ -134,7 +134,7 @@ impl StoreAgent {
         Ok(StoreAgent { inner, end, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Shares a zone's pairs under a name, as long as the caller keeps what is returned. A second call with the same zone
+    /// Shares a zone's pairs under a name, as long as the caller keeps the replica. A second call with the same zone
     /// returns the first one's replica; another zone of the name takes the place of the first one.
     pub fn share_map(&self, space: &str, local: Arc<dyn LocalMap>) -> Arc<MapReplica> {
         let inner = &self.inner;
@@ -388,7 +388,7 @@ impl AgentInner {
         self.cells.nodes.store(self.nodes.table().len() as u64, Ordering::Relaxed);
     }
 
-    /// Gives a sign of life, and forgets what has ended.
+    /// Gives a sign of life, and forgets records that have ended.
     fn beat(&self, maps: &[Arc<MapReplica>]) {
         let now = unix_millis();
         self.nodes.remove_ended(now);

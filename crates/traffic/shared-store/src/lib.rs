@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A request never waits for the store: it looks into a local zone, or takes a permit that is there. The [`StoreAgent`]
-//! has a thread of its own, which connects, repeats, subscribes and compares; without a store it holds what has to be sent.
+//! has a thread of its own, which connects, repeats, subscribes and compares; without a store it holds the records that it has to send.
 //!
 //! Maps converge: the record with the newest [`Version`] wins on every node and in the store, also after a partition. A
 //! removal is a record, too ([`MapRecord::value`] is `None`), kept for [`REMOVAL_LIFETIME`].

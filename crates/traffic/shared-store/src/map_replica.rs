@@ -162,7 +162,7 @@ impl MapReplica {
         if has_room { Applied::Taken } else { Applied::NoRoom }
     }
 
-    /// Compares the whole map with the store's records: takes over what is newer there, and sends what is newer here.
+    /// Compares the whole map with the store's records: takes over records that are newer there, and sends those that are newer here.
     /// Returns the numbers of records that were taken over and that had no room.
     pub(crate) fn compare_all(&self, records: &[MapRecord], now: u64) -> (u64, u64) {
         let mut state = self.state();

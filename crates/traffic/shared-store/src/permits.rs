@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// What happens to a limit while the store is not there.
+/// Rule of a limit while the store is not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreLoss {
     /// Each node admits its part: the rate and burst, divided by the nodes that were there last.

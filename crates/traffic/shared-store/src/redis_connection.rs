@@ -143,7 +143,7 @@ impl RedisSettings {
             builder = builder.tls(TlsMode::Secure).certs(self.certificates());
         }
         let connection = builder.build()?.get_async_connection().await?;
-        // What one node publishes, all nodes tell: the first that answers is as good as each.
+        // All nodes tell each publication: the first one that answers is as good as each.
         let mut last = None;
         for (host, port) in &self.hosts {
             match self.client(self.address(host, *port))?.get_async_pubsub().await {

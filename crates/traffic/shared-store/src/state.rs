@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What an operator wants to know of a store.
+/// State of a store for an operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreState {
     pub is_connected: bool,

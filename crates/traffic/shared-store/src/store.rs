@@ -29,7 +29,7 @@ impl std::error::Error for StoreFailure {}
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreFailure>>;
 
 /// Records of subscribed spaces as they change, with the space's name. A lost connection is an error, behind which the
-/// stream ends: what has changed meanwhile has to be read with [`Store::records`] after a new subscription.
+/// stream ends: changes of the time between are read with [`Store::records`] after a new subscription.
 pub type Subscription = BoxStream<'static, Result<(String, MapRecord), StoreFailure>>;
 
 /// A request for permits of a limit.
@@ -116,8 +116,8 @@ impl PermitRequest {
 }
 
 /// Takes permits from the bucket of one key (a generic cell rate algorithm), for all back ends that compute here. All
-/// times are microseconds: `paid` is the time until which the bucket is paid for, `permit` and `burst` what a permit and the
-/// burst take. Returns the grant and the new `paid`.
+/// times are microseconds: `paid` is the time until which the bucket is paid for, `permit` and `burst` the prices of a permit and of
+/// the burst. Returns the grant and the new `paid`.
 pub fn grant_permits(paid: u64, now: u64, permit: u64, burst: u64, wanted: u64) -> (PermitGrant, u64) {
     let paid = paid.max(now);
     let room = burst.saturating_add(permit).saturating_sub(paid - now);

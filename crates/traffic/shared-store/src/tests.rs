@@ -21,7 +21,7 @@ fn record(key: &str, value: Option<&str>, time: u64) -> MapRecord {
     MapRecord { key: key.into(), value: value.map(Into::into), version, expires: None }
 }
 
-/// What each store does, whatever it is made of.
+/// Rules of all stores.
 pub(crate) async fn check_store(store: &dyn Store) {
     assert_eq!(store.get("s", b"k").await, Ok(None));
     store.put("s", b"k", b"1", None).await.expect("put");

@@ -1,7 +1,7 @@
 //! Purges of a cache on all servers of a `shared_store` (`proxy_cache_path ... sync`), also on one that was away.
 //!
 //! A purge is a record of a shared map: the purged key, `*` at its end for a prefix, and when it was purged. A server that
-//! gets the record drops what it has stored until then.
+//! gets the record drops the matching entries that it has stored until then.
 
 use super::paths::hurry;
 use cache::Zone;

@@ -5,6 +5,7 @@ mod confinement;
 mod demand;
 mod examine;
 mod machine;
+mod stores;
 
 use self::demand::Demand;
 use self::examine::{
@@ -26,9 +27,9 @@ Usage: tidegate doctor [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--json]
 Compares the limits of this machine (open files, queues, ports, memory, connection tracking ...)
 with the needs of the configuration. Prints the limit that binds first, and the command that raises
 each limit that is too low. For HTTP/3, checks UDP buffers, segmentation and firewalls. Reports
-whether the kernel supports the sandbox, and certificates that expire soon, are for other names,
-or have an incomplete chain. Run it as the server's user, inside the server's container or unit,
-because limits differ between them.
+whether the kernel supports the sandbox, whether the store of shared_store is there, and
+certificates that expire soon, are for other names, or have an incomplete chain. Run it as the
+server's user, inside the server's container or unit, because limits differ between them.
 
   -c, -p, -g   as for the server; -c also finds a file of the current directory
   --json       print one JSON object instead of the table
@@ -58,6 +59,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
     let mut findings = examine(&Machine::read(), &demand);
     findings.extend(certificates::examine(config, base::clock::unix_seconds()));
     findings.extend(confinement::examine(config));
+    findings.extend(stores::examine(config));
     let name = invocation.conf_file.display().to_string();
     if json {
         base::outln!("{}", as_json(&name, &demand, &findings));

@@ -54,8 +54,7 @@ fn wrong_words_are_named() {
         assert_eq!(zone(&mut cx, text), Err(complaint.to_string()), "{text}");
     }
     assert_eq!(zone(&mut cx, "zone=words:32k timeout=1h type=ip sync"), Ok(()));
-    assert_eq!(cx.warnings.len(), 1);
-    assert!(cx.warnings[0].text.contains("\"sync\" of keyval_zone \"words\" is ignored"), "{:?}", cx.warnings);
+    assert!(cx.warnings.is_empty(), "the store may be declared later: {:?}", cx.warnings);
     assert_eq!(zone(&mut cx, "zone=words:32k"), Err("keyval_zone \"words\" is already declared".to_string()));
     for (text, complaint) in [
         ("a b zone=words", "invalid variable name \"b\""),
