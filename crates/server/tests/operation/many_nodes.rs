@@ -239,9 +239,9 @@ fn purges_reach_all_servers_also_one_that_was_away() {
     };
     let fill = || {
         for (node, path) in nodes.iter().flat_map(|node| ["/a", "/b/1", "/b/2", "/c"].map(|path| (node, path))) {
-            wait("a hit", || match cached(node, path).as_str() {
+            wait(&format!("a hit for {path} on {}", node.port), || match cached(node, path).as_str() {
                 "HIT" => Ok(()),
-                seen => Err(seen.to_string()),
+                seen => Err(format!("{seen}; {}; {}", get(node.port, "/tidegate/1/stores"), node.site.log())),
             });
         }
     };
