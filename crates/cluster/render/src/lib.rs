@@ -9,6 +9,7 @@ mod action;
 mod filters;
 mod groups;
 mod hosts;
+mod line_owner;
 mod location;
 mod skeleton;
 mod stream;
@@ -19,6 +20,7 @@ use cluster_model::{FileName, Model, Origin};
 use conf_syntax::writer::{self, Argument, NewDirective, Node};
 
 pub use groups::{Area, GroupId, GroupServer};
+pub use line_owner::line_owner;
 
 /// Settings of the process, which no object has.
 #[derive(Clone, Debug, PartialEq, Eq)]
