@@ -11,6 +11,7 @@ mod addresses;
 mod backoff;
 mod change_queue;
 mod events;
+mod isolation;
 mod lease;
 mod logs;
 mod metrics;
@@ -24,6 +25,7 @@ mod store;
 mod tests;
 mod translate;
 mod watch;
+mod webhook;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,6 +42,8 @@ use tokio::task::JoinSet;
 use crate::arguments::Run;
 pub use addresses::parse_range;
 
+use addresses::Published;
+use isolation::Isolation;
 use lease::Election;
 use metrics::Metrics;
 use push::{Outcome, Pusher};
@@ -47,6 +51,7 @@ use server_api::ServerApi;
 use status_writer::StatusWriter;
 use store::Store;
 use translate::{Desired, Settings};
+use webhook::{CertificateFiles, Reviewer};
 
 /// Runs the command until SIGTERM, SIGINT or SIGQUIT.
 pub fn run(options: &Run) -> ExitCode {
@@ -80,11 +85,23 @@ async fn start(options: &Run) -> Result<(), String> {
         }
         None => None,
     };
+    let webhook = match options.webhook_address {
+        Some(address) => {
+            Some(TcpListener::bind(address).await.map_err(|error| format!("--webhook-address {address}: {error}"))?)
+        }
+        None => None,
+    };
     let parts = Parts::new(options, client, namespace);
     logs::info("the controller begins", &[("identity", &parts.identity), ("api", &options.api.display().to_string())]);
     let (leader, _) = channel::channel(false);
     let mut election = parts.election();
-    let mut tasks = parts.spawn(leader.subscribe());
+    let (mut tasks, outcomes) = parts.spawn(leader.subscribe());
+    if let Some(listener) = webhook
+        && let (Some(certificate), Some(key)) = (&options.webhook_certificate, &options.webhook_key)
+    {
+        let files = CertificateFiles::new(certificate.clone(), key.clone());
+        tasks.spawn(webhook::serve(listener, files, Arc::new(parts.reviewer(outcomes))));
+    }
     if let Some(listener) = listener {
         tasks.spawn(probes::serve(listener, parts.store.clone(), parts.metrics.clone()));
     }
@@ -103,6 +120,9 @@ async fn start(options: &Run) -> Result<(), String> {
     };
     // No status is written after the Lease is given back.
     tasks.shutdown().await;
+    if parts.withdraws_addresses && *leader.borrow() {
+        parts.status_writer().withdraw_addresses().await;
+    }
     if let Some(election) = &mut election {
         election.release(&leader).await;
     }
@@ -120,6 +140,9 @@ async fn cluster_config(path: Option<&PathBuf>) -> Result<Config, String> {
     }
 }
 
+/// Bytes of the name of a field manager at most, as the API server has it.
+const MANAGER_MAX: usize = 128;
+
 /// Parts that the tasks of a controller share.
 struct Parts {
     client: Client,
@@ -129,7 +152,8 @@ struct Parts {
     api: PathBuf,
     files_folder: Option<PathBuf>,
     settings: Arc<Settings>,
-    publish_service: Option<cluster_objects::ObjectName>,
+    published: Published,
+    withdraws_addresses: bool,
     writes_status: bool,
     store: Arc<Store>,
     metrics: Arc<Metrics>,
@@ -154,7 +178,9 @@ impl Parts {
             ..cluster_render::Settings::default()
         };
         let ingress = crate::render::ingress_settings(&options.ingress, options.resolver.is_some());
-        let pool = options.address_pool.iter().flat_map(|range| range.0.iter().copied()).collect();
+        // Ingresses may have an address of the pool.
+        let is_free = |address: &std::net::IpAddr| Some(*address) != options.ingress.ingress_address;
+        let pool = options.address_pool.iter().flat_map(|range| range.0.iter().copied()).filter(is_free).collect();
         Parts {
             client,
             namespace,
@@ -163,7 +189,12 @@ impl Parts {
             api: options.api.clone(),
             files_folder: options.files_folder.clone(),
             settings: Arc::new(Settings { gateway, ingress, render, pool }),
-            publish_service: options.publish_service.clone(),
+            published: Published {
+                service: options.publish_service.clone(),
+                addresses: options.publish_status_address.clone(),
+                ingress_address: options.ingress.ingress_address,
+            },
+            withdraws_addresses: options.update_status_on_shutdown,
             writes_status: !options.no_status,
             store: Arc::new(Store::new(store::KINDS.to_vec())),
             metrics: Arc::new(Metrics::default()),
@@ -174,30 +205,47 @@ impl Parts {
         self.writes_status.then(|| Election::new(&self.client, &self.namespace, &self.lease_name, &self.identity))
     }
 
-    /// Starts all tasks of the controller.
-    fn spawn(&self, leader: channel::Receiver<bool>) -> JoinSet<()> {
+    fn status_writer(&self) -> StatusWriter {
+        // Two installations have different Leases, or one leader.
+        let mut manager = format!("{}.{}", self.lease_name, self.namespace);
+        manager.truncate(MANAGER_MAX);
+        StatusWriter {
+            client: self.client.clone(),
+            store: self.store.clone(),
+            metrics: self.metrics.clone(),
+            controller_name: self.settings.gateway.controller_name.clone(),
+            published: self.published.clone(),
+            manager,
+            identity: self.identity.clone(),
+        }
+    }
+
+    fn server_api(&self) -> ServerApi {
+        ServerApi::new(self.api.clone(), self.files_folder.clone())
+    }
+
+    fn reviewer(&self, outcomes: channel::Receiver<Option<Outcome>>) -> Reviewer {
+        Reviewer::new(self.store.clone(), self.settings.clone(), self.server_api(), outcomes, self.metrics.clone())
+    }
+
+    /// Starts all tasks of the controller. Also returns the outcomes of pushes.
+    fn spawn(&self, leader: channel::Receiver<bool>) -> (JoinSet<()>, channel::Receiver<Option<Outcome>>) {
         let mut tasks = JoinSet::new();
         let (desired, desired_end) = channel::channel(None);
         let (outcomes, outcomes_end) = channel::channel(None);
         tasks.spawn(watch::watch_all(self.client.clone(), self.store.clone(), self.metrics.clone()));
         tasks.spawn(translations(self.store.clone(), self.settings.clone(), self.metrics.clone(), desired));
-        let pusher = Pusher::new(ServerApi::new(self.api.clone(), self.files_folder.clone()), self.metrics.clone());
-        tasks.spawn(push::run(pusher, desired_end, outcomes));
+        let pusher = Pusher::new(self.server_api(), self.metrics.clone());
+        let reviewed = outcomes_end.clone();
+        let isolation = Isolation::new(self.settings.clone(), self.metrics.clone());
+        tasks.spawn(push::run(pusher, isolation, desired_end, outcomes));
         if self.writes_status {
-            let writer = StatusWriter {
-                client: self.client.clone(),
-                store: self.store.clone(),
-                metrics: self.metrics.clone(),
-                controller_name: self.settings.gateway.controller_name.clone(),
-                publish_service: self.publish_service.clone(),
-                identity: self.identity.clone(),
-            };
             tasks.spawn(note_leader(leader.clone(), self.metrics.clone()));
-            tasks.spawn(writer.run(outcomes_end, leader));
+            tasks.spawn(self.status_writer().run(outcomes_end, leader));
         } else {
             tasks.spawn(drain(outcomes_end));
         }
-        tasks
+        (tasks, reviewed)
     }
 }
 

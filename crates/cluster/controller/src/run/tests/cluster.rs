@@ -66,6 +66,8 @@ pub fn plural(kind: &str) -> String {
     match lower.as_str() {
         "backendtlspolicy" => "backendtlspolicies".into(),
         "gatewayclass" => "gatewayclasses".into(),
+        "ingress" => "ingresses".into(),
+        "ingressclass" => "ingressclasses".into(),
         _ => format!("{lower}s"),
     }
 }
@@ -124,6 +126,7 @@ impl Cluster {
         object["metadata"]["uid"] = format!("uid-{key}").into();
         if let Some(status) = old.as_ref().and_then(|old| old.get("status")) {
             object.as_object_mut().unwrap().entry("status").or_insert(status.clone());
+            object["metadata"]["managedFields"] = old.as_ref().unwrap()["metadata"]["managedFields"].clone();
         }
         state.put(key, object, if old.is_some() { "MODIFIED" } else { "ADDED" });
         self.changed.notify_waiters();
@@ -180,6 +183,12 @@ impl Cluster {
         self.changed.notify_waiters();
         response
     }
+}
+
+/// Returns the members of a value as the API server lists them; lists are whole.
+fn fields(value: &Value) -> Value {
+    let members = value.as_object().into_iter().flatten();
+    Value::Object(members.map(|(name, value)| (format!("f:{name}"), fields(value))).collect())
 }
 
 fn gone() -> Value {
@@ -267,23 +276,38 @@ impl State {
                     false => reply(201, &self.put(key, value, "ADDED")),
                 }
             }
-            ("PUT", [plural, name]) => self.change(plural, namespace, name, &value, false),
-            ("PATCH", [plural, name, "status"]) => self.change(plural, namespace, name, &value, true),
+            ("PUT", [plural, name]) => self.change(plural, namespace, name, &value, None),
+            ("PATCH", [plural, name, "status"]) => {
+                let manager = query.split('&').find_map(|one| one.strip_prefix("fieldManager=")).unwrap_or("");
+                self.change(plural, namespace, name, &value, Some(manager))
+            }
             _ => failure(405, "MethodNotAllowed"),
         }
     }
 
-    fn change(&mut self, plural: &str, namespace: &str, name: &str, value: &Value, is_status: bool) -> Response<Body> {
+    /// Replaces an object or, with the name of a field manager, its status.
+    fn change(
+        &mut self,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+        value: &Value,
+        manager: Option<&str>,
+    ) -> Response<Body> {
         let key = format!("{plural}/{namespace}/{name}");
         let Some(mut object) = self.objects.get(&key).cloned() else { return failure(404, "NotFound") };
         let version = &value["metadata"]["resourceVersion"];
         if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
             return failure(409, "Conflict");
         }
-        self.writes.push(format!("{} {key}", if is_status { "STATUS" } else { "PUT" }));
-        match is_status {
-            true => object["status"] = value["status"].clone(),
-            false => object = value.clone(),
+        self.writes.push(format!("{} {key}", if manager.is_some() { "STATUS" } else { "PUT" }));
+        match manager {
+            Some(manager) => {
+                object["status"] = value["status"].clone();
+                object["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Update",
+                    "subresource": "status", "fieldsV1": {"f:status": fields(&value["status"])}}]);
+            }
+            None => object = value.clone(),
         }
         // Definitions drop members that they do not know.
         if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
