@@ -205,6 +205,15 @@ pub struct Run {
     #[arg(long, requires = "publish_service")]
     pub update_status_on_shutdown: bool,
 
+    /// Gives each Gateway pods of its own: the leader makes a Deployment of this pod template, with --gateway, and a Service
+    /// of the type LoadBalancer, in its own namespace. This server then serves Ingresses only.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["address_pool", "gateway", "no_status"])]
+    pub provision: Option<PathBuf>,
+
+    /// Serves this Gateway only, on all addresses, and no Ingresses. Statuses are left to the controller with --provision.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object_name)]
+    pub gateway: Option<ObjectName>,
+
     /// File with the address of the cluster and a user. Without it: KUBECONFIG, ~/.kube/config, or the pod's account.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,

@@ -27,7 +27,7 @@ pub use line_owner::line_owner;
 pub struct Settings {
     /// Folder of the process's sockets and its PID file.
     pub run_folder: String,
-    /// Port of `/healthz`, in cleartext; none by default.
+    /// Port of `/healthz` and `/metrics`, in cleartext; none by default.
     pub probe_port: Option<u16>,
     /// Argument of `resolver`: servers with names are then resolved while the server runs.
     pub resolver: Option<String>,

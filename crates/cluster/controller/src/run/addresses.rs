@@ -99,6 +99,11 @@ pub struct Published {
 }
 
 impl Published {
+    /// Returns the addresses of one Service.
+    pub fn of_service(service: ObjectName) -> Published {
+        Published { service: Some(service), ..Published::default() }
+    }
+
     /// Returns the addresses of Ingresses with their types; `None` if no argument says which ones they are.
     pub fn of_ingresses(&self, snapshot: &Snapshot) -> Option<Vec<(&'static str, String)>> {
         if self.service.is_some() || !self.addresses.is_empty() {

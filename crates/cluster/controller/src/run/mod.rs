@@ -16,6 +16,8 @@ mod lease;
 mod logs;
 mod metrics;
 mod probes;
+mod provisioner;
+mod provisioning;
 mod push;
 mod server_api;
 mod status;
@@ -46,6 +48,8 @@ use addresses::Published;
 use isolation::Isolation;
 use lease::Election;
 use metrics::Metrics;
+use provisioner::Provisioner;
+use provisioning::Template;
 use push::{Outcome, Pusher};
 use server_api::ServerApi;
 use status_writer::StatusWriter;
@@ -91,7 +95,7 @@ async fn start(options: &Run) -> Result<(), String> {
         }
         None => None,
     };
-    let parts = Parts::new(options, client, namespace);
+    let parts = Parts::new(options, client, namespace)?;
     logs::info("the controller begins", &[("identity", &parts.identity), ("api", &options.api.display().to_string())]);
     let (leader, _) = channel::channel(false);
     let mut election = parts.election();
@@ -160,10 +164,15 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(options: &Run, client: Client, namespace: String) -> Parts {
+    /// # Errors
+    /// If the pod template of `--provision` cannot be read.
+    fn new(options: &Run, client: Client, namespace: String) -> Result<Parts, String> {
+        let template = options.provision.as_deref().map(|path| Template::read(path, &namespace, &options.lease_name));
+        let template = template.transpose()?.map(Arc::new);
         let gateway = cluster_gateway::Settings {
             controller_name: options.controller_name.clone(),
             class: options.class.clone(),
+            only: options.gateway.clone(),
             // A cluster without a class of ours has nothing for this controller.
             serves_all_without_classes: false,
             reserved_ports: options.server_probe_port.into_iter().collect(),
@@ -181,41 +190,47 @@ impl Parts {
         // Ingresses may have an address of the pool.
         let is_free = |address: &std::net::IpAddr| Some(*address) != options.ingress.ingress_address;
         let pool = options.address_pool.iter().flat_map(|range| range.0.iter().copied()).filter(is_free).collect();
-        Parts {
+        Ok(Parts {
             client,
             namespace,
             identity: options.identity.clone().unwrap_or_else(default_identity),
             lease_name: options.lease_name.clone(),
             api: options.api.clone(),
             files_folder: options.files_folder.clone(),
-            settings: Arc::new(Settings { gateway, ingress, render, pool }),
+            settings: Arc::new(Settings { gateway, ingress, render, pool, template }),
             published: Published {
                 service: options.publish_service.clone(),
                 addresses: options.publish_status_address.clone(),
                 ingress_address: options.ingress.ingress_address,
             },
             withdraws_addresses: options.update_status_on_shutdown,
-            writes_status: !options.no_status,
+            // The leader of the controllers that have made this pod writes the statuses.
+            writes_status: !options.no_status && options.gateway.is_none(),
             store: Arc::new(Store::new(store::KINDS.to_vec())),
             metrics: Arc::new(Metrics::default()),
-        }
+        })
     }
 
     fn election(&self) -> Option<Election> {
         self.writes_status.then(|| Election::new(&self.client, &self.namespace, &self.lease_name, &self.identity))
     }
 
-    fn status_writer(&self) -> StatusWriter {
-        // Two installations have different Leases, or one leader.
+    /// Returns the name under which the controller writes: two installations have different Leases, or one leader.
+    fn manager(&self) -> String {
         let mut manager = format!("{}.{}", self.lease_name, self.namespace);
         manager.truncate(MANAGER_MAX);
+        manager
+    }
+
+    fn status_writer(&self) -> StatusWriter {
         StatusWriter {
             client: self.client.clone(),
             store: self.store.clone(),
             metrics: self.metrics.clone(),
             controller_name: self.settings.gateway.controller_name.clone(),
             published: self.published.clone(),
-            manager,
+            manager: self.manager(),
+            template: self.settings.template.clone(),
             identity: self.identity.clone(),
         }
     }
@@ -241,6 +256,10 @@ impl Parts {
         tasks.spawn(push::run(pusher, isolation, desired_end, outcomes));
         if self.writes_status {
             tasks.spawn(note_leader(leader.clone(), self.metrics.clone()));
+            if let Some(template) = self.settings.template.clone() {
+                let provisioner = Provisioner { client: self.client.clone(), template, manager: self.manager() };
+                tasks.spawn(provisioner.run(outcomes_end.clone(), leader.clone()));
+            }
             tasks.spawn(self.status_writer().run(outcomes_end, leader));
         } else {
             tasks.spawn(drain(outcomes_end));

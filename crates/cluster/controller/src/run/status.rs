@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cluster_gateway::{Condition, ConditionStatus, ListenerStatus, Statuses};
+use cluster_gateway::{Condition, ConditionStatus, GatewayStatus, ListenerStatus, Statuses};
 use cluster_objects::{Kind, ObjectName};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::addresses::Published;
+use super::provisioning::Template;
 use super::store::{Key, Live, Snapshot};
 
 /// Bytes of a condition's message at most, as the definitions have it.
@@ -28,6 +29,8 @@ pub struct Context<'a> {
     pub ingresses: &'a BTreeSet<ObjectName>,
     /// Name under which this controller writes.
     pub manager: &'a str,
+    /// Gateways have pods and Services of their own.
+    pub template: Option<&'a Template>,
 }
 
 /// Status that an object should have.
@@ -74,12 +77,19 @@ fn wanted(statuses: &Statuses, snapshot: &Snapshot, key: &Key, live: &Live, cont
         }
         Kind::Gateway => {
             let mut gateway = statuses.gateways.get(&full)?.clone();
-            refuse(&mut gateway.conditions, context.refused);
-            refuse_listeners(&mut gateway.listeners, context.refused);
+            let own = context.template.map(|template| Published::of_service(template.service_of(name)));
+            match &own {
+                // Another server serves it.
+                Some(own) => await_pods(&mut gateway, own.has_ready_endpoints(snapshot)),
+                None => {
+                    refuse(&mut gateway.conditions, context.refused);
+                    refuse_listeners(&mut gateway.listeners, context.refused);
+                }
+            }
             let mut all: Vec<(&str, String)> =
                 gateway.addresses.iter().map(|address| ("IPAddress", address.clone())).collect();
             if all.is_empty() {
-                all = context.published.addresses(snapshot);
+                all = own.as_ref().unwrap_or(context.published).addresses(snapshot);
             }
             let all = all.iter().take(LIST_MAX).map(|(kind, value)| json!({ "type": kind, "value": value }));
             status.insert("addresses".into(), all.collect());
@@ -162,6 +172,17 @@ fn refuse(conditions: &mut [Condition], refused: Option<&[String]>) {
         condition.status = ConditionStatus::False;
         condition.reason = "Invalid";
         condition.message = format!("the server keeps its old configuration: {}", complaints.join("; "));
+    }
+}
+
+/// Says in `Programmed` that no pod of the Gateway serves yet.
+fn await_pods(gateway: &mut GatewayStatus, is_ready: bool) {
+    let conditions = gateway.conditions.iter_mut();
+    let all = conditions.chain(gateway.listeners.iter_mut().flat_map(|listener| &mut listener.conditions));
+    for condition in all.filter(|condition| !is_ready && condition.r#type == "Programmed" && condition.is_true()) {
+        condition.status = ConditionStatus::False;
+        condition.reason = "Pending";
+        condition.message = "no pod of the Gateway is ready".into();
     }
 }
 

@@ -19,6 +19,7 @@ use super::backoff::Backoff;
 use super::events::{self, EventLog};
 use super::logs;
 use super::metrics::{self, Metrics};
+use super::provisioning::Template;
 use super::push::Outcome;
 use super::status::{Context, StatusWrite, differences};
 use super::store::{Key, Store};
@@ -41,6 +42,8 @@ pub struct StatusWriter {
     pub published: Published,
     /// Name under which this controller writes.
     pub manager: String,
+    /// Gateways have pods and Services of their own.
+    pub template: Option<Arc<Template>>,
     pub identity: String,
 }
 
@@ -94,6 +97,7 @@ impl StatusWriter {
             published: &self.published,
             ingresses: &outcome.desired.ingresses,
             manager: &self.manager,
+            template: self.template.as_deref(),
         };
         let now = self.store.snapshot().live;
         written.retain(|key, _| now.contains_key(key));
@@ -147,6 +151,7 @@ impl StatusWriter {
             published: &self.published,
             ingresses: &BTreeSet::new(),
             manager: &self.manager,
+            template: self.template.as_deref(),
         };
         let writes = differences(&Statuses::default(), &snapshot, &snapshot.live, &context);
         let writes = writes.iter().filter(|write| write.key.0 == Kind::Ingress).map(|write| self.patch(write));

@@ -7,12 +7,14 @@ use std::time::Instant;
 
 use aws_lc_rs::digest;
 use cluster_gateway::{ConditionStatus, Statuses};
+use cluster_model::Model;
 use cluster_objects::{Complaint, Kind, ObjectName};
 use cluster_render::RenderedConfig;
 
 use super::addresses;
 use super::events;
 use super::metrics::Metrics;
+use super::provisioning::{GatewayPorts, Template, gateway_ports, separate_gateways, wanted_address};
 use super::store::{Key, Snapshot, Store};
 
 /// Line in front of the digest of the files: a configuration with another certificate has another text.
@@ -26,6 +28,8 @@ pub struct Settings {
     pub render: cluster_render::Settings,
     /// Addresses for Gateways that ask for none.
     pub pool: Vec<IpAddr>,
+    /// Gateways have pods of their own, made of this template: this server has Ingresses only.
+    pub template: Option<Arc<Template>>,
 }
 
 /// Result of a translation.
@@ -37,6 +41,8 @@ pub struct Desired {
     pub skeleton: String,
     pub statuses: Statuses,
     pub complaints: Vec<Complaint>,
+    /// Ports of Gateways that have pods of their own.
+    pub gateway_ports: GatewayPorts,
     /// Ingresses of this controller's classes.
     pub ingresses: BTreeSet<ObjectName>,
     /// Ingresses that are left out as a whole, because of a directive of a snippet.
@@ -49,10 +55,12 @@ pub struct Desired {
 
 /// Translates objects. A pure function of its arguments.
 pub fn translate(snapshot: Snapshot, settings: &Settings) -> Desired {
-    let mut gateway = settings.gateway.clone();
-    gateway.addresses.extend(addresses::assign(&snapshot, &gateway, &settings.pool));
-    let translation = cluster_gateway::translate(&snapshot.set, &gateway);
-    let ingress = cluster_ingress::translate(&snapshot.set, &settings.ingress);
+    let (translation, gateway_ports) = translate_gateways(&snapshot, settings);
+    // The pods of one Gateway serve nothing else.
+    let ingress = match &settings.gateway.only {
+        None => cluster_ingress::translate(&snapshot.set, &settings.ingress),
+        Some(_) => cluster_ingress::Translation::default(),
+    };
     let mut model = translation.model;
     let conflicts = model.merge(ingress.model);
     let config = cluster_render::render(&model, &settings.render);
@@ -81,11 +89,38 @@ pub fn translate(snapshot: Snapshot, settings: &Settings) -> Desired {
         config,
         statuses: translation.statuses,
         complaints,
+        gateway_ports,
         ingresses: ingress.selected,
         refused_ingresses: ingress.refused,
         excluded: BTreeMap::new(),
         snapshot,
     }
+}
+
+/// Translates Gateways and routes. Those that have pods of their own leave nothing for this server but their statuses.
+fn translate_gateways(snapshot: &Snapshot, settings: &Settings) -> (cluster_gateway::Translation, GatewayPorts) {
+    let mut gateway = settings.gateway.clone();
+    if settings.template.is_none() && gateway.only.is_none() {
+        gateway.addresses.extend(addresses::assign(snapshot, &gateway, &settings.pool));
+        return (cluster_gateway::translate(&snapshot.set, &gateway), GatewayPorts::new());
+    }
+    let mut set = snapshot.set.clone();
+    let private = separate_gateways(&mut set, &gateway);
+    if settings.template.is_none() {
+        // A pod of the Gateway: it listens on all addresses.
+        return (cluster_gateway::translate(&set, &gateway), GatewayPorts::new());
+    }
+    gateway.addresses.clone_from(&private);
+    let mut translation = cluster_gateway::translate(&set, &gateway);
+    translation.model = Model::default();
+    let ports = gateway_ports(&set, &translation.statuses, private.keys());
+    for status in translation.statuses.gateways.values_mut() {
+        status.addresses.clear();
+    }
+    for name in private.keys() {
+        translation.complaints.extend(wanted_address(&snapshot.set, name).1);
+    }
+    (translation, ports)
 }
 
 /// Translates the objects of a translation again, without some of them: the server refuses these with the given words,

@@ -250,9 +250,19 @@ impl State {
             ("GET", [plural]) if self.broken.contains(*plural) => failure(503, "ServiceUnavailable"),
             ("GET", [plural]) if query.contains("watch=") => self.watch(plural, query),
             ("GET", [plural]) => {
-                let prefix = format!("{plural}/");
-                let items: Vec<&Value> =
-                    self.objects.iter().filter(|(key, _)| key.starts_with(&prefix)).map(|(_, value)| value).collect();
+                let prefix = match namespace {
+                    "" => format!("{plural}/"),
+                    namespace => format!("{plural}/{namespace}/"),
+                };
+                let label = query.split('&').find_map(|one| one.strip_prefix("labelSelector=")?.split_once("%3D"));
+                let is_selected = |object: &Value| {
+                    label.is_none_or(|(name, value)| {
+                        let labels = &object["metadata"]["labels"];
+                        labels[name.replace("%2F", "/")].as_str() == Some(value)
+                    })
+                };
+                let all = self.objects.iter().filter(|(key, _)| key.starts_with(&prefix)).map(|(_, value)| value);
+                let items: Vec<&Value> = all.filter(|object| is_selected(object)).collect();
                 let version = self.version.to_string();
                 reply(
                     200,
@@ -280,6 +290,30 @@ impl State {
             ("PATCH", [plural, name, "status"]) => {
                 let manager = query.split('&').find_map(|one| one.strip_prefix("fieldManager=")).unwrap_or("");
                 self.change(plural, namespace, name, &value, Some(manager))
+            }
+            ("PATCH", [plural, name]) => {
+                let key = format!("{plural}/{namespace}/{name}");
+                assert!(query.contains("fieldManager=tidegate-controller.tidegate"), "{query}");
+                self.writes.push(format!("APPLY {key}"));
+                let mut object = value.clone();
+                let old = self.objects.get(&key).cloned();
+                let event = if old.is_some() { "MODIFIED" } else { "ADDED" };
+                if let Some(status) = old.as_ref().and_then(|old| old.get("status")) {
+                    object["status"] = status.clone();
+                }
+                // Fields that the patch does not name stay, as the fields of other managers do.
+                for (name, member) in old.iter().flat_map(|old| old["spec"].as_object().into_iter().flatten()) {
+                    object["spec"].as_object_mut().unwrap().entry(name).or_insert(member.clone());
+                }
+                reply(200, &self.put(key, object, event))
+            }
+            ("DELETE", [plural, name]) => {
+                let key = format!("{plural}/{namespace}/{name}");
+                self.writes.push(format!("DELETE {key}"));
+                match self.objects.remove(&key) {
+                    Some(object) => reply(200, &object),
+                    None => failure(404, "NotFound"),
+                }
             }
             _ => failure(405, "MethodNotAllowed"),
         }

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod ingresses;
+mod provisions;
 mod reviews;
 mod server;
 mod streams;
@@ -111,7 +112,7 @@ impl World {
         let Ok(Arguments { command: Command::Run(options) }) = Arguments::try_parse_from(words) else {
             panic!("arguments")
         };
-        Parts::new(&options, self.cluster.client(), "tidegate".into())
+        Parts::new(&options, self.cluster.client(), "tidegate".into()).unwrap()
     }
 
     /// Starts a controller that is the leader.
