@@ -138,9 +138,13 @@ pub struct Render {
     #[arg(long, value_name = "DIR", default_value = "/run/tidegate")]
     pub run_folder: String,
 
-    /// Port of /healthz.
+    /// Port of /healthz and /metrics.
     #[arg(long, value_name = "PORT")]
     pub probe_port: Option<u16>,
+
+    /// Counts the requests of each route and Ingress: the label location_zone of /metrics is NAMESPACE/KIND/NAME.
+    #[arg(long)]
+    pub route_metrics: bool,
 
     /// Resolver of names. Without EndpointSlices in the manifests, groups have the Services' names, which the server
     /// resolves when it starts, or, with a resolver, while it runs.
@@ -235,9 +239,14 @@ pub struct Run {
     #[arg(long, value_name = "FILE", requires = "webhook_certificate")]
     pub webhook_key: Option<PathBuf>,
 
-    /// Port of the server's own /healthz; no listener can have it.
+    /// Port of the server's own /healthz and /metrics; no listener can have it.
     #[arg(long, value_name = "PORT")]
     pub server_probe_port: Option<u16>,
+
+    /// Counts the requests of each route and Ingress: the label location_zone of the server's /metrics is
+    /// NAMESPACE/KIND/NAME.
+    #[arg(long)]
+    pub route_metrics: bool,
 
     /// Namespace of the Lease. Without it: the namespace of the pod or of the kubeconfig.
     #[arg(long, value_name = "NAMESPACE")]

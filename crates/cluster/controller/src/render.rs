@@ -105,6 +105,7 @@ fn render_settings(options: &Render) -> cluster_render::Settings {
     cluster_render::Settings {
         run_folder: options.run_folder.clone(),
         probe_port: options.probe_port,
+        route_zones: options.route_metrics,
         resolver: options.resolver.clone(),
         ipv6: options.ipv6,
         ..cluster_render::Settings::default()

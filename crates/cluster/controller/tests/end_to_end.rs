@@ -2,8 +2,9 @@
 
 mod lists;
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -45,11 +46,16 @@ fn backend() -> u16 {
 
 /// Returns the status line of a response.
 fn get(port: u16, host: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").ok()?;
+    let text = exchange(TcpStream::connect(("127.0.0.1", port)).ok()?, "/", host)?;
+    text.lines().next().map(str::to_owned)
+}
+
+/// Returns a response, with its head.
+fn exchange(mut stream: impl Read + Write, path: &str, host: &str) -> Option<String> {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
-    text.lines().next().map(str::to_owned)
+    Some(text)
 }
 
 /// A server with a controller and an API server; all end with it.
@@ -118,6 +124,7 @@ fn a_snippet_that_the_server_refuses_takes_its_own_ingress_down_only() {
     let (port, gateway) = (free_port(), free_port());
     let arguments = [
         "--allow-snippets",
+        "--route-metrics",
         "--ingress-address",
         "127.0.0.1",
         "--http-port",
@@ -125,10 +132,13 @@ fn a_snippet_that_the_server_refuses_takes_its_own_ingress_down_only() {
         "--https-port",
         "8443",
     ];
-    let Some(_pod) = Pod::start("snippets", &lists::serve(gateway, backend(), true), &arguments) else {
+    let Some(pod) = Pod::start("snippets", &lists::serve(gateway, backend(), true), &arguments) else {
         return testkit::missing_means(NO_SERVER);
     };
     wait_for(port, "good.test", "HTTP/1.1 204 No Content");
     wait_for(gateway, "shop.test", "HTTP/1.1 204 No Content");
+    let api = UnixStream::connect(pod.folder.join("api.sock")).unwrap();
+    let zones = exchange(api, "/api/9/http/location_zones", "localhost").unwrap();
+    assert!(zones.contains("\"shop/Ingress/good\"") && zones.contains("\"shop/HTTPRoute/shop\""), "{zones}");
     assert_eq!(get(port, "bad.test").as_deref(), Some("HTTP/1.1 404 Not Found"));
 }

@@ -29,6 +29,8 @@ pub struct Settings {
     pub run_folder: String,
     /// Port of `/healthz` and `/metrics`, in cleartext; none by default.
     pub probe_port: Option<u16>,
+    /// Counts the requests of each object with routes, under the name `NAMESPACE/KIND/NAME`.
+    pub route_zones: bool,
     /// Argument of `resolver`: servers with names are then resolved while the server runs.
     pub resolver: Option<String>,
     /// Listens on all IPv6 addresses, too, where a listener has no address.
@@ -42,6 +44,7 @@ impl Default for Settings {
         Settings {
             run_folder: "/run/tidegate".into(),
             probe_port: None,
+            route_zones: false,
             resolver: None,
             ipv6: false,
             system_authorities: "/etc/ssl/certs/ca-certificates.crt".into(),

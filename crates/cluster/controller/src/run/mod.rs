@@ -182,6 +182,7 @@ impl Parts {
         let render = cluster_render::Settings {
             run_folder,
             probe_port: options.server_probe_port,
+            route_zones: options.route_metrics,
             resolver: options.resolver.clone(),
             ipv6: options.ipv6,
             ..cluster_render::Settings::default()

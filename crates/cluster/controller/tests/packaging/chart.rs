@@ -227,11 +227,18 @@ const VARIATIONS: &[(&[&str], &[&str], &[&str])] = &[
         &[
             "controller.extraArgs={--ipv6}",
             "resolver=10.0.0.10",
+            "server.routeMetrics=true",
             "updateStatusOnShutdown=true",
             "fullnameOverride=edge",
         ],
         &[],
-        &["- --ipv6", "--resolver=10.0.0.10", "--lease-name=edge-controller", "--update-status-on-shutdown"],
+        &[
+            "- --ipv6",
+            "--resolver=10.0.0.10",
+            "--route-metrics",
+            "--lease-name=edge-controller",
+            "--update-status-on-shutdown",
+        ],
     ),
     (
         &[

@@ -27,6 +27,9 @@
 {{- if and .Values.provision.enabled (not .provisioned) }}
 - --provision=/etc/tidegate-provision/pod.yaml
 {{- end }}
+{{- if .Values.server.routeMetrics }}
+- --route-metrics
+{{- end }}
 {{- with .Values.resolver }}
 - --resolver={{ . }}
 {{- end }}

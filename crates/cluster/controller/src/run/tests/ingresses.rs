@@ -86,6 +86,19 @@ async fn ingresses_with_an_address_of_their_own_publish_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn requests_are_counted_by_object_if_wanted() {
+    let world = World::start().await;
+    world.cluster.apply(ingress_class());
+    world.cluster.apply(ingress("i", json!({})));
+    let controller = world.controller(&["--route-metrics"]);
+    world.server.until("both are counted", |state| state.main.contains("status_zone shop/Ingress/i;")).await;
+    assert!(world.server.state().main.contains("status_zone shop/HTTPRoute/a;"));
+    drop(controller);
+    let _controller = world.controller(&[]);
+    world.server.until("none is counted", |state| !state.main.contains("status_zone")).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_last_pod_takes_the_addresses_with_it() {
     let world = World::start().await;
     world.cluster.apply(ingress_class());
