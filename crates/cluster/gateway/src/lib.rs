@@ -22,6 +22,7 @@ mod listeners;
 mod policies;
 mod routes;
 mod selectors;
+mod sessions;
 mod status;
 mod tls;
 
