@@ -38,7 +38,9 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn build() -> Result<PathBuf, String> {
-    let folder = std::env::current_dir().map_err(|e| e.to_string())?.join("target/helm");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    // The test has another working directory, and GOBIN has to be absolute.
+    let folder = std::path::absolute(target.join("helm")).map_err(|e| e.to_string())?;
     let program = folder.join("helm");
     if !Path::new(&program).exists() {
         eprintln!("building {MODULE}");

@@ -34,11 +34,14 @@ pub struct Isolation {
     skeleton: String,
     /// Objects that were left out of it, with the server's words.
     excluded: BTreeMap<Key, String>,
+    /// It was refused without these objects, too: other endpoints will not change that.
+    is_hopeless: bool,
 }
 
 impl Isolation {
     pub fn new(settings: Arc<Settings>, metrics: Arc<Metrics>) -> Isolation {
-        Isolation { settings, metrics, skeleton: String::new(), excluded: BTreeMap::new() }
+        let (skeleton, excluded) = (String::new(), BTreeMap::new());
+        Isolation { settings, metrics, skeleton, excluded, is_hopeless: false }
     }
 
     /// Pushes the configuration of all objects or, if the server refuses it, that of the objects which it does not complain
@@ -53,17 +56,17 @@ impl Isolation {
         pusher: &mut Pusher,
         full: &Arc<Desired>,
     ) -> Result<(Arc<Desired>, Pushed), ApiFailure> {
-        let mut excluded = match self.skeleton == full.skeleton {
-            true => self.excluded.clone(),
-            false => BTreeMap::new(),
-        };
+        let is_known = self.skeleton == full.skeleton;
+        let mut excluded = if is_known { self.excluded.clone() } else { BTreeMap::new() };
+        let rounds = if is_known && self.is_hopeless { 0 } else { ROUNDS_MAX };
         let mut first = None;
-        for round in 0..=ROUNDS_MAX {
+        for round in 0..=rounds {
             let attempt = self.without(full, &excluded).await?;
             let complaints = match pusher.push(&attempt).await? {
                 Pushed::Refused(complaints) => complaints,
                 pushed => {
                     self.keep(full, excluded);
+                    self.is_hopeless = false;
                     return Ok((attempt, pushed));
                 }
             };
@@ -72,11 +75,12 @@ impl Isolation {
                 excluded.entry(key).or_insert(words);
             }
             first.get_or_insert(complaints);
-            if round == ROUNDS_MAX || excluded.len() == count || excluded.len() > limit(&full.snapshot) {
+            if round == rounds || excluded.len() == count || excluded.len() > limit(&full.snapshot) {
                 break;
             }
         }
         self.keep(full, BTreeMap::new());
+        self.is_hopeless = true;
         Ok((full.clone(), Pushed::Refused(first.unwrap_or_default())))
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster_objects::ObjectName;
+use cluster_objects::Kind;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::backoff::Backoff;
 use super::logs;
-use super::provisioning::{GatewayPorts, OWNER_LABEL, Provision, Template};
+use super::provisioning::{OWNER_LABEL, Provision, Template};
 use super::push::Outcome;
 use super::translate::Desired;
 
@@ -60,7 +60,7 @@ impl Provisioner {
             if wanted == applied && !is_check {
                 continue;
             }
-            match self.apply(&wanted, &outcome.desired.gateway_ports, &applied, is_check).await {
+            match self.apply(&wanted, &outcome.desired, &applied, is_check).await {
                 Ok(()) => {
                     applied = wanted;
                     backoff.reset();
@@ -85,13 +85,7 @@ impl Provisioner {
         wanted
     }
 
-    async fn apply(
-        &self,
-        wanted: &Applied,
-        gateways: &GatewayPorts,
-        applied: &Applied,
-        is_check: bool,
-    ) -> Result<(), Error> {
+    async fn apply(&self, wanted: &Applied, desired: &Desired, applied: &Applied, is_check: bool) -> Result<(), Error> {
         let namespace = &self.template.namespace;
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
         let services: Api<Service> = Api::namespaced(self.client.clone(), namespace);
@@ -104,9 +98,10 @@ impl Provisioner {
                 self.apply_one(&deployments, name, &provision.deployment, is_check).await?;
             }
         }
-        // A Gateway whose listeners are all invalid for now keeps its address.
-        let kept: BTreeSet<String> =
-            gateways.keys().map(|gateway: &ObjectName| self.template.service_of(gateway).name).collect();
+        // A Gateway that cannot be read, or whose listeners are all invalid for now, keeps its address.
+        let unreadable = desired.snapshot.complaints.keys().filter(|(kind, _)| *kind == Kind::Gateway);
+        let kept = desired.gateway_ports.keys().chain(unreadable.map(|(_, name)| name));
+        let kept: BTreeSet<String> = kept.map(|gateway| self.template.service_of(gateway).name).collect();
         self.remove_others(&deployments, &kept).await?;
         self.remove_others(&services, &kept).await
     }

@@ -200,4 +200,10 @@ async fn if_the_server_refuses_most_objects_the_old_configuration_stays() {
     world.cluster.until("it is refused", |_| is_refused()).await;
     assert_eq!(world.server.state().main, old);
     assert_eq!(controller.parts.metrics.objects_refused.load(std::sync::atomic::Ordering::Relaxed), 0);
+    // Other endpoints do not begin the search again.
+    world.changes();
+    world.cluster.apply(super::slice("api", &["10.0.0.78"]));
+    world.server.until("one attempt", |state| !state.changes.is_empty()).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(world.changes(), [super::POST]);
 }

@@ -151,6 +151,12 @@ async fn objects_of_others_stay_and_removed_ones_come_again() {
     world.cluster.until("the listener is invalid", is_invalid).await;
     tokio::time::sleep(std::time::Duration::from_secs(180)).await;
     assert!(object(&world.cluster.state(), "services", PUBLIC).is_some());
+    // Neither do fields that cannot be read.
+    let mut unreadable = named("shop", "public", &[]);
+    unreadable["spec"]["listeners"] = "none".into();
+    world.cluster.apply(unreadable);
+    tokio::time::sleep(std::time::Duration::from_secs(180)).await;
+    assert!(object(&world.cluster.state(), "services", PUBLIC).is_some());
 }
 
 #[tokio::test(start_paused = true)]
