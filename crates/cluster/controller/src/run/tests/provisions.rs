@@ -214,3 +214,22 @@ async fn the_pods_of_a_gateway_serve_it_alone_and_write_no_status() {
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
     assert_eq!(world.cluster.state().writes, [""; 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn ports_of_listener_sets_are_ports_of_the_service() {
+    let (world, template) = (World::start().await, TemplateFile::new("sets"));
+    let mut public = named("shop", "public", &[(80, "HTTP")]);
+    public["spec"]["allowedListeners"] = json!({"namespaces": {"from": "Same"}});
+    world.cluster.apply(public);
+    let set = |name: &str, namespace: &str, port: u16| {
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"parentRef": {"name": "public", "namespace": "shop"},
+                "listeners": [{"name": "more", "port": port, "protocol": "HTTP"}]}})
+    };
+    world.cluster.apply(set("more", "shop", 8080));
+    world.cluster.apply(set("refused", "other", 8090));
+    let _controller = world.controller(&["--provision", template.path()]);
+    let expected = [(80, "TCP".to_owned()), (8080, "TCP".to_owned())];
+    world.cluster.until("both ports", |state| ports(state, PUBLIC) == expected).await;
+}
