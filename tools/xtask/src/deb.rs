@@ -29,6 +29,7 @@ const FILES: &[(&str, &str)] = &[
     ("packaging/grafana/overview.json", "usr/share/tidegate/grafana/overview.json"),
     ("packaging/grafana/upstreams.json", "usr/share/tidegate/grafana/upstreams.json"),
     ("packaging/grafana/caches-tls.json", "usr/share/tidegate/grafana/caches-tls.json"),
+    ("packaging/grafana/kubernetes.json", "usr/share/tidegate/grafana/kubernetes.json"),
     ("packaging/prometheus/alerts.yml", "usr/share/tidegate/prometheus/alerts.yml"),
     ("packaging/debian/index.html", "usr/share/tidegate/index.html"),
     ("packaging/logrotate", "etc/logrotate.d/tidegate"),

@@ -5,6 +5,7 @@
 mod bench;
 mod book;
 mod bounds;
+mod chart;
 mod ci;
 mod circles;
 mod compare;
@@ -51,6 +52,12 @@ const COMMANDS: &[Command] = &[
         summary: "measure the cost of attacks on the release build against the bounds of SECURITY.md",
         help: bounds::HELP,
         run: bounds::run,
+    },
+    Command {
+        name: "chart",
+        summary: "check the Helm chart with Helm, and compare it with the manifests",
+        help: chart::HELP,
+        run: chart::run,
     },
     Command {
         name: "ci",

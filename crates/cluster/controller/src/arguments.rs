@@ -17,7 +17,7 @@ pub struct Arguments {
 pub enum Command {
     Render(Render),
     ConvertIngress(ConvertIngress),
-    Run(Run),
+    Run(Box<Run>),
     Bootstrap(Bootstrap),
 }
 
@@ -49,6 +49,18 @@ pub struct IngressArguments {
     /// ConfigMap with the keys of ingress-nginx's ConfigMap.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object_name)]
     pub config_map: Option<ObjectName>,
+
+    /// Address on which Ingresses are served. Without it: all. Gateways with an address of their own leave it to Ingresses.
+    #[arg(long, value_name = "ADDRESS")]
+    pub ingress_address: Option<IpAddr>,
+
+    /// Port of Ingresses in cleartext (default: 80).
+    #[arg(long, value_name = "PORT")]
+    pub http_port: Option<u16>,
+
+    /// Port of Ingresses over TLS (default: 443).
+    #[arg(long, value_name = "PORT")]
+    pub https_port: Option<u16>,
 
     /// Takes the directives of snippets. Authors of Ingresses then write parts of the configuration.
     #[arg(long)]
@@ -126,9 +138,13 @@ pub struct Render {
     #[arg(long, value_name = "DIR", default_value = "/run/tidegate")]
     pub run_folder: String,
 
-    /// Port of /healthz.
+    /// Port of /healthz and /metrics.
     #[arg(long, value_name = "PORT")]
     pub probe_port: Option<u16>,
+
+    /// Counts the requests of each route and Ingress: the label location_zone of /metrics is NAMESPACE/KIND/NAME.
+    #[arg(long)]
+    pub route_metrics: bool,
 
     /// Resolver of names. Without EndpointSlices in the manifests, groups have the Services' names, which the server
     /// resolves when it starts, or, with a resolver, while it runs.
@@ -178,9 +194,29 @@ pub struct Run {
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',', value_parser = parse_pool)]
     pub address_pool: Vec<AddressRange>,
 
-    /// Service in front of the pods, whose addresses are written to the status of Gateways without an address of their own.
+    /// Service in front of the pods, whose addresses are written to the status of Ingresses, and of Gateways without an
+    /// address of their own.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object_name)]
     pub publish_service: Option<ObjectName>,
+
+    /// IP addresses and host names for these statuses, instead of those of a Service.
+    #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',', value_parser = parse_published,
+          conflicts_with = "publish_service")]
+    pub publish_status_address: Vec<String>,
+
+    /// Removes the addresses from the status of all Ingresses when the last pod ends: names of external-dns go with it.
+    /// The endpoints of the Service say which pod is the last one.
+    #[arg(long, requires = "publish_service")]
+    pub update_status_on_shutdown: bool,
+
+    /// Gives each Gateway pods of its own: the leader makes a Deployment of this pod template, with --gateway, and a Service
+    /// of the type LoadBalancer, in its own namespace. This server then serves Ingresses only.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["address_pool", "gateway", "no_status"])]
+    pub provision: Option<PathBuf>,
+
+    /// Serves this Gateway only, on all addresses, and no Ingresses. Statuses are left to the controller with --provision.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object_name)]
+    pub gateway: Option<ObjectName>,
 
     /// File with the address of the cluster and a user. Without it: KUBECONFIG, ~/.kube/config, or the pod's account.
     #[arg(long, value_name = "FILE")]
@@ -190,9 +226,27 @@ pub struct Run {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub probe_address: Option<std::net::SocketAddr>,
 
-    /// Port of the server's own /healthz; no listener can have it.
+    /// Address of the admission webhook, which answers over HTTPS: objects that the server would refuse are denied, and
+    /// parts that would be left out are warnings.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "webhook_certificate")]
+    pub webhook_address: Option<std::net::SocketAddr>,
+
+    /// Certificate chain of the webhook (PEM); read again when the file changes.
+    #[arg(long, value_name = "FILE", requires = "webhook_key")]
+    pub webhook_certificate: Option<PathBuf>,
+
+    /// Key of the webhook's certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "webhook_certificate")]
+    pub webhook_key: Option<PathBuf>,
+
+    /// Port of the server's own /healthz and /metrics; no listener can have it.
     #[arg(long, value_name = "PORT")]
     pub server_probe_port: Option<u16>,
+
+    /// Counts the requests of each route and Ingress: the label location_zone of the server's /metrics is
+    /// NAMESPACE/KIND/NAME.
+    #[arg(long)]
+    pub route_metrics: bool,
 
     /// Namespace of the Lease. Without it: the namespace of the pod or of the kubeconfig.
     #[arg(long, value_name = "NAMESPACE")]
@@ -278,6 +332,14 @@ fn parse_gateway_address(text: &str) -> Result<(ObjectName, IpAddr), String> {
 fn parse_socket(text: &str) -> Result<PathBuf, String> {
     let path = text.strip_prefix("unix:").map(PathBuf::from).filter(|path| path.is_absolute());
     path.ok_or_else(|| "expected \"unix:\" and an absolute path".into())
+}
+
+fn parse_published(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    match text.parse::<IpAddr>().is_ok() || is_subdomain(text) {
+        true => Ok(text.to_owned()),
+        false => Err("expected an IP address or a host name".into()),
+    }
 }
 
 fn parse_pool(text: &str) -> Result<AddressRange, String> {

@@ -85,7 +85,11 @@ fn gateway_settings(options: &Render) -> cluster_gateway::Settings {
 
 /// Returns the settings of the translation of Ingresses.
 pub fn ingress_settings(options: &IngressArguments, has_resolver: bool) -> cluster_ingress::Settings {
+    let defaults = cluster_ingress::Settings::default();
     cluster_ingress::Settings {
+        address: options.ingress_address,
+        http_port: options.http_port.unwrap_or(defaults.http_port),
+        https_port: options.https_port.unwrap_or(defaults.https_port),
         controller_name: options.ingress_controller_name.clone(),
         class: options.ingress_class.clone(),
         serves_without_class: options.ingress_without_class,
@@ -94,7 +98,6 @@ pub fn ingress_settings(options: &IngressArguments, has_resolver: bool) -> clust
         config_map: options.config_map.clone(),
         allows_snippets: options.allow_snippets,
         has_resolver,
-        ..cluster_ingress::Settings::default()
     }
 }
 
@@ -102,6 +105,7 @@ fn render_settings(options: &Render) -> cluster_render::Settings {
     cluster_render::Settings {
         run_folder: options.run_folder.clone(),
         probe_port: options.probe_port,
+        route_zones: options.route_metrics,
         resolver: options.resolver.clone(),
         ipv6: options.ipv6,
         ..cluster_render::Settings::default()

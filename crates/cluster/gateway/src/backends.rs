@@ -137,6 +137,14 @@ impl<'a> Backends<'a> {
         name
     }
 
+    /// Adds a group with the endpoints of a known one and other settings.
+    pub fn add_variant(&mut self, known: &GroupName, name: &GroupName, change: impl FnOnce(&Group) -> Group) {
+        if let (Some(group), false) = (self.groups.get(known), self.groups.contains_key(name)) {
+            let variant = change(group);
+            self.groups.insert(name.clone(), variant);
+        }
+    }
+
     fn endpoints(&mut self, service: &ObjectName, port: &ServicePort) -> Vec<Endpoint> {
         if !self.has_slices {
             let host = format!("{}.{}.svc", service.name, service.namespace);

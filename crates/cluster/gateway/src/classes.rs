@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use cluster_objects::ObjectSet;
 use cluster_objects::types::{Gateway, GatewayClass};
+use cluster_objects::{ObjectName, ObjectSet};
 
 use crate::Settings;
 use crate::conditions::{Condition, Fault};
@@ -63,6 +63,13 @@ pub const SUPPORTED_FEATURES: &[&str] = &[
 
 /// Tells whether a Gateway is served by the controller with these settings.
 pub fn is_ours(set: &ObjectSet, settings: &Settings, gateway: &Gateway) -> bool {
+    let metadata = &gateway.metadata;
+    let is_other = |only: &ObjectName| {
+        metadata.name.as_deref() != Some(&only.name) || metadata.namespace.as_deref() != Some(&only.namespace)
+    };
+    if settings.only.as_ref().is_some_and(is_other) {
+        return false;
+    }
     let class = &gateway.spec.gateway_class_name;
     if let Some(only) = &settings.class {
         return class == only;

@@ -15,7 +15,8 @@ use crate::backends::{Backends, Referring};
 use crate::compiled::Compiled;
 use crate::conditions::Fault;
 use crate::filters;
-use crate::http::{add_field, note_partially, unsupported};
+use crate::http::{add_field, duration, note_partially, unsupported};
+use crate::sessions::keep_sessions;
 
 /// Status of a rule without a backend: clients take it as UNAVAILABLE.
 const NO_BACKEND: u16 = 503;
@@ -47,9 +48,6 @@ fn compile_rule(
     let everything = vec![GrpcRouteRulesMatches::default()];
     let listed = rule.matches.as_ref().filter(|matches| !matches.is_empty()).unwrap_or(&everything);
     let matches: Vec<(PathMatch, Conditions)> = listed.iter().map(compile_match).collect::<Result<_, _>>()?;
-    if rule.session_persistence.is_some() {
-        compiled.leftovers.push(format!("{}: sessionPersistence is left out", origin.part));
-    }
     let listed: Vec<Filter> = rule.filters.iter().flatten().map(Filter::from).collect();
     let (action, filters) = match filters::compile(&listed, referring, backends) {
         Err(fault) => {
@@ -71,6 +69,10 @@ fn compile_rule(
                     }
                 }
                 used.push(backend);
+            }
+            if let Some(persistence) = &rule.session_persistence {
+                let lifetime = duration(persistence.absolute_timeout.as_deref())?;
+                keep_sessions(&persistence.into(), lifetime, origin, &mut used, backends, compiled)?;
             }
             (Action::Proxy { backends: used, no_backend: NO_BACKEND }, found.filters)
         }

@@ -19,6 +19,7 @@ use crate::backends::{Backends, Referring};
 use crate::compiled::Compiled;
 use crate::conditions::Fault;
 use crate::filters::{self, Compiled as CompiledFilters};
+use crate::sessions::keep_sessions;
 
 /// Status of a rule without a backend.
 const NO_BACKEND: u16 = 500;
@@ -51,9 +52,6 @@ fn compile_rule(
     let listed = rule.matches.as_ref().filter(|matches| !matches.is_empty()).unwrap_or(&everything);
     let matches: Vec<(PathMatch, Conditions)> = listed.iter().map(compile_match).collect::<Result<_, _>>()?;
     let policies = policies(rule)?;
-    if rule.session_persistence.is_some() {
-        compiled.leftovers.push(format!("{}: sessionPersistence is left out", origin.part));
-    }
     let listed: Vec<Filter> = rule.filters.iter().flatten().map(Filter::from).collect();
     let outcome = filters::compile(&listed, referring, backends);
     let (action, filters) = match outcome {
@@ -69,8 +67,12 @@ fn compile_rule(
             let action = match redirect {
                 Some(redirect) => Action::Redirect(redirect),
                 None => {
-                    let backends = rule_backends(rule, origin, referring, backends, compiled, &matches)?;
-                    Action::Proxy { backends, no_backend: NO_BACKEND }
+                    let mut found = rule_backends(rule, origin, referring, backends, compiled, &matches)?;
+                    if let Some(persistence) = &rule.session_persistence {
+                        let lifetime = duration(persistence.absolute_timeout.as_deref())?;
+                        keep_sessions(&persistence.into(), lifetime, origin, &mut found, backends, compiled)?;
+                    }
+                    Action::Proxy { backends: found, no_backend: NO_BACKEND }
                 }
             };
             (action, filters)
@@ -236,7 +238,7 @@ fn policies(rule: &HttpRouteRules) -> Result<Policies, Fault> {
     })
 }
 
-fn duration(text: Option<&str>) -> Result<Option<Duration>, Fault> {
+pub(crate) fn duration(text: Option<&str>) -> Result<Option<Duration>, Fault> {
     let Some(text) = text else { return Ok(None) };
     let parsed: gateway_api::Duration =
         text.parse().map_err(|_| unsupported(format!("\"{}\" is no duration", text.escape_debug())))?;

@@ -22,6 +22,7 @@ mod listeners;
 mod policies;
 mod routes;
 mod selectors;
+mod sessions;
 mod status;
 mod tls;
 
@@ -47,6 +48,8 @@ pub struct Settings {
     pub controller_name: String,
     /// Serves Gateways of this class only, whatever its `GatewayClass` says.
     pub class: Option<String>,
+    /// Serves this Gateway only, if it is of a class of ours.
+    pub only: Option<ObjectName>,
     /// Serves all Gateways if the set has no `GatewayClass` at all.
     pub serves_all_without_classes: bool,
     /// Addresses of Gateways that ask for none themselves. A Gateway without addresses listens on all.
@@ -62,6 +65,7 @@ impl Default for Settings {
         Settings {
             controller_name: CONTROLLER_NAME.into(),
             class: None,
+            only: None,
             serves_all_without_classes: true,
             addresses: BTreeMap::new(),
             usable_addresses: None,

@@ -157,7 +157,7 @@ impl Output<'_, '_> {
         }
         inner.extend(way.lines);
         if host_parts.names.insert(uri.clone()) {
-            host_parts.inner.extend(inner_location(&["="], Argument::plain(&uri), inner));
+            host_parts.inner.extend(inner_location(&owner.origin("auth-url"), &["="], Argument::plain(&uri), inner));
         }
         let mut lines = vec![
             line("auth_request", &[&uri]),
@@ -203,7 +203,8 @@ impl Output<'_, '_> {
                 inner.extend(cors_lines(cors));
             }
             inner.push(directive("return", ["302".into(), url]));
-            host_parts.inner.extend(inner_location(&[], Argument::plain(&name), inner));
+            let origin = self.sources[source].origin("auth-signin");
+            host_parts.inner.extend(inner_location(&origin, &[], Argument::plain(&name), inner));
         }
         Ok(vec![
             line("set_escape_uri", &["$escaped_request_uri", "$request_uri"]),

@@ -12,12 +12,16 @@ const DEFAULT_ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
 /// Classes that are served if neither an argument nor an IngressClass says which ones are.
 const USUAL_CLASSES: &[&str] = &["nginx", "tidegate"];
 
-/// Returns the Ingresses of this controller, the oldest first, with complaints about the others.
-pub(crate) fn select<'a>(
-    set: &'a ObjectSet,
-    settings: &Settings,
-    complaints: &mut Vec<Complaint>,
-) -> Vec<(&'a ObjectName, &'a Arc<Ingress>)> {
+/// Ingresses by their class.
+pub(crate) struct Selection<'a> {
+    /// Those of this controller, the oldest first.
+    pub selected: Vec<(&'a ObjectName, &'a Arc<Ingress>)>,
+    /// Those of classes of other controllers.
+    pub foreign: Vec<&'a ObjectName>,
+}
+
+/// Sorts all Ingresses by their class, with complaints about those that are left out.
+pub(crate) fn select<'a>(set: &'a ObjectSet, settings: &Settings, complaints: &mut Vec<Complaint>) -> Selection<'a> {
     let classes: Vec<(&str, &IngressClass)> =
         set.all::<IngressClass>().map(|(name, class)| (name.name.as_str(), class.as_ref())).collect();
     let is_ours = |class: &IngressClass| {
@@ -33,7 +37,7 @@ pub(crate) fn select<'a>(
         None => classes.iter().any(|(known, class)| *known == name && is_ours(class)),
     };
     let default = classes.iter().find(|(_, class)| is_default(class)).map(|(name, _)| *name);
-    let mut selected = Vec::new();
+    let (mut selected, mut foreign) = (Vec::new(), Vec::new());
     for (name, ingress) in set.by_age::<Ingress>() {
         let mut complain =
             |words: String| complaints.push(Complaint::about(Kind::Ingress, &name.namespace, &name.name, words));
@@ -52,10 +56,13 @@ pub(crate) fn select<'a>(
         }
         match field.or(annotation).or(default) {
             Some(class) if serves(class) => selected.push((name, ingress)),
-            Some(class) => complain(format!("left out: its class is \"{}\"", class.escape_debug())),
+            Some(class) => {
+                foreign.push(name);
+                complain(format!("left out: its class is \"{}\"", class.escape_debug()));
+            }
             None if settings.serves_without_class => selected.push((name, ingress)),
             None => complain("left out: it has no class (--ingress-without-class serves it)".into()),
         }
     }
-    selected
+    Selection { selected, foreign }
 }

@@ -20,6 +20,13 @@ pub(crate) struct Source<'a> {
     pub files: Files,
 }
 
+impl Source<'_> {
+    /// Returns the origin of lines that one of the annotations makes.
+    pub fn origin(&self, annotation: &'static str) -> Origin {
+        Origin::new("Ingress", &self.name.namespace, &self.name.name).part(annotation)
+    }
+}
+
 /// Checked snippets of an Ingress.
 #[derive(Default)]
 pub(crate) struct Snippets {

@@ -28,8 +28,10 @@ mod template;
 mod urls;
 mod values;
 
+use std::collections::BTreeSet;
+
 use cluster_model::Model;
-use cluster_objects::{Complaint, ObjectSet};
+use cluster_objects::{Complaint, ObjectName, ObjectSet};
 
 pub use annotations::{ANNOTATIONS, Annotation, OLD_PREFIX, PREFIX, REFUSED_VALUES, Treatment};
 pub use output::config_keys;
@@ -43,16 +45,24 @@ pub struct Translation {
     pub model: Model,
     /// Objects and parts that are left out, and values that are ignored.
     pub complaints: Vec<Complaint>,
+    /// Ingresses of this controller's classes, also those that are left out.
+    pub selected: BTreeSet<ObjectName>,
+    /// Ingresses of the classes of other controllers: complaints about them are for reviews of manifests.
+    pub foreign: BTreeSet<ObjectName>,
+    /// Selected Ingresses that are left out as a whole: a snippet has a refused directive.
+    pub refused: BTreeSet<ObjectName>,
 }
 
 /// Translates the Ingresses of a class.
 pub fn translate(set: &ObjectSet, settings: &Settings) -> Translation {
     let mut complaints = Vec::new();
     let mut model = Model::default();
-    let selected = classes::select(set, settings, &mut complaints);
+    let classes::Selection { selected, foreign } = classes::select(set, settings, &mut complaints);
+    let foreign = foreign.into_iter().cloned().collect();
     if selected.is_empty() {
-        return Translation { model, complaints };
+        return Translation { model, complaints, foreign, ..Translation::default() };
     }
+    let names = selected.iter().map(|(name, _)| (*name).clone()).collect::<BTreeSet<ObjectName>>();
     let defaults = settings::read(set, settings, &mut complaints);
     let secrets = secrets::Secrets::new(set);
     let mut services = services::Services::new(set);
@@ -60,5 +70,9 @@ pub fn translate(set: &ObjectSet, settings: &Settings) -> Translation {
     let assembly = servers::Assembly::new(&sources, settings, &secrets, &mut services, &mut model, &mut complaints);
     let servers = assembly.run();
     output::Output::new(&sources, &defaults, settings, &mut services, &mut model, &mut complaints).run(&servers);
-    Translation { model, complaints }
+    let mut refused = names.clone();
+    for source in &sources {
+        refused.remove(source.name);
+    }
+    Translation { model, complaints, selected: names, foreign, refused }
 }

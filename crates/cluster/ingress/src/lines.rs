@@ -1,5 +1,6 @@
 //! Directives that depend on settings alone.
 
+use cluster_model::Origin;
 use conf_syntax::writer::{Argument, NewDirective, Node, Part};
 
 use crate::config::{Cors, Proxy, is_buffer_size};
@@ -29,9 +30,15 @@ pub(crate) const FASTCGI_PARAMS: &[(&str, &str)] = &[
     ("REDIRECT_STATUS", "200"),
 ];
 
-/// Returns a location that only the server itself uses.
-pub(crate) fn inner_location(modifier: &[&'static str], name: Argument, lines: Vec<Node>) -> Vec<Node> {
+/// Returns a location that only the server itself uses, with a comment of the Ingress that it belongs to.
+pub(crate) fn inner_location(
+    origin: &Origin,
+    modifier: &[&'static str],
+    name: Argument,
+    lines: Vec<Node>,
+) -> Vec<Node> {
     let head = NewDirective::new("location").args(modifier.iter().map(Argument::plain)).arg(name);
+    let lines = std::iter::once(Node::Comment(origin.to_string())).chain(lines).collect();
     vec![Node::Blank, head.block(lines).into()]
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cluster_model::GroupName;
+use cluster_model::{GroupName, Origin};
 use conf_syntax::writer::{Argument, NewDirective, Node, Part};
 
 use crate::access;
@@ -18,7 +18,12 @@ use crate::urls;
 impl Output<'_, '_> {
     /// Returns the directives of a server in front of its locations.
     pub(crate) fn server_lines(&mut self, host: &Host, is_tls: bool) -> Vec<Node> {
-        let mut lines = self.defaults.server.clone();
+        let mut lines = Vec::new();
+        if !self.defaults.server.is_empty() {
+            lines.extend(self.config_map_comment());
+            lines.extend(self.defaults.server.iter().cloned());
+            lines.push(Node::Blank);
+        }
         if is_tls {
             lines.extend(self.defaults.tls_server.iter().cloned());
             if let Some(ciphers) = &host.ssl_ciphers {
@@ -45,7 +50,10 @@ impl Output<'_, '_> {
         if let Some(source) = host.server_snippet {
             let snippet = &self.sources[source].snippets.server;
             without_repeated(&mut lines, snippet);
+            // The host may be another Ingress's.
+            lines.push(Node::Comment(self.sources[source].origin("server-snippet").to_string()));
             lines.extend(snippet.iter().cloned());
+            lines.push(Node::Blank);
         }
         let mut roots = BTreeSet::new();
         for source in &host.sources {
@@ -165,7 +173,7 @@ impl Output<'_, '_> {
         let ending = self.redirect_lines(config, redirects, always_redirects);
         if always_redirects || config.redirect.is_some() {
             lines.extend(owner.snippets.location.iter().cloned());
-            lines.extend(self.defaults.location.iter().cloned());
+            lines.extend(self.default_snippet(loc));
             lines.extend(ending);
             return (Vec::new(), self.with_variables(loc, lines));
         }
@@ -200,6 +208,23 @@ impl Output<'_, '_> {
         without_repeated(&mut lines, snippet);
         lines.extend(self.pass(loc, source, fields, &mut groups));
         (groups, self.with_variables(loc, lines))
+    }
+
+    /// Returns the comment of lines that come from the ConfigMap of the controller.
+    fn config_map_comment(&self) -> Option<Node> {
+        let name = self.settings.config_map.as_ref()?;
+        Some(Node::Comment(Origin::new("ConfigMap", &name.namespace, &name.name).to_string()))
+    }
+
+    /// Returns the snippet that all locations have, between comments of the ConfigMap and of the location's own object.
+    fn default_snippet(&self, loc: &Loc) -> Vec<Node> {
+        if self.defaults.location.is_empty() {
+            return Vec::new();
+        }
+        let mut lines: Vec<Node> = self.config_map_comment().into_iter().collect();
+        lines.extend(self.defaults.location.iter().cloned());
+        lines.push(Node::Comment(loc.origin.to_string()));
+        lines
     }
 
     fn redirect_lines(&self, config: &Config, redirects: bool, is_certain: bool) -> Vec<Node> {
@@ -300,7 +325,7 @@ impl Output<'_, '_> {
         } else if differs || snippet_sets_fields {
             lines.extend(headers::fields("proxy_set_header", self.defaults, &fields));
         }
-        let snippet = [owner.snippets.location.clone(), self.defaults.location.clone()].concat();
+        let snippet = [owner.snippets.location.clone(), self.default_snippet(loc)].concat();
         without_repeated(&mut lines, &snippet);
         lines.extend(snippet.iter().cloned());
         let head = std::mem::take(&mut lines);
@@ -394,7 +419,8 @@ impl Output<'_, '_> {
                     }
                     lines.extend(way.lines);
                     host_parts.groups.extend(way.group);
-                    host_parts.inner.extend(inner_location(&["="], Argument::plain(&uri), lines));
+                    let origin = self.sources[source].origin("mirror-target");
+                    host_parts.inner.extend(inner_location(&origin, &["="], Argument::plain(&uri), lines));
                 }
             }
         }
@@ -448,7 +474,8 @@ impl Output<'_, '_> {
                 line("rewrite", &["(.*)", "/", "break"]),
                 directive("proxy_pass", [Argument::plain(format!("http://{group}"))]),
             ];
-            host_parts.inner.extend(inner_location(&[], Argument::plain(name), inner));
+            let origin = owner.origin("custom-http-errors");
+            host_parts.inner.extend(inner_location(&origin, &[], Argument::plain(name), inner));
         }
         lines
     }

@@ -85,8 +85,8 @@ impl<'a, 's> Output<'a, 's> {
     pub fn run(mut self, servers: &Servers) {
         self.group_settings(servers);
         self.canaries(servers);
-        let plain = Socket { port: self.settings.http_port, address: None };
-        let secure = Socket { port: self.settings.https_port, address: None };
+        let plain = Socket { port: self.settings.http_port, address: self.settings.address };
+        let secure = Socket { port: self.settings.https_port, address: self.settings.address };
         let mut listeners =
             [(plain, HttpListener::default()), (secure, HttpListener { is_tls: true, hosts: Vec::new() })];
         let mut passed = Vec::new();
@@ -111,7 +111,11 @@ impl<'a, 's> Output<'a, 's> {
             self.model.tcp.insert(secure, StreamListener::Tls(passed));
         }
         for source in self.sources {
-            self.model.stream_definitions.extend(source.snippets.stream.iter().cloned());
+            if !source.snippets.stream.is_empty() {
+                self.model.stream_definitions.push(Node::Comment(source.origin("stream-snippet").to_string()));
+                self.model.stream_definitions.extend(source.snippets.stream.iter().cloned());
+                self.model.stream_definitions.push(Node::Blank);
+            }
         }
         self.model.stream_definitions.extend(self.defaults.stream.iter().cloned());
         let mut definitions = self.defaults.http.clone();

@@ -3,6 +3,7 @@
 use cluster_objects::types::ConfigMap;
 use cluster_objects::{Complaint, Kind, ObjectName, ObjectSet};
 use conf_syntax::writer::{Argument, NewDirective, Node};
+use std::net::IpAddr;
 
 use crate::config::{self, ExternalAuth, Proxy};
 use crate::keys::{OTHER_KEYS, all_keys, is_translated};
@@ -30,6 +31,8 @@ pub struct Settings {
     pub allows_snippets: bool,
     /// The server resolves names while it runs.
     pub has_resolver: bool,
+    /// Address of the listeners; `None` for all.
+    pub address: Option<IpAddr>,
     pub http_port: u16,
     pub https_port: u16,
 }
@@ -45,6 +48,7 @@ impl Default for Settings {
             default_backend: None,
             allows_snippets: false,
             has_resolver: false,
+            address: None,
             http_port: 80,
             https_port: 443,
         }

@@ -169,6 +169,11 @@ impl GroupName {
         GroupName(format!("{name}_{word}"))
     }
 
+    /// Returns another group's name with further parts.
+    pub fn extended(name: &GroupName, parts: &[&str]) -> GroupName {
+        GroupName(format!("{name}_{}", GroupName::new(parts)))
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -9,6 +9,7 @@ mod action;
 mod filters;
 mod groups;
 mod hosts;
+mod line_owner;
 mod location;
 mod skeleton;
 mod stream;
@@ -19,14 +20,17 @@ use cluster_model::{FileName, Model, Origin};
 use conf_syntax::writer::{self, Argument, NewDirective, Node};
 
 pub use groups::{Area, GroupId, GroupServer};
+pub use line_owner::line_owner;
 
 /// Settings of the process, which no object has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Folder of the process's sockets and its PID file.
     pub run_folder: String,
-    /// Port of `/healthz`, in cleartext; none by default.
+    /// Port of `/healthz` and `/metrics`, in cleartext; none by default.
     pub probe_port: Option<u16>,
+    /// Counts the requests of each object with routes, under the name `NAMESPACE/KIND/NAME`.
+    pub route_zones: bool,
     /// Argument of `resolver`: servers with names are then resolved while the server runs.
     pub resolver: Option<String>,
     /// Listens on all IPv6 addresses, too, where a listener has no address.
@@ -40,6 +44,7 @@ impl Default for Settings {
         Settings {
             run_folder: "/run/tidegate".into(),
             probe_port: None,
+            route_zones: false,
             resolver: None,
             ipv6: false,
             system_authorities: "/etc/ssl/certs/ca-certificates.crt".into(),

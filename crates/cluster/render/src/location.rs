@@ -132,7 +132,11 @@ impl Renderer<'_> {
             }
         }
         let route = Origin { part: String::new(), namespace: String::new(), ..origin.clone() };
-        let log = vec![set("route_namespace", &origin.namespace), set("route", &route.to_string())];
+        let mut log = vec![set("route_namespace", &origin.namespace), set("route", &route.to_string())];
+        if self.settings.route_zones && !origin.namespace.is_empty() {
+            let zone = Argument::plain(format!("{}/{}/{}", origin.namespace, origin.kind, origin.name));
+            log.push(NewDirective::new("status_zone").arg(zone).into());
+        }
         let whole = path(&location.path).block([head.clone(), log, location.extra.clone(), lines].concat());
         let refusal = path(&location.path).block([head, respond(500)].concat());
         let block = self.checked(origin, vec![Node::Blank, whole.into()]);

@@ -110,16 +110,18 @@ impl Renderer<'_> {
         ];
         if let Some(port) = self.settings.probe_port {
             let ok = NewDirective::new("location").arg("=").arg("/healthz").block(vec![line("return", &["200"])]);
+            let metrics = NewDirective::new("location").arg("=").arg("/metrics").block(vec![line("metrics", &[])]);
             let rest = NewDirective::new("location").arg("/").block(vec![line("return", &["404"])]);
             let probe = vec![
                 line("listen", &[&port.to_string(), "default_server"]),
                 line("access_log", &["off"]),
                 ok.into(),
+                metrics.into(),
                 rest.into(),
             ];
             nodes.extend([
                 Node::Blank,
-                Node::Comment("Probes".into()),
+                Node::Comment("Probes and metrics".into()),
                 NewDirective::new("server").block(probe).into(),
             ]);
         }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use cluster_gateway::{Settings, is_ours};
 use cluster_objects::types::Gateway;
-use cluster_objects::{Kind, ObjectName};
+use cluster_objects::{Kind, ObjectName, endpoint_slices_by_service};
 use serde_json::Value;
 
 use super::store::Snapshot;
@@ -87,8 +87,58 @@ fn status_addresses(snapshot: &Snapshot, name: &ObjectName) -> Vec<IpAddr> {
     list.into_iter().flatten().filter_map(|one| one.get("value")?.as_str()?.parse().ok()).collect()
 }
 
+/// Addresses that clients reach the servers by, where an object has none itself.
+#[derive(Clone, Debug, Default)]
+pub struct Published {
+    /// Service in front of the pods.
+    pub service: Option<ObjectName>,
+    /// IP addresses and host names, instead of those of a Service.
+    pub addresses: Vec<String>,
+    /// Address that Ingresses listen on.
+    pub ingress_address: Option<IpAddr>,
+}
+
+impl Published {
+    /// Returns the addresses of one Service.
+    pub fn of_service(service: ObjectName) -> Published {
+        Published { service: Some(service), ..Published::default() }
+    }
+
+    /// Returns the addresses of Ingresses with their types; `None` if no argument says which ones they are.
+    pub fn of_ingresses(&self, snapshot: &Snapshot) -> Option<Vec<(&'static str, String)>> {
+        if self.service.is_some() || !self.addresses.is_empty() {
+            return Some(self.addresses(snapshot));
+        }
+        self.ingress_address.map(|address| vec![("IPAddress", address.to_string())])
+    }
+
+    /// Returns the addresses with their types, those of Gateway API.
+    pub fn addresses(&self, snapshot: &Snapshot) -> Vec<(&'static str, String)> {
+        if let Some(service) = &self.service {
+            return of_service(snapshot, service);
+        }
+        let with_type = |address: &String| match address.parse::<IpAddr>() {
+            Ok(_) => ("IPAddress", address.clone()),
+            Err(_) => ("Hostname", address.clone()),
+        };
+        self.addresses.iter().map(with_type).collect()
+    }
+
+    /// Tells whether the Service has an endpoint that takes requests.
+    pub fn has_ready_endpoints(&self, snapshot: &Snapshot) -> bool {
+        let Some(service) = &self.service else { return false };
+        let slices = endpoint_slices_by_service(&snapshot.set);
+        let mut endpoints =
+            slices.get(service).into_iter().flatten().flat_map(|slice| slice.endpoints.iter().flatten());
+        endpoints.any(|endpoint| {
+            let conditions = endpoint.conditions.clone().unwrap_or_default();
+            conditions.ready != Some(false) && conditions.terminating != Some(true)
+        })
+    }
+}
+
 /// Returns the addresses of a Service: those of its load balancer, its external ones, or its cluster address.
-pub fn of_service(snapshot: &Snapshot, service: &ObjectName) -> Vec<(&'static str, String)> {
+fn of_service(snapshot: &Snapshot, service: &ObjectName) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let live = snapshot.live.get(&(Kind::Service, service.clone()));
     let ingress = live.and_then(|live| live.status.pointer("/loadBalancer/ingress")).and_then(Value::as_array);

@@ -21,6 +21,10 @@ pub struct Metrics {
     pub status_failures: AtomicU64,
     pub events: AtomicU64,
     pub complaints: AtomicU64,
+    /// Objects that are left out because the server refuses them.
+    pub objects_refused: AtomicU64,
+    pub reviews: AtomicU64,
+    pub reviews_denied: AtomicU64,
     pub generation: AtomicU64,
     pub is_leader: AtomicBool,
     /// The server serves a configuration of a controller.
@@ -69,6 +73,8 @@ impl Metrics {
             ("status_writes_total", "Statuses that were written.", &self.status_writes),
             ("status_failures_total", "Statuses that could not be written.", &self.status_failures),
             ("events_total", "Events that were written.", &self.events),
+            ("reviews_total", "Objects that the admission webhook reviewed.", &self.reviews),
+            ("reviews_denied_total", "Objects that the admission webhook denied.", &self.reviews_denied),
         ];
         for (name, help, counter) in counters {
             one(name, "counter", help, get(counter).to_string());
@@ -81,6 +87,8 @@ impl Metrics {
             one(name, "counter", help, seconds(counter).to_string());
         }
         one("complaints", "gauge", "Objects and parts that are left out.", get(&self.complaints).to_string());
+        let help = "Objects that are left out because the server refuses them.";
+        one("objects_refused", "gauge", help, get(&self.objects_refused).to_string());
         one("generation", "gauge", "Generation that the server serves.", get(&self.generation).to_string());
         one("leader", "gauge", "1 if this replica writes statuses.", flag(&self.is_leader).to_string());
         one("ready", "gauge", "1 if the server serves a controller's configuration.", flag(&self.is_ready).to_string());

@@ -11,10 +11,13 @@ mod addresses;
 mod backoff;
 mod change_queue;
 mod events;
+mod isolation;
 mod lease;
 mod logs;
 mod metrics;
 mod probes;
+mod provisioner;
+mod provisioning;
 mod push;
 mod server_api;
 mod status;
@@ -24,6 +27,7 @@ mod store;
 mod tests;
 mod translate;
 mod watch;
+mod webhook;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,13 +44,18 @@ use tokio::task::JoinSet;
 use crate::arguments::Run;
 pub use addresses::parse_range;
 
+use addresses::Published;
+use isolation::Isolation;
 use lease::Election;
 use metrics::Metrics;
+use provisioner::Provisioner;
+use provisioning::Template;
 use push::{Outcome, Pusher};
 use server_api::ServerApi;
 use status_writer::StatusWriter;
 use store::Store;
 use translate::{Desired, Settings};
+use webhook::{CertificateFiles, Reviewer};
 
 /// Runs the command until SIGTERM, SIGINT or SIGQUIT.
 pub fn run(options: &Run) -> ExitCode {
@@ -80,11 +89,23 @@ async fn start(options: &Run) -> Result<(), String> {
         }
         None => None,
     };
-    let parts = Parts::new(options, client, namespace);
+    let webhook = match options.webhook_address {
+        Some(address) => {
+            Some(TcpListener::bind(address).await.map_err(|error| format!("--webhook-address {address}: {error}"))?)
+        }
+        None => None,
+    };
+    let parts = Parts::new(options, client, namespace)?;
     logs::info("the controller begins", &[("identity", &parts.identity), ("api", &options.api.display().to_string())]);
     let (leader, _) = channel::channel(false);
     let mut election = parts.election();
-    let mut tasks = parts.spawn(leader.subscribe());
+    let (mut tasks, outcomes) = parts.spawn(leader.subscribe());
+    if let Some(listener) = webhook
+        && let (Some(certificate), Some(key)) = (&options.webhook_certificate, &options.webhook_key)
+    {
+        let files = CertificateFiles::new(certificate.clone(), key.clone());
+        tasks.spawn(webhook::serve(listener, files, Arc::new(parts.reviewer(outcomes))));
+    }
     if let Some(listener) = listener {
         tasks.spawn(probes::serve(listener, parts.store.clone(), parts.metrics.clone()));
     }
@@ -103,6 +124,9 @@ async fn start(options: &Run) -> Result<(), String> {
     };
     // No status is written after the Lease is given back.
     tasks.shutdown().await;
+    if parts.withdraws_addresses && *leader.borrow() {
+        parts.status_writer().withdraw_addresses().await;
+    }
     if let Some(election) = &mut election {
         election.release(&leader).await;
     }
@@ -120,6 +144,9 @@ async fn cluster_config(path: Option<&PathBuf>) -> Result<Config, String> {
     }
 }
 
+/// Bytes of the name of a field manager at most, as the API server has it.
+const MANAGER_MAX: usize = 128;
+
 /// Parts that the tasks of a controller share.
 struct Parts {
     client: Client,
@@ -129,17 +156,23 @@ struct Parts {
     api: PathBuf,
     files_folder: Option<PathBuf>,
     settings: Arc<Settings>,
-    publish_service: Option<cluster_objects::ObjectName>,
+    published: Published,
+    withdraws_addresses: bool,
     writes_status: bool,
     store: Arc<Store>,
     metrics: Arc<Metrics>,
 }
 
 impl Parts {
-    fn new(options: &Run, client: Client, namespace: String) -> Parts {
+    /// # Errors
+    /// If the pod template of `--provision` cannot be read.
+    fn new(options: &Run, client: Client, namespace: String) -> Result<Parts, String> {
+        let template = options.provision.as_deref().map(|path| Template::read(path, &namespace, &options.lease_name));
+        let template = template.transpose()?.map(Arc::new);
         let gateway = cluster_gateway::Settings {
             controller_name: options.controller_name.clone(),
             class: options.class.clone(),
+            only: options.gateway.clone(),
             // A cluster without a class of ours has nothing for this controller.
             serves_all_without_classes: false,
             reserved_ports: options.server_probe_port.into_iter().collect(),
@@ -149,55 +182,90 @@ impl Parts {
         let render = cluster_render::Settings {
             run_folder,
             probe_port: options.server_probe_port,
+            route_zones: options.route_metrics,
             resolver: options.resolver.clone(),
             ipv6: options.ipv6,
             ..cluster_render::Settings::default()
         };
         let ingress = crate::render::ingress_settings(&options.ingress, options.resolver.is_some());
-        let pool = options.address_pool.iter().flat_map(|range| range.0.iter().copied()).collect();
-        Parts {
+        // Ingresses may have an address of the pool.
+        let is_free = |address: &std::net::IpAddr| Some(*address) != options.ingress.ingress_address;
+        let pool = options.address_pool.iter().flat_map(|range| range.0.iter().copied()).filter(is_free).collect();
+        Ok(Parts {
             client,
             namespace,
             identity: options.identity.clone().unwrap_or_else(default_identity),
             lease_name: options.lease_name.clone(),
             api: options.api.clone(),
             files_folder: options.files_folder.clone(),
-            settings: Arc::new(Settings { gateway, ingress, render, pool }),
-            publish_service: options.publish_service.clone(),
-            writes_status: !options.no_status,
+            settings: Arc::new(Settings { gateway, ingress, render, pool, template }),
+            published: Published {
+                service: options.publish_service.clone(),
+                addresses: options.publish_status_address.clone(),
+                ingress_address: options.ingress.ingress_address,
+            },
+            withdraws_addresses: options.update_status_on_shutdown,
+            // The leader of the controllers that have made this pod writes the statuses.
+            writes_status: !options.no_status && options.gateway.is_none(),
             store: Arc::new(Store::new(store::KINDS.to_vec())),
             metrics: Arc::new(Metrics::default()),
-        }
+        })
     }
 
     fn election(&self) -> Option<Election> {
         self.writes_status.then(|| Election::new(&self.client, &self.namespace, &self.lease_name, &self.identity))
     }
 
-    /// Starts all tasks of the controller.
-    fn spawn(&self, leader: channel::Receiver<bool>) -> JoinSet<()> {
+    /// Returns the name under which the controller writes: two installations have different Leases, or one leader.
+    fn manager(&self) -> String {
+        let mut manager = format!("{}.{}", self.lease_name, self.namespace);
+        manager.truncate(MANAGER_MAX);
+        manager
+    }
+
+    fn status_writer(&self) -> StatusWriter {
+        StatusWriter {
+            client: self.client.clone(),
+            store: self.store.clone(),
+            metrics: self.metrics.clone(),
+            controller_name: self.settings.gateway.controller_name.clone(),
+            published: self.published.clone(),
+            manager: self.manager(),
+            template: self.settings.template.clone(),
+            identity: self.identity.clone(),
+        }
+    }
+
+    fn server_api(&self) -> ServerApi {
+        ServerApi::new(self.api.clone(), self.files_folder.clone())
+    }
+
+    fn reviewer(&self, outcomes: channel::Receiver<Option<Outcome>>) -> Reviewer {
+        Reviewer::new(self.store.clone(), self.settings.clone(), self.server_api(), outcomes, self.metrics.clone())
+    }
+
+    /// Starts all tasks of the controller. Also returns the outcomes of pushes.
+    fn spawn(&self, leader: channel::Receiver<bool>) -> (JoinSet<()>, channel::Receiver<Option<Outcome>>) {
         let mut tasks = JoinSet::new();
         let (desired, desired_end) = channel::channel(None);
         let (outcomes, outcomes_end) = channel::channel(None);
         tasks.spawn(watch::watch_all(self.client.clone(), self.store.clone(), self.metrics.clone()));
         tasks.spawn(translations(self.store.clone(), self.settings.clone(), self.metrics.clone(), desired));
-        let pusher = Pusher::new(ServerApi::new(self.api.clone(), self.files_folder.clone()), self.metrics.clone());
-        tasks.spawn(push::run(pusher, desired_end, outcomes));
+        let pusher = Pusher::new(self.server_api(), self.metrics.clone());
+        let reviewed = outcomes_end.clone();
+        let isolation = Isolation::new(self.settings.clone(), self.metrics.clone());
+        tasks.spawn(push::run(pusher, isolation, desired_end, outcomes));
         if self.writes_status {
-            let writer = StatusWriter {
-                client: self.client.clone(),
-                store: self.store.clone(),
-                metrics: self.metrics.clone(),
-                controller_name: self.settings.gateway.controller_name.clone(),
-                publish_service: self.publish_service.clone(),
-                identity: self.identity.clone(),
-            };
             tasks.spawn(note_leader(leader.clone(), self.metrics.clone()));
-            tasks.spawn(writer.run(outcomes_end, leader));
+            if let Some(template) = self.settings.template.clone() {
+                let provisioner = Provisioner { client: self.client.clone(), template, manager: self.manager() };
+                tasks.spawn(provisioner.run(outcomes_end.clone(), leader.clone()));
+            }
+            tasks.spawn(self.status_writer().run(outcomes_end, leader));
         } else {
             tasks.spawn(drain(outcomes_end));
         }
-        tasks
+        (tasks, reviewed)
     }
 }
 

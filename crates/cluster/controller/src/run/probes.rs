@@ -113,4 +113,21 @@ mod tests {
         assert_eq!(text.lines().filter(|line| line.starts_with("# HELP")).count(), names);
         assert!(names >= 15, "{text}");
     }
+
+    #[test]
+    fn dashboards_and_alerts_name_metrics_that_exist() {
+        let text = Metrics::default().text(&Store::new(vec![Kind::Service]));
+        let files = [
+            include_str!("../../../../../packaging/grafana/kubernetes.json"),
+            include_str!("../../../../../packaging/prometheus/alerts.yml"),
+        ];
+        for file in files {
+            let parts: Vec<&str> = file.split("tidegate_controller_").skip(1).collect();
+            assert!(parts.len() >= 2);
+            for part in parts {
+                let name: String = part.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+                assert!(text.contains(&format!("# TYPE tidegate_controller_{name} ")), "{name}");
+            }
+        }
+    }
 }

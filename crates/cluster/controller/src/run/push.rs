@@ -11,9 +11,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backoff::Backoff;
+use super::isolation::Isolation;
 use super::logs;
 use super::metrics::{self, Metrics};
-use super::server_api::{Active, ApiFailure, ServerApi};
+use super::server_api::{Active, ApiFailure, ServerApi, ServerComplaint};
 use super::translate::{Desired, without_servers};
 
 /// Pause between two checks of the active configuration.
@@ -39,6 +40,7 @@ struct Known {
 /// Outcome of a push.
 #[derive(Clone)]
 pub struct Outcome {
+    /// The configuration of all objects, or of those that the server does not refuse.
     pub desired: Arc<Desired>,
     /// The server's complaints, if it keeps its old configuration.
     pub refused: Option<Vec<String>>,
@@ -50,7 +52,7 @@ pub enum Pushed {
     Nothing,
     Groups,
     Whole,
-    Refused(Vec<String>),
+    Refused(Vec<ServerComplaint>),
 }
 
 /// Compares the wanted configuration with the active one, and sends the difference.
@@ -58,7 +60,7 @@ pub struct Pusher {
     api: ServerApi,
     known: Option<Known>,
     /// Text that the server refused, and its complaints: it is not sent again to the same server process.
-    refused: Option<(String, Vec<String>)>,
+    refused: Option<(String, Vec<ServerComplaint>)>,
     metrics: Arc<Metrics>,
 }
 
@@ -181,6 +183,7 @@ impl Pusher {
 /// channel ends.
 pub async fn run(
     mut pusher: Pusher,
+    mut isolation: Isolation,
     mut desired: watch::Receiver<Option<Arc<Desired>>>,
     outcomes: watch::Sender<Option<Outcome>>,
 ) {
@@ -199,16 +202,16 @@ pub async fn run(
             }
         };
         let began = Instant::now();
-        let pause = match pusher.push(&next).await {
-            Ok(pushed) => {
+        let pause = match isolation.push(&mut pusher, &next).await {
+            Ok((desired, pushed)) => {
                 backoff.reset();
                 last_error.clear();
                 note(&pushed, began.elapsed(), &metrics);
                 let refused = match pushed {
-                    Pushed::Refused(complaints) => Some(complaints),
+                    Pushed::Refused(complaints) => Some(complaints.into_iter().map(|one| one.message).collect()),
                     _ => None,
                 };
-                publish(&outcomes, Outcome { desired: next, refused });
+                publish(&outcomes, Outcome { desired, refused });
                 None
             }
             Err(error) => {
@@ -265,7 +268,8 @@ fn note(pushed: &Pushed, duration: Duration, metrics: &Metrics) {
         }
         Pushed::Refused(complaints) if !was_refused => {
             for complaint in complaints {
-                logs::error("the server refuses the configuration and keeps its old one", &[("error", complaint)]);
+                let words = complaint.message.as_str();
+                logs::error("the server refuses the configuration and keeps its old one", &[("error", words)]);
             }
         }
         Pushed::Refused(_) => {}

@@ -35,8 +35,8 @@ pub struct Active {
 /// Reason for which the server did not comply with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiFailure {
-    /// The configuration has errors: the same request fails again. Lines of `-t`.
-    Refused(Vec<String>),
+    /// The configuration has errors: the same request fails again.
+    Refused(Vec<ServerComplaint>),
     /// Another configuration is active than the request's `If-Match` says.
     Changed,
     /// The request is not possible with the active configuration.
@@ -45,10 +45,31 @@ pub enum ApiFailure {
     Unavailable(String),
 }
 
+/// Line of `-t` about a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerComplaint {
+    pub message: String,
+    /// Line of the main file; `None` for complaints about other files, or about none.
+    pub line: Option<usize>,
+    file: String,
+}
+
+impl ServerComplaint {
+    fn general(message: String) -> ServerComplaint {
+        ServerComplaint { message, line: None, file: String::new() }
+    }
+}
+
+impl fmt::Display for ServerComplaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 impl fmt::Display for ApiFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ApiFailure::Refused(complaints) => write!(f, "refused: {}", complaints.join("; ")),
+            ApiFailure::Refused(complaints) => write!(f, "refused: {}", join(complaints)),
             ApiFailure::Changed => f.write_str("another configuration is active"),
             ApiFailure::Impossible(reason) | ApiFailure::Unavailable(reason) => f.write_str(reason),
         }
@@ -105,14 +126,43 @@ impl ServerApi {
         main: &str,
         files: &BTreeMap<String, Vec<u8>>,
     ) -> Result<u64, ApiFailure> {
+        let tag = format!("\"{}\"", active.generation);
+        let value = self.send("/api/tidegate/1/config", active, main, files, Some(&tag)).await?;
+        Ok(value.get("generation").and_then(Value::as_u64).unwrap_or(active.generation))
+    }
+
+    /// Lets the server check a configuration, as `-t` does, and activates nothing.
+    ///
+    /// # Errors
+    /// [`ApiFailure::Refused`].
+    pub async fn check(
+        &self,
+        active: &Active,
+        main: &str,
+        files: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<(), ApiFailure> {
+        self.send("/api/tidegate/1/config?dry_run", active, main, files, None).await.map(drop)
+    }
+
+    async fn send(
+        &self,
+        path: &str,
+        active: &Active,
+        main: &str,
+        files: &BTreeMap<String, Vec<u8>>,
+        tag: Option<&str>,
+    ) -> Result<Value, ApiFailure> {
         if let Some(folder) = &self.files_folder {
             write_files(folder.clone(), files.clone()).await?;
         }
         let body = json!({ "files": { &active.main: main } });
-        let tag = format!("\"{}\"", active.generation);
-        let path = "/api/tidegate/1/config";
-        let value = self.ask(Method::POST, path, Some(&body), Some(&tag), CHANGE_TIME_MAX).await?;
-        Ok(value.get("generation").and_then(Value::as_u64).unwrap_or(active.generation))
+        let mut result = self.ask(Method::POST, path, Some(&body), tag, CHANGE_TIME_MAX).await;
+        if let Err(ApiFailure::Refused(complaints)) = &mut result {
+            for complaint in complaints.iter_mut().filter(|complaint| complaint.file != active.main) {
+                complaint.line = None;
+            }
+        }
+        result
     }
 
     /// Replaces the servers of groups.
@@ -184,6 +234,12 @@ impl ServerApi {
     }
 }
 
+/// Joins the lines of `-t` to one.
+pub fn join(complaints: &[ServerComplaint]) -> String {
+    let messages: Vec<&str> = complaints.iter().map(|complaint| complaint.message.as_str()).collect();
+    messages.join("; ")
+}
+
 /// Writes certificates and keys where the server reads them. They are there before the configuration that names them; a server that
 /// refuses it goes on with those that it has read.
 async fn write_files(folder: PathBuf, files: BTreeMap<String, Vec<u8>>) -> Result<(), ApiFailure> {
@@ -234,19 +290,25 @@ fn failure(status: StatusCode, value: &Value) -> ApiFailure {
                     .and_then(Value::as_str)
                     .is_none_or(|level| !matches!(level, "warn" | "warning" | "notice"))
             });
-            let line = |one: &Value| {
+            let complaint = |one: &Value| {
                 let word = |name: &str| one.get(name).and_then(Value::as_str).map(str::to_owned);
-                word("message").or_else(|| word("reason"))
+                let message = word("message").or_else(|| word("reason"))?;
+                let line = one.get("line").and_then(Value::as_u64).and_then(|line| usize::try_from(line).ok());
+                let file = word("file").unwrap_or_default();
+                let file = file.rsplit('/').next().unwrap_or_default().to_owned();
+                Some(ServerComplaint { message, line: line.filter(|line| *line > 0), file })
             };
-            let mut lines: Vec<String> = errors.filter_map(line).collect();
-            if lines.is_empty() {
-                lines.push(reason);
+            let mut complaints: Vec<ServerComplaint> = errors.filter_map(complaint).collect();
+            if complaints.is_empty() {
+                complaints.push(ServerComplaint::general(reason));
             }
-            ApiFailure::Refused(lines)
+            ApiFailure::Refused(complaints)
         }
-        "ConfigRefused" | "ConfigFormatError" | "JsonError" => ApiFailure::Refused(vec![reason]),
+        "ConfigRefused" | "ConfigFormatError" | "JsonError" => {
+            ApiFailure::Refused(vec![ServerComplaint::general(reason)])
+        }
         "PreconditionFailed" => ApiFailure::Changed,
-        _ if status == StatusCode::PAYLOAD_TOO_LARGE => ApiFailure::Refused(vec![reason]),
+        _ if status == StatusCode::PAYLOAD_TOO_LARGE => ApiFailure::Refused(vec![ServerComplaint::general(reason)]),
         _ if status == StatusCode::PRECONDITION_FAILED => ApiFailure::Changed,
         _ if status == StatusCode::CONFLICT || status.is_server_error() => ApiFailure::Unavailable(reason),
         _ => ApiFailure::Impossible(reason),
@@ -265,9 +327,10 @@ mod tests {
         assert_eq!(of(412, "PreconditionFailed"), ApiFailure::Changed);
         assert_eq!(of(409, "ConfigBusy"), ApiFailure::Unavailable("ConfigBusy: words".into()));
         assert_eq!(of(504, "ConfigUncertain"), ApiFailure::Unavailable("ConfigUncertain: words".into()));
-        assert_eq!(of(500, "ConfigRefused"), ApiFailure::Refused(vec!["ConfigRefused: words".into()]));
+        let refused = |words: &str| ApiFailure::Refused(vec![ServerComplaint::general(words.into())]);
+        assert_eq!(of(500, "ConfigRefused"), refused("ConfigRefused: words"));
         assert_eq!(of(404, "PathNotFound"), ApiFailure::Impossible("PathNotFound: words".into()));
-        assert_eq!(of(413, ""), ApiFailure::Refused(vec!["status 413 Payload Too Large".into()]));
+        assert_eq!(of(413, ""), refused("status 413 Payload Too Large"));
         assert_eq!(of(502, ""), ApiFailure::Unavailable("status 502 Bad Gateway".into()));
     }
 
@@ -275,9 +338,10 @@ mod tests {
     fn complaints_of_a_test_are_lines_without_warnings() {
         let value = json!({"error": {"code": "ConfigInvalid", "text": "t"}, "complaints": [
             {"level": "warn", "reason": "w", "message": "a warning"},
-            {"level": "emerg", "reason": "r", "message": "nginx: [emerg] r in nginx.conf:3"},
+            {"level": "emerg", "reason": "r", "message": "nginx: [emerg] r in nginx.conf:3", "file": "conf/nginx.conf", "line": 3},
         ]});
-        let lines = vec!["nginx: [emerg] r in nginx.conf:3".to_owned()];
-        assert_eq!(failure(StatusCode::BAD_REQUEST, &value), ApiFailure::Refused(lines));
+        let message = "nginx: [emerg] r in nginx.conf:3".to_owned();
+        let expected = ServerComplaint { message, line: Some(3), file: "nginx.conf".into() };
+        assert_eq!(failure(StatusCode::BAD_REQUEST, &value), ApiFailure::Refused(vec![expected]));
     }
 }

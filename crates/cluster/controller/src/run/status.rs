@@ -1,15 +1,16 @@
 //! Statuses of all objects in the form of the API, merged with the entries of other controllers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cluster_gateway::{Condition, ConditionStatus, ListenerStatus, Statuses};
+use cluster_gateway::{Condition, ConditionStatus, GatewayStatus, ListenerStatus, Statuses};
 use cluster_objects::{Kind, ObjectName};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::addresses;
+use super::addresses::Published;
+use super::provisioning::Template;
 use super::store::{Key, Live, Snapshot};
 
 /// Bytes of a condition's message at most, as the definitions have it.
@@ -22,8 +23,14 @@ pub struct Context<'a> {
     pub controller_name: &'a str,
     /// The server's complaints, if it keeps its old configuration.
     pub refused: Option<&'a [String]>,
-    /// Service whose addresses Gateways have that have none themselves.
-    pub publish_service: Option<&'a ObjectName>,
+    /// Addresses of Ingresses, and of Gateways that have none themselves.
+    pub published: &'a Published,
+    /// Ingresses of this controller's classes.
+    pub ingresses: &'a BTreeSet<ObjectName>,
+    /// Name under which this controller writes.
+    pub manager: &'a str,
+    /// Gateways have pods and Services of their own.
+    pub template: Option<&'a Template>,
 }
 
 /// Status that an object should have.
@@ -70,14 +77,19 @@ fn wanted(statuses: &Statuses, snapshot: &Snapshot, key: &Key, live: &Live, cont
         }
         Kind::Gateway => {
             let mut gateway = statuses.gateways.get(&full)?.clone();
-            refuse(&mut gateway.conditions, context.refused);
-            refuse_listeners(&mut gateway.listeners, context.refused);
+            let own = context.template.map(|template| Published::of_service(template.service_of(name)));
+            match &own {
+                // Another server serves it.
+                Some(own) => await_pods(&mut gateway, own.has_ready_endpoints(snapshot)),
+                None => {
+                    refuse(&mut gateway.conditions, context.refused);
+                    refuse_listeners(&mut gateway.listeners, context.refused);
+                }
+            }
             let mut all: Vec<(&str, String)> =
                 gateway.addresses.iter().map(|address| ("IPAddress", address.clone())).collect();
-            if all.is_empty()
-                && let Some(service) = context.publish_service
-            {
-                all = addresses::of_service(snapshot, service);
+            if all.is_empty() {
+                all = own.as_ref().unwrap_or(context.published).addresses(snapshot);
             }
             let all = all.iter().take(LIST_MAX).map(|(kind, value)| json!({ "type": kind, "value": value }));
             status.insert("addresses".into(), all.collect());
@@ -100,11 +112,31 @@ fn wanted(statuses: &Statuses, snapshot: &Snapshot, key: &Key, live: &Live, cont
             let ancestors = statuses.policies.get(&full);
             merge_list(&mut status, "ancestors", ancestors.map(Vec::as_slice), context, LIST_MAX)?;
         }
+        Kind::Ingress => {
+            let addresses = ingress_addresses(snapshot, name, live, context)?;
+            status.insert("loadBalancer".into(), json!({ "ingress": addresses }));
+        }
         _ => return None,
     }
     let mut status = Value::Object(status);
     shorten(&mut status);
     Some(status)
+}
+
+/// Returns the entries of `status.loadBalancer.ingress`; `None` if they stay as they are. Those of an Ingress that is not ours any more
+/// are removed, unless another controller has written them since.
+fn ingress_addresses(snapshot: &Snapshot, name: &ObjectName, live: &Live, context: &Context<'_>) -> Option<Vec<Value>> {
+    let ours = context.ingresses.contains(name).then(|| context.published.of_ingresses(snapshot)).flatten();
+    if ours.is_none() && live.addresses_manager.as_deref() != Some(context.manager) {
+        return None;
+    }
+    let one = |(kind, value): &(&str, String)| match *kind {
+        "Hostname" => json!({ "hostname": value }),
+        _ => json!({ "ip": value }),
+    };
+    let list: Vec<Value> = ours.iter().flatten().take(LIST_MAX).map(one).collect();
+    let old = live.status.pointer("/loadBalancer/ingress").and_then(Value::as_array);
+    (old.map_or(&[][..], Vec::as_slice) != list.as_slice()).then_some(list)
 }
 
 /// Replaces the entries of this controller; those of others stay in their places. `None` if there are none of ours.
@@ -140,6 +172,17 @@ fn refuse(conditions: &mut [Condition], refused: Option<&[String]>) {
         condition.status = ConditionStatus::False;
         condition.reason = "Invalid";
         condition.message = format!("the server keeps its old configuration: {}", complaints.join("; "));
+    }
+}
+
+/// Says in `Programmed` that no pod of the Gateway serves yet.
+fn await_pods(gateway: &mut GatewayStatus, is_ready: bool) {
+    let conditions = gateway.conditions.iter_mut();
+    let all = conditions.chain(gateway.listeners.iter_mut().flat_map(|listener| &mut listener.conditions));
+    for condition in all.filter(|condition| !is_ready && condition.r#type == "Programmed" && condition.is_true()) {
+        condition.status = ConditionStatus::False;
+        condition.reason = "Pending";
+        condition.message = "no pod of the Gateway is ready".into();
     }
 }
 

@@ -1,22 +1,25 @@
 //! Writes statuses and events to the API server, as the leader only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster_objects::{Complaint, Kind, ObjectName};
+use cluster_gateway::Statuses;
+use cluster_objects::{Complaint, Kind};
 use futures::StreamExt as _;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
 use kube::{Client, Error};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
+use super::addresses::Published;
 use super::backoff::Backoff;
 use super::events::{self, EventLog};
 use super::logs;
 use super::metrics::{self, Metrics};
+use super::provisioning::Template;
 use super::push::Outcome;
 use super::status::{Context, StatusWrite, differences};
 use super::store::{Key, Store};
@@ -27,13 +30,20 @@ const WRITES_MAX: usize = 16;
 const PAUSE: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// Time for the removal of addresses when the process ends.
+const WITHDRAWAL_TIME: Duration = Duration::from_secs(10);
+
 /// Writer of one replica.
 pub struct StatusWriter {
     pub client: Client,
     pub store: Arc<Store>,
     pub metrics: Arc<Metrics>,
     pub controller_name: String,
-    pub publish_service: Option<ObjectName>,
+    pub published: Published,
+    /// Name under which this controller writes.
+    pub manager: String,
+    /// Gateways have pods and Services of their own.
+    pub template: Option<Arc<Template>>,
     pub identity: String,
 }
 
@@ -84,7 +94,10 @@ impl StatusWriter {
         let context = Context {
             controller_name: &self.controller_name,
             refused: outcome.refused.as_deref(),
-            publish_service: self.publish_service.as_ref(),
+            published: &self.published,
+            ingresses: &outcome.desired.ingresses,
+            manager: &self.manager,
+            template: self.template.as_deref(),
         };
         let now = self.store.snapshot().live;
         written.retain(|key, _| now.contains_key(key));
@@ -124,6 +137,30 @@ impl StatusWriter {
         is_complete
     }
 
+    /// Removes the addresses of all Ingresses, if no other pod takes requests: for the end of the last one. A status that cannot be
+    /// written stays.
+    pub async fn withdraw_addresses(&self) {
+        let snapshot = self.store.snapshot();
+        if self.published.has_ready_endpoints(&snapshot) {
+            return;
+        }
+        // Without any Ingress of ours, the addresses of all are removed.
+        let context = Context {
+            controller_name: &self.controller_name,
+            refused: None,
+            published: &self.published,
+            ingresses: &BTreeSet::new(),
+            manager: &self.manager,
+            template: self.template.as_deref(),
+        };
+        let writes = differences(&Statuses::default(), &snapshot, &snapshot.live, &context);
+        let writes = writes.iter().filter(|write| write.key.0 == Kind::Ingress).map(|write| self.patch(write));
+        let results = futures::stream::iter(writes).buffer_unordered(WRITES_MAX).collect::<Vec<_>>();
+        let results = timeout(WITHDRAWAL_TIME, results).await.unwrap_or_default();
+        let count = results.iter().filter(|result| result.is_ok()).count();
+        logs::info("addresses of Ingresses are removed", &[("count", &count.to_string())]);
+    }
+
     async fn patch(&self, write: &StatusWrite) -> Result<Value, Error> {
         let (kind, name) = &write.key;
         let (group, version) = write.live.api_version.split_once('/').unwrap_or(("", &write.live.api_version));
@@ -143,7 +180,8 @@ impl StatusWriter {
             "metadata": { "resourceVersion": write.live.resource_version },
             "status": write.status,
         });
-        let object = api.patch_status(&name.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        let parameters = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
+        let object = api.patch_status(&name.name, &parameters, &Patch::Merge(&patch)).await?;
         Ok(object.data.get("status").cloned().unwrap_or_default())
     }
 }

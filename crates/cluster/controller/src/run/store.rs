@@ -42,6 +42,8 @@ pub struct Live {
     pub uid: String,
     pub generation: i64,
     pub status: Value,
+    /// Field manager that has written `status.loadBalancer.ingress` of an Ingress last.
+    pub addresses_manager: Option<String>,
 }
 
 /// Objects of one moment.
@@ -205,6 +207,7 @@ impl Snapshot {
             uid: word("/metadata/uid"),
             generation: value.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0),
             status: Value::Null,
+            addresses_manager: (kind == Kind::Ingress).then(|| addresses_manager(&value)).flatten(),
         };
         if let Some(object) = value.as_object_mut() {
             live.status = object.remove("status").unwrap_or_default();
@@ -248,6 +251,16 @@ impl Snapshot {
             false => Effect::None,
         }
     }
+}
+
+/// Returns the field manager of the addresses in the status of an Ingress; the list has one manager as a whole.
+fn addresses_manager(value: &Value) -> Option<String> {
+    let entries = value.pointer("/metadata/managedFields").and_then(Value::as_array)?;
+    let of_status = |entry: &&Value| {
+        entry.get("subresource").and_then(Value::as_str) == Some("status")
+            && entry.pointer("/fieldsV1/f:status/f:loadBalancer/f:ingress").is_some()
+    };
+    entries.iter().find(of_status)?.get("manager")?.as_str().map(str::to_owned)
 }
 
 fn names_of(snapshot: &Snapshot, kind: Kind) -> impl Iterator<Item = &ObjectName> {

@@ -1,17 +1,21 @@
 //! From the objects of one moment to the configuration that serves them, and the statuses of all of them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use aws_lc_rs::digest;
-use cluster_gateway::Statuses;
-use cluster_objects::Complaint;
+use cluster_gateway::{ConditionStatus, Statuses};
+use cluster_model::Model;
+use cluster_objects::{Complaint, Kind, ObjectName};
 use cluster_render::RenderedConfig;
 
 use super::addresses;
+use super::events;
 use super::metrics::Metrics;
-use super::store::{Snapshot, Store};
+use super::provisioning::{GatewayPorts, Template, gateway_ports, separate_gateways, wanted_address};
+use super::store::{Key, Snapshot, Store};
 
 /// Line in front of the digest of the files: a configuration with another certificate has another text.
 const DIGEST_LINE: &str = "# Files: ";
@@ -24,6 +28,8 @@ pub struct Settings {
     pub render: cluster_render::Settings,
     /// Addresses for Gateways that ask for none.
     pub pool: Vec<IpAddr>,
+    /// Gateways have pods of their own, made of this template: this server has Ingresses only.
+    pub template: Option<Arc<Template>>,
 }
 
 /// Result of a translation.
@@ -35,22 +41,36 @@ pub struct Desired {
     pub skeleton: String,
     pub statuses: Statuses,
     pub complaints: Vec<Complaint>,
+    /// Ports of Gateways that have pods of their own.
+    pub gateway_ports: GatewayPorts,
+    /// Ingresses of this controller's classes.
+    pub ingresses: BTreeSet<ObjectName>,
+    /// Ingresses that are left out as a whole, because of a directive of a snippet.
+    pub refused_ingresses: BTreeSet<ObjectName>,
+    /// Objects that are left out because the server refuses them, with its words: [`leave_out`].
+    pub excluded: BTreeMap<Key, String>,
     /// The objects that were translated.
     pub snapshot: Snapshot,
 }
 
 /// Translates objects. A pure function of its arguments.
 pub fn translate(snapshot: Snapshot, settings: &Settings) -> Desired {
-    let mut gateway = settings.gateway.clone();
-    gateway.addresses.extend(addresses::assign(&snapshot, &gateway, &settings.pool));
-    let translation = cluster_gateway::translate(&snapshot.set, &gateway);
-    let ingress = cluster_ingress::translate(&snapshot.set, &settings.ingress);
+    let (translation, gateway_ports) = translate_gateways(&snapshot, settings);
+    // The pods of one Gateway serve nothing else.
+    let ingress = match &settings.gateway.only {
+        None => cluster_ingress::translate(&snapshot.set, &settings.ingress),
+        Some(_) => cluster_ingress::Translation::default(),
+    };
     let mut model = translation.model;
     let conflicts = model.merge(ingress.model);
     let config = cluster_render::render(&model, &settings.render);
     let mut complaints: Vec<Complaint> = snapshot.complaints.values().cloned().collect();
     complaints.extend(translation.complaints);
-    complaints.extend(ingress.complaints);
+    // Others serve those of other classes: an event about each of them would be noise.
+    let is_foreign = |complaint: &Complaint| {
+        events::subject(complaint).is_some_and(|(kind, name)| kind == Kind::Ingress && ingress.foreign.contains(&name))
+    };
+    complaints.extend(ingress.complaints.into_iter().filter(|complaint| !is_foreign(complaint)));
     complaints.extend(conflicts.iter().map(|conflict| crate::render::about(&conflict.origin, &conflict.to_string())));
     complaints.extend(config.complaints.iter().map(|(origin, reason)| {
         let subject = match origin.namespace.as_str() {
@@ -63,7 +83,75 @@ pub fn translate(snapshot: Snapshot, settings: &Settings) -> Desired {
     complaints.dedup();
     let main = with_digest(&config);
     let skeleton = without_servers(&main);
-    Desired { main, skeleton, config, statuses: translation.statuses, complaints, snapshot }
+    Desired {
+        main,
+        skeleton,
+        config,
+        statuses: translation.statuses,
+        complaints,
+        gateway_ports,
+        ingresses: ingress.selected,
+        refused_ingresses: ingress.refused,
+        excluded: BTreeMap::new(),
+        snapshot,
+    }
+}
+
+/// Translates Gateways and routes. Those that have pods of their own leave nothing for this server but their statuses.
+fn translate_gateways(snapshot: &Snapshot, settings: &Settings) -> (cluster_gateway::Translation, GatewayPorts) {
+    let mut gateway = settings.gateway.clone();
+    if settings.template.is_none() && gateway.only.is_none() {
+        gateway.addresses.extend(addresses::assign(snapshot, &gateway, &settings.pool));
+        return (cluster_gateway::translate(&snapshot.set, &gateway), GatewayPorts::new());
+    }
+    let mut set = snapshot.set.clone();
+    let private = separate_gateways(&mut set, &gateway);
+    if settings.template.is_none() {
+        // A pod of the Gateway: it listens on all addresses.
+        return (cluster_gateway::translate(&set, &gateway), GatewayPorts::new());
+    }
+    gateway.addresses.clone_from(&private);
+    let mut translation = cluster_gateway::translate(&set, &gateway);
+    translation.model = Model::default();
+    let ports = gateway_ports(&set, &translation.statuses, private.keys());
+    for status in translation.statuses.gateways.values_mut() {
+        status.addresses.clear();
+    }
+    for name in private.keys() {
+        translation.complaints.extend(wanted_address(&snapshot.set, name).1);
+    }
+    (translation, ports)
+}
+
+/// Translates the objects of a translation again, without some of them: the server refuses these with the given words,
+/// which become complaints and, for routes, the reason of `Accepted: False`.
+pub fn leave_out(full: &Desired, excluded: &BTreeMap<Key, String>, settings: &Settings) -> Desired {
+    let mut snapshot = full.snapshot.clone();
+    for (kind, name) in excluded.keys() {
+        snapshot.set.remove(*kind, &name.namespace, &name.name);
+    }
+    let mut desired = translate(snapshot, settings);
+    for ((kind, name), words) in excluded {
+        let route = format!("{} {name}", kind.name());
+        if let Some(parents) = full.statuses.routes.get(&route) {
+            let mut parents = parents.clone();
+            for condition in parents.iter_mut().flat_map(|parent| &mut parent.conditions) {
+                if condition.r#type == "Accepted" && condition.is_true() {
+                    condition.status = ConditionStatus::False;
+                    condition.reason = "UnsupportedValue";
+                    condition.message = format!("the server refuses it: {words}");
+                }
+            }
+            desired.statuses.routes.insert(route, parents);
+        }
+        let words = format!("Refused: left out, since the server refuses it: {words}");
+        desired.complaints.push(Complaint::about(*kind, &name.namespace, &name.name, words));
+    }
+    desired.complaints.sort();
+    desired.ingresses.clone_from(&full.ingresses);
+    desired.excluded.clone_from(excluded);
+    desired.snapshot = full.snapshot.clone();
+    desired
 }
 
 /// Translates the objects of the store on a thread of its own.

@@ -9,20 +9,22 @@ const GROUP: &str = "gateway.networking.k8s.io/v1";
 const PLURALS: &[&str] = &["gatewayclasses", "gateways", "httproutes"];
 
 /// Starts the API server, and returns its URL. The Gateway listens on `port`, the Service's pod on `backend`.
-pub fn serve(port: u16, backend: u16) -> String {
+///
+/// With `ingresses`, the Service has two Ingresses, too; the server refuses the snippet of one of them.
+pub fn serve(port: u16, backend: u16, ingresses: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let stream = stream.unwrap();
-            std::thread::spawn(move || answer(stream, port, backend));
+            std::thread::spawn(move || answer(stream, port, backend, ingresses));
         }
     });
     url
 }
 
 /// Answers the requests of one connection.
-fn answer(stream: TcpStream, port: u16, backend: u16) -> Option<()> {
+fn answer(stream: TcpStream, port: u16, backend: u16, ingresses: bool) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream;
     loop {
@@ -40,14 +42,14 @@ fn answer(stream: TcpStream, port: u16, backend: u16) -> Option<()> {
             reader.read_line(&mut line).ok()?;
             return None;
         }
-        let body = body(&target, port, backend).to_string();
+        let body = body(&target, port, backend, ingresses).to_string();
         let head =
             format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
         writer.write_all(format!("{head}{body}").as_bytes()).ok()?;
     }
 }
 
-fn body(target: &str, port: u16, backend: u16) -> Value {
+fn body(target: &str, port: u16, backend: u16, ingresses: bool) -> Value {
     let path = target.split('?').next().unwrap_or("");
     let name = path.rsplit('/').next().unwrap_or("");
     // "/apis/GROUP/VERSION" without a resource.
@@ -74,6 +76,21 @@ fn body(target: &str, port: u16, backend: u16) -> Value {
             let rules = json!([{"backendRefs": [{"name": "api", "port": 80}]}]);
             let spec = json!({"parentRefs": [{"name": "public"}], "hostnames": ["shop.test"], "rules": rules});
             vec![object("HTTPRoute", "shop", spec)]
+        }
+        "ingressclasses" if ingresses => {
+            let spec = json!({"controller": "tidegate.invalid/ingress-controller"});
+            vec![json!({"metadata": {"name": "tidegate"}, "spec": spec})]
+        }
+        "ingresses" if ingresses => {
+            let one = |name: &str, snippet: &str| {
+                let annotations = json!({"nginx.ingress.kubernetes.io/configuration-snippet": snippet});
+                let backend = json!({"service": {"name": "api", "port": {"number": 80}}});
+                let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+                let rules = json!([{"host": format!("{name}.test"), "http": {"paths": paths}}]);
+                json!({"metadata": {"name": name, "namespace": "shop", "annotations": annotations},
+                    "spec": {"ingressClassName": "tidegate", "rules": rules}})
+            };
+            vec![one("good", "proxy_read_timeout 7s;"), one("bad", "proxy_read_timeout banana;")]
         }
         "services" => {
             let spec = json!({"ports": [{"name": "web", "port": 80, "targetPort": 8080}]});

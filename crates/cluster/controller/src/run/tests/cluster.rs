@@ -66,6 +66,8 @@ pub fn plural(kind: &str) -> String {
     match lower.as_str() {
         "backendtlspolicy" => "backendtlspolicies".into(),
         "gatewayclass" => "gatewayclasses".into(),
+        "ingress" => "ingresses".into(),
+        "ingressclass" => "ingressclasses".into(),
         _ => format!("{lower}s"),
     }
 }
@@ -124,6 +126,7 @@ impl Cluster {
         object["metadata"]["uid"] = format!("uid-{key}").into();
         if let Some(status) = old.as_ref().and_then(|old| old.get("status")) {
             object.as_object_mut().unwrap().entry("status").or_insert(status.clone());
+            object["metadata"]["managedFields"] = old.as_ref().unwrap()["metadata"]["managedFields"].clone();
         }
         state.put(key, object, if old.is_some() { "MODIFIED" } else { "ADDED" });
         self.changed.notify_waiters();
@@ -180,6 +183,12 @@ impl Cluster {
         self.changed.notify_waiters();
         response
     }
+}
+
+/// Returns the members of a value as the API server lists them; lists are whole.
+fn fields(value: &Value) -> Value {
+    let members = value.as_object().into_iter().flatten();
+    Value::Object(members.map(|(name, value)| (format!("f:{name}"), fields(value))).collect())
 }
 
 fn gone() -> Value {
@@ -241,9 +250,19 @@ impl State {
             ("GET", [plural]) if self.broken.contains(*plural) => failure(503, "ServiceUnavailable"),
             ("GET", [plural]) if query.contains("watch=") => self.watch(plural, query),
             ("GET", [plural]) => {
-                let prefix = format!("{plural}/");
-                let items: Vec<&Value> =
-                    self.objects.iter().filter(|(key, _)| key.starts_with(&prefix)).map(|(_, value)| value).collect();
+                let prefix = match namespace {
+                    "" => format!("{plural}/"),
+                    namespace => format!("{plural}/{namespace}/"),
+                };
+                let label = query.split('&').find_map(|one| one.strip_prefix("labelSelector=")?.split_once("%3D"));
+                let is_selected = |object: &Value| {
+                    label.is_none_or(|(name, value)| {
+                        let labels = &object["metadata"]["labels"];
+                        labels[name.replace("%2F", "/")].as_str() == Some(value)
+                    })
+                };
+                let all = self.objects.iter().filter(|(key, _)| key.starts_with(&prefix)).map(|(_, value)| value);
+                let items: Vec<&Value> = all.filter(|object| is_selected(object)).collect();
                 let version = self.version.to_string();
                 reply(
                     200,
@@ -267,23 +286,62 @@ impl State {
                     false => reply(201, &self.put(key, value, "ADDED")),
                 }
             }
-            ("PUT", [plural, name]) => self.change(plural, namespace, name, &value, false),
-            ("PATCH", [plural, name, "status"]) => self.change(plural, namespace, name, &value, true),
+            ("PUT", [plural, name]) => self.change(plural, namespace, name, &value, None),
+            ("PATCH", [plural, name, "status"]) => {
+                let manager = query.split('&').find_map(|one| one.strip_prefix("fieldManager=")).unwrap_or("");
+                self.change(plural, namespace, name, &value, Some(manager))
+            }
+            ("PATCH", [plural, name]) => {
+                let key = format!("{plural}/{namespace}/{name}");
+                assert!(query.contains("fieldManager=tidegate-controller.tidegate"), "{query}");
+                self.writes.push(format!("APPLY {key}"));
+                let mut object = value.clone();
+                let old = self.objects.get(&key).cloned();
+                let event = if old.is_some() { "MODIFIED" } else { "ADDED" };
+                if let Some(status) = old.as_ref().and_then(|old| old.get("status")) {
+                    object["status"] = status.clone();
+                }
+                // Fields that the patch does not name stay, as the fields of other managers do.
+                for (name, member) in old.iter().flat_map(|old| old["spec"].as_object().into_iter().flatten()) {
+                    object["spec"].as_object_mut().unwrap().entry(name).or_insert(member.clone());
+                }
+                reply(200, &self.put(key, object, event))
+            }
+            ("DELETE", [plural, name]) => {
+                let key = format!("{plural}/{namespace}/{name}");
+                self.writes.push(format!("DELETE {key}"));
+                match self.objects.remove(&key) {
+                    Some(object) => reply(200, &object),
+                    None => failure(404, "NotFound"),
+                }
+            }
             _ => failure(405, "MethodNotAllowed"),
         }
     }
 
-    fn change(&mut self, plural: &str, namespace: &str, name: &str, value: &Value, is_status: bool) -> Response<Body> {
+    /// Replaces an object or, with the name of a field manager, its status.
+    fn change(
+        &mut self,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+        value: &Value,
+        manager: Option<&str>,
+    ) -> Response<Body> {
         let key = format!("{plural}/{namespace}/{name}");
         let Some(mut object) = self.objects.get(&key).cloned() else { return failure(404, "NotFound") };
         let version = &value["metadata"]["resourceVersion"];
         if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
             return failure(409, "Conflict");
         }
-        self.writes.push(format!("{} {key}", if is_status { "STATUS" } else { "PUT" }));
-        match is_status {
-            true => object["status"] = value["status"].clone(),
-            false => object = value.clone(),
+        self.writes.push(format!("{} {key}", if manager.is_some() { "STATUS" } else { "PUT" }));
+        match manager {
+            Some(manager) => {
+                object["status"] = value["status"].clone();
+                object["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Update",
+                    "subresource": "status", "fieldsV1": {"f:status": fields(&value["status"])}}]);
+            }
+            None => object = value.clone(),
         }
         // Definitions drop members that they do not know.
         if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {

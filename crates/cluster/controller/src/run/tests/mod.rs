@@ -1,6 +1,9 @@
 //! The controller between an API server and a server, both in this process. Time is paused: timers cost nothing.
 
 mod cluster;
+mod ingresses;
+mod provisions;
+mod reviews;
 mod server;
 mod streams;
 
@@ -18,6 +21,7 @@ use self::cluster::Cluster;
 use self::server::{Server, groups_of};
 use super::Parts;
 use super::lease::Election;
+use super::push::Outcome;
 use super::store::Snapshot;
 use super::translate::{Desired, translate};
 use crate::arguments::{Arguments, Command};
@@ -72,8 +76,17 @@ fn slice(service: &str, addresses: &[&str]) -> Value {
 /// A controller; all of its tasks end with it.
 struct Controller {
     parts: Parts,
-    _tasks: JoinSet<()>,
+    outcomes: channel::Receiver<Option<Outcome>>,
+    tasks: JoinSet<()>,
     _leader: channel::Sender<bool>,
+}
+
+impl Controller {
+    /// Ends all tasks, as SIGTERM does.
+    async fn end(mut self) -> Parts {
+        self.tasks.shutdown().await;
+        self.parts
+    }
 }
 
 /// A cluster and a server.
@@ -99,15 +112,15 @@ impl World {
         let Ok(Arguments { command: Command::Run(options) }) = Arguments::try_parse_from(words) else {
             panic!("arguments")
         };
-        Parts::new(&options, self.cluster.client(), "tidegate".into())
+        Parts::new(&options, self.cluster.client(), "tidegate".into()).unwrap()
     }
 
     /// Starts a controller that is the leader.
     fn controller(&self, more: &[&str]) -> Controller {
         let parts = self.parts(more);
         let (leader, end) = channel::channel(true);
-        let tasks = parts.spawn(end);
-        Controller { parts, _tasks: tasks, _leader: leader }
+        let (tasks, outcomes) = parts.spawn(end);
+        Controller { parts, outcomes, tasks, _leader: leader }
     }
 
     /// Returns the translation of the cluster's objects, without any watch.

@@ -32,6 +32,8 @@ pub struct State {
     pub changes: Vec<String>,
     /// Refuses texts with this word.
     pub refuses: Option<String>,
+    /// Refuses texts with one of these words, and names its lines.
+    pub refuses_lines: Vec<String>,
     pub is_down: bool,
     /// Number of changes that are applied without a response.
     pub unanswered: u32,
@@ -124,7 +126,8 @@ impl Server {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, String> {
-        let change = format!("{} {}", request.method(), request.uri().path());
+        let target = request.uri().path_and_query().unwrap();
+        let change = format!("{} {target}", request.method());
         let tag = request.headers().get("if-match").map(|tag| tag.to_str().unwrap().to_owned());
         assert_eq!(request.headers()["host"], "localhost");
         let body = request.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
@@ -148,6 +151,22 @@ fn failure(status: u16, code: &str) -> (u16, Value) {
 }
 
 impl State {
+    fn refusal(&self, main: &str) -> Option<(u16, Value)> {
+        let mut complaints = Vec::new();
+        if self.refuses.as_ref().is_some_and(|word| main.contains(word)) {
+            complaints.push(json!({"level": "emerg", "message": "nginx: [emerg] no such thing"}));
+        }
+        for (index, line) in main.lines().enumerate() {
+            if let Some(word) = self.refuses_lines.iter().find(|word| line.contains(*word)) {
+                let message = format!("nginx: [emerg] invalid value \"{word}\"");
+                complaints.push(json!({"level": "emerg", "message": message, "file": "nginx.conf", "line": index + 1}));
+            }
+        }
+        let (status, mut value) = failure(400, "ConfigInvalid");
+        value["complaints"] = complaints.into();
+        (value["complaints"] != json!([])).then_some((status, value))
+    }
+
     fn answer(&mut self, change: &str, tag: Option<&str>, value: &Value) -> (u16, Value) {
         match change {
             "GET /api/tidegate/1/config" => (
@@ -157,6 +176,11 @@ impl State {
             "GET /api/tidegate/1/config/files" => {
                 (200, json!({"generation": self.generation, "files": {"nginx.conf": self.main}}))
             }
+            "POST /api/tidegate/1/config?dry_run" => {
+                self.changes.push(change.into());
+                let main = value["files"]["nginx.conf"].as_str().unwrap();
+                self.refusal(main).unwrap_or_else(|| (200, json!({"dry_run": true})))
+            }
             "POST /api/tidegate/1/config" => {
                 self.changes.push(change.into());
                 if tag != Some(&format!("\"{}\"", self.generation)) {
@@ -164,10 +188,8 @@ impl State {
                 }
                 let mut files: BTreeMap<String, Value> = serde_json::from_value(value["files"].clone()).unwrap();
                 let main = files.remove("nginx.conf").unwrap().as_str().unwrap().to_owned();
-                if self.refuses.as_ref().is_some_and(|word| main.contains(word)) {
-                    let (status, mut value) = failure(400, "ConfigInvalid");
-                    value["complaints"] = json!([{"level": "emerg", "message": "nginx: [emerg] no such thing"}]);
-                    return (status, value);
+                if let Some(refusal) = self.refusal(&main) {
+                    return refusal;
                 }
                 self.generation += 1;
                 self.loads += 1;

@@ -1,0 +1,209 @@
+//! Statuses of Ingresses, and objects that the server refuses.
+
+use cluster_objects::Kind;
+use serde_json::{Value, json};
+
+use super::cluster::State;
+use super::{World, route, service};
+
+/// An Ingress of the class `tidegate` that passes requests to the Service `api`.
+pub fn ingress(name: &str, annotations: Value) -> Value {
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
+        "spec": {"ingressClassName": "tidegate", "rules": [{"host": format!("{name}.test"), "http": {"paths": [
+            {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "api", "port": {"number": 80}}}}]}}]}})
+}
+
+pub fn ingress_class() -> Value {
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "tidegate"},
+        "spec": {"controller": cluster_ingress::CONTROLLER_NAME}})
+}
+
+pub fn snippet(text: &str) -> Value {
+    json!({"nginx.ingress.kubernetes.io/configuration-snippet": text})
+}
+
+fn addresses(state: &State, name: &str) -> Value {
+    state.objects[&format!("ingresses/shop/{name}")]["status"]["loadBalancer"]["ingress"].clone()
+}
+
+fn front(entries: Value) -> Value {
+    let mut front = service("front");
+    front["spec"]["type"] = "LoadBalancer".into();
+    front["status"] = json!({"loadBalancer": {"ingress": entries}});
+    front
+}
+
+#[tokio::test(start_paused = true)]
+async fn ingresses_have_the_addresses_of_the_service_in_front() {
+    let world = World::start().await;
+    world.cluster.apply(ingress_class());
+    world.cluster.apply(front(json!([{"ip": "192.0.2.1"}, {"hostname": "lb.test"}])));
+    let mut foreign = ingress("foreign", json!({}));
+    foreign["spec"]["ingressClassName"] = "other".into();
+    foreign["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
+    world.cluster.apply(foreign);
+    world.cluster.apply(ingress("a", json!({})));
+    let controller = world.controller(&["--publish-service", "shop/front"]);
+    let expected = json!([{"ip": "192.0.2.1"}, {"hostname": "lb.test"}]);
+    world.cluster.until("both addresses", |state| addresses(state, "a") == expected).await;
+    world.cluster.apply(front(json!([{"ip": "192.0.2.7"}])));
+    world.cluster.until("the new address", |state| addresses(state, "a") == json!([{"ip": "192.0.2.7"}])).await;
+    // It goes to another controller, which has not written its own addresses yet.
+    let mut moved = ingress("a", json!({}));
+    moved["spec"]["ingressClassName"] = "other".into();
+    world.cluster.apply(moved);
+    world.cluster.until("no address", |state| addresses(state, "a") == json!([])).await;
+    let state = world.cluster.state();
+    assert_eq!(addresses(&state, "foreign"), json!([{"ip": "192.0.2.1"}]), "another controller's");
+    assert!(!state.events.iter().any(|event| event["regarding"]["name"] == "foreign"), "{:?}", state.events);
+    drop((state, controller));
+}
+
+#[tokio::test(start_paused = true)]
+async fn given_addresses_stand_for_those_of_a_service() {
+    let world = World::start().await;
+    world.cluster.apply(ingress_class());
+    world.cluster.apply(ingress("a", json!({})));
+    let _controller = world.controller(&["--publish-status-address", "192.0.2.4,2001:db8::4,lb.test"]);
+    let expected = json!([{"ip": "192.0.2.4"}, {"ip": "2001:db8::4"}, {"hostname": "lb.test"}]);
+    world.cluster.until("the addresses", |state| addresses(state, "a") == expected).await;
+    let of_gateway = |state: &State| state.objects["gateways/shop/public"]["status"]["addresses"][2].clone();
+    let expected = json!({"type": "Hostname", "value": "lb.test"});
+    world.cluster.until("the Gateway's addresses", |state| of_gateway(state) == expected).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ingresses_with_an_address_of_their_own_publish_it() {
+    let world = World::start().await;
+    world.cluster.apply(ingress_class());
+    world.cluster.apply(ingress("a", json!({})));
+    let _controller = world.controller(&["--address-pool", "192.0.2.16/28", "--ingress-address", "192.0.2.16"]);
+    world.cluster.until("its address", |state| addresses(state, "a") == json!([{"ip": "192.0.2.16"}])).await;
+    let main = world.server.state().main.clone();
+    assert!(main.contains("listen 192.0.2.16:80"), "{main}");
+    assert!(main.contains("listen 192.0.2.17:80"), "the Gateway has another one: {main}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_are_counted_by_object_if_wanted() {
+    let world = World::start().await;
+    world.cluster.apply(ingress_class());
+    world.cluster.apply(ingress("i", json!({})));
+    let controller = world.controller(&["--route-metrics"]);
+    world.server.until("both are counted", |state| state.main.contains("status_zone shop/Ingress/i;")).await;
+    assert!(world.server.state().main.contains("status_zone shop/HTTPRoute/a;"));
+    drop(controller);
+    let _controller = world.controller(&[]);
+    world.server.until("none is counted", |state| !state.main.contains("status_zone")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_pod_takes_the_addresses_with_it() {
+    let world = World::start().await;
+    world.cluster.apply(ingress_class());
+    world.cluster.apply(front(json!([{"ip": "192.0.2.1"}])));
+    world.cluster.apply(ingress("a", json!({})));
+    let endpoint = |ready: bool| {
+        let mut slice = super::slice("front", &["10.0.0.9"]);
+        slice["endpoints"][0]["conditions"] = json!({"ready": ready, "serving": true, "terminating": !ready});
+        slice
+    };
+    world.cluster.apply(endpoint(true));
+    let controller = world.controller(&["--publish-service", "shop/front", "--update-status-on-shutdown"]);
+    world.cluster.until("an address", |state| addresses(state, "a") == json!([{"ip": "192.0.2.1"}])).await;
+    let store = controller.parts.store.clone();
+    let is_read = || store.snapshot().live[&(Kind::Ingress, name("a"))].addresses_manager.is_some();
+    world.cluster.until("the status is read back", |_| is_read()).await;
+    controller.parts.status_writer().withdraw_addresses().await;
+    assert_eq!(addresses(&world.cluster.state(), "a"), json!([{"ip": "192.0.2.1"}]), "another pod serves");
+    world.cluster.apply(endpoint(false));
+    let published = controller.parts.published.clone();
+    world.cluster.until("no pod is ready", |_| !published.has_ready_endpoints(&store.snapshot())).await;
+    let parts = controller.end().await;
+    parts.status_writer().withdraw_addresses().await;
+    assert_eq!(addresses(&world.cluster.state(), "a"), json!([]));
+}
+
+fn name(name: &str) -> cluster_objects::ObjectName {
+    cluster_objects::ObjectName::new("shop", name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_the_server_refuses_takes_no_other_one_down() {
+    let world = World::start().await;
+    world.cluster.apply(ingress_class());
+    world.server.state().refuses_lines = vec!["banana".into()];
+    for object in [
+        ingress("good", json!({})),
+        ingress("bad", snippet("proxy_read_timeout banana;")),
+        ingress("worse", snippet("proxy_send_timeout banana;")),
+        ingress("fine", snippet("proxy_read_timeout 7s;")),
+    ] {
+        world.cluster.apply(object);
+    }
+    let controller = world.controller(&["--allow-snippets"]);
+    let serves = |name: &str| world.server.state().main.contains(&format!("server_name {name}.test;"));
+    world.server.until("the others are served", |state| state.main.contains("server_name good.test;")).await;
+    assert!(serves("fine") && serves("a") && !serves("bad") && !serves("worse"));
+    let has_event = |state: &State, name: &str| {
+        let is_it = |event: &&Value| event["regarding"]["name"] == name && event["reason"] == "Refused";
+        state.events.iter().find(is_it).is_some_and(|event| event["note"].as_str().unwrap().contains("banana"))
+    };
+    world.cluster.until("two events", |state| has_event(state, "bad") && has_event(state, "worse")).await;
+    assert!(!has_event(&world.cluster.state(), "good"));
+    let gauge = || controller.parts.metrics.objects_refused.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(gauge(), 2);
+    // Endpoints reach the server without a look at the refused objects.
+    world.changes();
+    world.cluster.apply(super::slice("api", &["10.0.0.77"]));
+    world.server.until("the endpoint", |state| state.groups["http/shop_api_80"] == ["10.0.0.77:8080"]).await;
+    assert_eq!(world.changes(), [super::PUT]);
+    // A mended object is served.
+    world.cluster.apply(ingress("bad", snippet("proxy_read_timeout 9s;")));
+    world.server.until("it is served", |state| state.main.contains("server_name bad.test;")).await;
+    world.cluster.delete("Ingress", "shop", "worse");
+    world.cluster.until("none is refused", |_| gauge() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_route_says_so_in_its_condition() {
+    let world = World::start().await;
+    world.server.state().refuses_lines = vec!["bad.path".into()];
+    let mut bad = route("bad", "bad.test", "api");
+    bad["spec"]["rules"][0]["matches"] = json!([{"path": {"type": "PathPrefix", "value": "/bad.path"}}]);
+    world.cluster.apply(bad);
+    let _controller = world.controller(&[]);
+    let accepted = |state: &State, name: &str| {
+        let conditions = &state.objects[&format!("httproutes/shop/{name}")]["status"]["parents"][0]["conditions"];
+        let found = conditions.as_array().into_iter().flatten().find(|one| one["type"] == "Accepted").cloned();
+        found.unwrap_or_default()
+    };
+    world.cluster.until("one is refused", |state| accepted(state, "bad")["status"] == "False").await;
+    let condition = accepted(&world.cluster.state(), "bad");
+    assert_eq!(condition["reason"], "UnsupportedValue");
+    assert!(condition["message"].as_str().unwrap().contains("bad.path"), "{condition}");
+    world.cluster.until("the other one is accepted", |state| accepted(state, "a")["status"] == "True").await;
+    assert!(world.server.state().main.contains("server_name a.test;"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn if_the_server_refuses_most_objects_the_old_configuration_stays() {
+    let world = World::start().await;
+    world.cluster.apply(ingress_class());
+    let controller = world.controller(&[]);
+    world.settle().await;
+    let old = world.server.state().main.clone();
+    world.server.state().refuses_lines = vec!["server_name".into(), "set $route ".into()];
+    world.cluster.apply(ingress("b", json!({})));
+    let is_refused = || controller.parts.metrics.is_refused.load(std::sync::atomic::Ordering::Relaxed);
+    world.cluster.until("it is refused", |_| is_refused()).await;
+    assert_eq!(world.server.state().main, old);
+    assert_eq!(controller.parts.metrics.objects_refused.load(std::sync::atomic::Ordering::Relaxed), 0);
+    // Other endpoints do not begin the search again.
+    world.changes();
+    world.cluster.apply(super::slice("api", &["10.0.0.78"]));
+    world.server.until("one attempt", |state| !state.changes.is_empty()).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(world.changes(), [super::POST]);
+}
