@@ -14,6 +14,7 @@ mod deb;
 mod docs;
 mod fuzz;
 mod h2spec;
+mod kubernetes;
 mod oracle;
 mod package;
 mod places;
@@ -95,6 +96,12 @@ const COMMANDS: &[Command] = &[
         summary: "run h2spec, the HTTP/2 conformance test, against the debug build",
         help: h2spec::HELP,
         run: h2spec::run,
+    },
+    Command {
+        name: "kubernetes",
+        summary: "run the conformance suite of Gateway API with a real API server",
+        help: kubernetes::HELP,
+        run: kubernetes::run,
     },
     Command {
         name: "oracle",

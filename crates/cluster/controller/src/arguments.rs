@@ -176,11 +176,6 @@ pub struct Run {
     #[arg(long, value_name = "unix:PATH", default_value = "unix:/run/tidegate/api.sock", value_parser = parse_socket)]
     pub api: PathBuf,
 
-    /// Folder of the server's main file, to which certificates and keys are written. Without it, the server refuses configurations
-    /// with certificates.
-    #[arg(long, value_name = "DIR")]
-    pub files_folder: Option<PathBuf>,
-
     /// Serves Gateways of this class only. Without it: those whose GatewayClass names this controller.
     #[arg(long, value_name = "NAME")]
     pub class: Option<String>,

@@ -12,6 +12,10 @@ mod run;
 
 use std::process::ExitCode;
 
+/// The server's: one thread makes thousands of objects, and others free them.
+#[global_allocator]
+static ALLOCATOR: net::allocator::Allocator = net::allocator::Allocator;
+
 use clap::Parser as _;
 
 use crate::arguments::{Arguments, Command};

@@ -98,6 +98,7 @@ pub fn ingress_settings(options: &IngressArguments, has_resolver: bool) -> clust
         config_map: options.config_map.clone(),
         allows_snippets: options.allow_snippets,
         has_resolver,
+        names_services_without_slices: defaults.names_services_without_slices,
     }
 }
 
@@ -122,7 +123,7 @@ fn write(config: &RenderedConfig, output: Option<&Path>) -> Result<(), String> {
 }
 
 /// Writes the files of a configuration beside its main file; keys are their owner's alone.
-pub fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
+fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
     for (name, contents) in files {
         let mode = if name.ends_with(".key") { 0o600 } else { 0o644 };
         write_file(&folder.join(name), contents, mode)?;

@@ -1,10 +1,12 @@
 //! Services and their endpoints as groups, and the way in which routes reach them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use cluster_model::{Backend, BackendProtocol, BackendTls, Endpoint, Group, GroupName, Model, Origin};
+use cluster_model::{Backend, BackendProtocol, BackendTls, Endpoint, EndpointSource, Group, GroupName, Model, Origin};
 use cluster_objects::types::{EndpointSlice, Service, ServicePort};
-use cluster_objects::{Complaint, Kind, ObjectName, ObjectSet, Referent, Referrer, endpoint_slices_by_service};
+use cluster_objects::{
+    Complaint, Kind, ObjectName, ObjectSet, Referent, Referrer, endpoint_slices_by_service, ready_endpoints,
+};
 
 use crate::Settings;
 use crate::api::{BackendRef, GROUP};
@@ -33,11 +35,11 @@ pub(crate) struct Referring<'a> {
 }
 
 impl<'a> Backends<'a> {
-    pub fn new(set: &'a ObjectSet) -> Backends<'a> {
+    pub fn new(set: &'a ObjectSet, settings: &Settings) -> Backends<'a> {
         Backends {
             set,
             slices: endpoint_slices_by_service(set),
-            has_slices: set.all::<EndpointSlice>().next().is_some(),
+            has_slices: !settings.names_services_without_slices || set.all::<EndpointSlice>().next().is_some(),
             groups: BTreeMap::new(),
             policies: Policies::new(set),
             complaints: Vec::new(),
@@ -131,8 +133,15 @@ impl<'a> Backends<'a> {
         let name = GroupName::new(&parts);
         if !self.groups.contains_key(&name) {
             let origin = Origin::new("Service", &service.namespace, &service.name).part(format!("port {number}"));
-            let endpoints = self.endpoints(service, port);
-            self.groups.insert(name.clone(), Group { origin, endpoints, settings: Vec::new() });
+            let source = EndpointSource {
+                namespace: service.namespace.clone(),
+                service: service.name.clone(),
+                port: port.name.clone().unwrap_or_default(),
+                protocol: port.protocol.clone().unwrap_or_else(|| "TCP".into()),
+            };
+            let (endpoints, has_unusable) = self.endpoints(service, port, &source);
+            let source = Some(source);
+            self.groups.insert(name.clone(), Group { origin, endpoints, settings: Vec::new(), source, has_unusable });
         }
         name
     }
@@ -145,40 +154,24 @@ impl<'a> Backends<'a> {
         }
     }
 
-    fn endpoints(&mut self, service: &ObjectName, port: &ServicePort) -> Vec<Endpoint> {
+    /// Returns the endpoints of a port; `true` if some of them cannot be used.
+    fn endpoints(
+        &mut self,
+        service: &ObjectName,
+        port: &ServicePort,
+        source: &EndpointSource,
+    ) -> (Vec<Endpoint>, bool) {
         if !self.has_slices {
             let host = format!("{}.{}.svc", service.name, service.namespace);
-            return u16::try_from(port.port).map(|port| Endpoint { host, port }).into_iter().collect();
+            return (u16::try_from(port.port).map(|port| Endpoint { host, port }).into_iter().collect(), false);
         }
-        let mut found = BTreeSet::new();
-        for slice in self.slices.get(service).into_iter().flatten() {
-            let protocol = |name: Option<&str>| name.unwrap_or("TCP").to_owned();
-            let target = slice.ports.iter().flatten().find(|target| {
-                target.name.as_deref().unwrap_or("") == port.name.as_deref().unwrap_or("")
-                    && protocol(target.protocol.as_deref()) == protocol(port.protocol.as_deref())
-            });
-            let Some(number) = target.and_then(|target| target.port).and_then(|port| u16::try_from(port).ok()) else {
-                continue;
-            };
-            for endpoint in slice.endpoints.iter().flatten() {
-                if endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(false) {
-                    continue;
-                }
-                for address in &endpoint.addresses {
-                    match address.parse::<std::net::IpAddr>() {
-                        Ok(address) => {
-                            found.insert((address, number));
-                        }
-                        Err(_) => self.complaints.push(Complaint::about(
-                            Kind::Service,
-                            &service.namespace,
-                            &service.name,
-                            format!("the endpoint {} is no IP address", address.escape_debug()),
-                        )),
-                    }
-                }
-            }
+        let slices = self.slices.get(service).map_or(&[][..], Vec::as_slice);
+        let found = ready_endpoints(slices, &source.port, &source.protocol);
+        let has_unusable = !found.invalid.is_empty();
+        for address in found.invalid {
+            let words = format!("the endpoint {} is no IP address", address.escape_debug());
+            self.complaints.push(Complaint::about(Kind::Service, &service.namespace, &service.name, words));
         }
-        found.into_iter().map(|(address, port)| Endpoint { host: address.to_string(), port }).collect()
+        (found.addresses.into_iter().map(Endpoint::from).collect(), has_unusable)
     }
 }

@@ -107,6 +107,7 @@ impl Builder {
         self.hosts.entry((socket, name.clone())).or_insert_with(|| VirtualHost {
             origin: listener_origin(listener),
             name: name.clone(),
+            listener: Some(listener.hostname.clone()),
             tls: (listener.protocol == Some(Protocol::Https)).then(|| server_tls(listener)),
             locations: Vec::new(),
             extra: Vec::new(),

@@ -52,6 +52,9 @@ pub struct Settings {
     pub only: Option<ObjectName>,
     /// Serves all Gateways if the set has no `GatewayClass` at all.
     pub serves_all_without_classes: bool,
+    /// Without any slice in the set, groups contain the names of Services: manifests have none. In a cluster, a set without slices is
+    /// one in which nothing is ready.
+    pub names_services_without_slices: bool,
     /// Addresses of Gateways that ask for none themselves. A Gateway without addresses listens on all.
     pub addresses: BTreeMap<ObjectName, Vec<IpAddr>>,
     /// Addresses that a Gateway may ask for; `None` for all.
@@ -67,6 +70,7 @@ impl Default for Settings {
             class: None,
             only: None,
             serves_all_without_classes: true,
+            names_services_without_slices: true,
             addresses: BTreeMap::new(),
             usable_addresses: None,
             reserved_ports: BTreeSet::new(),
@@ -87,7 +91,7 @@ pub struct Translation {
 pub fn translate(set: &ObjectSet, settings: &Settings) -> Translation {
     let mut statuses = Statuses { classes: classes::statuses(set, settings), ..Statuses::default() };
     let mut state = listeners::collect(set, settings);
-    let mut backends = backends::Backends::new(set);
+    let mut backends = backends::Backends::new(set, settings);
     let routes = routes::collect(set, &mut state, &mut backends);
     let mut model = hosts::model(&mut state, &routes);
     model.groups = backends.take_groups();

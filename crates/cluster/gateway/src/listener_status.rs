@@ -8,7 +8,7 @@ use cluster_objects::Kind;
 
 use crate::api::GROUP;
 use crate::conditions::{Condition, Fault};
-use crate::listeners::{GatewayState, Listener, State};
+use crate::listeners::{GatewayState, Listener, SetState, State};
 use crate::status::{GatewayStatus, ListenerSetStatus, ListenerStatus, RouteKindStatus, Statuses};
 
 /// Writes the conditions of Gateways, ListenerSets and listeners.
@@ -45,7 +45,11 @@ pub(crate) fn write(state: &State, statuses: &mut Statuses) {
         let infrastructure = gateway.object.spec.infrastructure.clone().unwrap_or_default();
         let status = GatewayStatus {
             addresses: gateway.addresses.iter().map(IpAddr::to_string).collect(),
-            attached_listener_sets: gateway.listener_sets,
+            attached_listener_sets: state
+                .sets
+                .iter()
+                .filter(|set| set.gateway == index && is_attached(state, set))
+                .count(),
             conditions,
             listeners: own.iter().map(|listener| listener_status(gateway, listener, generation)).collect(),
             infrastructure_labels: infrastructure.labels.unwrap_or_default(),
@@ -54,13 +58,9 @@ pub(crate) fn write(state: &State, statuses: &mut Statuses) {
         statuses.gateways.insert(gateway.name.to_string(), status);
     }
     for found in &state.sets {
-        let own: Vec<&Listener> = state
-            .listeners
-            .iter()
-            .filter(|listener| listener.owner.kind == Kind::ListenerSet && listener.owner.name == found.name)
-            .collect();
+        let own: Vec<&Listener> = set_listeners(state, found).collect();
         let generation = found.generation;
-        let is_served = own.iter().any(|listener| listener.is_served());
+        let is_served = is_attached(state, found);
         let conditions = match &found.fault {
             Some(fault) => {
                 vec![Condition::bad("Accepted", fault, generation), Condition::bad("Programmed", fault, generation)]
@@ -68,16 +68,28 @@ pub(crate) fn write(state: &State, statuses: &mut Statuses) {
             None => {
                 let fault = (!is_served).then(|| Fault::new("ListenersNotValid", "no listener is served"));
                 let programmed = Condition::of("Programmed", "Programmed", fault.as_ref(), generation);
-                vec![accepted(&own, generation, is_served), programmed]
+                // Also without a certificate: unlike a Gateway, a set is accepted for its listeners alone.
+                let accepted = match &fault {
+                    Some(fault) => Condition::bad("Accepted", fault, generation),
+                    None => accepted(&own, generation, true),
+                };
+                vec![accepted, programmed]
             }
         };
-        let gateway = own.first().map(|listener| &state.gateways[listener.gateway]);
-        let listeners = match gateway {
-            Some(gateway) => own.iter().map(|listener| listener_status(gateway, listener, generation)).collect(),
-            None => Vec::new(),
-        };
+        let gateway = &state.gateways[found.gateway];
+        let listeners = own.iter().map(|listener| listener_status(gateway, listener, generation)).collect();
         statuses.listener_sets.insert(found.name.to_string(), ListenerSetStatus { conditions, listeners });
     }
+}
+
+fn set_listeners<'a>(state: &'a State, set: &'a SetState) -> impl Iterator<Item = &'a Listener> {
+    let is_own = |listener: &&Listener| listener.owner.kind == Kind::ListenerSet && listener.owner.name == set.name;
+    state.listeners.iter().filter(is_own)
+}
+
+/// Tells whether a set is accepted: one of its listeners is served.
+fn is_attached(state: &State, set: &SetState) -> bool {
+    set.fault.is_none() && set_listeners(state, set).any(Listener::is_served)
 }
 
 fn accepted(listeners: &[&Listener], generation: i64, is_served: bool) -> Condition {

@@ -119,7 +119,6 @@ pub(crate) struct GatewayState {
     /// Certificate that backends are shown.
     pub certificate: Option<FileName>,
     pub certificate_fault: Option<Fault>,
-    pub listener_sets: usize,
 }
 
 /// A ListenerSet whose parent is ours.
@@ -127,6 +126,8 @@ pub(crate) struct GatewayState {
 pub(crate) struct SetState {
     pub name: ObjectName,
     pub generation: i64,
+    /// Index in [`State::gateways`].
+    pub gateway: usize,
     pub fault: Option<Fault>,
 }
 
@@ -178,7 +179,6 @@ fn gateway_state(
         address_fault: None,
         certificate: None,
         certificate_fault: None,
-        listener_sets: 0,
     };
     let assigned = || settings.addresses.get(name).cloned().unwrap_or_default();
     let mut wants_any = false;
@@ -254,11 +254,10 @@ fn listener_sets(set: &ObjectSet, settings: &Settings, state: &mut State, gatewa
         };
         let is_admitted = fault.is_none();
         let generation = object.metadata.generation.unwrap_or(0);
-        state.sets.push(SetState { name: name.clone(), generation, fault });
+        state.sets.push(SetState { name: name.clone(), generation, gateway, fault });
         if !is_admitted {
             continue;
         }
-        state.gateways[gateway].listener_sets += 1;
         let owner = ListenerOwner { kind: Kind::ListenerSet, name: name.clone() };
         for listener in &object.spec.listeners {
             let listener = check(set, settings, state, gateway, &owner, ListenerSpec::from(listener));

@@ -65,7 +65,7 @@ pub fn translate(set: &ObjectSet, settings: &Settings) -> Translation {
     let names = selected.iter().map(|(name, _)| (*name).clone()).collect::<BTreeSet<ObjectName>>();
     let defaults = settings::read(set, settings, &mut complaints);
     let secrets = secrets::Secrets::new(set);
-    let mut services = services::Services::new(set);
+    let mut services = services::Services::new(set, settings);
     let sources = sources::read(&selected, settings, &defaults, &secrets, &mut model, &mut complaints);
     let assembly = servers::Assembly::new(&sources, settings, &secrets, &mut services, &mut model, &mut complaints);
     let servers = assembly.run();

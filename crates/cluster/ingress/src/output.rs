@@ -333,6 +333,7 @@ impl<'a, 's> Output<'a, 's> {
             listener.hosts.push(VirtualHost {
                 origin: origin.clone(),
                 name: name.clone(),
+                listener: None,
                 tls: tls.clone(),
                 locations: locations.clone(),
                 extra: extra.clone(),
@@ -386,6 +387,7 @@ impl<'a, 's> Output<'a, 's> {
                 listener.hosts.push(VirtualHost {
                     origin: origin.clone(),
                     name: from_name.clone(),
+                    listener: None,
                     tls,
                     locations: Vec::new(),
                     extra: vec![directive("return", [status.clone(), location.clone()])],

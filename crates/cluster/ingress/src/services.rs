@@ -1,11 +1,13 @@
 //! Services of paths as groups of servers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use cluster_model::{Endpoint, Group, GroupName, Origin};
+use cluster_model::{Endpoint, EndpointSource, Group, GroupName, Origin};
 use cluster_objects::types::{EndpointSlice, Service, ServicePort};
-use cluster_objects::{ObjectName, ObjectSet, endpoint_slices_by_service};
+use cluster_objects::{ObjectName, ObjectSet, endpoint_slices_by_service, ready_endpoints};
 use conf_syntax::writer::Node;
+
+use crate::Settings;
 
 /// Port of a backend, by number or name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +35,11 @@ pub(crate) struct Services<'a> {
 }
 
 impl<'a> Services<'a> {
-    pub fn new(set: &'a ObjectSet) -> Services<'a> {
+    pub fn new(set: &'a ObjectSet, settings: &Settings) -> Services<'a> {
         Services {
             set,
             slices: endpoint_slices_by_service(set),
-            has_slices: set.all::<EndpointSlice>().next().is_some(),
+            has_slices: !settings.names_services_without_slices || set.all::<EndpointSlice>().next().is_some(),
             groups: BTreeMap::new(),
         }
     }
@@ -64,7 +66,7 @@ impl<'a> Services<'a> {
             let number =
                 number.and_then(|number| u16::try_from(number).ok()).ok_or_else(|| words("has no such port"))?;
             let endpoints = vec![Endpoint { host: host.to_owned(), port: number }];
-            return Ok(self.add(service, &number.to_string(), &[], endpoints));
+            return Ok(self.add(service, &number.to_string(), &[], endpoints, None));
         }
         let ports = spec.ports.as_deref();
         let found = match port {
@@ -79,10 +81,16 @@ impl<'a> Services<'a> {
         let address = spec.cluster_ip.as_deref().filter(|ip| is_service && ip.parse::<std::net::IpAddr>().is_ok());
         if let (Some(address), Ok(port)) = (address, u16::try_from(found.port)) {
             let endpoints = vec![Endpoint { host: address.to_owned(), port }];
-            return Ok(self.add(service, &number, &["service"], endpoints));
+            return Ok(self.add(service, &number, &["service"], endpoints, None));
         }
-        let endpoints = self.endpoints(service, found);
-        Ok(self.add(service, &number, &[], endpoints))
+        let source = EndpointSource {
+            namespace: service.namespace.clone(),
+            service: service.name.clone(),
+            port: found.name.clone().unwrap_or_default(),
+            protocol: found.protocol.clone().unwrap_or_else(|| "TCP".into()),
+        };
+        let (endpoints, has_unusable) = self.endpoints(service, found, &source);
+        Ok(self.add(service, &number, &[], endpoints, Some((source, has_unusable))))
     }
 
     /// Adds the group of the first port of a Service.
@@ -120,38 +128,34 @@ impl<'a> Services<'a> {
         own
     }
 
-    fn add(&mut self, service: &ObjectName, port: &str, end: &[&str], endpoints: Vec<Endpoint>) -> Target {
+    fn add(
+        &mut self,
+        service: &ObjectName,
+        port: &str,
+        end: &[&str],
+        endpoints: Vec<Endpoint>,
+        source: Option<(EndpointSource, bool)>,
+    ) -> Target {
         let parts = [&[service.namespace.as_str(), service.name.as_str(), port], end].concat();
         let group = GroupName::new(&parts);
         let origin = Origin::new("Service", &service.namespace, &service.name).part(format!("port {port}"));
         let is_empty = endpoints.is_empty();
-        self.groups.entry(group.clone()).or_insert(Group { origin, endpoints, settings: Vec::new() });
+        let (source, has_unusable) = source.unzip();
+        let has_unusable = has_unusable.unwrap_or(false);
+        let added = Group { origin, endpoints, settings: Vec::new(), source, has_unusable };
+        self.groups.entry(group.clone()).or_insert(added);
         Target { group, service: service.clone(), port: port.to_owned(), is_empty }
     }
 
-    fn endpoints(&self, service: &ObjectName, port: &ServicePort) -> Vec<Endpoint> {
+    /// Returns the endpoints of a port; `true` if some of them cannot be used.
+    fn endpoints(&self, service: &ObjectName, port: &ServicePort, source: &EndpointSource) -> (Vec<Endpoint>, bool) {
         if !self.has_slices {
             let host = format!("{}.{}.svc", service.name, service.namespace);
-            return u16::try_from(port.port).map(|port| Endpoint { host, port }).into_iter().collect();
+            return (u16::try_from(port.port).map(|port| Endpoint { host, port }).into_iter().collect(), false);
         }
-        let mut found = BTreeSet::new();
-        for slice in self.slices.get(service).into_iter().flatten() {
-            let target = slice.ports.iter().flatten().find(|target| {
-                target.name.as_deref().unwrap_or("") == port.name.as_deref().unwrap_or("")
-                    && target.protocol.as_deref().unwrap_or("TCP") == port.protocol.as_deref().unwrap_or("TCP")
-            });
-            let Some(number) = target.and_then(|target| target.port).and_then(|port| u16::try_from(port).ok()) else {
-                continue;
-            };
-            for endpoint in slice.endpoints.iter().flatten() {
-                if endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(false) {
-                    continue;
-                }
-                let addresses = endpoint.addresses.iter().filter_map(|text| text.parse::<std::net::IpAddr>().ok());
-                found.extend(addresses.map(|address| (address, number)));
-            }
-        }
-        found.into_iter().map(|(address, port)| Endpoint { host: address.to_string(), port }).collect()
+        let slices = self.slices.get(service).map_or(&[][..], Vec::as_slice);
+        let found = ready_endpoints(slices, &source.port, &source.protocol);
+        (found.addresses.into_iter().map(Endpoint::from).collect(), !found.invalid.is_empty())
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Settings {
     pub allows_snippets: bool,
     /// The server resolves names while it runs.
     pub has_resolver: bool,
+    /// Without any slice in the set, groups contain the names of Services: manifests have none.
+    pub names_services_without_slices: bool,
     /// Address of the listeners; `None` for all.
     pub address: Option<IpAddr>,
     pub http_port: u16,
@@ -48,6 +50,7 @@ impl Default for Settings {
             default_backend: None,
             allows_snippets: false,
             has_resolver: false,
+            names_services_without_slices: true,
             address: None,
             http_port: 80,
             https_port: 443,

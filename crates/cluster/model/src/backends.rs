@@ -1,5 +1,7 @@
 //! Groups of endpoints, and the way in which a location uses them.
 
+use std::net::IpAddr;
+
 use conf_syntax::writer::Node;
 
 use crate::certificates::FileName;
@@ -14,6 +16,22 @@ pub struct Group {
     pub endpoints: Vec<Endpoint>,
     /// Directives of the group besides its servers: the way of balancing, sticky sessions.
     pub settings: Vec<Node>,
+    /// Origin of the endpoints; `None` if they are a part of another object, which is translated as a whole.
+    pub source: Option<EndpointSource>,
+    /// Some endpoints of the source are left out, because their addresses cannot be used.
+    pub has_unusable: bool,
+}
+
+/// Port of a service whose endpoints are objects of their own. A change of these objects changes the endpoints of the groups with this
+/// source, and nothing else in the model unless a group becomes empty or was empty.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndpointSource {
+    pub namespace: String,
+    pub service: String,
+    /// Name of the port; empty if it has none.
+    pub port: String,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: String,
 }
 
 /// Server of a group.
@@ -22,6 +40,12 @@ pub struct Endpoint {
     /// IP address, or a name that the server resolves.
     pub host: String,
     pub port: u16,
+}
+
+impl From<(IpAddr, u16)> for Endpoint {
+    fn from((address, port): (IpAddr, u16)) -> Endpoint {
+        Endpoint { host: address.to_string(), port }
+    }
 }
 
 impl std::fmt::Display for Endpoint {

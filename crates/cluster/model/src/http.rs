@@ -22,6 +22,9 @@ pub struct HttpListener {
 pub struct VirtualHost {
     pub origin: Origin,
     pub name: HostName,
+    /// Host of the listener of Gateway API that the host belongs to. A request gets 421 if the name of its TLS handshake
+    /// belongs to another listener of the port.
+    pub listener: Option<HostName>,
     /// Certificates; on listeners with TLS only.
     pub tls: Option<ServerTls>,
     /// In order of precedence among those of one path.

@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 
 use conf_syntax::writer::Node;
 
-pub use backends::{Backend, BackendProtocol, BackendTls, Endpoint, Group, Trust};
+pub use backends::{Backend, BackendProtocol, BackendTls, Endpoint, EndpointSource, Group, Trust};
 pub use certificates::{Authority, Certificate, FileName};
 pub use checks::{anchor_pattern, check_field, check_pattern, decode_path, is_field_name, is_field_value};
 pub use http::{

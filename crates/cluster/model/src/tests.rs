@@ -83,6 +83,7 @@ fn merging_keeps_the_hosts_of_the_first_model() {
         let hosts = names.iter().map(|name| VirtualHost {
             origin: Origin::new(kind, "a", "b"),
             name: host(name),
+            listener: None,
             tls: is_tls.then(Default::default),
             locations: Vec::new(),
             extra: Vec::new(),

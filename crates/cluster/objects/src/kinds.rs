@@ -82,14 +82,14 @@ macro_rules! kinds {
                     &set.$field
                 }
                 fn map_mut(set: &mut ObjectSet) -> &mut BTreeMap<ObjectName, Arc<Self>> {
-                    &mut set.$field
+                    Arc::make_mut(&mut set.$field)
                 }
             }
         )*
 
-        /// Objects by kind, namespace and name.
+        /// Objects by kind, namespace and name. A clone shares the maps of kinds until one of both changes.
         #[derive(Clone, Debug, Default, PartialEq)]
-        pub struct ObjectSet { $($field: BTreeMap<ObjectName, Arc<$type>>),* }
+        pub struct ObjectSet { $($field: Arc<BTreeMap<ObjectName, Arc<$type>>>),* }
 
         impl ObjectSet {
             /// Adds an object, or replaces the one with its kind and name. Returns whether the set changed.
@@ -100,7 +100,7 @@ macro_rules! kinds {
                 let name = name_of(object.kind(), object.metadata())?;
                 Ok(match object {
                     $(Object::$variant(object) => {
-                        let old = self.$field.insert(name, object.clone());
+                        let old = Arc::make_mut(&mut self.$field).insert(name, object.clone());
                         old.is_none_or(|old| old != object)
                     }),*
                 })
@@ -109,7 +109,21 @@ macro_rules! kinds {
             /// Removes an object. Returns whether it was there. `namespace` is empty for kinds without one.
             pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str) -> bool {
                 let name = ObjectName::new(namespace, name);
-                match kind { $(Kind::$variant => self.$field.remove(&name).is_some()),* }
+                match kind {
+                    $(Kind::$variant => {
+                        self.$field.contains_key(&name) && Arc::make_mut(&mut self.$field).remove(&name).is_some()
+                    }),*
+                }
+            }
+
+            /// Removes all objects of a kind.
+            pub fn remove_all(&mut self, kind: Kind) {
+                match kind { $(Kind::$variant => self.$field = Arc::default()),* }
+            }
+
+            /// Replaces all objects of a kind by those of another set, which both share until one of them changes.
+            pub fn share_all(&mut self, kind: Kind, other: &ObjectSet) {
+                match kind { $(Kind::$variant => self.$field = other.$field.clone()),* }
             }
 
             /// Tells whether the set has an object of this kind and name.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod complaint;
+mod endpoints;
 mod grants;
 mod ingress_versions;
 mod kinds;
@@ -15,11 +16,14 @@ mod names;
 mod set;
 
 pub use complaint::Complaint;
+pub use endpoints::{
+    ReadyEndpoints, endpoint_slices_by_service, endpoint_slices_of, ready_endpoints, service_of_slice,
+};
 pub use grants::{Referent, Referrer};
 pub use kinds::{Kind, Object, ObjectSet, Stored};
 pub use manifests::{DOCUMENT_BYTES_MAX, DOCUMENT_DEPTH_MAX, DOCUMENT_NODES_MAX, parse_object, read_manifests};
 pub use names::{is_label, is_subdomain};
-pub use set::{ObjectName, endpoint_slices_by_service};
+pub use set::ObjectName;
 
 /// Types of the objects, from `gateway-api` (experimental channel, which contains the standard one) and `k8s-openapi`.
 pub mod types {

@@ -1,10 +1,7 @@
 //! Lookups in an [`ObjectSet`], and its order.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::kinds::{ObjectSet, Stored};
 
@@ -53,16 +50,4 @@ impl ObjectSet {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
-
-/// Returns the slices of each service, by the label `kubernetes.io/service-name`.
-pub fn endpoint_slices_by_service(set: &ObjectSet) -> BTreeMap<ObjectName, Vec<&EndpointSlice>> {
-    let mut found: BTreeMap<ObjectName, Vec<&EndpointSlice>> = BTreeMap::new();
-    for (name, slice) in set.all::<EndpointSlice>() {
-        let labels = slice.metadata.labels.as_ref();
-        if let Some(service) = labels.and_then(|labels| labels.get("kubernetes.io/service-name")) {
-            found.entry(ObjectName::new(&name.namespace, service)).or_default().push(slice);
-        }
-    }
-    found
 }

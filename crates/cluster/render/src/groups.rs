@@ -1,12 +1,14 @@
 //! Groups of servers, and the variables that draw one of them by weight.
 
-use cluster_model::{GroupName, Origin};
+use cluster_model::{Endpoint, GroupName, Origin};
 use conf_syntax::writer::{Argument, NewDirective, Node};
 
-use crate::{Renderer, comment, line};
+use crate::{Renderer, Settings, comment, line, text};
 
 /// Longest name of a group or variable, in bytes.
 const NAME_BYTES_MAX: usize = 1024;
+/// Indentation of servers: blocks of areas, and of groups in them.
+const SERVER_INDENT: &str = "        ";
 
 /// Block that a group belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +33,40 @@ pub struct GroupServer {
     pub is_down: bool,
 }
 
+/// Returns the servers of a group with these endpoints; without any, the server that stands for none. [`crate::render`] makes the servers
+/// of all groups by it.
+pub fn group_servers(area: Area, endpoints: &[Endpoint], settings: &Settings) -> Vec<GroupServer> {
+    let named = endpoints.iter().filter(|endpoint| endpoint.host.len() <= NAME_BYTES_MAX);
+    let mut servers: Vec<GroupServer> =
+        named.map(|endpoint| GroupServer { server: endpoint.to_string(), is_down: false }).collect();
+    if servers.is_empty() {
+        servers.push(match area {
+            Area::Http => GroupServer { server: settings.unavailable_address(), is_down: false },
+            Area::Stream => GroupServer { server: "127.0.0.1:9".into(), is_down: true },
+        });
+    }
+    servers
+}
+
+/// Returns the line of a server in its group's block, with its indentation and its end.
+pub(crate) fn server_line(server: &GroupServer, settings: &Settings) -> String {
+    format!("{SERVER_INDENT}{}", text(&[server_node(server, settings)]))
+}
+
+fn server_node(server: &GroupServer, settings: &Settings) -> Node {
+    // Probes of the cluster decide about endpoints: a timeout of one route must not take them from the others.
+    let mut directive = NewDirective::new("server").arg(Argument::plain(&server.server)).arg("max_fails=0");
+    if server.is_down {
+        directive = directive.arg("down");
+    }
+    let host = server.server.rsplit_once(':').map_or("", |(host, _)| host);
+    let is_name = !host.starts_with('[') && host != "unix" && host.parse::<std::net::Ipv4Addr>().is_err();
+    if is_name && settings.resolver.is_some() && !server.server.starts_with("unix:") {
+        directive = directive.arg("resolve");
+    }
+    directive.into()
+}
+
 impl Renderer<'_> {
     /// Notes that an area uses a group, and returns the group's name. `None` if the model has no such group.
     pub(crate) fn use_group(&mut self, area: Area, name: &GroupName) -> Option<GroupName> {
@@ -39,15 +75,7 @@ impl Renderer<'_> {
             self.complain(&group.origin, "the group's name is too long");
             return None;
         }
-        let servers = group.endpoints.iter().filter(|endpoint| endpoint.host.len() <= NAME_BYTES_MAX);
-        let mut servers: Vec<GroupServer> =
-            servers.map(|endpoint| GroupServer { server: endpoint.to_string(), is_down: false }).collect();
-        if servers.is_empty() {
-            servers.push(match area {
-                Area::Http => GroupServer { server: self.unavailable(), is_down: false },
-                Area::Stream => GroupServer { server: "127.0.0.1:9".into(), is_down: true },
-            });
-        }
+        let servers = group_servers(area, &group.endpoints, self.settings);
         self.groups.insert(GroupId { area, name: name.clone() }, servers);
         Some(name.clone())
     }
@@ -68,24 +96,11 @@ impl Renderer<'_> {
             let settings = self.model.groups.get(&id.name).map(|group| group.settings.as_slice());
             lines.extend(settings.into_iter().flatten().cloned());
             for server in servers {
-                lines.push(self.server(server));
+                lines.push(server_node(server, self.settings));
             }
             nodes.extend([Node::Blank, NewDirective::new("upstream").arg(name).block(lines).into()]);
         }
         nodes
-    }
-
-    fn server(&self, server: &GroupServer) -> Node {
-        let mut directive = NewDirective::new("server").arg(Argument::plain(&server.server));
-        if server.is_down {
-            directive = directive.arg("down");
-        }
-        let host = server.server.rsplit_once(':').map_or("", |(host, _)| host);
-        let is_name = !host.starts_with('[') && host != "unix" && host.parse::<std::net::Ipv4Addr>().is_err();
-        if is_name && self.settings.resolver.is_some() && !server.server.starts_with("unix:") {
-            directive = directive.arg("resolve");
-        }
-        directive.into()
     }
 
     /// Returns the name of a variable that draws one of the entries by weight: one name for equal entries of one rule.

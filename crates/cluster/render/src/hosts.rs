@@ -8,7 +8,7 @@ use cluster_model::{
 use conf_syntax::writer::{Argument, NewDirective, Node};
 
 use crate::groups::Area;
-use crate::{Renderer, authority_path, certificate_path, comment, key_path, line};
+use crate::{Renderer, authority_path, certificate_path, comment, joined, key_path, line};
 
 impl Renderer<'_> {
     /// Returns the lines of the `http` block behind its defaults.
@@ -19,15 +19,25 @@ impl Renderer<'_> {
             servers.extend(self.listener(*socket, listener));
         }
         let definitions = model.http_definitions.clone();
-        [definitions, self.weight_definitions(Area::Http), self.upstreams(Area::Http), servers].concat()
+        joined([definitions, self.weight_definitions(Area::Http), self.upstreams(Area::Http), servers])
     }
 
     fn listener(&mut self, socket: Socket, listener: &HttpListener) -> Vec<Node> {
         let mut hosts: Vec<&VirtualHost> = listener.hosts.iter().collect();
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
         let mut nodes = Vec::new();
+        let names: BTreeSet<&HostName> = hosts.iter().filter_map(|host| host.listener.as_ref()).collect();
+        let has_several = listener.is_tls && names.len() > 1;
+        if has_several {
+            nodes.extend([
+                Node::Blank,
+                Node::Comment(format!("Listeners of port {socket} by the name of the handshake")),
+            ]);
+            nodes.push(handshake_listeners(socket, &names));
+        }
         for host in &hosts {
-            if let Some(server) = self.server_block(socket, listener.is_tls, host) {
+            let misdirected = host.listener.as_ref().filter(|_| has_several).map(|name| misdirected(socket, name));
+            if let Some(server) = self.server_block(socket, listener.is_tls, host, misdirected) {
                 nodes.extend([Node::Blank, comment(&host.origin), server]);
             }
         }
@@ -41,7 +51,13 @@ impl Renderer<'_> {
         nodes
     }
 
-    fn server_block(&mut self, socket: Socket, is_tls: bool, host: &VirtualHost) -> Option<Node> {
+    fn server_block(
+        &mut self,
+        socket: Socket,
+        is_tls: bool,
+        host: &VirtualHost,
+        misdirected: Option<Node>,
+    ) -> Option<Node> {
         let is_default = host.name == HostName::Any;
         let mut lines = self.listen(socket, is_tls, is_default);
         lines.push(server_name(&host.name));
@@ -50,6 +66,12 @@ impl Renderer<'_> {
         }
         lines.push(line("set", &["$route_namespace", ""]));
         lines.push(line("set", &["$route", ""]));
+        lines.extend(misdirected);
+        let is_strict = host.listener.is_some() && host.tls.as_ref().is_some_and(requires_client);
+        if is_strict {
+            // The handshake is complete already. Gateway API wants no response; the language has 400.
+            lines.push(line("error_page", &["495", "496", "=", "@rejected"]));
+        }
         lines.extend(host.extra.iter().cloned());
         let mut lines = self.checked(&host.origin, lines)?;
         let mut mirrors = BTreeSet::new();
@@ -58,6 +80,10 @@ impl Renderer<'_> {
         }
         for (group, protocol) in mirrors {
             lines.extend(self.mirror_location(&group, protocol));
+        }
+        if is_strict {
+            let closed = NewDirective::new("location").arg("@rejected").block(vec![line("return", &["444"])]);
+            lines.extend([Node::Blank, closed.into()]);
         }
         let everything = PathMatch::Prefix("/".into());
         let slash = PathMatch::Text("/".into());
@@ -103,6 +129,32 @@ impl Renderer<'_> {
     }
 }
 
+/// Returns the definition of the variable with the listener that the name of a handshake (SNI) belongs to.
+fn handshake_listeners(socket: Socket, names: &BTreeSet<&HostName>) -> Node {
+    let mut lines = vec![line("hostnames", &[])];
+    for name in names {
+        let value = Argument::plain(name.to_string());
+        lines.push(match name {
+            HostName::Any => NewDirective::new("default").arg(value).into(),
+            name => NewDirective::entry(Argument::plain(name.to_string())).arg(value).into(),
+        });
+    }
+    let variable = Argument::variable(handshake_variable(socket));
+    NewDirective::new("map").arg("$ssl_server_name").arg(variable).block(lines).into()
+}
+
+fn handshake_variable(socket: Socket) -> String {
+    let address = socket.address.map(|address| format!("_{}", address.to_string().replace(['.', ':'], "_")));
+    format!("handshake_listener{}_{}", address.unwrap_or_default(), socket.port)
+}
+
+/// Returns the answer to requests whose handshake belongs to another listener (RFC 9110, 15.5.20).
+fn misdirected(socket: Socket, listener: &HostName) -> Node {
+    let test = [format!("(${}", handshake_variable(socket)), "!=".into(), format!("{listener})")];
+    let answer = vec![line("return", &["421"])];
+    NewDirective::new("if").args(test.iter().map(Argument::plain)).block(answer).into()
+}
+
 /// Returns the addresses of a socket, as arguments of `listen`.
 pub(crate) fn listen_addresses(socket: Socket, ipv6: bool) -> Vec<String> {
     let mut addresses = vec![socket.to_string()];
@@ -118,6 +170,10 @@ pub(crate) fn server_name(name: &HostName) -> Node {
         name => Argument::plain(name.to_string()),
     };
     NewDirective::new("server_name").arg(name).into()
+}
+
+fn requires_client(tls: &ServerTls) -> bool {
+    tls.client.as_ref().is_some_and(|client| client.mode == ClientMode::Required)
 }
 
 /// Returns certificates and the verification of clients.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod config_text;
 mod filters;
 mod groups;
 mod hosts;
@@ -19,7 +20,8 @@ use std::collections::BTreeMap;
 use cluster_model::{FileName, Model, Origin};
 use conf_syntax::writer::{self, Argument, NewDirective, Node};
 
-pub use groups::{Area, GroupId, GroupServer};
+pub use config_text::ConfigText;
+pub use groups::{Area, GroupId, GroupServer, group_servers};
 pub use line_owner::line_owner;
 
 /// Settings of the process, which no object has.
@@ -37,6 +39,13 @@ pub struct Settings {
     pub ipv6: bool,
     /// File with the certificate authorities of the operating system.
     pub system_authorities: String,
+}
+
+impl Settings {
+    /// Address of the server that stands for groups without endpoints.
+    pub(crate) fn unavailable_address(&self) -> String {
+        format!("unix:{}/unavailable.sock", self.run_folder)
+    }
 }
 
 impl Default for Settings {
@@ -64,23 +73,20 @@ pub struct RenderedConfig {
     pub groups: BTreeMap<GroupId, Vec<GroupServer>>,
     /// Parts that are left out, and why.
     pub complaints: Vec<(Origin, String)>,
-    without_servers: String,
-}
-
-impl RenderedConfig {
-    /// Tells whether two configurations differ at most in the servers of their groups, which the API changes without
-    /// activating a new configuration.
-    pub fn differs_in_servers_only(&self, other: &RenderedConfig) -> bool {
-        self.without_servers == other.without_servers && self.files == other.files
-    }
 }
 
 /// Makes a configuration of a model. Equal models give equal configurations, byte for byte.
 pub fn render(model: &Model, settings: &Settings) -> RenderedConfig {
-    let (mut nodes, complaints, groups) = tree(model, settings);
-    let main = text(&nodes);
+    let (nodes, complaints, groups) = tree(model, settings);
+    RenderedConfig { main: text(&nodes), files: files(model), groups, complaints }
+}
+
+/// Writes the tree without the servers of groups. [`ConfigText::skeleton`] is the same text, made of [`RenderedConfig::main`] without another
+/// rendering.
+pub fn render_skeleton(model: &Model, settings: &Settings) -> String {
+    let mut nodes = tree(model, settings).0;
     remove_servers(&mut nodes);
-    RenderedConfig { main, files: files(model), groups, complaints, without_servers: text(&nodes) }
+    text(&nodes)
 }
 
 /// Returns the tree that [`render`] writes.
@@ -188,6 +194,11 @@ fn authority_path(name: &FileName) -> String {
 /// A directive with words of the language as arguments.
 fn line(name: &'static str, words: &[&str]) -> Node {
     NewDirective::new(name).args(words.iter().map(Argument::plain)).into()
+}
+
+/// Joins parts without a copy of their nodes: thousands of servers are in some.
+fn joined<const N: usize>(parts: [Vec<Node>; N]) -> Vec<Node> {
+    parts.into_iter().flatten().collect()
 }
 
 fn comment(origin: &Origin) -> Node {

@@ -2,7 +2,7 @@
 
 use conf_syntax::writer::{Argument, NewDirective, Node, dollar_definition};
 
-use crate::{Renderer, line};
+use crate::{Renderer, joined, line};
 
 /// Fields of the access log, as members of a JSON object.
 const LOG_FIELDS: &[(&str, &str)] = &[
@@ -46,7 +46,7 @@ impl Renderer<'_> {
             Node::Blank,
             NewDirective::new("events").block(vec![line("worker_connections", &["16384"])]).into(),
             Node::Blank,
-            NewDirective::new("http").block([self.http_defaults(), self.own_servers(), http].concat()).into(),
+            NewDirective::new("http").block(joined([self.http_defaults(), self.own_servers(), http])).into(),
         ];
         if !stream.is_empty() {
             let mut defaults = self.resolver();
@@ -93,7 +93,7 @@ impl Renderer<'_> {
             NewDirective::new("location").arg("/api").block(vec![line("api", &["write=on", "config=write"])]).into(),
         ];
         let unavailable = vec![
-            NewDirective::new("listen").arg(Argument::plain(self.unavailable())).into(),
+            NewDirective::new("listen").arg(Argument::plain(self.settings.unavailable_address())).into(),
             line("access_log", &["off"]),
             // The log's variables exist without any host.
             line("set", &["$route_namespace", ""]),
@@ -126,11 +126,6 @@ impl Renderer<'_> {
             ]);
         }
         nodes
-    }
-
-    /// Address of the server that stands for groups without endpoints.
-    pub(crate) fn unavailable(&self) -> String {
-        format!("unix:{}/unavailable.sock", self.settings.run_folder)
     }
 }
 

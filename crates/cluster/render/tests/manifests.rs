@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use cluster_gateway::{Settings, translate};
 use cluster_objects::{Complaint, ObjectName, ObjectSet, read_manifests};
-use cluster_render::{RenderedConfig, render, render_tree};
+use cluster_render::{ConfigText, RenderedConfig, render, render_skeleton, render_tree};
 use conf_syntax::writer::first_difference;
 use conf_syntax::{FileId, parse};
 use testkit::expected::{assert_files, folders_of};
@@ -46,6 +46,16 @@ fn run(case: &Path) -> (RenderedConfig, String, String) {
     let config = render(&translation.model, &cluster_render::Settings::default());
     let tree = render_tree(&translation.model, &cluster_render::Settings::default());
     assert_eq!(first_difference(&tree, &parse(FileId(0), config.main.as_bytes())), None, "{}", case.display());
+    let text = ConfigText::new(&config);
+    let skeleton = render_skeleton(&translation.model, &cluster_render::Settings::default());
+    assert_eq!(text.skeleton(), skeleton, "{}", case.display());
+    assert_eq!(text.remove_servers(&config.main), skeleton, "{}", case.display());
+    assert_eq!(
+        text.with_servers(&config.groups, &cluster_render::Settings::default()),
+        config.main,
+        "{}",
+        case.display()
+    );
     let status = serde_json::to_string_pretty(&translation.statuses).unwrap() + "\n";
     let mut lines: Vec<String> = complaints.iter().map(Complaint::to_string).collect();
     lines.extend(config.complaints.iter().map(|(origin, reason)| format!("{origin}: {reason}")));

@@ -6,7 +6,7 @@
 
 pub use acme::{Listed as AcmeCertificate, listed as acme_certificates, local_root, local_roots};
 pub use api::{
-    ConfigRequest, Configuration, EXPLAIN_PATIENCE, Explainer, Refusal, Reply, Terms, configurations_kept,
+    Attachment, ConfigRequest, Configuration, EXPLAIN_PATIENCE, Explainer, Refusal, Reply, Terms, configurations_kept,
     explain_with, has_api, has_dashboard, has_writes, serve_configuration,
 };
 

@@ -8,7 +8,7 @@ pub mod fuzzing;
 pub mod registry;
 
 pub use http_control::{
-    AcmeCertificate, ConfigRequest, Configuration, EXPLAIN_PATIENCE, Explainer, Refusal, Reply, Terms,
+    AcmeCertificate, Attachment, ConfigRequest, Configuration, EXPLAIN_PATIENCE, Explainer, Refusal, Reply, Terms,
     acme_certificates, configurations_kept, explain_with, has_api, has_dashboard, has_writes, local_root, local_roots,
     serve_configuration,
 };

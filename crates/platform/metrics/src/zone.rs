@@ -206,11 +206,18 @@ impl Values<'_> {
 }
 
 /// Zones by set, labels and scope.
-type Zones = BTreeMap<(&'static str, Box<[String]>, u64), Weak<Cells>>;
-static ZONES: Mutex<Zones> = Mutex::new(BTreeMap::new());
+struct Zones {
+    known: BTreeMap<(&'static str, Box<[String]>, u64), Weak<Cells>>,
+    /// Number of entries at which those of removed zones go: a sweep for each zone would make a configuration with
+    /// thousands of them quadratic.
+    sweep_at: usize,
+}
+
+const SWEEP_AT_MIN: usize = 64;
+static ZONES: Mutex<Zones> = Mutex::new(Zones { known: BTreeMap::new(), sweep_at: SWEEP_AT_MIN });
 
 pub(crate) fn all() -> Vec<Arc<Cells>> {
-    ZONES.lock().unwrap_or_else(PoisonError::into_inner).values().filter_map(Weak::upgrade).collect()
+    ZONES.lock().unwrap_or_else(PoisonError::into_inner).known.values().filter_map(Weak::upgrade).collect()
 }
 
 /// Creates this thread's cells in all zones, before requests need them; called by serving threads at start and after a
@@ -250,13 +257,16 @@ impl<S: Tabled> Zone<S> {
         debug_assert_eq!(labels.len(), S::SET.labels.len());
         let labels: Box<[String]> = labels.iter().map(ToString::to_string).collect();
         let mut zones = ZONES.lock().unwrap_or_else(PoisonError::into_inner);
-        zones.retain(|_, cells| cells.strong_count() > 0);
         let key = (S::SET.name, labels.clone(), scope);
-        if let Some(cells) = zones.get(&key).and_then(Weak::upgrade) {
+        if let Some(cells) = zones.known.get(&key).and_then(Weak::upgrade) {
             return Zone { cells, of: PhantomData };
         }
+        if zones.known.len() >= zones.sweep_at {
+            zones.known.retain(|_, cells| cells.strong_count() > 0);
+            zones.sweep_at = SWEEP_AT_MIN.max(zones.known.len() * 2);
+        }
         let cells = Arc::new(Cells::new(S::SET, labels));
-        zones.insert(key, Arc::downgrade(&cells));
+        zones.known.insert(key, Arc::downgrade(&cells));
         Zone { cells, of: PhantomData }
     }
     pub fn labels(&self) -> &[String] {

@@ -186,6 +186,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         Reading { config: Err(Failure { complaints, files, syntax_ok }), warnings: Vec::new() }
     };
     let scopes = upstream::scope::mark();
+    session_engine::zones::drop_unused();
     let recorder = source::Recorder::new(source);
     let (files, items) = match load(&recorder, invocation) {
         Ok(loaded) => loaded,

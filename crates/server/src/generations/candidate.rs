@@ -1,9 +1,10 @@
 //! A configuration that may become active: its texts as they will be on disk, read from memory until then.
 
-use super::layout::{Layout, includes};
+use super::layout::{self, Digests, FileWord, Layout, file_words};
+use conf_schema::{Complaint, Level};
 use conf_syntax::{Disk, INCLUDE_DEPTH_MAX, Source, is_pattern, matches};
 use http_features::Refusal;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,12 @@ pub struct Candidate {
     pub main: Vec<u8>,
     /// Texts by file name.
     pub files: Texts,
+    /// Attachments that a directive reads.
+    pub attached: Digests,
+    /// Attachments that worker processes read with requests.
+    pub read_at_requests: BTreeSet<String>,
+    /// Names of attachments that no directive reads.
+    pub unread: Vec<String>,
 }
 
 /// Checks names and sizes of received files.
@@ -39,14 +46,7 @@ pub fn check(texts: &Texts) -> Result<(), Refusal> {
         return Err(Refusal::new(413, "ConfigTooLarge", format!("more than {BYTES_MAX} bytes")));
     }
     for name in texts.keys() {
-        let plain = |part: &str| !part.is_empty() && !part.starts_with('.') && part.len() <= NAME_BYTES_MAX;
-        if !name.split('/').all(plain) || name.len() > 4 * NAME_BYTES_MAX || name.contains(|c: char| c.is_control()) {
-            let words = format!(
-                "\"{name}\" is not a file name below the main file's directory: write it relative to that directory, \
-                 without \"..\" and without names that begin with a dot"
-            );
-            return Err(Refusal::new(400, "ConfigFormatError", words));
-        }
+        check_name(name)?;
         // A file cannot be a directory, too.
         let folder = format!("{name}/");
         if texts.range(folder.clone()..).next().is_some_and(|(next, _)| next.starts_with(&folder)) {
@@ -57,32 +57,67 @@ pub fn check(texts: &Texts) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Returns the arguments of a text that may be moved or refused. Large generated configurations often have none, and need no
+/// parsing.
+fn words_of(text: &[u8], attached: &Digests) -> Vec<FileWord> {
+    let may_have = |part: &str| memchr::memmem::find(text, part.as_bytes()).is_some();
+    match attached.is_empty() && !may_have("include") && !may_have(layout::ATTACHMENTS) {
+        true => Vec::new(),
+        false => file_words(text),
+    }
+}
+
+/// Checks that a name is a file below a directory.
+///
+/// # Errors
+/// `ConfigFormatError`.
+pub fn check_name(name: &str) -> Result<(), Refusal> {
+    let plain = |part: &str| !part.is_empty() && !part.starts_with('.') && part.len() <= NAME_BYTES_MAX;
+    if !name.split('/').all(plain) || name.len() > 4 * NAME_BYTES_MAX || name.contains(|c: char| c.is_control()) {
+        let words = format!(
+            "\"{name}\" is not a file name below the main file's directory: write it relative to that directory, \
+             without \"..\" and without names that begin with a dot"
+        );
+        return Err(Refusal::new(400, "ConfigFormatError", words));
+    }
+    Ok(())
+}
+
 impl Candidate {
     /// Creates a candidate. An `include` line that matches a received file reads only received files, from the
-    /// generation's directory. Other lines, and lines whose files on disk are equal, read the disk.
+    /// generation's directory. Other lines, and lines whose files on disk are equal, read the disk. Arguments that are names of attachments
+    /// read these, which are on the disk when the candidate is read ([`super::attachments`]).
     ///
     /// # Errors
-    /// The main file is missing, or an `include` line cannot be moved.
-    pub fn new(layout: &Layout, generation: u64, texts: Texts) -> Result<Candidate, Refusal> {
+    /// The main file is missing, or an argument cannot be moved.
+    pub fn new(layout: &Layout, generation: u64, texts: Texts, attached: &Digests) -> Result<Candidate, Refusal> {
         check(&texts)?;
-        let Some(main) = texts.get(&layout.name) else {
+        if !texts.contains_key(&layout.name) {
             let words = format!("the main file \"{}\" is missing", layout.name);
             return Err(Refusal::new(400, "ConfigFormatError", words));
-        };
-        for (name, text) in &texts {
-            if let Some(line) = layout.names_kept(text) {
+        }
+        let words: BTreeMap<&str, Vec<FileWord>> =
+            texts.iter().map(|(name, text)| (name.as_str(), words_of(text, attached))).collect();
+        for (name, words) in &words {
+            if let Some(line) = layout.names_kept(words) {
                 let words = format!(
-                    "\"include\" names a kept configuration in {name}:{line}: name the file as in the folder of the main \
+                    "an argument names a kept configuration in {name}:{line}: name the file as in the folder of the main \
                      file, and send it as well"
                 );
                 return Err(Refusal::new(400, "ConfigFormatError", words));
             }
         }
-        let mut compare = Compare { layout, texts: &texts, known: HashMap::new() };
+        let mut reads = BTreeMap::new();
+        for words in words.values() {
+            for (name, at_requests) in layout.reads(words, attached) {
+                *reads.entry(name).or_default() |= at_requests;
+            }
+        }
+        let mut compare = Compare { layout, texts: &texts, words: &words, attached, known: HashMap::new() };
         let mut moved = BTreeMap::new();
-        for text in texts.values() {
-            for include in includes(text) {
-                if let Some(name) = layout.relative(&include.argument) {
+        for words in words.values() {
+            for include in words.iter().filter_map(FileWord::include) {
+                if let Some(name) = layout.relative(include) {
                     let is_moved = compare.is_sent(name) && !compare.is_on_disk(name, 0);
                     moved.insert(name.to_string(), is_moved);
                 }
@@ -90,22 +125,45 @@ impl Candidate {
         }
         let moves = |name: &str| moved.get(name).copied().unwrap_or(false);
         let unmovable = |name: &str, line: u32| {
-            let words = format!("the argument of \"include\" must be written without escapes in {name}:{line}");
+            let words = format!("the name of a file of the request must be written without escapes in {name}:{line}");
             Refusal::new(400, "ConfigFormatError", words)
         };
-        let main = layout.moved(main, generation, moves).map_err(|line| unmovable(&layout.name, line))?;
         let mut files = Texts::new();
         for (name, text) in &texts {
-            let text = layout.moved(text, generation, moves).map_err(|line| unmovable(name, line))?;
+            let words = words.get(name.as_str()).map_or(&[][..], Vec::as_slice);
+            let text = layout.moved(text, words, generation, moves, attached).map_err(|line| unmovable(name, line))?;
             files.insert(name.clone(), text);
         }
-        Ok(Candidate { layout: layout.clone(), generation, main, files })
+        let main = files.get(&layout.name).cloned().unwrap_or_default();
+        let is_read = |name: &&String| reads.contains_key(name.as_str());
+        Ok(Candidate {
+            layout: layout.clone(),
+            generation,
+            main,
+            files,
+            attached: attached.iter().filter(|(name, _)| is_read(name)).map(|(n, d)| (n.clone(), d.clone())).collect(),
+            read_at_requests: reads.iter().filter(|(_, at)| **at).map(|(name, _)| (*name).to_string()).collect(),
+            unread: attached.keys().filter(|name| !is_read(name)).cloned().collect(),
+        })
+    }
+}
+
+impl Candidate {
+    /// Returns warnings about attachments without a reader.
+    pub fn complaints(&self) -> impl Iterator<Item = Complaint> {
+        self.unread.iter().map(|name| Complaint {
+            level: Level::Warn,
+            hint: Some("attachments are read by directives of TLS and auth_basic_user_file, under their names without variables".into()),
+            ..Complaint::emerg(format!("the attachment \"{name}\" is not stored, because no directive reads it"))
+        })
     }
 }
 
 struct Compare<'a> {
     layout: &'a Layout,
     texts: &'a Texts,
+    words: &'a BTreeMap<&'a str, Vec<FileWord>>,
+    attached: &'a Digests,
     known: HashMap<String, bool>,
 }
 
@@ -142,11 +200,13 @@ impl Compare<'_> {
         }
         for (name, path) in names.iter().zip(&disk) {
             let Some(text) = self.texts.get(name) else { return false };
-            if Disk.read(path).ok().as_ref() != Some(text) {
+            let words = self.words.get(name.as_str()).map_or(&[][..], Vec::as_slice);
+            // A text that reads attachments changes when it moves.
+            if Disk.read(path).ok().as_ref() != Some(text) || !self.layout.reads(words, self.attached).is_empty() {
                 return false;
             }
-            for include in includes(text) {
-                let Some(inner) = self.layout.relative(&include.argument).map(str::to_string) else { continue };
+            for include in words.iter().filter_map(FileWord::include) {
+                let Some(inner) = self.layout.relative(include).map(str::to_string) else { continue };
                 if self.is_sent(&inner) && !self.is_on_disk(&inner, depth + 1) {
                     return false;
                 }
@@ -215,7 +275,7 @@ mod tests {
             ("d/a.conf", "include inner;"),
             ("inner", "i;"),
         ]);
-        let candidate = Candidate::new(&layout, 3, all).expect("a candidate");
+        let candidate = Candidate::new(&layout, 3, all, &Digests::new()).expect("a candidate");
         let load = conf_syntax::load(&candidate, &layout.main).expect("read");
         let names: Vec<String> =
             conf_syntax::directives(&load.items).iter().map(|d| d.name.text().into_owned()).collect();
@@ -224,10 +284,10 @@ mod tests {
         std::fs::remove_file(dir.0.join("d/old.conf")).expect("removed");
         std::fs::write(dir.0.join("d/a.conf"), "include inner;").expect("a file");
         let all = texts(&[("nginx.conf", "include d/*.conf;"), ("d/a.conf", "include inner;"), ("inner", "i;")]);
-        let moved = Candidate::new(&layout, 4, all.clone()).expect("a candidate");
+        let moved = Candidate::new(&layout, 4, all.clone(), &Digests::new()).expect("a candidate");
         assert!(String::from_utf8_lossy(&moved.main).contains(".tidegate/4/conf/d/"), "the inner file differs");
         std::fs::write(dir.0.join("inner"), "i;").expect("a file");
-        let same = Candidate::new(&layout, 4, all.clone()).expect("a candidate");
+        let same = Candidate::new(&layout, 4, all.clone(), &Digests::new()).expect("a candidate");
         assert_eq!(Some(&same.main), all.get("nginx.conf"));
     }
 
@@ -237,13 +297,14 @@ mod tests {
         for wrong in
             ["/etc/passwd", "../a", "a/../b", "a//b", "", ".tidegate/1/conf/a", ".hidden", "a\nb", "nginx.conf/x"]
         {
-            let refused = Candidate::new(&layout, 1, texts(&[("nginx.conf", ""), (wrong, "")])).expect_err(wrong);
+            let refused = Candidate::new(&layout, 1, texts(&[("nginx.conf", ""), (wrong, "")]), &Digests::new())
+                .expect_err(wrong);
             assert_eq!((refused.status, refused.code), (400, "ConfigFormatError"), "{wrong}");
         }
-        assert!(Candidate::new(&layout, 1, texts(&[("other", "")])).is_err(), "no main file");
+        assert!(Candidate::new(&layout, 1, texts(&[("other", "")]), &Digests::new()).is_err(), "no main file");
         let kept = texts(&[("nginx.conf", "include .tidegate/1/conf/a;")]);
-        assert!(Candidate::new(&layout, 1, kept).is_err());
+        assert!(Candidate::new(&layout, 1, kept, &Digests::new()).is_err());
         let many = (0..=FILES_MAX).map(|n| (format!("f{n}"), Vec::new())).collect();
-        assert_eq!(Candidate::new(&layout, 1, many).expect_err("too many").status, 413);
+        assert_eq!(Candidate::new(&layout, 1, many, &Digests::new()).expect_err("too many").status, 413);
     }
 }

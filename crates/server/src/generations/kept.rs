@@ -4,7 +4,7 @@
 //! A directory named by a number is complete. `in-force` marks configurations that have been active.
 
 use super::candidate::{BYTES_MAX, Texts};
-use super::layout::{FILES, Layout};
+use super::layout::{Digests, FILES, Layout};
 use super::steps::{self, ActivationStep};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -69,15 +69,21 @@ impl Generations {
         serde_json::from_slice(&fs::read(self.folder(generation).join(FACTS)).ok()?).ok()
     }
 
-    /// Tells whether a configuration read these texts.
-    pub fn is_same(&self, generation: u64, read: &Texts) -> bool {
+    /// Tells whether a configuration read these texts and attachments.
+    pub fn is_same(&self, generation: u64, read: &Texts, attached: &Digests) -> bool {
         let sheet = self.fact_sheet(generation).unwrap_or_default();
         let names: Option<BTreeSet<&str>> =
             sheet.get("read").and_then(Value::as_array).map(|all| all.iter().filter_map(Value::as_str).collect());
         let bytes = sheet.get("read_bytes").and_then(Value::as_u64);
         names.is_some_and(|names| names.iter().eq(read.keys()))
+            && attached_of(&sheet) == *attached
             && bytes == Some(read.values().map(Vec::len).sum::<usize>() as u64)
             && self.read(generation).is_ok_and(|all| read.iter().all(|(name, text)| all.get(name) == Some(text)))
+    }
+
+    /// Returns the attachments of a configuration.
+    pub fn attached(&self, generation: u64) -> Digests {
+        self.fact_sheet(generation).map(|sheet| attached_of(&sheet)).unwrap_or_default()
     }
 
     pub fn names(&self, generation: u64) -> Value {
@@ -99,14 +105,14 @@ impl Generations {
     }
 
     /// Stores a configuration, completely or not at all. `files`: received files; `read`: all files read from the main
-    /// file's directory.
+    /// file's directory; `attached`: attachments that they read, which are on the disk.
     ///
     /// # Errors
     /// The failed call; nothing remains.
-    pub fn write(&self, facts: &GenerationFacts, files: &Texts, read: &Texts) -> Done<()> {
+    pub fn write(&self, facts: &GenerationFacts, files: &Texts, read: &Texts, attached: &Digests) -> Done<()> {
         let folder = self.folder(facts.generation);
         let unfinished = folder.with_extension(UNFINISHED.trim_start_matches('.'));
-        let written = self.write_unfinished(&unfinished, facts, files, read).and_then(|()| {
+        let written = self.write_unfinished(&unfinished, facts, files, read, attached).and_then(|()| {
             fs::rename(&unfinished, &folder).map_err(|e| failed("rename", &folder, &e))?;
             sync_folder(&self.layout.kept())
         });
@@ -116,7 +122,14 @@ impl Generations {
         written
     }
 
-    fn write_unfinished(&self, folder: &Path, facts: &GenerationFacts, files: &Texts, read: &Texts) -> Done<()> {
+    fn write_unfinished(
+        &self,
+        folder: &Path,
+        facts: &GenerationFacts,
+        files: &Texts,
+        read: &Texts,
+        attached: &Digests,
+    ) -> Done<()> {
         private_folder(&self.layout.kept())?;
         remove_folder(folder)?;
         private_folder(folder)?;
@@ -137,6 +150,7 @@ impl Generations {
         let sheet = json!({
             "at": facts.at, "by": facts.by, "from": facts.from, "files": names,
             "read": read.keys().collect::<Vec<_>>(), "read_bytes": read_bytes,
+            "attached": attached,
         });
         write_file(&folder.join(FACTS), sheet.to_string().as_bytes(), 0o600)?;
         folders.iter().rev().try_for_each(|folder| sync_folder(folder))
@@ -259,6 +273,11 @@ impl Generations {
     }
 }
 
+fn attached_of(sheet: &Value) -> Digests {
+    let all = sheet.get("attached").and_then(Value::as_object).into_iter().flatten();
+    all.filter_map(|(name, digest)| Some((name.clone(), digest.as_str()?.to_string()))).collect()
+}
+
 fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(TEMPORARY);
@@ -309,18 +328,25 @@ mod tests {
         let read: Texts = [("nginx.conf", "include a/b/c;"), ("a/b/c", "x;"), ("types", "t;")]
             .map(|(name, text)| (name.to_string(), text.as_bytes().to_vec()))
             .into();
+        let attached: Digests = [("c".to_string(), "a".repeat(64))].into();
         for generation in [2, 10, 9] {
             let facts = GenerationFacts { generation, at: 7, by: "api".into(), from: None };
-            kept.write(&facts, &files, &read).expect("written");
+            kept.write(&facts, &files, &read, &attached).expect("written");
+            assert_eq!(kept.attached(generation), attached);
             assert_eq!(kept.facts(generation), Some(facts));
         }
         assert_eq!(kept.numbers(), [2, 9, 10]);
         let all = kept.read(2).expect("read");
         assert_eq!(all.get("nginx.conf").map(Vec::as_slice), Some(&b"include a/b/c;"[..]));
         assert_eq!(all.len(), 4);
-        assert!(kept.is_same(2, &read) && !kept.is_same(2, &all) && !kept.is_same(3, &read));
+        assert!(
+            kept.is_same(2, &read, &attached)
+                && !kept.is_same(2, &all, &attached)
+                && !kept.is_same(3, &read, &attached)
+        );
+        assert!(!kept.is_same(2, &read, &Digests::new()), "another certificate");
         let other = Texts::from_iter(read.keys().map(|name| (name.clone(), Vec::new())));
-        assert!(!kept.is_same(2, &other));
+        assert!(!kept.is_same(2, &other, &attached));
         assert_eq!(fs::metadata(kept.layout.kept()).expect("a folder").mode() & 0o777, 0o700);
         kept.mark(9);
         assert!(kept.was_in_force(9) && !kept.was_in_force(10));

@@ -2,15 +2,40 @@
 //! files.
 //!
 //! A configuration with several files becomes active when its main file is renamed. The `include` lines of that file
-//! name the generation's directory, `.tidegate/N/conf/`, instead of the main file's directory.
+//! name the generation's directory, `.tidegate/N/conf/`, instead of the main file's directory. Directives that read an
+//! attachment name its directory, `.tidegate-files/DIGEST/`.
 
 use conf_syntax::{FileId, Item};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Directory beside the main file, for all generations.
 pub const FOLDER: &str = ".tidegate";
 /// Directory of the configuration files in a generation's directory.
 pub const FILES: &str = "conf";
+/// Directory beside the main file, for attachments by the SHA-256 of their contents.
+pub const ATTACHMENTS: &str = ".tidegate-files";
+/// Characters of a digest in hexadecimal.
+const DIGEST_LENGTH: usize = 64;
+
+/// Ends of the names of directives whose first argument may be an attachment. All read it relative to the main file's directory.
+const READS_ATTACHMENTS: &[&str] = &[
+    "ssl_certificate",
+    "ssl_certificate_key",
+    "ssl_client_certificate",
+    "ssl_crl",
+    "ssl_dhparam",
+    "ssl_password_file",
+    "ssl_session_ticket_key",
+    "ssl_stapling_file",
+    "ssl_trusted_certificate",
+    READS_AT_REQUESTS,
+];
+/// The directive that reads its file with each request, in a worker process.
+const READS_AT_REQUESTS: &str = "auth_basic_user_file";
+
+/// Digests by name of attachment.
+pub type Digests = BTreeMap<String, String>;
 
 /// Paths of a configuration that the API may replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +54,9 @@ impl Layout {
         let folder = main.parent()?.to_path_buf();
         folder.to_str()?;
         Some(Layout { main: main.to_path_buf(), folder, name })
+    }
+    pub fn attachments(&self) -> PathBuf {
+        self.folder.join(ATTACHMENTS)
     }
     pub fn kept(&self) -> PathBuf {
         self.folder.join(FOLDER)
@@ -64,44 +92,112 @@ impl Layout {
         let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         name.split('/').all(plain).then_some(name)
     }
-    /// Rewrites the `include` lines for which `moves` returns a value to the files of a generation.
+    /// Rewrites the `include` lines for which `moves` returns a value to the files of a generation, and the arguments that are names of
+    /// attachments to these.
     ///
     /// # Errors
     /// Returns the line of an argument that contains an escape and therefore cannot be rewritten.
-    pub fn moved(&self, text: &[u8], generation: u64, moves: impl Fn(&str) -> bool) -> Result<Vec<u8>, u32> {
+    pub fn moved(
+        &self,
+        text: &[u8],
+        words: &[FileWord],
+        generation: u64,
+        moves: impl Fn(&str) -> bool,
+        attached: &Digests,
+    ) -> Result<Vec<u8>, u32> {
         let mut edits = Vec::new();
-        for include in includes(text) {
-            let Some(name) = self.relative(&include.argument).filter(|name| moves(name)) else { continue };
+        for word in words {
+            let Some(name) = self.relative(&word.argument) else { continue };
+            let prefix = match word.reader {
+                Reader::Include if moves(name) => format!("{FOLDER}/{generation}/{FILES}/"),
+                Reader::Include => continue,
+                Reader::Load | Reader::Requests => match attached.get(name) {
+                    Some(digest) => format!("{ATTACHMENTS}/{digest}/"),
+                    None => continue,
+                },
+            };
             // An argument with an escape differs from its source text.
-            let raw = text.get(include.start..include.end).unwrap_or_default();
-            let at = raw.len().checked_sub(name.len() + usize::from(include.quoted)).ok_or(include.line)?;
+            let raw = text.get(word.start..word.end).unwrap_or_default();
+            let at = raw.len().checked_sub(name.len() + usize::from(word.quoted)).ok_or(word.line)?;
             if raw.get(at..at + name.len()) != Some(name.as_bytes()) {
-                return Err(include.line);
+                return Err(word.line);
             }
-            edits.push((include.start + at, include.start + at, format!("{FOLDER}/{generation}/{FILES}/")));
+            edits.push((word.start + at, word.start + at, prefix));
         }
         Ok(edited(text, &edits))
     }
     /// Undoes [`Layout::moved`], for any generation.
     pub fn unmoved(&self, text: &[u8]) -> Vec<u8> {
+        // The name of both directories. Most texts have none, and need no parsing.
+        if !contains(text, FOLDER.as_bytes()) {
+            return text.to_vec();
+        }
         let mut edits = Vec::new();
-        for include in includes(text) {
-            let raw = text.get(include.start..include.end).unwrap_or_default();
-            let mark = format!("{FOLDER}/");
+        for word in file_words(text) {
+            let raw = text.get(word.start..word.end).unwrap_or_default();
+            let folder = if word.reader == Reader::Include { FOLDER } else { ATTACHMENTS };
+            let mark = format!("{folder}/");
             let found = raw.windows(mark.len()).position(|part| part == mark.as_bytes());
             let Some(at) = found else { continue };
             let rest = raw.get(at..).and_then(|rest| std::str::from_utf8(rest).ok()).unwrap_or_default();
-            if let Some((_, name)) = split_generation(rest) {
-                let start = include.start + at;
+            let name = match word.reader {
+                Reader::Include => split_generation(rest).map(|(_, name)| name),
+                Reader::Load | Reader::Requests => split_digest(rest).map(|(_, name)| name),
+            };
+            if let Some(name) = name {
+                let start = word.start + at;
                 edits.push((start, start + rest.len() - name.len(), String::new()));
             }
         }
         edited(text, &edits)
     }
-    /// Returns the line of an `include` that names the directory of kept configurations.
-    pub fn names_kept(&self, text: &[u8]) -> Option<u32> {
-        let names = |argument: &str| argument.split('/').any(|part| part == FOLDER);
-        includes(text).into_iter().find(|include| names(&include.argument)).map(|include| include.line)
+    /// Removes the directories of attachments from paths in a message.
+    pub fn without_digests(&self, words: &str) -> String {
+        let mut out = String::new();
+        let mut rest = words;
+        while let Some(at) = rest.find(ATTACHMENTS) {
+            let (before, named) = rest.split_at(at);
+            out.push_str(before);
+            rest = match split_digest(named) {
+                Some((_, name)) => name,
+                None => {
+                    out.push_str(ATTACHMENTS);
+                    named.strip_prefix(ATTACHMENTS).unwrap_or_default()
+                }
+            };
+        }
+        out.push_str(rest);
+        out
+    }
+    /// Returns the attachments that a moved text reads.
+    pub fn attached(&self, text: &[u8]) -> Digests {
+        if !contains(text, ATTACHMENTS.as_bytes()) {
+            return Digests::new();
+        }
+        let words = file_words(text).into_iter().filter(|word| word.reader != Reader::Include);
+        let split = |word: FileWord| {
+            let (digest, name) = split_digest(self.relative(&word.argument)?)?;
+            Some((name.to_string(), digest.to_string()))
+        };
+        words.filter_map(split).collect()
+    }
+    /// Returns the attachments that a text as it was sent reads; `true` for those that worker processes read with requests.
+    pub fn reads<'a>(&self, words: &[FileWord], attached: &'a Digests) -> BTreeMap<&'a str, bool> {
+        let mut found = BTreeMap::new();
+        for word in words.iter().filter(|word| word.reader != Reader::Include) {
+            if let Some((name, _)) = self.relative(&word.argument).and_then(|name| attached.get_key_value(name)) {
+                *found.entry(name.as_str()).or_default() |= word.reader == Reader::Requests;
+            }
+        }
+        found
+    }
+    /// Returns the line of an argument that names the directory of kept configurations or of attachments.
+    pub fn names_kept(&self, words: &[FileWord]) -> Option<u32> {
+        let names = |word: &&FileWord| {
+            let folder = if word.reader == Reader::Include { FOLDER } else { ATTACHMENTS };
+            word.argument.split('/').any(|part| part == folder)
+        };
+        words.iter().find(names).map(|word| word.line)
     }
 }
 
@@ -112,32 +208,74 @@ fn split_generation(name: &str) -> Option<(u64, &str)> {
     Some((number.parse().ok()?, rest.strip_prefix(FILES)?.strip_prefix('/')?))
 }
 
+/// Splits `.tidegate-files/DIGEST/NAME`.
+fn split_digest(name: &str) -> Option<(&str, &str)> {
+    let rest = name.strip_prefix(ATTACHMENTS)?.strip_prefix('/')?;
+    rest.split_once('/').filter(|(digest, _)| is_digest(digest))
+}
+
+/// Tells whether a word is a digest as the names of directories have it.
+pub fn is_digest(word: &str) -> bool {
+    word.len() == DIGEST_LENGTH && word.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    memchr::memmem::find(text, part).is_some()
+}
+
+/// Way in which the file of an argument is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    Include,
+    /// With the configuration, by the master process.
+    Load,
+    Requests,
+}
+
+/// Argument that names a file.
 #[derive(Clone, Debug)]
-pub struct Include {
+pub struct FileWord {
+    pub reader: Reader,
     pub argument: String,
     /// Bytes of the argument, with its quotes.
-    pub start: usize,
-    pub end: usize,
-    pub quoted: bool,
+    start: usize,
+    end: usize,
+    quoted: bool,
     pub line: u32,
 }
 
-pub fn includes(text: &[u8]) -> Vec<Include> {
+impl FileWord {
+    /// Returns the argument of an `include` line.
+    pub fn include(&self) -> Option<&str> {
+        (self.reader == Reader::Include).then_some(&self.argument)
+    }
+}
+
+/// Returns the arguments of a text that name files, in its order.
+pub fn file_words(text: &[u8]) -> Vec<FileWord> {
     // The files of the lines were not read, so that `conf_syntax::directives` would skip patterns.
-    fn visit(items: &[Item], found: &mut Vec<Include>) {
+    fn visit(items: &[Item], found: &mut Vec<FileWord>) {
         for item in items {
             let Item::Directive(d) = item else { continue };
-            match (&d.block, d.args.as_slice()) {
-                (Some(block), _) => visit(block, found),
-                (None, [word]) if d.name.bytes == b"include" => found.push(Include {
-                    argument: word.text().into_owned(),
-                    start: word.span.start as usize,
-                    end: word.span.end as usize,
-                    quoted: word.quoted,
-                    line: d.line,
-                }),
-                _ => {}
+            if let Some(block) = &d.block {
+                visit(block, found);
+                continue;
             }
+            let reader = match (&d.name.bytes[..], d.args.len()) {
+                (b"include", 1) => Reader::Include,
+                (_, 0) => continue,
+                (name, _) if name == READS_AT_REQUESTS.as_bytes() => Reader::Requests,
+                (name, _) if READS_ATTACHMENTS.iter().any(|end| name.ends_with(end.as_bytes())) => Reader::Load,
+                _ => continue,
+            };
+            found.extend(d.args.first().map(|word| FileWord {
+                reader,
+                argument: word.text().into_owned(),
+                start: word.span.start as usize,
+                end: word.span.end as usize,
+                quoted: word.quoted,
+                line: d.line,
+            }));
         }
     }
     let mut found = Vec::new();
@@ -170,20 +308,61 @@ mod tests {
     fn include_lines_move_to_a_generation_and_back() {
         let text = b"include conf.d/*.conf; http { include \"a b.conf\"; include /etc/nginx/x/y;\n include './z'; \
                      include other; include /usr/share/m; include x/../y; } # include c;";
-        let moved = layout().moved(text, 12, |name| name != "other").expect("moved");
+        let moved =
+            layout().moved(text, &file_words(text), 12, |name| name != "other", &Digests::new()).expect("moved");
         let want = "include .tidegate/12/conf/conf.d/*.conf; http { include \".tidegate/12/conf/a b.conf\"; \
                     include /etc/nginx/.tidegate/12/conf/x/y;\n include './.tidegate/12/conf/z'; \
                     include other; include /usr/share/m; include x/../y; } # include c;";
         assert_eq!(String::from_utf8_lossy(&moved), want);
         assert_eq!(layout().unmoved(&moved), text);
         assert_eq!(layout().unmoved(text), text);
-        assert_eq!(layout().names_kept(&moved), Some(1));
-        assert_eq!(layout().names_kept(text), None);
+        assert_eq!(layout().names_kept(&file_words(&moved)), Some(1));
+        assert_eq!(layout().names_kept(&file_words(text)), None);
     }
 
     #[test]
     fn an_argument_with_an_escape_is_an_error() {
-        assert_eq!(layout().moved(b"\ninclude a\\\"b;", 1, |_| true), Err(2));
+        let text = b"\ninclude a\\\"b;";
+        assert_eq!(layout().moved(text, &file_words(text), 1, |_| true, &Digests::new()), Err(2));
+    }
+
+    #[test]
+    fn arguments_that_read_attachments_move_to_their_digests_and_back() {
+        let digest = |c: char| c.to_string().repeat(DIGEST_LENGTH);
+        let attached: Digests = [("c/a.crt", 'a'), ("c/a.key", 'b'), ("users", 'c'), ("unused", 'd')]
+            .map(|(name, c)| (name.to_string(), digest(c)))
+            .into();
+        let text =
+            b"http { ssl_certificate c/a.crt; ssl_certificate_key \"./c/a.key\"; server { ssl_certificate other.crt;\n\
+                     proxy_ssl_trusted_certificate /etc/nginx/c/a.crt; auth_basic_user_file users; root users; \
+                     ssl_certificate $x/c/a.crt; include users; } }";
+        let moved = layout().moved(text, &file_words(text), 1, |_| false, &attached).expect("moved");
+        let folder = |c| format!(".tidegate-files/{}", digest(c));
+        let want = format!(
+            "http {{ ssl_certificate {}/c/a.crt; ssl_certificate_key \"./{}/c/a.key\"; server {{ ssl_certificate other.crt;\n\
+             proxy_ssl_trusted_certificate /etc/nginx/{}/c/a.crt; auth_basic_user_file {}/users; root users; \
+             ssl_certificate $x/c/a.crt; include users; }} }}",
+            folder('a'),
+            folder('b'),
+            folder('a'),
+            folder('c')
+        );
+        assert_eq!(String::from_utf8_lossy(&moved), want);
+        assert_eq!(layout().unmoved(&moved), text);
+        let mut used = attached.clone();
+        used.remove("unused");
+        assert_eq!(layout().attached(&moved), used);
+        assert!(layout().attached(text).is_empty());
+        let reads = layout().reads(&file_words(text), &attached);
+        assert_eq!(reads, BTreeMap::from([("c/a.crt", false), ("c/a.key", false), ("users", true)]));
+        let words = format!("cannot load \"/etc/nginx/{}/c/a.crt\" in .tidegate-files/x", folder('a'));
+        assert_eq!(layout().without_digests(&words), "cannot load \"/etc/nginx/c/a.crt\" in .tidegate-files/x");
+        let named = |text: &[u8]| layout().names_kept(&file_words(text));
+        assert_eq!((named(&moved), named(text)), (Some(1), None));
+        let text = b"\nssl_certificate a\\\"b;";
+        let attached = [("a\"b".to_string(), digest('a'))].into();
+        assert_eq!(layout().moved(text, &file_words(text), 1, |_| true, &attached), Err(2));
+        assert!(is_digest(&digest('0')) && !is_digest(&digest('A')) && !is_digest("../x") && !is_digest(""));
     }
 
     #[test]

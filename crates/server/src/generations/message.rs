@@ -3,11 +3,12 @@
 use super::candidate::Texts;
 use crate::conf;
 use crate::process::codec::{Reader, Writer};
-use http_features::{ConfigRequest, Refusal, Terms};
+use http_features::{Attachment, ConfigRequest, Refusal, Terms};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// In bytes.
-pub const REQUEST_BYTES_MAX: u64 = 24 << 20;
+pub const REQUEST_BYTES_MAX: u64 = 25 << 20;
 
 /// The outcome has the same ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,36 @@ fn read_terms(reader: &mut Reader<'_>) -> Option<Terms> {
     Some(Terms { dry_run, if_match: all.filter(|_| has) })
 }
 
+fn write_attachments(writer: &mut Writer, all: Option<&BTreeMap<String, Attachment>>) {
+    writer.number(usize::from(all.is_some()));
+    writer.number(all.map_or(0, BTreeMap::len));
+    for (name, attachment) in all.into_iter().flatten() {
+        writer.string(name.as_bytes());
+        let (is_stored, bytes) = match attachment {
+            Attachment::Sent(contents) => (false, contents.as_slice()),
+            Attachment::Stored(digest) => (true, digest.as_bytes()),
+        };
+        writer.number(usize::from(is_stored));
+        writer.string(bytes);
+    }
+}
+
+fn read_attachments(reader: &mut Reader<'_>) -> Option<Option<BTreeMap<String, Attachment>>> {
+    let (has, count) = (reader.number()? != 0, reader.number()?);
+    let mut all = BTreeMap::new();
+    for _ in 0..count {
+        let name = String::from_utf8(reader.string()?.to_vec()).ok()?;
+        let is_stored = reader.number()? != 0;
+        let bytes = reader.string()?.to_vec();
+        let attachment = match is_stored {
+            true => Attachment::Stored(String::from_utf8(bytes).ok()?),
+            false => Attachment::Sent(bytes),
+        };
+        all.insert(name, attachment);
+    }
+    Some(has.then_some(all))
+}
+
 impl Request {
     pub fn write(&self) -> Writer {
         let mut writer = Writer::default();
@@ -48,9 +79,10 @@ impl Request {
                 write_terms(&mut writer, terms);
                 writer.string(text);
             }
-            ConfigRequest::Files(texts, terms) => {
+            ConfigRequest::Files(texts, attachments, terms) => {
                 writer.number(FILES);
                 write_terms(&mut writer, terms);
+                write_attachments(&mut writer, attachments.as_ref());
                 writer.number(texts.len());
                 for (name, text) in texts {
                     writer.string(name.as_bytes());
@@ -86,12 +118,13 @@ impl Request {
             }
             FILES => {
                 let terms = read_terms(&mut reader)?;
+                let attachments = read_attachments(&mut reader)?;
                 let mut texts = Texts::new();
                 for _ in 0..reader.number()? {
                     let name = String::from_utf8(reader.string()?.to_vec()).ok()?;
                     texts.insert(name, reader.string()?.to_vec());
                 }
-                ConfigRequest::Files(texts, terms)
+                ConfigRequest::Files(texts, attachments, terms)
             }
             ROLLBACK => {
                 let terms = read_terms(&mut reader)?;
@@ -169,9 +202,12 @@ mod tests {
     fn requests_arrive_as_they_were_sent() {
         let terms = Terms { dry_run: true, if_match: Some(vec![3, 4]) };
         let texts: Texts = [("a".to_string(), b"x;".to_vec()), ("b/c".to_string(), Vec::new())].into();
+        let attachments =
+            [("c".to_string(), Attachment::Sent(vec![0, 255])), ("k".to_string(), Attachment::Stored("77".into()))];
         for what in [
             ConfigRequest::Main(b"events {}".to_vec(), Terms::default()),
-            ConfigRequest::Files(texts, terms.clone()),
+            ConfigRequest::Files(texts.clone(), None, terms.clone()),
+            ConfigRequest::Files(texts, Some(attachments.into()), terms.clone()),
             ConfigRequest::Rollback(9, terms),
             ConfigRequest::List,
             ConfigRequest::Show(7),

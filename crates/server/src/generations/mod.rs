@@ -3,6 +3,7 @@
 //! Only the master reads and writes the files (`process/master/changes.rs`). The worker shows the active configuration
 //! (`shown.rs`).
 
+pub mod attachments;
 pub mod candidate;
 pub mod kept;
 pub mod layout;
@@ -13,7 +14,8 @@ pub mod steps;
 use crate::conf::source::Matches;
 use candidate::Texts;
 use conf_syntax::{Disk, Files, Source};
-use layout::Layout;
+use layout::{Digests, Layout};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -30,6 +32,20 @@ pub fn natural(layout: &Layout, files: &Files) -> (Texts, BTreeSet<u64>) {
         }
     }
     (texts, named)
+}
+
+/// Returns the attachments that a configuration reads.
+pub fn attached(layout: &Layout, files: &Files) -> Digests {
+    files.all.iter().flat_map(|file| layout.attached(&file.text)).collect()
+}
+
+/// Formats attachments as a request may have them.
+pub fn attachments_json(attached: &Digests) -> Value {
+    attached
+        .iter()
+        .map(|(name, digest)| (name.clone(), json!({ "sha256": digest })))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 /// Returns the files that a configuration reads from directories of generations; a request with a new main file alone

@@ -1,7 +1,7 @@
 //! The active configuration in the API: facts, tree, plan, texts, differences.
 
 use super::layout::Layout;
-use super::natural;
+use super::{attached, attachments_json, natural};
 use crate::commands::plan;
 use crate::conf::source::Replay;
 use crate::conf::{self, GLOBALS, Invocation, Texts};
@@ -115,7 +115,12 @@ impl Configuration for Shown {
             };
             files.insert(name, json!(text));
         }
-        Ok(json!({ "generation": self.generation(), "files": files }))
+        let mut value = json!({ "generation": self.generation(), "files": files });
+        let attached = attached(&layout, &self.texts.files);
+        if !attached.is_empty() {
+            value["attachments"] = attachments_json(&attached);
+        }
+        Ok(value)
     }
 
     fn logs(&self) -> Value {

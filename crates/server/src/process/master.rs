@@ -455,7 +455,7 @@ impl Master {
         let assignments = new_seats(&self.listeners, old_threads, &listeners, new_threads);
         let Some(worker) = self.workers.iter().find(|w| !w.exiting) else {
             // No worker runs: the next one starts with the new configuration.
-            self.commit(config, listeners);
+            drop(self.commit(config, listeners));
             self.restart_at = Some(Instant::now());
             return Ok(Served::Replacing);
         };
@@ -539,8 +539,10 @@ impl Master {
                     if let Some(at) = at {
                         self.workers[at].settled = false;
                     }
-                    self.commit(config, listeners);
+                    let old = self.commit(config, listeners);
                     self.change_done();
+                    // Large ones take time, which the client of a change need not wait for.
+                    drop(old);
                 }
             }
             Message::Answer(Err(words)) if serves => {
@@ -596,14 +598,16 @@ impl Master {
         }
     }
 
-    fn commit(&mut self, config: Config, listeners: Listeners) {
+    /// Activates a configuration; returns the old one.
+    fn commit(&mut self, config: Config, listeners: Listeners) -> Config {
         note_load();
         self.keeper.adopt(&config);
         self.listeners.remove_paths(&listeners);
-        self.exchange(config, listeners);
+        let (old, _) = self.exchange(config, listeners);
         if self.change.is_none() {
             self.mark_kept();
         }
+        old
     }
 
     /// Activates a configuration, without the removal of old paths; returns the old one.

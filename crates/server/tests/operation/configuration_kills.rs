@@ -7,7 +7,7 @@ use support::config_api::{API, CONFIG, files, get, page, post, site_of, try_ask,
 use support::{Running, Site, alive, free_port, signal, wait};
 
 /// Starts the program so that its master stops at a step of a change (debug builds).
-fn start_with<'a>(site: &'a Site, step: &str) -> Running<'a> {
+pub fn start_with<'a>(site: &'a Site, step: &str) -> Running<'a> {
     let mut command = site.command(&[]);
     let child = command
         .env("TIDEGATE_CONFIG_STOP", step)
@@ -20,7 +20,7 @@ fn start_with<'a>(site: &'a Site, step: &str) -> Running<'a> {
     running
 }
 
-fn wait_for_stop(running: &Running<'_>, step: &str) {
+pub fn wait_for_stop(running: &Running<'_>, step: &str) {
     let stat = format!("/proc/{}/stat", running.pid());
     wait(step, || {
         let text = std::fs::read_to_string(&stat).unwrap_or_default();
@@ -32,7 +32,7 @@ fn wait_for_stop(running: &Running<'_>, step: &str) {
     });
 }
 
-const STEPS: [(&str, bool); 6] =
+pub const STEPS: [(&str, bool); 6] =
     [("checked", false), ("kept", false), ("written", false), ("placed", true), ("sent", true), ("in-force", true)];
 
 /// A configuration of two files, of which one is sent with other words.

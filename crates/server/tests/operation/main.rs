@@ -5,6 +5,7 @@ mod support;
 
 mod api;
 mod api_servers;
+mod attachments;
 mod candidates;
 mod chaos;
 mod command_line;

@@ -10,10 +10,16 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 /// Minimum size of a zone (nginx: 8 pages).
 pub const BYTES_MIN: u64 = 8 * 4096;
 
-/// State by kind, name, size and key. Reading a configuration drops unused state.
+/// State by kind, name, size and key. [`drop_unused`] removes what no configuration uses.
 type State = Arc<dyn Any + Send + Sync>;
 type States = HashMap<(&'static str, String, u64, Vec<u8>), State>;
 static STATES: LazyLock<Mutex<States>> = LazyLock::new(Mutex::default);
+
+/// Drops the state of zones that no configuration has any more. To be called once before a configuration is read, not for each zone:
+/// a configuration may have thousands of them.
+pub fn drop_unused() {
+    STATES.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, state| Arc::strong_count(state) > 1);
+}
 
 /// Returns the state of a zone: an earlier configuration's if name, size and key are equal, else a new one.
 pub fn state<T: Send + Sync + 'static>(
@@ -25,12 +31,8 @@ pub fn state<T: Send + Sync + 'static>(
 ) -> Arc<T> {
     let id = (kind, name.to_string(), size, key.to_vec());
     let known = |states: &States| states.get(&id).and_then(|state| state.clone().downcast::<T>().ok());
-    {
-        let mut states = STATES.lock().unwrap_or_else(PoisonError::into_inner);
-        states.retain(|known, state| *known == id || Arc::strong_count(state) > 1);
-        if let Some(state) = known(&states) {
-            return state;
-        }
+    if let Some(state) = known(&STATES.lock().unwrap_or_else(PoisonError::into_inner)) {
+        return state;
     }
     // Without the lock: state may take time, and zones of its own.
     let made = Arc::new(make());
@@ -204,6 +206,8 @@ mod tests {
         assert_eq!((*first, *second, *other), (7, 7, 9));
         drop((first, second));
         assert_eq!(*state("test", "two", 1, b"", || 1u32), 1);
+        drop_unused();
+        assert_eq!(*other, 9);
         assert_eq!(*state("test", "one", 1, b"$key", || 10u32), 10);
     }
 

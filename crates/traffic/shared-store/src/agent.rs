@@ -345,7 +345,9 @@ impl AgentInner {
     }
 
     async fn send_permits(&self, store: &dyn Store) -> Result<(), StoreFailure> {
-        for pool in living(&self.shared().pools) {
+        // Without the lock, which requests take.
+        let pools = living(&self.shared().pools);
+        for pool in pools {
             let requests = pool.take_requests(unix_millis());
             if requests.is_empty() {
                 continue;

@@ -1,11 +1,14 @@
 //! Addresses of Gateways from a pool, for clusters without load balancers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::io::ErrorKind;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::{Mutex, PoisonError};
 
 use cluster_gateway::{Settings, is_ours};
 use cluster_objects::types::Gateway;
 use cluster_objects::{Kind, ObjectName, endpoint_slices_by_service};
+use k8s_openapi::api::discovery::v1::Endpoint;
 use serde_json::Value;
 
 use super::store::Snapshot;
@@ -41,44 +44,105 @@ pub fn parse_range(text: &str) -> Result<Vec<IpAddr>, String> {
     Ok(all.collect())
 }
 
-/// Gives an address of the pool to each Gateway of ours that asks for none. A Gateway keeps the address of its status;
-/// the others get the first free ones in order of their age, so that all replicas come to the same result.
-pub fn assign(snapshot: &Snapshot, settings: &Settings, pool: &[IpAddr]) -> BTreeMap<ObjectName, Vec<IpAddr>> {
-    let mut assigned = BTreeMap::new();
-    if pool.is_empty() {
-        return assigned;
+/// Addresses that this process has given to Gateways. Their statuses repeat them later, after the server has them.
+#[derive(Debug, Default)]
+pub struct AddressBook {
+    given: Mutex<Given>,
+}
+
+/// Addresses by name and UID of the Gateway.
+type Given = BTreeMap<(ObjectName, String), IpAddr>;
+
+impl AddressBook {
+    /// Gives an address of the pool to each Gateway of ours that asks for none. A Gateway keeps the address of its status,
+    /// otherwise the one that it was given before; the others get the first free ones in order of their age, so that all
+    /// replicas come to the same result.
+    pub fn assign(
+        &self,
+        snapshot: &Snapshot,
+        settings: &Settings,
+        pool: &[IpAddr],
+    ) -> BTreeMap<ObjectName, Vec<IpAddr>> {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        *given = AddressBook::assigned(&given, snapshot, settings, pool);
+        by_gateway(&given)
     }
-    let gateways: Vec<_> = snapshot
-        .set
-        .by_age::<Gateway>()
-        .into_iter()
-        .filter(|(_, gateway)| is_ours(&snapshot.set, settings, gateway))
-        .collect();
-    let mut taken: BTreeSet<IpAddr> = BTreeSet::new();
-    let mut rest = Vec::new();
-    for (name, gateway) in gateways {
-        let asked: Vec<IpAddr> =
-            gateway.spec.addresses.iter().flatten().filter_map(|one| one.value.as_deref()?.parse().ok()).collect();
-        if !asked.is_empty() {
-            taken.extend(asked);
-            continue;
+
+    /// Returns the addresses that [`AddressBook::assign`] would give, and gives none.
+    pub fn preview(
+        &self,
+        snapshot: &Snapshot,
+        settings: &Settings,
+        pool: &[IpAddr],
+    ) -> BTreeMap<ObjectName, Vec<IpAddr>> {
+        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        by_gateway(&AddressBook::assigned(&given, snapshot, settings, pool))
+    }
+
+    fn assigned(given: &Given, snapshot: &Snapshot, settings: &Settings, pool: &[IpAddr]) -> Given {
+        if pool.is_empty() {
+            return Given::new();
         }
-        rest.push(name);
-    }
-    let in_pool: BTreeSet<IpAddr> = pool.iter().copied().collect();
-    let mut without = Vec::new();
-    for name in rest {
-        let known = status_addresses(snapshot, name).into_iter().find(|one| in_pool.contains(one));
-        match known.filter(|address| taken.insert(*address)) {
-            Some(address) => _ = assigned.insert(name.clone(), vec![address]),
-            None => without.push(name),
+        let mut taken: BTreeSet<IpAddr> = BTreeSet::new();
+        let mut rest = Vec::new();
+        for (name, gateway) in snapshot.set.by_age::<Gateway>() {
+            if !is_ours(&snapshot.set, settings, gateway) {
+                continue;
+            }
+            let asked: Vec<IpAddr> = asked_addresses(gateway).collect();
+            match asked.is_empty() {
+                true => rest.push((name.clone(), uid(snapshot, name))),
+                false => taken.extend(asked),
+            }
         }
+        let in_pool: BTreeSet<IpAddr> = pool.iter().copied().collect();
+        let mut assigned = Given::new();
+        let known = |key: &(ObjectName, String)| {
+            status_addresses(snapshot, &key.0).into_iter().find(|address| in_pool.contains(address))
+        };
+        for find in [&known as &dyn Fn(&_) -> Option<IpAddr>, &|key| given.get(key).copied()] {
+            rest.retain(|key| match find(key).filter(|address| taken.insert(*address)) {
+                Some(address) => {
+                    assigned.insert(key.clone(), address);
+                    false
+                }
+                None => true,
+            });
+        }
+        let mut free = pool.iter().filter(|address| !taken.contains(*address));
+        assigned.extend(rest.into_iter().zip(&mut free).map(|(key, address)| (key, *address)));
+        assigned
     }
-    let mut free = pool.iter().filter(|address| !taken.contains(*address));
-    for (name, address) in without.into_iter().zip(&mut free) {
-        assigned.insert(name.clone(), vec![*address]);
+}
+
+fn by_gateway(given: &Given) -> BTreeMap<ObjectName, Vec<IpAddr>> {
+    given.iter().map(|((name, _), address)| (name.clone(), vec![*address])).collect()
+}
+
+fn uid(snapshot: &Snapshot, name: &ObjectName) -> String {
+    let live = snapshot.live.get(&(Kind::Gateway, name.clone()));
+    live.map(|live| live.uid.clone()).unwrap_or_default()
+}
+
+/// Returns the addresses that Gateways of ours ask for, and that this machine has. The server refuses a configuration
+/// with any other one as a whole; the pod's containers have the same network.
+pub fn usable(snapshot: &Snapshot, settings: &Settings) -> BTreeSet<IpAddr> {
+    let gateways = snapshot.set.all::<Gateway>().map(|(_, gateway)| gateway);
+    let ours = gateways.filter(|gateway| is_ours(&snapshot.set, settings, gateway));
+    let asked: BTreeSet<IpAddr> = ours.flat_map(|gateway| asked_addresses(gateway)).collect();
+    asked.into_iter().filter(|address| is_local(*address)).collect()
+}
+
+fn asked_addresses(gateway: &Gateway) -> impl Iterator<Item = IpAddr> {
+    gateway.spec.addresses.iter().flatten().filter_map(|one| one.value.as_deref()?.parse().ok())
+}
+
+/// Tells whether a socket can have an address. The port is the kernel's choice, and given back at once.
+fn is_local(address: IpAddr) -> bool {
+    match UdpSocket::bind((address, 0)) {
+        Err(error) => error.kind() != ErrorKind::AddrNotAvailable,
+        Ok(_) => true,
     }
-    assigned
 }
 
 fn status_addresses(snapshot: &Snapshot, name: &ObjectName) -> Vec<IpAddr> {
@@ -126,15 +190,20 @@ impl Published {
 
     /// Tells whether the Service has an endpoint that takes requests.
     pub fn has_ready_endpoints(&self, snapshot: &Snapshot) -> bool {
-        let Some(service) = &self.service else { return false };
-        let slices = endpoint_slices_by_service(&snapshot.set);
-        let mut endpoints =
-            slices.get(service).into_iter().flatten().flat_map(|slice| slice.endpoints.iter().flatten());
-        endpoints.any(|endpoint| {
-            let conditions = endpoint.conditions.clone().unwrap_or_default();
-            conditions.ready != Some(false) && conditions.terminating != Some(true)
-        })
+        self.service.as_ref().is_some_and(|service| ready_services(snapshot).contains(service))
     }
+}
+
+/// Returns the Services with an endpoint that takes requests. A snapshot of a translation has no slices, hence none.
+pub fn ready_services(snapshot: &Snapshot) -> BTreeSet<ObjectName> {
+    let is_ready = |endpoint: &Endpoint| {
+        let conditions = endpoint.conditions.as_ref();
+        conditions.is_none_or(|one| one.ready != Some(false) && one.terminating != Some(true))
+    };
+    let slices = endpoint_slices_by_service(&snapshot.set).into_iter();
+    let ready =
+        slices.filter(|(_, slices)| slices.iter().flat_map(|slice| slice.endpoints.iter().flatten()).any(is_ready));
+    ready.map(|(service, _)| service).collect()
 }
 
 /// Returns the addresses of a Service: those of its load balancer, its external ones, or its cluster address.
@@ -190,6 +259,18 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_other_machines_are_not_usable() {
+        let store = Store::new(vec![Kind::Gateway]);
+        for (name, address) in [("own", "127.0.0.1"), ("other", "192.0.2.1")] {
+            let mut object = gateway(name, 1, None);
+            object["spec"]["addresses"] = json!([{ "value": address }, { "type": "Hostname", "value": "a.example" }]);
+            store.apply(Kind::Gateway, "gateways", Change::Applied(object));
+        }
+        let usable = usable(&store.snapshot(), &Settings::default());
+        assert_eq!(usable, BTreeSet::from(["127.0.0.1".parse().unwrap()]));
+    }
+
+    #[test]
     fn gateways_keep_their_address_and_new_ones_get_the_first_free_one() {
         let store = Store::new(vec![Kind::Gateway]);
         let pool = parse_range("10.0.0.0/30").unwrap();
@@ -198,8 +279,37 @@ mod tests {
         {
             store.apply(Kind::Gateway, "gateways", Change::Applied(gateway));
         }
-        let assigned = assign(&store.snapshot(), &Settings::default(), &pool);
-        let texts: Vec<String> = assigned.iter().map(|(name, all)| format!("{} {}", name.name, all[0])).collect();
-        assert_eq!(texts, ["mid 10.0.0.2", "new 10.0.0.0", "old 10.0.0.1"]);
+        let assigned = AddressBook::default().assign(&store.snapshot(), &Settings::default(), &pool);
+        assert_eq!(texts(&assigned), ["mid 10.0.0.2", "new 10.0.0.0", "old 10.0.0.1"]);
+    }
+
+    fn texts(assigned: &BTreeMap<ObjectName, Vec<IpAddr>>) -> Vec<String> {
+        assigned.iter().map(|(name, all)| format!("{} {}", name.name, all[0])).collect()
+    }
+
+    #[test]
+    fn an_address_stays_until_the_status_has_it() {
+        let store = Store::new(vec![Kind::Gateway]);
+        let (book, pool) = (AddressBook::default(), parse_range("10.0.0.0/30").unwrap());
+        let assign = || texts(&book.assign(&store.snapshot(), &Settings::default(), &pool));
+        for (name, age) in [("a", 1), ("b", 2)] {
+            store.apply(Kind::Gateway, "gateways", Change::Applied(gateway(name, age, None)));
+        }
+        let preview = || texts(&book.preview(&store.snapshot(), &Settings::default(), &pool));
+        assert_eq!(preview(), ["a 10.0.0.0", "b 10.0.0.1"]);
+        store.apply(Kind::Gateway, "gateways", Change::Applied(gateway("c", 0, None)));
+        assert_eq!(preview(), ["a 10.0.0.1", "b 10.0.0.2", "c 10.0.0.0"], "a preview gives nothing");
+        store.apply(Kind::Gateway, "gateways", Change::Deleted(gateway("c", 0, None)));
+        assert_eq!(assign(), ["a 10.0.0.0", "b 10.0.0.1"]);
+        store.apply(Kind::Gateway, "gateways", Change::Deleted(gateway("a", 1, None)));
+        assert_eq!(assign(), ["b 10.0.0.1"]);
+        // A Gateway of the same name is another one.
+        let mut again = gateway("b", 3, None);
+        again["metadata"]["uid"] = "2".into();
+        store.apply(Kind::Gateway, "gateways", Change::Applied(again));
+        assert_eq!(assign(), ["b 10.0.0.0"]);
+        // The status of another leader goes before an address that was given here.
+        store.apply(Kind::Gateway, "gateways", Change::Applied(gateway("c", 4, Some("10.0.0.0"))));
+        assert_eq!(assign(), ["b 10.0.0.1", "c 10.0.0.0"]);
     }
 }

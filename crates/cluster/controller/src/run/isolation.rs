@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use cluster_objects::{Kind, ObjectName};
-use cluster_render::line_owner;
 
+use super::endpoints::translate_endpoints;
 use super::logs;
 use super::metrics::Metrics;
-use super::push::{Pushed, Pusher};
+use super::push::{Pushed, Pusher, SentText};
 use super::server_api::{ApiFailure, ServerComplaint};
-use super::store::{Key, Snapshot};
-use super::translate::{Desired, Settings, leave_out};
+use super::store::{Key, Snapshot, Store};
+use super::translate::{Desired, leave_out, with_slices};
 
 /// Attempts with fewer objects at most.
 const ROUNDS_MAX: usize = 8;
@@ -28,26 +28,33 @@ const KINDS: &[Kind] =
 
 /// Objects that are left out, from one push to the next.
 pub struct Isolation {
-    settings: Arc<Settings>,
+    store: Arc<Store>,
     metrics: Arc<Metrics>,
-    /// Configuration of all objects that the server refused, without the servers of its groups.
-    skeleton: String,
+    last: Option<LastPush>,
+}
+
+/// End of the last push.
+struct LastPush {
+    /// Configuration of all objects.
+    full: SentText,
     /// Objects that were left out of it, with the server's words.
-    excluded: BTreeMap<Key, String>,
-    /// It was refused without these objects, too: other endpoints will not change that.
-    is_hopeless: bool,
+    excluded: Arc<BTreeMap<Key, String>>,
+    /// The configuration without them, if there are any.
+    reduced: Option<Arc<Desired>>,
+    /// The server refused the configurations with fewer objects, too.
+    is_given_up: bool,
 }
 
 impl Isolation {
-    pub fn new(settings: Arc<Settings>, metrics: Arc<Metrics>) -> Isolation {
-        let (skeleton, excluded) = (String::new(), BTreeMap::new());
-        Isolation { settings, metrics, skeleton, excluded, is_hopeless: false }
+    pub fn new(store: Arc<Store>, metrics: Arc<Metrics>) -> Isolation {
+        Isolation { store, metrics, last: None }
     }
 
     /// Pushes the configuration of all objects or, if the server refuses it, that of the objects which it does not complain
     /// about. Returns the configuration that the result is about.
     ///
-    /// Each change of anything but endpoints begins with all objects again: one object may mend another one.
+    /// Each change of anything but endpoints begins with all objects again: one object may mend another one. A change of
+    /// endpoints leaves out the same objects.
     ///
     /// # Errors
     /// As [`Pusher::push`].
@@ -56,17 +63,16 @@ impl Isolation {
         pusher: &mut Pusher,
         full: &Arc<Desired>,
     ) -> Result<(Arc<Desired>, Pushed), ApiFailure> {
-        let is_known = self.skeleton == full.skeleton;
-        let mut excluded = if is_known { self.excluded.clone() } else { BTreeMap::new() };
-        let rounds = if is_known && self.is_hopeless { 0 } else { ROUNDS_MAX };
+        let last = self.last.as_ref().filter(|last| last.full.is_text_of(full));
+        let mut excluded = last.map(|last| BTreeMap::clone(&last.excluded)).unwrap_or_default();
+        let rounds = if last.is_some_and(|last| last.is_given_up) { 0 } else { ROUNDS_MAX };
         let mut first = None;
         for round in 0..=rounds {
             let attempt = self.without(full, &excluded).await?;
             let complaints = match pusher.push(&attempt).await? {
                 Pushed::Refused(complaints) => complaints,
                 pushed => {
-                    self.keep(full, excluded);
-                    self.is_hopeless = false;
+                    self.keep(full, Some(attempt.clone()));
                     return Ok((attempt, pushed));
                 }
             };
@@ -79,31 +85,44 @@ impl Isolation {
                 break;
             }
         }
-        self.keep(full, BTreeMap::new());
-        self.is_hopeless = true;
+        self.keep(full, None);
         Ok((full.clone(), Pushed::Refused(first.unwrap_or_default())))
     }
 
+    /// Translates without some objects. If endpoints alone have changed since the last push, only they are translated.
     async fn without(&self, full: &Arc<Desired>, excluded: &BTreeMap<Key, String>) -> Result<Arc<Desired>, ApiFailure> {
         if excluded.is_empty() {
             return Ok(full.clone());
         }
-        let (full, excluded, settings) = (full.clone(), excluded.clone(), self.settings.clone());
-        let translation = tokio::task::spawn_blocking(move || leave_out(&full, &excluded, &settings));
-        translation.await.map(Arc::new).map_err(|error| ApiFailure::Unavailable(format!("a translation: {error}")))
+        // Translations of endpoints share the text; each one of all objects has another.
+        let last = self.last.as_ref().filter(|last| last.full.shares_text_of(full) && *last.excluded == *excluded);
+        let reduced = last.and_then(|last| last.reduced.clone());
+        let (full, excluded, slices) = (full.clone(), Arc::new(excluded.clone()), self.store.snapshot().set);
+        let task = move || {
+            let endpoints = reduced.and_then(|reduced| {
+                // One of its Services may have groups in this configuration only.
+                let services = reduced.sources.keys().cloned().collect();
+                translate_endpoints(&reduced, &services, &with_slices(&full.snapshot, &slices))
+            });
+            endpoints.unwrap_or_else(|| leave_out(&full, &slices, &excluded))
+        };
+        let translation = tokio::task::spawn_blocking(task).await;
+        translation.map(Arc::new).map_err(|error| ApiFailure::Unavailable(format!("a translation: {error}")))
     }
 
-    fn keep(&mut self, full: &Desired, excluded: BTreeMap<Key, String>) {
-        for (key, words) in &excluded {
-            if self.excluded.get(key) != Some(words) {
-                let (kind, ObjectName { namespace, name }) = key;
-                let members = [("kind", kind.name()), ("namespace", namespace), ("name", name), ("error", words)];
-                logs::error("the server refuses an object, which is left out", &members);
-            }
+    /// Notes the configuration that is active; `None` if the server has refused all.
+    fn keep(&mut self, full: &Desired, active: Option<Arc<Desired>>) {
+        let is_given_up = active.is_none();
+        let excluded = active.as_ref().map(|active| active.excluded.clone()).unwrap_or_default();
+        let old = self.last.take().map(|last| last.excluded).unwrap_or_default();
+        for (key, words) in excluded.iter().filter(|(key, words)| old.get(key) != Some(*words)) {
+            let (kind, ObjectName { namespace, name }) = key;
+            let members = [("kind", kind.name()), ("namespace", namespace), ("name", name), ("error", words)];
+            logs::error("the server refuses an object, which is left out", &members);
         }
         self.metrics.objects_refused.store(excluded.len() as u64, Relaxed);
-        self.skeleton.clone_from(&full.skeleton);
-        self.excluded = excluded;
+        let reduced = active.filter(|_| !excluded.is_empty());
+        self.last = Some(LastPush { full: SentText::of(full), excluded, reduced, is_given_up });
     }
 }
 
@@ -111,8 +130,7 @@ impl Isolation {
 pub fn owners(desired: &Desired, complaints: &[ServerComplaint]) -> BTreeMap<Key, String> {
     let mut found = BTreeMap::new();
     for complaint in complaints {
-        let origin = complaint.line.and_then(|line| line_owner(&desired.main, line));
-        let Some(origin) = origin else { continue };
+        let Some(origin) = &complaint.origin else { continue };
         let Some(kind) = KINDS.iter().copied().find(|kind| kind.name() == origin.kind) else { continue };
         let name = ObjectName::new(&origin.namespace, &origin.name);
         if desired.snapshot.set.contains(kind, &name) {

@@ -10,6 +10,8 @@ use super::store::Store;
 #[derive(Default)]
 pub struct Metrics {
     pub translations: AtomicU64,
+    /// Translations of endpoints alone.
+    pub translations_of_endpoints: AtomicU64,
     translation_micros: AtomicU64,
     pub pushes_whole: AtomicU64,
     pub pushes_groups: AtomicU64,
@@ -38,13 +40,21 @@ pub fn add(counter: &AtomicU64) {
 }
 
 impl Metrics {
-    pub fn translated(&self, duration: Duration) {
-        add(&self.translations);
+    pub fn translated(&self, duration: Duration, is_partial: bool) {
+        add(if is_partial { &self.translations_of_endpoints } else { &self.translations });
         self.translation_micros.fetch_add(micros(duration), Ordering::Relaxed);
     }
 
     pub fn pushed(&self, duration: Duration) {
         self.push_micros.fetch_add(micros(duration), Ordering::Relaxed);
+    }
+
+    /// Returns the number of translations of both kinds, and their time.
+    #[cfg(test)]
+    pub fn translations_and_time(&self) -> (u64, Duration) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let count = get(&self.translations) + get(&self.translations_of_endpoints);
+        (count, Duration::from_micros(get(&self.translation_micros)))
     }
 
     /// Writes all metrics.
@@ -69,6 +79,7 @@ impl Metrics {
             ("pushes_refused_total", "Configurations that the server refused.", &self.pushes_refused),
             ("pushes_failed_total", "Attempts without an answer, which are repeated.", &self.pushes_failed),
             ("translations_total", "Translations of all objects.", &self.translations),
+            ("translations_of_endpoints_total", "Translations of endpoints alone.", &self.translations_of_endpoints),
             ("watch_errors_total", "Failed lists and watches, which are repeated.", &self.watch_errors),
             ("status_writes_total", "Statuses that were written.", &self.status_writes),
             ("status_failures_total", "Statuses that could not be written.", &self.status_failures),

@@ -10,6 +10,7 @@
 mod addresses;
 mod backoff;
 mod change_queue;
+mod endpoints;
 mod events;
 mod isolation;
 mod lease;
@@ -33,6 +34,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -154,7 +156,6 @@ struct Parts {
     identity: String,
     lease_name: String,
     api: PathBuf,
-    files_folder: Option<PathBuf>,
     settings: Arc<Settings>,
     published: Published,
     withdraws_addresses: bool,
@@ -175,6 +176,7 @@ impl Parts {
             only: options.gateway.clone(),
             // A cluster without a class of ours has nothing for this controller.
             serves_all_without_classes: false,
+            names_services_without_slices: false,
             reserved_ports: options.server_probe_port.into_iter().collect(),
             ..cluster_gateway::Settings::default()
         };
@@ -187,7 +189,10 @@ impl Parts {
             ipv6: options.ipv6,
             ..cluster_render::Settings::default()
         };
-        let ingress = crate::render::ingress_settings(&options.ingress, options.resolver.is_some());
+        let ingress = cluster_ingress::Settings {
+            names_services_without_slices: false,
+            ..crate::render::ingress_settings(&options.ingress, options.resolver.is_some())
+        };
         // Ingresses may have an address of the pool.
         let is_free = |address: &std::net::IpAddr| Some(*address) != options.ingress.ingress_address;
         let pool = options.address_pool.iter().flat_map(|range| range.0.iter().copied()).filter(is_free).collect();
@@ -197,8 +202,7 @@ impl Parts {
             identity: options.identity.clone().unwrap_or_else(default_identity),
             lease_name: options.lease_name.clone(),
             api: options.api.clone(),
-            files_folder: options.files_folder.clone(),
-            settings: Arc::new(Settings { gateway, ingress, render, pool, template }),
+            settings: Arc::new(Settings { gateway, ingress, render, pool, book: Arc::default(), template }),
             published: Published {
                 service: options.publish_service.clone(),
                 addresses: options.publish_status_address.clone(),
@@ -237,7 +241,7 @@ impl Parts {
     }
 
     fn server_api(&self) -> ServerApi {
-        ServerApi::new(self.api.clone(), self.files_folder.clone())
+        ServerApi::new(self.api.clone())
     }
 
     fn reviewer(&self, outcomes: channel::Receiver<Option<Outcome>>) -> Reviewer {
@@ -253,7 +257,7 @@ impl Parts {
         tasks.spawn(translations(self.store.clone(), self.settings.clone(), self.metrics.clone(), desired));
         let pusher = Pusher::new(self.server_api(), self.metrics.clone());
         let reviewed = outcomes_end.clone();
-        let isolation = Isolation::new(self.settings.clone(), self.metrics.clone());
+        let isolation = Isolation::new(self.store.clone(), self.metrics.clone());
         tasks.spawn(push::run(pusher, isolation, desired_end, outcomes));
         if self.writes_status {
             tasks.spawn(note_leader(leader.clone(), self.metrics.clone()));
@@ -277,12 +281,21 @@ async fn translations(
     desired: channel::Sender<Option<Arc<Desired>>>,
 ) {
     store.complete().await;
+    let mut previous: Option<Arc<Desired>> = None;
     loop {
-        store.queue.take().await;
-        let Some(next) = translate::translate_store(&store, &settings, &metrics).await else {
+        store.queue.due().await;
+        let began = Instant::now();
+        let (changes, snapshot) = store.take_changes();
+        if changes.is_empty() {
+            continue;
+        }
+        let next = translate::translate_changes(previous.take(), changes, snapshot, &settings).await;
+        let Some((next, is_partial)) = next else {
             logs::error("a translation failed; the server keeps its configuration", &[]);
             continue;
         };
+        metrics.translated(began.elapsed(), is_partial);
+        previous = Some(next.clone());
         metrics.complaints.store(next.complaints.len() as u64, Ordering::Relaxed);
         log_complaints(&next, desired.borrow().as_deref());
         if desired.send(Some(next)).is_err() {
@@ -293,7 +306,10 @@ async fn translations(
 
 /// Writes a line for each complaint that the previous translation did not have.
 fn log_complaints(next: &Desired, previous: Option<&Desired>) {
-    for complaint in &next.complaints {
+    if previous.is_some_and(|previous| Arc::ptr_eq(&previous.complaints, &next.complaints)) {
+        return;
+    }
+    for complaint in next.complaints.iter() {
         if previous.is_some_and(|previous| previous.complaints.binary_search(complaint).is_ok()) {
             continue;
         }

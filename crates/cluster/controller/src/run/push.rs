@@ -1,12 +1,13 @@
 //! Brings the server to the wanted configuration: with nothing, with new servers of groups, or with a whole
 //! configuration.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use cluster_render::{GroupId, GroupServer};
+use cluster_model::GroupName;
+use cluster_render::{ConfigText, GroupId};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -14,27 +15,51 @@ use super::backoff::Backoff;
 use super::isolation::Isolation;
 use super::logs;
 use super::metrics::{self, Metrics};
-use super::server_api::{Active, ApiFailure, ServerApi, ServerComplaint};
-use super::translate::{Desired, without_servers};
+use super::server_api::{Active, ActiveFiles, ApiFailure, Digests, ServerApi, ServerComplaint, digests_of, join};
+use super::translate::{Desired, Groups};
 
 /// Pause between two checks of the active configuration.
 pub const CHECK_PAUSE: Duration = Duration::from_secs(5);
 /// Longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Refused texts at most: those of one push.
+const REFUSED_MAX: usize = 9;
 /// First line of each configuration of a controller.
 const FIRST_LINE: &str = "# Written by tidegate-controller";
-
-type Groups = BTreeMap<GroupId, Vec<GroupServer>>;
 
 /// State of the server, as far as the controller knows it.
 struct Known {
     active: Active,
-    skeleton: String,
+    text: KnownText,
+    /// Files that the server has stored.
+    stored: Digests,
     /// Servers of groups, where they are known: the controller has sent them since the server's last load.
     groups: Groups,
     /// Groups that the API has changed since the last whole configuration; `None` if a controller before this one may
     /// have changed any.
     touched: Option<BTreeSet<GroupId>>,
+}
+
+/// Text of the active configuration, without the servers of its groups.
+enum KnownText {
+    /// As the server has it; no group of it is known yet.
+    Read(String),
+    Pushed(Arc<ConfigText>),
+}
+
+impl KnownText {
+    fn is_text_of(&mut self, desired: &Desired) -> bool {
+        match self {
+            KnownText::Pushed(text) => Arc::ptr_eq(text, &desired.text) || text.skeleton() == desired.text.skeleton(),
+            KnownText::Read(main) => {
+                let is_same = desired.text.remove_servers(main) == desired.text.skeleton();
+                if is_same {
+                    *self = KnownText::Pushed(desired.text.clone());
+                }
+                is_same
+            }
+        }
+    }
 }
 
 /// Outcome of a push.
@@ -55,18 +80,49 @@ pub enum Pushed {
     Refused(Vec<ServerComplaint>),
 }
 
+/// All of a configuration that its validity depends on: everything but endpoints.
+pub struct SentText {
+    text: Arc<ConfigText>,
+    /// Groups whose servers are no endpoints: a name that cannot be resolved may be the reason of a refusal.
+    named: Groups,
+}
+
+impl SentText {
+    pub fn of(desired: &Desired) -> SentText {
+        SentText { text: desired.text.clone(), named: named_groups(desired) }
+    }
+
+    /// Tells whether another configuration is the same one, or came of it by translations of endpoints alone.
+    pub fn shares_text_of(&self, desired: &Desired) -> bool {
+        Arc::ptr_eq(&self.text, &desired.text)
+    }
+
+    /// Tells whether another configuration differs in endpoints at most.
+    pub fn is_text_of(&self, desired: &Desired) -> bool {
+        self.shares_text_of(desired)
+            || (self.text.skeleton() == desired.text.skeleton() && self.named == named_groups(desired))
+    }
+}
+
+fn named_groups(desired: &Desired) -> Groups {
+    let discovered: BTreeSet<&GroupName> = desired.sources.values().flatten().map(|source| &source.group).collect();
+    let named = desired.groups.iter().filter(|(id, _)| !discovered.contains(&id.name));
+    named.map(|(id, servers)| (id.clone(), servers.clone())).collect()
+}
+
 /// Compares the wanted configuration with the active one, and sends the difference.
 pub struct Pusher {
     api: ServerApi,
     known: Option<Known>,
-    /// Text that the server refused, and its complaints: it is not sent again to the same server process.
-    refused: Option<(String, Vec<ServerComplaint>)>,
+    /// The last texts that the server refused, and its complaints, since it took one: they are not sent again to the same
+    /// server process.
+    refused: VecDeque<(SentText, Vec<ServerComplaint>)>,
     metrics: Arc<Metrics>,
 }
 
 impl Pusher {
     pub fn new(api: ServerApi, metrics: Arc<Metrics>) -> Pusher {
-        Pusher { api, known: None, refused: None, metrics }
+        Pusher { api, known: None, refused: VecDeque::new(), metrics }
     }
 
     /// Brings the server to a configuration.
@@ -87,9 +143,8 @@ impl Pusher {
             self.known = Some(self.read().await?);
         }
         let Some(known) = &mut self.known else { return Ok(Pushed::Nothing) };
-        if known.skeleton == desired.skeleton {
+        if known.text.is_text_of(desired) {
             let changed: Groups = desired
-                .config
                 .groups
                 .iter()
                 .filter(|(id, servers)| known.groups.get(id) != Some(servers))
@@ -112,25 +167,34 @@ impl Pusher {
                 Err(error) => return Err(error),
             }
         }
-        if let Some((text, complaints)) = &self.refused
-            && *text == desired.main
-        {
+        if let Some((_, complaints)) = self.refused.iter().find(|(text, _)| text.is_text_of(desired)) {
+            send_common(&self.api, known, desired).await?;
             return Ok(Pushed::Refused(complaints.clone()));
         }
-        match self.api.replace(&known.active, &desired.main, &desired.config.files).await {
+        let main = desired.main_text();
+        let mut replaced = self.api.replace(&known.active, &main, &desired.files, &known.stored).await;
+        if let Err(ApiFailure::FileMissing(_)) = replaced {
+            // A stored file was removed by hand.
+            replaced = self.api.replace(&known.active, &main, &desired.files, &Digests::new()).await;
+        }
+        match replaced {
             Ok(_) => {}
             Err(ApiFailure::Refused(complaints)) => {
                 metrics::add(&self.metrics.pushes_refused);
-                self.refused = Some((desired.main.clone(), complaints.clone()));
+                self.refused.push_back((SentText::of(desired), complaints.clone()));
+                if self.refused.len() > REFUSED_MAX {
+                    self.refused.pop_front();
+                }
+                send_common(&self.api, known, desired).await?;
                 return Ok(Pushed::Refused(complaints));
             }
             Err(ApiFailure::Impossible(reason)) => return Err(ApiFailure::Unavailable(reason)),
             Err(error) => return Err(error),
         }
-        self.refused = None;
+        self.refused.clear();
         metrics::add(&self.metrics.pushes_whole);
         // Servers that were added by the API survive a load, also those that the new file does not have.
-        let mut stale = desired.config.groups.clone();
+        let mut stale = desired.groups.clone();
         if let Some(touched) = &known.touched {
             stale.retain(|id, _| touched.contains(id));
         }
@@ -143,15 +207,17 @@ impl Pusher {
         }
         let active = self.api.active().await?;
         self.metrics.generation.store(active.generation, Relaxed);
-        let groups = desired.config.groups.clone();
-        self.known = Some(Known { active, skeleton: desired.skeleton.clone(), groups, touched: Some(BTreeSet::new()) });
+        let groups = desired.groups.clone();
+        let text = KnownText::Pushed(desired.text.clone());
+        let stored = digests_of(&desired.files);
+        self.known = Some(Known { active, text, stored, groups, touched: Some(BTreeSet::new()) });
         Ok(Pushed::Whole)
     }
 
     /// Reads the active configuration.
     async fn read(&mut self) -> Result<Known, ApiFailure> {
         let active = self.api.active().await?;
-        let (generation, main) = self.api.main_text(&active).await?;
+        let ActiveFiles { generation, main, attachments } = self.api.files(&active).await?;
         if generation != active.generation {
             return Err(ApiFailure::Changed);
         }
@@ -160,7 +226,7 @@ impl Pusher {
             self.metrics.is_ready.store(true, Relaxed);
         }
         self.metrics.generation.store(generation, Relaxed);
-        Ok(Known { active, skeleton: without_servers(&main), groups: Groups::new(), touched: None })
+        Ok(Known { active, text: KnownText::Read(main), stored: attachments, groups: Groups::new(), touched: None })
     }
 
     /// Checks that the pushed configuration is still active; otherwise, the next push compares anew.
@@ -173,10 +239,41 @@ impl Pusher {
         let is_same = active.as_ref() == Ok(&known.active);
         if !is_same {
             self.known = None;
-            self.refused = None;
+            self.refused.clear();
         }
         active.map(|_| is_same)
     }
+}
+
+/// Sends the servers of the groups that the active configuration has, too, although the server refuses the wanted one: endpoints come and
+/// go meanwhile.
+async fn send_common(api: &ServerApi, known: &mut Known, desired: &Desired) -> Result<(), ApiFailure> {
+    let common: BTreeSet<GroupId> = match &known.text {
+        KnownText::Read(main) => desired.text.common_groups(main),
+        KnownText::Pushed(text) => {
+            desired.text.common_groups(&text.with_servers(&known.groups, &desired.settings.render))
+        }
+    };
+    let mut changed = desired.groups.clone();
+    changed.retain(|id, servers| common.contains(id) && known.groups.get(id) != Some(servers));
+    if changed.is_empty() {
+        return Ok(());
+    }
+    match api.replace_groups(&changed).await {
+        Ok(()) => {
+            if let Some(touched) = &mut known.touched {
+                touched.extend(changed.keys().cloned());
+            }
+            known.groups.extend(changed);
+        }
+        // Of several groups, one may be of the kind that changed.
+        Err(ApiFailure::Impossible(reason) | ApiFailure::FileMissing(reason)) => {
+            logs::warn("servers of groups stay", &[("error", &reason)]);
+        }
+        Err(ApiFailure::Refused(reasons)) => logs::warn("servers of groups stay", &[("error", &join(&reasons))]),
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 /// Pushes each configuration of the channel, repeats failed pushes, and notices a server that began anew. Returns when the

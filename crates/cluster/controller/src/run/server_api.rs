@@ -5,15 +5,20 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use aws_lc_rs::digest;
 use bytes::Bytes;
-use cluster_render::{Area, GroupId, GroupServer};
+use cluster_model::Origin;
+use cluster_render::{Area, GroupServer, line_owner};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
+
+use super::translate::Groups;
 
 /// Bytes of a response at most: a configuration of the API has at most 16 MB.
 const RESPONSE_MAX: usize = 64 << 20;
@@ -39,6 +44,8 @@ pub enum ApiFailure {
     Refused(Vec<ServerComplaint>),
     /// Another configuration is active than the request's `If-Match` says.
     Changed,
+    /// A file that the request names by its digest is not stored.
+    FileMissing(String),
     /// The request is not possible with the active configuration.
     Impossible(String),
     /// The server is gone or busy: the same request may succeed later.
@@ -49,14 +56,16 @@ pub enum ApiFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerComplaint {
     pub message: String,
-    /// Line of the main file; `None` for complaints about other files, or about none.
-    pub line: Option<usize>,
+    /// Object that the line comes from, if the complaint is about a line of the main file that belongs to one. Endpoints
+    /// move lines: the text that was sent decides.
+    pub origin: Option<Origin>,
     file: String,
+    line: Option<usize>,
 }
 
 impl ServerComplaint {
     fn general(message: String) -> ServerComplaint {
-        ServerComplaint { message, line: None, file: String::new() }
+        ServerComplaint { message, origin: None, file: String::new(), line: None }
     }
 }
 
@@ -71,7 +80,9 @@ impl fmt::Display for ApiFailure {
         match self {
             ApiFailure::Refused(complaints) => write!(f, "refused: {}", join(complaints)),
             ApiFailure::Changed => f.write_str("another configuration is active"),
-            ApiFailure::Impossible(reason) | ApiFailure::Unavailable(reason) => f.write_str(reason),
+            ApiFailure::FileMissing(reason) | ApiFailure::Impossible(reason) | ApiFailure::Unavailable(reason) => {
+                f.write_str(reason)
+            }
         }
     }
 }
@@ -79,15 +90,31 @@ impl fmt::Display for ApiFailure {
 /// The API of the server beside the controller.
 pub struct ServerApi {
     socket: PathBuf,
-    /// Folder of the server's main file, where it reads certificates.
-    files_folder: Option<PathBuf>,
 }
 
-type Groups = BTreeMap<GroupId, Vec<GroupServer>>;
+/// Text of the active configuration's main file, as the API has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ActiveFiles {
+    pub generation: u64,
+    pub main: String,
+    /// Digests of the attachments, by name.
+    pub attachments: Digests,
+}
+
+/// SHA-256 of files in hexadecimal, by name.
+pub type Digests = BTreeMap<String, String>;
+
+/// Returns the digests of files, as the API has them.
+pub fn digests_of(files: &BTreeMap<String, Vec<u8>>) -> Digests {
+    let digest = |contents: &[u8]| -> String {
+        digest::digest(&digest::SHA256, contents).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    files.iter().map(|(name, contents)| (name.clone(), digest(contents))).collect()
+}
 
 impl ServerApi {
-    pub fn new(socket: PathBuf, files_folder: Option<PathBuf>) -> ServerApi {
-        ServerApi { socket, files_folder }
+    pub fn new(socket: PathBuf) -> ServerApi {
+        ServerApi { socket }
     }
 
     /// Returns the active configuration's generation.
@@ -105,43 +132,49 @@ impl ServerApi {
         Ok(Active { generation, loaded_at: text("loaded_at").unwrap_or_default(), main })
     }
 
-    /// Returns the text of the active configuration's main file, with its generation.
+    /// Returns the text of the active configuration's main file, with its generation and its attachments.
     ///
     /// # Errors
     /// [`ApiFailure::Unavailable`].
-    pub async fn main_text(&self, active: &Active) -> Result<(u64, String), ApiFailure> {
+    pub async fn files(&self, active: &Active) -> Result<ActiveFiles, ApiFailure> {
         let value = self.ask(Method::GET, "/api/tidegate/1/config/files", None, None, TIME_MAX).await?;
         let text = value.get("files").and_then(|files| files.get(&active.main)).and_then(Value::as_str);
         let generation = value.get("generation").and_then(Value::as_u64).unwrap_or(active.generation);
-        Ok((generation, text.unwrap_or_default().to_owned()))
+        let all = value.get("attachments").and_then(Value::as_object).into_iter().flatten();
+        let digest = |value: &Value| Some(value.get("sha256")?.as_str()?.to_owned());
+        let attachments = all.filter_map(|(name, value)| Some((name.clone(), digest(value)?))).collect();
+        Ok(ActiveFiles { generation, main: text.unwrap_or_default().to_owned(), attachments })
     }
 
-    /// Makes another configuration the active one, if the active one still has this generation. Returns the new generation.
+    /// Makes another configuration the active one, if the active one still has this generation. Returns the new generation. Files
+    /// that the server has stored are named by their digests, the others are sent.
     ///
     /// # Errors
-    /// [`ApiFailure::Refused`], [`ApiFailure::Changed`].
+    /// [`ApiFailure::Refused`], [`ApiFailure::Changed`], [`ApiFailure::FileMissing`].
     pub async fn replace(
         &self,
         active: &Active,
         main: &str,
         files: &BTreeMap<String, Vec<u8>>,
+        stored: &Digests,
     ) -> Result<u64, ApiFailure> {
         let tag = format!("\"{}\"", active.generation);
-        let value = self.send("/api/tidegate/1/config", active, main, files, Some(&tag)).await?;
+        let value = self.send("/api/tidegate/1/config", active, main, files, stored, Some(&tag)).await?;
         Ok(value.get("generation").and_then(Value::as_u64).unwrap_or(active.generation))
     }
 
-    /// Lets the server check a configuration, as `-t` does, and activates nothing.
+    /// Lets the server check a configuration, as `-t` does, and activates nothing. Files are sent as by [`ServerApi::replace`].
     ///
     /// # Errors
-    /// [`ApiFailure::Refused`].
+    /// [`ApiFailure::Refused`], [`ApiFailure::FileMissing`].
     pub async fn check(
         &self,
         active: &Active,
         main: &str,
         files: &BTreeMap<String, Vec<u8>>,
+        stored: &Digests,
     ) -> Result<(), ApiFailure> {
-        self.send("/api/tidegate/1/config?dry_run", active, main, files, None).await.map(drop)
+        self.send("/api/tidegate/1/config?dry_run", active, main, files, stored, None).await.map(drop)
     }
 
     async fn send(
@@ -150,16 +183,14 @@ impl ServerApi {
         active: &Active,
         main: &str,
         files: &BTreeMap<String, Vec<u8>>,
+        stored: &Digests,
         tag: Option<&str>,
     ) -> Result<Value, ApiFailure> {
-        if let Some(folder) = &self.files_folder {
-            write_files(folder.clone(), files.clone()).await?;
-        }
-        let body = json!({ "files": { &active.main: main } });
+        let body = json!({ "files": { &active.main: main }, "attachments": attachments_of(files, stored) });
         let mut result = self.ask(Method::POST, path, Some(&body), tag, CHANGE_TIME_MAX).await;
         if let Err(ApiFailure::Refused(complaints)) = &mut result {
-            for complaint in complaints.iter_mut().filter(|complaint| complaint.file != active.main) {
-                complaint.line = None;
+            for complaint in complaints.iter_mut().filter(|complaint| complaint.file == active.main) {
+                complaint.origin = complaint.line.and_then(|line| line_owner(main, line));
             }
         }
         result
@@ -234,18 +265,25 @@ impl ServerApi {
     }
 }
 
+/// Returns the attachments of a change: the digests of stored files, and the contents of the others.
+fn attachments_of(files: &BTreeMap<String, Vec<u8>>, stored: &Digests) -> Map<String, Value> {
+    let digests = digests_of(files);
+    let one = |(name, contents): (&String, &Vec<u8>)| {
+        let digest = digests.get(name).filter(|digest| stored.get(name) == Some(digest));
+        let value = match (digest, std::str::from_utf8(contents)) {
+            (Some(digest), _) => json!({ "sha256": digest }),
+            (None, Ok(text)) => json!(text),
+            (None, Err(_)) => json!({ "base64": ByteString(contents.clone()) }),
+        };
+        (name.clone(), value)
+    };
+    files.iter().map(one).collect()
+}
+
 /// Joins the lines of `-t` to one.
 pub fn join(complaints: &[ServerComplaint]) -> String {
     let messages: Vec<&str> = complaints.iter().map(|complaint| complaint.message.as_str()).collect();
     messages.join("; ")
-}
-
-/// Writes certificates and keys where the server reads them. They are there before the configuration that names them; a server that
-/// refuses it goes on with those that it has read.
-async fn write_files(folder: PathBuf, files: BTreeMap<String, Vec<u8>>) -> Result<(), ApiFailure> {
-    let write = move || crate::render::write_files(&folder, &files);
-    let written = tokio::task::spawn_blocking(write).await.unwrap_or_else(|error| Err(error.to_string()));
-    written.map_err(ApiFailure::Unavailable)
 }
 
 fn area(area: Area) -> &'static str {
@@ -267,10 +305,8 @@ fn batch(groups: &Groups) -> Value {
 }
 
 fn list(servers: &[GroupServer]) -> Value {
-    let one = |server: &GroupServer| match server.is_down {
-        true => json!({ "server": server.server, "down": true }),
-        false => json!({ "server": server.server, "down": false }),
-    };
+    // As the renderer writes them.
+    let one = |server: &GroupServer| json!({ "server": server.server, "down": server.is_down, "max_fails": 0 });
     servers.iter().map(one).collect()
 }
 
@@ -296,7 +332,7 @@ fn failure(status: StatusCode, value: &Value) -> ApiFailure {
                 let line = one.get("line").and_then(Value::as_u64).and_then(|line| usize::try_from(line).ok());
                 let file = word("file").unwrap_or_default();
                 let file = file.rsplit('/').next().unwrap_or_default().to_owned();
-                Some(ServerComplaint { message, line: line.filter(|line| *line > 0), file })
+                Some(ServerComplaint { message, origin: None, file, line })
             };
             let mut complaints: Vec<ServerComplaint> = errors.filter_map(complaint).collect();
             if complaints.is_empty() {
@@ -308,6 +344,7 @@ fn failure(status: StatusCode, value: &Value) -> ApiFailure {
             ApiFailure::Refused(vec![ServerComplaint::general(reason)])
         }
         "PreconditionFailed" => ApiFailure::Changed,
+        "AttachmentNotFound" => ApiFailure::FileMissing(reason),
         _ if status == StatusCode::PAYLOAD_TOO_LARGE => ApiFailure::Refused(vec![ServerComplaint::general(reason)]),
         _ if status == StatusCode::PRECONDITION_FAILED => ApiFailure::Changed,
         _ if status == StatusCode::CONFLICT || status.is_server_error() => ApiFailure::Unavailable(reason),
@@ -325,6 +362,7 @@ mod tests {
             failure(StatusCode::from_u16(status).unwrap(), &json!({"error": {"code": code, "text": "words"}}))
         };
         assert_eq!(of(412, "PreconditionFailed"), ApiFailure::Changed);
+        assert_eq!(of(409, "AttachmentNotFound"), ApiFailure::FileMissing("AttachmentNotFound: words".into()));
         assert_eq!(of(409, "ConfigBusy"), ApiFailure::Unavailable("ConfigBusy: words".into()));
         assert_eq!(of(504, "ConfigUncertain"), ApiFailure::Unavailable("ConfigUncertain: words".into()));
         let refused = |words: &str| ApiFailure::Refused(vec![ServerComplaint::general(words.into())]);
@@ -341,7 +379,7 @@ mod tests {
             {"level": "emerg", "reason": "r", "message": "nginx: [emerg] r in nginx.conf:3", "file": "conf/nginx.conf", "line": 3},
         ]});
         let message = "nginx: [emerg] r in nginx.conf:3".to_owned();
-        let expected = ServerComplaint { message, line: Some(3), file: "nginx.conf".into() };
+        let expected = ServerComplaint { message, origin: None, file: "nginx.conf".into(), line: Some(3) };
         assert_eq!(failure(StatusCode::BAD_REQUEST, &value), ApiFailure::Refused(vec![expected]));
     }
 }

@@ -31,6 +31,8 @@ pub struct Context<'a> {
     pub manager: &'a str,
     /// Gateways have pods and Services of their own.
     pub template: Option<&'a Template>,
+    /// Services with an endpoint that takes requests, if there is a template.
+    pub ready: &'a BTreeSet<ObjectName>,
 }
 
 /// Status that an object should have.
@@ -80,7 +82,10 @@ fn wanted(statuses: &Statuses, snapshot: &Snapshot, key: &Key, live: &Live, cont
             let own = context.template.map(|template| Published::of_service(template.service_of(name)));
             match &own {
                 // Another server serves it.
-                Some(own) => await_pods(&mut gateway, own.has_ready_endpoints(snapshot)),
+                Some(own) => await_pods(
+                    &mut gateway,
+                    own.service.as_ref().is_some_and(|service| context.ready.contains(service)),
+                ),
                 None => {
                     refuse(&mut gateway.conditions, context.refused);
                     refuse_listeners(&mut gateway.listeners, context.refused);

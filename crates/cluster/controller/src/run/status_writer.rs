@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::addresses::Published;
+use super::addresses::{Published, ready_services};
 use super::backoff::Backoff;
 use super::events::{self, EventLog};
 use super::logs;
@@ -79,7 +79,7 @@ impl StatusWriter {
     }
 
     fn complaints(&self, outcome: &Outcome) -> Vec<Complaint> {
-        let mut complaints = outcome.desired.complaints.clone();
+        let mut complaints = outcome.desired.complaints.to_vec();
         for words in outcome.refused.iter().flatten() {
             for class in outcome.desired.statuses.classes.keys() {
                 let words = format!("ConfigurationRefused: the server keeps its old configuration: {words}");
@@ -91,6 +91,12 @@ impl StatusWriter {
 
     /// Writes all statuses that differ. Returns false if one could not be written for now.
     async fn write(&self, outcome: &Outcome, written: &mut Written) -> bool {
+        // The rest of the snapshot goes at once: the store changes its maps in place if nothing else has them.
+        let (now, ready) = {
+            let now = self.store.snapshot();
+            let ready = self.template.as_ref().map(|_| ready_services(&now)).unwrap_or_default();
+            (now.live, ready)
+        };
         let context = Context {
             controller_name: &self.controller_name,
             refused: outcome.refused.as_deref(),
@@ -98,8 +104,8 @@ impl StatusWriter {
             ingresses: &outcome.desired.ingresses,
             manager: &self.manager,
             template: self.template.as_deref(),
+            ready: &ready,
         };
-        let now = self.store.snapshot().live;
         written.retain(|key, _| now.contains_key(key));
         let desired = &outcome.desired;
         let mut writes = differences(&desired.statuses, &desired.snapshot, &now, &context);
@@ -152,6 +158,7 @@ impl StatusWriter {
             ingresses: &BTreeSet::new(),
             manager: &self.manager,
             template: self.template.as_deref(),
+            ready: &BTreeSet::new(),
         };
         let writes = differences(&Statuses::default(), &snapshot, &snapshot.live, &context);
         let writes = writes.iter().filter(|write| write.key.0 == Kind::Ingress).map(|write| self.patch(write));

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cluster_objects::{Complaint, Kind, ObjectName, ObjectSet, parse_object};
+use cluster_objects::types::EndpointSlice;
+use cluster_objects::{Complaint, Kind, ObjectName, ObjectSet, parse_object, service_of_slice};
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use super::change_queue::ChangeQueue;
+use super::change_queue::{ChangeQueue, Changes};
 
 /// Kinds that are watched, if their definitions exist.
 pub const KINDS: &[Kind] = &[
@@ -50,9 +51,10 @@ pub struct Live {
 #[derive(Clone, Default)]
 pub struct Snapshot {
     pub set: ObjectSet,
-    pub live: BTreeMap<Key, Arc<Live>>,
+    /// Of all objects except slices that can be read: they have neither statuses nor complaints.
+    pub live: Arc<BTreeMap<Key, Arc<Live>>>,
     /// Objects that cannot be read.
-    pub complaints: BTreeMap<Key, Complaint>,
+    pub complaints: Arc<BTreeMap<Key, Complaint>>,
 }
 
 /// Event of a watch.
@@ -107,12 +109,21 @@ impl Store {
         self.lock().now.clone()
     }
 
+    /// Takes the changes since the last call, with the objects as they are after all of them.
+    pub fn take_changes(&self) -> (Changes, Snapshot) {
+        let inner = self.lock();
+        (self.queue.drain(), inner.now.clone())
+    }
+
     /// Returns the number of objects by kind.
     pub fn counts(&self) -> Vec<(Kind, usize)> {
         let inner = self.lock();
         let mut counts: BTreeMap<Kind, usize> = self.kinds.iter().map(|kind| (*kind, 0)).collect();
         for (kind, _) in inner.now.live.keys() {
             *counts.entry(*kind).or_default() += 1;
+        }
+        if let Some(count) = counts.get_mut(&Kind::EndpointSlice) {
+            *count += inner.now.set.all::<EndpointSlice>().count();
         }
         counts.into_iter().collect()
     }
@@ -142,7 +153,7 @@ impl Store {
     /// Removes all objects of a kind.
     pub fn clear(&self, kind: Kind) {
         let mut inner = self.lock();
-        let names: Vec<ObjectName> = names_of(&inner.now, kind).cloned().collect();
+        let names = names_of(&inner.now, kind);
         for name in names {
             self.note(inner.now.remove(kind, &name));
         }
@@ -150,7 +161,7 @@ impl Store {
 
     fn finish(&self, kind: Kind, inner: &mut Inner) {
         if inner.complete.insert(kind) {
-            self.queue.note();
+            self.queue.note(Changes::Objects);
             self.completed.notify_waiters();
         }
     }
@@ -159,7 +170,8 @@ impl Store {
         match effect {
             Effect::None => {}
             Effect::Status => self.status_changed.notify_one(),
-            Effect::Object => self.queue.note(),
+            Effect::Endpoints(services) => self.queue.note(Changes::Endpoints(services)),
+            Effect::Object => self.queue.note(Changes::Objects),
         }
     }
 
@@ -176,9 +188,7 @@ impl Store {
             }
             Change::ListEnds => {
                 let listed = inner.lists.remove(&kind).unwrap_or_default();
-                let gone: Vec<ObjectName> =
-                    names_of(&inner.now, kind).filter(|name| !listed.contains(*name)).cloned().collect();
-                for name in gone {
+                for name in names_of(&inner.now, kind).into_iter().filter(|name| !listed.contains(name)) {
                     self.note(inner.now.remove(kind, &name));
                 }
                 self.finish(kind, &mut inner);
@@ -193,6 +203,8 @@ impl Store {
 enum Effect {
     None,
     Status,
+    /// A slice of these Services: of the one before the change, and of the one after it.
+    Endpoints(BTreeSet<ObjectName>),
     Object,
 }
 
@@ -220,22 +232,39 @@ impl Snapshot {
                 }
             }
         }
-        let key = (kind, name);
+        let key = (kind, name.clone());
         let api_version = live.api_version.clone();
         let old = self.live.get(&key);
         let status_changed = old.is_none_or(|old| old.status != live.status);
         // Addresses of Gateways and Services are read from their statuses.
         let is_read = matches!(kind, Kind::Gateway | Kind::Service);
-        self.live.insert(key.clone(), Arc::new(live));
+        let live = Arc::new(live);
+        let unreadable = (kind == Kind::EndpointSlice).then(|| live.clone());
+        if kind != Kind::EndpointSlice {
+            Arc::make_mut(&mut self.live).insert(key.clone(), live);
+        } else if self.live.contains_key(&key) {
+            Arc::make_mut(&mut self.live).remove(&key);
+        }
+        let mut services: BTreeSet<ObjectName> = self.service_of(&key).into_iter().collect();
+        let had_complaint = self.complaints.contains_key(&key);
         let changed = match parse_object(kind, &api_version, value).and_then(|object| self.set.upsert(object)) {
-            Ok(changed) => self.complaints.remove(&key).is_some() || changed,
+            Ok(changed) => self.remove_complaint(&key) || changed,
             Err(reason) => {
                 let complaint = Complaint::about(kind, &key.1.namespace, &key.1.name, reason);
                 let removed = self.set.remove(kind, &key.1.namespace, &key.1.name);
-                self.complaints.insert(key, complaint.clone()).is_none_or(|old| old != complaint) || removed
+                if let Some(live) = unreadable {
+                    Arc::make_mut(&mut self.live).insert(key.clone(), live);
+                }
+                let old = Arc::make_mut(&mut self.complaints).insert(key, complaint.clone());
+                old.is_none_or(|old| old != complaint) || removed
             }
         };
+        let key = (kind, name);
         match (changed || (status_changed && is_read), status_changed) {
+            (true, _) if kind == Kind::EndpointSlice && !had_complaint && !self.complaints.contains_key(&key) => {
+                services.extend(self.service_of(&key));
+                Effect::Endpoints(services)
+            }
             (true, _) => Effect::Object,
             (false, true) => Effect::Status,
             (false, false) => Effect::None,
@@ -244,12 +273,27 @@ impl Snapshot {
 
     fn remove(&mut self, kind: Kind, name: &ObjectName) -> Effect {
         let key = (kind, name.clone());
-        self.live.remove(&key);
-        let complained = self.complaints.remove(&key).is_some();
+        if self.live.contains_key(&key) {
+            Arc::make_mut(&mut self.live).remove(&key);
+        }
+        let complained = self.remove_complaint(&key);
+        let service = self.service_of(&key);
         match self.set.remove(kind, &name.namespace, &name.name) || complained {
+            true if kind == Kind::EndpointSlice && !complained => Effect::Endpoints(service.into_iter().collect()),
             true => Effect::Object,
             false => Effect::None,
         }
+    }
+
+    fn remove_complaint(&mut self, key: &Key) -> bool {
+        self.complaints.contains_key(key) && Arc::make_mut(&mut self.complaints).remove(key).is_some()
+    }
+
+    /// Returns the Service of a slice.
+    fn service_of(&self, (kind, name): &Key) -> Option<ObjectName> {
+        let slice =
+            (*kind == Kind::EndpointSlice).then(|| self.set.get::<EndpointSlice>(&name.namespace, &name.name))??;
+        Some(ObjectName::new(&name.namespace, service_of_slice(slice)?))
     }
 }
 
@@ -263,13 +307,13 @@ fn addresses_manager(value: &Value) -> Option<String> {
     entries.iter().find(of_status)?.get("manager")?.as_str().map(str::to_owned)
 }
 
-fn names_of(snapshot: &Snapshot, kind: Kind) -> impl Iterator<Item = &ObjectName> {
-    snapshot
-        .live
-        .range((kind, ObjectName::default())..)
-        .map(|(key, _)| key)
-        .take_while(move |key| key.0 == kind)
-        .map(|key| &key.1)
+fn names_of(snapshot: &Snapshot, kind: Kind) -> Vec<ObjectName> {
+    let live = snapshot.live.range((kind, ObjectName::default())..).map(|(key, _)| key);
+    let mut names: Vec<ObjectName> = live.take_while(|key| key.0 == kind).map(|key| key.1.clone()).collect();
+    if kind == Kind::EndpointSlice {
+        names.extend(snapshot.set.all::<EndpointSlice>().map(|(name, _)| name.clone()));
+    }
+    names
 }
 
 fn name_of(kind: Kind, value: &Value) -> ObjectName {

@@ -3,19 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use aws_lc_rs::digest;
 use cluster_gateway::{ConditionStatus, Statuses};
-use cluster_model::Model;
-use cluster_objects::{Complaint, Kind, ObjectName};
-use cluster_render::RenderedConfig;
+use cluster_model::{EndpointSource, GroupName, Model};
+use cluster_objects::types::EndpointSlice;
+use cluster_objects::{Complaint, Kind, ObjectName, ObjectSet};
+use cluster_render::{ConfigText, GroupId, GroupServer};
 
-use super::addresses;
+use super::addresses::{self, AddressBook};
+use super::change_queue::Changes;
+use super::endpoints::translate_endpoints;
 use super::events;
-use super::metrics::Metrics;
 use super::provisioning::{GatewayPorts, Template, gateway_ports, separate_gateways, wanted_address};
-use super::store::{Key, Snapshot, Store};
+use super::store::{Key, Snapshot};
 
 /// Line in front of the digest of the files: a configuration with another certificate has another text.
 const DIGEST_LINE: &str = "# Files: ";
@@ -28,33 +29,78 @@ pub struct Settings {
     pub render: cluster_render::Settings,
     /// Addresses for Gateways that ask for none.
     pub pool: Vec<IpAddr>,
+    pub book: Arc<AddressBook>,
     /// Gateways have pods of their own, made of this template: this server has Ingresses only.
     pub template: Option<Arc<Template>>,
 }
 
-/// Result of a translation.
+impl Settings {
+    /// Returns the settings of one moment: with the addresses of Gateways from the pool, and those that the machine has.
+    /// The addresses of Gateways with pods of their own are no matter of this machine.
+    pub fn with_addresses(
+        self: &Arc<Settings>,
+        assigned: BTreeMap<ObjectName, Vec<IpAddr>>,
+        snapshot: &Snapshot,
+    ) -> Arc<Settings> {
+        if self.template.is_some() || self.gateway.only.is_some() {
+            return self.clone();
+        }
+        let mut settings = Settings::clone(self);
+        settings.gateway.addresses.extend(assigned);
+        settings.gateway.usable_addresses = Some(addresses::usable(snapshot, &settings.gateway));
+        Arc::new(settings)
+    }
+}
+
+/// Groups and their servers.
+pub type Groups = BTreeMap<GroupId, Arc<[GroupServer]>>;
+/// Contents by path, relative to the folder of nginx.conf.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// Result of a translation. Translations of endpoints share all but groups and objects with the one before.
+#[derive(Clone)]
 pub struct Desired {
-    pub config: RenderedConfig,
-    /// Text of nginx.conf, with a digest of the files.
-    pub main: String,
-    /// The text without the servers of groups.
-    pub skeleton: String,
-    pub statuses: Statuses,
-    pub complaints: Vec<Complaint>,
+    /// nginx.conf, with a digest of the files as its last line.
+    pub text: Arc<ConfigText>,
+    pub files: Arc<Files>,
+    pub groups: Groups,
+    pub statuses: Arc<Statuses>,
+    pub complaints: Arc<Vec<Complaint>>,
     /// Ports of Gateways that have pods of their own.
-    pub gateway_ports: GatewayPorts,
+    pub gateway_ports: Arc<GatewayPorts>,
     /// Ingresses of this controller's classes.
-    pub ingresses: BTreeSet<ObjectName>,
+    pub ingresses: Arc<BTreeSet<ObjectName>>,
     /// Ingresses that are left out as a whole, because of a directive of a snippet.
-    pub refused_ingresses: BTreeSet<ObjectName>,
+    pub refused_ingresses: Arc<BTreeSet<ObjectName>>,
     /// Objects that are left out because the server refuses them, with its words: [`leave_out`].
-    pub excluded: BTreeMap<Key, String>,
-    /// The objects that were translated.
+    pub excluded: Arc<BTreeMap<Key, String>>,
+    /// The objects that were translated, without slices: nothing reads them behind a translation, and the store changes its map of them in
+    /// place if it has the only one. Those that are left out are in it.
     pub snapshot: Snapshot,
+    pub has_slices: bool,
+    /// Groups of each Service whose endpoints are slices.
+    pub sources: Arc<BTreeMap<ObjectName, Vec<GroupSource>>>,
+    pub settings: Arc<Settings>,
+}
+
+/// Group whose endpoints are slices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSource {
+    pub group: GroupName,
+    pub source: EndpointSource,
+    /// Some of its addresses cannot be used, which a complaint says.
+    pub has_unusable: bool,
+}
+
+impl Desired {
+    /// Returns the text of nginx.conf.
+    pub fn main_text(&self) -> String {
+        self.text.with_servers(&self.groups, &self.settings.render)
+    }
 }
 
 /// Translates objects. A pure function of its arguments.
-pub fn translate(snapshot: Snapshot, settings: &Settings) -> Desired {
+pub fn translate(snapshot: Snapshot, settings: &Arc<Settings>) -> Desired {
     let (translation, gateway_ports) = translate_gateways(&snapshot, settings);
     // The pods of one Gateway serve nothing else.
     let ingress = match &settings.gateway.only {
@@ -81,29 +127,41 @@ pub fn translate(snapshot: Snapshot, settings: &Settings) -> Desired {
     }));
     complaints.sort();
     complaints.dedup();
-    let main = with_digest(&config);
-    let skeleton = without_servers(&main);
+    let mut text = ConfigText::new(&config);
+    if let Some(line) = digest_line(&config.files) {
+        text.push_line(&line);
+    }
+    let mut sources: BTreeMap<ObjectName, Vec<GroupSource>> = BTreeMap::new();
+    for (name, group) in model.groups {
+        let Some(source) = group.source else { continue };
+        let service = ObjectName::new(&source.namespace, &source.service);
+        let has_unusable = group.has_unusable;
+        sources.entry(service).or_default().push(GroupSource { group: name, source, has_unusable });
+    }
+    let has_slices = has_slices(&snapshot);
     Desired {
-        main,
-        skeleton,
-        config,
-        statuses: translation.statuses,
-        complaints,
-        gateway_ports,
-        ingresses: ingress.selected,
-        refused_ingresses: ingress.refused,
-        excluded: BTreeMap::new(),
-        snapshot,
+        text: Arc::new(text),
+        files: Arc::new(config.files),
+        groups: config.groups.into_iter().map(|(id, servers)| (id, servers.into())).collect(),
+        statuses: Arc::new(translation.statuses),
+        complaints: Arc::new(complaints),
+        gateway_ports: Arc::new(gateway_ports),
+        ingresses: Arc::new(ingress.selected),
+        refused_ingresses: Arc::new(ingress.refused),
+        excluded: Arc::default(),
+        snapshot: without_slices(snapshot),
+        has_slices,
+        sources: Arc::new(sources),
+        settings: settings.clone(),
     }
 }
 
 /// Translates Gateways and routes. Those that have pods of their own leave nothing for this server but their statuses.
 fn translate_gateways(snapshot: &Snapshot, settings: &Settings) -> (cluster_gateway::Translation, GatewayPorts) {
-    let mut gateway = settings.gateway.clone();
-    if settings.template.is_none() && gateway.only.is_none() {
-        gateway.addresses.extend(addresses::assign(snapshot, &gateway, &settings.pool));
-        return (cluster_gateway::translate(&snapshot.set, &gateway), GatewayPorts::new());
+    if settings.template.is_none() && settings.gateway.only.is_none() {
+        return (cluster_gateway::translate(&snapshot.set, &settings.gateway), GatewayPorts::new());
     }
+    let mut gateway = settings.gateway.clone();
     let mut set = snapshot.set.clone();
     let private = separate_gateways(&mut set, &gateway);
     if settings.template.is_none() {
@@ -124,14 +182,16 @@ fn translate_gateways(snapshot: &Snapshot, settings: &Settings) -> (cluster_gate
 }
 
 /// Translates the objects of a translation again, without some of them: the server refuses these with the given words,
-/// which become complaints and, for routes, the reason of `Accepted: False`.
-pub fn leave_out(full: &Desired, excluded: &BTreeMap<Key, String>, settings: &Settings) -> Desired {
-    let mut snapshot = full.snapshot.clone();
+/// which become complaints and, for routes, the reason of `Accepted: False`. The endpoints are those of `slices`: a
+/// translation has none.
+pub fn leave_out(full: &Desired, slices: &ObjectSet, excluded: &Arc<BTreeMap<Key, String>>) -> Desired {
+    let mut snapshot = with_slices(&full.snapshot, slices);
     for (kind, name) in excluded.keys() {
         snapshot.set.remove(*kind, &name.namespace, &name.name);
     }
-    let mut desired = translate(snapshot, settings);
-    for ((kind, name), words) in excluded {
+    let mut desired = translate(snapshot, &full.settings);
+    let (statuses, complaints) = (Arc::make_mut(&mut desired.statuses), Arc::make_mut(&mut desired.complaints));
+    for ((kind, name), words) in excluded.iter() {
         let route = format!("{} {name}", kind.name());
         if let Some(parents) = full.statuses.routes.get(&route) {
             let mut parents = parents.clone();
@@ -142,103 +202,92 @@ pub fn leave_out(full: &Desired, excluded: &BTreeMap<Key, String>, settings: &Se
                     condition.message = format!("the server refuses it: {words}");
                 }
             }
-            desired.statuses.routes.insert(route, parents);
+            statuses.routes.insert(route, parents);
         }
         let words = format!("Refused: left out, since the server refuses it: {words}");
-        desired.complaints.push(Complaint::about(*kind, &name.namespace, &name.name, words));
+        complaints.push(Complaint::about(*kind, &name.namespace, &name.name, words));
     }
-    desired.complaints.sort();
-    desired.ingresses.clone_from(&full.ingresses);
-    desired.excluded.clone_from(excluded);
+    complaints.sort();
+    desired.ingresses = full.ingresses.clone();
+    desired.excluded = excluded.clone();
     desired.snapshot = full.snapshot.clone();
     desired
 }
 
-/// Translates the objects of the store on a thread of its own.
-pub async fn translate_store(store: &Store, settings: &Arc<Settings>, metrics: &Metrics) -> Option<Arc<Desired>> {
-    let (snapshot, settings) = (store.snapshot(), settings.clone());
-    let began = Instant::now();
-    let desired = tokio::task::spawn_blocking(move || translate(snapshot, &settings)).await.ok()?;
-    metrics.translated(began.elapsed());
-    Some(Arc::new(desired))
+/// Tells whether there are slices at all.
+pub fn has_slices(snapshot: &Snapshot) -> bool {
+    snapshot.set.all::<EndpointSlice>().next().is_some()
 }
 
-fn with_digest(config: &RenderedConfig) -> String {
-    if config.files.is_empty() {
-        return config.main.clone();
+/// Removes the slices of a snapshot.
+pub fn without_slices(mut snapshot: Snapshot) -> Snapshot {
+    snapshot.set.remove_all(Kind::EndpointSlice);
+    snapshot
+}
+
+/// Adds the slices of a set to a snapshot without any.
+pub fn with_slices(snapshot: &Snapshot, slices: &ObjectSet) -> Snapshot {
+    let mut snapshot = snapshot.clone();
+    snapshot.set.share_all(Kind::EndpointSlice, slices);
+    snapshot
+}
+
+/// Translates changes of the store on a thread of its own: endpoints alone, if that is all that they change, which the result tells.
+/// Returns `None` if the translation failed.
+pub async fn translate_changes(
+    previous: Option<Arc<Desired>>,
+    changes: Changes,
+    snapshot: Snapshot,
+    settings: &Arc<Settings>,
+) -> Option<(Arc<Desired>, bool)> {
+    let settings = settings.clone();
+    let translated = tokio::task::spawn_blocking(move || {
+        if let (Changes::Endpoints(services), Some(previous)) = (&changes, &previous)
+            && let Some(desired) = translate_endpoints(previous, services, &snapshot)
+        {
+            return (desired, true);
+        }
+        let assigned = settings.book.assign(&snapshot, &settings.gateway, &settings.pool);
+        let settings = settings.with_addresses(assigned, &snapshot);
+        (translate(snapshot, &settings), false)
+    });
+    let (desired, is_partial) = translated.await.ok()?;
+    Some((Arc::new(desired), is_partial))
+}
+
+fn digest_line(files: &Files) -> Option<String> {
+    if files.is_empty() {
+        return None;
     }
     let mut context = digest::Context::new(&digest::SHA256);
-    for (name, contents) in &config.files {
+    for (name, contents) in files {
         for part in [name.as_bytes(), contents] {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part);
         }
     }
     let digest: String = context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}{DIGEST_LINE}{digest}\n", config.main)
-}
-
-/// Removes the servers of all groups from a text that [`translate`] has made, here or in a process before this one.
-pub fn without_servers(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut is_group = false;
-    for line in text.split_inclusive('\n') {
-        let words = line.trim_start();
-        let depth = line.len() - words.len();
-        // Areas are the first level, groups the second one.
-        if depth == 4 {
-            is_group = words.starts_with("upstream ");
-        }
-        if !(is_group && depth == 8 && words.starts_with("server ")) {
-            out.push_str(line);
-        }
-    }
-    out
+    Some(format!("{DIGEST_LINE}{digest}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
-
     use cluster_objects::{ObjectSet, read_manifests};
 
     use super::*;
 
-    /// Returns the translations of all manifests of the renderer's tests.
-    fn all() -> Vec<(String, Desired)> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../render/tests/manifests");
-        let mut found = Vec::new();
-        for entry in fs::read_dir(folder).unwrap() {
-            let input = entry.unwrap().path().join("input.yaml");
-            let mut set = ObjectSet::default();
-            read_manifests("input", &fs::read_to_string(&input).unwrap(), &mut set, &mut Vec::new());
-            let snapshot = Snapshot { set, ..Snapshot::default() };
-            found.push((input.display().to_string(), translate(snapshot, &Settings::default())));
-        }
-        assert!(found.len() > 50, "the manifests are found");
-        found
-    }
-
-    #[test]
-    fn texts_without_servers_are_equal_if_the_configurations_differ_in_servers_only() {
-        let all = all();
-        for (left_name, left) in &all {
-            for (right_name, right) in &all {
-                let expected = left.config.differs_in_servers_only(&right.config);
-                assert_eq!(left.skeleton == right.skeleton, expected, "{left_name} {right_name}");
-            }
-        }
-    }
-
     #[test]
     fn another_certificate_is_another_text() {
-        let (_, desired) = all().into_iter().find(|(name, _)| name.contains("https-terminate")).unwrap();
-        let mut config = desired.config.clone();
-        for contents in config.files.values_mut() {
+        let text = include_str!("../../../render/tests/manifests/https-terminate/input.yaml");
+        let mut set = ObjectSet::default();
+        read_manifests("input", text, &mut set, &mut Vec::new());
+        let desired = translate(Snapshot { set, ..Snapshot::default() }, &Arc::default());
+        let mut files = (*desired.files).clone();
+        let line = digest_line(&files).unwrap();
+        assert!(desired.main_text().ends_with(&format!("}}\n{line}\n")), "{}", desired.main_text());
+        for contents in files.values_mut() {
             contents.push(b'\n');
         }
-        assert_ne!(with_digest(&config), with_digest(&desired.config));
-        assert!(with_digest(&config).contains("\n# Files: "));
+        assert_ne!(digest_line(&files).unwrap(), line);
     }
 }

@@ -13,14 +13,22 @@ use tokio::sync::oneshot;
 pub enum ConfigRequest {
     /// A new main file; other files that were sent before stay.
     Main(Vec<u8>, Terms),
-    /// All files: texts by names, relative to the folder of the main file.
-    Files(BTreeMap<String, Vec<u8>>, Terms),
+    /// All files: texts by names, relative to the folder of the main file. Without attachments, those of the active configuration stay.
+    Files(BTreeMap<String, Vec<u8>>, Option<BTreeMap<String, Attachment>>, Terms),
     Rollback(u64, Terms),
     List,
     /// The files of a kept configuration.
     Show(u64),
     /// Level of all error logs, as a number; `None`: as configured.
     Level(Option<u8>),
+}
+
+/// File that directives of a new configuration read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    Sent(Vec<u8>),
+    /// SHA-256 of a file that an earlier change with this name has brought, in hexadecimal.
+    Stored(String),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +49,7 @@ pub struct Refusal {
 
 /// Codes of refusals, which travel between processes as texts.
 const CODES: &[&str] = &[
+    "AttachmentNotFound",
     "ConfigBusy",
     "ConfigFormatError",
     "ConfigInvalid",

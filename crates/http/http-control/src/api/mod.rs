@@ -21,7 +21,8 @@ mod upstreams;
 mod zones;
 
 pub use configuration::{
-    ConfigRequest, Configuration, Refusal, Reply, Terms, configurations_kept, has_api, has_writes, serve_configuration,
+    Attachment, ConfigRequest, Configuration, Refusal, Reply, Terms, configurations_kept, has_api, has_writes,
+    serve_configuration,
 };
 pub use dashboard::{DashboardFeature, EXPLAIN_PATIENCE, Explainer, explain_with, has_dashboard};
 

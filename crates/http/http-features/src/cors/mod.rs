@@ -110,6 +110,10 @@ impl Filter for CorsFields {
                     }
                 }
                 r.out.add("Access-Control-Max-Age", rules.max_age.to_string().into_bytes());
+                // Browsers read this field in other responses only; Gateway API wants it here, too.
+                if !(rules.credentials && matches!(rules.exposed, Names::All)) {
+                    add_exposed(r, rules.exposed.text().to_vec());
+                }
             }
             None => {
                 let exposed = match &rules.exposed {
@@ -117,12 +121,16 @@ impl Filter for CorsFields {
                     Names::All if rules.credentials => names_of(r),
                     names => names.text().to_vec(),
                 };
-                if !exposed.is_empty() {
-                    r.out.add("Access-Control-Expose-Headers", exposed);
-                }
+                add_exposed(r, exposed);
             }
         }
         Ok(body)
+    }
+}
+
+fn add_exposed(r: &mut Request, names: Vec<u8>) {
+    if !names.is_empty() {
+        r.out.add("Access-Control-Expose-Headers", names);
     }
 }
 

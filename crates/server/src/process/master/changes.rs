@@ -7,12 +7,13 @@
 use super::judging::{JudgedChange, refusal_of};
 use super::{ANSWER_PATIENCE, Master, Served};
 use crate::conf::Config;
+use crate::generations::attachments::{AttachedContents, AttachedFiles};
 use crate::generations::candidate::{Candidate, Texts, check};
 use crate::generations::kept::{GenerationFacts, Generations};
-use crate::generations::layout::Layout;
+use crate::generations::layout::{Digests, Layout};
 use crate::generations::message::{Outcome, Request};
 use crate::generations::steps::{self, ActivationStep};
-use crate::generations::{moved, natural};
+use crate::generations::{attached, attachments_json, moved, natural};
 use crate::process::listeners::{Listeners, Purpose};
 use crate::process::reload;
 use crate::{report, say};
@@ -37,6 +38,7 @@ pub struct Change {
 /// Change of the configuration that a client of the API asks for.
 pub struct ConfigChange {
     texts: Texts,
+    pub attached: AttachedContents,
     pub terms: Terms,
     by: &'static str,
     from: Option<u64>,
@@ -66,11 +68,12 @@ impl Master {
             kept.clean_up();
         }
         let (texts, named) = natural(&kept.layout, &config.texts.files);
+        let attached = attached(&kept.layout, &config.texts.files);
         let numbers = kept.numbers();
         let facts = match numbers
             .iter()
             .rev()
-            .find(|number| kept.is_same(**number, &texts))
+            .find(|number| kept.is_same(**number, &texts, &attached))
             .and_then(|number| kept.facts(*number))
         {
             Some(facts) => facts,
@@ -78,7 +81,7 @@ impl Master {
                 base::clock::update();
                 let generation = numbers.last().map_or(1, |last| last + 1);
                 let facts = GenerationFacts { generation, at: base::clock::unix_millis(), by: by.into(), from: None };
-                if let Err(e) = kept.write(&facts, &Texts::new(), &texts) {
+                if let Err(e) = kept.write(&facts, &Texts::new(), &texts, &attached) {
                     say!(Warn, "{e}: the configuration is not kept, and cannot be changed by the API");
                     return None;
                 }
@@ -94,7 +97,19 @@ impl Master {
         }
         let active = self.config.texts.came.as_ref().map(|came| came.generation);
         kept.prune(keep, &needed.into_iter().chain(active).collect());
+        self.sweep_attachments(&kept, attached);
         Some(facts)
+    }
+
+    /// Removes attachments that neither a kept configuration, nor the active one, nor one with `more` reads.
+    fn sweep_attachments(&self, kept: &Generations, more: Digests) {
+        let files = AttachedFiles(kept.layout.attachments());
+        if self.change.is_some() || self.judgement.is_some() || !files.0.exists() {
+            return;
+        }
+        let active = attached(&kept.layout, &self.config.texts.files);
+        let stored = kept.numbers().into_iter().flat_map(|number| kept.attached(number));
+        files.sweep(&stored.chain(active).chain(more).map(|(_, digest)| digest).collect());
     }
 
     /// Marks the configuration as active; a later rollback offers it.
@@ -120,18 +135,30 @@ impl Master {
         let Request { ticket, what } = request;
         let result = match what {
             ConfigRequest::Main(text, terms) => self.with_main(text).and_then(|texts| {
-                self.begin_change(worker, ticket, ConfigChange { texts, terms, by: "api", from: None })
+                let attached = self.active_attachments();
+                self.begin_change(worker, ticket, ConfigChange { texts, attached, terms, by: "api", from: None })
             }),
-            ConfigRequest::Files(texts, terms) => {
-                self.begin_change(worker, ticket, ConfigChange { texts, terms, by: "api", from: None })
+            ConfigRequest::Files(texts, attachments, terms) => {
+                let attached = match attachments {
+                    Some(all) => AttachedContents::check(all),
+                    None => Ok(self.active_attachments()),
+                };
+                attached.and_then(|attached| {
+                    self.begin_change(worker, ticket, ConfigChange { texts, attached, terms, by: "api", from: None })
+                })
             }
-            ConfigRequest::Rollback(generation, terms) => self.shown(generation).and_then(|texts| {
-                self.begin_change(worker, ticket, ConfigChange { texts, terms, by: "rollback", from: Some(generation) })
+            ConfigRequest::Rollback(generation, terms) => self.shown(generation).and_then(|(texts, digests)| {
+                let attached = AttachedContents { digests, ..AttachedContents::default() };
+                let from = Some(generation);
+                self.begin_change(worker, ticket, ConfigChange { texts, attached, terms, by: "rollback", from })
             }),
             ConfigRequest::List => self.list().map(|list| Some((list, None))),
-            ConfigRequest::Show(generation) => self.shown(generation).and_then(|texts| {
-                let files = text_of(&texts)?;
-                Ok(Some((json!({ "generation": generation, "files": files }), None)))
+            ConfigRequest::Show(generation) => self.shown(generation).and_then(|(texts, attached)| {
+                let mut value = json!({ "generation": generation, "files": text_of(&texts)? });
+                if !attached.is_empty() {
+                    value["attachments"] = attachments_json(&attached);
+                }
+                Ok(Some((value, None)))
             }),
             ConfigRequest::Level(level) => {
                 match self.config.http.as_ref().is_some_and(|http| http_features::has_writes(http)) {
@@ -159,15 +186,18 @@ impl Master {
 
     /// Responds to the request of a change that a child has judged, or activates the change.
     pub fn finish_judged(&mut self, now: Instant) {
-        let Some(JudgedChange { worker, ticket, change, outcome }) = self.take_judged(now) else { return };
+        let Some(JudgedChange { worker, ticket, change, candidate, outcome }) = self.take_judged(now) else { return };
+        let layout = candidate.layout.clone();
         let result = match outcome {
             Ok(Outcome { result: Ok(value), texts, .. }) if change.terms.dry_run => {
                 return self.answer(worker, &Outcome { ticket, result: Ok(value), texts });
             }
-            Ok(Outcome { result: Ok(_), .. }) => self.activate(worker, ticket, change),
+            Ok(Outcome { result: Ok(_), .. }) => self.activate(worker, ticket, change, candidate),
             Ok(Outcome { result: Err(refusal), .. }) | Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = result {
+            // A child that was killed leaves its attachments.
+            self.sweep_attachments(&Generations { layout }, Digests::new());
             self.refuse(worker, ticket, refusal);
         }
     }
@@ -199,13 +229,20 @@ impl Master {
         Ok(texts)
     }
 
-    fn shown(&self, generation: u64) -> Result<Texts, Refusal> {
+    /// Returns the attachments that stay if a change brings none.
+    fn active_attachments(&self) -> AttachedContents {
+        let layout = Layout::of(&self.invocation.conf_file);
+        let digests = layout.map(|layout| attached(&layout, &self.config.texts.files)).unwrap_or_default();
+        AttachedContents { digests, ..AttachedContents::default() }
+    }
+
+    fn shown(&self, generation: u64) -> Result<(Texts, Digests), Refusal> {
         let (kept, _) = self.allowed()?;
         if kept.facts(generation).is_none() {
             let words = format!("configuration {generation} is not kept");
             return Err(Refusal::new(404, "ConfigNotFound", words));
         }
-        kept.read(generation).map_err(disk)
+        Ok((kept.read(generation).map_err(disk)?, kept.attached(generation)))
     }
 
     fn list(&self) -> Result<Value, Refusal> {
@@ -224,11 +261,12 @@ impl Master {
         Ok(kept.numbers().into_iter().filter_map(one).collect())
     }
 
-    /// Checks the circumstances of a change, and returns its configuration as it will be on the disk.
+    /// Checks the circumstances of a change, and returns its configuration as it will be on the disk: the judged one, if it is still that.
     fn candidate(
         &self,
         worker: i32,
         change: &ConfigChange,
+        judged: Option<Candidate>,
     ) -> Result<(Generations, GenerationFacts, Candidate), Refusal> {
         let (kept, came) = self.allowed()?;
         if let Some(wanted) = &change.terms.if_match
@@ -249,21 +287,28 @@ impl Master {
         }
         check(&change.texts)?;
         let generation = kept.numbers().last().copied().unwrap_or(0).max(came.generation) + 1;
-        let candidate = Candidate::new(&kept.layout, generation, change.texts.clone())?;
+        let candidate = match judged.filter(|judged| judged.generation == generation) {
+            Some(judged) => judged,
+            None => Candidate::new(&kept.layout, generation, change.texts.clone(), &change.attached.digests)?,
+        };
+        if let Some(name) = AttachedFiles(kept.layout.attachments()).missing(&candidate, &change.attached) {
+            let words = format!("the attachment \"{name}\" is not stored with this \"sha256\": send its contents");
+            return Err(Refusal::new(409, "AttachmentNotFound", words));
+        }
         Ok((kept, came, candidate))
     }
 
     /// Makes or rehearses a change, whose outcome follows later.
     fn begin_change<T>(&mut self, worker: i32, ticket: u64, change: ConfigChange) -> Result<Option<T>, Refusal> {
-        let (_, came, candidate) = self.candidate(worker, &change)?;
-        self.judge(worker, ticket, change, &candidate, came.generation)?;
+        let (_, came, candidate) = self.candidate(worker, &change, None)?;
+        self.judge(worker, ticket, change, candidate, came.generation)?;
         Ok(None)
     }
 
     /// Activates a change that a child has accepted; the outcome follows later.
-    fn activate(&mut self, worker: i32, ticket: u64, change: ConfigChange) -> Result<(), Refusal> {
+    fn activate(&mut self, worker: i32, ticket: u64, change: ConfigChange, judged: Candidate) -> Result<(), Refusal> {
         // Other events may have changed the circumstances since.
-        let (kept, came, candidate) = self.candidate(worker, &change)?;
+        let (kept, came, candidate) = self.candidate(worker, &change, Some(judged))?;
         let generation = candidate.generation;
         let prepared = reload::prepare_from(
             &candidate,
@@ -273,8 +318,10 @@ impl Master {
             Purpose::Serve,
             &self.keeper,
         );
-        let (mut config, listeners, warnings) = prepared.map_err(|unprepared| refusal_of(unprepared, &kept.layout))?;
+        let (mut config, listeners, mut warnings) =
+            prepared.map_err(|unprepared| refusal_of(unprepared, &kept.layout))?;
         let shown = |path: &std::path::Path| kept.layout.shown(path);
+        warnings.extend(candidate.complaints());
         let warnings = report::json(&warnings, &config.texts.files, shown);
         steps::reached(ActivationStep::Checked);
         let old_main = std::fs::read(&kept.layout.main)
@@ -283,7 +330,7 @@ impl Master {
         let facts =
             GenerationFacts { generation, at: base::clock::unix_millis(), by: change.by.into(), from: change.from };
         let (read, _) = natural(&kept.layout, &config.texts.files);
-        kept.write(&facts, &candidate.files, &read).map_err(disk)?;
+        kept.write(&facts, &candidate.files, &read, &candidate.attached).map_err(disk)?;
         steps::reached(ActivationStep::Kept);
         if let Err(e) = kept.place(&candidate.main) {
             kept.remove(generation);
@@ -331,6 +378,7 @@ impl Master {
             let (_, mut needed) = natural(&kept.layout, &self.config.texts.files);
             needed.extend([change.generation, change.previous]);
             kept.prune(keep, &needed);
+            self.sweep_attachments(&kept, Digests::new());
         }
         let value = json!({
             "generation": change.generation, "previous": change.previous, "warnings": change.warnings,
@@ -345,7 +393,10 @@ impl Master {
         if let Some(layout) = Layout::of(&self.invocation.conf_file) {
             let kept = Generations { layout };
             match kept.place(&change.old_main) {
-                Ok(()) => kept.remove(change.generation),
+                Ok(()) => {
+                    kept.remove(change.generation);
+                    self.sweep_attachments(&kept, Digests::new());
+                }
                 Err(e) => {
                     say!(Alert, "{e}: the main file has configuration {}, which was refused", change.generation);
                     words = format!("{why}; the old configuration serves, but the main file has the new one: {e}");

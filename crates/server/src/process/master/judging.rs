@@ -7,6 +7,7 @@
 use super::Master;
 use super::changes::ConfigChange;
 use crate::conf::{Config, Invocation};
+use crate::generations::attachments::{AttachedContents, AttachedFiles};
 use crate::generations::candidate::Candidate;
 use crate::generations::layout::Layout;
 use crate::generations::message::Outcome;
@@ -40,6 +41,7 @@ pub struct Judgement {
     worker: i32,
     ticket: u64,
     change: ConfigChange,
+    candidate: Candidate,
 }
 
 impl Judgement {
@@ -75,11 +77,12 @@ pub struct JudgedChange {
     pub worker: i32,
     pub ticket: u64,
     pub change: ConfigChange,
+    pub candidate: Candidate,
     pub outcome: Result<Outcome, Refusal>,
 }
 
 impl Master {
-    /// Starts a child that judges a candidate. [`Master::take_judged`] returns its outcome.
+    /// Starts a child that writes the attachments of a candidate and judges it. [`Master::take_judged`] returns its outcome.
     ///
     /// # Errors
     /// No child could be started.
@@ -87,8 +90,8 @@ impl Master {
         &mut self,
         worker: i32,
         ticket: u64,
-        change: ConfigChange,
-        candidate: &Candidate,
+        mut change: ConfigChange,
+        candidate: Candidate,
         active: u64,
     ) -> Result<(), Refusal> {
         let failed = |call: &str, e: &std::io::Error| {
@@ -101,7 +104,10 @@ impl Master {
             Fork::Parent(pid) => {
                 self.judges.push(pid);
                 let until = Instant::now() + JUDGEMENT_MAX;
-                self.judgement = Some(Judgement { pid, pipe, bytes: Vec::new(), until, worker, ticket, change });
+                // The child writes them.
+                change.attached.contents.clear();
+                self.judgement =
+                    Some(Judgement { pid, pipe, bytes: Vec::new(), until, worker, ticket, change, candidate });
                 Ok(())
             }
             Fork::Child => {
@@ -113,7 +119,8 @@ impl Master {
                     let keeper = Arc::new(Keeper::default());
                     let is_rehearsal = change.terms.dry_run;
                     let outcome = outcome_of(
-                        candidate,
+                        &candidate,
+                        &change.attached,
                         &self.invocation,
                         &self.config,
                         &self.listeners,
@@ -122,7 +129,10 @@ impl Master {
                         active,
                     );
                     keeper.stop();
-                    write_all(&theirs, outcome.write().bytes())
+                    let written = write_all(&theirs, outcome.write().bytes());
+                    // The end of a large process takes longer than the master needs to wait.
+                    drop(theirs);
+                    written
                 }));
                 std::process::exit(i32::from(!matches!(judged, Ok(Ok(())))))
             }
@@ -153,8 +163,8 @@ impl Master {
                 Err(Refusal::new(400, "ConfigInvalid", words))
             }
         };
-        let Judgement { worker, ticket, change, .. } = judgement;
-        Some(JudgedChange { worker, ticket, change, outcome })
+        let Judgement { worker, ticket, change, candidate, .. } = judgement;
+        Some(JudgedChange { worker, ticket, change, candidate, outcome })
     }
 }
 
@@ -172,6 +182,7 @@ fn write_all(pipe: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
 
 fn outcome_of(
     candidate: &Candidate,
+    attached: &AttachedContents,
     invocation: &Invocation,
     config: &Config,
     listeners: &Listeners,
@@ -179,9 +190,34 @@ fn outcome_of(
     is_rehearsal: bool,
     active: u64,
 ) -> Outcome {
+    let files = AttachedFiles(candidate.layout.attachments());
+    let refused = |refusal| Outcome { ticket: 0, result: Err(refusal), texts: None };
+    let new = match files.write(candidate, attached) {
+        Ok(new) => new,
+        Err(refusal) => return refused(refusal),
+    };
+    let outcome = judged(candidate, &files, invocation, config, listeners, keeper, is_rehearsal, active);
+    if is_rehearsal || outcome.result.is_err() {
+        files.remove(&new);
+    }
+    outcome
+}
+
+fn judged(
+    candidate: &Candidate,
+    files: &AttachedFiles,
+    invocation: &Invocation,
+    config: &Config,
+    listeners: &Listeners,
+    keeper: &Arc<Keeper>,
+    is_rehearsal: bool,
+    active: u64,
+) -> Outcome {
+    let refused = |refusal| Outcome { ticket: 0, result: Err(refusal), texts: None };
     let prepared = reload::prepare_from(candidate, invocation, config, listeners, Purpose::Test, keeper);
     match prepared {
-        Ok((config, _, warnings)) if is_rehearsal => {
+        Ok((config, _, mut warnings)) if is_rehearsal => {
+            warnings.extend(candidate.complaints());
             let shown = |path: &std::path::Path| candidate.layout.shown(path);
             let warnings = report::json(&warnings, &config.texts.files, shown);
             // Keys of certificates are excluded from the comparison.
@@ -190,14 +226,24 @@ fn outcome_of(
             let value = json!({ "dry_run": true, "generation": active, "warnings": warnings });
             Outcome { ticket: 0, result: Ok(value), texts: Some(texts) }
         }
-        Ok(_) => Outcome { ticket: 0, result: Ok(Value::Null), texts: None },
-        Err(unprepared) => Outcome { ticket: 0, result: Err(refusal_of(unprepared, &candidate.layout)), texts: None },
+        Ok((config, ..)) => {
+            let user = config.core.user.as_ref().filter(|_| rustix::process::geteuid().is_root());
+            match user.map_or(Ok(()), |user| files.hand_over(candidate, user.uid)) {
+                Ok(()) => Outcome { ticket: 0, result: Ok(Value::Null), texts: None },
+                Err(refusal) => refused(refusal),
+            }
+        }
+        Err(unprepared) => refused(refusal_of(unprepared, &candidate.layout)),
     }
 }
 
 /// Words the failure of a candidate for the API's client.
 pub fn refusal_of(unprepared: Unprepared, layout: &Layout) -> Refusal {
-    let Unprepared { why, failure } = unprepared;
+    let Unprepared { why, mut failure } = unprepared;
+    let why = layout.without_digests(&why);
+    for complaint in failure.iter_mut().flat_map(|failure| &mut failure.complaints) {
+        complaint.text = layout.without_digests(&complaint.text);
+    }
     let shown = |path: &std::path::Path| layout.shown(path);
     let complaints = failure.map(|failure| report::json(&failure.complaints, &failure.files, shown));
     let complaints = complaints.unwrap_or_else(|| json!([{ "level": "emerg", "reason": why }]));

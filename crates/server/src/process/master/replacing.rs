@@ -27,7 +27,7 @@ impl Master {
         self.replace = true;
         let workers: Vec<i32> = self.workers.iter().filter(|worker| !worker.exiting).map(|worker| worker.pid).collect();
         if workers.is_empty() {
-            return self.commit(config, listeners);
+            return drop(self.commit(config, listeners));
         }
         super::note_load();
         self.keeper.adopt(&config);

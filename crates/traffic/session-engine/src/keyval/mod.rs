@@ -184,11 +184,9 @@ impl<A: AreaTypes> Value for Zones<A> {
             Some((name, size)) if !name.is_empty() => (name, size),
             _ => return Err(Problem::says("\"keyval_zone\" must have \"zone\" parameter")),
         };
-        if let Some(index) = sync {
-            if timeout.is_none() {
-                let problem = Problem::says("\"sync\" requires the \"timeout\" parameter").at(index);
-                return Err(problem.hint("set \"timeout\": pairs on other servers are removed only by their timeout"));
-            }
+        if let Some(index) = sync.filter(|_| timeout.is_none()) {
+            let problem = Problem::says("\"sync\" requires the \"timeout\" parameter").at(index);
+            return Err(problem.hint("set \"timeout\": pairs on other servers are removed only by their timeout"));
         }
         let sharing = sync.map(|_| Sharing::new::<A>(cx, &name));
         let matching = matching.unwrap_or_default();

@@ -1,7 +1,6 @@
 {{/* Arguments of the controller that do not depend on the Gateway of a pod. */}}
 {{- define "tidegate.arguments" -}}
 - --api=unix:/run/tidegate/api.sock
-- --files-folder=/etc/tidegate-live
 - --server-probe-port={{ .Values.server.probePort }}
 - --probe-address=0.0.0.0:{{ .Values.controller.probePort }}
 - --leader-election-namespace={{ .Release.Namespace }}
@@ -217,7 +216,6 @@ spec:
       {{- end }}
       volumeMounts:
         - {name: run, mountPath: /run/tidegate}
-        - {name: configuration, mountPath: /etc/tidegate-live}
         - {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
         {{- if $webhook }}
         - {name: webhook, mountPath: /etc/tidegate-webhook, readOnly: true}

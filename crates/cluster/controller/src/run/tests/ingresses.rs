@@ -1,10 +1,10 @@
-//! Statuses of Ingresses, and objects that the server refuses.
+//! Statuses of Ingresses, and counted requests.
 
 use cluster_objects::Kind;
 use serde_json::{Value, json};
 
 use super::cluster::State;
-use super::{World, route, service};
+use super::{World, service};
 
 /// An Ingress of the class `tidegate` that passes requests to the Service `api`.
 pub fn ingress(name: &str, annotations: Value) -> Value {
@@ -127,83 +127,4 @@ async fn the_last_pod_takes_the_addresses_with_it() {
 
 fn name(name: &str) -> cluster_objects::ObjectName {
     cluster_objects::ObjectName::new("shop", name)
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_object_that_the_server_refuses_takes_no_other_one_down() {
-    let world = World::start().await;
-    world.cluster.apply(ingress_class());
-    world.server.state().refuses_lines = vec!["banana".into()];
-    for object in [
-        ingress("good", json!({})),
-        ingress("bad", snippet("proxy_read_timeout banana;")),
-        ingress("worse", snippet("proxy_send_timeout banana;")),
-        ingress("fine", snippet("proxy_read_timeout 7s;")),
-    ] {
-        world.cluster.apply(object);
-    }
-    let controller = world.controller(&["--allow-snippets"]);
-    let serves = |name: &str| world.server.state().main.contains(&format!("server_name {name}.test;"));
-    world.server.until("the others are served", |state| state.main.contains("server_name good.test;")).await;
-    assert!(serves("fine") && serves("a") && !serves("bad") && !serves("worse"));
-    let has_event = |state: &State, name: &str| {
-        let is_it = |event: &&Value| event["regarding"]["name"] == name && event["reason"] == "Refused";
-        state.events.iter().find(is_it).is_some_and(|event| event["note"].as_str().unwrap().contains("banana"))
-    };
-    world.cluster.until("two events", |state| has_event(state, "bad") && has_event(state, "worse")).await;
-    assert!(!has_event(&world.cluster.state(), "good"));
-    let gauge = || controller.parts.metrics.objects_refused.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(gauge(), 2);
-    // Endpoints reach the server without a look at the refused objects.
-    world.changes();
-    world.cluster.apply(super::slice("api", &["10.0.0.77"]));
-    world.server.until("the endpoint", |state| state.groups["http/shop_api_80"] == ["10.0.0.77:8080"]).await;
-    assert_eq!(world.changes(), [super::PUT]);
-    // A mended object is served.
-    world.cluster.apply(ingress("bad", snippet("proxy_read_timeout 9s;")));
-    world.server.until("it is served", |state| state.main.contains("server_name bad.test;")).await;
-    world.cluster.delete("Ingress", "shop", "worse");
-    world.cluster.until("none is refused", |_| gauge() == 0).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refused_route_says_so_in_its_condition() {
-    let world = World::start().await;
-    world.server.state().refuses_lines = vec!["bad.path".into()];
-    let mut bad = route("bad", "bad.test", "api");
-    bad["spec"]["rules"][0]["matches"] = json!([{"path": {"type": "PathPrefix", "value": "/bad.path"}}]);
-    world.cluster.apply(bad);
-    let _controller = world.controller(&[]);
-    let accepted = |state: &State, name: &str| {
-        let conditions = &state.objects[&format!("httproutes/shop/{name}")]["status"]["parents"][0]["conditions"];
-        let found = conditions.as_array().into_iter().flatten().find(|one| one["type"] == "Accepted").cloned();
-        found.unwrap_or_default()
-    };
-    world.cluster.until("one is refused", |state| accepted(state, "bad")["status"] == "False").await;
-    let condition = accepted(&world.cluster.state(), "bad");
-    assert_eq!(condition["reason"], "UnsupportedValue");
-    assert!(condition["message"].as_str().unwrap().contains("bad.path"), "{condition}");
-    world.cluster.until("the other one is accepted", |state| accepted(state, "a")["status"] == "True").await;
-    assert!(world.server.state().main.contains("server_name a.test;"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn if_the_server_refuses_most_objects_the_old_configuration_stays() {
-    let world = World::start().await;
-    world.cluster.apply(ingress_class());
-    let controller = world.controller(&[]);
-    world.settle().await;
-    let old = world.server.state().main.clone();
-    world.server.state().refuses_lines = vec!["server_name".into(), "set $route ".into()];
-    world.cluster.apply(ingress("b", json!({})));
-    let is_refused = || controller.parts.metrics.is_refused.load(std::sync::atomic::Ordering::Relaxed);
-    world.cluster.until("it is refused", |_| is_refused()).await;
-    assert_eq!(world.server.state().main, old);
-    assert_eq!(controller.parts.metrics.objects_refused.load(std::sync::atomic::Ordering::Relaxed), 0);
-    // Other endpoints do not begin the search again.
-    world.changes();
-    world.cluster.apply(super::slice("api", &["10.0.0.78"]));
-    world.server.until("one attempt", |state| !state.changes.is_empty()).await;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-    assert_eq!(world.changes(), [super::POST]);
 }

@@ -1,7 +1,11 @@
 //! The controller between an API server and a server, both in this process. Time is paused: timers cost nothing.
 
+mod certificates;
 mod cluster;
+mod increments;
 mod ingresses;
+mod isolation;
+mod load;
 mod provisions;
 mod reviews;
 mod server;
@@ -146,12 +150,12 @@ impl World {
     /// Waits until the server serves the cluster's objects.
     async fn settle(&self) {
         let expected = self.expected();
-        let groups = groups_of(&expected.main);
+        let groups = groups_of(&expected.main_text());
         self.server
             .until("the server serves all objects", |state| {
                 let mut live = state.groups.clone();
                 live.values_mut().for_each(|servers| servers.sort());
-                super::translate::without_servers(&state.main) == expected.skeleton && live == groups
+                expected.text.remove_servers(&state.main) == expected.text.skeleton() && live == groups
             })
             .await;
     }
@@ -208,6 +212,8 @@ async fn a_refused_configuration_leaves_the_old_one_and_is_reported() {
     };
     world.cluster.until("Programmed", |state| programmed(state).is_some_and(|(status, _)| status == "True")).await;
     let old = world.server.state().main.clone();
+    let first = world.changes().iter().filter(|change| *change == POST).count();
+    assert!(first > 0);
     world.server.state().refuses = Some("bad.test".into());
     world.cluster.apply(route("bad", "bad.test", "api"));
     let is_reported = |state: &cluster::State| {
@@ -217,6 +223,14 @@ async fn a_refused_configuration_leaves_the_old_one_and_is_reported() {
     let is_event = |event: &Value| event["type"] == "Warning" && event["reason"] == "ConfigurationRefused";
     world.cluster.until("an event", |state| state.events.iter().any(is_event)).await;
     assert_eq!(world.server.state().main, old);
+    // Endpoints of groups that the old configuration has go on changing.
+    let has =
+        |servers: &'static [&'static str]| move |state: &server::State| state.groups["http/shop_api_80"] == servers;
+    world.cluster.apply(slice("api", &["10.0.0.5", "10.0.0.6"]));
+    world.server.until("the new servers", has(&["10.0.0.5:8080", "10.0.0.6:8080"])).await;
+    world.cluster.apply(slice("api", &["10.0.0.7"]));
+    world.server.until("the next ones", has(&["10.0.0.7:8080"])).await;
+    assert_eq!(world.server.state().changes.iter().filter(|change| *change == POST).count(), 1, "the refused one once");
     let posts = |world: &World| world.server.state().changes.iter().filter(|change| *change == POST).count();
     let sent = posts(&world);
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -463,33 +477,13 @@ async fn with_5000_routes_a_changed_endpoint_is_one_small_request() {
     }
 }
 
+/// In a cluster without slices, nothing is ready: no group has a name that only the cluster resolves.
 #[tokio::test(start_paused = true)]
-async fn certificates_are_files_beside_the_server_s_main_file() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let folder = std::env::temp_dir().join(format!("tidegate-certificates-{}", std::process::id()));
+async fn the_last_slice_of_a_cluster_leaves_a_group_without_endpoints() {
     let world = World::start().await;
-    let text = include_str!("../../../../render/tests/manifests/https-terminate/input.yaml");
-    for document in text.split("\n---\n") {
-        world.cluster.apply(serde_saphyr::from_str(document).unwrap());
-    }
-    let _controller = world.controller(&["--no-status", "--files-folder", folder.to_str().unwrap()]);
+    let _controller = world.controller(&["--no-status"]);
     world.settle().await;
-    let key = folder.join("certificates/shop/tls.key");
-    let first = std::fs::read(&key).unwrap();
-    assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(world.server.state().main.contains("ssl_certificate_key certificates/shop/tls.key;"));
-    assert!(world.server.state().files.is_empty(), "no key is in a change of the configuration");
-    // A renewed certificate is a new configuration, although its text names the same files.
-    let secret = text.split("\n---\n").find(|document| document.contains("kind: Secret")).unwrap();
-    let mut secret: Value = serde_saphyr::from_str(secret).unwrap();
-    let mut bytes: k8s_openapi::ByteString = serde_json::from_value(secret["data"]["tls.key"].clone()).unwrap();
-    bytes.0.push(b'\n');
-    secret["data"]["tls.key"] = serde_json::to_value(&bytes).unwrap();
-    world.server.until("the first push ends", |state| state.changes.last().is_some_and(|change| change == PUT)).await;
-    world.changes();
-    world.cluster.apply(secret);
-    world.settle().await;
-    assert_eq!(world.changes()[0], POST);
-    assert_ne!(std::fs::read(&key).unwrap(), first);
-    std::fs::remove_dir_all(&folder).unwrap();
+    world.cluster.delete("EndpointSlice", "shop", "api-1");
+    let is_empty = |servers: &[String]| servers.len() == 1 && servers[0].ends_with("/unavailable.sock");
+    world.server.until("no endpoint", |state| is_empty(&state.groups["http/shop_api_80"])).await;
 }

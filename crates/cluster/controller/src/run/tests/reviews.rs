@@ -153,6 +153,32 @@ async fn reviews_are_answered_with_the_result_of_the_translation_and_the_server(
 }
 
 #[tokio::test]
+async fn files_that_the_server_has_are_not_sent_for_a_review() {
+    let reviewed = Reviewed::start("files").await;
+    let text = include_str!("../../../../render/tests/manifests/https-terminate/input.yaml");
+    for document in text.split("\n---\n") {
+        reviewed.world.cluster.apply(serde_saphyr::from_str(document).unwrap());
+    }
+    reviewed.world.settle().await;
+    let mut outcomes = reviewed.controller.outcomes.clone();
+    let has_files =
+        |outcome: &Option<super::Outcome>| outcome.as_ref().is_some_and(|one| !one.desired.files.is_empty());
+    outcomes.wait_for(has_files).await.unwrap();
+    reviewed.world.server.state().sent = vec!["before".into()];
+    assert_eq!(reviewed.review("ingress-plain").await["allowed"], true);
+    assert_eq!(reviewed.world.server.state().sent, [""; 0]);
+    // The server has lost one meanwhile.
+    reviewed.world.server.state().attachments.remove("certificates/shop/tls.key").unwrap();
+    let response = reviewed.review("ingress-plain").await;
+    assert!(response["allowed"] == true && !words(&response).contains("not checked"), "{response}");
+    assert!(reviewed.world.server.state().sent.contains(&"certificates/shop/tls.key".to_owned()));
+    assert!(
+        !reviewed.world.server.state().attachments.contains_key("certificates/shop/tls.key"),
+        "a review stores nothing"
+    );
+}
+
+#[tokio::test]
 async fn an_object_that_the_server_refuses_already_does_not_stand_in_the_way_of_others() {
     let reviewed = Reviewed::start("refused").await;
     reviewed.world.server.state().refuses_lines = vec!["banana".into()];

@@ -24,7 +24,10 @@ pub struct State {
     pub generation: u64,
     pub loads: u64,
     pub main: String,
-    pub files: BTreeMap<String, Value>,
+    /// Contents of attachments.
+    pub attachments: BTreeMap<String, String>,
+    /// Attachments that the last change, or its check, brought.
+    pub sent: Vec<String>,
     pub groups: Groups,
     /// Servers that only the API has added: a load keeps them.
     added: Groups,
@@ -65,7 +68,11 @@ pub fn groups_of(main: &str) -> Groups {
             4 => group = words.strip_prefix("upstream ").map(|name| format!("{area}/{}", name.trim_end_matches(" {"))),
             8 => {
                 if let (Some(group), Some(server)) = (&group, words.strip_prefix("server ")) {
-                    let server = server.trim_end_matches(';').trim_end_matches(" down").to_owned();
+                    let server = server
+                        .trim_end_matches(';')
+                        .trim_end_matches(" down")
+                        .trim_end_matches(" max_fails=0")
+                        .to_owned();
                     found.entry(group.clone()).or_default().push(server);
                 }
             }
@@ -146,6 +153,11 @@ impl Server {
     }
 }
 
+fn digest_of(text: &str) -> String {
+    let files = BTreeMap::from([(String::new(), text.as_bytes().to_vec())]);
+    super::super::server_api::digests_of(&files).remove("").unwrap()
+}
+
 fn failure(status: u16, code: &str) -> (u16, Value) {
     (status, json!({"error": {"status": status, "code": code, "text": "words"}}))
 }
@@ -167,6 +179,20 @@ impl State {
         (value["complaints"] != json!([])).then_some((status, value))
     }
 
+    /// Returns the contents of attachments, and the names of those that the change brings; `None` if one is not stored.
+    fn attached(&self, attachments: &Value) -> Option<(BTreeMap<String, String>, Vec<String>)> {
+        let (mut all, mut sent) = (BTreeMap::new(), Vec::new());
+        for (name, value) in attachments.as_object().unwrap() {
+            let stored = self.attachments.get(name).filter(|text| value["sha256"] == digest_of(text).as_str());
+            let text = value.as_str().or(stored.map(String::as_str))?;
+            all.insert(name.clone(), text.to_owned());
+            if value.is_string() {
+                sent.push(name.clone());
+            }
+        }
+        Some((all, sent))
+    }
+
     fn answer(&mut self, change: &str, tag: Option<&str>, value: &Value) -> (u16, Value) {
         match change {
             "GET /api/tidegate/1/config" => (
@@ -174,11 +200,19 @@ impl State {
                 json!({"generation": self.generation, "loaded_at": format!("T{}", self.loads), "main": "/etc/tidegate/nginx.conf"}),
             ),
             "GET /api/tidegate/1/config/files" => {
-                (200, json!({"generation": self.generation, "files": {"nginx.conf": self.main}}))
+                let digests: BTreeMap<&String, Value> =
+                    self.attachments.iter().map(|(name, text)| (name, json!({"sha256": digest_of(text)}))).collect();
+                let value =
+                    json!({"generation": self.generation, "files": {"nginx.conf": self.main}, "attachments": digests});
+                (200, value)
             }
             "POST /api/tidegate/1/config?dry_run" => {
                 self.changes.push(change.into());
                 let main = value["files"]["nginx.conf"].as_str().unwrap();
+                let Some((_, sent)) = self.attached(&value["attachments"]) else {
+                    return failure(409, "AttachmentNotFound");
+                };
+                self.sent = sent;
                 self.refusal(main).unwrap_or_else(|| (200, json!({"dry_run": true})))
             }
             "POST /api/tidegate/1/config" => {
@@ -191,6 +225,10 @@ impl State {
                 if let Some(refusal) = self.refusal(&main) {
                     return refusal;
                 }
+                let Some(attached) = self.attached(&value["attachments"]) else {
+                    return failure(409, "AttachmentNotFound");
+                };
+                (self.attachments, self.sent) = attached;
                 self.generation += 1;
                 self.loads += 1;
                 self.groups = groups_of(&main);
@@ -201,7 +239,7 @@ impl State {
                         live.dedup();
                     }
                 }
-                (self.main, self.files) = (main, files);
+                self.main = main;
                 (200, json!({"generation": self.generation}))
             }
             "PUT /api/tidegate/1/upstreams" => {

@@ -91,7 +91,7 @@ async fn any_order_of_events_ends_in_the_same_text() {
             let state = world.server.state();
             let mut groups = state.groups.clone();
             groups.values_mut().for_each(|servers| servers.sort());
-            texts.push((super::super::translate::without_servers(&state.main), groups));
+            texts.push((world.expected().text.remove_servers(&state.main), groups));
         }
         texts.iter().for_each(|text| assert_eq!(text.1, texts[0].1, "{}", path.display()));
         // The folder of the socket differs between servers.

@@ -22,8 +22,8 @@ use super::super::events;
 use super::super::isolation::owners;
 use super::super::logs;
 use super::super::metrics::{self, Metrics};
-use super::super::push::Outcome;
-use super::super::server_api::{ApiFailure, ServerApi, join};
+use super::super::push::{Outcome, SentText};
+use super::super::server_api::{ApiFailure, Digests, ServerApi, digests_of, join};
 use super::super::store::{Key, Store};
 use super::super::translate::{Desired, Settings, translate};
 
@@ -153,9 +153,11 @@ impl Reviewer {
                 let _slot = slot;
                 let mut snapshot = snapshot;
                 remove_others(&mut snapshot.set, &excluded, &key);
-                snapshot.complaints.remove(&key);
+                Arc::make_mut(&mut snapshot.complaints).remove(&key);
                 let object = parse_object(kind, &version, object)?;
                 snapshot.set.upsert(object)?;
+                let addresses = settings.book.preview(&snapshot, &settings.gateway, &settings.pool);
+                let settings = settings.with_addresses(addresses, &snapshot);
                 Ok::<Desired, String>(translate(snapshot, &settings))
             }
         };
@@ -186,10 +188,10 @@ impl Reviewer {
         // The object may take a path or a port from another one.
         let of_others = others.into_iter().filter(|complaint| known.binary_search(complaint).is_err());
         warnings.extend(of_others.map(Complaint::to_string));
-        if desired.skeleton == outcome.desired.skeleton {
+        if SentText::of(&outcome.desired).is_text_of(desired) {
             return Verdict { denied: None, warnings };
         }
-        let denied = match self.check(desired).await {
+        let denied = match self.check(desired, &outcome.desired).await {
             Ok(()) => None,
             Err(ApiFailure::Refused(complaints)) => {
                 let words = owners(desired, &complaints).remove(key);
@@ -214,9 +216,15 @@ impl Reviewer {
         Verdict { denied, warnings }
     }
 
-    async fn check(&self, desired: &Desired) -> Result<(), ApiFailure> {
+    /// Sends a configuration to the server's check. Most of its files are those of the pushed one.
+    async fn check(&self, desired: &Desired, pushed: &Desired) -> Result<(), ApiFailure> {
         let active = self.api.active().await?;
-        self.api.check(&active, &desired.main, &desired.config.files).await
+        let (main, files) = (desired.main_text(), &desired.files);
+        match self.api.check(&active, &main, files, &digests_of(&pushed.files)).await {
+            // The server keeps an older configuration, with other files.
+            Err(ApiFailure::FileMissing(_)) => self.api.check(&active, &main, files, &Digests::new()).await,
+            result => result,
+        }
     }
 }
 

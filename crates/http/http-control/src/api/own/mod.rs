@@ -10,10 +10,12 @@ pub use state::renewal;
 
 use super::answer::{ApiError, ApiResponse};
 use super::ask::{Ask, Verb};
-use super::configuration::{ConfigRequest, Configuration, Refusal, Terms, current};
+use super::configuration::{Attachment, ConfigRequest, Configuration, Refusal, Terms, current};
 use super::origin::OwnNames;
 use super::{ConfigAccess, on_thread};
 use crate::shared::status_tree::time;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http_engine::Request;
 use http_upstream::body_store;
@@ -109,7 +111,8 @@ fn terms(ask: &Ask) -> Terms {
     Terms { dry_run: ask.dry_run, if_match }
 }
 
-/// Makes a request of a body: a JSON object of texts by name, plain or as the member `files`, or the main file's text.
+/// Makes a request of a body: a JSON object of texts by name, plain or as the member `files` beside which `attachments` may stand, or the
+/// main file's text.
 ///
 /// # Errors
 /// `JsonError`, `ConfigFormatError`.
@@ -125,11 +128,13 @@ pub fn sent(body: &[u8], terms: Terms) -> Result<ConfigRequest, ApiError> {
     let all: Value =
         serde_json::from_slice(body).map_err(|e| ApiError::new(415, "JsonError", format!("json error: {e}")))?;
     let Value::Object(mut all) = all else { return Err(format("an object of files is required".into())) };
+    let mut attachments = None;
     if let Some(Value::Object(_)) = all.get("files") {
-        let unknown = all.keys().find(|name| !matches!(name.as_str(), "files" | "generation"));
+        let unknown = all.keys().find(|name| !matches!(name.as_str(), "attachments" | "files" | "generation"));
         if let Some(name) = unknown {
             return Err(format(format!("unknown member \"{name}\" beside \"files\"")));
         }
+        attachments = all.remove("attachments").map(sent_attachments).transpose()?;
         if let Some(Value::Object(files)) = all.remove("files") {
             all = files;
         }
@@ -141,7 +146,32 @@ pub fn sent(body: &[u8], terms: Terms) -> Result<ConfigRequest, ApiError> {
             _ => return Err(format(format!("the value of \"{name}\" is not a string"))),
         }
     }
-    Ok(ConfigRequest::Files(texts, terms))
+    Ok(ConfigRequest::Files(texts, attachments, terms))
+}
+
+/// Parses attachments: texts, `{"base64": ...}`, or `{"sha256": ...}` for files that the server has.
+fn sent_attachments(value: Value) -> Result<BTreeMap<String, Attachment>, ApiError> {
+    let format = |words: String| ApiError::new(400, "ConfigFormatError", words);
+    let Value::Object(all) = value else { return Err(format("\"attachments\" is not an object".into())) };
+    let mut attachments = BTreeMap::new();
+    for (name, value) in all {
+        let attachment = match &value {
+            Value::String(text) => Some(Attachment::Sent(text.clone().into_bytes())),
+            Value::Object(members) if members.len() == 1 => {
+                let word = |name: &str| members.get(name).and_then(Value::as_str);
+                let stored = word("sha256").map(|digest| Attachment::Stored(digest.to_string()));
+                let sent = word("base64").and_then(|text| BASE64_STANDARD.decode(text).ok());
+                stored.or(sent.map(Attachment::Sent))
+            }
+            _ => None,
+        };
+        let attachment = attachment.ok_or_else(|| {
+            let form = "a string, {\"base64\": \"...\"} or {\"sha256\": \"...\"}";
+            format(format!("the attachment \"{name}\" is none of {form}"))
+        })?;
+        attachments.insert(name, attachment);
+    }
+    Ok(attachments)
 }
 
 /// Parses a change of levels: `{"level": "debug"}`, or `null` for the levels of the configuration.
@@ -408,7 +438,21 @@ mod tests {
         assert_eq!(sent("events {}"), Ok(ConfigRequest::Main(b"events {}".to_vec(), Terms::default())));
         let files = BTreeMap::from([("a".to_string(), b"x;".to_vec())]);
         for text in [r#"{"a": "x;"}"#, r#" {"files": {"a": "x;"}, "generation": 3}"#] {
-            assert_eq!(sent(text), Ok(ConfigRequest::Files(files.clone(), Terms::default())), "{text}");
+            assert_eq!(sent(text), Ok(ConfigRequest::Files(files.clone(), None, Terms::default())), "{text}");
+        }
+        let text =
+            r#"{"files": {"a": "x;"}, "attachments": {"t": "text", "b": {"base64": "AP8="}, "s": {"sha256": "77"}}}"#;
+        let attachments = [
+            ("t".to_string(), Attachment::Sent(b"text".to_vec())),
+            ("b".to_string(), Attachment::Sent(vec![0, 255])),
+            ("s".to_string(), Attachment::Stored("77".into())),
+        ];
+        assert_eq!(sent(text), Ok(ConfigRequest::Files(files.clone(), Some(attachments.into()), Terms::default())));
+        for wrong in
+            [r#"[]"#, r#"{"a": 1}"#, r#"{"a": {}}"#, r#"{"a": {"base64": "!"}}"#, r#"{"a": {"sha256": "7", "x": 1}}"#]
+        {
+            let text = format!(r#"{{"files": {{"a": "x;"}}, "attachments": {wrong}}}"#);
+            assert_eq!(sent(&text), Err((400, "ConfigFormatError")), "{wrong}");
         }
         assert_eq!(sent(""), Err((400, "ConfigFormatError")));
         assert_eq!(sent("{"), Err((415, "JsonError")));
