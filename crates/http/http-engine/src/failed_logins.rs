@@ -7,6 +7,7 @@ use crate::values::Satisfy;
 use crate::{Flow, Request, Template};
 use observe::Level;
 use session_engine::bucket::{Buckets, Rate, Unreserved};
+use session_engine::shared_limit::SharedLimit;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub struct FailureLimit {
     /// Thousandths of a failure.
     pub burst: u64,
     pub state: Arc<FailureZone>,
+    /// Failures of all servers.
+    pub shared: Option<Arc<SharedLimit>>,
 }
 
 fn now_millis() -> u64 {
@@ -55,15 +58,25 @@ impl FailureLimit {
     pub fn refusal(&self, r: &mut Request) -> Option<Flow> {
         let key = self.key(r)?;
         let excess = self.state.buckets.look(&key, self.rate, now_millis());
-        (excess > self.burst).then(|| self.refuse(r, excess))
+        if excess > self.burst { Some(self.refuse(r, excess)) } else { self.shared_refusal(r, &key) }
+    }
+    /// Refuses a request whose key has too many failures on all servers together.
+    fn shared_refusal(&self, r: &mut Request, key: &[u8]) -> Option<Flow> {
+        let millis = self.shared.as_ref()?.refusal_millis(key)?;
+        let zone = &self.zone;
+        r.log(Level::Error, format_args!("limiting failed logins of all servers by zone \"{zone}\""));
+        Some(refuse_for(r, millis))
     }
     fn refuse(&self, r: &mut Request, excess: u64) -> Flow {
         let (whole, part, zone) = (excess / 1000, excess % 1000, &self.zone);
         r.log(Level::Error, format_args!("limiting failed logins, excess: {whole}.{part:03} by zone \"{zone}\""));
-        let seconds = self.rate.millis(excess.saturating_sub(self.burst)).div_ceil(1000).max(1);
-        r.out.add("Retry-After", seconds.to_string().into_bytes());
-        Flow::Status(429)
+        refuse_for(r, self.rate.millis(excess.saturating_sub(self.burst)))
     }
+}
+
+fn refuse_for(r: &mut Request, millis: u64) -> Flow {
+    r.out.add("Retry-After", millis.div_ceil(1000).max(1).to_string().into_bytes());
+    Flow::Status(429)
 }
 
 /// A place of a login whose credentials are being judged. Dropping it gives the place back.
@@ -72,6 +85,7 @@ pub struct LoginAttempt(Option<TakenPlace>);
 
 struct TakenPlace {
     state: Arc<FailureZone>,
+    shared: Option<Arc<SharedLimit>>,
     rate: Rate,
     key: Vec<u8>,
     location: usize,
@@ -82,6 +96,9 @@ impl Drop for TakenPlace {
     fn drop(&mut self) {
         self.state.buckets.settle(&self.key, self.rate, now_millis(), self.fails);
         self.state.judged.notify_waiters();
+        if let Some(shared) = self.shared.as_ref().filter(|_| self.fails) {
+            shared.count_event(&self.key);
+        }
     }
 }
 
@@ -137,10 +154,13 @@ fn take_place(r: &mut Request) -> Result<LoginAttempt, NoPlace> {
         return Ok(LoginAttempt(Some(place)));
     }
     let Some(key) = limit.key(r) else { return Ok(LoginAttempt(None)) };
+    if let Some(flow) = limit.shared_refusal(r, &key) {
+        return Err(NoPlace::Refused(flow));
+    }
     match limit.state.buckets.reserve(&key, limit.rate, limit.burst, now_millis()) {
         Ok(()) => {
-            let state = limit.state.clone();
-            Ok(LoginAttempt(Some(TakenPlace { state, rate: limit.rate, key, location, fails: false })))
+            let (state, shared) = (limit.state.clone(), limit.shared.clone());
+            Ok(LoginAttempt(Some(TakenPlace { state, shared, rate: limit.rate, key, location, fails: false })))
         }
         Err(Unreserved::Busy { excess }) => Err(NoPlace::Refused(limit.refuse(r, excess))),
         Err(Unreserved::Later) => Err(NoPlace::Later),

@@ -20,6 +20,7 @@ pub mod probing;
 pub mod resolving;
 pub mod slicing;
 pub mod sticky;
+pub mod sticky_sessions;
 pub mod tls;
 pub mod upgraded;
 pub mod upstream_state;

@@ -1,10 +1,9 @@
 //! `sticky` (nginx: `ngx_http_upstream_sticky_module`): binds requests to servers, and tells clients.
 
-use base::clock::{self, Instant};
+use crate::sticky_sessions::Sessions;
+use base::clock;
 use http_engine::{Request, Template};
-use md5::{Digest, Md5};
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use upstream::PeerLease;
 
 pub enum Sticky {
@@ -130,98 +129,5 @@ impl Cookie {
         // A variable's value must not end the line.
         out.iter_mut().filter(|c| matches!(**c, b'\r' | b'\n' | 0)).for_each(|c| *c = b' ');
         out
-    }
-}
-
-/// Memory of a session in its zone, in bytes (nginx: about 8,000 in 1m).
-const SESSION_BYTES: u64 = 128;
-
-/// The sessions of a zone with their servers. Names are stored as digests.
-pub struct Sessions {
-    max: usize,
-    state: Mutex<State>,
-}
-
-type Key = [u8; 16];
-
-#[derive(Default)]
-struct State {
-    servers: HashMap<Key, (String, Instant)>,
-    order: BTreeSet<(Instant, Key)>,
-}
-
-impl State {
-    fn forget(&mut self, before: Instant) {
-        while let Some((used, key)) = self.order.first().copied().filter(|(used, _)| *used <= before) {
-            self.order.remove(&(used, key));
-            self.servers.remove(&key);
-        }
-    }
-}
-
-impl Sessions {
-    pub fn new(bytes: u64) -> Sessions {
-        Sessions { max: (bytes / SESSION_BYTES).max(1) as usize, state: Mutex::default() }
-    }
-
-    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn find(&self, session: &[u8], now: Instant, timeout_ms: u64) -> Option<String> {
-        let key: Key = Md5::digest(session).into();
-        self.with(|state| {
-            state.forget(Instant(now.0.saturating_sub(timeout_ms.saturating_mul(1000))));
-            state.servers.get(&key).map(|(server, _)| server.clone())
-        })
-    }
-
-    /// Records a session's server; `make`: creates unknown sessions.
-    fn note(&self, session: &[u8], server: &str, now: Instant, timeout_ms: u64, make: bool) {
-        let key: Key = Md5::digest(session).into();
-        self.with(|state| {
-            state.forget(Instant(now.0.saturating_sub(timeout_ms.saturating_mul(1000))));
-            if let Some((known, used)) = state.servers.get_mut(&key) {
-                let before = std::mem::replace(used, now);
-                if known != server {
-                    *known = server.into();
-                }
-                state.order.remove(&(before, key));
-                state.order.insert((now, key));
-                return;
-            }
-            if !make {
-                return;
-            }
-            if state.servers.len() >= self.max
-                && let Some((_, oldest)) = state.order.pop_first()
-            {
-                state.servers.remove(&oldest);
-            }
-            state.servers.insert(key, (server.into(), now));
-            state.order.insert((now, key));
-        });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sessions_are_kept_moved_and_forgotten() {
-        let sessions = Sessions::new(2 * SESSION_BYTES);
-        let at = |ms: u64| Instant(1_000_000 + ms * 1000);
-        let find = |name: &str, ms| sessions.find(name.as_bytes(), at(ms), 100);
-        sessions.note(b"a", "one", at(0), 100, true);
-        sessions.note(b"b", "two", at(10), 100, false);
-        assert_eq!((find("a", 20).as_deref(), find("b", 20)), (Some("one"), None));
-        sessions.note(b"a", "two", at(50), 100, false);
-        assert_eq!(find("a", 140).as_deref(), Some("two"), "used since");
-        assert_eq!(find("a", 150), None, "its time is over");
-        for (index, name) in ["x", "y", "z"].iter().enumerate() {
-            sessions.note(name.as_bytes(), "one", at(200 + index as u64), 100, true);
-        }
-        assert_eq!((find("x", 210), find("z", 210).is_some()), (None, true), "the oldest makes room");
     }
 }

@@ -22,6 +22,7 @@ fn promtool_has_no_complaint_about_any_set() {
         limit_conn: ["f"],
         resolver: ["g"],
         stream_zone: ["h"],
+        store: ["i"],
     );
     let families = gather();
     let rows: usize = SETS.iter().map(|set| set.rows.len()).sum();

@@ -278,6 +278,23 @@ impl TicketKeys {
         Ok(TicketKeys { ring: RwLock::new(Ring { keys, rotate_at: None }) })
     }
 
+    /// Replaces all keys, which are not rotated from then on: the first of 48 or 80 bytes each encrypts. The one that has
+    /// encrypted before still decrypts. Others are left out; without any, nothing changes.
+    pub fn replace(&self, keys: &[&[u8]]) {
+        let mut keys: Vec<TicketKey> = keys.iter().filter_map(|key| TicketKey::from_bytes(key)).collect();
+        if keys.is_empty() {
+            return;
+        }
+        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        if !ring.keys.is_empty() {
+            let before = ring.keys.swap_remove(0);
+            if keys.iter().all(|key| key.name != before.name) {
+                keys.push(before);
+            }
+        }
+        *ring = Ring { keys, rotate_at: None };
+    }
+
     fn rotate(&self, now: u64, lifetime: u64) {
         let due = |ring: &Ring| ring.rotate_at.is_some_and(|at| at <= now);
         if !due(&self.ring.read().unwrap_or_else(PoisonError::into_inner)) {

@@ -237,6 +237,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         }
     };
     complaints.append(&mut cx.warnings);
+    complaints.extend(core.shared_store.take_complaints());
     complaints.extend(session_engine::tls::report::ciphers(&mut cx));
     let areas = areas(http.as_ref(), stream.as_ref(), mail.as_ref());
     if let Some(text) = twice(&areas) {

@@ -59,7 +59,7 @@ impl Tasks {
     pub fn replace(&mut self, config: &Config) {
         let log = &config.error_log;
         // The one before ends behind it, if it has other settings.
-        let store = config.core.shared_store.agent(log);
+        let store = config.core.shared_store.start(log);
         self.stop();
         self._store = store;
         self.running = work(config).iter().map(|work| runtime::task::spawn_local(work.run(log))).collect();

@@ -52,6 +52,7 @@ fn folder(name: &str) -> Folder {
     let mut files: Vec<(&str, Vec<u8>)> = vec![
         ("htpasswd", b"user:{PLAIN}secret\n".to_vec()),
         ("passwords", b"secret\n".to_vec()),
+        ("redis.pass", b"secret\n".to_vec()),
         ("keys.json", br#"{"kty":"oct","k":"c2VjcmV0"}"#.to_vec()),
         ("ticket.key", vec![7; 80]),
         ("quic.key", vec![7; 32]),

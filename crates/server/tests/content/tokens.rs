@@ -353,7 +353,7 @@ fn what_lacks_keys_or_is_not_shared_is_told_before_the_start() {
     let warnings: Vec<&str> = said.lines().filter(|line| line.contains("[warn]")).collect();
     assert_eq!(warnings.len(), 3, "{said}");
     for words in [
-        "\"sync\" of keyval_zone \"one\" is ignored",
+        "keyval_zone \"one\": \"sync\" has no effect without \"shared_store\"",
         "lost.json\" failed (2:",
         "location \"/none\" has \"auth_jwt\" and no keys",
     ] {

@@ -24,6 +24,7 @@ mod faults;
 mod first_day;
 mod lint;
 mod many_nodes;
+mod many_nodes_limits;
 mod measuring;
 mod metrics;
 mod observed;

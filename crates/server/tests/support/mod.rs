@@ -189,6 +189,16 @@ pub fn wait_for_rest<T: PartialEq + std::fmt::Debug>(what: &str, looks: usize, m
     last
 }
 
+/// Returns the least value of a number of looks: what a server holds at rest between its periodic works.
+pub fn least_of<T: Ord>(looks: usize, mut look: impl FnMut() -> T) -> T {
+    let mut least = look();
+    for _ in 0..looks {
+        std::thread::sleep(GLANCE);
+        least = least.min(look());
+    }
+    least
+}
+
 /// Polls until there is a value, no longer than a duration.
 pub fn wait_within<T, E: std::fmt::Display>(
     patience: Duration,

@@ -359,7 +359,6 @@ fn groups_that_cannot_be_are_refused_in_words() {
         ("server 127.0.0.1; sticky cookie;", "", "invalid number of arguments in \"sticky\" directive"),
         ("server 127.0.0.1; sticky cookie a samesite=maybe;", "", "invalid \"samesite\" parameter value"),
         ("server 127.0.0.1; sticky learn lookup=$arg_a zone=z:1m;", "", "\"create\" parameter is not specified"),
-        ("server 127.0.0.1; sticky learn create=$arg_a lookup=$arg_a zone=z:1m sync;", "", "\"sync\" is not supported"),
         ("server 127.0.0.1; outlier_ejection errors=0;", "", "with \"errors\" and \"rate\" off"),
         ("server 127.0.0.1; retry_budget 300%;", "", "invalid parameter \"300%\""),
         ("server 127.0.0.1; queue 0;", "", "invalid value \"0\""),

@@ -22,7 +22,8 @@ directives! {
         limit_conn_dry_run: Flag = "off",
         /// Error log level of rejected sessions.
         limit_conn_log_level: LogLevel = "error",
-        /// Defines a zone: the key to count by, and the size of its memory.
+        /// Defines a zone: the key to count by, and the size of its memory. With `sync` the zones of all servers of the
+        /// `shared_store` count together.
         limit_conn_zone: Zone,
     }
 }

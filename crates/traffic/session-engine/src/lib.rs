@@ -34,6 +34,7 @@ pub mod relay;
 pub mod session;
 pub mod sessions;
 pub mod shared_limit;
+pub mod shared_secret;
 pub mod shared_store;
 pub mod split_clients;
 pub mod template;

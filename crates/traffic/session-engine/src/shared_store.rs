@@ -4,8 +4,9 @@
 //! is made when a configuration begins to serve, never by a test of a configuration, and is kept over reloads that do not
 //! change its settings.
 
+use crate::shared_secret::{SharedSecret, read_key_text};
 use conf_schema::value::parse_msec;
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Complaint, Cx, Directive, Level as ComplaintLevel, Problem, Value};
 use metrics::store as row;
 use observe::{ErrorLog, Level};
 pub use shared_store::StoreState;
@@ -27,6 +28,8 @@ pub struct StoreSettings {
     password: Option<String>,
     authorities: Option<Vec<u8>>,
     certificate: Option<(Vec<u8>, Vec<u8>)>,
+    /// Of `key_file`.
+    key: Option<Vec<u8>>,
     prefix: String,
     patience: Duration,
     loss: &'static str,
@@ -41,28 +44,117 @@ impl std::fmt::Debug for StoreSettings {
 
 /// Where the directive leaves its settings, once, and zones find them after the whole configuration was read.
 #[derive(Clone, Debug, Default)]
-pub struct StoreSlot(Arc<OnceLock<StoreSettings>>);
+pub struct StoreSlot {
+    settings: Arc<OnceLock<StoreSettings>>,
+    /// Warnings that are due if there are no settings.
+    missed: Arc<Mutex<Vec<Complaint>>>,
+    /// Errors that are due if there is no secret.
+    keyless: Arc<Mutex<Vec<Complaint>>>,
+    starts: Arc<StoreStarts>,
+}
+
+/// Called when the store's agent runs.
+type StoreStart = Box<dyn Fn(&Arc<StoreAgent>) + Send + Sync>;
+
+/// What begins with the agent.
+#[derive(Default)]
+struct StoreStarts(Mutex<Vec<StoreStart>>);
+
+impl std::fmt::Debug for StoreStarts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StoreStarts")
+    }
+}
 
 /// The agents that live, by their settings, with their metrics.
 type Agents = HashMap<StoreSettings, (Weak<StoreAgent>, metrics::Zone<row::Of>)>;
 static AGENTS: LazyLock<Mutex<Agents>> = LazyLock::new(Mutex::default);
 
 impl StoreSlot {
+    /// Returns the slot for a directive with `sync`. A configuration without a store gets a warning that the word
+    /// has no effect, which ends with `lack`.
+    pub fn for_sync(cx: &mut Cx, d: &Directive, name: &str, lack: &str) -> StoreSlot {
+        let slot = cx.get::<StoreSlot>().clone();
+        let directive = d.name.text();
+        let text = format!("{directive} \"{name}\": \"sync\" has no effect without \"shared_store\": {lack}");
+        let complaint = Complaint {
+            level: ComplaintLevel::Warn,
+            text,
+            span: Some(d.span),
+            line: d.line,
+            hint: Some("write \"shared_store redis://HOST;\" in the main context".to_owned()),
+        };
+        slot.missed.lock().unwrap_or_else(PoisonError::into_inner).push(complaint);
+        slot
+    }
+
     /// Returns the settings. Call after the whole configuration was read.
     pub fn settings(&self) -> Option<&StoreSettings> {
-        self.0.get()
+        self.settings.get()
+    }
+
+    /// Lets a closure be called whenever the configuration begins to serve with a store: zones of other nodes are there before
+    /// the first request asks for them. Call while the configuration is read.
+    pub fn at_start(&self, start: impl Fn(&Arc<StoreAgent>) + Send + Sync + 'static) {
+        self.starts.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(start));
+    }
+
+    /// Starts the agent, or takes over the running one, for a configuration that begins to serve.
+    pub fn start(&self, log: &Arc<ErrorLog>) -> Option<Arc<StoreAgent>> {
+        let agent = self.agent(log)?;
+        self.starts.0.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|start| start(&agent));
+        Some(agent)
+    }
+
+    /// Returns the slot for a directive whose secrets come into the store, encrypted. A configuration whose store has no `key_file`
+    /// gets an error.
+    pub fn for_key(cx: &mut Cx, words: &str) -> StoreSlot {
+        let (slot, at) = (cx.get::<StoreSlot>().clone(), cx.at);
+        let complaint = Complaint {
+            span: Some(at.span),
+            line: at.line,
+            hint: Some(
+                "write \"shared_store ... key_file=FILE;\" in the main context, a file of 32 random characters or more"
+                    .to_owned(),
+            ),
+            ..Complaint::emerg(format!("\"{words}\" needs a \"shared_store\" with \"key_file\""))
+        };
+        slot.keyless.lock().unwrap_or_else(PoisonError::into_inner).push(complaint);
+        slot
+    }
+
+    /// Returns the secret of a purpose, which all servers with the same `key_file` have.
+    pub fn secret(&self, purpose: &str) -> Option<SharedSecret> {
+        SharedSecret::derived(self.settings.get()?.key.as_ref()?, purpose, &[])
+    }
+
+    /// Returns the warnings of directives that have `sync` without a store, and an error of those that need a secret. Call after the
+    /// whole configuration was read.
+    pub fn take_complaints(&self) -> Vec<Complaint> {
+        let take =
+            |list: &Mutex<Vec<Complaint>>| std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
+        let (mut missed, mut keyless) = (take(&self.missed), take(&self.keyless));
+        let settings = self.settings.get();
+        if settings.is_some() {
+            missed.clear();
+        }
+        if settings.is_some_and(|settings| settings.key.is_some()) {
+            keyless.clear();
+        }
+        missed.extend(keyless.into_iter().take(1));
+        missed
     }
 
     /// Returns the agent, if it runs.
     pub fn running_agent(&self) -> Option<Arc<StoreAgent>> {
         let agents = AGENTS.lock().unwrap_or_else(PoisonError::into_inner);
-        agents.get(self.0.get()?).and_then(|(agent, _)| agent.upgrade())
+        agents.get(self.settings.get()?).and_then(|(agent, _)| agent.upgrade())
     }
 
     /// Returns the agent, which is started if there is none. `None` without the directive, or if the system gives no
     /// thread, which is logged.
     pub fn agent(&self, log: &Arc<ErrorLog>) -> Option<Arc<StoreAgent>> {
-        let settings = self.0.get()?;
+        let settings = self.settings.get()?;
         let mut agents = AGENTS.lock().unwrap_or_else(PoisonError::into_inner);
         agents.retain(|_, (agent, _)| agent.strong_count() > 0);
         if let Some(agent) = agents.get(settings).and_then(|(agent, _)| agent.upgrade()) {
@@ -170,7 +262,7 @@ pub struct SharedStore;
 
 impl Value for SharedStore {
     const SYNTAX: &'static str = "address [prefix=name] [timeout=time] [password_file=file] [trusted_certificate=file] \
-                                  [certificate=file certificate_key=file] [fallback=local | open | deny]";
+                                  [certificate=file certificate_key=file] [key_file=file] [fallback=local | open | deny]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
         let address = StoreAddress::parse(&text)
@@ -180,6 +272,7 @@ impl Value for SharedStore {
             password: None,
             authorities: None,
             certificate: None,
+            key: None,
             prefix: PREFIX.into(),
             patience: PATIENCE,
             loss: "local",
@@ -209,6 +302,13 @@ impl Value for SharedStore {
                     settings.password = Some(line.lines().next().unwrap_or_default().to_string());
                 }
                 "trusted_certificate" => settings.authorities = Some(read_pem(cx, value, index)?),
+                "key_file" => {
+                    let bytes = read_file(cx, value, index)?;
+                    let fault = |fault: String| Problem::says(format!("\"{value}\": {fault}")).at(index);
+                    let key = read_key_text(&bytes).map_err(fault);
+                    settings.key =
+                        Some(key.map_err(|problem| problem.hint("write it with \"openssl rand -base64 48\""))?);
+                }
                 "certificate" => certificate = Some(read_pem(cx, value, index)?),
                 "certificate_key" => key = Some(read_pem(cx, value, index)?),
                 "fallback" => {
@@ -231,7 +331,7 @@ impl Value for SharedStore {
             return Err(problem.hint("the addresses with TLS begin with \"rediss\""));
         }
         // Another one is refused as a duplicate.
-        let _ = cx.get::<StoreSlot>().0.set(settings);
+        let _ = cx.get::<StoreSlot>().settings.set(settings);
         Ok(SharedStore)
     }
 }
@@ -261,7 +361,7 @@ mod tests {
         let mut cx = Cx::default();
         let result = SharedStore::parse(&mut cx, &synthetic("shared_store", text));
         result.map_err(|problem| format!("{problem:?}"))?;
-        Ok(cx.get::<StoreSlot>().settings().expect("settings").clone())
+        Ok(cx.get::<StoreSlot>().settings.get().expect("settings").clone())
     }
 
     #[test]
@@ -286,6 +386,8 @@ mod tests {
             ("redis://a fallback=shut", "local, open or deny"),
             ("redis://a password_file=/none/such", "open()"),
             ("rediss://a trusted_certificate=/none/such", "open()"),
+            ("redis://a key_file=/none/such", "open()"),
+            ("redis://a key_file=/dev/null", "less than 32 characters"),
         ] {
             let problem = parse(text).expect_err(text);
             assert!(problem.contains(words), "{text}: {problem}");

@@ -8,7 +8,7 @@ use crate::address::StoreAddress;
 use crate::files::FolderStore;
 use crate::map_replica::{Applied, LocalMap, LocalValue, MapReplica};
 use crate::memory::MemoryStore;
-use crate::permits::{PermitPool, PermitVerdict, StoreLoss};
+use crate::permits::{PermitPool, PermitRule, PermitVerdict, StoreLoss};
 use crate::record::{MapRecord, NodeClock};
 use crate::redis_connection::RedisSettings;
 use crate::redis_store::RedisStore;
@@ -34,6 +34,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 const CLEAN_PAUSE: Duration = Duration::from_secs(300);
 /// Time that a record stays in the store behind its end: clocks differ.
 const END_GRACE: Duration = Duration::from_secs(60);
+/// Between two times of sending: changes of the time between go together.
+const SEND_PAUSE: Duration = Duration::from_millis(2);
 /// Records that are sent at once.
 const BATCH: usize = 256;
 /// At the end of the process, for changes that are not sent yet.
@@ -151,17 +153,17 @@ impl StoreAgent {
         map
     }
 
-    /// Shares a limit under a name; rate and burst in thousandths of a request, a second for the rate; `bytes_max` bounds
-    /// the memory. A limit with the same name and numbers is the one of an earlier call, as long as that is kept.
-    pub fn share_permits(&self, space: &str, rate: u64, burst: u64, bytes_max: usize) -> Arc<PermitPool> {
+    /// Shares a limit under a name; `bytes_max` bounds the memory. A limit with the same name and numbers is the one of an
+    /// earlier call, as long as that is kept.
+    pub fn share_permits(&self, space: &str, rule: PermitRule, bytes_max: usize) -> Arc<PermitPool> {
         let options = &self.inner.options;
-        let name = format!("{space}:{rate}:{burst}");
+        let name = format!("{space}:{}:{}", rule.rate, rule.burst);
         let mut shared = self.inner.shared();
         if let Some(pool) = shared.pools.get(&name).and_then(Weak::upgrade) {
             return pool;
         }
         let (wake, patience) = (self.inner.wake.clone(), options.patience.as_millis() as u64);
-        let pool = Arc::new(PermitPool::new(&name, (rate, burst), options.loss, bytes_max, patience, wake));
+        let pool = Arc::new(PermitPool::new(&name, rule, options.loss, bytes_max, patience, wake));
         shared.pools.retain(|_, pool| pool.strong_count() > 0);
         shared.pools.insert(name, Arc::downgrade(&pool));
         pool
@@ -171,6 +173,41 @@ impl StoreAgent {
     pub fn take_permit(&self, pool: &PermitPool, key: &[u8], now: u64) -> PermitVerdict {
         let cells = &self.inner.cells;
         pool.take_permit(key, cells.is_connected(), cells.nodes.load(Ordering::Relaxed), now)
+    }
+
+    /// Returns the number of this node, which no other node has.
+    pub fn node(&self) -> u64 {
+        self.inner.clock.node()
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.inner.cells.is_connected()
+    }
+
+    /// Returns the number of nodes that were seen last, this one included.
+    pub fn nodes(&self) -> u64 {
+        self.inner.cells.nodes.load(Ordering::Relaxed)
+    }
+
+    /// Tells whether a node has given a sign of life lately.
+    pub fn node_lives(&self, node: u64) -> bool {
+        self.inner.nodes.table().contains_key(node_key(node).as_slice())
+    }
+
+    /// Returns the rule of limits while the store is not there.
+    pub fn loss(&self) -> StoreLoss {
+        self.inner.options.loss
+    }
+
+    /// Counts an event that has happened. See [`PermitPool::count_event`].
+    pub fn count_event(&self, pool: &PermitPool, key: &[u8], now: u64) {
+        let cells = &self.inner.cells;
+        pool.count_event(key, cells.is_connected(), cells.nodes.load(Ordering::Relaxed), now);
+    }
+
+    /// Returns when the next event of a key may happen, if it may not now. See [`PermitPool::refusal_end`].
+    pub fn refusal_end(&self, pool: &PermitPool, key: &[u8], now: u64) -> Option<u64> {
+        pool.refusal_end(key, self.inner.cells.is_connected(), now)
     }
 
     pub fn state(&self) -> StoreState {
@@ -298,6 +335,7 @@ impl AgentInner {
             }
             self.send_permits(store).await?;
             self.send_maps(store, &maps).await?;
+            let sent = Instant::now();
             tokio::select! {
                 biased;
                 _ = end.changed() => {
@@ -311,7 +349,7 @@ impl AgentInner {
                     }
                     self.apply(&maps, &space, &record);
                 }
-                () = self.wake.notified() => {}
+                () = self.wake.notified() => tokio::time::sleep_until(sent + SEND_PAUSE).await,
                 _ = beat.tick() => {
                     self.beat(&maps);
                     if maps.iter().any(|map| Arc::strong_count(map) == 1) {
@@ -369,6 +407,7 @@ impl AgentInner {
 
     async fn send_maps(&self, store: &dyn Store, maps: &[Arc<MapReplica>]) -> Result<(), StoreFailure> {
         for map in maps {
+            map.gather_changes(unix_millis());
             loop {
                 let records = map.pending_records(BATCH);
                 if records.is_empty() {
@@ -383,7 +422,7 @@ impl AgentInner {
     }
 
     fn node_key(&self) -> Vec<u8> {
-        format!("{:016x}", self.clock.node()).into_bytes()
+        node_key(self.clock.node()).to_vec()
     }
 
     fn count_nodes(&self) {
@@ -431,6 +470,16 @@ impl AgentInner {
         let _ = self.nodes_map.change_key(&key, unix_millis(), remove);
         self.send_maps(store, maps).await
     }
+}
+
+/// Name of a node in the map of nodes: its number in hexadecimal digits.
+fn node_key(node: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    for (index, digit) in key.iter_mut().enumerate() {
+        let value = (node >> (60 - 4 * index)) & 15;
+        *digit = char::from_digit(value as u32, 16).map_or(b'0', |digit| digit as u8);
+    }
+    key
 }
 
 async fn next_change(changes: &mut Subscription) -> Result<(String, MapRecord), StoreFailure> {

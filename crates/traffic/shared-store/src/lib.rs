@@ -39,7 +39,7 @@ pub use address::{AddressFault, RedisMode, StoreAddress};
 pub use agent::{AgentOptions, StoreAgent, StoreReport};
 pub use map_replica::{LocalMap, LocalValue, MapReplica, REMOVAL_LIFETIME};
 pub use memory::MemoryStore;
-pub use permits::{PermitPool, PermitVerdict, StoreLoss};
+pub use permits::{PermitPool, PermitRule, PermitVerdict, StoreLoss};
 pub use record::{MapRecord, NodeClock, Version};
 pub use state::StoreState;
 pub use store::{PermitGrant, PermitRequest, Store, StoreFailure, Subscription};

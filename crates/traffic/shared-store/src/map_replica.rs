@@ -25,6 +25,13 @@ pub trait LocalMap: Send + Sync {
     /// Returns all keys. Called when the zone is shared, which may have pairs of a state file, and when all are removed.
     fn local_keys(&self) -> Vec<Vec<u8>>;
 
+    /// Returns keys of pairs that have changed beside [`MapReplica::change_key`], for zones that change often: asked before records
+    /// are sent, after [`MapReplica::announce_changes`] and every few seconds. `now` is in milliseconds since 1970.
+    fn changed_keys(&self, now: u64) -> Vec<Vec<u8>> {
+        let _ = now;
+        Vec::new()
+    }
+
     /// Returns a number that distinguishes zones which live at the same time: a reload may make another one of the same name.
     fn local_identity(&self) -> usize;
 }
@@ -118,6 +125,23 @@ impl MapReplica {
         }
         drop(state);
         self.wake.notify_one();
+    }
+
+    /// Lets the agent's thread ask for [`LocalMap::changed_keys`] soon.
+    pub fn announce_changes(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Notes the changes of [`LocalMap::changed_keys`].
+    pub(crate) fn gather_changes(&self, now: u64) {
+        let keys = self.local.changed_keys(now);
+        if keys.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        for key in keys {
+            self.note_change(&mut state, &key, None, now);
+        }
     }
 
     fn note_change(&self, state: &mut ReplicaState, key: &[u8], before: Option<u64>, now: u64) {

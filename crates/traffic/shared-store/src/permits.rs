@@ -1,9 +1,9 @@
 //! Limits over several nodes: permits that a node takes from the store before they are needed.
 //!
-//! A request is admitted by what the node has: permits that were granted, or a credit of a few more. The agent's thread pays
-//! the credit back. So over a time `t`, all nodes together admit at most `burst + 1 + rate * t + nodes * credit` requests of a key
-//! while the store is there, and a request never waits for it. A key that is over its limit is refused here, without the
-//! store, until there can be a permit again.
+//! A request is admitted by what the node has: permits that were granted, or a credit of a whole burst, which the agent's
+//! thread pays back; until it has, the credit is one request. So over a time `t`, all nodes together admit at most
+//! `burst + 1 + rate * t + nodes * credit` requests of a key while the store is there, and a request never waits for it. A key that
+//! is over its limit is refused here, without the store, until there can be a permit again.
 
 use crate::store::{PermitGrant, PermitRequest, grant_permits};
 use std::collections::HashMap;
@@ -29,9 +29,20 @@ pub enum PermitVerdict {
     Refused,
 }
 
+/// Numbers of a limit, in thousandths: of a permit per second, and of a permit that may be taken at once beyond it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PermitRule {
+    pub rate: u64,
+    pub burst: u64,
+    /// Nodes take permits before they are needed. Without it, for events that are counted behind, only those that were used.
+    pub takes_ahead: bool,
+}
+
 /// Share of a second, and of the burst, that a node takes at once.
 const BATCH_PER_SECOND: u64 = 100;
 const BATCH_PER_BURST: u64 = 16;
+/// Milliseconds for which an event is refused, again and again, by [`StoreLoss::Deny`].
+const DENIAL_MILLIS: u64 = 1_000;
 /// Milliseconds after which an unused account is forgotten.
 const IDLE_MILLIS: u64 = 10_000;
 /// Bytes of an account besides its key.
@@ -40,9 +51,7 @@ const ACCOUNT_BYTES: usize = 128;
 /// Permits of a zone's keys.
 pub struct PermitPool {
     space: String,
-    /// In thousandths.
-    rate: u64,
-    burst: u64,
+    rule: PermitRule,
     loss: StoreLoss,
     bytes_max: usize,
     /// Milliseconds after which an unanswered request counts as a lost store.
@@ -68,6 +77,8 @@ struct Account {
     /// When permits were asked for, and have not come.
     asked_at: Option<u64>,
     is_queued: bool,
+    /// The store has granted less than was wanted last.
+    is_short: bool,
     refused_until: u64,
     used_at: u64,
     /// For [`StoreLoss::Local`]: microseconds until which this node's part is used.
@@ -77,7 +88,7 @@ struct Account {
 impl PermitPool {
     pub(crate) fn new(
         space: &str,
-        (rate, burst): (u64, u64),
+        rule: PermitRule,
         loss: StoreLoss,
         bytes_max: usize,
         patience: u64,
@@ -85,8 +96,7 @@ impl PermitPool {
     ) -> PermitPool {
         PermitPool {
             space: space.to_owned(),
-            rate,
-            burst,
+            rule,
             loss,
             bytes_max,
             patience,
@@ -110,10 +120,18 @@ impl PermitPool {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Permits that a node takes at once, and its credit.
+    /// Permits that a node takes at once.
     pub fn batch(&self) -> u64 {
-        let (rate, burst) = (self.rate / 1000, self.burst / 1000);
+        if !self.rule.takes_ahead {
+            return 0;
+        }
+        let (rate, burst) = (self.rule.rate / 1000, self.rule.burst / 1000);
         (rate / BATCH_PER_SECOND).min(burst / BATCH_PER_BURST).max(1)
+    }
+
+    /// Requests that a node admits before the store has answered: as many as a client may send at once.
+    pub fn credit(&self) -> u64 {
+        self.rule.burst / 1000 + 1
     }
 
     /// Takes a permit for a request. `now` is in milliseconds since 1970. Does not wait.
@@ -128,44 +146,96 @@ impl PermitPool {
     }
 
     fn judge(&self, accounts: &mut Accounts, key: &[u8], is_connected: bool, nodes: u64, now: u64) -> PermitVerdict {
-        let batch = self.batch() as i64;
-        accounts.sweep(now, false);
-        let Some(account) = accounts.open(key, self.bytes_max, now) else {
+        accounts.sweep(now, self.permit_millis(), false);
+        let Some(account) = accounts.open(key, self.bytes_max, self.permit_millis(), now) else {
             // Keys without an account are limited by the node's own bucket alone.
             return PermitVerdict::Granted;
         };
         account.used_at = now;
-        let is_answered = account.asked_at.is_none_or(|at| now.saturating_sub(at) <= self.patience);
-        if !is_connected || !is_answered {
-            return self.judge_alone(account, nodes, now);
+        if !is_connected || !self.is_answered(account, now) {
+            return match self.retry_alone(account, nodes, now) {
+                None => PermitVerdict::Granted,
+                Some(_) => PermitVerdict::Refused,
+            };
         }
         let is_over = account.balance <= 0 && account.refused_until > now;
-        let verdict = if !is_over && account.balance > -batch {
+        let credit = if account.is_short { 1 } else { self.credit() as i64 };
+        let verdict = if !is_over && account.balance > -credit {
             account.balance -= 1;
             PermitVerdict::Granted
         } else {
             PermitVerdict::Refused
         };
-        if account.balance <= 0 && !is_over && !account.is_queued && account.asked_at.is_none() {
-            account.is_queued = true;
-            accounts.wanting.push(key.into());
-            self.wake.notify_one();
+        if account.balance <= 0 && !is_over {
+            self.want(accounts, key);
         }
         verdict
     }
 
-    fn judge_alone(&self, account: &mut Account, nodes: u64, now: u64) -> PermitVerdict {
+    /// Counts an event that has happened, such as a failed login. Later ones are refused by [`PermitPool::refusal_end`].
+    pub fn count_event(&self, key: &[u8], is_connected: bool, nodes: u64, now: u64) {
+        let accounts = &mut *self.accounts();
+        accounts.sweep(now, self.permit_millis(), false);
+        let Some(account) = accounts.open(key, self.bytes_max, self.permit_millis(), now) else { return };
+        account.used_at = now;
+        if is_connected && self.is_answered(account, now) {
+            account.balance -= 1;
+            self.want(accounts, key);
+        } else if let Some(millis) = self.retry_alone(account, nodes, now) {
+            account.refused_until = now.saturating_add(millis);
+        }
+    }
+
+    /// Returns when the next event of a key may happen, in milliseconds since 1970, if it may not now.
+    pub fn refusal_end(&self, key: &[u8], is_connected: bool, now: u64) -> Option<u64> {
+        if !is_connected && self.loss == StoreLoss::Deny {
+            return Some(now.saturating_add(DENIAL_MILLIS));
+        }
+        let accounts = self.accounts();
+        let account = accounts.by_key.get(key)?;
+        let is_over = account.balance <= 0 && account.refused_until > now;
+        let end = is_over.then_some(account.refused_until);
+        drop(accounts);
+        if end.is_some() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        end
+    }
+
+    fn is_answered(&self, account: &Account, now: u64) -> bool {
+        account.asked_at.is_none_or(|at| now.saturating_sub(at) <= self.patience)
+    }
+
+    fn want(&self, accounts: &mut Accounts, key: &[u8]) {
+        let Some(account) = accounts.by_key.get_mut(key) else { return };
+        if !account.is_queued && account.asked_at.is_none() {
+            account.is_queued = true;
+            accounts.wanting.push(key.into());
+            self.wake.notify_one();
+        }
+    }
+
+    fn part(&self) -> PermitRequest {
+        PermitRequest { key: Vec::new(), rate: self.rule.rate, burst: self.rule.burst, wanted: 1 }
+    }
+
+    fn permit_millis(&self) -> u64 {
+        self.part().permit_micros() / 1000
+    }
+
+    /// Judges a request without the store. Returns the milliseconds until the next one if it is refused.
+    fn retry_alone(&self, account: &mut Account, nodes: u64, now: u64) -> Option<u64> {
         match self.loss {
-            StoreLoss::Open => PermitVerdict::Granted,
-            StoreLoss::Deny => PermitVerdict::Refused,
+            StoreLoss::Open => None,
+            StoreLoss::Deny => Some(DENIAL_MILLIS),
             StoreLoss::Local => {
                 // A permit takes longer; the burst, which is a time here, is shorter in permits.
-                let part = PermitRequest { key: Vec::new(), rate: self.rate, burst: self.burst, wanted: 1 };
+                let part = self.part();
                 let permit = part.permit_micros().saturating_mul(nodes.max(1));
                 let (grant, until) =
                     grant_permits(account.local_until, now.saturating_mul(1000), permit, part.burst_micros(), 1);
                 account.local_until = until;
-                if grant.granted == 1 { PermitVerdict::Granted } else { PermitVerdict::Refused }
+                (grant.granted == 0).then_some(grant.retry_after)
             }
         }
     }
@@ -180,23 +250,32 @@ impl PermitPool {
         for key in wanting.drain(..) {
             let Some(account) = by_key.get_mut(&key) else { continue };
             account.is_queued = false;
-            account.asked_at = Some(now);
             let wanted = batch.saturating_add((-account.balance).max(0) as u64);
-            requests.push(PermitRequest { key: key.into_vec(), rate: self.rate, burst: self.burst, wanted });
+            if wanted > 0 {
+                account.asked_at = Some(now);
+                requests.push(PermitRequest { key: key.into_vec(), wanted, ..self.part() });
+            }
         }
         requests
     }
 
     pub(crate) fn grant(&self, requests: &[PermitRequest], grants: &[PermitGrant], now: u64) {
         let mut accounts = self.accounts();
+        let mut debts = Vec::new();
         for (request, grant) in requests.iter().zip(grants) {
             let Some(account) = accounts.by_key.get_mut(request.key.as_slice()) else { continue };
             account.asked_at = None;
             account.balance = account.balance.saturating_add(grant.granted as i64);
-            if grant.granted < request.wanted {
+            account.is_short = grant.granted < request.wanted;
+            if account.is_short {
                 account.refused_until = now.saturating_add(grant.retry_after);
             }
+            if account.balance < 0 && !account.is_short {
+                // Counted since the question.
+                debts.push(request.key.clone());
+            }
         }
+        debts.iter().for_each(|key| self.want(&mut accounts, key));
     }
 
     /// Notes that requests were not answered: the store is gone.
@@ -212,11 +291,11 @@ impl PermitPool {
 
 impl Accounts {
     /// Returns the account of a key, a new one if there is room.
-    fn open(&mut self, key: &[u8], bytes_max: usize, now: u64) -> Option<&mut Account> {
+    fn open(&mut self, key: &[u8], bytes_max: usize, permit_millis: u64, now: u64) -> Option<&mut Account> {
         if !self.by_key.contains_key(key) {
             let bytes = key.len() + ACCOUNT_BYTES;
             if self.bytes + bytes > bytes_max {
-                self.sweep(now, true);
+                self.sweep(now, permit_millis, true);
             }
             if self.bytes + bytes > bytes_max {
                 return None;
@@ -228,7 +307,7 @@ impl Accounts {
     }
 
     /// Forgets accounts that are not used, at most once a second.
-    fn sweep(&mut self, now: u64, is_full: bool) {
+    fn sweep(&mut self, now: u64, permit_millis: u64, is_full: bool) {
         let pause = if is_full { 1_000 } else { IDLE_MILLIS };
         if now.saturating_sub(self.swept_at) < pause {
             return;
@@ -236,10 +315,13 @@ impl Accounts {
         self.swept_at = now;
         let mut bytes = self.bytes;
         self.by_key.retain(|key, account| {
+            // A debt is remembered until it would have been paid back.
+            let debt = (-account.balance).max(0) as u64;
+            let idle = IDLE_MILLIS.max(debt.saturating_mul(permit_millis));
             let stays = account.is_queued
                 || account.asked_at.is_some()
                 || account.refused_until > now
-                || now.saturating_sub(account.used_at) < IDLE_MILLIS;
+                || now.saturating_sub(account.used_at) < idle;
             if !stays {
                 bytes -= key.len() + ACCOUNT_BYTES;
             }
@@ -256,7 +338,13 @@ mod tests {
     const NOW: u64 = 1_700_000_000_000;
 
     fn pool(rate: u64, burst: u64, loss: StoreLoss) -> PermitPool {
-        PermitPool::new("limit", (rate * 1000, burst * 1000), loss, 1 << 20, 50, Arc::new(Notify::new()))
+        let rule = PermitRule { rate: rate * 1000, burst: burst * 1000, takes_ahead: true };
+        PermitPool::new("limit", rule, loss, 1 << 20, 50, Arc::new(Notify::new()))
+    }
+
+    fn event_pool(rate: u64, burst: u64, loss: StoreLoss) -> PermitPool {
+        let rule = PermitRule { rate: rate * 1000, burst: burst * 1000, takes_ahead: false };
+        PermitPool::new("limit", rule, loss, 1 << 20, 50, Arc::new(Notify::new()))
     }
 
     fn admitted(pool: &PermitPool, is_connected: bool, nodes: u64, now: u64, attempts: usize) -> usize {
@@ -264,14 +352,18 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_admitted_on_credit_and_the_next_one_by_what_was_granted() {
+    fn requests_are_admitted_on_credit_and_the_next_ones_by_what_was_granted() {
         let pool = pool(10, 2, StoreLoss::Local);
-        assert_eq!(admitted(&pool, true, 1, NOW, 5), 1, "the credit is one");
+        assert_eq!(admitted(&pool, true, 1, NOW, 5), 3, "the burst and one: what a browser sends at once");
         let requests = pool.take_requests(NOW);
-        assert_eq!(requests.iter().map(|request| request.wanted).collect::<Vec<_>>(), [2]);
+        assert_eq!(requests.iter().map(|request| request.wanted).collect::<Vec<_>>(), [4]);
         assert!(pool.take_requests(NOW).is_empty(), "asked once");
-        pool.grant(&requests, &[PermitGrant { granted: 2, retry_after: 0 }], NOW);
-        assert_eq!(admitted(&pool, true, 1, NOW, 5), 2, "one permit, and the credit again");
+        pool.grant(&requests, &[PermitGrant { granted: 3, retry_after: 100 }], NOW);
+        assert_eq!(admitted(&pool, true, 1, NOW + 99, 5), 0);
+        assert_eq!(admitted(&pool, true, 1, NOW + 100, 5), 1, "after less than was wanted the credit is one");
+        let requests = pool.take_requests(NOW + 100);
+        pool.grant(&requests, &[PermitGrant { granted: 2, retry_after: 0 }], NOW + 100);
+        assert_eq!(admitted(&pool, true, 1, NOW + 100, 9), 4, "one permit, and the credit again");
     }
 
     #[test]
@@ -312,8 +404,66 @@ mod tests {
     }
 
     #[test]
+    fn events_are_counted_behind_and_refused_when_the_store_has_no_more() {
+        let pool = event_pool(1, 2, StoreLoss::Local);
+        for event in 0..3 {
+            assert_eq!(pool.refusal_end(b"k", true, NOW), None);
+            pool.count_event(b"k", true, 1, NOW);
+            let requests = pool.take_requests(NOW);
+            assert_eq!(requests.iter().map(|request| request.wanted).collect::<Vec<_>>(), [1], "event {event}");
+            pool.grant(&requests, &[PermitGrant { granted: 1, retry_after: 0 }], NOW);
+        }
+        pool.count_event(b"k", true, 1, NOW);
+        pool.count_event(b"k", true, 1, NOW);
+        let requests = pool.take_requests(NOW);
+        assert_eq!(requests[0].wanted, 2, "events of the time of a question are in the next one");
+        pool.grant(&requests, &[PermitGrant { granted: 0, retry_after: 1_000 }], NOW);
+        assert_eq!(pool.refusal_end(b"k", true, NOW + 999), Some(NOW + 1_000));
+        assert_eq!(pool.refusal_end(b"other", true, NOW), None);
+        assert_eq!(pool.refusal_end(b"k", true, NOW + 1_000), None);
+        assert_eq!(pool.refused_number(), 1);
+    }
+
+    #[test]
+    fn events_during_a_question_are_asked_for_next() {
+        let pool = event_pool(1, 9, StoreLoss::Local);
+        pool.count_event(b"k", true, 1, NOW);
+        let requests = pool.take_requests(NOW);
+        pool.count_event(b"k", true, 1, NOW);
+        assert!(pool.take_requests(NOW).is_empty());
+        pool.grant(&requests, &[PermitGrant { granted: 1, retry_after: 0 }], NOW);
+        assert_eq!(pool.take_requests(NOW).len(), 1);
+    }
+
+    #[test]
+    fn events_without_the_store_are_limited_by_the_rule_of_its_loss() {
+        let end = |loss, events: usize| {
+            let pool = event_pool(1, 2, loss);
+            (0..events).for_each(|_| pool.count_event(b"k", false, 3, NOW));
+            pool.refusal_end(b"k", false, NOW)
+        };
+        assert_eq!(end(StoreLoss::Deny, 0), Some(NOW + 1_000));
+        assert_eq!(end(StoreLoss::Open, 9), None);
+        assert_eq!(end(StoreLoss::Local, 1), None, "a third of the burst, and one");
+        assert!(end(StoreLoss::Local, 2).is_some_and(|end| end > NOW));
+    }
+
+    #[test]
+    fn a_debt_is_remembered_until_it_would_have_been_paid_back() {
+        let pool = event_pool(1, 0, StoreLoss::Local);
+        (0..30).for_each(|_| pool.count_event(b"k", true, 1, NOW));
+        let requests = pool.take_requests(NOW);
+        pool.grant(&requests, &[PermitGrant { granted: 0, retry_after: 1_000 }], NOW);
+        pool.count_event(b"other", true, 1, NOW + 29_000);
+        assert!(pool.accounts().by_key.contains_key(b"k".as_slice()));
+        pool.count_event(b"other", true, 1, NOW + 41_000);
+        assert!(!pool.accounts().by_key.contains_key(b"k".as_slice()));
+    }
+
+    #[test]
     fn memory_is_bounded() {
-        let pool = PermitPool::new("limit", (1_000, 0), StoreLoss::Deny, 10 * 130, 50, Arc::new(Notify::new()));
+        let rule = PermitRule { rate: 1_000, burst: 0, takes_ahead: true };
+        let pool = PermitPool::new("limit", rule, StoreLoss::Deny, 10 * 130, 50, Arc::new(Notify::new()));
         for key in 0..1_000_u32 {
             pool.take_permit(&key.to_be_bytes(), true, 1, NOW);
         }
@@ -361,7 +511,7 @@ mod tests {
                 false
             });
         }
-        let bound = burst + 1 + rate * millis / 1000 + nodes * pools[0].batch();
+        let bound = burst + 1 + rate * millis / 1000 + nodes * pools[0].credit();
         assert!(total as u64 <= bound, "{total} of {bound}");
         assert!(total as u64 >= rate * millis / 1000 * 9 / 10, "{total}: the rate is used");
     }

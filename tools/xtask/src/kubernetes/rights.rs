@@ -163,8 +163,12 @@ rules:
         assert!(rights.len() > 40, "{}", rights.len());
         // A status of each kind is to be written in each round.
         for right in rights.iter().filter(|right| right.verb == "patch") {
-            let kind = right.resource.trim_end_matches("/status").trim_end_matches("ies").trim_end_matches("es");
-            let kind = kind.trim_end_matches('s').to_lowercase();
+            let plural = right.resource.trim_end_matches("/status").trim_end_matches("ies");
+            // "ingresses" ends as the plural of "ingress" does, "gateways" does not.
+            let kind = plural
+                .strip_suffix("sses")
+                .map_or(plural.trim_end_matches("es").to_owned(), |word| format!("{word}ss"));
+            let kind = if kind.ends_with("ss") { kind } else { kind.trim_end_matches('s').to_owned() };
             assert!(OBJECTS.to_lowercase().contains(&format!("\nkind: {kind}")), "{}", right.resource);
         }
     }

@@ -33,7 +33,7 @@ pub const ROWS: &[Known] = &[
     k("generated_body_memory", "tidegate", HTTP, Arity::Counts(0b110), false, "2m", ""),
     k("tidegate_cache", "tidegate", HTTP, Arity::Counts(0b110), false, "64m", ""),
     k("auth_failure_limit", "tidegate", HSL, Arity::Counts(0b110), false, "off", ""),
-    k("auth_failure_limit_zone", "tidegate", HTTP, Arity::exact(3), false, "", ""),
+    k("auth_failure_limit_zone", "tidegate", HTTP, Arity::Counts(0b11000), false, "", ""),
     k("htaccess", "tidegate", HSL, Arity::exact(1), false, "off", ""),
     k("htaccess_rules", "tidegate", HSL, Arity::AtLeast(1), false, "", ""),
     k("dashboard", "tidegate", LOCATION, Arity::Counts(0b11), false, "", ""),

@@ -7,6 +7,8 @@ use http_engine::failed_logins::{self, FailureLimit, FailureZone};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use http_upstream::zones::{self, Declared};
 use session_engine::bucket::Rate;
+use session_engine::shared_limit::{PermitRule, SharedLimit};
+use session_engine::shared_store::StoreSlot;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -19,7 +21,8 @@ directives! {
         /// (`satisfy any`) are not counted.
         auth_failure_limit: Limit = "off",
         /// Defines a zone for failed logins: the key to count by, the size of its memory, and the rate that is allowed.
-        /// A full zone forgets the least recently used keys.
+        /// A full zone forgets the least recently used keys. With `sync` the failures of all servers of the
+        /// `shared_store` count together.
         auth_failure_limit_zone: Zone,
     }
 }
@@ -62,15 +65,17 @@ pub struct Zone;
 struct Limited {
     rate: Rate,
     state: Arc<FailureZone>,
+    /// With `sync`, and the size of the zone.
+    sync: Option<(StoreSlot, u64)>,
 }
 
 impl Value for Zone {
-    const SYNTAX: &'static str = "key zone=name:size rate=rate";
+    const SYNTAX: &'static str = "key zone=name:size rate=rate [sync]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let key_text = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
         let key = Template::compile(cx, d, &key_text).map_err(|p| p.at(0))?;
-        let (mut zone, mut rate) = (None, None);
+        let (mut zone, mut rate, mut sync) = (None, None, false);
         for (index, word) in d.args.iter().enumerate().skip(1) {
             let text = word.text();
             if text.starts_with("zone=") && zone.is_none() {
@@ -79,6 +84,8 @@ impl Value for Zone {
                 let wrong =
                     || Problem::says(format!("invalid rate \"{text}\"")).at(index).hint("write a rate such as 5r/m");
                 rate = Some(Rate::parse(value).filter(|rate| rate.0 > 0).ok_or_else(wrong)?);
+            } else if text == "sync" && !sync {
+                sync = true;
             } else {
                 return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));
             }
@@ -87,7 +94,10 @@ impl Value for Zone {
         let (name, size) = zone.filter(|(name, _)| !name.is_empty()).ok_or_else(|| missing("zone"))?;
         let rate = rate.ok_or_else(|| missing("rate"))?;
         let state = zones::state(KIND, &name, size, &key_text, || FailureZone::new(size));
-        zones::declare(cx, d, KIND, Declared { name, key, key_text, state: Arc::new(Limited { rate, state }) })?;
+        let lack = "the zone counts this server's failed logins";
+        let sync = sync.then(|| (StoreSlot::for_sync(cx, d, &name, lack), size));
+        let state = Arc::new(Limited { rate, state, sync });
+        zones::declare(cx, d, KIND, Declared { name, key, key_text, state })?;
         Ok(Zone)
     }
 }
@@ -107,7 +117,12 @@ impl Feature for AuthFailureLimit {
         let Limit::By { zone, burst } = &conf.auth_failure_limit else { return Ok(()) };
         let declared: Arc<Declared<Limited>> =
             zones::find(block.cx, KIND, zone).map_err(|problem| problem.of("auth_failure_limit"))?;
+        let shared = declared.state.sync.as_ref().map(|(slot, size)| {
+            let rule = PermitRule { rate: declared.state.rate.0, burst: *burst, takes_ahead: false };
+            Arc::new(SharedLimit::new(slot.clone(), KIND, zone, rule, *size))
+        });
         let limit = FailureLimit {
+            shared,
             zone: zone.clone(),
             key: declared.key.clone(),
             rate: declared.state.rate,

@@ -22,7 +22,8 @@ directives! {
         limit_conn_log_level: LogLevel = "error",
         /// Status of rejected requests.
         limit_conn_status: Between<400, 599> = "503",
-        /// Defines a zone: the key to count by, and the size of its memory.
+        /// Defines a zone: the key to count by, and the size of its memory. With `sync` the zones of all servers of the
+        /// `shared_store` count together.
         limit_conn_zone: Zone,
     }
 }

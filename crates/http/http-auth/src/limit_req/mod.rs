@@ -12,7 +12,7 @@ use http_upstream::zones::{self, Declared};
 use metrics::{limit_req as row, process};
 use observe::Level;
 use session_engine::bucket::{Buckets, Rate, Verdict};
-use session_engine::shared_limit::SharedLimit;
+use session_engine::shared_limit::{PermitRule, SharedLimit};
 use session_engine::shared_store::StoreSlot;
 use std::any::Any;
 use std::rc::Rc;
@@ -127,7 +127,7 @@ impl Value for Zone {
             buckets: Buckets::new(size),
             counts: metrics::Zone::named(&[&name]),
         });
-        let sync = sync.then(|| (cx.get::<StoreSlot>().clone(), size));
+        let sync = sync.then(|| (StoreSlot::for_sync(cx, d, &name, "the zone counts this server's requests"), size));
         let state = Arc::new(Limited { rate, zone: buckets, sync });
         zones::declare(cx, d, KIND, Declared { name, key, key_text, state })?;
         Ok(Zone)
@@ -166,7 +166,8 @@ impl Feature for LimitReq {
             let zone: Arc<Declared<Limited>> =
                 zones::find(block.cx, KIND, &limit.zone).map_err(|problem| problem.of("limit_req"))?;
             let shared = zone.state.sync.as_ref().map(|(slot, size)| {
-                SharedLimit::new(slot.clone(), KIND, &zone.name, zone.state.rate.0, limit.burst, *size)
+                let rule = PermitRule { rate: zone.state.rate.0, burst: limit.burst, takes_ahead: true };
+                SharedLimit::new(slot.clone(), KIND, &zone.name, rule, *size)
             });
             limits.push(CheckedLimit { zone, limit: limit.clone(), shared });
         }

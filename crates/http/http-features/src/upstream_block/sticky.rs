@@ -3,8 +3,10 @@
 use conf_schema::value::{parse_msec, parse_sec};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Template;
-use http_upstream::sticky::{Cookie, Expires, Learn, Sessions, Sticky, is_same_site};
+use http_upstream::sticky::{Cookie, Expires, Learn, Sticky, is_same_site};
+use http_upstream::sticky_sessions::Sessions;
 use http_upstream::zones;
+use session_engine::shared_store::{StoreSlot, space_name};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// `sticky`; its session zone belongs to an upstream, known only at the block's end.
@@ -13,13 +15,20 @@ pub struct StickyValue(Arc<Mutex<Option<Parsed>>>);
 
 enum Parsed {
     Ready(Sticky),
-    Learn { create: Vec<Template>, lookup: Vec<Template>, timeout_ms: u64, at_head: bool, zone: (String, u64) },
+    Learn {
+        create: Vec<Template>,
+        lookup: Vec<Template>,
+        timeout_ms: u64,
+        at_head: bool,
+        zone: (String, u64),
+        sync: Option<StoreSlot>,
+    },
 }
 
 impl Value for StickyValue {
     const SYNTAX: &'static str = "cookie name [expires=time] [domain=domain] [httponly] [samesite=strict|lax|none|$variable] \
                                   [secure] [path=path] | route $variable ... | learn create=$variable lookup=$variable \
-                                  zone=name:size [timeout=time] [header]";
+                                  zone=name:size [timeout=time] [header] [sync]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let kind = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
         let parsed = match kind.as_str() {
@@ -104,7 +113,7 @@ fn cookie(cx: &mut Cx, d: &Directive) -> Result<Cookie, Problem> {
 
 fn learn(cx: &mut Cx, d: &Directive) -> Result<Parsed, Problem> {
     let (mut create, mut lookup, mut timeout_ms, mut zone) = (Vec::new(), Vec::new(), None, None);
-    let mut at_head = false;
+    let (mut at_head, mut is_shared) = (false, false);
     for (index, word) in d.args.iter().enumerate().skip(1) {
         let text = word.text().into_owned();
         let (name, value) = text.split_once('=').map_or((text.as_str(), None), |(n, v)| (n, Some(v)));
@@ -134,11 +143,7 @@ fn learn(cx: &mut Cx, d: &Directive) -> Result<Parsed, Problem> {
                 return Err(Problem::says(format!("missing variable in the \"{name}\" parameter")).at(index));
             }
             ("header", None) => at_head = true,
-            ("sync", None) => {
-                return Err(
-                    Problem::says("parameter \"sync\" is not supported: there is no cluster to share with").at(index)
-                );
-            }
+            ("sync", None) => is_shared = true,
             _ => return Err(Problem::says(format!("unknown parameter \"{text}\"")).at(index)),
         }
     }
@@ -150,7 +155,8 @@ fn learn(cx: &mut Cx, d: &Directive) -> Result<Parsed, Problem> {
         return Err(missing("create"));
     }
     let zone = zone.ok_or_else(|| missing("zone"))?;
-    Ok(Parsed::Learn { create, lookup, timeout_ms: timeout_ms.unwrap_or(600_000), at_head, zone })
+    let sync = is_shared.then(|| StoreSlot::for_sync(cx, d, &zone.0, "the zone has this server's sessions only"));
+    Ok(Parsed::Learn { create, lookup, timeout_ms: timeout_ms.unwrap_or(600_000), at_head, zone, sync })
 }
 
 #[derive(Default)]
@@ -162,13 +168,17 @@ impl StickyValue {
         let parsed = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         match parsed {
             Some(Parsed::Ready(sticky)) => Ok(sticky),
-            Some(Parsed::Learn { create, lookup, timeout_ms, at_head, zone: (name, size) }) => {
+            Some(Parsed::Learn { create, lookup, timeout_ms, at_head, zone: (name, size), sync }) => {
                 if let Some(other) = cx.get::<StickyZones>().0.insert(name.clone(), upstream.into()) {
                     let words = format!("sticky zone \"{name}\" is already used in upstream \"{other}\"");
                     return Err(Problem::says(words));
                 }
                 let make = || Sessions::new(size);
                 let sessions = zones::state("sticky", &name, size, upstream.as_bytes(), make);
+                if let Some(slot) = sync {
+                    let (sessions, space) = (sessions.clone(), format!("sticky:{}", space_name(&name)));
+                    slot.at_start(move |agent| sessions.begin_sharing(agent, &space, timeout_ms));
+                }
                 Ok(Sticky::Learn(Learn { create, lookup, sessions, timeout_ms, at_head }))
             }
             None => Err(Problem::invalid()),

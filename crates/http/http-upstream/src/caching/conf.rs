@@ -181,7 +181,10 @@ impl Value for PathLine {
         let make = || Zone::new(&zone_name, place, bytes);
         let zone = crate::zones::state(KIND, &zone_name, bytes, &id, make);
         let metrics = counted(&zone, &read.limits);
-        let shared = read.is_shared.then(|| SharedPurges::new(cx.get::<StoreSlot>().clone(), &zone, &id));
+        let shared = read.is_shared.then(|| {
+            let slot = StoreSlot::for_sync(cx, d, &zone.name, "purges reach this server only");
+            SharedPurges::new(slot, &zone, &id)
+        });
         let path = CachePath { zone, metrics, use_temp_path: read.use_temp_path, limits: read.limits, shared };
         let path = Arc::new(path);
         let shown = crate::zones::Declared {

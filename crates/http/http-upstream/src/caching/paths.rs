@@ -27,9 +27,6 @@ pub struct Caches {
 pub struct CachePaths(pub Vec<Arc<CachePath>>);
 
 impl Background<HttpPlan> for Caches {
-    fn unsettled(&self, _: &HttpPlan) -> Vec<String> {
-        self.paths.iter().filter_map(|path| path.shared.as_ref()?.sharing_complaint()).collect()
-    }
     fn run(self: Arc<Self>, _: Weak<HttpPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
             self.begin(&log);

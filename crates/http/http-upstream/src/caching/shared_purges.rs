@@ -51,13 +51,6 @@ impl SharedPurges {
         let _ = self.active.set(ActivePurges { replica, _agent: agent });
     }
 
-    /// Returns a warning if there is no store.
-    pub fn sharing_complaint(&self) -> Option<String> {
-        let name = &self.table.zone.name;
-        let words = "\"sync\" has no effect without \"shared_store\": purges reach this server only";
-        self.slot.settings().is_none().then(|| format!("cache \"{name}\": {words}"))
-    }
-
     /// Tells the other servers of a purge that was made here, of a key or of a prefix with `*`.
     pub fn tell(&self, key: &[u8], now: u64) {
         let Some(active) = self.active.get() else { return };

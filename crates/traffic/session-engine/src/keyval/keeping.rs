@@ -56,8 +56,7 @@ impl<P: 'static> Background<P> for Keeping {
         })
     }
     fn unsettled(&self, _: &P) -> Vec<String> {
-        let unread = self.0.iter().filter_map(|keyval| keyval.load().err()).map(|Unread(why)| why);
-        unread.chain(self.0.iter().filter_map(|keyval| keyval.sharing_complaint())).collect()
+        self.0.iter().filter_map(|keyval| keyval.load().err()).map(|Unread(why)| why).collect()
     }
     fn run(self: Arc<Self>, _: Weak<P>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {

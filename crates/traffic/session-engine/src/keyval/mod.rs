@@ -188,7 +188,7 @@ impl<A: AreaTypes> Value for Zones<A> {
             let problem = Problem::says("\"sync\" requires the \"timeout\" parameter").at(index);
             return Err(problem.hint("set \"timeout\": pairs on other servers are removed only by their timeout"));
         }
-        let sharing = sync.map(|_| Sharing::new::<A>(cx, &name));
+        let sharing = sync.map(|_| Sharing::new::<A>(cx, d, &name));
         let matching = matching.unwrap_or_default();
         if let Some((path, index)) = &state
             && !cx.store.replay

@@ -4,7 +4,7 @@ use super::{Failure, Keyval};
 use crate::AreaTypes;
 use crate::shared_store::{StoreSlot, space_name};
 use arc_swap::ArcSwapOption;
-use conf_schema::Cx;
+use conf_schema::{Cx, Directive};
 use keyval::{Pair, Zone};
 use observe::ErrorLog;
 use shared_store::{LocalMap, LocalValue, MapReplica, StoreAgent};
@@ -25,10 +25,10 @@ struct ActiveSharing {
 }
 
 impl Sharing {
-    pub(super) fn new<A: AreaTypes>(cx: &mut Cx, name: &str) -> Sharing {
+    pub(super) fn new<A: AreaTypes>(cx: &mut Cx, d: &Directive, name: &str) -> Sharing {
         let area = std::any::type_name::<A>().rsplit("::").next().unwrap_or_default().to_ascii_lowercase();
         Sharing {
-            slot: cx.get::<StoreSlot>().clone(),
+            slot: StoreSlot::for_sync(cx, d, name, "the zone is not shared with other servers"),
             space: format!("keyval:{area}:{}", space_name(name)),
             active: ArcSwapOption::empty(),
         }
@@ -72,13 +72,6 @@ impl Keyval {
         let Some(agent) = sharing.slot.agent(log) else { return };
         let replica = agent.share_map(&sharing.space, Arc::new(SharedZone(self.zone.clone())));
         sharing.active.store(Some(Arc::new(ActiveSharing { replica, _agent: agent })));
-    }
-
-    /// Returns a warning if the zone has `sync`, and there is no store.
-    pub(super) fn sharing_complaint(&self) -> Option<String> {
-        let sharing = self.sharing.as_ref()?;
-        let words = "\"sync\" has no effect without \"shared_store\": the zone is not shared with other servers";
-        sharing.slot.settings().is_none().then(|| format!("keyval_zone \"{}\": {words}", self.name))
     }
 
     pub(super) fn replica(&self) -> Option<Arc<MapReplica>> {

@@ -1,16 +1,21 @@
 //! limit_conn (nginx: `ngx_http_limit_conn_module`, `ngx_stream_limit_conn_module`): maximum concurrent sessions per
 //! key.
 
+mod sharing;
 #[cfg(test)]
 mod tests;
 
+use self::sharing::SharedCounts;
 use crate::inventory::Inventory;
+use crate::shared_store::{StoreSlot, space_name};
 use crate::zones::{self, Declared};
 use crate::{AreaTypes, Session, Template};
+use arc_swap::ArcSwapOption;
 use conf_schema::value::{List, decimal};
 use conf_schema::{Cx, Directive, Problem, Value, words};
 use metrics::{limit_conn as row, process};
 use observe::Level;
+use shared_store::StoreAgent;
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,7 +73,7 @@ impl<A> Clone for Zone<A> {
 }
 
 impl<A: AreaTypes> Value for Zone<A> {
-    const SYNTAX: &'static str = "key zone=name:size";
+    const SYNTAX: &'static str = "key zone=name:size [sync]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let key_text = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
@@ -81,37 +86,83 @@ impl<A: AreaTypes> Value for Zone<A> {
         if name.is_empty() {
             return Err(Problem::says("\"limit_conn_zone\" must have \"zone\" parameter"));
         }
-        let (state, limit) = (zones::state(KIND, &name, size, &key_text, || Counts::new(&name, size)), name.clone());
+        let sharing = match d.args.get(2).map(|word| word.text()) {
+            None => None,
+            Some(word) if word == "sync" => {
+                let slot = StoreSlot::for_sync(cx, d, &name, "the zone counts this server's connections");
+                let area = std::any::type_name::<A>().rsplit("::").next().unwrap_or_default().to_ascii_lowercase();
+                Some((slot, format!("{KIND}:{area}:{}", space_name(&name))))
+            }
+            Some(word) => return Err(Problem::says(format!("invalid parameter \"{word}\"")).at(2)),
+        };
+        let (counts, limit) = (zones::state(KIND, &name, size, &key_text, || Counts::new(&name, size)), name.clone());
+        let state = Arc::new(CountedZone { counts, is_shared: sharing.is_some() });
+        if let Some((slot, space)) = sharing {
+            let zone = state.clone();
+            slot.at_start(move |agent| zone.begin_sharing(agent, &space));
+        }
         zones::declare(cx, d, KIND, Declared { name, key, key_text, state })?;
         Inventory::of(cx).area(cx.context).add_limit(&limit);
         Ok(Zone(PhantomData))
     }
 }
 
+/// A zone of a configuration.
+struct CountedZone {
+    counts: Arc<Counts>,
+    /// With `sync`.
+    is_shared: bool,
+}
+
+impl CountedZone {
+    fn begin_sharing(&self, agent: &Arc<StoreAgent>, space: &str) {
+        let (counts, kept) = (&self.counts, self.counts.shared.load_full());
+        counts.shared.store(Some(SharedCounts::begin(agent, space, counts.entries_max, kept)));
+    }
+
+    fn take(&self, key: &[u8], most: u32) -> Outcome {
+        let shared = if self.is_shared { self.counts.shared.load_full() } else { None };
+        self.counts.take(key, most, shared)
+    }
+}
+
+/// Counts of a zone, which outlive a reload.
 pub struct Counts {
     entries_max: usize,
     zone: metrics::Zone<row::Of>,
     by_key: Mutex<HashMap<Box<[u8]>, u32>>,
+    /// Those of all nodes, with the store of the last configuration.
+    shared: ArcSwapOption<SharedCounts>,
 }
 
 impl Counts {
     fn new(name: &str, size: u64) -> Counts {
         // 64 bytes per entry with a short key, as in nginx.
         let zone = metrics::Zone::named(&[name]);
-        Counts { entries_max: (size / 64) as usize, zone, by_key: Mutex::default() }
+        Counts { entries_max: (size / 64) as usize, zone, by_key: Mutex::default(), shared: ArcSwapOption::empty() }
     }
-    fn take(self: &Arc<Self>, key: &[u8], most: u32) -> Outcome {
+    fn take(self: &Arc<Self>, key: &[u8], most: u32, shared: Option<Arc<SharedCounts>>) -> Outcome {
+        let most = shared.as_ref().map_or(most, |shared| shared.places(key, most));
         let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
         let full = by_key.len() >= self.entries_max;
-        match by_key.get_mut(key) {
+        let count = match by_key.get_mut(key) {
             Some(count) if *count >= most => return Outcome::Many,
-            Some(count) => *count += 1,
+            None if most == 0 => return Outcome::Many,
+            Some(count) => {
+                *count += 1;
+                *count
+            }
             None if full => return Outcome::Full,
             None => {
                 by_key.insert(key.into(), 1);
+                1
             }
+        };
+        if let Some(shared) = &shared {
+            // With the lock: counts are told in their order.
+            shared.note(key, count);
         }
-        Outcome::Taken(CountGuard { counts: self.clone(), key: key.into() })
+        Outcome::Taken(CountGuard { counts: self.clone(), shared, key: key.into() })
     }
 }
 
@@ -124,17 +175,21 @@ enum Outcome {
 /// Released on drop.
 struct CountGuard {
     counts: Arc<Counts>,
+    shared: Option<Arc<SharedCounts>>,
     key: Box<[u8]>,
 }
 
 impl Drop for CountGuard {
     fn drop(&mut self) {
         let mut by_key = self.counts.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = by_key.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                by_key.remove(&self.key);
-            }
+        let Some(count) = by_key.get_mut(&self.key) else { return };
+        *count -= 1;
+        let left = *count;
+        if left == 0 {
+            by_key.remove(&self.key);
+        }
+        if let Some(shared) = &self.shared {
+            shared.note(&self.key, left);
         }
     }
 }
@@ -147,7 +202,7 @@ pub struct Counted {
 }
 
 pub struct Check<A: AreaTypes> {
-    limits: Vec<(Arc<Declared<A, Counts>>, u32)>,
+    limits: Vec<(Arc<Declared<A, CountedZone>>, u32)>,
     dry_run: bool,
     level: Level,
 }
@@ -166,9 +221,9 @@ pub enum Verdict {
 impl<A: AreaTypes> Check<A> {
     /// Finds the zones of a block's limits. Fails on an unknown zone.
     pub fn new(cx: &mut Cx, limits: &List<Limit>, dry_run: bool, level: LogLevel) -> Result<Self, Problem> {
-        let mut resolved: Vec<(Arc<Declared<A, Counts>>, u32)> = Vec::new();
+        let mut resolved: Vec<(Arc<Declared<A, CountedZone>>, u32)> = Vec::new();
         for limit in &limits.0 {
-            let zone: Arc<Declared<A, Counts>> =
+            let zone: Arc<Declared<A, CountedZone>> =
                 zones::find(cx, KIND, &limit.zone).map_err(|problem| problem.of("limit_conn"))?;
             resolved.push((zone, limit.most));
         }
@@ -216,7 +271,7 @@ impl<A: AreaTypes> Check<A> {
                         s.log(self.level, format_args!("limiting connections{dry} by zone \"{}\"", zone.name));
                     }
                     let (status, verdict) = if self.dry_run { ("REJECTED_DRY_RUN", 2) } else { ("REJECTED", 1) };
-                    zone.state.zone.up_at(row::REQUESTS, verdict);
+                    zone.state.counts.zone.up_at(row::REQUESTS, verdict);
                     process::LIMIT_CONN.up_at(verdict);
                     return Verdict::Refused(Counted { status, places: Vec::new() });
                 }

@@ -6,13 +6,13 @@ use conf_schema::table::synthetic;
 #[test]
 fn places_are_given_back() {
     let counts = Arc::new(Counts::new("test", zones::BYTES_MIN));
-    let first = counts.take(b"a", 2);
-    let second = counts.take(b"a", 2);
+    let first = counts.take(b"a", 2, None);
+    let second = counts.take(b"a", 2, None);
     assert!(matches!((&first, &second), (Outcome::Taken(_), Outcome::Taken(_))));
-    assert!(matches!(counts.take(b"a", 2), Outcome::Many));
-    assert!(matches!(counts.take(b"b", 2), Outcome::Taken(_)));
+    assert!(matches!(counts.take(b"a", 2, None), Outcome::Many));
+    assert!(matches!(counts.take(b"b", 2, None), Outcome::Taken(_)));
     drop(first);
-    assert!(matches!(counts.take(b"a", 2), Outcome::Taken(_)));
+    assert!(matches!(counts.take(b"a", 2, None), Outcome::Taken(_)));
     drop(second);
     assert!(counts.by_key.lock().expect("a lock").is_empty());
 }
@@ -20,7 +20,7 @@ fn places_are_given_back() {
 #[test]
 fn memory_is_bounded() {
     let counts = Arc::new(Counts::new("test", zones::BYTES_MIN));
-    let taken: Vec<Outcome> = (0..600u32).map(|n| counts.take(&n.to_le_bytes(), 1)).collect();
+    let taken: Vec<Outcome> = (0..600u32).map(|n| counts.take(&n.to_le_bytes(), 1, None)).collect();
     assert_eq!(taken.iter().filter(|o| matches!(o, Outcome::Taken(_))).count(), 512);
     assert_eq!(taken.iter().filter(|o| matches!(o, Outcome::Full)).count(), 88);
 }
@@ -43,5 +43,7 @@ fn complaints_in_nginx_words() {
     assert!(zone("$a zone=one:1m").is_ok());
     let twice = zone("$b zone=one:1m").err().expect("twice");
     assert!(twice.contains("limit_conn_zone \\\"one\\\" is already bound to key \\\"$a\\\""), "{twice}");
+    assert!(zone("$a zone=two:1m sync").is_ok());
+    assert!(zone("$a zone=three:1m synch").err().expect("wrong").contains("invalid parameter \\\"synch\\\""));
     assert!(zone("$b rate=one:1m").err().expect("wrong").contains("invalid parameter \\\"rate=one:1m\\\""));
 }

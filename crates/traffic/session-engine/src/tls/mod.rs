@@ -10,6 +10,7 @@ mod loaded;
 mod ocsp;
 pub mod report;
 mod server;
+mod shared_tickets;
 mod stapling;
 mod tables;
 mod upstream;

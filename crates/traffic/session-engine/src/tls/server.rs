@@ -8,6 +8,8 @@ use super::stapling::Staples;
 use super::{CacheOf, Ciphers, Command, Commanded, Dynamic, KeyLogFile, Passwords, Pem, TlsProtocols, report};
 use crate::AreaTypes;
 use crate::inventory::Inventory;
+use crate::shared_store::StoreSlot;
+use crate::tls::shared_tickets::SharedTickets;
 use crate::zones;
 use conf_schema::value::{List, Text};
 use conf_schema::{Complaint, Cx, Level, Problem};
@@ -301,6 +303,20 @@ fn sessions<A: AreaTypes>(
         settings.tickets = Some(match &said.shared {
             Some((name, size)) => zones::state("ssl_ticket_keys", name, *size, b"", TicketKeys::automatic),
             None => Arc::new(TicketKeys::automatic()),
+        });
+        return Ok(());
+    }
+    if let [word] = files
+        && word.str() == "sync"
+    {
+        let tickets = zones::state("ssl_ticket_keys", "shared_store", 0, b"", SharedTickets::new);
+        settings.tickets = Some(tickets.keys().clone());
+        let slot = StoreSlot::for_key(cx, "ssl_session_ticket_key sync");
+        let its = slot.clone();
+        slot.at_start(move |agent| {
+            if let Some(secret) = its.secret("tickets") {
+                tickets.begin_sharing(agent, Arc::new(secret));
+            }
         });
         return Ok(());
     }

@@ -45,7 +45,8 @@ macro_rules! basic_tls_directives {
                 ssl_session_cache: $crate::tls::Sessions,
                 /// Enables session tickets.
                 ssl_session_tickets: conf_schema::value::Flag = "on",
-                /// File of 48 or 80 bytes with a ticket key; the first file encrypts, all decrypt.
+                /// File of 48 or 80 bytes with a ticket key; the first file encrypts, all decrypt. `sync` alone: all servers of
+                /// the `shared_store`, which needs `key_file`, have one key, another one each hour.
                 ssl_session_ticket_key: conf_schema::value::List<conf_schema::value::Text>,
                 /// Time during which a session can be resumed.
                 ssl_session_timeout: conf_schema::value::Sec = "5m",

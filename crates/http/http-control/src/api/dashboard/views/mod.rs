@@ -6,6 +6,7 @@ pub mod explain;
 mod log;
 mod overview;
 pub mod servers;
+mod stores;
 mod upstreams;
 mod zones;
 
@@ -22,7 +23,7 @@ pub struct Section {
 
 /// Builds the overview of both periods, and all other sections.
 pub fn all(data: &mut Data<'_>) -> ([Markup; 2], Vec<Section>) {
-    let views: [fn(&mut Data<'_>) -> Option<Section>; 10] = [
+    let views: [fn(&mut Data<'_>) -> Option<Section>; 11] = [
         servers::section,
         upstreams::section,
         certificates::section,
@@ -33,6 +34,7 @@ pub fn all(data: &mut Data<'_>) -> ([Markup; 2], Vec<Section>) {
         configuration::section,
         zones::resolvers,
         zones::keyvals,
+        stores::section,
     ];
     let sections: Vec<Section> = views.iter().filter_map(|build| build(data)).collect();
     overview::alerts(data);
