@@ -26,6 +26,7 @@ mod variables;
 mod access;
 mod access_log;
 mod acme;
+mod dns;
 mod geo;
 mod geoip;
 mod geoip2;

@@ -190,6 +190,10 @@ pub trait Content: Send + Sync {
     fn group(&self) -> Option<Arc<Group>> {
         None
     }
+    /// Returns all groups of servers that health checks of the server probe.
+    fn groups(&self) -> Vec<Arc<Group>> {
+        self.group().into_iter().collect()
+    }
     /// Prepares a connection for a health check as for a session: PROXY protocol before data, and TLS. Fails with the
     /// reason.
     fn begin_check<'a>(

@@ -10,6 +10,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::access::Access,
     &crate::access_log::AccessLog,
     &crate::acme::Acme,
+    &crate::dns::Dns,
     &crate::geo::Geo,
     &crate::geoip::GeoipFeature,
     &crate::geoip2::Geoip2Feature,

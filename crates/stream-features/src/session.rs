@@ -1,7 +1,7 @@
 //! A TCP or UDP session (nginx: `ngx_stream_session_t`).
 
 use crate::area::StreamArea;
-use crate::plan::{Server, StreamPlan};
+use crate::plan::{PreaccessOrder, Server, StreamPlan};
 use base::clock::{self, Instant};
 use net::Address;
 use observe::{Detail, ErrorLog, Level};
@@ -141,6 +141,21 @@ impl StreamSession {
     #[cold]
     pub fn note(&self, level: Level, words: std::fmt::Arguments<'_>) {
         self.srv().error_log.log(level, self.number, words);
+    }
+    /// Logs an exchange that has ended with a status, and begins another one of the connection: its variables are computed
+    /// anew.
+    pub fn log_and_renew(&mut self, status: u16) {
+        self.status = status;
+        let plan = self.plan.clone();
+        for logger in &plan.srv(self.server).loggers {
+            logger.log(self);
+        }
+        self.slots.clear();
+        self.captures = Captures::default();
+        self.status = 0;
+        for (_, handler) in plan.srv(self.server).preaccess.iter().filter(|(order, _)| *order == PreaccessOrder::Set) {
+            handler.run(self);
+        }
     }
     pub fn set_variable(&mut self, id: VarId, value: Vec<u8>) {
         let plan = self.plan.clone();

@@ -19,6 +19,7 @@ TIDEGATE_PEERS=optional the tests that need it check less. Checks that the machi
 /// Programs that tests use, with Debian's packages.
 const PEERS: &[(&str, &str)] = &[
     ("curl", "curl"),
+    ("dig", "bind9-dnsutils"),
     ("node", "nodejs"),
     ("openssl", "openssl"),
     ("nginx", "nginx-extras"),

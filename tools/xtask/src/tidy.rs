@@ -32,7 +32,7 @@ const FEATURE_CRATES: &[&str] = &[
     "stream-features",
 ];
 /// Crates without sockets, clocks and dependencies on other crates of the workspace except `base`.
-const SANS_IO: &[&str] = &["http-types", "wire-h1", "wire-h2", "wire-h3", "wire-proxy"];
+const SANS_IO: &[&str] = &["dns-zone", "http-types", "wire-h1", "wire-h2", "wire-h3", "wire-proxy"];
 /// Dependencies that a sans-I/O core may have.
 const SANS_IO_NEEDS: [&str; 5] = ["base", "bytes", "http-types", "memchr", "quinn-proto"];
 

@@ -10,7 +10,7 @@ use figures::units::{parse_count, parse_seconds, parse_share};
 
 use crate::capacity::{self, Machine};
 use crate::cluster::{Extras, NODES_MAX, Rule};
-use crate::{compare, cost_report, day, day_report, fit_report, regions, regions_report, usl};
+use crate::{compare, cost_report, day, day_report, fit_report, names, regions, regions_report, usl};
 
 pub const OK: i32 = 0;
 /// Unreadable or unwritable file, or invalid content.
@@ -35,6 +35,7 @@ Examples:
   tidegate plan fit sweep.json --html fit.html
   tidegate plan regions world.toml
   tidegate plan day monday.toml --html day.html
+  tidegate plan names dns-capacity.csv --lookups 5k --resolvers 2k --ttl 10s,30s,5m
 
 Exit status: 0 success; 1 unusable file; 2 wrong arguments; 3 a checked table or a fit is not valid.";
 
@@ -63,6 +64,41 @@ enum Command {
         #[command(flatten)]
         out: OutArgs,
     },
+    /// Computes queries, machines and the delay of a failover for times to live of a zone (`dns`).
+    Names(NamesArgs),
+}
+
+#[derive(Args)]
+struct NamesArgs {
+    /// Capacity table, as of `plan cost`; rps are queries per second.
+    capacity: PathBuf,
+    /// Lookups of all clients per second.
+    #[arg(long, value_name = "RATE", value_parser = count)]
+    lookups: f64,
+    /// Number of resolvers with caches; with EDNS client subnet, of pairs of resolver and client network.
+    #[arg(long, value_name = "N", value_parser = count)]
+    resolvers: f64,
+    /// Number of names with pools.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
+    names: f64,
+    /// Questions of a lookup: 2 for A and AAAA.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = count)]
+    types: f64,
+    /// Times to live.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "5s,30s,60s,300s", value_parser = time)]
+    ttl: Vec<f64>,
+    /// Time in which health checks find a failed server: interval times fails.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
+    check: f64,
+    /// Number of machines that may fail (N + k).
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = losses)]
+    tolerate: u32,
+    /// Maximum utilisation with all machines up, and after the failures.
+    #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = share)]
+    utilisation: f64,
+    /// Write the results as JSON. `-` is the standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -169,8 +205,14 @@ pub fn plan_help() -> Vec<(&'static str, String)> {
     let mut texts = vec![("plan", command.render_help().to_string())];
     // Subcommands get their full names ("tidegate plan cost").
     command.build();
-    for (name, shown) in [("cost", "plan cost"), ("fit", "plan fit"), ("regions", "plan regions"), ("day", "plan day")]
-    {
+    let shown = [
+        ("cost", "plan cost"),
+        ("fit", "plan fit"),
+        ("regions", "plan regions"),
+        ("day", "plan day"),
+        ("names", "plan names"),
+    ];
+    for (name, shown) in shown {
         texts.extend(command.find_subcommand_mut(name).map(|found| (shown, found.render_help().to_string())));
     }
     texts
@@ -197,6 +239,7 @@ pub fn plan_main(args: Vec<OsString>) -> i32 {
         Command::Fit { file, out } => fit(&file, &out),
         Command::Regions { file, out } => run_regions(&file, &out),
         Command::Day { file, out } => run_day(&file, &out),
+        Command::Names(args) => run_names(&args),
     };
     done.unwrap_or_else(|Failed { status, message }| {
         eprintln!("tidegate plan: {message}");
@@ -339,6 +382,25 @@ fn cost(args: &CostArgs) -> Result<i32, Failed> {
         ],
     )?;
     Ok(if answer.disagreements.is_some_and(|d| !d.is_empty()) { DISAGREES } else { OK })
+}
+
+fn run_names(args: &NamesArgs) -> Result<i32, Failed> {
+    let machines = in_file(&args.capacity, capacity::read_capacity(&read(&args.capacity)?))?;
+    let rule = Rule {
+        nodes_min: args.tolerate.saturating_add(1),
+        nodes_max: NODES_MAX,
+        utilisation: args.utilisation,
+        losses: args.tolerate,
+        utilisation_after: args.utilisation,
+    };
+    if rule.nodes_min > NODES_MAX {
+        return Err(wrong_arguments(format!("--tolerate {}: more than {NODES_MAX} machines", args.tolerate)));
+    }
+    let load =
+        names::ZoneLoad { resolvers: args.resolvers, lookups: args.lookups, names: args.names, types: args.types };
+    let rows = names::rows(&machines, &load, &args.ttl, args.check, &rule);
+    publish(&names::text(&load, &rows, &rule), &[(&args.json, &|| pretty(&names::to_json(&load, &rows)))])?;
+    Ok(OK)
 }
 
 fn fit(file: &Path, out: &OutArgs) -> Result<i32, Failed> {

@@ -83,6 +83,17 @@ metrics! {
         STREAM_SESSIONS: Gauge None "tidegate_stream_sessions_active";
         /// Finished stream sessions by status class.
         STREAM_SESSIONS_ENDED: Counter None "tidegate_stream_sessions" by "class" ["2xx", "4xx", "5xx"];
+        /// Queries that the `dns` directive received, by transport.
+        DNS_QUERIES: Counter None "tidegate_dns_queries" by "transport" ["udp", "tcp"];
+        /// Responses of the `dns` directive by code; `nodata` is a `noerror` without a record of the type.
+        DNS_RESPONSES: Counter None "tidegate_dns_responses"
+            by "code" ["noerror", "nodata", "nxdomain", "formerr", "servfail", "notimp", "refused", "badvers"];
+        /// Responses of the `dns` directive that were cut and ask for TCP, by reason: their size, or `dns_rate_limit`.
+        DNS_TRUNCATED: Counter None "tidegate_dns_truncated" by "reason" ["size", "rate"];
+        /// Queries that the `dns` directive left without a response, by reason.
+        DNS_DROPPED: Counter None "tidegate_dns_dropped" by "reason" ["malformed", "rate"];
+        /// Answers of pools none of whose servers was available.
+        DNS_POOLS_DOWN: Counter None "tidegate_dns_pools_down";
         /// Active mail sessions.
         MAIL_SESSIONS: Gauge None "tidegate_mail_sessions_active";
         /// Spawned tasks.

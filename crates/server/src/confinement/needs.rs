@@ -76,7 +76,8 @@ impl Walk<'_> {
     fn block(&mut self, items: &[Item], around: &str) {
         for directive in directives(items) {
             self.directive(directive, around);
-            if let Some(block) = &directive.block {
+            // Lines of a zone begin with host names, which may be those of directives.
+            if let Some(block) = directive.block.as_ref().filter(|_| directive.name.bytes != b"dns") {
                 self.block(block, &directive.name.text());
             }
         }
@@ -286,6 +287,12 @@ mod tests {
 
     fn walk(text: &str) -> Needs {
         walk_isolated(text, false)
+    }
+
+    #[test]
+    fn names_of_a_zone_need_nothing() {
+        let needs = walk("server { dns a { root A 192.0.2.1; mail A 192.0.2.2; x_pass CNAME b; state TXT /s; } }");
+        assert!(needs.paths.is_empty() && needs.connect == walk("").connect);
     }
 
     fn walk_isolated(text: &str, isolated: bool) -> Needs {

@@ -16,6 +16,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("datagram_session", |data| stream_features::fuzzing::datagram_session(data)),
     ("dav", |data| http_features::fuzzing::dav(data)),
     ("dns", |data| upstream::fuzzing::dns(data)),
+    ("dns_query", |data| dns_zone::fuzzing::dns_query(data)),
     ("fastcgi", http_features::fuzzing::fastcgi),
     ("geoip", |data| http_features::fuzzing::geoip(data)),
     ("h1_chunked", |data| wire_h1::fuzzing::chunked(data)),

@@ -17,6 +17,7 @@ mod convert;
 mod dashboard;
 mod diff;
 mod endurance;
+mod example_nodes;
 mod examples;
 mod explain;
 mod exposition;

@@ -7,6 +7,7 @@ pub mod api;
 pub mod client;
 pub mod config_api;
 pub mod crafted;
+pub mod dns;
 pub mod http2;
 pub mod http3;
 pub mod initial;

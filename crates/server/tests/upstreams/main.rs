@@ -5,6 +5,9 @@ mod support;
 
 mod backends;
 mod balancer;
+mod cache_nodes;
+mod dns;
+mod dns_load;
 mod groups;
 mod health_checks;
 mod http3_upstream;

@@ -111,12 +111,13 @@ type Rounds = Vec<(usize, Arc<Check>)>;
 fn groups(plan: &StreamPlan) -> Vec<(Arc<Group>, Rounds)> {
     let mut all: Vec<(Arc<Group>, Rounds)> = Vec::new();
     for (index, server) in plan.servers.iter().enumerate() {
-        let Some(group) = server.content.as_ref().and_then(|content| content.group()) else { continue };
-        let checks = server.ext::<Checks>().into_iter().flat_map(|checks| &checks.0);
-        let checks = checks.map(|check| (index, check.clone()));
-        match all.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &group)) {
-            Some((_, known)) => known.extend(checks),
-            None => all.push((group, checks.collect())),
+        for group in server.content.as_ref().map(|content| content.groups()).unwrap_or_default() {
+            let checks = server.ext::<Checks>().into_iter().flat_map(|checks| &checks.0);
+            let checks = checks.map(|check| (index, check.clone()));
+            match all.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &group)) {
+                Some((_, known)) => known.extend(checks),
+                None => all.push((group, checks.collect())),
+            }
         }
     }
     all
@@ -133,7 +134,7 @@ impl Background<StreamPlan> for Doctor {
     }
     fn unsettled(&self, plan: &StreamPlan) -> Vec<String> {
         let has_group =
-            |server: &crate::plan::Server| server.content.as_ref().is_some_and(|content| content.group().is_some());
+            |server: &crate::plan::Server| server.content.as_ref().is_some_and(|content| !content.groups().is_empty());
         let lost = plan.servers.iter().filter(|server| server.ext::<Checks>().is_some() && !has_group(server));
         lost.map(|_| "\"health_check\" in a stream server has no group of servers to check".to_string()).collect()
     }

@@ -42,6 +42,9 @@ pub const ROWS: &[Known] = &[
     k("http2_upgrade", "tidegate", HTTP | 0b1000, Arity::exact(1), false, "off", ""),
     k("http2_websockets", "tidegate", HTTP | 0b1000, Arity::exact(1), false, "on", ""),
     k("quic_congestion_control", "tidegate", HTTP | 0b1000, Arity::exact(1), false, "cubic", ""),
+    k("dns", "tidegate", 0b100_0000_0000, Arity::AtLeast(1), true, "", ""),
+    k("dns_rate_limit", "tidegate", 0b110_0000_0000, Arity::Counts(0b110), false, "100r/s", ""),
+    k("dns_idle_timeout", "tidegate", 0b110_0000_0000, Arity::exact(1), false, "10s", ""),
     k("outlier_ejection", "tidegate", UPSTREAM, Arity::AtLeast(0), false, "", ""),
     k("retry_budget", "tidegate", UPSTREAM, Arity::Counts(0b110), false, "", ""),
     // Angie's.
