@@ -29,6 +29,7 @@ const PEERS: &[(&str, &str)] = &[
     ("uwsgi", "uwsgi-plugin-python3"),
     ("memcached", "memcached"),
     ("redis-server", "redis-server"),
+    ("podman", "podman"),
     ("pebble", "pebble"),
     ("certbot", "python3-certbot-nginx"),
     ("pg_ctlcluster", "postgresql"),

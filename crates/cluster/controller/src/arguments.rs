@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use cluster_objects::{ObjectName, is_label, is_subdomain};
 
-/// Runs Tidegate in Kubernetes.
+use crate::discovery_arguments::{DiscoveryArguments, ProviderName, SourceArguments};
+
+/// Runs Tidegate in Kubernetes, beside Docker or Podman, and with Consul.
 #[derive(clap::Parser, Debug)]
 #[command(name = "tidegate-controller", version, about, max_term_width = 100)]
 pub struct Arguments {
@@ -50,19 +52,19 @@ pub struct IngressArguments {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object_name)]
     pub config_map: Option<ObjectName>,
 
-    /// Address on which Ingresses are served. Without it: all. Gateways with an address of their own leave it to Ingresses.
-    #[arg(long, value_name = "ADDRESS")]
+    /// Address on which Ingresses, containers and services are served. Without it: all. Gateways with an address of their own leave it to Ingresses.
+    #[arg(long, visible_alias = "listen-address", value_name = "ADDRESS")]
     pub ingress_address: Option<IpAddr>,
 
-    /// Port of Ingresses in cleartext (default: 80).
+    /// Port of Ingresses, containers and services in cleartext (default: 80).
     #[arg(long, value_name = "PORT")]
     pub http_port: Option<u16>,
 
-    /// Port of Ingresses over TLS (default: 443).
+    /// Port of Ingresses, containers and services over TLS (default: 443).
     #[arg(long, value_name = "PORT")]
     pub https_port: Option<u16>,
 
-    /// Takes the directives of snippets. Authors of Ingresses then write parts of the configuration.
+    /// Takes the directives of snippets. Authors of Ingresses and labels then write parts of the configuration.
     #[arg(long)]
     pub allow_snippets: bool,
 }
@@ -100,11 +102,14 @@ Examples:
 /// them: for a review, for a comparison of two versions, or to run it without Kubernetes. Kinds that Tidegate does not
 /// know are passed over.
 ///
+/// With --provider docker, podman or consul, it reads recorded answers: of "docker inspect", or of /v1/health/service/NAME.
+///
 /// Everything that is left out gives one line on the standard error stream: NAMESPACE/KIND NAME: reason.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Render {
-    /// File or folder with manifests (.yaml, .yml, .json, with subfolders), or - for the standard input; repeatable.
+    /// File or folder with manifests (.yaml, .yml, .json, with subfolders), or with recorded answers (.json), or - for the
+    /// standard input; repeatable.
     #[arg(long, short, required = true, value_name = "PATH")]
     pub input: Vec<PathBuf>,
 
@@ -157,18 +162,24 @@ pub struct Render {
 
     #[command(flatten)]
     pub ingress: IngressArguments,
+
+    #[command(flatten)]
+    pub discovery: DiscoveryArguments,
 }
 
-/// Runs beside a server in a pod: watches the cluster, and pushes each change to the server.
+/// Runs beside a server: watches a cluster, an engine or Consul, and pushes each change to the server.
 ///
 /// The server's API must listen on the socket of --api with "api write=on config=write;". The controller translates all
 /// objects of its classes to one configuration, compares it with the active one, and sends the difference: only the servers
 /// of groups if endpoints changed, otherwise the whole configuration. A configuration that the server refuses leaves the
 /// old one active.
 ///
-/// Each replica does this on its own. One of them, the holder of a Lease, writes statuses and events.
+/// Kubernetes is the default. With --provider docker or podman, labels (tidegate.host) and variables (VIRTUAL_HOST) of
+/// containers are translated, with --provider consul, tags of services.
 ///
-/// The server keeps on serving if the cluster or the controller is gone. SIGTERM gives the Lease back and ends.
+/// In a cluster, each replica does this on its own. One of them, the holder of a Lease, writes statuses and events.
+///
+/// The server keeps on serving if the cluster, the engine, Consul or the controller is gone. SIGTERM gives the Lease back and ends.
 #[derive(clap::Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct Run {
@@ -269,6 +280,12 @@ pub struct Run {
 
     #[command(flatten)]
     pub ingress: IngressArguments,
+
+    #[command(flatten)]
+    pub discovery: DiscoveryArguments,
+
+    #[command(flatten)]
+    pub source: SourceArguments,
 }
 
 /// Writes the configuration that a server starts with in a pod, if there is none.
@@ -290,6 +307,43 @@ pub struct Bootstrap {
     pub probe_port: Option<u16>,
 }
 
+impl Run {
+    /// Returns an argument that has no meaning for the provider.
+    pub fn misplaced(&self) -> Option<&'static str> {
+        let of_kubernetes = [
+            (self.class.is_some(), "--class"),
+            (!self.address_pool.is_empty(), "--address-pool"),
+            (self.publish_service.is_some(), "--publish-service"),
+            (!self.publish_status_address.is_empty(), "--publish-status-address"),
+            (self.provision.is_some(), "--provision"),
+            (self.gateway.is_some(), "--gateway"),
+            (self.kubeconfig.is_some(), "--kubeconfig"),
+            (self.webhook_address.is_some(), "--webhook-address"),
+            (self.leader_election_namespace.is_some(), "--leader-election-namespace"),
+            (self.identity.is_some(), "--identity"),
+            (self.no_status, "--no-status"),
+        ];
+        let provider = self.discovery.provider;
+        let of_cluster = of_kubernetes.iter().find(|one| one.0).map(|one| one.1).or_else(|| self.ingress.misplaced());
+        let of_cluster = of_cluster.filter(|_| provider != ProviderName::Kubernetes);
+        of_cluster.or_else(|| self.discovery.misplaced()).or_else(|| self.source.misplaced(provider))
+    }
+}
+
+impl Render {
+    /// Returns an argument that has no meaning for the provider.
+    pub fn misplaced(&self) -> Option<&'static str> {
+        let of_kubernetes = [
+            (self.class.is_some(), "--class"),
+            (!self.gateway_address.is_empty(), "--gateway-address"),
+            (self.status.is_some(), "--status"),
+        ];
+        let of_cluster = of_kubernetes.iter().find(|one| one.0).map(|one| one.1).or_else(|| self.ingress.misplaced());
+        let of_cluster = of_cluster.filter(|_| self.discovery.provider != ProviderName::Kubernetes);
+        of_cluster.or_else(|| self.discovery.misplaced())
+    }
+}
+
 /// Addresses of a range.
 #[derive(Clone, Debug)]
 pub struct AddressRange(pub Vec<IpAddr>);
@@ -298,13 +352,17 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   tidegate-controller run --publish-service tidegate/tidegate --probe-address 0.0.0.0:9090
   tidegate-controller run --class tidegate --address-pool 192.0.2.16/28
-  tidegate-controller run --kubeconfig ~/.kube/config --api unix:/tmp/tidegate/api.sock --no-status";
+  tidegate-controller run --kubeconfig ~/.kube/config --api unix:/tmp/tidegate/api.sock --no-status
+  tidegate-controller run --provider docker --certificates /etc/certs --probe-address 127.0.0.1:9090
+  tidegate-controller run --provider podman --engine unix:/run/user/1000/podman/podman.sock --published-ports
+  tidegate-controller run --provider consul --consul https://consul.example.com:8501 --consul-token-file token";
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate-controller render --input manifests/
   kubectl get gateways,httproutes,services,endpointslices,secrets -A -o yaml | tidegate-controller render --input -
   helm template shop ./chart | tidegate-controller render --input - --strict > /dev/null
+  docker inspect $(docker ps -aq) | tidegate-controller render --provider docker --input -
   tidegate-controller render --input manifests/ --output conf/ --run-folder /tmp && tidegate -t -c conf/nginx.conf";
 
 fn parse_object_name(text: &str) -> Result<ObjectName, String> {
@@ -358,6 +416,28 @@ mod tests {
     fn the_definition_of_the_arguments_is_consistent() {
         use clap::CommandFactory as _;
         super::Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_of_another_provider_are_named() {
+        use clap::Parser as _;
+        let misplaced = |words: &[&str]| match super::Arguments::try_parse_from(words).unwrap().command {
+            super::Command::Run(run) => run.misplaced(),
+            super::Command::Render(render) => render.misplaced(),
+            _ => panic!("{words:?}"),
+        };
+        let run = ["tidegate-controller", "run"];
+        assert_eq!(misplaced(&run), None);
+        let with = |more: &[&'static str]| misplaced(&[&run, more].concat());
+        assert_eq!(with(&["--provider", "docker", "--engine", "unix:/a", "--network", "b"]), None);
+        assert_eq!(with(&["--provider", "docker", "--class", "x"]), Some("--class"));
+        assert_eq!(with(&["--provider", "docker", "--ingress-class", "x"]), Some("--ingress-class"));
+        assert_eq!(with(&["--provider", "docker", "--consul", "x"]), Some("--consul"));
+        assert_eq!(with(&["--provider", "consul", "--network", "x"]), Some("--network"));
+        assert_eq!(with(&["--engine", "unix:/a"]), Some("--engine"));
+        assert_eq!(with(&["--default-host", "a.test"]), Some("--default-host"));
+        let render = ["tidegate-controller", "render", "--input", "x", "--provider", "podman", "--status", "y"];
+        assert_eq!(misplaced(&render), Some("--status"));
     }
 
     #[test]

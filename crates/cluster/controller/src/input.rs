@@ -1,4 +1,4 @@
-//! Files of manifests.
+//! Files of manifests and of recorded answers.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -14,21 +14,33 @@ const FOLDER_DEPTH_MAX: usize = 32;
 /// # Errors
 /// If a path cannot be read.
 pub fn read(paths: &[PathBuf], set: &mut ObjectSet, complaints: &mut Vec<Complaint>) -> Result<(), String> {
+    for (source, text) in read_bytes(paths)? {
+        add(&source, text, set, complaints);
+    }
+    Ok(())
+}
+
+/// Returns the contents of files, of those in folders, and of the standard input (`-`), with their names.
+///
+/// # Errors
+/// If a path cannot be read.
+pub fn read_bytes(paths: &[PathBuf]) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let mut texts = Vec::new();
     for path in paths {
         if path.as_os_str() == "-" {
             let mut text = Vec::new();
             io::stdin().read_to_end(&mut text).map_err(|error| format!("standard input: {error}"))?;
-            add("standard input", text, set, complaints);
+            texts.push(("standard input".to_owned(), text));
             continue;
         }
         let mut files = Vec::new();
         collect(path, 0, &mut files)?;
         for file in files {
             let text = fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-            add(&file.display().to_string(), text, set, complaints);
+            texts.push((file.display().to_string(), text));
         }
     }
-    Ok(())
+    Ok(texts)
 }
 
 fn add(source: &str, text: Vec<u8>, set: &mut ObjectSet, complaints: &mut Vec<Complaint>) {

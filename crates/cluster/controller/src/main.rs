@@ -1,11 +1,12 @@
-//! `tidegate-controller`: from Kubernetes objects to configurations of Tidegate. A program of its own, so that neither
-//! the types of Kubernetes nor its client become part of the server.
+//! `tidegate-controller`: from Kubernetes objects, containers and services of Consul to configurations of Tidegate. A program of
+//! its own, so that neither the types of Kubernetes nor clients of engines become part of the server.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod bootstrap;
 mod convert_ingress;
+mod discovery_arguments;
 mod input;
 mod render;
 mod run;

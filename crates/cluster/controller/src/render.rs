@@ -1,12 +1,14 @@
-//! `render`: from manifests to nginx.conf, without a cluster.
+//! `render`: from manifests, or recorded answers of engines and Consul, to nginx.conf.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use cluster_discovery::{Catalog, Provider, read_recorded};
 use cluster_gateway::translate;
 use cluster_model::{Model, Origin};
 use cluster_objects::{Complaint, ObjectSet};
@@ -17,6 +19,12 @@ use crate::input;
 
 /// Runs the command: 0 if something is served, 1 for errors, and with `--strict` for complaints.
 pub fn run(options: &Render) -> ExitCode {
+    if let Some(argument) = options.misplaced() {
+        return fail(&format!("{argument} has no meaning for this provider"));
+    }
+    if let Some(provider) = options.discovery.provider.source() {
+        return run_recorded(options, provider);
+    }
     let (mut set, mut complaints) = (ObjectSet::default(), Vec::new());
     if let Err(error) = input::read(&options.input, &mut set, &mut complaints) {
         return fail(&error);
@@ -44,6 +52,44 @@ pub fn run(options: &Render) -> ExitCode {
     }
     if is_empty(&model) {
         return fail("nothing to serve: no Gateway of ours has a valid listener, and no Ingress is of our class");
+    }
+    if let Err(error) = write(&config, options.output.as_deref()) {
+        return fail(&error);
+    }
+    match options.strict && !complaints.is_empty() {
+        true => fail(&format!("{} parts are left out", complaints.len())),
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// Translates recorded answers of an engine or of Consul.
+fn run_recorded(options: &Render, provider: Provider) -> ExitCode {
+    let mut settings = options.discovery.settings(provider, &options.ingress, options.resolver.is_some());
+    if let Some(folder) = &options.discovery.certificates {
+        match crate::run::read_folder(folder) {
+            Ok(certificates) => settings.certificates = Arc::new(certificates),
+            Err(error) => return fail(&error),
+        }
+    }
+    let texts = match input::read_bytes(&options.input) {
+        Ok(texts) => texts,
+        Err(error) => return fail(&error),
+    };
+    let (mut catalog, mut complaints) = (Catalog::default(), Vec::new());
+    for (source, text) in texts {
+        let text = String::from_utf8_lossy(&text);
+        let reasons = read_recorded(&text, provider, &mut catalog).err().unwrap_or_default();
+        complaints.extend(reasons.into_iter().map(|reason| Complaint { subject: source.clone(), reason }));
+    }
+    let translation = cluster_discovery::translate(&catalog, &settings, &BTreeSet::new());
+    complaints.extend(translation.complaints);
+    let config = cluster_render::render(&translation.model, &render_settings(options));
+    complaints.extend(config.complaints.iter().map(|(origin, reason)| about(origin, reason)));
+    for complaint in &complaints {
+        eprintln!("{complaint}");
+    }
+    if is_empty(&translation.model) {
+        return fail("nothing to serve: no label tidegate.host, no variable VIRTUAL_HOST, and no tag of these");
     }
     if let Err(error) = write(&config, options.output.as_deref()) {
         return fail(&error);

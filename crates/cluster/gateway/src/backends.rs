@@ -163,7 +163,7 @@ impl<'a> Backends<'a> {
     ) -> (Vec<Endpoint>, bool) {
         if !self.has_slices {
             let host = format!("{}.{}.svc", service.name, service.namespace);
-            return (u16::try_from(port.port).map(|port| Endpoint { host, port }).into_iter().collect(), false);
+            return (u16::try_from(port.port).map(|port| Endpoint::new(host, port)).into_iter().collect(), false);
         }
         let slices = self.slices.get(service).map_or(&[][..], Vec::as_slice);
         let found = ready_endpoints(slices, &source.port, &source.protocol);

@@ -37,7 +37,7 @@ pub use annotations::{ANNOTATIONS, Annotation, OLD_PREFIX, PREFIX, REFUSED_VALUE
 pub use output::config_keys;
 pub use report::{Finding, report};
 pub use settings::{CONTROLLER_NAME, Settings};
-pub use snippets::REFUSED as REFUSED_DIRECTIVES;
+pub use snippets::{REFUSED as REFUSED_DIRECTIVES, parse_location_snippet};
 
 /// Result of a translation.
 #[derive(Clone, Debug, Default, PartialEq)]

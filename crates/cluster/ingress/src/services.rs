@@ -65,7 +65,7 @@ impl<'a> Services<'a> {
             };
             let number =
                 number.and_then(|number| u16::try_from(number).ok()).ok_or_else(|| words("has no such port"))?;
-            let endpoints = vec![Endpoint { host: host.to_owned(), port: number }];
+            let endpoints = vec![Endpoint::new(host, number)];
             return Ok(self.add(service, &number.to_string(), &[], endpoints, None));
         }
         let ports = spec.ports.as_deref();
@@ -80,7 +80,7 @@ impl<'a> Services<'a> {
         let number = found.port.to_string();
         let address = spec.cluster_ip.as_deref().filter(|ip| is_service && ip.parse::<std::net::IpAddr>().is_ok());
         if let (Some(address), Ok(port)) = (address, u16::try_from(found.port)) {
-            let endpoints = vec![Endpoint { host: address.to_owned(), port }];
+            let endpoints = vec![Endpoint::new(address, port)];
             return Ok(self.add(service, &number, &["service"], endpoints, None));
         }
         let source = EndpointSource {
@@ -151,7 +151,7 @@ impl<'a> Services<'a> {
     fn endpoints(&self, service: &ObjectName, port: &ServicePort, source: &EndpointSource) -> (Vec<Endpoint>, bool) {
         if !self.has_slices {
             let host = format!("{}.{}.svc", service.name, service.namespace);
-            return (u16::try_from(port.port).map(|port| Endpoint { host, port }).into_iter().collect(), false);
+            return (u16::try_from(port.port).map(|port| Endpoint::new(host, port)).into_iter().collect(), false);
         }
         let slices = self.slices.get(service).map_or(&[][..], Vec::as_slice);
         let found = ready_endpoints(slices, &source.port, &source.protocol);

@@ -92,6 +92,14 @@ pub(crate) fn parse(text: &str, place: Place) -> Result<Vec<Node>, String> {
     directives(&items).into_iter().map(|directive| convert(directive, place.contexts(), permits_listen)).collect()
 }
 
+/// Parses directives of a location, as those of the annotation `configuration-snippet`.
+///
+/// # Errors
+/// If they do not parse, or one of them does not exist, cannot stand in a location, or is one of [`REFUSED`].
+pub fn parse_location_snippet(text: &str) -> Result<Vec<Node>, String> {
+    parse(text, Place::Location)
+}
+
 fn convert(directive: &Directive, context: Contexts, permits_listen: bool) -> Result<Node, String> {
     let name = String::from_utf8(directive.name.bytes.clone()).map_err(|_| "a name that is no UTF-8".to_owned())?;
     let at = |words: String| format!("line {}: {words}", directive.line);

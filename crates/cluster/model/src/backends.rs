@@ -24,7 +24,7 @@ pub struct Group {
 
 /// Port of a service whose endpoints are objects of their own. A change of these objects changes the endpoints of the groups with this
 /// source, and nothing else in the model unless a group becomes empty or was empty.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndpointSource {
     pub namespace: String,
     pub service: String,
@@ -40,11 +40,20 @@ pub struct Endpoint {
     /// IP address, or a name that the server resolves.
     pub host: String,
     pub port: u16,
+    /// Share of the group's requests, relative to the sum; at least 1.
+    pub weight: u16,
+}
+
+impl Endpoint {
+    /// Returns an endpoint with weight 1.
+    pub fn new(host: impl Into<String>, port: u16) -> Endpoint {
+        Endpoint { host: host.into(), port, weight: 1 }
+    }
 }
 
 impl From<(IpAddr, u16)> for Endpoint {
     fn from((address, port): (IpAddr, u16)) -> Endpoint {
-        Endpoint { host: address.to_string(), port }
+        Endpoint::new(address.to_string(), port)
     }
 }
 

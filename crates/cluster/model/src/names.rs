@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::checks::check_pattern;
+
 /// Object that a part of the model comes from: `HTTPRoute shop/api, rule 2`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
@@ -66,6 +68,10 @@ pub enum HostName {
     Exact(String),
     /// `*.example.com`, stored as `example.com`: one or more labels before it.
     Wildcard(String),
+    /// `www.example.*`, stored as `www.example`: one or more labels behind it.
+    Prefix(String),
+    /// Regular expression (PCRE2), as `server_name` takes it behind `~`; compiled by [`HostName::parse_server_name`].
+    Pattern(String),
     /// All hosts.
     Any,
 }
@@ -96,6 +102,32 @@ impl HostName {
         Ok(if wildcard { HostName::Wildcard(rest.into()) } else { HostName::Exact(rest.into()) })
     }
 
+    /// Parses a name in the forms of `server_name`: besides those of [`HostName::parse`], `www.example.*` and `~` with a
+    /// regular expression; `*` and `_` mean all hosts. Letters outside of a regular expression may be capital.
+    ///
+    /// # Errors
+    /// If it has none of these forms, or the regular expression is invalid.
+    pub fn parse_server_name(name: &str) -> Result<HostName, String> {
+        if let Some(pattern) = name.strip_prefix('~') {
+            check_pattern(pattern)?;
+            return Ok(HostName::Pattern(pattern.into()));
+        }
+        let name = name.to_ascii_lowercase();
+        if matches!(name.as_str(), "*" | "_") {
+            return Ok(HostName::Any);
+        }
+        if let Some(begin) = name.strip_suffix(".*") {
+            return match HostName::parse(begin)? {
+                HostName::Exact(begin) => Ok(HostName::Prefix(begin)),
+                _ => Err(format!("\"{}\" is no name of a host", name.escape_debug())),
+            };
+        }
+        match HostName::parse(&name)? {
+            HostName::Any => Err("an empty name of a host".into()),
+            name => Ok(name),
+        }
+    }
+
     /// Tells whether each host of `other` is one of this name.
     pub fn covers(&self, other: &HostName) -> bool {
         match (self, other) {
@@ -103,6 +135,10 @@ impl HostName {
             (HostName::Exact(a), HostName::Exact(b)) => a == b,
             (HostName::Wildcard(a), HostName::Exact(b)) => is_below(b, a),
             (HostName::Wildcard(a), HostName::Wildcard(b)) => a == b || is_below(b, a),
+            (HostName::Prefix(a), HostName::Exact(b)) => {
+                b.strip_prefix(a.as_str()).is_some_and(|rest| rest.len() > 1 && rest.starts_with('.'))
+            }
+            (HostName::Prefix(_) | HostName::Pattern(_), _) => self == other,
             _ => false,
         }
     }
@@ -119,8 +155,10 @@ impl HostName {
     /// Returns how specific the name is: exact names first, then by length.
     pub fn specificity(&self) -> (u8, usize) {
         match self {
-            HostName::Exact(name) => (2, name.len()),
-            HostName::Wildcard(name) => (1, name.len()),
+            HostName::Exact(name) => (4, name.len()),
+            HostName::Wildcard(name) => (3, name.len()),
+            HostName::Prefix(name) => (2, name.len()),
+            HostName::Pattern(pattern) => (1, pattern.len()),
             HostName::Any => (0, 0),
         }
     }
@@ -132,6 +170,8 @@ impl fmt::Display for HostName {
         match self {
             HostName::Exact(name) => f.write_str(name),
             HostName::Wildcard(name) => write!(f, "*.{name}"),
+            HostName::Prefix(name) => write!(f, "{name}.*"),
+            HostName::Pattern(pattern) => write!(f, "~{pattern}"),
             HostName::Any => f.write_str("*"),
         }
     }

@@ -29,6 +29,8 @@ pub struct GroupId {
 pub struct GroupServer {
     /// `10.0.0.1:8080`, a name with its port, or `unix:` and a path.
     pub server: String,
+    /// Share of the group's requests, relative to the sum.
+    pub weight: u16,
     /// No request goes there: it stands for a group without endpoints.
     pub is_down: bool,
 }
@@ -37,12 +39,13 @@ pub struct GroupServer {
 /// of all groups by it.
 pub fn group_servers(area: Area, endpoints: &[Endpoint], settings: &Settings) -> Vec<GroupServer> {
     let named = endpoints.iter().filter(|endpoint| endpoint.host.len() <= NAME_BYTES_MAX);
-    let mut servers: Vec<GroupServer> =
-        named.map(|endpoint| GroupServer { server: endpoint.to_string(), is_down: false }).collect();
+    let mut servers: Vec<GroupServer> = named
+        .map(|endpoint| GroupServer { server: endpoint.to_string(), weight: endpoint.weight.max(1), is_down: false })
+        .collect();
     if servers.is_empty() {
         servers.push(match area {
-            Area::Http => GroupServer { server: settings.unavailable_address(), is_down: false },
-            Area::Stream => GroupServer { server: "127.0.0.1:9".into(), is_down: true },
+            Area::Http => GroupServer { server: settings.unavailable_address(), weight: 1, is_down: false },
+            Area::Stream => GroupServer { server: "127.0.0.1:9".into(), weight: 1, is_down: true },
         });
     }
     servers
@@ -56,6 +59,9 @@ pub(crate) fn server_line(server: &GroupServer, settings: &Settings) -> String {
 fn server_node(server: &GroupServer, settings: &Settings) -> Node {
     // Probes of the cluster decide about endpoints: a timeout of one route must not take them from the others.
     let mut directive = NewDirective::new("server").arg(Argument::plain(&server.server)).arg("max_fails=0");
+    if server.weight != 1 {
+        directive = directive.arg(Argument::plain(format!("weight={}", server.weight)));
+    }
     if server.is_down {
         directive = directive.arg("down");
     }

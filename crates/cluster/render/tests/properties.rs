@@ -175,7 +175,7 @@ proptest! {
         let mut word = || words.next().unwrap_or_default();
         let origin = Origin { kind: word(), namespace: word(), name: word(), part: word() };
         let name = GroupName::new(&[&word(), &word()]);
-        let group = Group { origin: origin.clone(), endpoints: vec![Endpoint { host: word(), port: 80 }], settings: Vec::new(), source: None, has_unusable: false };
+        let group = Group { origin: origin.clone(), endpoints: vec![Endpoint::new(word(), 80)], settings: Vec::new(), source: None, has_unusable: false };
         let mut backend = Backend::new(Some(name.clone()));
         backend.filters.host = Some(word());
         let fields = FieldEdits { set: vec![(word(), word())], add: vec![(word(), word())], remove: vec![word()] };

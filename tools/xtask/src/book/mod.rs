@@ -60,6 +60,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "docs/many-nodes.md",
             "docs/dns.md",
             "docs/kubernetes.md",
+            "docs/containers.md",
         ],
     ),
     ("Measure", &["docs/bench.md", "docs/lab.md", "docs/plan.md", "docs/top.md"]),

@@ -13,7 +13,7 @@ use cluster_objects::{Kind, ObjectName};
 use super::endpoints::translate_endpoints;
 use super::logs;
 use super::metrics::Metrics;
-use super::push::{Pushed, Pusher, SentText};
+use super::push::{Isolate, Pushed, Pusher, SentText};
 use super::server_api::{ApiFailure, ServerComplaint};
 use super::store::{Key, Snapshot, Store};
 use super::translate::{Desired, leave_out, with_slices};
@@ -123,6 +123,16 @@ impl Isolation {
         self.metrics.objects_refused.store(excluded.len() as u64, Relaxed);
         let reduced = active.filter(|_| !excluded.is_empty());
         self.last = Some(LastPush { full: SentText::of(full), excluded, reduced, is_given_up });
+    }
+}
+
+impl Isolate for Isolation {
+    async fn push_isolated(
+        &mut self,
+        pusher: &mut Pusher,
+        full: &Arc<Desired>,
+    ) -> Result<(Arc<Desired>, Pushed), ApiFailure> {
+        self.push(pusher, full).await
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::store::Store;
+use super::probes::SourceState;
 
 /// Counters. All are written by one task each and read by scrapes.
 #[derive(Default)]
@@ -58,15 +58,16 @@ impl Metrics {
     }
 
     /// Writes all metrics.
-    pub fn text(&self, store: &Store) -> String {
+    pub fn text(&self, source: &dyn SourceState) -> String {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let seconds = |counter: &AtomicU64| get(counter) as f64 / 1e6;
         let flag = |flag: &AtomicBool| u64::from(flag.load(Ordering::Relaxed));
         let mut out = String::new();
         head(&mut out, "objects", "gauge", "Objects in memory by kind.");
-        for (kind, count) in store.counts() {
-            let _ = writeln!(out, "tidegate_controller_objects{{kind=\"{}\"}} {count}", kind.name());
+        for (kind, count) in source.counts() {
+            let _ = writeln!(out, "tidegate_controller_objects{{kind=\"{kind}\"}} {count}");
         }
+        source.write_metrics(&mut out);
         head(&mut out, "pushes_total", "counter", "Changes that were sent to the server.");
         for (kind, counter) in [("configuration", &self.pushes_whole), ("servers", &self.pushes_groups)] {
             let _ = writeln!(out, "tidegate_controller_pushes_total{{kind=\"{kind}\"}} {}", get(counter));

@@ -1,4 +1,5 @@
-//! `run`: the controller beside a server. Watches the cluster, translates, pushes, and writes statuses.
+//! `run`: the controller beside a server. Watches the cluster, translates, pushes, and writes statuses. [`discovery`] has the
+//! watches of engines and Consul.
 //!
 //! ```text
 //! watch ─▶ store ─▶ change_queue ─▶ translate ─▶ push ─▶ server
@@ -10,6 +11,7 @@
 mod addresses;
 mod backoff;
 mod change_queue;
+mod discovery;
 mod endpoints;
 mod events;
 mod isolation;
@@ -44,7 +46,9 @@ use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 
 use crate::arguments::Run;
+use crate::discovery_arguments::ProviderName;
 pub use addresses::parse_range;
+pub use discovery::read_folder;
 
 use addresses::Published;
 use isolation::Isolation;
@@ -61,6 +65,10 @@ use webhook::{CertificateFiles, Reviewer};
 
 /// Runs the command until SIGTERM, SIGINT or SIGQUIT.
 pub fn run(options: &Run) -> ExitCode {
+    if let Some(argument) = options.misplaced() {
+        logs::error("the controller ends", &[("error", &format!("{argument} has no meaning for this provider"))]);
+        return ExitCode::FAILURE;
+    }
     // An error means that there is a provider already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -82,15 +90,19 @@ async fn start(options: &Run) -> Result<(), String> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
     // The stop signal of the image, for the server's sake.
     let mut quit = signal(SignalKind::quit()).map_err(|error| error.to_string())?;
+    if options.discovery.provider != ProviderName::Kubernetes {
+        let listener = probe_listener(options).await?;
+        return tokio::select! {
+            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+            _ = quit.recv() => Ok(()),
+            result = discovery::run(options, listener) => result,
+        };
+    }
     let config = cluster_config(options.kubeconfig.as_ref()).await?;
     let namespace = options.leader_election_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = Client::try_from(config).map_err(|error| format!("the cluster: {error}"))?;
-    let listener = match options.probe_address {
-        Some(address) => {
-            Some(TcpListener::bind(address).await.map_err(|error| format!("--probe-address {address}: {error}"))?)
-        }
-        None => None,
-    };
+    let listener = probe_listener(options).await?;
     let webhook = match options.webhook_address {
         Some(address) => {
             Some(TcpListener::bind(address).await.map_err(|error| format!("--webhook-address {address}: {error}"))?)
@@ -133,6 +145,12 @@ async fn start(options: &Run) -> Result<(), String> {
         election.release(&leader).await;
     }
     result
+}
+
+async fn probe_listener(options: &Run) -> Result<Option<TcpListener>, String> {
+    let Some(address) = options.probe_address else { return Ok(None) };
+    let listener = TcpListener::bind(address).await;
+    listener.map(Some).map_err(|error| format!("--probe-address {address}: {error}"))
 }
 
 async fn cluster_config(path: Option<&PathBuf>) -> Result<Config, String> {

@@ -16,15 +16,30 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::metrics::Metrics;
-use super::store::Store;
-
 /// Connections at once at most; the others wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 64;
 /// Time for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
+/// Source of the controller's objects, as probes and scrapes see it.
+pub trait SourceState: Send + Sync {
+    /// Returns the objects in memory by kind.
+    fn counts(&self) -> Vec<(&'static str, usize)>;
+
+    /// Returns the reason why there is no configuration yet; `None` if the lists are complete.
+    fn missing(&self) -> Option<String>;
+
+    /// Returns the reason why changes do not arrive; the server serves on.
+    fn outage(&self) -> Option<String> {
+        None
+    }
+
+    /// Writes metrics of its own.
+    fn write_metrics(&self, _out: &mut String) {}
+}
+
 /// Answers probes and scrapes until the task is dropped.
-pub async fn serve(listener: TcpListener, store: Arc<Store>, metrics: Arc<Metrics>) {
+pub async fn serve(listener: TcpListener, source: Arc<dyn SourceState>, metrics: Arc<Metrics>) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
@@ -32,10 +47,10 @@ pub async fn serve(listener: TcpListener, store: Arc<Store>, metrics: Arc<Metric
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (store, metrics) = (store.clone(), metrics.clone());
+        let (source, metrics) = (source.clone(), metrics.clone());
         tokio::spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| {
-                let response = answer(request.method(), request.uri().path(), &store, &metrics);
+                let response = answer(request.method(), request.uri().path(), &*source, &metrics);
                 async move { Ok::<_, Infallible>(response) }
             });
             let mut server = http1::Builder::new();
@@ -46,27 +61,30 @@ pub async fn serve(listener: TcpListener, store: Arc<Store>, metrics: Arc<Metric
     }
 }
 
-fn answer(method: &Method, path: &str, store: &Store, metrics: &Metrics) -> Response<Full<Bytes>> {
+fn answer(method: &Method, path: &str, source: &dyn SourceState, metrics: &Metrics) -> Response<Full<Bytes>> {
     if !matches!(*method, Method::GET | Method::HEAD) {
         return response(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());
     }
     match path {
         "/healthz" => response(StatusCode::OK, "ok\n".into()),
         "/readyz" => match metrics.is_ready.load(Ordering::Relaxed) {
-            true => response(StatusCode::OK, "ok\n".into()),
-            false => response(StatusCode::SERVICE_UNAVAILABLE, waiting(store)),
+            // A source that is gone takes no server down: the words are for people, metrics for alerts.
+            true => match source.outage() {
+                None => response(StatusCode::OK, "ok\n".into()),
+                Some(reason) => response(StatusCode::OK, format!("ok, but {reason}\n")),
+            },
+            false => response(StatusCode::SERVICE_UNAVAILABLE, waiting(source)),
         },
-        "/metrics" => response(StatusCode::OK, metrics.text(store)),
+        "/metrics" => response(StatusCode::OK, metrics.text(source)),
         _ => response(StatusCode::NOT_FOUND, "/healthz, /readyz and /metrics\n".into()),
     }
 }
 
 /// Says why the controller is not ready.
-fn waiting(store: &Store) -> String {
-    let missing: Vec<&str> = store.missing().into_iter().map(|kind| kind.name()).collect();
-    match missing.is_empty() {
-        true => "the server has no configuration of the controller yet\n".into(),
-        false => format!("the lists of these kinds are not complete: {}\n", missing.join(", ")),
+fn waiting(source: &dyn SourceState) -> String {
+    match source.missing() {
+        None => "the server has no configuration of the controller yet\n".into(),
+        Some(reason) => format!("{reason}\n"),
     }
 }
 
@@ -84,7 +102,7 @@ mod tests {
     use cluster_objects::Kind;
     use serde_json::json;
 
-    use super::super::store::Change;
+    use super::super::store::{Change, Store};
     use super::*;
 
     #[test]

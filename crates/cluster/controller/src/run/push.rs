@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backoff::Backoff;
-use super::isolation::Isolation;
 use super::logs;
 use super::metrics::{self, Metrics};
 use super::server_api::{Active, ActiveFiles, ApiFailure, Digests, ServerApi, ServerComplaint, digests_of, join};
@@ -276,11 +275,25 @@ async fn send_common(api: &ServerApi, known: &mut Known, desired: &Desired) -> R
     Ok(())
 }
 
+/// Decides which parts of a configuration are pushed.
+pub trait Isolate: Send {
+    /// Pushes a configuration or, if the server refuses it, one without the parts that the server complains about. Returns the configuration that the
+    /// result is about.
+    ///
+    /// # Errors
+    /// As [`Pusher::push`].
+    fn push_isolated(
+        &mut self,
+        pusher: &mut Pusher,
+        full: &Arc<Desired>,
+    ) -> impl Future<Output = Result<(Arc<Desired>, Pushed), ApiFailure>> + Send;
+}
+
 /// Pushes each configuration of the channel, repeats failed pushes, and notices a server that began anew. Returns when the
 /// channel ends.
 pub async fn run(
     mut pusher: Pusher,
-    mut isolation: Isolation,
+    mut isolation: impl Isolate,
     mut desired: watch::Receiver<Option<Arc<Desired>>>,
     outcomes: watch::Sender<Option<Outcome>>,
 ) {
@@ -299,7 +312,7 @@ pub async fn run(
             }
         };
         let began = Instant::now();
-        let pause = match isolation.push(&mut pusher, &next).await {
+        let pause = match isolation.push_isolated(&mut pusher, &next).await {
             Ok((desired, pushed)) => {
                 backoff.reset();
                 last_error.clear();

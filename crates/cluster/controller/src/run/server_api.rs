@@ -306,7 +306,7 @@ fn batch(groups: &Groups) -> Value {
 
 fn list(servers: &[GroupServer]) -> Value {
     // As the renderer writes them.
-    let one = |server: &GroupServer| json!({ "server": server.server, "down": server.is_down, "max_fails": 0 });
+    let one = |server: &GroupServer| json!({ "server": server.server, "weight": server.weight, "down": server.is_down, "max_fails": 0 });
     servers.iter().map(one).collect()
 }
 

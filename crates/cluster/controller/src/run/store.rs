@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::change_queue::{ChangeQueue, Changes};
+use super::probes::SourceState;
 
 /// Kinds that are watched, if their definitions exist.
 pub const KINDS: &[Kind] = &[
@@ -294,6 +295,17 @@ impl Snapshot {
         let slice =
             (*kind == Kind::EndpointSlice).then(|| self.set.get::<EndpointSlice>(&name.namespace, &name.name))??;
         Some(ObjectName::new(&name.namespace, service_of_slice(slice)?))
+    }
+}
+
+impl SourceState for Store {
+    fn counts(&self) -> Vec<(&'static str, usize)> {
+        Store::counts(self).into_iter().map(|(kind, count)| (kind.name(), count)).collect()
+    }
+
+    fn missing(&self) -> Option<String> {
+        let missing: Vec<&str> = Store::missing(self).into_iter().map(Kind::name).collect();
+        (!missing.is_empty()).then(|| format!("the lists of these kinds are not complete: {}", missing.join(", ")))
     }
 }
 

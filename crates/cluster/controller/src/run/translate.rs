@@ -9,10 +9,11 @@ use cluster_gateway::{ConditionStatus, Statuses};
 use cluster_model::{EndpointSource, GroupName, Model};
 use cluster_objects::types::EndpointSlice;
 use cluster_objects::{Complaint, Kind, ObjectName, ObjectSet};
-use cluster_render::{ConfigText, GroupId, GroupServer};
+use cluster_render::{ConfigText, GroupId, GroupServer, RenderedConfig};
 
 use super::addresses::{self, AddressBook};
 use super::change_queue::Changes;
+use super::discovery::CatalogSource;
 use super::endpoints::translate_endpoints;
 use super::events;
 use super::provisioning::{GatewayPorts, Template, gateway_ports, separate_gateways, wanted_address};
@@ -81,6 +82,8 @@ pub struct Desired {
     /// Groups of each Service whose endpoints are slices.
     pub sources: Arc<BTreeMap<ObjectName, Vec<GroupSource>>>,
     pub settings: Arc<Settings>,
+    /// Containers or services that the configuration comes from, without a cluster.
+    pub source: Arc<CatalogSource>,
 }
 
 /// Group whose endpoints are slices.
@@ -153,6 +156,45 @@ pub fn translate(snapshot: Snapshot, settings: &Arc<Settings>) -> Desired {
         has_slices,
         sources: Arc::new(sources),
         settings: settings.clone(),
+        source: Arc::default(),
+    }
+}
+
+/// Returns the configuration of containers or services.
+pub fn desired_of_catalog(
+    config: RenderedConfig,
+    mut complaints: Vec<Complaint>,
+    source: CatalogSource,
+    render: &cluster_render::Settings,
+) -> Desired {
+    complaints.sort();
+    complaints.dedup();
+    let mut text = ConfigText::new(&config);
+    if let Some(line) = digest_line(&config.files) {
+        text.push_line(&line);
+    }
+    // All endpoints are discovered: the validity of a configuration does not depend on them.
+    let discovered = config.groups.keys().map(|id| GroupSource {
+        group: id.name.clone(),
+        source: EndpointSource::default(),
+        has_unusable: false,
+    });
+    let sources = BTreeMap::from([(ObjectName::default(), discovered.collect())]);
+    Desired {
+        text: Arc::new(text),
+        files: Arc::new(config.files),
+        groups: config.groups.into_iter().map(|(id, servers)| (id, servers.into())).collect(),
+        statuses: Arc::default(),
+        complaints: Arc::new(complaints),
+        gateway_ports: Arc::default(),
+        ingresses: Arc::default(),
+        refused_ingresses: Arc::default(),
+        excluded: Arc::default(),
+        snapshot: Snapshot::default(),
+        has_slices: false,
+        sources: Arc::new(sources),
+        settings: Arc::new(Settings { render: render.clone(), ..Settings::default() }),
+        source: Arc::new(source),
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! `TIDEGATE_CLUSTER_CHANGES=1000` makes more changes.
 
-mod backends;
-mod process;
+pub mod backends;
+pub mod process;
 mod scale;
 
 use std::collections::BTreeSet;
@@ -111,13 +111,13 @@ fn slice(backend: &Backend) -> Value {
 
 /// Sets of backends that answers may come from, the newest last.
 #[derive(Default)]
-struct Permitted {
+pub struct Permitted {
     sets: Mutex<Vec<BTreeSet<u16>>>,
     count: AtomicUsize,
 }
 
 impl Permitted {
-    fn push(&self, set: BTreeSet<u16>) {
+    pub fn push(&self, set: BTreeSet<u16>) {
         let mut sets = self.sets.lock().unwrap();
         sets.push(set);
         self.count.store(sets.len(), Ordering::SeqCst);
@@ -134,14 +134,14 @@ impl Permitted {
     }
 }
 
-struct Load {
+pub struct Load {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<u64, String>>>,
 }
 
 impl Load {
     /// Starts clients, half of which use a new connection for each request.
-    fn start(port: u16, permitted: &Arc<Permitted>) -> Load {
+    pub fn start(port: u16, permitted: &Arc<Permitted>) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = (0..4)
             .map(|number| {
@@ -153,12 +153,12 @@ impl Load {
     }
 
     /// Returns the number of answered requests.
-    fn end(self) -> Result<u64, String> {
+    pub fn end(self) -> Result<u64, String> {
         self.stop.store(true, Ordering::SeqCst);
         self.threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     }
 
-    fn has_failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 }

@@ -5,7 +5,7 @@ mod cluster;
 mod increments;
 mod ingresses;
 mod isolation;
-mod load;
+pub mod load;
 mod provisions;
 mod reviews;
 mod server;
@@ -245,7 +245,7 @@ async fn a_refused_configuration_leaves_the_old_one_and_is_reported() {
         controller
             .parts
             .metrics
-            .text(&controller.parts.store)
+            .text(&*controller.parts.store)
             .contains("\ntidegate_controller_pushes_refused_total 1\n")
     );
 }
