@@ -1,4 +1,4 @@
-//! Limits over the nodes of a `shared_store`: what `sync` of a limit's zone adds to the node's own bucket.
+//! Limits over the nodes of a `shared_store`, beside the node's own bucket (`sync` of a zone).
 
 use crate::shared_store::StoreSlot;
 pub use shared_store::PermitRule;

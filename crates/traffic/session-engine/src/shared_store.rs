@@ -56,7 +56,7 @@ pub struct StoreSlot {
 /// Called when the store's agent runs.
 type StoreStart = Box<dyn Fn(&Arc<StoreAgent>) + Send + Sync>;
 
-/// What begins with the agent.
+/// Closures that are called with the agent.
 #[derive(Default)]
 struct StoreStarts(Mutex<Vec<StoreStart>>);
 
