@@ -25,6 +25,8 @@ mod faults;
 mod first_day;
 mod lint;
 mod many_nodes;
+mod many_nodes_auth;
+mod many_nodes_checks;
 mod many_nodes_limits;
 mod measuring;
 mod metrics;

@@ -20,7 +20,8 @@ use upstream::Group;
 
 directives! {
     pub struct HealthConf from HealthInput {
-        /// Connects periodically to the servers of the server's group, and excludes servers that fail.
+        /// Connects periodically to the servers of the server's group, and excludes servers that fail. `sync` (an extension of
+        /// Tidegate): a check that the server has passed on another node of `shared_store` replaces this node's next one.
         health_check: Lines,
         /// Maximum time of a check.
         health_check_timeout: Msec = "5s",
@@ -42,14 +43,14 @@ struct Line {
 
 impl Value for Lines {
     const SYNTAX: &'static str = "[interval=time] [jitter=time] [fails=number] [passes=number] \
-                                  [mandatory [persistent]] [match=name] [port=number] [udp]";
+                                  [mandatory [persistent]] [match=name] [port=number] [sync] [udp]";
     const REPEATS: bool = true;
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let words: Vec<String> = d.args.iter().map(|w| w.text().into_owned()).collect();
         let schedule = Schedule::new(words.join(" "));
         let mut line = Line { schedule, matching: None, udp: false, at: At { span: d.span, line: d.line } };
         for (index, text) in words.iter().enumerate() {
-            if !line.schedule.take(text).map_err(|p| p.at(index))? {
+            if !line.schedule.take(cx, "stream", text).map_err(|p| p.at(index))? {
                 match text.split_once('=') {
                     Some(("match", name)) if !name.is_empty() => line.matching = Some(name.into()),
                     None if text == "udp" => line.udp = true,
@@ -136,7 +137,12 @@ impl Background<StreamPlan> for Doctor {
         let has_group =
             |server: &crate::plan::Server| server.content.as_ref().is_some_and(|content| !content.groups().is_empty());
         let lost = plan.servers.iter().filter(|server| server.ext::<Checks>().is_some() && !has_group(server));
-        lost.map(|_| "\"health_check\" in a stream server has no group of servers to check".to_string()).collect()
+        let lost = lost.map(|_| "\"health_check\" in a stream server has no group of servers to check".to_string());
+        let all = groups(plan);
+        let complaints = all.iter().flat_map(|(group, checks)| {
+            checks.iter().filter_map(|(_, check)| check.schedule.sharing_complaint(&group.name))
+        });
+        lost.chain(complaints).collect()
     }
     fn run(self: Arc<Self>, plan: Weak<StreamPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {

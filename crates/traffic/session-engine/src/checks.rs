@@ -1,5 +1,7 @@
 //! Health checks of a group's servers: when a server is probed, and how probes decide about it. The areas probe.
 
+use crate::shared_checks::{CheckSharing, SharedPasses};
+use crate::shared_store::StoreSlot;
 use crate::unopened;
 use conf_schema::value::{decimal, parse_msec};
 use conf_schema::{Cx, Directive, Problem, Value};
@@ -28,6 +30,8 @@ pub struct Schedule {
     pub mandatory: bool,
     pub persistent: bool,
     pub port: Option<u16>,
+    /// `sync`
+    pub sharing: Option<CheckSharing>,
 }
 
 impl Schedule {
@@ -41,11 +45,12 @@ impl Schedule {
             mandatory: false,
             persistent: false,
             port: None,
+            sharing: None,
         }
     }
 
-    /// Takes a parameter. `false`: it belongs to the area.
-    pub fn take(&mut self, text: &str) -> Result<bool, Problem> {
+    /// Takes a parameter. `false`: it belongs to the area, whose name is `area`.
+    pub fn take(&mut self, cx: &mut Cx, area: &'static str, text: &str) -> Result<bool, Problem> {
         let invalid = || Problem::says(format!("invalid parameter \"{text}\""));
         let (name, value) = text.split_once('=').map_or((text, ""), |(n, v)| (n, v));
         let time = || parse_msec(value.as_bytes()).ok_or_else(invalid);
@@ -57,6 +62,9 @@ impl Schedule {
             "passes" => self.passes = count()?,
             "mandatory" if !text.contains('=') => self.mandatory = true,
             "persistent" if !text.contains('=') => self.persistent = true,
+            "sync" if !text.contains('=') => {
+                self.sharing = Some(CheckSharing::new(cx.get::<StoreSlot>().clone(), area));
+            }
             "port" => self.port = Some(decimal(value).filter(|p| *p > 0).ok_or_else(invalid)?),
             _ => return Ok(false),
         }
@@ -69,6 +77,13 @@ impl Schedule {
             true => Err(Problem::says("\"persistent\" requires \"mandatory\"")),
             false => Ok(()),
         }
+    }
+
+    /// Returns a warning if the check has `sync`, and there is no store. Call after the whole configuration was read.
+    pub fn sharing_complaint(&self, group: &str) -> Option<String> {
+        let words = "\"sync\" of \"health_check\" has no effect without \"shared_store\"";
+        let is_alone = self.sharing.as_ref().is_some_and(|sharing| !sharing.has_store());
+        is_alone.then(|| format!("upstream \"{group}\": {words}"))
     }
 
     /// Returns the address to probe.
@@ -199,6 +214,7 @@ pub async fn watch<P: Probe>(probe: Rc<P>, schedule: Schedule, group: Arc<Group>
     let mut tasks = runtime::task::JoinSet::new();
     let mut known: Vec<Weak<Peer>> = Vec::new();
     let schedule = Rc::new(schedule);
+    let shared = Rc::new(SharedPasses::begin(&schedule, &group.name, &log));
     loop {
         known.retain(|peer| peer.strong_count() > 0);
         for peer in group.members().all() {
@@ -207,8 +223,10 @@ pub async fn watch<P: Probe>(probe: Rc<P>, schedule: Schedule, group: Arc<Group>
                 peer.begin_check(&schedule.id, schedule.mandatory, schedule.persistent);
                 let (probe, schedule, name, log) =
                     (Rc::clone(&probe), Rc::clone(&schedule), group.name.clone(), log.clone());
-                let peer = Arc::downgrade(peer);
-                tasks.spawn_local(async move { watch_server(&*probe, &schedule, &name, &log, peer).await });
+                let (peer, shared) = (Arc::downgrade(peer), Rc::clone(&shared));
+                tasks.spawn_local(async move {
+                    watch_server(&*probe, &schedule, (*shared).as_ref(), &name, &log, peer).await;
+                });
             }
         }
         // Looks for new servers at every check interval, at least once a second.
@@ -218,11 +236,20 @@ pub async fn watch<P: Probe>(probe: Rc<P>, schedule: Schedule, group: Arc<Group>
 }
 
 /// Probes a server while it belongs to the group.
-async fn watch_server<P: Probe>(probe: &P, schedule: &Schedule, group: &str, log: &ErrorLog, peer: Weak<Peer>) {
+async fn watch_server<P: Probe>(
+    probe: &P,
+    schedule: &Schedule,
+    shared: Option<&SharedPasses>,
+    group: &str,
+    log: &ErrorLog,
+    peer: Weak<Peer>,
+) {
     let (mut failed, mut passed) = (0u32, 0u32);
     let mut kept = P::Kept::default();
     while let Some(peer) = peer.upgrade() {
-        let found = probe.probe(&peer, &mut kept).await;
+        let address = schedule.address(&peer);
+        let is_elsewhere = shared.is_some_and(|shared| shared.has_passed_elsewhere(&address));
+        let found = if is_elsewhere { Ok(()) } else { probe.probe(&peer, &mut kept).await };
         base::clock::update();
         let now = base::clock::now();
         let found = match found {
@@ -236,7 +263,12 @@ async fn watch_server<P: Probe>(probe: &P, schedule: &Schedule, group: &str, log
                 continue;
             }
         };
-        peer.history().probed(found.as_ref().err().map(String::as_str));
+        if !is_elsewhere {
+            peer.history().probed(found.as_ref().err().map(String::as_str));
+            if let (Some(shared), Ok(())) = (shared, &found) {
+                shared.tell_pass(&address);
+            }
+        }
         match found {
             Ok(()) => (failed, passed) = (0, passed.saturating_add(1)),
             Err(_) => (failed, passed) = (failed.saturating_add(1), 0),

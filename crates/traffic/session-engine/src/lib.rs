@@ -33,6 +33,8 @@ pub mod regex;
 pub mod relay;
 pub mod session;
 pub mod sessions;
+pub mod shared_checks;
+pub mod shared_lease;
 pub mod shared_limit;
 pub mod shared_secret;
 pub mod shared_store;

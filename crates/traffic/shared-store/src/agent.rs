@@ -14,6 +14,7 @@ use crate::redis_connection::RedisSettings;
 use crate::redis_store::RedisStore;
 use crate::state::{StateCells, StoreState};
 use crate::store::{Store, StoreFailure, Subscription};
+use crate::store_calls::CallQueue;
 use futures::StreamExt;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,15 +67,16 @@ pub struct AgentOptions {
 
 /// Connection of this process to a store. Ends on drop, after an attempt to send the pending records.
 pub struct StoreAgent {
-    inner: Arc<AgentInner>,
+    pub(crate) inner: Arc<AgentInner>,
     end: watch::Sender<bool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct AgentInner {
+pub(crate) struct AgentInner {
     options: AgentOptions,
     clock: Arc<NodeClock>,
-    wake: Arc<Notify>,
+    pub(crate) wake: Arc<Notify>,
+    pub(crate) calls: CallQueue,
     shared: Mutex<SharedZones>,
     /// Changes when a map is added.
     generation: AtomicU64,
@@ -115,6 +117,7 @@ impl StoreAgent {
             clock,
             options,
             wake,
+            calls: CallQueue::default(),
             shared: Mutex::new(SharedZones { maps, pools: BTreeMap::new() }),
             generation: AtomicU64::new(0),
             nodes,
@@ -180,6 +183,7 @@ impl StoreAgent {
         self.inner.clock.node()
     }
 
+    /// Tells whether the store has answered lately.
     pub fn is_connected(&self) -> bool {
         self.inner.cells.is_connected()
     }
@@ -218,7 +222,8 @@ impl StoreAgent {
         drop(shared);
         inner.cells.pending.store(pending as u64, Ordering::Relaxed);
         inner.cells.permits_refused.store(refused, Ordering::Relaxed);
-        inner.cells.snapshot()
+        let maps = living(&inner.shared().maps).iter().map(|map| map.map_state()).collect();
+        StoreState { maps, ..inner.cells.snapshot() }
     }
 }
 
@@ -316,10 +321,7 @@ impl AgentInner {
         let spaces: Vec<String> = maps.iter().map(|map| map.space().to_owned()).collect();
         let mut changes = store.subscribe(&spaces).await?;
         for map in &maps {
-            let records = store.records(map.space()).await?;
-            let (taken, refused) = map.compare_all(&records, unix_millis());
-            self.cells.applied.fetch_add(taken, Ordering::Relaxed);
-            self.cells.refused.fetch_add(refused, Ordering::Relaxed);
+            self.compare(store, map).await?;
         }
         self.send_maps(store, &maps).await?;
         *pause = PAUSE_MIN;
@@ -335,6 +337,7 @@ impl AgentInner {
             }
             self.send_permits(store).await?;
             self.send_maps(store, &maps).await?;
+            self.answer_calls(store, &maps).await?;
             let sent = Instant::now();
             tokio::select! {
                 biased;
@@ -366,6 +369,14 @@ impl AgentInner {
                 }
             }
         }
+    }
+
+    pub(crate) async fn compare(&self, store: &dyn Store, map: &MapReplica) -> Result<(), StoreFailure> {
+        let records = store.records(map.space()).await?;
+        let (taken, refused) = map.compare_all(&records, unix_millis());
+        self.cells.applied.fetch_add(taken, Ordering::Relaxed);
+        self.cells.refused.fetch_add(refused, Ordering::Relaxed);
+        Ok(())
     }
 
     fn apply(&self, maps: &[Arc<MapReplica>], space: &str, record: &MapRecord) {
@@ -405,7 +416,7 @@ impl AgentInner {
         Ok(())
     }
 
-    async fn send_maps(&self, store: &dyn Store, maps: &[Arc<MapReplica>]) -> Result<(), StoreFailure> {
+    pub(crate) async fn send_maps(&self, store: &dyn Store, maps: &[Arc<MapReplica>]) -> Result<(), StoreFailure> {
         for map in maps {
             map.gather_changes(unix_millis());
             loop {
@@ -421,8 +432,13 @@ impl AgentInner {
         Ok(())
     }
 
+    /// Name of this node as the holder of leases.
+    pub(crate) fn holder(&self) -> String {
+        format!("{:016x}", self.clock.node())
+    }
+
     fn node_key(&self) -> Vec<u8> {
-        node_key(self.clock.node()).to_vec()
+        self.holder().into_bytes()
     }
 
     fn count_nodes(&self) {
@@ -448,8 +464,7 @@ impl AgentInner {
 
     /// Removes ended records from the store, if no other node does.
     async fn clean(&self, store: &dyn Store, maps: &[Arc<MapReplica>]) -> Result<(), StoreFailure> {
-        let holder = format!("{:016x}", self.clock.node());
-        if !store.hold_lease("clean", &holder, CLEAN_PAUSE / 2).await? {
+        if !store.hold_lease("clean", &self.holder(), CLEAN_PAUSE / 2).await? {
             return Ok(());
         }
         let old = unix_millis().saturating_sub(END_GRACE.as_millis() as u64);

@@ -32,6 +32,7 @@ mod redis_store;
 mod redis_tests;
 mod state;
 mod store;
+mod store_calls;
 #[cfg(test)]
 mod tests;
 
@@ -41,5 +42,6 @@ pub use map_replica::{LocalMap, LocalValue, MapReplica, REMOVAL_LIFETIME};
 pub use memory::MemoryStore;
 pub use permits::{PermitPool, PermitRule, PermitVerdict, StoreLoss};
 pub use record::{MapRecord, NodeClock, Version};
-pub use state::StoreState;
+pub use state::{MapState, StoreState};
 pub use store::{PermitGrant, PermitRequest, Store, StoreFailure, Subscription};
+pub use store_calls::StoreAnswer;

@@ -1,6 +1,7 @@
 //! This node's part of a shared map: versions of a local zone's pairs, and the changes that the store does not have yet.
 
 use crate::record::{MapRecord, NodeClock, Version};
+use crate::state::MapState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -248,6 +249,11 @@ impl MapReplica {
                 state.pending.remove(&record.key);
             }
         }
+    }
+
+    pub(crate) fn map_state(&self) -> MapState {
+        let state = self.state();
+        MapState { space: self.space.clone(), records: state.held.len() as u64, pending: state.pending.len() as u64 }
     }
 
     pub(crate) fn pending_number(&self) -> usize {

@@ -24,6 +24,18 @@ pub struct StoreState {
     pub failures: u64,
     pub permits_taken: u64,
     pub permits_refused: u64,
+    pub maps: Vec<MapState>,
+}
+
+/// State of a shared map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MapState {
+    /// Name of the map in the store.
+    pub space: String,
+    /// Keys with a version: pairs, and removals that are remembered.
+    pub records: u64,
+    /// Changes that the store does not have yet.
+    pub pending: u64,
 }
 
 /// Cells that the agent's thread writes.
@@ -66,6 +78,7 @@ impl StateCells {
             failures: read(&self.failures),
             permits_taken: read(&self.permits_taken),
             permits_refused: read(&self.permits_refused),
+            maps: Vec::new(),
         }
     }
 

@@ -77,6 +77,8 @@ impl Handler for Ask {
                     // Another thread may have refreshed it since it was read: its refresh token is valid once.
                     let due = provider.find(&key).filter(|session| session.is_due(now));
                     let Some(session) = due else { return drop(turn) };
+                    // So may another server.
+                    let Some(session) = provider.take_refresh(&key, session, now).await else { return drop(turn) };
                     if let Err(why) = provider.refresh(&key, session, resolving).await {
                         let name = &provider.name;
                         log.log(
@@ -86,6 +88,7 @@ impl Handler for Ask {
                         );
                     }
                     drop(turn);
+                    provider.end_refresh(&key).await;
                 }));
             }
             if is_over {

@@ -96,11 +96,11 @@ impl Login<'_> {
         [provider.name.as_bytes(), b"\0", origin.as_bytes(), b"\0", cookie].concat()
     }
     fn nonce(&self) -> String {
-        self.provider.state.derive("nonce", &self.id, &self.cookie)
+        self.provider.login_secret().derive("nonce", &self.id, &self.cookie)
     }
     fn verifier(&self, metadata: &Metadata) -> Option<String> {
         let wanted = self.provider.pkce.unwrap_or(metadata.pkce);
-        wanted.then(|| self.provider.state.derive("verifier", &self.id, &self.cookie))
+        wanted.then(|| self.provider.login_secret().derive("verifier", &self.id, &self.cookie))
     }
 }
 
@@ -118,7 +118,7 @@ pub fn begin(provider: &Provider, r: &mut Request, metadata: &Metadata) -> Flow 
     let now = clock::unix_millis() / 1000;
     let text = [&login.id, &now.to_be_bytes()[..], uri].concat();
     let context = Login::context(provider, &login.origin, &login.cookie);
-    let Some(sealed) = provider.state.seal(&text, &context) else {
+    let Some(sealed) = provider.login_secret().seal(&text, &context) else {
         complain(r, provider, &ProviderFailure::Invalid("the login could not be encrypted".into()));
         return Flow::Status(500);
     };
@@ -191,7 +191,7 @@ impl Return {
         let origin = origin(provider, r);
         let cookie = login_cookie(provider, r, origin.starts_with("https:"))?;
         let sealed = argument(&r.target.args, b"state").ok()??;
-        let text = provider.state.open(sealed.as_bytes(), &Login::context(provider, &origin, &cookie))?;
+        let text = provider.login_secret().open(sealed.as_bytes(), &Login::context(provider, &origin, &cookie))?;
         let (id, rest) = text.split_at_checked(ID_BYTES)?;
         let (began, uri) = rest.split_first_chunk::<8>()?;
         let (id, began) = (id.to_vec(), u64::from_be_bytes(*began));

@@ -8,7 +8,9 @@ mod discovery;
 mod gate;
 mod login;
 mod provider;
+mod secrets;
 mod session;
+mod sharing;
 mod state;
 mod tokens;
 mod variables;
@@ -28,7 +30,7 @@ directives! {
         /// Defines an OpenID Provider and this server as its client: `issuer`, `client_id`, `client_secret`,
         /// `config_url`, `cookie_name`, `extra_auth_args`, `frontchannel_logout_uri`, `backchannel_logout_uri` (an
         /// extension of Tidegate), `pkce`, `redirect_uri`, `logout_uri`, `post_logout_uri`, `logout_token_hint`, `scope`,
-        /// `session_store`, `session_timeout`, `ssl_crl`, `ssl_trusted_certificate`, `userinfo`.
+        /// `session_key` (an extension of Tidegate), `session_store`, `session_timeout`, `ssl_crl`, `ssl_trusted_certificate`, `userinfo`.
         oidc_provider: ProviderBlocks,
     }
 }

@@ -1,14 +1,16 @@
 //! `oidc_provider`: an OpenID Provider, and this server as its client.
 
+use super::secrets::{ProviderSecrets, TextSecret};
 use super::state::State;
 use conf_schema::value::parse_msec;
 use conf_schema::{Complaint, Cx, Directive, Level, Problem, Value};
 use conf_syntax::Directive as Row;
 use http_client::Url;
 use http_engine::HttpArea;
-use keyval::{Matching, Zone};
+use keyval::Matching;
 use session_engine::authorities;
-use session_engine::keyval as zones;
+use session_engine::keyval::{self as zones, Keyval};
+use session_engine::shared_secret::read_key_text;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -46,7 +48,10 @@ pub struct Provider {
     pub rules: Option<Arc<ClientRules>>,
     /// `session_store`; `None`: the default.
     store_name: Option<String>,
-    store: OnceLock<Arc<Zone>>,
+    store: OnceLock<Arc<Keyval>>,
+    session_key: Option<Vec<u8>>,
+    /// With `session_key`, or if the store is shared: sessions are sealed, and logins may return to another server.
+    secrets: OnceLock<ProviderSecrets>,
     pub state: Arc<State>,
 }
 
@@ -58,8 +63,36 @@ pub struct Target {
 }
 
 impl Provider {
-    pub fn store(&self) -> Option<&Arc<Zone>> {
+    pub fn store(&self) -> Option<&Arc<Keyval>> {
         self.store.get()
+    }
+    /// Returns the secret that seals sessions; `None`: they are stored as they are.
+    pub fn session_secret(&self) -> Option<&TextSecret> {
+        self.secrets.get().map(|secrets| &secrets.sessions)
+    }
+    pub fn login_secret(&self) -> &TextSecret {
+        self.secrets.get().map_or(&self.state.logins, |secrets| &secrets.logins)
+    }
+    /// Derives the secrets from `session_key`, or from `client_secret` for a shared store.
+    fn derive_secrets(&self) -> Result<(), Problem> {
+        let is_shared = self.store().is_some_and(|store| store.has_sync());
+        let name = &self.name;
+        let configured = match (&self.session_key, &self.client_secret) {
+            (Some(key), _) => key.as_slice(),
+            (None, _) if !is_shared => return Ok(()),
+            (None, Some(secret)) => secret.as_bytes(),
+            (None, None) => {
+                let text = format!(
+                    "oidc_provider \"{name}\" shares its sessions with other servers, and has no secret to encrypt them"
+                );
+                let hint = "add \"session_key FILE\": the same random characters on all servers, at least 32";
+                return Err(Problem::says(text).hint(hint).of("oidc_provider"));
+            }
+        };
+        let derived = ProviderSecrets::derived(configured, &[name, &self.issuer, &self.client_id]);
+        let failed = || Problem::says(format!("no keys for the sessions of oidc_provider \"{name}\""));
+        let _ = self.secrets.set(derived.ok_or_else(failed)?);
+        Ok(())
     }
     /// Tells whether a path is one of the provider's answers.
     pub fn answers(&self, path: &[u8]) -> bool {
@@ -77,11 +110,14 @@ impl Providers {
     /// Connects the providers with their session stores, after the whole configuration was read.
     ///
     /// # Errors
-    /// A store that is not declared, or not of the type `string`.
+    /// A store that is not declared, or not of the type `string`; a shared store without a secret.
     pub fn connect(cx: &mut Cx) -> Result<(), Problem> {
         let all: Vec<Arc<Provider>> = cx.get::<Providers>().0.values().cloned().collect();
         for provider in all {
-            let Some(name) = &provider.store_name else { continue };
+            let Some(name) = &provider.store_name else {
+                provider.derive_secrets()?;
+                continue;
+            };
             let found = zones::find::<HttpArea>(cx, name).map_err(|p| p.of("oidc_provider"))?;
             if found.zone.matching() != Matching::String {
                 let text = format!("session_store \"{name}\" is a keyval_zone of another type than \"string\"");
@@ -94,7 +130,8 @@ impl Providers {
                 let hint = Some("write a time such as timeout=8h".into());
                 cx.warnings.push(Complaint { level: Level::Warn, text, span: None, line: 0, hint });
             }
-            let _ = provider.store.set(found.zone.clone());
+            let _ = provider.store.set(found);
+            provider.derive_secrets()?;
         }
         Ok(())
     }
@@ -144,6 +181,7 @@ struct Draft {
     backchannel_path: Option<Vec<u8>>,
     logout_token_hint: bool,
     scope: Option<String>,
+    session_key: Option<Vec<u8>>,
     store: Option<String>,
     timeout: Option<u64>,
     userinfo: bool,
@@ -181,6 +219,14 @@ fn redirect(text: &str) -> Result<Target, Problem> {
         return Err(Problem::says(format!("\"{text}\" is neither a path nor an \"https\" URL")).at(0));
     }
     Ok(Target { path: path(&url.target)?, origin: Some(format!("https://{}", url.authority())) })
+}
+
+/// Reads the secret of a file, without white space at its ends.
+fn session_key(cx: &mut Cx, file: &str) -> Result<Vec<u8>, String> {
+    let path = cx.conf_full_name(file);
+    let failed = |why: &dyn std::fmt::Display| format!("cannot load session key \"{}\": {why}", path.display());
+    let bytes = cx.store.read(&path).map_err(|e| failed(&e))?;
+    read_key_text(&bytes).map_err(|why| failed(&why))
 }
 
 /// Refuses characters that would end a header field or an argument.
@@ -239,6 +285,9 @@ impl Draft {
                 let own = if words.contains(&"openid") { "" } else { "openid " };
                 self.scope = Some(format!("{own}{}", words.join(" ")));
             }
+            (b"session_key", [file]) => {
+                self.session_key = Some(session_key(cx, file).map_err(|why| Problem::says(why).at(0))?);
+            }
             (b"session_store", [text]) if !text.is_empty() => self.store = Some(text.to_string()),
             (b"session_timeout", [text]) => {
                 let time = parse_msec(text.as_bytes()).filter(|time| *time > 0);
@@ -263,6 +312,7 @@ impl Draft {
                 | b"backchannel_logout_uri"
                 | b"logout_token_hint"
                 | b"scope"
+                | b"session_key"
                 | b"session_store"
                 | b"session_timeout"
                 | b"userinfo"
@@ -307,7 +357,7 @@ impl Draft {
         let store = OnceLock::new();
         if self.store.is_none() {
             let own = zones::declare::<HttpArea>(cx, d, &format!("oidc_default_store_{name}"), DEFAULT_STORE_BYTES)?;
-            let _ = store.set(own.zone.clone());
+            let _ = store.set(own);
         }
         let state = State::of(name, &[&issuer, &config_url.to_string(), &client_id]);
         Ok(Provider {
@@ -331,6 +381,8 @@ impl Draft {
             rules,
             store_name: self.store,
             store,
+            session_key: self.session_key,
+            secrets: OnceLock::new(),
             state,
         })
     }

@@ -10,6 +10,7 @@ use http_engine::variables::find_cookie;
 use jose::Unverified;
 use keyval::{Change, Pair, Refusal, Zone};
 use serde_json::{Map, Value, json};
+use session_engine::keyval::Keyval;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Seconds before the end of an access token in which it is refreshed: at most, and as a part of its lifetime.
@@ -22,7 +23,7 @@ const SESSIONS_OF_USER_MAX: usize = 64;
 /// Sessions of one `sid` that a front-channel logout ends: the latest ones.
 const SESSIONS_OF_SID_MAX: usize = 16;
 /// Milliseconds for which a back-channel logout is remembered beyond `session_timeout`: a refresh under way may prolong a session.
-const LOGOUT_EXTRA_MILLIS: u64 = 120_000;
+pub(super) const LOGOUT_EXTRA_MILLIS: u64 = 120_000;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,10 +57,10 @@ impl Moment {
     pub fn now(issued: u64) -> Moment {
         Moment { issued, arrived: base::clock::unix_millis() }
     }
-    fn text(self) -> String {
+    pub(super) fn text(self) -> String {
         format!("{} {}", self.issued, self.arrived)
     }
-    fn parse(text: &str) -> Option<Moment> {
+    pub(super) fn parse(text: &str) -> Option<Moment> {
         let (issued, arrived) = text.split_once(' ')?;
         Some(Moment { issued: issued.parse().ok()?, arrived: arrived.parse().ok()? })
     }
@@ -114,7 +115,7 @@ impl Session {
         self.ends_at > 0 && now / 1000 >= self.ends_at
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         json!({
             "id_token": self.id_token, "sub": self.subject, "sid": self.sid, "access_token": self.access_token,
             "refresh_token": self.refresh_token, "userinfo": self.userinfo, "refresh_at": self.refresh_at,
@@ -122,7 +123,7 @@ impl Session {
         })
         .to_string()
     }
-    fn parse(text: &str) -> Option<Session> {
+    pub(super) fn parse(text: &str) -> Option<Session> {
         let Ok(Value::Object(members)) = serde_json::from_str(text) else { return None };
         let text = |name: &str| member(&members, name);
         let number = |name: &str| members.get(name).and_then(Value::as_u64);
@@ -157,11 +158,12 @@ fn keys_of(store: &Zone, list: &str, now: u64) -> Vec<String> {
 }
 
 /// Adds a pair, or changes it.
-fn put(store: &Zone, key: &str, value: &str, expires: u64, now: u64) -> Result<(), Refusal> {
-    match store.change(key, Change { value: Some(value), expires: Some(expires) }, now) {
-        Err(Refusal::Missing) => store.add(Pair::new(key, value, Some(expires)), now),
+pub(super) fn put(store: &Keyval, key: &str, value: &str, expires: u64, now: u64) -> Result<(), Refusal> {
+    let put = |zone: &Zone| match zone.change(key, Change { value: Some(value), expires: Some(expires) }, now) {
+        Err(Refusal::Missing) => zone.add(Pair::new(key, value, Some(expires)), now),
         changed => changed,
-    }
+    };
+    store.update_pair(key, now, put)
 }
 
 impl Provider {
@@ -187,19 +189,22 @@ impl Provider {
 
     pub fn find(&self, key: &str) -> Option<Session> {
         let now = base::clock::unix_millis();
-        let session = self.store()?.find(key.as_bytes(), now, Session::parse)??;
-        if self.has_ended(&session, now) {
+        let session = self.store()?.zone.find(key.as_bytes(), now, |text| self.read_session(key, text))??;
+        if self.has_ended(key, &session, now) {
             self.end(key);
             return None;
         }
         (now < session.until).then_some(session)
     }
-    /// Tells whether the provider has ended a session in the back channel.
-    fn has_ended(&self, session: &Session, now: u64) -> bool {
+    /// Tells whether the provider has ended a session in the back channel, or any server has.
+    fn has_ended(&self, key: &str, session: &Session, now: u64) -> bool {
+        if self.has_ended_elsewhere(key, session, now) {
+            return true;
+        }
         let (Some(store), Some(_)) = (self.store(), &self.backchannel_path) else { return false };
         let ended = |ended: &EndedSessions| {
             let key = self.logout_key(ended);
-            store.find(key.as_bytes(), now, Moment::parse).flatten().is_some_and(|at| session.began <= at)
+            store.zone.find(key.as_bytes(), now, Moment::parse).flatten().is_some_and(|at| session.began <= at)
         };
         session.sid.as_ref().is_some_and(|sid| ended(&EndedSessions::Sid(sid.clone())))
             || ended(&EndedSessions::Subject(session.subject.clone()))
@@ -221,17 +226,19 @@ impl Provider {
         let (key, now) = (self.key_of(cookie.as_bytes()), base::clock::unix_millis());
         let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
         let list = self.user_key(&session.subject);
-        let mut of_user = keys_of(store, &list, now);
-        of_user.retain(|key| store.find(key.as_bytes(), now, |_| ()).is_some());
+        let zone = &store.zone;
+        let mut of_user = keys_of(zone, &list, now);
+        of_user.retain(|key| zone.find(key.as_bytes(), now, |_| ()).is_some());
         for oldest in of_user.drain(..(of_user.len() + 1).saturating_sub(SESSIONS_OF_USER_MAX)) {
             self.end(&oldest);
         }
         of_user.push(key.clone());
-        store.add(Pair::new(&key, &session.text(), Some(session.until)), now)?;
+        let text = self.session_text(&key, session)?;
+        store.update_pair(&key, now, |zone| zone.add(Pair::new(&key, &text, Some(session.until)), now))?;
         let listed = put(store, &list, &of_user.join(" "), session.until, now).and_then(|()| match &session.sid {
             Some(sid) if self.lists_sessions() => {
                 let list = self.list_key(sid);
-                let mut of_sid = keys_of(store, &list, now);
+                let mut of_sid = keys_of(zone, &list, now);
                 of_sid.push(key.clone());
                 let latest = of_sid.get(of_sid.len().saturating_sub(SESSIONS_OF_SID_MAX)..).unwrap_or_default();
                 put(store, &list, &latest.join(" "), session.until, now)
@@ -249,14 +256,16 @@ impl Provider {
         let Some(store) = self.store() else { return Ok(()) };
         let now = base::clock::unix_millis();
         let prolong = |list: &str| {
-            let _ = store.change(list, Change { value: None, expires: Some(session.until) }, now);
+            let change = Change { value: None, expires: Some(session.until) };
+            let _ = store.update_pair(list, now, |zone| zone.change(list, change, now));
         };
         prolong(&self.user_key(&session.subject));
         if let (Some(sid), true) = (&session.sid, self.lists_sessions()) {
             prolong(&self.list_key(sid));
         }
-        let text = session.text();
-        match store.change(key, Change { value: Some(&text), expires: Some(session.until) }, now) {
+        let text = self.session_text(key, session)?;
+        let change = Change { value: Some(&text), expires: Some(session.until) };
+        match store.update_pair(key, now, |zone| zone.change(key, change, now)) {
             Err(Refusal::Missing) => Ok(()),
             done => done,
         }
@@ -275,7 +284,7 @@ impl Provider {
         {
             let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
             // A token that is repeated has no effect on later logins, and does not undo a later one.
-            let known = store.find(key.as_bytes(), now, Moment::parse).flatten();
+            let known = store.zone.find(key.as_bytes(), now, Moment::parse).flatten();
             let text = known.filter(|known| known.issued >= at.issued).unwrap_or(at).text();
             put(store, &key, &text, expires, now)?;
         }
@@ -286,17 +295,21 @@ impl Provider {
     }
     /// Ends a session.
     pub fn end(&self, key: &str) {
-        if let Some(store) = self.store() {
-            let _ = store.remove(key, base::clock::unix_millis());
-        }
+        let (Some(store), now) = (self.store(), base::clock::unix_millis()) else { return };
+        let _ = store.update_pair(key, now, |zone| zone.remove(key, now));
+        self.tell_end(key, now);
     }
     /// Ends all sessions of a `sid`.
     pub fn end_all_of(&self, sid: &str) {
         let Some(store) = self.store() else { return };
         let (list, now) = (self.list_key(sid), base::clock::unix_millis());
         let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
-        keys_of(store, &list, now).iter().for_each(|key| self.end(key));
-        let _ = store.remove(&list, now);
+        let all = keys_of(&store.zone, &list, now);
+        all.iter().for_each(|key| self.end(key));
+        let _ = store.update_pair(&list, now, |zone| zone.remove(&list, now));
+        if !all.is_empty() {
+            self.tell_end_of(sid, now);
+        }
     }
 
     /// Refreshes a session. If the provider fails, the session continues for a while with its old tokens.
@@ -334,6 +347,10 @@ impl Provider {
                 return Err(ProviderFailure::Unavailable(why));
             }
             Err(why) => {
+                // Another server has been faster: its refresh token replaces the one of this request.
+                if self.find(key).is_some_and(|other| other.refresh_token != session.refresh_token) {
+                    return Ok(());
+                }
                 self.end(key);
                 return Err(why);
             }

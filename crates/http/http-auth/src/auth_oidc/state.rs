@@ -1,10 +1,10 @@
-//! A provider's state in this process, which outlives reloads: keys of this server, the provider's metadata and key set, sessions
+//! A provider's state in this process, which outlives reloads: a secret of this process, the provider's metadata and key set, sessions
 //! that are being refreshed.
 
 use super::discovery::Metadata;
+use super::secrets::TextSecret;
 use arc_swap::ArcSwapOption;
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use aws_lc_rs::{digest, hmac};
+use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jose::KeySet;
@@ -24,8 +24,9 @@ pub struct Fetched<T> {
 
 /// See the module's documentation.
 pub struct State {
-    /// Seals and derives the secrets of logins. Random per process: a login that spans a restart starts again.
-    secret: [u8; 32],
+    /// For logins, unless the provider has [`super::secrets::ProviderSecrets`]. Random per process: a login that spans a restart
+    /// starts again.
+    pub logins: TextSecret,
     pub metadata: ArcSwapOption<Fetched<Arc<Metadata>>>,
     pub keys: ArcSwapOption<Fetched<Arc<KeySet>>>,
     /// Milliseconds of the clock: the last failed fetch; the last fetch of keys for an unknown one.
@@ -62,10 +63,8 @@ impl Drop for Refresh {
 
 impl State {
     fn new() -> State {
-        let mut secret = [0; 32];
-        net::random::fill(&mut secret);
         State {
-            secret,
+            logins: TextSecret::random(),
             metadata: ArcSwapOption::empty(),
             keys: ArcSwapOption::empty(),
             failed: AtomicU64::new(0),
@@ -100,40 +99,6 @@ impl State {
         all.insert(key.to_string(), receiver.clone());
         (receiver, Some(Refresh { state: self.clone(), key: key.to_string(), _done: sender }))
     }
-
-    /// Derives a value of a login: 43 characters of base64url.
-    pub fn derive(&self, purpose: &str, login: &[u8], cookie: &[u8]) -> String {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.secret);
-        let mut context = hmac::Context::with_key(&key);
-        context.update(purpose.as_bytes());
-        context.update(&[0]);
-        context.update(login);
-        context.update(cookie);
-        URL_SAFE_NO_PAD.encode(context.sign())
-    }
-
-    fn sealing_key(&self) -> Option<LessSafeKey> {
-        UnboundKey::new(&AES_256_GCM, &self.secret).ok().map(LessSafeKey::new)
-    }
-    /// Encrypts and authenticates a text, bound to `context`; `None` if the library fails.
-    pub fn seal(&self, text: &[u8], context: &[u8]) -> Option<String> {
-        let mut nonce = [0; NONCE_LEN];
-        net::random::fill(&mut nonce);
-        let mut sealed = text.to_vec();
-        let key = self.sealing_key()?;
-        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(context), &mut sealed).ok()?;
-        Some(URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat()))
-    }
-    /// Opens a sealed text; `None` for any other.
-    pub fn open(&self, sealed: &[u8], context: &[u8]) -> Option<Vec<u8>> {
-        let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
-        let (nonce, text) = sealed.split_at_checked(NONCE_LEN)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let mut text = text.to_vec();
-        let length = self.sealing_key()?.open_in_place(nonce, Aad::from(context), &mut text).ok()?.len();
-        text.truncate(length);
-        Some(text)
-    }
 }
 
 /// Returns the SHA-256 of these parts, each preceded by its length, as base64url.
@@ -156,21 +121,6 @@ pub fn random<const N: usize>() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sealed_texts_are_bound_to_their_context() {
-        let state = State::new();
-        let sealed = state.seal(b"text", b"context").expect("sealed");
-        assert_eq!(state.open(sealed.as_bytes(), b"context").as_deref(), Some(&b"text"[..]));
-        assert!(state.open(sealed.as_bytes(), b"other").is_none());
-        assert!(State::new().open(sealed.as_bytes(), b"context").is_none());
-        for cut in 0..sealed.len() {
-            assert!(state.open(&sealed.as_bytes()[..cut], b"context").is_none());
-        }
-        assert_ne!(Some(sealed), state.seal(b"text", b"context"));
-        assert_eq!(state.derive("a", b"b", b"c"), state.derive("a", b"b", b"c"));
-        assert_ne!(state.derive("a", b"b", b"c"), state.derive("d", b"b", b"c"));
-    }
 
     #[test]
     fn a_session_is_refreshed_once_at_a_time() {

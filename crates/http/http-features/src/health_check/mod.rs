@@ -22,7 +22,8 @@ directives! {
     pub struct HealthConf from HealthInput {
         /// Sends periodic requests to the servers of the location's group, and excludes servers that fail them. Requests use the
         /// location's protocol, TLS, timeouts and fields: with `proxy_http_version 2` and `grpc_pass`, HTTP/2. `type=grpc`, with
-        /// `grpc_pass`: calls the gRPC Health Checking Protocol.
+        /// `grpc_pass`: calls the gRPC Health Checking Protocol. `sync` (an extension of Tidegate): a probe that the server has passed
+        /// on another node of `shared_store` replaces this node's next one.
         health_check: Own<Checks>,
         /// Defines conditions on status, fields and body of a response to a health check.
         r#match: MatchBlocks<Match>,
@@ -54,14 +55,14 @@ pub struct Service {
 impl Value for Checks {
     const SYNTAX: &'static str = "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] \
                                   [mandatory [persistent]] [match=name] [port=number] [keepalive_time=time] \
-                                  [type=http|grpc [grpc_service=name] [grpc_status=code]]";
+                                  [sync] [type=http|grpc [grpc_service=name] [grpc_status=code]]";
     const REPEATS: bool = true;
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let words: Vec<String> = d.args.iter().map(|w| w.text().into_owned()).collect();
         let schedule = Schedule::new(words.join(" "));
         let mut check = Check { schedule, uri: None, matching: None, keepalive_ms: None, grpc: None };
         for (index, text) in words.iter().enumerate() {
-            parameter(&mut check, text).map_err(|p| p.at(index))?;
+            parameter(cx, &mut check, text).map_err(|p| p.at(index))?;
         }
         check.schedule.verify()?;
         Ok(Checks(vec![check]))
@@ -71,7 +72,7 @@ impl Value for Checks {
     }
 }
 
-fn parameter(check: &mut Check, text: &str) -> Result<(), Problem> {
+fn parameter(cx: &mut Cx, check: &mut Check, text: &str) -> Result<(), Problem> {
     let invalid = || Problem::says(format!("invalid parameter \"{text}\""));
     let (name, value) = text.split_once('=').map_or((text, ""), |(n, v)| (n, v));
     if let Some(service) = &mut check.grpc {
@@ -83,7 +84,7 @@ fn parameter(check: &mut Check, text: &str) -> Result<(), Problem> {
         }
         return Ok(());
     }
-    if check.schedule.take(text)? {
+    if check.schedule.take(cx, "http", text)? {
         return Ok(());
     }
     match name {
@@ -197,6 +198,10 @@ impl Background<HttpPlan> for Doctor {
                 lost.push(format!("\"health_check\" in location \"{name}\" has no group of servers to check"));
                 continue;
             };
+            if let Some(named) = prober.named() {
+                let name = &named.group.name;
+                lost.extend(checking.checks.iter().filter_map(|(check, _)| check.schedule.sharing_complaint(name)));
+            }
             if !prober.is_grpc() && checking.checks.iter().any(|(check, _)| check.grpc.is_some()) {
                 lost.push(format!(
                     "\"health_check\" with \"type=grpc\" in location \"{name}\" does not check the servers of \"proxy_pass\""

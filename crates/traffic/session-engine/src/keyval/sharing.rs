@@ -5,7 +5,7 @@ use crate::AreaTypes;
 use crate::shared_store::{StoreSlot, space_name};
 use arc_swap::ArcSwapOption;
 use conf_schema::{Cx, Directive};
-use keyval::{Pair, Zone};
+use keyval::{Pair, Refusal, Zone};
 use observe::ErrorLog;
 use shared_store::{LocalMap, LocalValue, MapReplica, StoreAgent};
 use std::sync::Arc;
@@ -20,8 +20,7 @@ pub(super) struct Sharing {
 
 struct ActiveSharing {
     replica: Arc<MapReplica>,
-    /// Keeps the connection.
-    _agent: Arc<StoreAgent>,
+    agent: Arc<StoreAgent>,
 }
 
 impl Sharing {
@@ -71,12 +70,40 @@ impl Keyval {
         let Some(sharing) = &self.sharing else { return };
         let Some(agent) = sharing.slot.agent(log) else { return };
         let replica = agent.share_map(&sharing.space, Arc::new(SharedZone(self.zone.clone())));
-        sharing.active.store(Some(Arc::new(ActiveSharing { replica, _agent: agent })));
+        sharing.active.store(Some(Arc::new(ActiveSharing { replica, agent })));
     }
 
     pub(super) fn replica(&self) -> Option<Arc<MapReplica>> {
         let active = self.sharing.as_ref()?.active.load_full()?;
         Some(active.replica.clone())
+    }
+
+    /// Tells whether the zone has `sync`.
+    pub fn has_sync(&self) -> bool {
+        self.sharing.is_some()
+    }
+
+    /// Returns the connection to the store, while a configuration with the zone serves.
+    pub fn store_agent(&self) -> Option<Arc<StoreAgent>> {
+        let active = self.sharing.as_ref()?.active.load_full()?;
+        Some(active.agent.clone())
+    }
+
+    /// Changes the pair of a key by a closure, which must not change other keys, and tells the other servers of a shared
+    /// zone. Does not wait for the store. `now` is in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// Those of the closure: nothing is told then.
+    pub fn update_pair<T>(
+        &self,
+        key: &str,
+        now: u64,
+        change: impl FnOnce(&Zone) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        match self.replica() {
+            None => change(&self.zone),
+            Some(replica) => replica.change_key(key.as_bytes(), now, || change(&self.zone)),
+        }
     }
 
     pub(super) fn change_key(

@@ -47,6 +47,9 @@ pub fn stores() -> Value {
                 "no_room": state.records_refused,
             },
             "permits": { "taken": state.permits_taken, "refused": state.permits_refused },
+            "maps": state.maps.iter().map(|map| json!({
+                "name": map.space, "records": map.records, "pending": map.pending,
+            })).collect::<Vec<_>>(),
         })
     };
     store_states().into_iter().map(one).collect()
