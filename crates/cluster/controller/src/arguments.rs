@@ -438,6 +438,9 @@ mod tests {
         assert_eq!(with(&["--default-host", "a.test"]), Some("--default-host"));
         let render = ["tidegate-controller", "render", "--input", "x", "--provider", "podman", "--status", "y"];
         assert_eq!(misplaced(&render), Some("--status"));
+        let acme = [&run[..], &["--provider", "docker", "--acme-state", "/a", "--acme-accept-terms"]].concat();
+        assert!(super::Arguments::try_parse_from(&acme).is_err(), "the authority has a name");
+        assert!(super::Arguments::try_parse_from([&acme[..], &["--resolver", "127.0.0.1"]].concat()).is_ok());
     }
 
     #[test]

@@ -48,8 +48,9 @@ pub struct DiscoveryArguments {
     #[arg(long, value_name = "VALUE")]
     pub hsts: Option<String>,
 
-    /// Folder on the server's machine for accounts and certificates of ACME. Without it, no certificates are ordered.
-    #[arg(long, value_name = "DIR", requires = "acme_accept_terms", value_parser = parse_folder)]
+    /// Folder on the server's machine for accounts and certificates of ACME. Without it, no certificates are ordered. The
+    /// server finds the authority by --resolver.
+    #[arg(long, value_name = "DIR", requires = "acme_accept_terms", requires = "resolver", value_parser = parse_folder)]
     pub acme_state: Option<String>,
 
     /// Accepts the terms of service of the certificate authority.

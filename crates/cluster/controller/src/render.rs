@@ -88,7 +88,7 @@ fn run_recorded(options: &Render, provider: Provider) -> ExitCode {
     for complaint in &complaints {
         eprintln!("{complaint}");
     }
-    if is_empty(&translation.model) {
+    if translation.owners.is_empty() {
         return fail("nothing to serve: no label tidegate.host, no variable VIRTUAL_HOST, and no tag of these");
     }
     if let Err(error) = write(&config, options.output.as_deref()) {

@@ -87,7 +87,10 @@ fn the_server_takes_each_configuration() {
         let Output { status, stderr, .. } =
             Command::new(&server).args(["-t", "-e", "stderr", "-c"]).arg(&file).output().unwrap();
         assert!(status.success(), "{}: {}\n{}", case.display(), text(&stderr), fs::read_to_string(&file).unwrap());
-        assert!(!text(&stderr).contains("[warn]"), "{}: {}", case.display(), text(&stderr));
+        // Warnings without a line are about the machine.
+        let stderr = text(&stderr);
+        let is_warning = |line: &&str| line.contains("[warn]") && line.contains("nginx.conf:");
+        assert_eq!(stderr.lines().find(is_warning), None, "{}", case.display());
     }
 }
 

@@ -31,10 +31,8 @@ pub fn model(routes: Vec<Route>, settings: &Settings, complaints: &mut Vec<Compl
     assembly.default_host(&mut listeners);
     let [plain, secure] = listeners;
     let socket = |port| Socket { port, address: settings.address };
-    // Authorities ask for their tokens in cleartext.
-    if !plain.hosts.is_empty() || !assembly.issuers.is_empty() {
-        assembly.model.http.insert(socket(settings.http_port), plain);
-    }
+    // Without any host, requests get 404. Authorities ask for their tokens in cleartext.
+    assembly.model.http.insert(socket(settings.http_port), plain);
     if !secure.hosts.is_empty() {
         assembly.model.http.insert(socket(settings.https_port), secure);
     }

@@ -166,6 +166,10 @@ impl EngineSession<'_> {
         for event in events {
             match event.kind {
                 EventKind::Signal(signal) => self.signal(&event.id, signal),
+                EventKind::Lifetime => {
+                    self.stopping.remove(&event.id);
+                    changed.insert(event.id);
+                }
                 EventKind::Change => {
                     changed.insert(event.id);
                 }

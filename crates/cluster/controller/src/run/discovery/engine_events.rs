@@ -30,6 +30,8 @@ pub struct ContainerEvent {
 pub enum EventKind {
     /// Sent this signal; the container still runs.
     Signal(u8),
+    /// Began or ended: a stop signal before it is over.
+    Lifetime,
     /// Another change: the container's description says which.
     Change,
 }
@@ -50,6 +52,7 @@ pub fn read(line: &str) -> Option<ContainerEvent> {
             let signal = word("/Actor/Attributes/signal").and_then(|signal| signal.parse().ok());
             let kind = match (action, signal) {
                 ("kill", Some(signal)) => EventKind::Signal(signal),
+                ("start" | "restart" | "die" | "died" | "stop", _) => EventKind::Lifetime,
                 _ => EventKind::Change,
             };
             Some(ContainerEvent { id, kind })
@@ -103,9 +106,12 @@ mod unit_tests {
     #[test]
     fn events_name_their_container() {
         let change = |id: &str| Some(ContainerEvent { id: id.into(), kind: EventKind::Change });
-        for action in ["start", "die", "died", "stop", "destroy", "remove", "rename", "pause", "health_status: healthy"]
-        {
+        for action in ["destroy", "remove", "rename", "pause", "health_status: healthy"] {
             assert_eq!(event("container", action, json!({})), change("abc"), "{action}");
+        }
+        for action in ["start", "restart", "die", "died", "stop"] {
+            let event = event("container", action, json!({}));
+            assert_eq!(event.map(|event| event.kind), Some(EventKind::Lifetime), "{action}");
         }
         assert_eq!(event("network", "connect", json!({"container": "x"})), change("x"));
         let signal = Some(ContainerEvent { id: "abc".into(), kind: EventKind::Signal(15) });
@@ -117,7 +123,7 @@ mod unit_tests {
         assert_eq!(event("image", "pull", json!({})), None);
         assert_eq!(event("network", "create", json!({})), None);
         assert_eq!(read("no json"), None);
-        assert_eq!(read(r#"{"status":"start","id":"old"}"#), change("old"), "engines before 1.10");
+        assert_eq!(read(r#"{"status":"pause","id":"old"}"#), change("old"), "engines before 1.10");
     }
 
     #[test]

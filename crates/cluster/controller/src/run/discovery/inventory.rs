@@ -145,11 +145,6 @@ impl Inventory {
         }
     }
 
-    #[cfg(test)]
-    pub fn is_connected(&self) -> bool {
-        self.lock().is_connected
-    }
-
     /// Waits for the first complete list: a configuration of a part of it would take down the rest.
     pub async fn complete(&self) {
         loop {

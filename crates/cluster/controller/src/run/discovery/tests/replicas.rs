@@ -49,7 +49,7 @@ async fn containers_that_come_and_go_lose_no_request() {
         stopping.iter().for_each(|number| engine.signal(*number, 3));
         world.group_has(GROUP, &next).await;
         permitted.push(next.clone());
-        stopping.iter().filter(|_| random.chance(50)).for_each(|number| engine.die(*number));
+        stopping.iter().for_each(|number| engine.die(*number));
         current = next;
         assert!(!load.has_failed(), "{:?}\n{}", load.end(), world.server.log());
     }
@@ -104,6 +104,25 @@ async fn other_signals_and_survived_stops_take_no_container_out() {
     engine.signal(1, 3);
     world.answers("a.test", 503).await;
     // It still runs behind its stop timeout.
+    world.answers("a.test", 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_container_is_back_before_its_stop_timeout() {
+    let Some(program) = program() else { return };
+    let backend = Backend::start();
+    let engine = FakeEngine::start();
+    let mut slow = container(1, backend.port);
+    slow["Config"]["StopTimeout"] = json!(3_600);
+    engine.run(slow);
+    let world = World::start(program, &["--provider", "docker", "--engine", &engine.address()]);
+    world.answers("a.test", 200).await;
+    engine.signal(1, 3);
+    world.answers("a.test", 503).await;
+    // The container runs again when its description is read.
+    for action in ["die", "stop", "start", "restart"] {
+        engine.event(&format!("{:064x}", 1), action, json!({}));
+    }
     world.answers("a.test", 200).await;
 }
 
