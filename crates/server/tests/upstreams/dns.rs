@@ -57,6 +57,8 @@ fn records_over_udp_and_pipelined_over_tcp() {
     let answer = ask(port, "WWW.example.org", A);
     assert_eq!((answer.code(), answer.addresses()), (0, vec!["192.0.2.1".to_string(), "192.0.2.2".into()]));
     assert_eq!(answer.records[1].1, 60, "the TTL of the line");
+    // A response leaves before its line of the log, and another thread may log the next one.
+    wait("the line of the query", || (!site.read("logs/queries.log").is_empty()).then_some(()).ok_or("none"));
     let names = ["web.example.org", "none.example.org", "a.wild.example.org", "example.net", "web.example.org"];
     let messages: Vec<Vec<u8>> =
         names.iter().zip(1..).map(|(name, id)| query(id, name, if id == 5 { TXT } else { A }, None)).collect();
@@ -329,4 +331,16 @@ fn dig_reads_all_types_and_the_subnet() {
     }
     running.quit();
     site.assert_no_alerts();
+}
+
+#[test]
+fn dig_asks_over_tls() {
+    let (port, secure) = (free_port(), free_port());
+    let tls = format!("listen 127.0.0.1:{secure} ssl; ssl_certificate a.crt; ssl_certificate_key a.key;");
+    let site = site(port, "", &tls, RECORDS);
+    site.certify();
+    let running = site.start();
+    let Some(seen) = dig(secure, &["+tls", "+short", "example.org", "MX"]) else { return };
+    assert_eq!(seen, "10 mail.example.org.\n");
+    running.quit();
 }
