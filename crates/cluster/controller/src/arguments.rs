@@ -17,7 +17,7 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    Render(Render),
+    Render(Box<Render>),
     ConvertIngress(ConvertIngress),
     Run(Box<Run>),
     Bootstrap(Bootstrap),

@@ -98,3 +98,23 @@ fn merging_keeps_the_hosts_of_the_first_model() {
     assert_eq!(conflicts.len(), 1);
     assert_eq!(conflicts[0].to_string(), "port 80: the port is in use with another protocol");
 }
+
+#[test]
+fn names_of_servers_have_the_forms_of_server_name() {
+    let parse = HostName::parse_server_name;
+    assert_eq!(parse("A.example.com"), Ok(HostName::Exact("a.example.com".into())));
+    assert_eq!(parse("*.Example.com"), Ok(HostName::Wildcard("example.com".into())));
+    assert_eq!(parse("www.example.*"), Ok(HostName::Prefix("www.example".into())));
+    assert_eq!(parse(r"~^App\d+$"), Ok(HostName::Pattern(r"^App\d+$".into())));
+    assert_eq!((parse("*"), parse("_")), (Ok(HostName::Any), Ok(HostName::Any)));
+    for name in ["", "~(", "*.*", "a b", "a.*.b", ".*", "a.test;"] {
+        assert!(parse(name).is_err(), "{name}");
+    }
+    let prefix = HostName::Prefix("www.example".into());
+    assert!(prefix.covers(&HostName::Exact("www.example.com".into())));
+    assert!(!prefix.covers(&HostName::Exact("www.example".into())));
+    let mut names = [HostName::Any, HostName::Pattern("x".into()), prefix.clone(), HostName::Wildcard("a.test".into())];
+    names.sort();
+    assert_eq!(names[1], prefix, "wildcards first, expressions behind them");
+    assert_eq!(prefix.to_string(), "www.example.*");
+}
