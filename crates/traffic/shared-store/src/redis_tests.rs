@@ -296,6 +296,56 @@ fn a_store_that_refuses_is_named_with_its_reason() {
     Node::start(4, &nothing, |_| {}).wait_failure("not reachable");
 }
 
+/// Writes a certificate of 127.0.0.1 that signs itself, and its key: NAME.crt and NAME.key. Returns both.
+fn certify(folder: &Folder, name: &str, last_year: i32) -> (Vec<u8>, Vec<u8>) {
+    let mut parameters = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
+    parameters.not_after = rcgen::date_time_ymd(last_year, 1, 1);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let certificate = parameters.self_signed(&key).expect("a certificate").pem().into_bytes();
+    let key = key.serialize_pem().into_bytes();
+    std::fs::write(folder.0.join(format!("{name}.crt")), &certificate).expect("written");
+    std::fs::write(folder.0.join(format!("{name}.key")), &key).expect("written");
+    (certificate, key)
+}
+
+#[test]
+fn tls_checks_both_sides() {
+    if !has_redis() {
+        return;
+    }
+    let folder = Folder::new("tls");
+    let path = |name: &str| folder.0.join(name).display().to_string();
+    let client = certify(&folder, "client", 4000);
+    let start = |server: &str| {
+        let port = free_port().to_string();
+        let (certificate, key) = (path(&format!("{server}.crt")), path(&format!("{server}.key")));
+        let options = ["--port", "0", "--bind", "127.0.0.1", "--tls-port", &port, "--tls-cert-file", &certificate];
+        let more = ["--tls-key-file", &key, "--tls-ca-cert-file", &path("client.crt"), "--tls-auth-clients", "yes"];
+        let redis = Redis::start(&folder.0, &[&options[..], &more[..]].concat());
+        (redis, StoreAddress::parse(&format!("rediss://127.0.0.1:{port}")).expect("an address"))
+    };
+    let (server, _) = certify(&folder, "server", 4000);
+    let (_redis, address) = start("server");
+    let trusting = Node::start(1, &address, |options| {
+        (options.authorities, options.certificate) = (Some(server.clone()), Some(client.clone()));
+    });
+    trusting.wait_connected(true);
+    trusting.set("a", Some("1"));
+    let other = Node::start(2, &address, |options| {
+        (options.authorities, options.certificate) = (Some(server.clone()), Some(client.clone()));
+    });
+    other.wait_for(&[("a", "1")]);
+    Node::start(3, &address, |options| options.certificate = Some(client.clone())).wait_failure("UnknownIssuer");
+    Node::start(4, &address, |options| options.authorities = Some(server.clone())).wait_failure("not reachable");
+
+    let (expired, _) = certify(&folder, "expired", 2020);
+    let (_redis, address) = start("expired");
+    let node = Node::start(5, &address, |options| {
+        (options.authorities, options.certificate) = (Some(expired.clone()), Some(client.clone()));
+    });
+    node.wait_failure("expired");
+}
+
 /// Asks until a permit is refused, or a number was granted.
 fn take(node: &Node, pool: &PermitPool, attempts: usize) -> usize {
     (0..attempts).filter(|_| node.agent.take_permit(pool, b"key", now()) == PermitVerdict::Granted).count()
