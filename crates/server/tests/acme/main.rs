@@ -9,5 +9,6 @@ mod faults;
 mod issuers;
 mod orders;
 mod quic;
+mod shared_issuers;
 mod stapling;
 mod time;

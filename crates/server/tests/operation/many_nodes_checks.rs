@@ -5,12 +5,15 @@ use crate::support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use support::api::get;
 use support::origin::{Origin, ok};
-use support::{Running, Site, free_port, text, wait};
+use support::{Running, Site, free_port, text, wait, wait_within};
 
 /// Probes of one node in a row, where another one would probe as often.
-const IN_A_ROW: usize = 6;
+const IN_A_ROW: usize = 4;
+/// Nodes that have begun in one moment part by their jitter.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn node(store: &str, number: usize, origin: u16) -> (u16, Site) {
     let port = free_port();
@@ -20,7 +23,7 @@ fn node(store: &str, number: usize, origin: u16) -> (u16, Site) {
             server {{ listen 127.0.0.1:{port};
                 location /api {{ api; }}
                 location / {{ proxy_pass http://app; proxy_set_header X-Node {number};
-                    health_check interval=300ms sync; }} }} }}"
+                    health_check interval=1s jitter=100ms sync; }} }} }}"
     );
     (port, Site::new(&format!("daemon off; shared_store {store} timeout=300ms;"), &http))
 }
@@ -51,7 +54,7 @@ fn one_node_probes_for_all_and_each_finds_failures_itself() {
     nodes.iter().for_each(|(port, _)| wait_for_store(*port, true));
     let forget = || probes.lock().expect("not poisoned").clear();
     let wait_for_one = || {
-        wait("one node that probes for both", || {
+        wait_within(PATIENCE, "one node that probes for both", || {
             let probes = probes.lock().expect("not poisoned");
             let has_one = probes.windows(IN_A_ROW).any(|row| row.iter().all(|node| *node == row[0]));
             if has_one { Ok(()) } else { Err(format!("{probes:?}")) }

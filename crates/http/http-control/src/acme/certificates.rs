@@ -80,9 +80,13 @@ impl Certificate {
     }
     /// Returns the issued certificate as texts, if it is not stored.
     pub fn unsaved(&self) -> Option<Issued> {
-        let text = |part: Arc<[u8]>| String::from_utf8(part.strip_prefix(b"data:")?.to_vec()).ok();
         let is_unsaved = self.unsaved.load(Ordering::Relaxed);
-        is_unsaved.then(|| Some(Issued { chain: text(self.issued(false)?)?, key: text(self.issued(true)?)? }))?
+        is_unsaved.then(|| self.texts())?
+    }
+    /// Returns the issued certificate as texts; `None` for a placeholder.
+    pub fn texts(&self) -> Option<Issued> {
+        let text = |part: Arc<[u8]>| String::from_utf8(part.strip_prefix(b"data:")?.to_vec()).ok();
+        Some(Issued { chain: text(self.issued(false)?)?, key: text(self.issued(true)?)? })
     }
     pub fn set_status(&self, text: &str) {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.into());

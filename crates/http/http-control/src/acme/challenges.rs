@@ -5,6 +5,8 @@ use super::dns::Records;
 use super::hook::Hook;
 use super::issuer::Issuer;
 use super::responder;
+use super::shared_issuer::SharedIssuer;
+use super::shared_table::{find_name, find_token, name_key, name_text, token_key};
 use acme::{ChallengeKind, Doing, Identifier, Solver};
 use aws_lc_rs::digest;
 use bytes::Bytes;
@@ -49,6 +51,7 @@ pub struct ChallengePublisher {
     responds: bool,
     hook: Option<Rc<Hook>>,
     log: Arc<ErrorLog>,
+    shared: Option<Arc<SharedIssuer>>,
 }
 
 impl ChallengePublisher {
@@ -59,6 +62,20 @@ impl ChallengePublisher {
             responds: issuer.timing.is_some(),
             hook,
             log,
+            shared: issuer.shared.clone(),
+        }
+    }
+}
+
+impl ChallengePublisher {
+    /// Returns key and text of the challenge's record for other servers; `None` for a kind that they need not answer.
+    fn record(&self, identifier: &Identifier, token: &str, authorization: &str) -> Option<(String, String)> {
+        match self.kind {
+            ChallengeKind::Http01 => Some((token_key(token), authorization.to_string())),
+            ChallengeKind::TlsAlpn01 => {
+                Some((name_key(&identifier.server_name()), name_text(identifier, authorization)))
+            }
+            ChallengeKind::Dns01 => None,
         }
     }
 }
@@ -111,10 +128,15 @@ impl Solver for ChallengePublisher {
         };
         let (kind, hook, identifier) = (self.kind, self.hook.clone(), identifier.clone());
         let (token, authorization) = (token.to_string(), authorization.to_string());
+        let shared = self.shared.clone().zip(self.record(&identifier, &token, &authorization));
+        let log = self.log.clone();
         Box::pin(async move {
             done?;
             if kind == ChallengeKind::TlsAlpn01 {
                 answer_tls(&identifier, &authorization).await?;
+            }
+            if let Some((shared, (key, text))) = shared {
+                shared.tell_challenge(&key, &text, &log).await;
             }
             match hook {
                 Some(hook) => hook.add(kind, &identifier, &token, &authorization).await,
@@ -123,6 +145,9 @@ impl Solver for ChallengePublisher {
         })
     }
     fn remove(&self, identifier: &Identifier, token: &str, authorization: &str) -> Doing<()> {
+        if let (Some(shared), Some((key, _))) = (&self.shared, self.record(identifier, token, authorization)) {
+            shared.end_challenge(&key, &self.log);
+        }
         match (self.kind, &self.dns) {
             (ChallengeKind::Http01, _) => {
                 TOKENS.write().unwrap_or_else(PoisonError::into_inner).remove(token);
@@ -152,7 +177,8 @@ pub fn handshake(hello: &ClientHello) -> Option<Choice> {
     }
     let name = hello.server_name.as_deref().unwrap_or_default();
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-    let set = NAMES.read().unwrap_or_else(PoisonError::into_inner).get(&name).map(|(_, set)| set.clone())?;
+    let own = NAMES.read().unwrap_or_else(PoisonError::into_inner).get(&name).map(|(_, set)| set.clone());
+    let set = own.or_else(|| find_name(&name))?;
     Some(Choice::WithCertificates(Arc::clone(RULES.as_ref()?), set))
 }
 
@@ -168,7 +194,7 @@ impl Handler for TokenHandler {
             return Flow::Declined;
         };
         let found = TOKENS.read().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
-        let Some(authorization) = found else { return Flow::Declined };
+        let Some(authorization) = found.or_else(|| find_token(token)) else { return Flow::Declined };
         r.discard_body();
         r.reply.keep_alive = false;
         r.out.status = 200;

@@ -88,6 +88,7 @@ impl Client {
             rules: rules.map_err(Problem::says)?,
             limits: Limits { body: response_bytes_max, ..Limits::default() },
             timing: Some(line.timing),
+            shared: None,
         };
         Ok(Client {
             name: line.name.clone(),

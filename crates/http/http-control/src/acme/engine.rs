@@ -3,11 +3,12 @@
 //! A certificate serves until its last second, whatever fails. `scheduler.rs` runs the orders.
 
 use super::demand::OnDemand;
-use super::issuer::Source;
+use super::issuer::{Issuer, Source};
 use super::issuer_client::issue_locally;
 use super::job::order_of;
 use super::order::Ordered;
 use super::scheduler::Scheduler;
+use super::shared_issuer::SharedIssuer;
 use super::state::{Folder, stem};
 use super::{certificates, client};
 use acme::Issued;
@@ -73,6 +74,29 @@ fn first(ordered: &Ordered) -> Option<(Issued, bool)> {
     Some((acme::placeholder(&ordered.identifiers).ok()?, true))
 }
 
+/// Issuers of a plan, kept with it for those that are shared: a server may answer challenges of an issuer from which it
+/// orders nothing.
+pub struct SharedIssuers(pub Vec<Arc<Issuer>>);
+
+impl SharedIssuers {
+    fn all(&self) -> impl Iterator<Item = &Arc<SharedIssuer>> {
+        self.0.iter().filter_map(|issuer| issuer.shared.as_ref())
+    }
+}
+
+/// Begins to share the issuers with `sync`, and the certificates that this server has.
+fn share(plan: &HttpPlan, orders: &[&Ordered], log: &Arc<ErrorLog>) {
+    for ordered in orders {
+        let shared = ordered.issuers.first().and_then(|issuer| issuer.shared.as_ref());
+        if let (Some(shared), Some(leaf)) = (shared, ordered.certificate.leaf())
+            && let Some(issued) = ordered.certificate.texts()
+        {
+            shared.add_known(&stem(&ordered.identifiers, ordered.key), &issued, &leaf);
+        }
+    }
+    plan.ext::<SharedIssuers>().into_iter().flat_map(SharedIssuers::all).for_each(|issuer| issuer.begin_sharing(log));
+}
+
 impl Background<HttpPlan> for Engine {
     /// Loads stored certificates and makes local ones, so that the first handshakes have them; the others get a placeholder.
     fn prepare(self: Arc<Self>, plan: Arc<HttpPlan>) -> LocalFuture<()> {
@@ -89,6 +113,11 @@ impl Background<HttpPlan> for Engine {
         })
     }
 
+    fn unsettled(&self, plan: &HttpPlan) -> Vec<String> {
+        let shared = plan.ext::<SharedIssuers>();
+        shared.into_iter().flat_map(SharedIssuers::all).filter_map(|issuer| issuer.sharing_complaint()).collect()
+    }
+
     fn run(self: Arc<Self>, plan: Weak<HttpPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
             let scheduler = {
@@ -103,6 +132,7 @@ impl Background<HttpPlan> for Engine {
                     let words = format_args!("the certificate for \"{name}\" is not stored: {path} cannot be written");
                     log.log(Level::Error, 0, words);
                 }
+                share(&plan, &orders, &log);
                 Scheduler::new(&orders, demands(&plan), &weak, &log)
             };
             scheduler.run().await;

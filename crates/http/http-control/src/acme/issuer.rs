@@ -1,6 +1,7 @@
 //! `acme_issuer`: an ACME server with an account.
 
 use super::dns::{DnsProvider, Hook, Records, Updates};
+use super::shared_issuer::SharedIssuer;
 use acme::{Account, AccountKey, Algorithm, Binding, BindingDigest, ChallengeKind, Profile};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,6 +10,8 @@ use conf_schema::{Cx, Directive, Problem, Value};
 use conf_syntax::Directive as Row;
 use http_client::{Limits, Url};
 use session_engine::authorities;
+use session_engine::shared_secret::read_key_text;
+use session_engine::shared_store::StoreSlot;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,6 +90,8 @@ pub struct Issuer {
     pub limits: Limits,
     /// Of Angie's client.
     pub timing: Option<Timing>,
+    /// `sync`
+    pub shared: Option<Arc<SharedIssuer>>,
 }
 
 /// The issuers of a configuration by name; kept in `Cx`.
@@ -179,6 +184,8 @@ struct Draft {
     skip_verification: bool,
     /// `Some(None)`: `off`
     state_path: Option<Option<PathBuf>>,
+    /// `Some(None)`: without `key_file`
+    sync: Option<Option<Vec<u8>>>,
 }
 
 impl Draft {
@@ -256,6 +263,18 @@ impl Draft {
             (b"ssl_trusted_certificate", [file]) => self.trusted = Some(cx.conf_full_name(file)),
             (b"state_path", ["off"]) => self.state_path = Some(None),
             (b"state_path", [path]) => self.state_path = Some(Some(cx.full_name(path))),
+            (b"sync", []) => self.sync = Some(None),
+            (b"sync", [text]) => {
+                let file = text.strip_prefix("key_file=").filter(|file| !file.is_empty());
+                let wrong = || Problem::says(format!("invalid parameter \"{text}\"")).at(0).hint("write key_file=FILE");
+                let file = cx.conf_full_name(file.ok_or_else(wrong)?);
+                let key = read(cx, &file).and_then(|bytes| read_key_text(&bytes));
+                let failed = |why| {
+                    let problem = Problem::says(format!("cannot load key \"{}\": {why}", file.display())).at(0);
+                    problem.hint("a file with the same random characters on all servers, at least 32")
+                };
+                self.sync = Some(Some(key.map_err(failed)?));
+            }
             (b"accept_terms_of_service", []) => self.account.agreed = true,
             (
                 b"uri"
@@ -274,6 +293,7 @@ impl Draft {
                 | b"ssl_verify"
                 | b"ssl_trusted_certificate"
                 | b"state_path"
+                | b"sync"
                 | b"accept_terms_of_service",
                 _,
             ) => {
@@ -317,6 +337,9 @@ impl Draft {
             settings.trusted = authorities::trusted(cx, self.trusted, &format!("issuer \"{name}\""))?;
         }
         let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
+        let slot = cx.get::<StoreSlot>().clone();
+        let share = |key: Option<Vec<u8>>| Arc::new(SharedIssuer::new(slot, name, &source.to_string(), key.as_deref()));
+        let shared = self.sync.map(share);
         let state_path = match self.state_path {
             Some(path) => path,
             None => Some(cx.full_name(&format!("acme_{name}"))),
@@ -336,6 +359,7 @@ impl Draft {
             rules: rules.map_err(Problem::says)?,
             limits: Limits::default(),
             timing: None,
+            shared,
         })
     }
 }

@@ -96,6 +96,10 @@ impl IssuerClient {
         }
     }
 
+    pub fn log(&self) -> &ErrorLog {
+        &self.log
+    }
+
     pub fn say(&self, level: Level, words: std::fmt::Arguments<'_>) {
         self.log.log(level, 0, format_args!("acme issuer \"{}\": {words}", self.issuer.name));
     }
@@ -242,12 +246,27 @@ impl IssuerClient {
         Ok(key)
     }
 
+    /// Returns the account's key of the servers that share the issuer, if this one has none yet.
+    async fn shared_key(&self, algorithm: Algorithm) -> Result<Option<String>, String> {
+        let Some(shared) = &self.issuer.shared else { return Ok(None) };
+        let folder = self.folder.clone();
+        let stored = blocking(move || Ok(folder.and_then(|folder| folder.account_key())));
+        match stored.await.map_err(|e| e.to_string())? {
+            Some(pem) => {
+                shared.tell_account(&pem, &self.log);
+                Ok(None)
+            }
+            None => shared.account_key(algorithm, &self.log).await,
+        }
+    }
+
     async fn generated_key(&self, url: &Url, algorithm: Algorithm) -> Result<Arc<AccountKey>, String> {
         let id = (self.issuer.name.clone(), url.to_string(), algorithm);
         let known = KEYS.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
         if let Some(key) = known {
             return Ok(key);
         }
+        let told = self.shared_key(algorithm).await?;
         let folder = self.folder.clone();
         let made = blocking(move || {
             let load = |folder: &Folder, pem: String| {
@@ -260,7 +279,11 @@ impl IssuerClient {
             {
                 return Ok(load(folder, pem));
             }
-            match (&folder, AccountKey::generate(algorithm)) {
+            let own = match told {
+                Some(pem) => AccountKey::load(pem.as_bytes()),
+                None => AccountKey::generate(algorithm),
+            };
+            match (&folder, own) {
                 (Some(folder), Ok(key)) => {
                     let stored = folder.store_account_key(&key.pem())?;
                     Ok(load(folder, stored))

@@ -5,6 +5,7 @@ use super::demand::{self, Name, OnDemand};
 use super::issuer::{Issuer, Timing};
 use super::issuer_client::blocking;
 use super::order::Ordered;
+use super::shared_issuer::SharedIssuer;
 use super::state::Folder;
 use acme::{Algorithm, Identifier, Now, Order, Schedule};
 use base::clock;
@@ -97,6 +98,10 @@ pub struct Job {
     /// An operator requested an order.
     pub wanted: Cell<bool>,
     pub on_demand: Option<(Arc<OnDemand>, Arc<Name>)>,
+    /// Of the first issuer.
+    pub shared: Option<Arc<SharedIssuer>>,
+    /// [`SharedIssuer::certificate_number`] that was looked at.
+    pub number_seen: Cell<u64>,
 }
 
 impl Job {

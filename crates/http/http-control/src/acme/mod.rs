@@ -18,6 +18,8 @@ mod order;
 mod renewal_info;
 mod responder;
 mod scheduler;
+mod shared_issuer;
+mod shared_table;
 mod state;
 mod tasks;
 
@@ -46,7 +48,7 @@ directives! {
     pub struct AcmeConf from AcmeInput {
         /// Defines an ACME server and an account there: `uri`, `account_key`, `challenge`, `contact`, `dns_hook`,
         /// `dns_propagation`, `dns_update`, `external_account_key`, `preferred_chain`, `profile`, `common_name_in_csr`,
-        /// `ssl_trusted_certificate`, `ssl_verify`, `state_path`, `accept_terms_of_service`. `fallback`: issuers to
+        /// `ssl_trusted_certificate`, `ssl_verify`, `state_path`, `accept_terms_of_service`, `sync` (an extension of Tidegate). `fallback`: issuers to
         /// try, in this order, if this one fails. `local_authority`, instead of `uri`: an authority of this machine for
         /// local names, whose certificate is `local-authority.crt` in `state_path`.
         acme_issuer: IssuerBlocks,
@@ -343,6 +345,7 @@ impl Feature for Acme {
         let validations = HandshakeHook(Arc::new(challenges::handshake));
         *http.cx.get::<Option<HandshakeHook>>() = Some(validations.clone());
         http.extensions.push(Arc::new(validations));
+        http.extensions.push(Arc::new(engine::SharedIssuers(http.cx.get::<Issuers>().all())));
         http.background.push(Arc::new(engine::Engine));
         http.extensions.push(Arc::new(AcmeStates(states)));
         http.extensions.push(Arc::new(AcmeRenewals(renewals)));

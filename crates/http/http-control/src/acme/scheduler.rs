@@ -7,6 +7,8 @@ use super::issuer_client::{Failed, IssuerClient, ORDERS_MAX, blocking};
 use super::job::{Job, Store, now, random};
 use super::order::Ordered;
 use super::renewal_info::{self, Advice, Answer, Renewal};
+use super::shared_issuer::SharedIssuer;
+use super::shared_table;
 use super::state::{Folder, stem};
 use super::tasks::{self, Outcome, Work};
 use acme::{Agenda, FailureCause, Identifier, Limits, TaskId, certificate_id};
@@ -33,8 +35,10 @@ const LOOK_SECONDS: u64 = 2;
 const NEVER: i64 = 10 * 365 * 86_400;
 /// Seconds between tries to store certificates that could not be stored.
 const SAVE_SECONDS: i64 = 10;
-/// Seconds until another try, while another process has the folder's lock.
+/// Seconds until another try, while another process has the folder's lock, or another server its turn.
 const LOCKED: i64 = 10;
+/// Seconds until another try, while the store is gone.
+const STORE_PAUSE: i64 = 60;
 /// Seconds for which a handshake waits for the beginning of an order.
 const PATIENCE: i64 = 10;
 /// Failed orders of a name on demand, after which a handshake has to ask again, and the seconds until it can.
@@ -44,6 +48,10 @@ const DEMAND_PAUSE: i64 = 3600;
 fn limits(issuer: &Issuer) -> Limits {
     let retry = issuer.timing.map(|timing| timing.retry.unwrap_or(NEVER));
     Limits { orders_max: ORDERS_MAX, retry }
+}
+
+fn shared_of(issuers: &[Arc<Issuer>]) -> Option<Arc<SharedIssuer>> {
+    issuers.first().and_then(|issuer| issuer.shared.clone())
 }
 
 /// Tasks under way; they end with their owner.
@@ -164,6 +172,8 @@ impl Scheduler {
                 explanation: RefCell::default(),
                 wanted: Cell::new(false),
                 on_demand: None,
+                shared: shared_of(&ordered.issuers),
+                number_seen: Cell::new(0),
             };
             scheduler.add(job, &ordered.issuers, false);
         }
@@ -247,6 +257,7 @@ impl Scheduler {
         loop {
             self.take_wishes().await;
             self.save_again();
+            self.take_shared();
             self.take_asked();
             self.begin_orders();
             self.begin_windows();
@@ -269,8 +280,10 @@ impl Scheduler {
         let asks = self.running.count(Work::is_question);
         let ended = runtime::time::timeout(Duration::from_secs(limit), async {
             let (mut next, mut came) = (pin!(self.running.next()), pin!(demand::came()));
+            let mut shared = pin!(shared_table::certificate_came());
             std::future::poll_fn(|cx| match next.as_mut().poll(cx) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                Poll::Pending if shared.as_mut().poll(cx).is_ready() => Poll::Ready(None),
                 Poll::Pending if asks < ASKS_MAX => came.as_mut().poll(cx).map(|()| None),
                 Poll::Pending => Poll::Pending,
             })
@@ -327,6 +340,28 @@ impl Scheduler {
                 let name = self.jobs.get(&order.task).map(|job| job.name()).unwrap_or_default();
                 let words = format_args!("took a certificate for \"{name}\" over from another process");
                 self.say(order.issuer, Level::Notice, words);
+            }
+            (Work::Adoption(id), Some(Outcome::Adopted)) => {
+                if let Some(job) = self.jobs.get(&id).cloned() {
+                    job.served_by.set(job.served_by.get().or(Some(job.home)));
+                    // An order that has begun meanwhile plans the renewal.
+                    if !self.agenda.is_active(id) {
+                        self.renewed(id);
+                    }
+                    let words = format_args!("took a certificate for \"{}\" over from another server", job.name());
+                    self.say(job.home, Level::Notice, words);
+                }
+            }
+            (Work::Adoption(_), _) => {}
+            (Work::Order(order), Some(Outcome::TakenTurn)) => {
+                self.say(order.issuer, Level::Info, format_args!("another server orders"));
+                self.agenda.postponed(order.task, at, LOCKED);
+            }
+            (Work::Order(order), Some(Outcome::NoStore)) => {
+                let name = self.jobs.get(&order.task).map(|job| job.name()).unwrap_or_default();
+                let words = format_args!("the renewal for \"{name}\" waits for the store of \"shared_store\"");
+                self.say(order.issuer, Level::Warn, words);
+                self.agenda.postponed(order.task, at, STORE_PAUSE);
             }
             (Work::Order(order), Some(Outcome::Locked)) => {
                 self.say(order.issuer, Level::Info, format_args!("another process orders with this state"));
@@ -617,6 +652,24 @@ impl Scheduler {
         }
     }
 
+    /// Takes certificates over that other servers have told.
+    fn take_shared(&mut self) {
+        let has_changed = |job: &&Rc<Job>| {
+            let number = job.shared.as_ref().map_or(0, |shared| shared.certificate_number(&job.stem));
+            job.number_seen.replace(number) != number
+        };
+        // An order looks itself; it would begin in vain, if the certificate changed meanwhile.
+        let all = self.jobs.iter().filter(|(id, job)| !self.agenda.is_active(**id) && has_changed(job));
+        let newer: Vec<(TaskId, Rc<Job>)> = all.map(|(id, job)| (*id, Rc::clone(job))).collect();
+        for (id, job) in newer {
+            if !tasks::has_newer(&job, &self.log) {
+                continue;
+            }
+            let log = Arc::clone(&self.log);
+            self.spawn(Work::Adoption(id), async move { tasks::take_shared(&job, &log).await });
+        }
+    }
+
     /// Starts the requests to `ask` URLs for names that handshakes requested.
     fn take_asked(&mut self) {
         while self.running.count(Work::is_question) < ASKS_MAX {
@@ -628,7 +681,8 @@ impl Scheduler {
                 continue;
             }
             let (demand, text) = (Arc::clone(&asked.demand), asked.text.clone());
-            self.spawn(Work::Question(asked), async move { tasks::ask(&demand, &text).await });
+            let log = Arc::clone(&self.log);
+            self.spawn(Work::Question(asked), async move { tasks::ask(&demand, &text, &log).await });
         }
     }
 
@@ -682,6 +736,8 @@ impl Scheduler {
             explanation: RefCell::default(),
             wanted: Cell::new(false),
             on_demand: Some((Arc::clone(&demand), name)),
+            shared: shared_of(&demand.issuers),
+            number_seen: Cell::new(0),
         };
         let issuers = demand.issuers.clone();
         let id = self.add(job, &issuers, urgent);

@@ -4,9 +4,11 @@ use super::demand::{Asked, OnDemand};
 use super::issuer_client::{Failed, IssuerClient, blocking};
 use super::job::{Job, NoLock, order as order_of};
 use super::renewal_info::Answer;
+use super::shared_issuer::OrderTurn;
 use super::state::{Folder, stem};
 use acme::{Error, FailureCause, Identifier, Issued, TaskId};
 use base::clock;
+use observe::{ErrorLog, Level};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,6 +21,8 @@ pub enum Work {
     Question(Asked),
     /// Storing a state.
     Status,
+    /// Taking a certificate over from another server.
+    Adoption(TaskId),
 }
 
 impl Work {
@@ -42,6 +46,10 @@ pub enum Outcome {
     Adopted,
     /// Another process orders.
     Locked,
+    /// Another server orders.
+    TakenTurn,
+    /// The order waits for the store that servers share.
+    NoStore,
     /// A name on demand that is not used, or may not have a certificate any more.
     Unwanted(&'static str),
     Failed(Failed),
@@ -57,13 +65,45 @@ pub enum Outcome {
 async fn adopt(job: &Job, folder: &Folder) -> bool {
     let (folder, stem) = (folder.clone(), job.stem.clone());
     let Ok(Some(stored)) = blocking(move || Ok(folder.certificate(&stem))).await else { return false };
-    let leaves = tls::certs::certificates(stored.chain.as_bytes()).unwrap_or_default();
-    let newer = match (leaves.first(), job.certificate.leaf()) {
-        (Some(stored), Some(own)) => stored.not_after > own.not_after,
-        (stored, None) => stored.is_some(),
+    is_newer(job, &stored) && job.certificate.set(&stored, false).is_ok()
+}
+
+fn is_newer(job: &Job, other: &Issued) -> bool {
+    let leaves = tls::certs::certificates(other.chain.as_bytes()).unwrap_or_default();
+    match (leaves.first(), job.certificate.leaf()) {
+        (Some(other), Some(own)) => other.not_after > own.not_after,
+        (other, None) => other.is_some(),
         (None, Some(_)) => false,
-    };
-    newer && job.certificate.set(&stored, false).is_ok()
+    }
+}
+
+fn is_older(other: &Issued, own: &tls::x509::Certificate) -> bool {
+    let leaves = tls::certs::certificates(other.chain.as_bytes()).unwrap_or_default();
+    leaves.first().is_none_or(|other| other.not_after < own.not_after)
+}
+
+/// Tells whether another server has told a newer certificate.
+pub fn has_newer(job: &Job, log: &ErrorLog) -> bool {
+    let told = job.shared.as_ref().and_then(|shared| shared.certificate(&job.stem, log));
+    told.is_some_and(|told| is_newer(job, &told))
+}
+
+/// Takes a newer certificate over that another server has told, and stores it.
+pub async fn take_shared(job: &Job, log: &ErrorLog) -> Outcome {
+    let told = job.shared.as_ref().and_then(|shared| shared.certificate(&job.stem, log));
+    let Some(told) = told.filter(|told| is_newer(job, told)) else { return Outcome::Told };
+    clock::update();
+    let used = told.check(&job.identifiers, clock::unix_seconds()).and_then(|_| job.certificate.set(&told, false));
+    if let Err(why) = used {
+        let name = job.name();
+        log.log(Level::Error, 0, format_args!("the certificate of another server for \"{name}\" is not used: {why}"));
+        return Outcome::Told;
+    }
+    if let Err(why) = store(job, told).await {
+        log.log(Level::Error, 0, format_args!("the certificate for \"{}\" is not stored: {why}", job.name()));
+        job.certificate.set_unsaved(true);
+    }
+    Outcome::Adopted
 }
 
 /// Stores a certificate.
@@ -95,8 +135,42 @@ pub async fn save(job: &Job) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Makes an order. `status`: its state for operators.
+/// Makes an order, at this server's turn. `status`: its state for operators.
 pub async fn order(job: Rc<Job>, issuer_client: Rc<IssuerClient>, replaces: Option<String>, status: String) -> Outcome {
+    let Some(shared) = job.shared.clone() else { return order_here(job, issuer_client, replaces, status).await };
+    let leaf = job.certificate.leaf();
+    let turn = shared.take_turn(&job.stem, leaf.as_deref(), job.wanted.get()).await;
+    match turn {
+        OrderTurn::Taken => return Outcome::TakenTurn,
+        OrderTurn::Later => return Outcome::NoStore,
+        OrderTurn::Leased(_) | OrderTurn::Alone => {}
+    }
+    // The previous holder of the turn may have ordered.
+    let log = issuer_client.log();
+    let outcome = match job.wanted.get() {
+        false if has_newer(&job, log) => take_shared(&job, log).await,
+        _ => {
+            let order = order_here(Rc::clone(&job), Rc::clone(&issuer_client), replaces, status);
+            shared.run_with_lease(&turn, order).await
+        }
+    };
+    if let (Outcome::Issued(_) | Outcome::Adopted, Some(leaf)) = (&outcome, job.certificate.leaf())
+        && let Some(issued) = job.certificate.texts()
+        && shared.certificate(&job.stem, log).is_none_or(|told| is_older(&told, &leaf))
+    {
+        shared.tell_certificate(&job.stem, &issued, leaf.not_after, log);
+    }
+    shared.end_turn(turn).await;
+    outcome
+}
+
+/// Makes an order. `status`: its state for operators.
+async fn order_here(
+    job: Rc<Job>,
+    issuer_client: Rc<IssuerClient>,
+    replaces: Option<String>,
+    status: String,
+) -> Outcome {
     let wanted = job.wanted.take();
     let mut lock = None;
     if let Some(store) = &job.store {
@@ -161,14 +235,16 @@ pub async fn order(job: Rc<Job>, issuer_client: Rc<IssuerClient>, replaces: Opti
 }
 
 /// Asks about a name on demand, and looks for its stored certificate.
-pub async fn ask(demand: &Arc<OnDemand>, name: &str) -> Outcome {
+pub async fn ask(demand: &Arc<OnDemand>, name: &str, log: &ErrorLog) -> Outcome {
     match demand.ask(name).await {
         Ok(true) => {}
         Ok(false) => return Outcome::Denied,
         Err(why) => return Outcome::Unknown(why),
     }
-    let Some(folder) = demand.folder().map(Folder) else { return Outcome::Allowed(None) };
     let stem = stem(&[Identifier::Dns(name.to_string())], demand.key);
+    let shared = demand.issuers.first().and_then(|issuer| issuer.shared.as_ref());
+    let told = shared.and_then(|shared| shared.certificate(&stem, log));
+    let Some(folder) = demand.folder().map(Folder) else { return Outcome::Allowed(told) };
     let stored = blocking(move || Ok(folder.certificate(&stem))).await;
-    Outcome::Allowed(stored.ok().flatten())
+    Outcome::Allowed(stored.ok().flatten().or(told))
 }
