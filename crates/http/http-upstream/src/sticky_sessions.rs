@@ -27,8 +27,8 @@ type Key = [u8; 16];
 struct State {
     servers: HashMap<Key, LearnedServer>,
     order: BTreeSet<(Instant, Key)>,
-    /// Sessions that the other nodes have to hear of, if they are shared.
-    changed: Vec<Key>,
+    /// Sessions of `servers` that the other nodes have to hear of, if they are shared.
+    changed: BTreeSet<Key>,
 }
 
 struct LearnedServer {
@@ -43,9 +43,9 @@ impl State {
     fn put(&mut self, key: Key, server: &str, used: Instant, told_end: u64, max: usize) {
         self.remove(&key);
         if self.servers.len() >= max
-            && let Some((_, oldest)) = self.order.pop_first()
+            && let Some((_, oldest)) = self.order.first().copied()
         {
-            self.servers.remove(&oldest);
+            self.remove(&oldest);
         }
         self.servers.insert(key, LearnedServer { server: server.into(), used, told_end });
         self.order.insert((used, key));
@@ -53,12 +53,14 @@ impl State {
     fn remove(&mut self, key: &Key) {
         if let Some(learned) = self.servers.remove(key) {
             self.order.remove(&(learned.used, *key));
+            self.changed.remove(key);
         }
     }
     fn forget(&mut self, before: Instant) {
         while let Some((used, key)) = self.order.first().copied().filter(|(used, _)| *used <= before) {
             self.order.remove(&(used, key));
             self.servers.remove(&key);
+            self.changed.remove(&key);
         }
     }
 }
@@ -101,11 +103,12 @@ impl Sessions {
             // Half of the time passes before the others hear of a use.
             let is_news = known
                 .is_none_or(|(is_same, told)| !is_same || told < clock::unix_millis().saturating_add(timeout_ms / 2));
+            let is_queued = state.changed.contains(&key);
             state.put(key, server, now, known.map_or(0, |(_, told)| told), self.max);
-            if is_news && sharing.is_some() {
-                state.changed.push(key);
+            if sharing.is_some() && (is_news || is_queued) {
+                state.changed.insert(key);
             }
-            is_news
+            is_news && !is_queued
         });
         if let Some(sharing) = sharing.as_ref().filter(|_| is_told) {
             sharing.announce_changes();
@@ -162,8 +165,6 @@ impl LocalMap for SharedSessions {
         let end = now.saturating_add(self.0.timeout.load(Ordering::Relaxed));
         self.0.with(|state| {
             let mut changed = std::mem::take(&mut state.changed);
-            changed.sort_unstable();
-            changed.dedup();
             changed.retain(|key| state.servers.get_mut(key).map(|learned| learned.told_end = end).is_some());
             changed.iter().map(|key| key.to_vec()).collect()
         })
@@ -189,5 +190,40 @@ mod tests {
             sessions.note(name.as_bytes(), "one", at(200 + index as u64), 100, true);
         }
         assert_eq!((find("x", 210), find("z", 210).is_some()), (None, true), "the oldest makes room");
+    }
+    #[test]
+    fn changes_wait_for_the_store_once_each_and_end_with_their_sessions() {
+        let agent = Arc::new(StoreAgent::start(options()).expect("a thread"));
+        let sessions = Arc::new(Sessions::new(2 * SESSION_BYTES));
+        sessions.begin_sharing(&agent, "sticky:test", 3_600_000);
+        let shared = SharedSessions(sessions.clone());
+        let now = clock::now();
+        let note = |session: &str, server: &str| sessions.note(session.as_bytes(), server, now, 3_600_000, true);
+        (0..100).for_each(|_| note("a", "one"));
+        assert_eq!(sessions.with(|state| state.changed.len()), 1);
+        let unix = clock::unix_millis();
+        assert_eq!(shared.changed_keys(unix).len(), 1);
+        note("a", "one");
+        assert!(shared.changed_keys(unix).is_empty(), "the others know");
+        note("a", "two");
+        note("a", "two");
+        assert_eq!(shared.changed_keys(unix).len(), 1, "another server");
+        ["b", "c", "d", "e"].iter().for_each(|session| note(session, "one"));
+        assert_eq!(sessions.with(|state| (state.servers.len(), state.changed.len())), (2, 2));
+    }
+
+    /// Of a store that is not there.
+    fn options() -> shared_store::AgentOptions {
+        shared_store::AgentOptions {
+            address: shared_store::StoreAddress::parse("redis+unix:/nonexistent/redis.sock").expect("an address"),
+            password: None,
+            authorities: None,
+            certificate: None,
+            prefix: "test".into(),
+            patience: std::time::Duration::from_millis(50),
+            loss: shared_store::StoreLoss::Local,
+            node: 1,
+            report: Box::new(|_, _| {}),
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! has changed. Sessions that begin and end in between cause no record. A node that is gone is not counted any more.
 
 use shared_store::{LocalMap, LocalValue, MapReplica, StoreAgent, StoreLoss};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Milliseconds for which a count is believed; half of it passes before a node repeats one that has not changed.
@@ -72,8 +72,8 @@ struct CountTable {
 #[derive(Default)]
 struct TableState {
     own: HashMap<Box<[u8]>, OwnCount>,
-    /// Keys whose counts are to be looked at.
-    changed: Vec<Box<[u8]>>,
+    /// Keys of `own` whose counts are to be looked at.
+    changed: HashSet<Box<[u8]>>,
     peers: HashMap<Box<[u8]>, Vec<PeerCount>>,
     swept_at: u64,
 }
@@ -85,7 +85,6 @@ struct OwnCount {
     announced: u32,
     /// Of the record; 0 before the first one.
     expires: u64,
-    is_changed: bool,
 }
 
 /// Sessions of a key on another node.
@@ -100,20 +99,20 @@ impl CountTable {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the agent has to look.
+    /// Returns whether the agent has to look. Without the store, which the agent waits for, nothing remains of sessions that
+    /// begin and end.
     fn note(&self, key: &[u8], count: u32) -> bool {
         let state = &mut *self.state();
-        let own = match state.own.get_mut(key) {
-            Some(own) => own,
-            None => state.own.entry(key.into()).or_default(),
-        };
-        own.count = count;
-        if own.is_changed {
+        if count == 0 && state.own.get(key).is_none_or(|own| own.expires == 0) {
+            state.own.remove(key);
+            state.changed.remove(key);
             return false;
         }
-        own.is_changed = true;
-        state.changed.push(key.into());
-        true
+        match state.own.get_mut(key) {
+            Some(own) => own.count = count,
+            None => drop(state.own.insert(key.into(), OwnCount { count, ..OwnCount::default() })),
+        }
+        !state.changed.contains(key) && state.changed.insert(key.into())
     }
 
     fn record_key(&self, key: &[u8]) -> Vec<u8> {
@@ -188,7 +187,6 @@ impl LocalMap for CountTable {
         let mut told = Vec::new();
         for key in std::mem::take(&mut state.changed) {
             let Some(own) = state.own.get_mut(&key) else { continue };
-            own.is_changed = false;
             if own.count != own.announced {
                 (own.announced, own.expires) = (own.count, now.saturating_add(LIFETIME_MILLIS));
                 told.push(self.record_key(&key));
@@ -203,7 +201,7 @@ impl LocalMap for CountTable {
                     own.expires = now.saturating_add(LIFETIME_MILLIS);
                     told.push(self.record_key(key));
                 }
-                own.count > 0 || own.is_changed || own.expires > now
+                own.count > 0 || own.expires > now
             });
             state.peers.retain(|_, peers| {
                 peers.retain(|peer| peer.expires > now);
@@ -249,8 +247,8 @@ mod tests {
         let table = table();
         table.note(b"a", 1);
         table.note(b"a", 0);
+        assert!(table.state().own.is_empty() && table.state().changed.is_empty(), "also before the agent has looked");
         assert!(table.changed_keys(NOW).is_empty());
-        assert!(table.state().own.is_empty());
     }
 
     #[test]
