@@ -11,7 +11,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use support::http2::{HEADERS, SETTINGS, WINDOW_UPDATE, frame};
-use support::{Running, Site, free_port, http2, http3, wait};
+use support::{Running, Site, free_port, http2, http3, wait_within};
 
 /// Requests of one connection.
 const STREAMS: u32 = 100;
@@ -306,7 +306,8 @@ fn site(rows: &[Row], port: u16, quic: u16) -> Site {
 /// Waits until the worker computes no more.
 fn settle(worker: u32) {
     let (mut last, mut since) = (cpu_millis(worker), Instant::now());
-    wait("the worker to compute no more", || {
+    // A hundred brotli encoders of a debug build.
+    wait_within(Duration::from_secs(120), "the worker to compute no more", || {
         let now = cpu_millis(worker);
         if now != last {
             (last, since) = (now, Instant::now());

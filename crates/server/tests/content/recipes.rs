@@ -168,6 +168,13 @@ fn configurations(folder: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
+/// Tells whether a file includes another one of its folder.
+fn includes(file: &Path, other: &Path) -> bool {
+    let text = std::fs::read_to_string(file).expect("a configuration");
+    let mut lines = text.lines().filter_map(|line| line.trim().strip_prefix("include "));
+    lines.any(|name| Some(name.trim().trim_end_matches(';')) == other.file_name().and_then(|name| name.to_str()))
+}
+
 /// Files of other programs; configurations that nginx's authors printed, with their placeholders.
 const NOT_OURS: &[&str] = &["logrotate.conf", "apache.conf", "php-fpm.conf", "tls-proxy/"];
 
@@ -186,6 +193,18 @@ fn examples_and_packaged_configurations_have_no_findings() {
             let _ = std::fs::copy(root().join("packaging").join(file), site.path("conf").join(file));
         }
         let conf = std::fs::read_to_string(&path).expect("a configuration");
+        let mut others = Vec::new();
+        configurations(path.parent().expect("a folder"), &mut others);
+        others.retain(|other| *other != path);
+        if others.iter().any(|other| includes(other, &path)) {
+            // Checked with the file that includes it.
+            continue;
+        }
+        for other in others.iter().filter(|other| includes(&path, other) || others.iter().any(|by| includes(by, other)))
+        {
+            let name = other.file_name().expect("a name");
+            std::fs::copy(other, site.path("conf").join(name)).expect("a copy");
+        }
         site.write("conf/nginx.conf", &conf);
         let mut lint = Command::new(support::BINARY);
         let out = lint
