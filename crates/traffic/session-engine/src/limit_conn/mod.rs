@@ -117,7 +117,11 @@ struct CountedZone {
 impl CountedZone {
     fn begin_sharing(&self, agent: &Arc<StoreAgent>, space: &str) {
         let (counts, kept) = (&self.counts, self.counts.shared.load_full());
-        counts.shared.store(Some(SharedCounts::begin(agent, space, counts.entries_max, kept)));
+        let shared = SharedCounts::begin(agent, space, counts.entries_max, kept);
+        counts.shared.store(Some(shared.clone()));
+        // Sessions of the configuration before.
+        let by_key = counts.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        by_key.iter().for_each(|(key, count)| shared.note(key, *count));
     }
 
     fn take(&self, key: &[u8], most: u32) -> Outcome {
@@ -162,7 +166,7 @@ impl Counts {
             // With the lock: counts are told in their order.
             shared.note(key, count);
         }
-        Outcome::Taken(CountGuard { counts: self.clone(), shared, key: key.into() })
+        Outcome::Taken(CountGuard { counts: self.clone(), key: key.into() })
     }
 }
 
@@ -175,7 +179,6 @@ enum Outcome {
 /// Released on drop.
 struct CountGuard {
     counts: Arc<Counts>,
-    shared: Option<Arc<SharedCounts>>,
     key: Box<[u8]>,
 }
 
@@ -188,7 +191,8 @@ impl Drop for CountGuard {
         if left == 0 {
             by_key.remove(&self.key);
         }
-        if let Some(shared) = &self.shared {
+        // Of the present store, which a reload may have changed since.
+        if let Some(shared) = &*self.counts.shared.load() {
             shared.note(&self.key, left);
         }
     }
