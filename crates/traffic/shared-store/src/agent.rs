@@ -355,6 +355,7 @@ impl AgentInner {
                 () = self.wake.notified() => tokio::time::sleep_until(sent + SEND_PAUSE).await,
                 _ = beat.tick() => {
                     self.beat(&maps);
+                    living(&self.shared().pools).iter().for_each(|pool| pool.collect_debts(unix_millis()));
                     if maps.iter().any(|map| Arc::strong_count(map) == 1) {
                         // No configuration has the zone any more.
                         return Ok(ServeEnd::AnotherMap);

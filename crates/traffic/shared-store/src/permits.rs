@@ -1,7 +1,8 @@
 //! Limits over several nodes: permits that a node takes from the store before they are needed.
 //!
 //! A request is admitted by what the node has: permits that were granted, or a credit of a whole burst, which the agent's
-//! thread pays back; until it has, the credit is one request. So over a time `t`, all nodes together admit at most
+//! thread pays back, also if no further request comes ([`PermitPool::collect_debts`]). A node that got less than it wanted gives a
+//! credit of one request. So over a time `t`, all nodes together admit at most
 //! `burst + 1 + rate * t + nodes * credit` requests of a key while the store is there, and a request never waits for it. A key that
 //! is over its limit is refused here, without the store, until there can be a permit again.
 
@@ -43,8 +44,9 @@ const BATCH_PER_SECOND: u64 = 100;
 const BATCH_PER_BURST: u64 = 16;
 /// Milliseconds for which an event is refused, again and again, by [`StoreLoss::Deny`].
 const DENIAL_MILLIS: u64 = 1_000;
-/// Milliseconds after which an unused account is forgotten.
+/// Milliseconds after which an unused account is forgotten, and one whose debt could not be paid, unless others need the room.
 const IDLE_MILLIS: u64 = 10_000;
+const DEBT_MILLIS: u64 = 24 * 60 * 60 * 1000;
 /// Bytes of an account besides its key.
 const ACCOUNT_BYTES: usize = 128;
 
@@ -68,6 +70,8 @@ struct Accounts {
     /// Keys of accounts that want permits.
     wanting: Vec<Box<[u8]>>,
     swept_at: u64,
+    /// For a key that had no room.
+    emptied_at: u64,
 }
 
 #[derive(Default)]
@@ -146,8 +150,8 @@ impl PermitPool {
     }
 
     fn judge(&self, accounts: &mut Accounts, key: &[u8], is_connected: bool, nodes: u64, now: u64) -> PermitVerdict {
-        accounts.sweep(now, self.permit_millis(), false);
-        let Some(account) = accounts.open(key, self.bytes_max, self.permit_millis(), now) else {
+        accounts.sweep(now, false);
+        let Some(account) = accounts.open(key, self.bytes_max, now) else {
             // Keys without an account are limited by the node's own bucket alone.
             return PermitVerdict::Granted;
         };
@@ -175,8 +179,8 @@ impl PermitPool {
     /// Counts an event that has happened, such as a failed login. Later ones are refused by [`PermitPool::refusal_end`].
     pub fn count_event(&self, key: &[u8], is_connected: bool, nodes: u64, now: u64) {
         let accounts = &mut *self.accounts();
-        accounts.sweep(now, self.permit_millis(), false);
-        let Some(account) = accounts.open(key, self.bytes_max, self.permit_millis(), now) else { return };
+        accounts.sweep(now, false);
+        let Some(account) = accounts.open(key, self.bytes_max, now) else { return };
         account.used_at = now;
         if is_connected && self.is_answered(account, now) {
             account.balance -= 1;
@@ -206,6 +210,16 @@ impl PermitPool {
         account.asked_at.is_none_or(|at| now.saturating_sub(at) <= self.patience)
     }
 
+    /// Asks for the permits of debts that can be paid. Called every few seconds while the store is there: a debt that was
+    /// forgotten instead would be a burst for nothing, again and again.
+    pub(crate) fn collect_debts(&self, now: u64) {
+        let accounts = &mut *self.accounts();
+        let due = |account: &Account| account.balance < 0 && account.refused_until <= now;
+        let keys: Vec<Box<[u8]>> =
+            accounts.by_key.iter().filter(|(_, account)| due(account)).map(|(key, _)| key.clone()).collect();
+        keys.iter().for_each(|key| self.want(accounts, key));
+    }
+
     fn want(&self, accounts: &mut Accounts, key: &[u8]) {
         let Some(account) = accounts.by_key.get_mut(key) else { return };
         if !account.is_queued && account.asked_at.is_none() {
@@ -217,10 +231,6 @@ impl PermitPool {
 
     fn part(&self) -> PermitRequest {
         PermitRequest { key: Vec::new(), rate: self.rule.rate, burst: self.rule.burst, wanted: 1 }
-    }
-
-    fn permit_millis(&self) -> u64 {
-        self.part().permit_micros() / 1000
     }
 
     /// Judges a request without the store. Returns the milliseconds until the next one if it is refused.
@@ -250,7 +260,8 @@ impl PermitPool {
         for key in wanting.drain(..) {
             let Some(account) = by_key.get_mut(&key) else { continue };
             account.is_queued = false;
-            let wanted = batch.saturating_add((-account.balance).max(0) as u64);
+            let ahead = if now.saturating_sub(account.used_at) < IDLE_MILLIS { batch } else { 0 };
+            let wanted = ahead.saturating_add((-account.balance).max(0) as u64);
             if wanted > 0 {
                 account.asked_at = Some(now);
                 requests.push(PermitRequest { key: key.into_vec(), wanted, ..self.part() });
@@ -291,11 +302,11 @@ impl PermitPool {
 
 impl Accounts {
     /// Returns the account of a key, a new one if there is room.
-    fn open(&mut self, key: &[u8], bytes_max: usize, permit_millis: u64, now: u64) -> Option<&mut Account> {
+    fn open(&mut self, key: &[u8], bytes_max: usize, now: u64) -> Option<&mut Account> {
         if !self.by_key.contains_key(key) {
             let bytes = key.len() + ACCOUNT_BYTES;
             if self.bytes + bytes > bytes_max {
-                self.sweep(now, permit_millis, true);
+                self.sweep(now, true);
             }
             if self.bytes + bytes > bytes_max {
                 return None;
@@ -307,17 +318,16 @@ impl Accounts {
     }
 
     /// Forgets accounts that are not used, at most once a second.
-    fn sweep(&mut self, now: u64, permit_millis: u64, is_full: bool) {
+    fn sweep(&mut self, now: u64, is_full: bool) {
         let pause = if is_full { 1_000 } else { IDLE_MILLIS };
-        if now.saturating_sub(self.swept_at) < pause {
+        let swept_at = if is_full { &mut self.emptied_at } else { &mut self.swept_at };
+        if now.saturating_sub(*swept_at) < pause {
             return;
         }
-        self.swept_at = now;
+        *swept_at = now;
         let mut bytes = self.bytes;
         self.by_key.retain(|key, account| {
-            // A debt is remembered until it would have been paid back.
-            let debt = (-account.balance).max(0) as u64;
-            let idle = IDLE_MILLIS.max(debt.saturating_mul(permit_millis));
+            let idle = if account.balance < 0 && !is_full { DEBT_MILLIS } else { IDLE_MILLIS };
             let stays = account.is_queued
                 || account.asked_at.is_some()
                 || account.refused_until > now
@@ -449,15 +459,73 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_is_remembered_until_it_would_have_been_paid_back() {
+    fn a_debt_is_remembered_until_it_is_paid() {
         let pool = event_pool(1, 0, StoreLoss::Local);
         (0..30).for_each(|_| pool.count_event(b"k", true, 1, NOW));
         let requests = pool.take_requests(NOW);
         pool.grant(&requests, &[PermitGrant { granted: 0, retry_after: 1_000 }], NOW);
-        pool.count_event(b"other", true, 1, NOW + 29_000);
-        assert!(pool.accounts().by_key.contains_key(b"k".as_slice()));
-        pool.count_event(b"other", true, 1, NOW + 41_000);
-        assert!(!pool.accounts().by_key.contains_key(b"k".as_slice()));
+        let has_account = || pool.accounts().by_key.contains_key(b"k".as_slice());
+        pool.collect_debts(NOW + 999);
+        assert!(pool.take_requests(NOW + 999).is_empty(), "there can be no permit yet");
+        pool.collect_debts(NOW + 40_000);
+        let requests = pool.take_requests(NOW + 40_000);
+        assert_eq!(requests[0].wanted, 30);
+        pool.grant(&requests, &[PermitGrant { granted: 29, retry_after: 1_000 }], NOW + 40_000);
+        pool.refusal_end(b"k", true, NOW + 40_000);
+        pool.count_event(b"other", true, 1, NOW + 60_000);
+        assert!(has_account(), "one is not paid");
+        pool.collect_debts(NOW + 60_000);
+        let requests = pool.take_requests(NOW + 60_000);
+        let all = vec![PermitGrant { granted: 1, retry_after: 0 }; requests.len()];
+        pool.grant(&requests, &all, NOW + 60_000);
+        pool.count_event(b"other", true, 1, NOW + 80_000);
+        assert!(!has_account());
+    }
+
+    /// Three nodes that get bursts at once, with pauses in which the store's bucket is full again.
+    #[test]
+    fn repeated_bursts_stay_below_the_bound() {
+        let (rate, burst, nodes, pause) = (1, 9, 3, 12_000);
+        for pool_of in [pool as fn(u64, u64, StoreLoss) -> PermitPool, event_pool] {
+            let pools: Vec<PermitPool> = (0..nodes).map(|_| pool_of(rate, burst, StoreLoss::Local)).collect();
+            let (mut paid, mut total, mut now) = (0, 0, NOW);
+            for _ in 0..50 {
+                for pool in &pools {
+                    for _ in 0..30 {
+                        if pool.rule.takes_ahead {
+                            total += admitted(pool, true, nodes, now, 1) as u64;
+                        } else if pool.refusal_end(b"k", true, now).is_none() && total_of(pool) < burst + 1 {
+                            pool.count_event(b"k", true, nodes, now);
+                            total += 1;
+                        }
+                    }
+                }
+                let end = now + pause;
+                while now < end {
+                    for pool in &pools {
+                        pool.collect_debts(now);
+                        let requests = pool.take_requests(now);
+                        let ask = |request: &PermitRequest| {
+                            let (permit, burst) = (request.permit_micros(), request.burst_micros());
+                            let (grant, until) = grant_permits(paid, now * 1000, permit, burst, request.wanted);
+                            paid = until;
+                            grant
+                        };
+                        let grants: Vec<PermitGrant> = requests.iter().map(ask).collect();
+                        pool.grant(&requests, &grants, now);
+                    }
+                    now += 1_000;
+                }
+            }
+            let bound = burst + 1 + rate * (now - NOW) / 1000 + nodes * pools[0].credit();
+            assert!(total <= bound, "{total} of {bound}");
+            assert!(total >= rate * (now - NOW) / 1000 / 2, "{total}: the rate is used");
+        }
+    }
+
+    /// Events that were counted and are not paid: what the node's own bucket limits.
+    fn total_of(pool: &PermitPool) -> u64 {
+        pool.accounts().by_key.get(b"k".as_slice()).map_or(0, |account| (-account.balance).max(0) as u64)
     }
 
     #[test]

@@ -382,7 +382,7 @@ fn limits_hold_over_nodes_and_have_a_bound_when_the_store_is_gone() {
         if more == 0 { Ok(()) } else { Err(more.to_string()) }
     });
     let more: usize = nodes.iter().zip(&pools).map(|(node, pool)| take(node, pool, 200)).sum();
-    assert_eq!(more, 0, "nobody has credit");
+    assert_eq!(more, 0, "no node has credit");
     assert!((32..=4 * 32).contains(&granted), "{granted}: the burst of 31 and one, and as many on credit a node");
 
     // Without the store, each node has its third.

@@ -44,7 +44,7 @@ pub(crate) struct StateCells {
     pub connection: Mutex<ConnectionState>,
     /// Of `connection`, for requests.
     pub is_connected: AtomicBool,
-    /// Those that were seen last, if the store is gone.
+    /// Nodes that were seen last, if the store is gone.
     pub nodes: AtomicU64,
     pub pending: AtomicU64,
     pub sent: AtomicU64,
