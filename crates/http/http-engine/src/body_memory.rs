@@ -6,7 +6,8 @@
 //! occupies its own connection's share, and further requests wait, in order, with next to nothing. A connection that
 //! holds nothing gets a reservation of any size within the process's limit, and a process that holds nothing one of any size.
 //!
-//! Subrequests count, and do not wait. Compressors between two steps take part with [`try_reserve`], which does not wait.
+//! Subrequests count, and do not wait. Compressors between two steps, and includes of a page beside the first one, take part with
+//! [`try_reserve`], which does not wait.
 
 use crate::handler::{Body, Flow};
 use crate::request::Request;

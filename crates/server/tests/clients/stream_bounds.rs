@@ -23,8 +23,6 @@ const LEFT_MILLIS: u64 = 50;
 const QUIET: Duration = Duration::from_millis(250);
 /// Octets of a connection that HTTP/3 takes itself: streams, their buffers and the window.
 const QUIC_KB: u64 = 2048;
-/// Of pages with includes over QUIC, beside [`QUIC_KB`]: 8.6 MB are held, whose subrequests wait for the window.
-const INCLUDES_KB: u64 = 1 << 10;
 
 struct Row {
     feature: &'static str,
@@ -382,11 +380,7 @@ fn unread_responses_hold_little_and_end_with_their_client() {
                 "HTTP/2 without a window" => cost(&running, port, || unread_http2(port, row, 0), drop),
                 _ => cost(&running, port, || unread_http3(quic, row), |mut client| client.close()),
             };
-            let over_quic = match (protocol, row.feature) {
-                ("HTTP/3", "ssi") => QUIC_KB + INCLUDES_KB,
-                ("HTTP/3", _) => QUIC_KB,
-                _ => 0,
-            };
+            let over_quic = if protocol == "HTTP/3" { QUIC_KB } else { 0 };
             let allowed = row.nginx_kb.max(HELD_KB) + WARM_KB + over_quic;
             let allowed_cpu = LEFT_MILLIS * SLOWNESS;
             let name = format!("{protocol}, clients: {STREAMS} unread responses, {}", row.feature);

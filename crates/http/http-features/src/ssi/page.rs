@@ -6,6 +6,7 @@ use super::parse::{Parser, Token};
 use super::state::Shared;
 use crate::shared::joining::{self, JOINED_BYTES};
 use bytes::Bytes;
+use http_engine::body_memory::{self, Reservation};
 use http_engine::subrequest::{self, NoAnswer, Stream};
 use http_engine::{Body, BodyError, BodySource, FilePart, LocalFuture, Piece, Request};
 use net::budget;
@@ -51,6 +52,10 @@ pub struct Page {
     pub includes: usize,
     /// Includes that run together, at most [`TOGETHER_MAX`].
     together_max: usize,
+    /// Memory of the request of an include.
+    include_bytes: u64,
+    /// That of includes beside the first one: many pages of a connection share its part of `generated_body_memory`.
+    beside: Vec<Reservation>,
     /// A piece was asked for.
     is_begun: bool,
     /// Not all of them have been started.
@@ -68,6 +73,7 @@ pub struct Page {
 
 impl Page {
     pub fn new(conf: Arc<SsiConf>, r: &mut Request, body: Body) -> Page {
+        let include_bytes = include_bytes(r);
         Page {
             parser: Parser::new(conf.ssi_value_length.0 as usize),
             conf,
@@ -80,7 +86,9 @@ impl Page {
             file: None,
             queue: VecDeque::new(),
             includes: 0,
-            together_max: together_max(r),
+            together_max: (TOGETHER_BYTES_MAX / include_bytes).clamp(1, TOGETHER_MAX),
+            include_bytes: include_bytes as u64,
+            beside: Vec::new(),
             is_begun: false,
             unstarted: false,
             waiting: false,
@@ -187,8 +195,8 @@ impl Page {
         }
         Poll::Ready(Ok(true))
     }
-    /// Tells whether the page may be parsed further while an include is pending.
-    fn has_room(&self) -> bool {
+    /// Tells whether the page may be parsed further while an include is pending, and reserves the memory of one more.
+    fn has_room(&mut self, r: &Request) -> bool {
         if self.waiting || self.queue.len() >= HELD_PARTS_MAX {
             return false;
         }
@@ -199,12 +207,21 @@ impl Page {
                 _ => includes += 1,
             }
         }
-        includes < self.together_max && held < HELD_BYTES_MAX
+        if includes >= self.together_max || held >= HELD_BYTES_MAX {
+            return false;
+        }
+        if self.beside.len() >= includes {
+            return true;
+        }
+        let reserved = body_memory::try_reserve(r, self.include_bytes);
+        let has_memory = reserved.is_some();
+        self.beside.extend(reserved);
+        has_memory
     }
     /// Tells whether input remains that is parsed before an include starts. As in nginx, an include sees the variables that
     /// commands behind it have set, unless the page waits for it.
-    fn parses_first(&self) -> bool {
-        self.includes > 0 && !self.input.is_empty() && self.has_room()
+    fn parses_first(&mut self, r: &Request) -> bool {
+        self.includes > 0 && !self.input.is_empty() && self.has_room(r)
     }
     /// Starts the includes in their order, and lets those behind the first one proceed.
     fn drive_all(&mut self, cx: &mut Context<'_>) {
@@ -243,6 +260,7 @@ impl Page {
     fn next_part(&mut self) {
         self.queue.pop_front();
         self.includes = self.includes.saturating_sub(1);
+        self.beside.truncate(self.includes.saturating_sub(1));
         if self.queue.is_empty() {
             self.waiting = false;
         }
@@ -257,9 +275,8 @@ impl Page {
     }
 }
 
-fn together_max(r: &Request) -> usize {
-    let head = r.buf.len() + r.head.fields.all.len() * size_of::<http_types::Field>();
-    (TOGETHER_BYTES_MAX / (INCLUDE_BYTES + head)).clamp(1, TOGETHER_MAX)
+fn include_bytes(r: &Request) -> usize {
+    INCLUDE_BYTES + r.buf.len() + r.head.fields.all.len() * size_of::<http_types::Field>()
 }
 
 /// Charges the turn for a step: commands may have no output, and there may be any number of them. Called behind steps, so
@@ -273,7 +290,7 @@ impl BodySource for Page {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         self.is_begun = true;
         loop {
-            if self.parses_first() {
+            if self.parses_first(r) {
                 match std::task::ready!(self.poll_step(cx, r)) {
                     Ok(_) => std::task::ready!(step_done(cx)),
                     Err(e) => return Poll::Ready(Some(Err(e))),
@@ -330,7 +347,7 @@ impl BodySource for Page {
                 Poll::Ready(None) => self.next_part(),
                 Poll::Ready(piece) => return Poll::Ready(piece),
                 // Parses ahead, so that its includes start.
-                Poll::Pending if !self.has_room() => return Poll::Pending,
+                Poll::Pending if !self.has_room(r) => return Poll::Pending,
                 Poll::Pending => match self.poll_step(cx, r) {
                     Poll::Ready(Ok(true)) => std::task::ready!(step_done(cx)),
                     // The end and errors are reported in turn.
