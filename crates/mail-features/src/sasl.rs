@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn malformed_exchanges_are_answered() {
         for (words, answers, note) in [
             (vec!["PLAIN", "*"], vec![], "client sent invalid base64 encoding in AUTH PLAIN command"),
             (vec!["PLAIN", "dXNlcg=="], vec![], "client sent invalid login in AUTH PLAIN command"),

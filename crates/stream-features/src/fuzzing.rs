@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn smoke() {
+    fn mutated_hellos_are_read() {
         let mut random = testkit::Random::new(0x9e37_79b9_7f4a_7c15);
         let mut next = || random.number();
         for round in 0..20_000 {

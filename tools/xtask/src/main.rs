@@ -15,6 +15,7 @@ mod docs;
 mod fuzz;
 mod h2spec;
 mod kubernetes;
+mod names;
 mod oracle;
 mod package;
 mod places;
@@ -50,7 +51,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bounds",
-        summary: "measure the cost of attacks on the release build against the bounds of SECURITY.md",
+        summary: "measure the cost of attacks on the release build against the bounds of docs/attacks.md",
         help: bounds::HELP,
         run: bounds::run,
     },
@@ -102,6 +103,12 @@ const COMMANDS: &[Command] = &[
         summary: "run the conformance suite of Gateway API with a real API server",
         help: kubernetes::HELP,
         run: kubernetes::run,
+    },
+    Command {
+        name: "names",
+        summary: "count names of one word, common type names, participles and vague test names",
+        help: names::HELP,
+        run: names::print_names,
     },
     Command {
         name: "oracle",

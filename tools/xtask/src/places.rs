@@ -1,4 +1,4 @@
-//! Part of `cargo xtask tidy`: the files that documents name exist, and so do the constants of SECURITY.md, with their values.
+//! Part of `cargo xtask tidy`: the files that documents name exist, and so do the constants of docs/attacks.md, with their values.
 
 use crate::wording;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Folders that documents name files in.
 const FOLDERS: &[&str] = &["benches", "crates", "docs", "examples", "fuzz", "packaging", "tests", "tools"];
-const LIMITS: &str = "SECURITY.md";
+const LIMITS: &str = "docs/attacks.md";
 
 /// `sources` are the Rust files below crates/, tools/ and fuzz/.
 pub fn complaints(sources: &[(String, String)]) -> Vec<String> {

@@ -7,7 +7,7 @@ pub const HELP: &str = "\
 Usage: cargo xtask tidy
 
 Checks rules that a look at the text can decide: file heads and lengths, unsafe code, dependencies of
-protocol crates, circular imports, the wording of comments and documents, the files and limits that
+protocol crates, circular imports, names, the wording of comments and documents, the files and limits that
 documents name, the index of decision records, sleeping tests of the server, packages of which
 Cargo.lock has several versions.
 
@@ -41,15 +41,11 @@ const SEVERAL_VERSIONS_MAX: usize = 8;
 
 pub fn run(_: &[String]) -> Result<(), String> {
     let mut complaints = Vec::new();
-    let mut files = Vec::new();
-    collect(Path::new("crates"), &mut files);
-    collect(Path::new("tools"), &mut files);
-    let mut sources = Vec::new();
-    for file in &files {
-        let Ok(text) = fs::read_to_string(file) else { continue };
-        check(file, &text, &mut complaints);
-        sources.push((file.display().to_string(), text));
+    let mut sources = rust_sources();
+    for (file, text) in &sources {
+        check(Path::new(file), text, &mut complaints);
     }
+    complaints.extend(crate::names::name_complaints(&sources));
     let crates = crate::crates::all();
     for name in SANS_IO {
         let folder =
@@ -81,6 +77,15 @@ pub fn run(_: &[String]) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("\n  {}", complaints.join("\n  ")))
+}
+
+/// Returns the Rust files below crates/ and tools/ with their texts.
+pub fn rust_sources() -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    collect(Path::new("crates"), &mut files);
+    collect(Path::new("tools"), &mut files);
+    let texts = files.into_iter().filter_map(|file| Some((file.display().to_string(), fs::read_to_string(&file).ok()?)));
+    texts.collect()
 }
 
 /// Reports decision records that their index does not link.

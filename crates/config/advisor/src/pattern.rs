@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_match_in_too_many_ways() {
+    fn ambiguous_patterns_are_found() {
         for text in ["^(a+)+$", "(.*a)*b", "^/(x|[a-z])*$", "(\\w+\\s?)*$", "((a+)b?)+c"] {
             assert!(parse(text).catastrophic().is_some(), "{text}");
         }
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matches_everything() {
+    fn patterns_that_match_every_text_are_found() {
         for text in ["/", "^/", ".*", "^/.*$", "^(.*)$", "^", "."] {
             assert!(parse(text).matches_all(), "{text}");
         }

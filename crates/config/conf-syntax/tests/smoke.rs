@@ -46,12 +46,12 @@ const WORDS: &[&str] = &[
 ];
 
 #[test]
-fn tokens() {
+fn mutated_texts_have_valid_tokens() {
     run(fuzzing::tokens, 20_000);
 }
 
 #[test]
-fn tree() {
+fn mutated_texts_have_valid_trees() {
     run(fuzzing::tree, 20_000);
 }
 

@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks() {
+    fn networks_match_addresses() {
         for (text, inside, outside) in [
             ("10.1", "10.1.2.3", "10.2.0.0"),
             ("192.0.2.0/24", "192.0.2.9", "192.0.3.9"),

@@ -58,7 +58,7 @@ pub fn htaccess(input: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn smoke() {
+    fn mutated_files_are_read_without_panic() {
         const WORDS: &[&str] = &[
             "RewriteEngine On\n",
             "RewriteRule ",

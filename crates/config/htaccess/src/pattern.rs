@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn shell_patterns_match_names() {
         for (pattern, name, want) in [
             ("*.php", "a.php", true),
             ("*.php", "a.php5", false),

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_close() {
+    fn unclosed_sections_are_refused() {
         let error = |text: &str| parse(text).map_err(|e| (e.line, e.text)).expect_err("refused");
         assert_eq!(error("\n<Files x>\nA b"), (2, "<Files> was not closed.".into()));
         assert_eq!(error("</Files>"), (1, "</Files> without matching <Files> section".into()));

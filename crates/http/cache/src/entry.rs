@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_heads_are_read() {
         let bytes = meta().encode(b"http://a/b", b"HTTP/1.1 200 OK\r\n\r\n", 7);
         let (read, layout) = Meta::decode(&bytes).expect("an entry");
         assert_eq!(read, meta());

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_has_no_say() {
+    fn ignored_fields_have_no_effect() {
         let all = Ignored { x_accel_expires: true, expires: true, cache_control: true, set_cookie: true, vary: true };
         let fields = read("X-Accel-Expires: 5\nExpires: 0\nCache-Control: private\nSet-Cookie: a=b\nVary: *");
         let v = judge(fields.iter().map(|(n, v)| (n.as_slice(), v.as_slice())), all, NOW);

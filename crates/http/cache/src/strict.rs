@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_fresh_may_be_asked_for_with_conditions() {
+    fn stale_entries_may_be_revalidated() {
         let asks = Setting { revalidates: true, ..SETTING };
         for (text, want) in [
             ("Cache-Control: no-cache\nETag: \"e\"", Some(0)),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_be_stale_and_who_may_be_shared() {
+    fn stale_and_shared_use_follow_the_fields() {
         let v = with("Cache-Control: max-age=5, must-revalidate, stale-if-error=60", SETTING);
         assert!(v.must_revalidate && v.error_sec == 0);
         assert_eq!(with("Cache-Control: max-age=5, stale-while-revalidate=9", SETTING).error_sec, 9);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_want() {
+    fn request_directives_are_parsed() {
         let meta = Meta { date: NOW - 50, age: 10, valid_sec: NOW + 39, ..Meta::default() };
         let stale = Meta { valid_sec: NOW - 20, ..meta.clone() };
         let must = Meta { must_revalidate: true, ..stale.clone() };

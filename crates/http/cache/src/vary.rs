@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_and_what_does_not() {
+    fn variants_differ_by_the_fields_of_vary() {
         let gzip = of("Accept-Encoding", &[("accept-encoding", "gzip, br")]);
         assert_eq!(gzip, of(" accept-encoding,", &[("Accept-Encoding", " gzip,br ")]));
         assert_eq!(gzip, of("Accept-Encoding", &[("Accept-Encoding", "gzip"), ("Accept-Encoding", "br")]));

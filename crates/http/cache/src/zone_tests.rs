@@ -156,7 +156,7 @@ fn one_fetches_and_the_others_wait() {
 }
 
 #[test]
-fn what_is_purged_while_it_is_fetched_is_not_stored() {
+fn entries_purged_during_a_fetch_are_not_stored() {
     let zone = zone("purged", 1 << 20);
     let hash = put(&zone, "k", b"old", NOW);
     let (ticket, _) = zone.enter(hash, 1, NOW);

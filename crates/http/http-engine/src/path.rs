@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts() {
+    fn hosts_are_normalized() {
         let mut out = Vec::new();
         for (text, want) in [
             ("Example.COM:8080", Some(("example.com", Some(8080)))),

@@ -41,12 +41,12 @@ const HOST: &[&str] = &[
 ];
 
 #[test]
-fn paths() {
+fn mutated_paths_are_canonical_or_refused() {
     run(PATH, fuzzing::path, 20_000);
 }
 
 #[test]
-fn hosts() {
+fn mutated_hosts_are_canonical_or_refused() {
     run(HOST, fuzzing::authority, 20_000);
 }
 

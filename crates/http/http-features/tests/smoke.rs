@@ -66,7 +66,7 @@ const MP4: &[&str] = &[
 ];
 
 #[test]
-fn mp4() {
+fn mutated_films_are_cut_within_bounds() {
     run(MP4, fuzzing::mp4, 50_000);
 }
 
@@ -87,12 +87,12 @@ const GEOIP: &[&str] = &[
 ];
 
 #[test]
-fn geoip() {
+fn mutated_databases_are_read_within_bounds() {
     run(GEOIP, fuzzing::geoip, 20_000);
 }
 
 #[test]
-fn dav() {
+fn mutated_bodies_of_webdav_are_read() {
     run(DAV, fuzzing::dav, 20_000);
 }
 
@@ -120,7 +120,7 @@ const HEADS: &[&str] = &[
 ];
 
 #[test]
-fn cgi() {
+fn mutated_heads_of_cgi_are_read() {
     run(HEADS, fuzzing::cgi, 40_000);
 }
 
@@ -147,7 +147,7 @@ const RECORDS: &[&str] = &[
 ];
 
 #[test]
-fn fastcgi() {
+fn mutated_records_of_fastcgi_are_read() {
     run(RECORDS, fuzzing::fastcgi, 40_000);
 }
 
@@ -170,7 +170,7 @@ const VALUES: &[&str] = &[
 ];
 
 #[test]
-fn memcached() {
+fn mutated_answers_of_memcached_are_read() {
     run(VALUES, fuzzing::memcached, 40_000);
 }
 

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_clients_say_stays_one_value() {
+    fn texts_of_clients_stay_one_value() {
         assert_eq!(escape(b"a b%c\r\nX: y\0\x7f\xff"), b"a%20b%25c%0D%0AX:%20y%00\x7f\xff");
         let mut fields = Fields(Vec::new());
         fields.add("A", b"b\r\nC: d\0");

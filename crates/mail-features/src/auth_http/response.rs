@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses() {
+    fn statuses_are_read() {
         let read = |text: &str| read(text.as_bytes()).map(|r| r.expect("whole"));
         assert_eq!(read("Auth-Status: Invalid login\r\n\r\n").map(|r| r.refused), Ok(Some(b"Invalid login".to_vec())));
         assert_eq!(read("HTTP/1.0 200\r\nAuth-Status: WAIT\r\n\r\n").map(|r| r.wait), Ok(true));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head() {
+    fn malformed_heads_are_refused() {
         for text in [
             "HTTP/1.0 200\r\n bad\r\n\r\n",
             "a b: c\r\n\r\n",

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command() {
+    fn malformed_commands_are_refused() {
         for (input, tag, lost) in [
             ("NOOP\r\n", "", false),
             ("\r\n", "", false),

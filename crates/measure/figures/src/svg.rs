@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_from_outside_is_escaped() {
+    fn foreign_texts_are_escaped() {
         assert_eq!(escape("<a href='x'>&\"\u{1}"), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;\u{fffd}");
     }
 

@@ -271,7 +271,7 @@ fn a_client_whose_processor_somebody_else_has_is_disturbed() {
 }
 
 #[test]
-fn who_does_not_read_the_summary_costs_nobody_the_files() {
+fn a_closed_pipe_does_not_cost_the_files() {
     let server = server(u64::MAX);
     let mut run = start("head", &server, &["-n", "20", "-c", "1"]);
     drop(run.child.stdout.take());

@@ -261,7 +261,7 @@ fn the_exit_status_tells_good_from_bad() {
 }
 
 #[test]
-fn what_cannot_work_is_said_before_the_run() {
+fn impossible_runs_are_refused_before_the_start() {
     // Nothing listens: a run would end with FAILED.
     let says = |args: &[&str]| bench(&[&["http://127.0.0.1:1/", "-q", "-n", "1"], args].concat());
     let folder = std::env::temp_dir().join(format!("bench-before-{}", std::process::id()));

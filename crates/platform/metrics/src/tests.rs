@@ -131,7 +131,7 @@ fn times_fall_into_buckets() {
 }
 
 #[test]
-fn what_is_not_configured_is_not_told() {
+fn zones_without_configuration_are_not_shown() {
     let families = gather();
     assert!(!families.iter().any(|family| family.row.name.starts_with("tidegate_stream_zone_")));
     assert!(families.iter().any(|family| family.row.name == "tidegate_http_requests"));

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_knows_of_a_client_is_had_by_its_key() {
+    fn facts_of_the_kernel_are_read_by_key() {
         let poller = Rc::new(Poller::new().expect("epoll"));
         watch_with(&poller);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_form_has_none() {
+    fn malformed_hashes_have_no_form() {
         for stored in [
             "",
             "a",

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_beats_the_time_that_is_up() {
+    fn a_ready_future_beats_its_timeout() {
         block_on(async {
             let both = crate::time::timeout(Duration::ZERO, async { 1 }).await;
             assert_eq!(both, Ok(1));

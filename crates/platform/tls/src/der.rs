@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_read_back() {
+    fn encoded_values_are_read_back() {
         for length in [0_usize, 1, 127, 128, 255, 256, 70_000] {
             let body = vec![7_u8; length];
             let whole = encode(SEQUENCE, &body);

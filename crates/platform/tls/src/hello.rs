@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tls_is_told_apart() {
+    fn other_protocols_are_recognised() {
         assert_eq!(peek(b"GET / HTTP/1.1\r\n"), Peek::NotTls);
         assert_eq!(peek(b"\r\n"), Peek::NotTls);
         assert_eq!(peek(&[0x15, 3, 1, 0, 2, 2, 40]), Peek::Broken(UNEXPECTED_MESSAGE));

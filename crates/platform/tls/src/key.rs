@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_says_so() {
+    fn texts_without_a_key_are_refused() {
         assert_eq!(load(b"", &[]).err(), Some(KeyError::NoKey));
         assert!(matches!(
             load(b"-----BEGIN PRIVATE KEY-----\nAQID\n-----END PRIVATE KEY-----\n", &[]).err(),

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_blocks_are_read() {
         let bytes: Vec<u8> = (0..=255).collect();
         assert_eq!(blocks(encode("X", &bytes).as_bytes()).expect("read")[0].bytes, bytes);
     }

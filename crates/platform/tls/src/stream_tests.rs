@@ -284,7 +284,7 @@ fn the_rules_are_chosen_by_name_or_the_handshake_is_rejected() {
 }
 
 #[test]
-fn what_is_not_tls_is_told_apart() {
+fn other_protocols_are_recognised() {
     let mut server = TlsStream::server();
     assert_eq!(server.receive(&mut b"GET / HTTP/1.1\r\n".to_vec(), &mut Vec::new()), Err(TlsError::NotTls));
     assert!(!server.wants_write(), "no alert for those who would not understand it");

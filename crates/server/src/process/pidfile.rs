@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_removed() {
+    fn pid_paths_that_are_no_files_stay() {
         let path = std::env::temp_dir().join(format!("tidegate-pid-folder-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a directory");
         let link = path.join("link");

@@ -1,4 +1,4 @@
-//! The bounds of SECURITY.md, measured from outside: what the worker process holds (VmHWM against VmRSS before) and computes (user and
+//! The bounds of docs/attacks.md, measured from outside: what the worker process holds (VmHWM against VmRSS before) and computes (user and
 //! system time) for the bytes that one attacker has sent. `cargo xtask bounds` runs this against the release build with whole
 //! amounts and prints the table; `cargo test` runs it with small ones.
 //!
@@ -359,7 +359,7 @@ fn ask(port: u16, path: &str, sent: &AtomicU64) -> u64 {
 }
 
 #[test]
-fn servers() {
+fn bounds_of_servers_hold() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut encoder = wire_h2::Encoder::stateless();
     let mut block = |fields: &[(&str, &str)]| {
@@ -459,7 +459,7 @@ pub fn grey_png(side: u32) -> Vec<u8> {
 }
 
 #[test]
-fn pictures() {
+fn bounds_of_pictures_hold() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let port = free_port();
     let more = "location /picture { root html; image_filter resize 100 100; image_filter_buffer 8m; }";

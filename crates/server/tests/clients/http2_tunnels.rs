@@ -167,7 +167,7 @@ fn a_client_that_has_ended_its_side_hears_the_server() {
 }
 
 #[test]
-fn what_is_urgent_is_sent_first() {
+fn urgent_streams_are_sent_first() {
     let port = free_port();
     let conf = format!("http {{ http2 on; server {{ listen 127.0.0.1:{port}; root html; }} }}");
     let site = Site::new("daemon off; worker_processes 1;", &conf);

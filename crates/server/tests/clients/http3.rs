@@ -344,7 +344,7 @@ fn datagrams_of_any_octets_cost_no_one_anything() {
 }
 
 #[test]
-fn what_a_configuration_may_not_say() {
+fn faulty_quic_configurations_are_refused() {
     let port = free_port();
     let check = |listen: &str, more: &str| {
         let rest = format!("http {{ {TLS} server {{ listen 127.0.0.1:{port} {listen}; {more} return 200 ok; }} }}");

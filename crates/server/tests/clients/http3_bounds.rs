@@ -1,4 +1,4 @@
-//! The bounds of SECURITY.md for QUIC and HTTP/3, from outside: what a connection holds while it is idle or its handshake is unfinished,
+//! The bounds of docs/attacks.md for QUIC and HTTP/3, from outside: what a connection holds while it is idle or its handshake is unfinished,
 //! and what floods of packets and frames cost. `wire-h3/tests/bounds.rs` has the bounds of the protocol core.
 
 use crate::support;

@@ -1,5 +1,5 @@
 //! Hostile datagrams of clients without a connection, and of addresses that never answer: replies do not amplify, other connections go
-//! on, and memory stays within the bounds of SECURITY.md. `http3_bounds.rs` has hostile clients with a connection.
+//! on, and memory stays within the bounds of docs/attacks.md. `http3_bounds.rs` has hostile clients with a connection.
 
 use crate::support;
 use testkit::Random;

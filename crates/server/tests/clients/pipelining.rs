@@ -8,7 +8,7 @@ use std::time::Duration;
 use support::{Site, free_port};
 
 #[test]
-fn what_follows_an_answer_that_is_written_in_parts_is_answered() {
+fn requests_behind_a_partial_answer_are_answered() {
     let port = free_port();
     let http = format!(
         "http {{ server {{ listen 127.0.0.1:{port} sndbuf=4k;

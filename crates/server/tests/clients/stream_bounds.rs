@@ -1,4 +1,4 @@
-//! The bounds of SECURITY.md for responses that are made, measured from outside: each feature that makes bodies, with 100 requests of
+//! The bounds of docs/attacks.md for responses that are made, measured from outside: each feature that makes bodies, with 100 requests of
 //! one connection whose client reads nothing, over HTTP/2 and HTTP/3. A row holds what the worker process holds meanwhile
 //! (peak), and its CPU time after the client has left.
 //!

@@ -404,7 +404,7 @@ fn a_handshake_that_fails_is_one_line() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_nginxs_words() {
+fn tls_complaints_have_nginxs_words() {
     let authority = Authority::new();
     let try_with = |server: &str| {
         let site = Site::new("", &format!("http {{ server {{ listen 127.0.0.1:8443 ssl; {server} }} }}"));

@@ -100,7 +100,7 @@ fn halting(told: mpsc::Receiver<()>, says: mpsc::Sender<()>) -> u16 {
 }
 
 #[test]
-fn what_is_on_its_way_when_it_is_purged_is_not_stored() {
+fn fetches_during_a_purge_are_not_stored() {
     let (go, told) = mpsc::channel();
     let (says, halfway) = mpsc::channel();
     let origin = halting(told, says);

@@ -19,7 +19,7 @@ fn caret(words: &str) -> String {
 }
 
 #[test]
-fn what_nginx_takes_twice_or_empty() {
+fn duplicates_and_empty_values_are_taken_as_by_nginx() {
     for http in [
         "server { location / { fastcgi_split_path_info ^(.+\\.php)(.*)$; fastcgi_split_path_info ^(.+)(/.*)$; } }",
         "server { gzip_types text/css; gzip_types text/plain; }",
@@ -146,7 +146,7 @@ fn numbers_have_no_sign() {
 }
 
 #[test]
-fn what_nginx_refuses() {
+fn configurations_that_nginx_refuses_are_refused() {
     for (http, want) in [
         ("resolver 127.0.0.1 valid5s;", "[emerg] host not found in resolver \"valid5s\" in "),
         ("resolver off;", "[emerg] host not found in resolver \"off\" in "),

@@ -639,7 +639,7 @@ fn a_broken_file_is_named_with_its_line() {
 
 /// The output of `tidegate convert` is a valid configuration for any `.htaccess` file.
 #[test]
-fn what_is_converted_passes() {
+fn converted_files_pass_the_test() {
     let site = Site::new("", "");
     for case in CASES {
         let Some((_, content)) = case.files.iter().find(|(name, _)| *name == ".htaccess") else { continue };

@@ -263,7 +263,7 @@ fn program(names: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn php() {
+fn recipe_php() {
     let (recipe, port) = Recipe::new("php").listen(80);
     let site = recipe
         .folder("/var/www/example.com")
@@ -383,7 +383,7 @@ fn json_routing() {
 }
 
 #[test]
-fn websocket() {
+fn recipe_websocket() {
     // Switches protocols on request, then echoes.
     let app = Origin::new(|mut talk: Talk<'_>| {
         while let Some(request) = talk.request() {
@@ -491,7 +491,7 @@ fn call(port: u16, path: &str) -> (Vec<(String, String)>, Vec<u8>) {
 }
 
 #[test]
-fn grpc() {
+fn recipe_grpc() {
     let server = Origin::new(service);
     let (recipe, port) = Recipe::new("grpc").listen(50050);
     let site = recipe.with("127.0.0.1:50051", &format!("127.0.0.1:{}", server.port)).site();
@@ -553,7 +553,7 @@ fn load_balancing() {
 }
 
 #[test]
-fn cache() {
+fn recipe_cache() {
     let is_down = Arc::new(AtomicBool::new(false));
     let its = is_down.clone();
     let app = Origin::answering(move |request| {
@@ -608,7 +608,7 @@ fn rate_limit() {
 }
 
 #[test]
-fn tokens() {
+fn recipe_tokens() {
     // Signed with the key of the provider below.
     const USER: &str = "eyJhbGciOiJIUzI1NiIsImtpZCI6Im9uZSJ9.eyJpc3MiOiJodHRwczovL2xvZ2luLmV4YW1wbGUuY29tIiwiZXhwIjo0MTAyNDQ0ODAwLCJzdWIiOiJqb2UiLCJqdGkiOiIxIiwidGVuYW50IjoiYWNtZSIsInJvbGVzIjpbInVzZXIiXX0.cVo0LodXaf4SPaPSFJTi--ywC16B3ja0HAiTTirsneY";
     const ADMIN: &str = "eyJhbGciOiJIUzI1NiIsImtpZCI6Im9uZSJ9.eyJpc3MiOiJodHRwczovL2xvZ2luLmV4YW1wbGUuY29tIiwiZXhwIjo0MTAyNDQ0ODAwLCJzdWIiOiJhbm4iLCJqdGkiOiIyIiwidGVuYW50IjoiYWNtZSIsInJvbGVzIjpbInVzZXIiLCJhZG1pbiJdfQ.S9VPqI09rIJi_qVtDq-XOndS__09yzK9EYWnIFsqdkE";
@@ -648,7 +648,7 @@ fn tokens() {
 }
 
 #[test]
-fn login() {
+fn recipe_login() {
     let (provider, app) = (Provider::start(), echoing());
     let issuer = provider.inner().issuer.clone();
     let (recipe, port) = Recipe::new("login").listen(443);
@@ -697,7 +697,7 @@ fn login() {
 }
 
 #[test]
-fn mail() {
+fn recipe_mail() {
     let (imap, imap_told) = imap_server(false);
     let (pop3, pop3_told) = pop3_server();
     let (smtp, smtp_told) = smtp_server();
@@ -736,7 +736,7 @@ fn mail() {
 }
 
 #[test]
-fn tcp() {
+fn recipe_tcp() {
     let named = |name: &'static str| {
         Origin::new(move |mut talk: Talk<'_>| {
             if talk.some().is_some() {

@@ -118,7 +118,7 @@ fn without_an_address_a_free_port_is_found() {
 }
 
 #[test]
-fn what_cannot_be_served_is_said_clearly() {
+fn folders_that_cannot_be_served_are_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = taken.local_addr().expect("address").to_string();
     for (arguments, want) in [

@@ -334,7 +334,7 @@ fn a_folder_that_the_worker_may_not_write_to_is_told_at_the_start() {
 }
 
 #[test]
-fn what_lacks_keys_or_is_not_shared_is_told_before_the_start() {
+fn tokens_without_keys_or_sharing_are_refused_before_the_start() {
     let site = Site::new(
         "daemon off;",
         "http {

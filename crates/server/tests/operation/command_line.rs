@@ -607,7 +607,7 @@ fn a_log_that_is_not_used_is_no_complaint() {
 }
 
 #[test]
-fn what_tools_read_in_the_version() {
+fn version_output_has_the_lines_of_tools() {
     let long = text(&plain(&["-V"]).stderr);
     for option in [" --http-log-path=/", " --modules-path=/", " --error-log-path=/", " --pid-path=/"] {
         assert!(long.contains(option), "{option}: {long}");

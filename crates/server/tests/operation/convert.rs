@@ -264,7 +264,7 @@ fn files_from_elsewhere_stand_for_that_of_the_root() {
 }
 
 #[test]
-fn what_is_left_is_listed_and_changes_the_exit_status() {
+fn untranslated_lines_are_listed_and_change_the_exit_status() {
     let site = Site::new("", "");
     site.write("html/.htaccess", "RewriteEngine On\nRequire ldap-user joe\nOptions +MultiViews\n");
     let path = site.path("html/.htaccess").display().to_string();

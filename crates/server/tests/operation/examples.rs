@@ -135,7 +135,7 @@ fn php_behind_apache() {
 }
 
 #[test]
-fn site() {
+fn the_example_site_is_served() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/site");
     for name in ["index.html", "style.css", "notes/first.txt"] {
         assert!(folder.join(name).is_file(), "{name} is what README's first command serves");

@@ -120,7 +120,7 @@ fn field<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn what_is_told_is_what_the_server_does() {
+fn explanations_agree_with_the_server() {
     let (site, port) = site();
     let running = site.start();
     for (method, host, target, more) in REQUESTS {
@@ -172,7 +172,7 @@ fn what_is_told_is_what_the_server_does() {
 }
 
 #[test]
-fn who_may_not_ask_is_not_told() {
+fn explanations_need_permission() {
     let port = free_port();
     let conf =
         format!("http {{ tidegate_explain 192.0.2.0/24; server {{ listen 127.0.0.1:{port}; return 200 ok; }} }}");

@@ -79,7 +79,7 @@ fn files_that_change_while_they_are_sent() {
 }
 
 #[test]
-fn what_is_no_file_or_may_not_be_read() {
+fn unreadable_paths_have_nginxs_answers() {
     let port = free_port();
     let site = Site::new("daemon off;", &format!("http {{ server {{ listen 127.0.0.1:{port}; }} }}"));
     site.write("html/secret", "secret");

@@ -53,7 +53,7 @@ fn levels_formats_and_exit_status() {
 
 /// A configuration is looked at where its certificates are not.
 #[test]
-fn what_is_named_need_not_be_there() {
+fn named_files_may_be_absent() {
     let site = Site::new(
         "user tidegate-missing tidegate-absent;",
         "http { server { listen 127.0.0.1:8443 ssl; ssl_certificate /none; ssl_certificate_key /none; ssl_protocols TLSv1; } }",

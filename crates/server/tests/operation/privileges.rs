@@ -47,7 +47,7 @@ fn wait_for(port: u16, words: &str) {
 }
 
 #[test]
-fn what_root_owns_outlives_reloads_and_reopenings() {
+fn files_of_root_outlive_reloads_and_reopenings() {
     if !is_root() {
         return;
     }

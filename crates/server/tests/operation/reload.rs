@@ -187,7 +187,7 @@ fn a_shutdown_timeout_ends_older_connections() {
 }
 
 #[test]
-fn what_a_process_is_born_with_takes_a_new_process() {
+fn settings_of_a_process_need_a_new_process() {
     let port = free_port();
     let site = Site::new("daemon off;", &answering(&[port], "old"));
     let running = site.start();

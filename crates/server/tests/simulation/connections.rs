@@ -91,7 +91,7 @@ fn a_kept_connection_has_keepalive_timeout() {
 }
 
 #[test]
-fn what_came_in_time_is_answered_however_late_the_thread_is() {
+fn timely_requests_are_answered_by_a_late_thread() {
     let mut sim = sim("keepalive_timeout 11s; client_header_timeout 7s;");
     let mut kept = sim.connect(&first()).expect("connected");
     let mut new = sim.connect(&first()).expect("connected");
@@ -169,7 +169,7 @@ fn a_thread_that_ends_leaves_nothing_whatever_its_tasks_wait_for() {
 }
 
 #[test]
-fn what_a_refused_client_still_sends_is_read_for_lingering_time() {
+fn input_of_a_refused_client_is_read_for_lingering_time() {
     let mut sim = sim("lingering_time 10s; lingering_timeout 3s;");
     let head = b"POST /answer HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1000000\r\n\r\n";
     let (mut silent, mut dripping) =
@@ -234,7 +234,7 @@ fn a_connection_lingers_behind_a_body_that_was_read() {
 }
 
 #[test]
-fn what_follows_a_refused_head_is_read_so_that_the_client_sees_why() {
+fn input_behind_a_refused_head_is_read() {
     let mut sim = sim("lingering_time 10s; lingering_timeout 3s;");
     for head in [
         "POST /answer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",

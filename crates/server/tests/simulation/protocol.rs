@@ -212,7 +212,7 @@ fn requests_of_any_protocol_are_served() {
 }
 
 #[test]
-fn what_is_no_protocol_ends_its_connection() {
+fn unknown_protocols_end_their_connection() {
     let (mut sim, mut client) = begin("nonsense\n");
     sim.pass(10_000).expect("passes");
     assert!(drain(&mut client).1 && sim.clients() == 0);

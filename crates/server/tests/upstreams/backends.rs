@@ -96,7 +96,7 @@ fn fastcgi_answer(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_fastcgi_program_is_told() {
+fn fastcgi_programs_get_their_parameters() {
     let origin = Origin::new(|mut talk| {
         while let Some(request) = talk.until(fastcgi_request) {
             let (params, body) = fastcgi_content(&request);
@@ -244,7 +244,7 @@ fn uwsgi_request(buf: &[u8]) -> Option<usize> {
 /// Requests to SCGI and uwsgi programs: constants and variables, empty ones, repeated fields, and values that are too
 /// long for uwsgi.
 #[test]
-fn what_scgi_and_uwsgi_programs_are_told() {
+fn scgi_and_uwsgi_programs_get_their_parameters() {
     fn echo(mut talk: Talk<'_>, whole: fn(&[u8]) -> Option<usize>) {
         if let Some(request) = talk.until(whole) {
             talk.send(&[b"Content-Type: text/plain\r\n\r\n".as_slice(), &request].concat());
@@ -471,7 +471,7 @@ fn requests_share_a_connection_of_http2() {
 }
 
 #[test]
-fn what_a_server_of_http2_has_not_done_is_asked_again_and_what_it_broke_off_is_not() {
+fn requests_that_http2_left_undone_are_repeated_and_broken_ones_are_not() {
     let tried = Arc::new(AtomicUsize::new(0));
     let its = tried.clone();
     let origin = Origin::new(move |mut talk| {

@@ -536,7 +536,7 @@ fn a_connection_is_passed_to_it_from_the_stream_area() {
 }
 
 #[test]
-fn what_is_wrong_with_a_configuration_is_said() {
+fn faulty_mail_configurations_are_refused() {
     let site = Site::new("", "");
     let server = |inside: &str| format!("mail {{ auth_http 127.0.0.1:81; server {{ {inside} }} }}");
     for (conf, words) in [

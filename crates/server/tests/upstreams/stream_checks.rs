@@ -152,7 +152,7 @@ fn datagrams_check_servers() {
 }
 
 #[test]
-fn what_is_wrong_with_a_check_is_said_at_the_test() {
+fn faulty_checks_are_refused_at_the_test() {
     let site = Site::new("", "");
     for (block, check, wanted) in [
         ("", "health_check match=none;", "unknown match \"none\""),

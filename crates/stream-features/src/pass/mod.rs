@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn addresses_are_parsed() {
         for (text, want) in [
             ("127.0.0.1:80", Some("127.0.0.1:80")),
             ("[::1]:81", Some("[::1]:81")),

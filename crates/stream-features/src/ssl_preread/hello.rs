@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_says() {
+    fn hellos_have_name_protocols_and_version() {
         let HelloResult::Hello(hello) = read(&record(&whole())) else { panic!("a hello") };
         assert_eq!(hello.server_name, b"a.example");
         assert_eq!(hello.alpn, b"h2,http/1.1");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none() {
+    fn other_bytes_are_no_hello() {
         assert_eq!(read(b"GET / HTTP/1.0\r\n"), HelloResult::NotOne);
         assert_eq!(read(&[0x16, 2, 0, 0, 5, 1]), HelloResult::NotOne);
         assert_eq!(read(&record(&[2, 0, 0, 0])), HelloResult::NotOne, "a ServerHello");

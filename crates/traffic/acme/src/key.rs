@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_of_keys_are_checked() {
         assert_eq!(Algorithm::parse("ecdsa"), Some(Ok(Algorithm::Ecdsa(256))));
         assert_eq!(Algorithm::parse("rsa:4096"), Some(Ok(Algorithm::Rsa(4096))));
         assert_eq!(Algorithm::parse("ecdsa:234"), Some(Err("unsupported curve \"234\"".into())));

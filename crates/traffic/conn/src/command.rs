@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_watched_after_a_reload_costs_itself_and_not_the_thread() {
+    fn a_listener_that_cannot_be_watched_does_not_end_the_thread() {
         let worker = Rc::new(Worker::new(serving()).expect("a worker"));
         let bound = |name: &str, fd: OwnedFd| Bound {
             spec: net::listen::ListenSpec::new(Address::Unix(name.into())),

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_just_written_is_in_memory() {
+    fn written_files_are_in_memory() {
         let (file, _) = sample("memory", 300_000);
         bring_in(&file, 0, 300_000).expect("read");
         assert!(in_memory(&file, 0, 300_000) && in_memory(&file, 100, 0));

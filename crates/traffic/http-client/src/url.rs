@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn references() {
+    fn references_are_resolved() {
         let base = Url::parse("https://a.example:8443/b").expect("valid");
         assert_eq!(base.join("/c").map(|u| u.to_string()), Ok("https://a.example:8443/c".into()));
         assert_eq!(base.join("http://b.example/").map(|u| u.to_string()), Ok("http://b.example/".into()));

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn states() {
+    fn states_are_joined() {
         assert_eq!(joined(&["congo=ucfJifl5GOE,rojo=00f067aa0ba902b7"]), "congo=ucfJifl5GOE,rojo=00f067aa0ba902b7");
         assert_eq!(joined(&["a=1", "", " b=2 ,, c=3"]), "a=1,b=2 ,, c=3");
         assert_eq!(joined(&["0tenant@vendor=x y"]), "0tenant@vendor=x y");

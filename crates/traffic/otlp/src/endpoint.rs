@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints() {
+    fn endpoints_are_parsed() {
         for (text, protocol, want) in [
             ("localhost:4317", None, (Protocol::Grpc, false, "localhost", 4317, METHOD)),
             ("127.0.0.1", None, (Protocol::Grpc, false, "127.0.0.1", 4317, METHOD)),

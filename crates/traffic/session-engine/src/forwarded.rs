@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn chains() {
+    fn chains_of_proxies_are_followed() {
         let local = ["127.0.0.1", "192.0.2.0/24"];
         for (lines, list, recursive, want) in [
             (&["10.0.0.1, 192.0.2.7"][..], &local[..], false, Some("192.0.2.7")),

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn percents() {
+    fn percents_are_parsed() {
         for (text, want) in
             [("0.5", Some(50)), ("51.2", Some(5120)), ("100", Some(10_000)), ("0.01", Some(1)), (".5", Some(50))]
         {

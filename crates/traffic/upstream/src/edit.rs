@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_durable_is_not_in_force() {
+    fn changes_that_cannot_be_stored_are_not_in_force() {
         let roster = Arc::new(Roster::default());
         let g = group("durable", &roster, Vec::new());
         let refuse = |_: &[Line]| Err("the disk is full");

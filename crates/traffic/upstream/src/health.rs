@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn budgets() {
+    fn budgets_limit_failures() {
         let budget = Budget::new(20, 1);
         let mut now = Instant(50_000_000);
         (0..100).for_each(|_| budget.request(now));

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn malformed_lists_are_refused() {
         let with = |field: (&'static str, &'static str)| [&GET[..], &[field]].concat();
         let without = |name: &str| GET.iter().copied().filter(|(n, _)| *n != name).collect::<Vec<_>>();
         let other = |name: &str, value: &'static str| {

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_plain_is_left_to_the_parser() {
+    fn unusual_heads_are_left_to_the_parser() {
         let whole = |line: &str, fields: &str, body: &str| format!("{line}\r\n{fields}\r\n{body}");
         assert!(read(&whole("HTTP/1.1 200 OK", "Content-Length: 1\r\n", "a")).is_some());
         for (line, fields, body) in [

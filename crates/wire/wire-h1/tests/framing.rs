@@ -184,7 +184,7 @@ fn decode(input: &[u8], step: usize) -> Result<(Vec<u8>, bool, usize), ChunkErro
 
 /// RFC 9112, 7.1.
 #[test]
-fn chunked() {
+fn chunked_bodies_are_decoded() {
     for (input, wanted) in [
         (&b"5\r\nhello\r\n0\r\n\r\n"[..], &b"hello"[..]),
         (b"0\r\n\r\n", b""),
@@ -364,7 +364,7 @@ fn response_persistence() {
 }
 
 #[test]
-fn writing() {
+fn chunks_are_written() {
     let mut out = Vec::new();
     for len in [1, 15, 16, 255, 4096, usize::MAX] {
         out.clear();
@@ -399,7 +399,7 @@ fn writing() {
 }
 
 #[test]
-fn reasons() {
+fn statuses_have_reasons() {
     for status in 0..1000 {
         if let Some(line) = status_line(status) {
             assert!(line.starts_with(&format!("{status} ")));

@@ -46,7 +46,7 @@ fn line_ends() {
 
 /// RFC 9112, 3.1 and RFC 9110, 9.1: any method of nginx's alphabet.
 #[test]
-fn methods() {
+fn methods_are_parsed() {
     table(&[
         ("unknown", b"BREW /pot HTTP/1.1\r\nHost: a\r\n\r\n", 200),
         ("with hyphen and underscore", b"M-SEARCH_X / HTTP/1.1\r\nHost: a\r\n\r\n", 200),
@@ -65,7 +65,7 @@ fn methods() {
 
 /// RFC 9112, 3.2: the forms of a target, and spaces in it.
 #[test]
-fn targets() {
+fn targets_are_parsed() {
     table(&[
         ("space inside", b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("space before HTTP-like text", b"GET /a HTTP HTTP/1.1\r\nHost: a\r\n\r\n", 400),
@@ -103,7 +103,7 @@ fn targets() {
 
 /// The parts of a target: path, args, authority, `$request_uri`, and whether the path needs work.
 #[test]
-fn parts() {
+fn heads_arrive_in_parts() {
     for (target, path, args, authority, uri, complex) in [
         ("/", "/", "", "", "/", false),
         ("/a/b.html?x=1&y=%20/../", "/a/b.html", "x=1&y=%20/../", "", "/a/b.html?x=1&y=%20/../", false),
@@ -149,7 +149,7 @@ fn parts() {
 
 /// RFC 9112, 2.3.
 #[test]
-fn versions() {
+fn versions_are_parsed() {
     table(&[
         ("0.9", b"GET /\r\n", 200),
         ("0.9 with spaces", b"GET /  \n", 200),
@@ -177,7 +177,7 @@ fn versions() {
 
 /// RFC 9112, 5 and RFC 9110, 5.5: field lines.
 #[test]
-fn fields() {
+fn fields_are_parsed() {
     table(&[
         ("space before the colon (5.1)", b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400),
         ("tab before the colon (5.1)", b"GET / HTTP/1.1\r\nHost\t: a\r\n\r\n", 400),
@@ -243,7 +243,7 @@ fn log_lines() {
 
 /// `large_client_header_buffers`, `max_headers`: the last byte that fits and the first that does not.
 #[test]
-fn limits() {
+fn limits_of_heads_hold() {
     let limits = HeadLimits { line_max: 20, field_max: 10, total_max: 50, fields_max: 3, ..HeadLimits::default() };
     let read = |bytes: &[u8]| {
         let whole = HeadParser::default().parse(bytes, &limits, &mut RequestHead::default());
@@ -275,7 +275,7 @@ fn limits() {
 
 /// RFC 9112, 9.3, as nginx reads it.
 #[test]
-fn persistence() {
+fn persistence_follows_version_and_field() {
     for (bytes, wanted) in [
         (&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], true),
         (b"GET / HTTP/1.0\r\n\r\n", false),

@@ -118,17 +118,17 @@ const CHUNKED: &[&[u8]] = &[
 ];
 
 #[test]
-fn request() {
+fn mutated_requests_parse_equally() {
     run(REQUEST, fuzzing::request, 20_000);
 }
 
 #[test]
-fn response() {
+fn mutated_responses_parse_equally() {
     run(RESPONSE, fuzzing::response, 20_000);
 }
 
 #[test]
-fn chunked() {
+fn mutated_chunks_decode_equally() {
     run(CHUNKED, fuzzing::chunked, 30_000);
 }
 

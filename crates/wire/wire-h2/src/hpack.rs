@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded_and_gets_shorter() {
+    fn encoded_fields_are_decoded_and_shorter() {
         let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
         let fields: [(&[u8], &[u8]); 5] = [
             (b":status", b"200"),

@@ -17,7 +17,7 @@ fn pair(source: &str, destination: &str) -> (SocketAddr, SocketAddr) {
 
 /// Section 2.1: the line, its words, its end.
 #[test]
-fn v1() {
+fn headers_of_version_1_are_parsed() {
     for (line, addresses) in [
         ("PROXY TCP4 192.0.2.1 192.0.2.2 123 5678\r\n", Some(("192.0.2.1:123", "192.0.2.2:5678"))),
         ("PROXY TCP6 2001:Db8::1 ::2 123 0\r\n", Some(("[2001:db8::1]:123", "[::2]:0"))),
@@ -122,7 +122,7 @@ fn v2_broken() {
 
 /// Section 2.2.1 to 2.2.7, by nginx's names.
 #[test]
-fn tlvs() {
+fn headers_have_tlvs() {
     let ssl = b"\x07\0\0\0\x01\x21\0\x07TLSv1.2\x22\0\x0bexample.com\x23\0\x02AA\x24\0\x02BB\x25\0\x02CC";
     let mut body = vec![0; 12];
     body.extend_from_slice(b"\x01\0\x05ALPN1\x02\0\x0aauthority1\x05\0\x02U1\x20\0");
@@ -178,7 +178,7 @@ fn broken_tlvs() {
 }
 
 #[test]
-fn writing() {
+fn headers_are_written() {
     let mut out = Vec::new();
     write_v1(Some(pair("192.0.2.1:1", "192.0.2.2:80")), &mut out);
     write_v1(Some(pair("[2001:db8::1]:1", "[::1]:65535")), &mut out);
@@ -211,7 +211,7 @@ fn writing() {
 
 /// A seeded run of the fuzz target.
 #[test]
-fn smoke() {
+fn mutated_headers_are_parsed() {
     let mut state = testkit::Random::new(0x2545_f491_4f6c_dd1d);
     let mut next = move |below: usize| state.below(below);
     let words: &[&[u8]] = &[

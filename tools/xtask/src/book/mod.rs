@@ -68,6 +68,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
         "Trust",
         &[
             "SECURITY.md",
+            "docs/attacks.md",
             "docs/conformance.md",
             "docs/hardening.md",
             "docs/dependencies.md",

@@ -67,7 +67,7 @@ fn sarif_has_a_rule_for_every_result() {
 
 /// A variable may be harmless in one position and not in another.
 #[test]
-fn what_a_client_decides_is_told_by_where_it_stands() {
+fn values_of_clients_are_judged_by_their_place() {
     let inside = |text: &str| found(&whole(&format!("resolver 127.0.0.53; server {{ listen 80; {text} }}")));
     assert_eq!(inside("location / { set $to http://some$request_uri; proxy_pass $to; }"), [""; 0]);
     assert_eq!(inside("location / { set $to http://$arg_x; proxy_pass $to; }"), ["ssrf"]);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks() {
+    fn networks_are_parsed_with_their_masks() {
         for (text, inside, outside) in [
             ("192.0.2.0/24", "192.0.2.255", "192.0.3.0"),
             ("192.0.2.7", "192.0.2.7", "192.0.2.8"),

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn sizes_have_units() {
         for (text, want) in
             [("8k", Some(8192)), ("1M", Some(1 << 20)), ("1g", None), ("k", None), ("99999999999999999999", None)]
         {

@@ -13,7 +13,7 @@ fn request(buckets: &Buckets, key: &[u8], rate: Rate, burst: u64, now: u64) -> O
 }
 
 #[test]
-fn rates() {
+fn rates_are_per_second_or_minute() {
     assert_eq!(Rate::parse("10r/s"), Some(Rate(10_000)));
     assert_eq!(Rate::parse("30r/m"), Some(Rate(500)));
     for wrong in ["0r/s", "r/s", "x", "-1r/s", ""] {

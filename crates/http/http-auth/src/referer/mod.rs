@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_welcome() {
+    fn valid_referers_are_admitted() {
         let table = valid("none *.example.com www.example.org/galleries/ ~\\.google\\.");
         for (referer, want) in [
             (None, true),

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_body_was_cut_off_is_inflated() {
+    fn the_start_of_a_truncated_body_is_inflated() {
         let text: Vec<u8> = (0..5000u32).map(|n| b'a' + (n * n % 23) as u8).collect();
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(&text).expect("memory");

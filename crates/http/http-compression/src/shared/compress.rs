@@ -360,8 +360,11 @@ impl Coded {
         let memory = self.step_memory.take();
         let job = move |wanted: &Wanted<'_>| {
             let out = encoder.step(&step.input, step.then, wanted);
-            if encoder.settings().coding == Coding::Zstd {
-                net::allocator::release_of_libraries();
+            // Each thread of the pool would keep the tables of its last step, beside those that its successor reserves.
+            match encoder.settings().coding {
+                Coding::Zstd => net::allocator::release_of_libraries(),
+                Coding::Brotli => net::allocator::release(),
+                Coding::Gzip => {}
             }
             (encoder, step, out, memory)
         };
@@ -471,7 +474,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn qualities() {
+    fn qualities_are_parsed_as_by_nginx() {
         for (accept, coding, want) in [
             ("gzip", "gzip", 1000),
             ("gzip, br;q=0.5", "br", 500),
@@ -627,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios() {
+    fn ratios_have_two_decimals() {
         let mut r = Request::default();
         assert!(!ratio(&r, &mut Vec::new()), "nothing was compressed");
         for (before, after, want) in [(1000, 21, "47.62"), (100, 100, "1.00"), (1, 8, "0.13"), (1, 0, "")] {

@@ -14,7 +14,7 @@ fn page(exact_size: bool, entries: &[Entry]) -> String {
 }
 
 #[test]
-fn html() {
+fn html_pages_equal_those_of_nginx() {
     let long = "x".repeat(51);
     let text = page(
         true,

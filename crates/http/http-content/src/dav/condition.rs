@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields() {
+    fn if_fields_are_parsed() {
         let token = [0xab; 16];
         let text = format!("<{}>", token_text(&token));
         assert_eq!(super::token(token_text(&token).as_bytes()), Some(token));

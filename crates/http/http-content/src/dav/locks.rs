@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lock_covers() {
+    fn locks_cover_their_depth() {
         let locks = Locks::new(1 << 20, 60);
         let folder = locks.take(b"/a/", [1; 16], wish(true, true), 0).expect("free");
         assert_eq!(folder.expires, 60);

@@ -57,7 +57,7 @@ impl Handler for Pixel {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_is_a_gif() {
+    fn the_body_is_a_gif() {
         assert_eq!(super::PIXEL.len(), 43);
         assert!(super::PIXEL.starts_with(b"GIF89a") && super::PIXEL.ends_with(b";"));
     }

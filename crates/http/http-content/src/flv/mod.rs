@@ -76,7 +76,7 @@ fn start(argument: Option<&[u8]>, size: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn starts() {
+    fn starts_are_parsed() {
         for (argument, start) in [
             (None, 0),
             (Some("5"), 5),

@@ -148,7 +148,7 @@ fn colours_stay_where_they_should() {
 }
 
 #[test]
-fn what_is_transparent_stays_so_unless_told() {
+fn transparency_stays_unless_switched_off() {
     let mut pixels: Vec<u8> = (0..100).flat_map(|n| [200, 10, 10, if n % 10 < 5 { 0 } else { 255 }]).collect();
     let frame = gif::Frame::from_rgba(10, 10, &mut pixels);
     let mut bytes = Vec::new();

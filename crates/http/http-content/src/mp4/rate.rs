@@ -95,7 +95,7 @@ mod tests {
     use conf_schema::table::synthetic;
 
     #[test]
-    fn factors() {
+    fn factors_scale_the_rate() {
         let parse = |text: &str| Factor::parse(&mut Cx::default(), &synthetic("mp4_limit_rate", text)).map(|f| f.0);
         for (text, wanted) in [("on", 1100), ("off", 0), ("2", 2000), ("1.25", 1250), ("0.5", 500)] {
             assert_eq!(parse(text).expect(text), wanted);

@@ -135,7 +135,7 @@ fn a_key_frame_comes_first() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn faulty_films_are_named_in_the_log() {
     let whole = film(true, false);
     for (file, words) in [
         (&whole[..whole.len() - 1], "mp4 atom too large"),
@@ -158,7 +158,7 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
-fn arguments() {
+fn arguments_of_time_are_parsed() {
     for (text, value) in
         [("1", Some(1000)), ("1.5", Some(1500)), ("0.12345", Some(123)), (".5", Some(500)), ("1.", Some(1000))]
     {

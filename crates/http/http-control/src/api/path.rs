@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_version_has() {
+    fn versions_have_their_end_points() {
         let code = |path, stream| parse(path, stream).map_err(|refused| refused.code).err();
         for (path, stream, want) in [
             ("/0/nginx", true, Some("UnknownVersion")),

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn qualities() {
+    fn qualities_choose_the_format() {
         for (text, want) in [
             ("1", Some(1000)),
             ("0", Some(0)),

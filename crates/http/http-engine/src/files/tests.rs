@@ -236,7 +236,7 @@ fn turning_it_on_again_forgets() {
 }
 
 #[test]
-fn what_is_written_through_a_map_shows_after_the_recheck() {
+fn writes_through_a_map_show_after_the_recheck() {
     let _fd = enable(1 << 20);
     keep_contents(true);
     let folder = folder("map");

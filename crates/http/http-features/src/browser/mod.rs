@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions() {
+    fn versions_are_compared_by_parts() {
         for (text, number) in
             [("1", 1_000_000), ("1.0", 1_000_000), ("7.50", 7_500_000), ("1.8.0.5", 1_080_005), ("", 0)]
         {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn agents() {
+    fn agents_are_recognised() {
         let opera = "Mozilla/4.0 (compatible; MSIE 6.0; X11; FreeBSD i386) Opera 7.50  [en]";
         let of = |mark: usize, agent: &str| MARKS[mark].version_of(agent.as_bytes());
         assert_eq!(of(0, opera), Some(7_500_000));

@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense() {
+    fn senseless_records_are_refused() {
         for (bytes, words) in [
             (vec![2], "upstream sent unsupported FastCGI protocol version: 2"),
             (vec![1, 9], "upstream sent invalid FastCGI record type: 9"),
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn requests() {
+    fn requests_become_records() {
         let mut out = Vec::new();
         put_request(true, &mut out, |out| put::<Pairs>(b"A", &[b'x'; 200], out));
         assert_eq!(out[24..30], [1, 0x80, 0, 0, 200, b'A']);

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms() {
+    fn forms_of_expires_are_parsed() {
         for (text, modified, want) in [
             ("epoch", false, Ok(Expiry::Epoch)),
             ("max", false, Ok(Expiry::Max)),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cache_is_told() {
+    fn cache_control_follows_expires() {
         let control = |when: Expiry, modified| when.resolve(1_000_000, modified).map(|(_, control)| control);
         assert_eq!(control(Expiry::Access(60), None), Some(Control::MaxAge(60)));
         assert_eq!(control(Expiry::Access(-60), None), Some(Control::NoCache));

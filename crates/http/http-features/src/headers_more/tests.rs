@@ -25,7 +25,7 @@ fn options_and_fields() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn faulty_lines_are_refused_with_a_reason() {
     for (text, words) in [
         ("-x", "invalid option name: \\\"-x\\\""),
         ("-r 'X-A: b'", "invalid option name: \\\"-r\\\""),

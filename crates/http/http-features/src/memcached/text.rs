@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn values() {
+    fn values_are_read_in_pieces() {
         for step in [1, 5, 1000] {
             let found = run(b"VALUE /a%20b%25 0 3\r\nabc\r\nEND\r\n", step);
             assert_eq!(found, ("200 Exact(3) 1;abc;end None".into(), true), "{step}");

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes() {
+    fn escapes_are_written_and_read() {
         assert_eq!(run(escape_uri, b"a b/c?d=\xe4~_.'"), "a%20b%2Fc%3Fd%3D%E4~_.'");
         assert_eq!(run(unescape_uri, b"hello+world%21%zz%4"), "hello world!zz");
         assert_eq!(run(quote_sql, b"hello\n\r'\"\\$"), "'hello\\n\\r\\'\\\"\\\\\\$'");

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_not_wanted_are_passed_over() {
+    fn unwanted_matches_are_passed_over() {
         let needles = Needles::new(vec![b"a".to_vec(), b"ab".to_vec()]);
         let found = needles.find(b"xab", 0, |index| index == 1, true, &mut { usize::MAX }).expect("searched");
         assert_eq!((found.start, found.length, found.index), (1, 2, Some(1)));

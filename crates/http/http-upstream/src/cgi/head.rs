@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_write() {
+    fn heads_of_programs_are_parsed() {
         let ok = |line: &str, fields, rest: &str| Ok((line.to_string(), fields, rest.to_string()));
         assert_eq!(read(false, &["X: a\r\n\r\nbody"]), ok("200 OK", 1, "body"));
         assert_eq!(read(false, &["X", ": a\n", "\n", "body"]), ok("200 OK", 1, ""));

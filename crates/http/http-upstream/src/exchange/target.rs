@@ -311,7 +311,7 @@ mod tests {
         Scheme { plain: "uwsgi", secure: Some("suwsgi"), written: false, ports: (0, 0), has_uri: false };
 
     #[test]
-    fn schemes() {
+    fn schemes_have_default_ports() {
         let host = |scheme: &Scheme, text: &str| Url::parse(scheme, text).map(|url| (url.host, url.tls));
         assert_eq!(host(&FASTCGI, "a:9000"), Ok(("a:9000".into(), false)));
         assert_eq!(host(&FASTCGI, "unix:/s"), Ok(("unix:/s".into(), false)));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn urls() {
+    fn urls_are_divided() {
         let url = |host: &str, uri: Option<&str>| Ok(Url { host: host.into(), uri: uri.map(Into::into), tls: false });
         for (text, want) in [
             ("http://a", url("a", None)),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn keys() {
+    fn keys_have_origin_and_uri() {
         let key = |written: &str, uri: &[u8]| super::key(&Origin::of(&HTTP, written, false), uri);
         assert_eq!(super::key(&Origin::of(&HTTP, "a:443", true), b"/b"), b"https://a/b");
         assert_eq!(key("a:81", b"/b"), b"http://a:81/b");

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn sweeps() {
+    fn sweeps_are_lists_or_ranges() {
         assert_eq!(sweep("1,2,5").unwrap(), [1.0, 2.0, 5.0]);
         assert_eq!(sweep("1000..3000/500").unwrap(), [1000.0, 1500.0, 2000.0, 2500.0, 3000.0]);
         assert_eq!(sweep("1..8*2,100").unwrap(), [1.0, 2.0, 4.0, 8.0, 100.0]);
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_or_cannot_work_is_refused_before_the_run() {
+    fn options_without_effect_are_refused_before_the_run() {
         for (options, word) in [
             ("-r 100 --pipeline 4", "--pipeline"),
             ("--http3", "--http3"),

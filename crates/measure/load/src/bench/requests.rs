@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls() {
+    fn urls_are_parsed() {
         let url = |t: &str| Url::parse(t).unwrap();
         let all = |u: Url| (u.tls, u.host, u.port, u.path);
         assert_eq!(all(url("http://h:8080/a?b#c")), (false, "h".into(), 8080, "/a?b".into()));

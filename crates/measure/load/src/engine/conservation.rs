@@ -34,7 +34,7 @@ fn anything(rng: &mut Rng, now: u64) -> Vec<(u64, Act)> {
 }
 
 #[test]
-fn what_is_due_is_answered_or_late_or_failed() {
+fn due_requests_are_answered_late_or_failed() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
         let stop = Arc::new(AtomicBool::new(false));

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_known_without_taking_it() {
+    fn the_rest_of_a_profile_is_known() {
         let p = Profile::parse("0..1000@10s,500@10s").unwrap();
         assert_eq!((p.integral(10.0), p.integral(15.0), p.integral(99.0)), (5000.0, 7500.0, 10_000.0));
         let mut s = Schedule::new(p, Arrivals::Fixed, 1, 4, 1);

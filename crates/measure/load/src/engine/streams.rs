@@ -94,7 +94,7 @@ fn anything(rng: &mut Rng, now: u64, stream: u32) -> Vec<(u64, Act)> {
 }
 
 #[test]
-fn what_is_due_is_answered_or_late_or_failed() {
+fn due_streams_are_answered_late_or_failed() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
         let stop = Arc::new(AtomicBool::new(false));
@@ -261,7 +261,7 @@ fn resets_are_told_by_their_codes() {
 }
 
 #[test]
-fn what_a_server_did_nothing_about_is_asked_again() {
+fn unprocessed_requests_are_repeated() {
     // Every connection is for ten streams; later ones are not processed.
     let sim = server(100, |now, stream| match stream {
         19 => vec![(now + MS, goaway(19)), (now + 3 * MS, head(stream, OK, true))],

@@ -306,7 +306,7 @@ fn a_wanted_404_is_a_success_and_a_502_beside_it_is_not() {
 }
 
 #[test]
-fn what_an_overloaded_server_leaves_behind_is_counted_with_its_wait() {
+fn requests_left_by_an_overloaded_server_count_with_their_wait() {
     // Capacity 1,000/s, offered 4,000/s: neither drops the excess nor calls the backlog a latency of the server.
     let mut free_at = 0;
     let sim = Sim::new(Box::new(move |now, _, _| {

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn differences() {
+    fn counters_are_subtracted() {
         let a = Counters { listen_overflows: 5, steal: 1.0, ..Counters::default() };
         let b = Counters { listen_overflows: 7, steal: 1.5, ..Counters::default() };
         assert_eq!(b.since(&a), Counters { listen_overflows: 2, steal: 0.5, ..Counters::default() });

@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_processors() {
+    fn the_machine_has_processors() {
         let m = Machine::read();
         assert!(m.cpus >= 1 && m.memory > 1e6 && m.ports > 100);
         assert!(m.sentence().contains("Linux"));
     }
 
     #[test]
-    fn siblings() {
+    fn siblings_are_parsed() {
         let m = Machine { siblings: vec!["0,4".into(), "1-2".into()], ..Machine::default() };
         assert!(m.share_a_core(0, 4) && m.share_a_core(1, 2));
         assert!(!m.share_a_core(0, 1) && !m.share_a_core(0, 0));

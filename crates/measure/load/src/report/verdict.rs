@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_processor_is_disturbed() {
+    fn runs_without_a_processor_are_disturbed() {
         let server = |waited| Some(ServerUse { processors: 0.8, waited, ..ServerUse::default() });
         let starved = Round { client_waited: vec![0.4], others: Some(1.0), ..round(1000.0) };
         let v = judge(std::slice::from_ref(&starved), false);

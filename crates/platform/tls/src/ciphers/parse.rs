@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_grammar_is_refused() {
+    fn strings_outside_of_the_grammar_are_refused() {
         for text in ["", "!", "HIGH:@", "HIGH:@SECLEVEL=9", "HIGH:@STRONG", "nothing-of-this", "HIGH:!ALL:!eNULL"] {
             assert!(evaluate(text).is_err(), "{text}");
         }

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_sends_is_bounded() {
+    fn first_packets_of_a_client_are_bounded() {
         let mut flight = FirstFlight::new(&packet(ID, 0, &frame(0, &hello()[..20]))).expect("Initial");
         for at in 0..1000 {
             flight.put(100 + at, &[0]);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_can_be_read() {
+    fn the_machine_can_be_read() {
         let machine = Machine::read();
         assert!(machine.descriptors_hard >= machine.descriptors_soft && machine.memory.is_some(), "{machine:?}");
     }

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
+    fn addresses_have_default_ports() {
         for (text, want) in [
             ("9000", Some("127.0.0.1:9000")),
             (":9000", Some("127.0.0.1:9000")),

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
+    fn addresses_are_local_or_paths() {
         let read = |text: &str| parse(text).map(|address| address.to_string());
         for text in ["unix:/run/control.sock", "127.0.0.1:9000", "[::1]:9000"] {
             assert_eq!(read(text).as_deref(), Ok(text));

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn calls() {
+    fn calls_are_recognised() {
         for (line, wanted) in [
             ("GET / HTTP/1.1\r\n", Ok(Call::Versions)),
             ("GET http://localhost HTTP/1.1\r\n", Ok(Call::Versions)),

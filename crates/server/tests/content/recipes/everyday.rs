@@ -56,7 +56,7 @@ fn clear_text_is_redirected_to_https() {
 }
 
 #[test]
-fn spa() {
+fn recipe_spa() {
     check(
         with_folder("spa").file("assets/app.js", "code"),
         &[
@@ -69,7 +69,7 @@ fn spa() {
 }
 
 #[test]
-fn cors() {
+fn recipe_cors() {
     let recipe = Recipe::new("cors");
     let own = "Origin: https://app.example.com\r\n";
     check(
@@ -106,7 +106,7 @@ fn basic_auth() {
 }
 
 #[test]
-fn cdn() {
+fn recipe_cdn() {
     let fields = "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\n";
     // Fields of a client outside of the CDN's networks are not believed.
     check(Recipe::new("cdn"), &[("/", fields, &["X-Real-IP: 127.0.0.1", "X-Forwarded-Proto: http\r\n"])]);
@@ -121,7 +121,7 @@ fn cdn() {
 }
 
 #[test]
-fn compression() {
+fn recipe_compression() {
     let recipe = with_folder("compression").file("page.html", &"word ".repeat(1000)).file("assets/a.css.gz", "packed");
     let gzip = "Accept-Encoding: gzip\r\n";
     let (recipe, port) = recipe.file("assets/a.css", "a { }").listen(80);
@@ -148,7 +148,7 @@ fn error_page() {
 }
 
 #[test]
-fn maintenance() {
+fn recipe_maintenance() {
     check(with_folder("maintenance"), &[("/", "", &["200\n", "GET / HTTP/1.1"])]);
     let closed = || with_folder("maintenance").file("maintenance.html", "back soon");
     check(closed(), &[("/a", "", &["503\n", "Retry-After: 600", "back soon"])]);
@@ -156,7 +156,7 @@ fn maintenance() {
 }
 
 #[test]
-fn canary() {
+fn recipe_canary() {
     let (stable, canary) = (Origin::answering(|_| ok("old")), Origin::answering(|_| ok("new")));
     let recipe = Recipe::new("canary").with("127.0.0.1:3001", &format!("127.0.0.1:{}", stable.port));
     check(
@@ -170,7 +170,7 @@ fn canary() {
 }
 
 #[test]
-fn bots() {
+fn recipe_bots() {
     check(
         with_folder("bots").file("images/a", "image"),
         &[
@@ -212,7 +212,7 @@ fn unix_socket() {
 }
 
 #[test]
-fn mtls() {
+fn recipe_mtls() {
     let app = echoing();
     let (recipe, port) = Recipe::new("mtls").listen(443);
     let recipe = recipe.certificate("example.com").with("127.0.0.1:3000", &format!("127.0.0.1:{}", app.port));
@@ -231,7 +231,7 @@ fn mtls() {
 }
 
 #[test]
-fn subfolder() {
+fn recipe_subfolder() {
     check(
         Recipe::new("subfolder").folder("/var/www/example.com"),
         &[
@@ -242,7 +242,7 @@ fn subfolder() {
 }
 
 #[test]
-fn wordpress() {
+fn recipe_wordpress() {
     // Answers each FastCGI request with its end, whatever it asks.
     let php = Origin::new(|mut talk: Talk<'_>| {
         if talk.some().is_some() {
@@ -281,7 +281,7 @@ fn security_headers() {
 }
 
 #[test]
-fn uploads() {
+fn recipe_uploads() {
     let app = echoing();
     let (recipe, port) = Recipe::new("uploads").listen(80);
     let site = recipe.with("127.0.0.1:3000", &format!("127.0.0.1:{}", app.port)).site();

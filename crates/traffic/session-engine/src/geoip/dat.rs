@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn cities() {
+    fn cities_are_found() {
         let mut place = vec![225];
         place.extend_from_slice(b"CA\0S\xe3o\0\x39\0");
         place.extend_from_slice(&2_175_543u32.to_le_bytes()[..3]);
@@ -271,14 +271,14 @@ mod tests {
     }
 
     #[test]
-    fn organisations() {
+    fn organisations_are_found() {
         let database = Database::new(tree(0x0a00_0001, 4, b"Tide\0", 5), false).expect("a database");
         assert_eq!(database.org(ip("10.0.0.1")).as_deref(), Some(b"Tide".as_slice()));
         assert_eq!(database.org(ip("10.0.0.3")), None);
     }
 
     #[test]
-    fn what_is_none() {
+    fn other_files_are_refused() {
         assert!(Database::new(vec![0xff; 3], false).is_some_and(|d| d.kind == DatabaseKind::Country { v6: false }));
         assert!(Database::new(vec![0xff, 0xff, 0xff, 5], false).is_none(), "nodes are not counted");
         let other = Database::new(vec![0xff, 0xff, 0xff, 40, 1, 1, 1], false).expect("a database");

@@ -337,7 +337,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_no_database() {
+    fn other_files_are_refused() {
         let whole = database(24, "Tide");
         assert!(Mmdb::new(Vec::new()).is_none() && Mmdb::new(MARK.to_vec()).is_none());
         let said = memchr::memmem::rfind(&whole, MARK).expect("there") + MARK.len();

@@ -43,7 +43,7 @@ fn buffering_belongs_to_the_file() {
 }
 
 #[test]
-fn formats() {
+fn formats_escape_values() {
     for (text, want) in [
         ("short x", "duplicate \\\"log_format\\\" name \\\"short\\\""),
         ("combined x", "duplicate \\\"log_format\\\" name \\\"combined\\\""),

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints() {
+    fn faulty_numbers_are_refused() {
         for (body, want) in [
             ("1 a; 01 b;", "conflicting parameter \\\"01\\\""),
             ("<=1 a; <2 b;", "conflicting parameter \\\"<2\\\""),

@@ -72,7 +72,7 @@ mod tests {
     use conf_schema::table::synthetic;
 
     #[test]
-    fn what_may_be_said() {
+    fn forms_of_bind_are_parsed() {
         let parse = |text: &str| {
             BindTo::<crate::testing::TestArea>::parse(&mut Cx::default(), &synthetic("proxy_bind", text))
                 .map(|b| b.0.map(|b| b.1))

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn sources() {
+    fn sources_are_addresses_or_names() {
         let named = |host: &str, port| Ok(Source::Named { host: host.into(), port });
         let fixed = |text: &str| Ok(Source::Fixed(vec![Address::Ip(text.parse().unwrap())]));
         for (text, want) in [

@@ -166,7 +166,7 @@ fn times_decide_in_steps() {
 }
 
 #[test]
-fn checksums() {
+fn checksums_equal_those_of_nginx() {
     let mut crc = Crc32::new();
     crc.update(b"123456789");
     assert_eq!(crc.finish(), 0xCBF4_3926);

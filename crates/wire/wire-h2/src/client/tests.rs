@@ -129,7 +129,7 @@ fn begun() -> Client {
 }
 
 #[test]
-fn what_a_server_may_not_do() {
+fn violations_of_a_server_end_the_connection() {
     let status = [0x88];
     for (bytes, code) in [
         (frame(frame::DATA, 0, 1, b"x"), ErrorCode::Protocol),
